@@ -50,5 +50,6 @@ fn main() {
         println!("cargo::rustc-link-arg-bins={arg}");
     }
     println!("cargo::rerun-if-env-changed=HYDRANT_RANKS");
+    println!("cargo::rerun-if-env-changed=HYDRANT_CLIENTS");
     println!("cargo::rerun-if-changed=build.rs");
 }

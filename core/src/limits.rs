@@ -58,7 +58,8 @@ pub const AUTO_NODES_MAX: u32 = 64;
 /// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
 pub(crate) const LAZY_FENCES: bool = cfg!(feature = "lazy-fences");
 
-/// Maximum length in bytes of a message to another node, unless the members of a group need more.
+/// Maximum length in bytes of a message to another node, unless the members of a group need more. Nodes with short logs send
+/// [shorter](Limits::peer_message_max) ones.
 pub const PEER_MESSAGE_MAX: usize = 32 * 1024;
 
 /// Capacities of all tables, fixed when a server is created.
@@ -96,6 +97,11 @@ pub struct Limits {
     /// Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A quarter of
     /// [`MESSAGE_MAX`] is enough for MPI libraries. 0 on a host that serves no PMIx.
     pub commit_bytes: u32,
+}
+
+/// The larger of two lengths, in constants.
+const fn max(one: usize, other: usize) -> usize {
+    if one > other { one } else { other }
 }
 
 impl Limits {
@@ -139,22 +145,31 @@ impl Limits {
 
     /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.
     pub const fn output_max(&self) -> usize {
-        let spawn = self.spawn_bytes as usize;
+        max(self.spawn_bytes as usize, self.part_max())
+    }
+
+    /// Returns the length in bytes of the longest output that is no upcall and cannot be sent in parts.
+    const fn part_max(&self) -> usize {
         // Members of a group, in a message to another node: a set for each job.
         let group = if self.links > 0 { self.ranks as usize / 8 + 32 + self.jobs as usize * 24 } else { 0 };
         // Committed data, and the process that they are of.
         let commit = if self.commit_bytes > 0 { self.commit_bytes as usize + JOBID_MAX + 64 } else { 0 };
-        let more = if spawn > group { spawn } else { group };
-        let more = if more > commit { more } else { commit };
-        if more > OUTPUT_MAX { more } else { OUTPUT_MAX }
+        max(max(group, commit), OUTPUT_MAX)
     }
 
     /// Returns the buffer length in bytes above which outputs of [`crate::Server::poll`] do not get longer. The length
     /// of messages to other nodes depends on the buffer. Two servers give equal outputs only with equal buffer
     /// lengths.
     pub const fn output_room(&self) -> usize {
-        let peers = if self.links > 0 { PEER_MESSAGE_MAX } else { 0 };
-        if self.output_max() > peers { self.output_max() } else { peers }
+        let peers = if self.links > 0 { self.peer_message_max() } else { 0 };
+        max(self.output_max(), peers)
+    }
+
+    /// Returns the maximum length in bytes of a message to another node. It depends only on limits that all nodes have in
+    /// common. A message has at most a quarter of the log, so that nodes with small tables need small buffers.
+    pub const fn peer_message_max(&self) -> usize {
+        let share = self.kvs_bytes as usize / 4;
+        max(if share < PEER_MESSAGE_MAX { share } else { PEER_MESSAGE_MAX }, self.part_max())
     }
 
     /// Returns the size of one limit.
@@ -174,6 +189,11 @@ impl Limits {
             Limit::CommitBytes => self.commit_bytes,
             Limit::Owed => PENDING_MAX as u32,
         }
+    }
+
+    /// Returns the limits that are larger than those of `most`.
+    pub fn above(self, most: Limits) -> impl Iterator<Item = Limit> {
+        Limit::ALL.into_iter().filter(move |&limit| self.of(limit) > most.of(limit))
     }
 
     /// Sets one limit. Returns false if the host cannot change it.

@@ -91,7 +91,8 @@ fn handshake(path: &str) -> Option<()> {
 fn play(path: &str) -> Option<()> {
     let file = File::open(path)?;
     let (reply, _) = memory::scratch();
-    let mut server = Server::new(memory::LIMITS, memory::storage(), memory::SEED).ok()?;
+    let tables = memory::tables();
+    let mut server = Server::new(memory::LIMITS, tables.lend(), memory::SEED).ok()?;
     hprintln!("{}", board::CLOCK_HZ);
     let (mut len, mut record) = ([0; 4], [0; RECORD_MAX]);
     while file.read(&mut len) {

@@ -40,6 +40,8 @@ impl Config {
     }
 
     /// Reads the command line. Invalid words are logged and ignored.
+    // As a part of the caller, its temporaries would stay on the stack.
+    #[inline(never)]
     pub(crate) fn read() -> Config {
         let mut config = Config::new();
         let mut line = [0; 256];

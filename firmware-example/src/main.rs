@@ -1,7 +1,7 @@
 //! PMI server on a microcontroller: hydrant-core serves the clients of a job over Ethernet.
 //!
 //! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and sends its
-//! replies, and [`management`] carries out the requests of hosts. The network interrupt wakes the loop by a signal. Events for
+//! replies, and [`management`] carries out the requests of hosts. [`node`] carries out those of the host of a run. The network interrupt wakes the loop by a signal. Events for
 //! hosts are queued in a channel. A watchdog resets the board if the loop does not turn. All memory is in [`memory`].
 #![no_std]
 #![no_main]
@@ -10,14 +10,17 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod board;
+mod channel;
 mod config;
 mod events;
 mod fault;
 mod interrupts;
+mod link;
 mod log;
 mod management;
 mod memory;
 mod net;
+mod node;
 mod noise;
 mod secret;
 mod serve;
@@ -25,10 +28,12 @@ mod stack;
 mod time;
 
 use config::Config;
-use hydrant_core::manage::OpenJob;
+use hydrant_core::manage::{OpenJob, OpenNode};
+use link::Link;
 use management::{HostSocket, Management};
 use net::Net;
-use serve::{Client, Serve};
+use node::Requests;
+use serve::{Client, Memory, Serve};
 
 #[cortex_m_rt::entry]
 fn main() -> ! {
@@ -42,28 +47,61 @@ fn main() -> ! {
     let mut net = Net::start(&config);
     interrupts::unmask();
     let mut buffers = memory::client_buffers();
-    let clients = core::array::from_fn(|_| {
+    let mut clients: [Client; memory::CLIENTS] = core::array::from_fn(|_| {
         Client::new(net.add(buffers.next().expect("there is a pair of buffers for each client")))
     });
     let mut buffers = memory::link_buffers();
     let hosts = core::array::from_fn(|_| {
         HostSocket::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
     });
-    let mut serve = Serve::new(clients, config.pmi_port).expect("the slabs are as long as the limits say");
+    let mut memory = Memory::new(&mut clients);
+    let mut requests = Requests::new(memory::requests());
     let mut management = Management::new(hosts, &config);
     if !secret::IS_SET {
         defmt::warn!("no secret: every host is accepted");
     }
     defmt::info!("{=str} serves up to {=u32} ranks", board::NAME, memory::RANKS);
+    let mut node = None;
+    loop {
+        requests.clear();
+        let mut serve = Serve::new(&mut memory, config.pmi_port, &mut net, node);
+        node = run(&mut net, &mut serve, &mut requests, &mut management, &config);
+    }
+}
+
+/// Serves the board's own jobs or a node, until the other is to be served. Returns the node.
+fn run(
+    net: &mut Net,
+    serve: &mut Serve<'_>,
+    requests: &mut Requests,
+    management: &mut Management,
+    config: &Config,
+) -> Option<(OpenNode, Link)> {
     // Sockets listen before the network is polled: it would refuse a connection that comes first.
     loop {
         board::watchdog_feed();
-        management.run(&mut net, &mut serve);
-        stand_alone(&mut net, &mut serve, &mut management, &config);
-        let more = serve.run(&mut net);
-        management.send_events(&mut net);
+        management.run(net, serve);
+        if memory::NODES
+            && let Some(node) = management.next_node(serve)
+        {
+            defmt::info!("node {=u32} of {=u32} is served", node.0.node, node.0.nodes);
+            return Some(node);
+        }
+        let more = if let Some(handle) = serve.node.as_ref().filter(|_| memory::NODES).map(Link::handle) {
+            let more = serve.run(net);
+            if let Err(end) = requests.run(net, serve) {
+                defmt::info!("the node has ended: {}", end);
+                management.end_node(net, handle);
+                return None;
+            }
+            more
+        } else {
+            stand_alone(net, serve, management, config);
+            serve.run(net)
+        };
+        management.send_events(net);
         if !net.poll() && !more {
-            net.sleep([serve.poll_at(&net), management.poll_at()].into_iter().flatten().min());
+            net.sleep([serve.poll_at(net), management.poll_at()].into_iter().flatten().min());
             net.poll();
         }
         stack::check();
@@ -71,7 +109,7 @@ fn main() -> ! {
 }
 
 /// Keeps a job of the configured size open, for boards without a host.
-fn stand_alone(net: &mut Net, serve: &mut Serve, management: &mut Management, config: &Config) {
+fn stand_alone(net: &mut Net, serve: &mut Serve<'_>, management: &mut Management, config: &Config) {
     management.report_over(net, serve);
     let Some(size) = config.size else { return };
     // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.

@@ -1,50 +1,56 @@
 //! Management connections: sockets of hosts, and the management server of `hydrant_core::manage` that they talk to.
 
-mod channel;
-
 use core::convert::Infallible;
 use core::net::{IpAddr, Ipv4Addr};
 
 use hydrant_core::manage::server::{
     Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
 };
-use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, RankReport};
+use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, OpenNode, RankReport};
+use hydrant_core::peer::Tree;
 use hydrant_core::server::Input;
 use hydrant_core::trace::Exit;
-use hydrant_core::{JobId, Limit, Rank};
+use hydrant_core::{Fault, JobId, Limit, Rank};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
+use crate::channel::{self, Channel, Incoming, consume};
 use crate::config::Config;
 use crate::events::{self, EVENTS, Event};
+use crate::link::Link;
 use crate::memory::{self, LINK_RX, LINKS};
 use crate::net::Net;
 use crate::noise::Forged;
 use crate::serve::{HANDSHAKE_TIMEOUT_MS, Serve};
 use crate::{board, secret, stack, time};
-use channel::{Channel, Incoming};
 
 /// All management connections.
 pub(crate) struct Management {
     sockets: [HostSocket; LINKS],
     server: ManagementServer<'static>,
     port: u16,
+    /// Connection of a node that is to be served next.
+    starting: Option<Link>,
 }
 
 /// Socket for a host.
 pub(crate) struct HostSocket {
     handle: SocketHandle,
     connected: bool,
+    /// The connection is that of a [node](crate::node).
+    is_node: bool,
     channel: Channel,
 }
 
 impl HostSocket {
     pub(crate) const fn new(handle: SocketHandle) -> HostSocket {
-        HostSocket { handle, connected: false, channel: Channel::new() }
+        HostSocket { handle, connected: false, is_node: false, channel: Channel::new() }
     }
 }
 
 impl Management {
+    // As a part of the caller, its temporaries would stay on the stack.
+    #[inline(never)]
     pub(crate) fn new(sockets: [HostSocket; LINKS], config: &Config) -> Management {
         let server = ServerConfig {
             name: board::NAME,
@@ -54,12 +60,18 @@ impl Management {
             // The records of a recording are not encrypted.
             records: !secret::IS_SET,
             exclusive: true,
+            nodes: memory::NODES.then_some(memory::NODE_LIMITS),
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,
         };
         let (hosts, jobs) = memory::management_slots();
-        Management { sockets, server: ManagementServer::new(server, hosts, jobs), port: config.port }
+        Management {
+            sockets,
+            server: ManagementServer::new(server, hosts, jobs),
+            port: config.port,
+            starting: None,
+        }
     }
 
     /// Returns the next deadline, in milliseconds of [`time::millis`].
@@ -68,7 +80,7 @@ impl Management {
     }
 
     /// Accepts hosts, carries out requests and sends events.
-    pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve) {
+    pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
         // Events precede the replies to later requests.
         self.send_events(net);
         for at in 0..LINKS {
@@ -76,8 +88,11 @@ impl Management {
         }
     }
 
-    fn host(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+    fn host(&mut self, net: &mut Net, serve: &mut Serve<'_>, at: usize) {
         let host = &mut self.sockets[at];
+        if host.is_node {
+            return;
+        }
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(host.handle);
         if !host.connected {
             if !socket.is_open() {
@@ -124,7 +139,7 @@ impl Management {
         }
     }
 
-    fn disconnected(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+    fn disconnected(&mut self, net: &mut Net, serve: &mut Serve<'_>, at: usize) {
         defmt::info!("host {=usize} is gone", at);
         self.sockets[at].connected = false;
         let mut board = Board::new(net, serve, &self.sockets);
@@ -132,7 +147,7 @@ impl Management {
     }
 
     /// Carries out a request, if it is complete and its reply fits into the send buffer. Returns whether it did.
-    fn request(&mut self, net: &mut Net, serve: &mut Serve, at: usize) -> bool {
+    fn request(&mut self, net: &mut Net, serve: &mut Serve<'_>, at: usize) -> bool {
         let handle = self.sockets[at].handle;
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(handle);
         let events_pending = self.server.manager() == Some(at) && !EVENTS.is_empty();
@@ -176,7 +191,13 @@ impl Management {
                 serve.begin_recording(net);
                 false
             }
-            // Nodes are refused.
+            Next::Node if memory::NODES => {
+                let host = &mut self.sockets[at];
+                host.is_node = true;
+                let channel = core::mem::replace(&mut host.channel, Channel::new());
+                self.starting = Some(Link::new(handle, channel));
+                false
+            }
             Next::Close | Next::Node => {
                 socket.close();
                 self.disconnected(net, serve, at);
@@ -185,8 +206,23 @@ impl Management {
         }
     }
 
+    /// Returns the node that is to be served instead of the board's own jobs.
+    pub(crate) fn next_node(&mut self, serve: &mut Serve<'_>) -> Option<(OpenNode, Link)> {
+        serve.opening.take().zip(self.starting.take())
+    }
+
+    /// Frees the connection of a node that has ended.
+    pub(crate) fn end_node(&mut self, net: &mut Net, handle: SocketHandle) {
+        net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
+        // The host learns of it before the socket listens.
+        net.poll();
+        for host in self.sockets.iter_mut().filter(|host| host.handle == handle) {
+            (host.connected, host.is_node) = (false, false);
+        }
+    }
+
     /// Ends the connection of a host without the secret.
-    fn forged(&mut self, net: &mut Net, serve: &mut Serve, at: usize) {
+    fn forged(&mut self, net: &mut Net, serve: &mut Serve<'_>, at: usize) {
         defmt::warn!("host {=usize} does not have the secret, and is given up", at);
         net.sockets.get_mut::<tcp::Socket<'_>>(self.sockets[at].handle).abort();
         self.disconnected(net, serve, at);
@@ -213,7 +249,7 @@ impl Management {
     }
 
     /// Queues an event for a job that is over.
-    pub(crate) fn report_over(&mut self, net: &mut Net, serve: &mut Serve) {
+    pub(crate) fn report_over(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
         let mut board = Board::new(net, serve, &self.sockets);
         if events::have_room()
             && let Ok(Some((job, _))) = self.server.poll_over(&mut board)
@@ -228,14 +264,19 @@ impl Management {
     }
 
     /// Opens a job that belongs to no host, and accepts its clients.
-    pub(crate) fn open(&mut self, net: &mut Net, serve: &mut Serve, open: &OpenJob<'_>) -> Result<(), Error> {
+    pub(crate) fn open(
+        &mut self,
+        net: &mut Net,
+        serve: &mut Serve<'_>,
+        open: &OpenJob<'_>,
+    ) -> Result<(), Error> {
         let mut board = Board::new(net, serve, &self.sockets);
         let opened = self.server.open(&mut board, open);
         opened.and_then(|job| self.server.serve(&mut board, job)).map_err(error)
     }
 
     /// Ends a job.
-    pub(crate) fn forget(&mut self, net: &mut Net, serve: &mut Serve, job: JobId) -> Result<(), Error> {
+    pub(crate) fn forget(&mut self, net: &mut Net, serve: &mut Serve<'_>, job: JobId) -> Result<(), Error> {
         let mut board = Board::new(net, serve, &self.sockets);
         self.server.forget(&mut board, job).map_err(error)
     }
@@ -253,24 +294,15 @@ fn has_room(socket: &tcp::Socket<'_>) -> bool {
     socket.send_capacity() - socket.send_queue() >= LINK_RX
 }
 
-/// Drops the first bytes of a socket.
-fn consume(socket: &mut tcp::Socket<'_>, mut left: usize) {
-    while left > 0 {
-        let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
-        let Ok(1..) = dropped else { break };
-        left -= dropped.unwrap_or(left);
-    }
-}
-
 /// The PMI server of this board, as hosts manage it.
-struct Board<'a> {
+struct Board<'a, 's> {
     net: &'a mut Net,
-    serve: &'a mut Serve,
+    serve: &'a mut Serve<'s>,
     hosts: [SocketHandle; LINKS],
 }
 
-impl<'a> Board<'a> {
-    fn new(net: &'a mut Net, serve: &'a mut Serve, sockets: &[HostSocket; LINKS]) -> Board<'a> {
+impl<'a, 's> Board<'a, 's> {
+    fn new(net: &'a mut Net, serve: &'a mut Serve<'s>, sockets: &[HostSocket; LINKS]) -> Board<'a, 's> {
         Board { net, serve, hosts: sockets.each_ref().map(|socket| socket.handle) }
     }
 
@@ -280,7 +312,7 @@ impl<'a> Board<'a> {
     }
 }
 
-impl Service for Board<'_> {
+impl Service for Board<'_, '_> {
     type Error = Infallible;
 
     fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<Infallible>> {
@@ -340,7 +372,7 @@ impl Service for Board<'_> {
 
     fn board_report(&self) -> BoardReport {
         let free_sockets = self.serve.free_sockets(self.net);
-        BoardReport { uptime: time::millis(), free_sockets, stack: stack::used(), ..self.serve.counters }
+        BoardReport { uptime: time::millis(), free_sockets, stack: stack::used(), ..*self.serve.counters }
     }
 
     fn used(&self, limit: Limit) -> u32 {
@@ -352,5 +384,22 @@ impl Service for Board<'_> {
             return Err(Error::NoRecording.into());
         }
         Ok(self.serve.prepare_recording(self.hosts[host])?)
+    }
+
+    fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<Infallible>> {
+        if !memory::NODES {
+            return Err(Error::NoNodes.into());
+        }
+        if self.serve.is_busy() {
+            return Err(Error::Busy.into());
+        }
+        let links = memory::LIMITS.links;
+        let tree = Tree::new(node.nodes, node.radix);
+        let children = tree.children(node.node).take(links as usize + 1).count();
+        if node.node >= node.nodes || children + usize::from(node.node > 0) > links as usize {
+            return Err(Fault::Full(Limit::Links, links).into());
+        }
+        self.serve.opening = Some(*node);
+        Ok(())
     }
 }

@@ -5,8 +5,9 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::server::{HostSlot, JobSlot};
+use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
-use hydrant_core::{Storage, fixed_storage, manage};
+use hydrant_core::{fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
 use static_cell::{ConstStaticCell, StaticCell};
 
@@ -20,14 +21,30 @@ pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
 };
 /// Additional clients before their handshake.
 pub(crate) const SPARE: u32 = 4;
-/// Clients that can connect at the same time.
-pub(crate) const CLIENTS: usize = (RANKS + SPARE) as usize;
+/// Bytes of key-value log for each rank. MPICH puts little on one node, and the addresses of all ranks on several.
+const RANK_BYTES: u32 = match () {
+    () if !NODES => 512,
+    () if cfg!(feature = "lm3s6965evb") => 1024,
+    () => 4096,
+};
+/// Clients that can connect at the same time: `HYDRANT_CLIENTS` of the build, or all ranks. A node of a run has few of the run's
+/// ranks.
+pub(crate) const CLIENTS: usize = match option_env!("HYDRANT_CLIENTS") {
+    Some(text) => number(text) as usize,
+    None => (RANKS + SPARE) as usize,
+};
 /// Connections to the management port: one that manages, and one that records or is refused.
 pub(crate) const LINKS: usize = 2;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
 pub(crate) const CLIENT_BUFFER: usize = 384;
-/// Receive buffer of a management connection: a record, or with a [secret](crate::secret) the frame that holds one.
+/// Whether the board serves nodes of runs on several hosts.
+pub(crate) const NODES: bool = cfg!(feature = "nodes");
+/// Longest frame of the host of a node, of a board with a [secret](crate::secret). Hosts divide records into 4,096 bytes.
+pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::OVERHEAD } else { 0 };
+/// Receive buffer of a management connection.
+const LINK_RX_BUFFER: usize = if NODE_FRAME > LINK_RX { NODE_FRAME } else { LINK_RX };
+/// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
 pub(crate) const LINK_RX: usize =
     manage::PREFIX + manage::RECORD_MAX + if secret::IS_SET { noise::OVERHEAD } else { 0 };
 /// Transmit buffer of a management connection: a reply and an event.
@@ -43,18 +60,30 @@ pub(crate) const LIMITS: Limits = Limits {
     ranks: RANKS,
     conns: CLIENTS as u32,
     keys: 8 * RANKS,
-    kvs_bytes: 512 * RANKS,
+    kvs_bytes: RANK_BYTES * RANKS,
     groups: 4,
     names: 2,
-    psets: 4,
+    // A set for each node of a run.
+    psets: if NODES { 8 } else { 4 },
+    links: if NODES { 8 } else { 0 },
     // Files that PMIx clients leave. No spawns.
     spawns: if cfg!(feature = "pmix") { 2 } else { 0 },
     spawn_bytes: if cfg!(feature = "pmix") { MESSAGE_TEXT_MAX as u32 } else { 0 },
     commit_bytes: if cfg!(feature = "pmix") { 1024 } else { 0 },
     ..Limits::NONE
 };
-/// Size of the buffer for one reply, in bytes.
-pub(crate) const REPLY: usize = LIMITS.output_max();
+/// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own.
+pub(crate) const NODE_LIMITS: Limits =
+    Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
+
+/// Limits of the server of a node.
+pub(crate) const fn limits_of_node(run: &Limits) -> Limits {
+    Limits { conns: LIMITS.conns, names: LIMITS.names, spawns: LIMITS.spawns, ..*run }
+}
+/// Size of the buffer for requests of a node's host, in bytes: one record, and a frame behind an incomplete one.
+const REQUESTS: usize = if NODES { NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME } else { 0 };
+/// Size of the buffer for one output, in bytes.
+pub(crate) const REPLY: usize = LIMITS.output_room();
 
 /// Seed of the server's hash table.
 pub(crate) const SEED: u32 = 0x6879_6472;
@@ -62,7 +91,7 @@ pub(crate) const SEED: u32 = 0x6879_6472;
 const fn number(text: &str) -> u32 {
     match u32::from_str_radix(text, 10) {
         Ok(number) => number,
-        Err(_) => panic!("HYDRANT_RANKS is not a number"),
+        Err(_) => panic!("HYDRANT_RANKS or HYDRANT_CLIENTS is not a number"),
     }
 }
 
@@ -86,10 +115,18 @@ macro_rules! place {
     }};
 }
 
+/// The core's tables.
+pub(crate) type Tables = fixed_storage!(LIMITS);
+
 /// The core's tables. Called once.
-pub(crate) fn storage() -> Storage<'static> {
-    static STORAGE: ConstStaticCell<fixed_storage!(LIMITS)> = ConstStaticCell::new(FixedStorage::new());
-    STORAGE.take().lend()
+pub(crate) fn tables() -> &'static mut Tables {
+    static STORAGE: ConstStaticCell<Tables> = ConstStaticCell::new(FixedStorage::new());
+    STORAGE.take()
+}
+
+/// Room for the requests of a node's host. Called once.
+pub(crate) fn requests() -> &'static mut [u8] {
+    place!(REQUEST_BUFFER: [u8; REQUESTS] = |_| 0)
 }
 
 /// Returns the socket storage of smoltcp, without the buffers. Called once.
@@ -108,7 +145,7 @@ fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item
 
 /// Receive and transmit buffers of the management connections. Called once.
 pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
-    let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX]; LINKS] = |_| [0; LINK_RX]);
+    let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX_BUFFER]; LINKS] = |_| [0; LINK_RX_BUFFER]);
     let transmit = place!(LINK_TX_BUFFERS: [[u8; LINK_TX]; LINKS] = |_| [0; LINK_TX]);
     receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
 }

@@ -318,6 +318,18 @@ fn the_core_forbids_what_it_promises_to_do_without() {
     }
 }
 
+/// Files with a version of their own: packages of other systems, which do not read `Cargo.toml`.
+#[test]
+fn packages_have_the_version_of_the_workspace() {
+    for (file, version) in [
+        ("packaging/conda/recipe.yaml", concat!("  version: ", env!("CARGO_PKG_VERSION"))),
+        ("host-wasm/python/pyproject.toml", concat!("version = \"", env!("CARGO_PKG_VERSION"), "\"")),
+        ("host-wasm/js/package.json", concat!("  \"version\": \"", env!("CARGO_PKG_VERSION"), "\",")),
+    ] {
+        assert!(read(&root().join(file)).lines().any(|line| line == version), "{file} lacks {version:?}");
+    }
+}
+
 #[test]
 fn the_import_reader_sees_what_it_should() {
     let names = |source: &str, depth| imports(source, depth).into_iter().collect::<Vec<_>>();

@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 4;
+pub const VERSION: u16 = 5;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -116,7 +116,7 @@ pub enum Request<'a> {
     /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
     ///
     /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection that manages
-    /// no jobs. All of the node ends with the connection.
+    /// no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
     Node(OpenNode),
 }
 
@@ -335,6 +335,8 @@ pub struct Welcome<'a> {
     pub message_max: u32,
     /// Whether [`Request::Record`] is supported.
     pub records: bool,
+    /// Largest limits of the run of a node ([`Request::Node`]). `None` if nodes are not served.
+    pub nodes: Option<Limits>,
 }
 
 /// State of a job.

@@ -16,7 +16,7 @@
 
 use core::net::IpAddr;
 
-pub use super::service::{Failure, Service};
+pub use super::service::{Failure, Service, exit_of_connection};
 use super::slots::{Host, Job};
 pub use super::slots::{HostSlot, JobSlot};
 use super::{
@@ -26,7 +26,6 @@ use super::{
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::trace::Exit;
 
 /// Properties of a management server that differ between embedding programs.
 #[derive(Clone, Copy, Debug)]
@@ -41,6 +40,8 @@ pub struct Config<'c> {
     pub message_max: u32,
     /// Whether [`Service::begin_recording`] is supported.
     pub records: bool,
+    /// Largest limits of the run of a node, if [`Service::begin_node`] is supported.
+    pub nodes: Option<Limits>,
     /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
     pub exclusive: bool,
     /// Whether a job is dropped when it is over and the host that opened it is gone.
@@ -336,6 +337,9 @@ impl<'m> ManagementServer<'m> {
         node: &OpenNode,
     ) -> Result<Report<'m>, Failure<S::Error>> {
         self.check_idle(host)?;
+        let most = self.config.nodes.ok_or(Error::NoNodes)?;
+        let full = |limit| Err(Fault::Full(limit, most.of(limit)));
+        node.limits.above(most).next().map_or(Ok(()), full)?;
         service.begin_node(host, node)?;
         self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
         Ok(Report::Done)
@@ -417,7 +421,7 @@ impl<'m> ManagementServer<'m> {
 
     fn welcome<S: Service>(&self, service: &S) -> Welcome<'m> {
         let BoardReport { sockets, free_sockets, .. } = service.board_report();
-        let Config { name, limits, pmi_port, message_max, records, .. } = self.config;
+        let Config { name, limits, pmi_port, message_max, records, nodes, .. } = self.config;
         Welcome {
             version: VERSION,
             board: name,
@@ -427,6 +431,7 @@ impl<'m> ManagementServer<'m> {
             free_sockets,
             message_max,
             records,
+            nodes,
         }
     }
 
@@ -583,12 +588,6 @@ impl<'m> ManagementServer<'m> {
     fn unserved(&self, host: usize, id: JobId) -> Result<(), Error> {
         if self.owned(host, id)?.served { Err(Error::Order) } else { Ok(()) }
     }
-}
-
-/// Returns the exit of a process of which the server knows only the closed connection: code 0 if the rank had
-/// `finalized`, otherwise [`Exit::Lost`]. A rank that has not joined cannot have finalized.
-pub fn exit_of_connection(finalized: bool) -> Exit {
-    if finalized { Exit::Code(0) } else { Exit::Lost }
 }
 
 /// Returns fatal errors and ignores refusals, for calls without a request of a host.

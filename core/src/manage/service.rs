@@ -113,11 +113,18 @@ pub trait Service {
         Err(Error::NoRecording.into())
     }
 
-    /// Prepares to serve a node for a host. It starts after the reply, on the host's connection.
+    /// Prepares to serve a node for a host, whose limits are at most [`Config::nodes`](super::server::Config::nodes). It starts
+    /// after the reply, on the host's connection.
     ///
     /// # Errors
     /// [`Failure`] if nodes are not supported, or there is no capacity.
     fn begin_node(&mut self, _host: usize, _node: &OpenNode) -> Result<(), Failure<Self::Error>> {
         Err(Error::NoNodes.into())
     }
+}
+
+/// Returns the exit of a process of which the server knows only the closed connection: code 0 if the rank had
+/// `finalized`, otherwise [`Exit::Lost`]. A rank that has not joined cannot have finalized.
+pub fn exit_of_connection(finalized: bool) -> Exit {
+    if finalized { Exit::Code(0) } else { Exit::Lost }
 }

@@ -19,6 +19,7 @@ const CONFIG: Config<'static> = Config {
     message_max: 1000,
     records: true,
     exclusive: false,
+    nodes: Some(Limits { ranks: 8, ..Limits::NONE }),
     drop_orphans: true,
     handshake_timeout: 100,
     keep_timeout: Some(1000),
@@ -418,6 +419,9 @@ fn a_host_that_manages_nothing_gets_a_node() {
         bench.open(0, OpenJob::new("one", 2));
         bench.refused(0, &Request::Node(open), Error::Order);
         bench.refused(1, &Request::Node(OpenNode { nodes: 9, ..open }), Error::NoNodes);
+        let limits = Limits { ranks: 9, ..Limits::NONE };
+        let many = Fault::Full(Limit::Ranks, 8);
+        bench.refused(1, &Request::Node(OpenNode { limits, ..open }), Error::Fault(many));
         let mut buf = [0; PREFIX + RECORD_MAX];
         let record = encode(&Request::Node(open), &mut buf).expect("the request is short").to_vec();
         assert_eq!(bench.receive(1, &record), (String::from("Done"), Next::Node));

@@ -14,7 +14,7 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{KEY_MAX, PEER_MESSAGE_MAX};
+use crate::limits::KEY_MAX;
 use crate::peer::links::Answer;
 use crate::peer::message::{self, Head, RankRange, Writer};
 use crate::state::{Job, ReplyState, Response};
@@ -342,7 +342,7 @@ impl Server<'_> {
         let (start, end) = (self.jobs[id].first, self.jobs[id].first + self.jobs[id].size);
         let job = self.jobs[id].reference(JobId(id as u32));
         let head = if is_answer { Head::Fetched { job } } else { Head::Fetch { job } };
-        let room = buf.len().min(PEER_MESSAGE_MAX);
+        let room = buf.len().min(self.limits.peer_message_max());
         let mut writer = Writer::new(buf.get_mut(..room)?, head)?;
         let mut stretch = Some(first);
         while let Some(first) = stretch {

@@ -10,7 +10,7 @@ use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{LAZY_FENCES, PEER_MESSAGE_MAX};
+use crate::limits::LAZY_FENCES;
 use crate::peer::links::Link;
 use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
 use crate::state::{Job, RankPhase, RankSlot};
@@ -21,8 +21,6 @@ use crate::trace::Exit;
 
 /// Maximum number of exits in one message.
 const EXITS_MAX: u32 = 192;
-/// Length of the unsent log from which on records are sent before the arrival or release that they belong to.
-const PIECE: u32 = PEER_MESSAGE_MAX as u32 / 2;
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -120,7 +118,7 @@ impl Server<'_> {
     #[cold]
     fn write_with_records(&mut self, at: usize, due: u32, head: Head, buf: &mut [u8]) -> Option<usize> {
         let from = self.links.get(at)?.cursor;
-        if due <= from || (due - from) as usize > PEER_MESSAGE_MAX {
+        if due <= from || (due - from) as usize > self.limits.peer_message_max() {
             return None;
         }
         let (len, cursor) = self.write_stretch(at, from..due, Some(head), false, buf)?;
@@ -136,7 +134,8 @@ impl Server<'_> {
     #[cold]
     fn write_piece(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let log = self.kvs.written();
-        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) >= PIECE;
+        let many = self.limits.peer_message_max() / 2;
+        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) as usize >= many;
         if is_due && self.is_collecting() { self.write_records(at, log, buf) } else { None }
     }
 
@@ -187,7 +186,7 @@ impl Server<'_> {
         is_answer: bool,
         buf: &mut [u8],
     ) -> Option<(Option<usize>, u32)> {
-        let room = buf.len().min(PEER_MESSAGE_MAX);
+        let room = buf.len().min(self.limits.peer_message_max());
         let mut cursor = stretch.start;
         let mut found: Option<(Head, Writer<'_>)> = None;
         let mut buf = Some(buf);

@@ -19,6 +19,8 @@ use crate::trace::Closing;
 pub const NODE_PREFIX: usize = 4;
 /// Bytes of a record beside the longest message in it.
 const HEAD_MAX: usize = 256;
+/// Longest decimal rank with its comma, in the ranks of a process set.
+const RANK_MAX: usize = 11;
 
 /// Request of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,8 +86,11 @@ pub enum NodeReport<'a> {
 }
 
 /// Returns the maximum length of a record in bytes between a host and a server with these limits.
-pub fn record_max(limits: &Limits) -> usize {
-    limits.output_room().max(MESSAGE_MAX as usize) + HEAD_MAX
+pub const fn record_max(limits: &Limits) -> usize {
+    let room = limits.output_room();
+    let sets = limits.ranks as usize * RANK_MAX;
+    let sets = if sets > MESSAGE_MAX as usize { MESSAGE_MAX as usize } else { sets };
+    HEAD_MAX + if room > sets { room } else { sets }
 }
 
 /// Returns whether a host may send this input.

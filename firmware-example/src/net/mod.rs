@@ -4,6 +4,7 @@ mod device;
 
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use embassy_sync::signal::Signal;
+use hydrant_core::manage::STALL_MS;
 use smoltcp::iface::{self, Interface, PollResult, SocketHandle, SocketSet};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
@@ -13,6 +14,8 @@ use crate::board::{self, Nic};
 use crate::config::Config;
 use crate::{memory, time};
 use device::Device;
+
+const _: () = assert!((board::WATCHDOG_MS as u64) > STALL_MS);
 
 /// Given by the interrupt, taken by the loop: frames wait in the controller.
 static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
@@ -40,6 +43,8 @@ fn now() -> Instant {
 
 impl Net {
     /// Starts the network. Called once.
+    // As a part of the caller, its temporaries would stay on the stack.
+    #[inline(never)]
     pub(crate) fn start(config: &Config) -> Net {
         let nic = Nic::new();
         let mac = EthernetAddress(nic.mac());
@@ -73,6 +78,27 @@ impl Net {
     /// Handles received frames and sends pending ones. Returns whether the state of a socket may have changed.
     pub(crate) fn poll(&mut self) -> bool {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
+    }
+
+    /// Sends all of these bytes. Waits for room, until the other side has not read for [`STALL_MS`]. Returns false then.
+    pub(crate) fn send_all(&mut self, handle: SocketHandle, mut bytes: &[u8]) -> bool {
+        let mut since = time::millis();
+        while !bytes.is_empty() {
+            let Ok(sent) = self.sockets.get_mut::<tcp::Socket<'_>>(handle).send_slice(bytes) else {
+                return false;
+            };
+            bytes = &bytes[sent..];
+            if sent > 0 {
+                // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
+                board::watchdog_feed();
+                since = time::millis();
+            } else if time::millis() >= since + STALL_MS {
+                return false;
+            } else {
+                self.poll();
+            }
+        }
+        true
     }
 
     /// Sleeps until a frame comes, a millisecond has passed that something was due in, `wake` is reached, or the watchdog

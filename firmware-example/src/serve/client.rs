@@ -82,7 +82,7 @@ impl Client {
 /// Milliseconds that a client or host has for its handshake. Other clients may need its socket.
 pub(crate) const HANDSHAKE_TIMEOUT_MS: u64 = 10_000;
 
-impl Serve {
+impl Serve<'_> {
     /// Handles one client.
     pub(super) fn client(&mut self, net: &mut Net, at: usize) {
         let conn = ConnId(at as u32);
@@ -152,7 +152,7 @@ impl Serve {
 
     /// Aborts the connections of earlier jobs that are still closing. Clients of a new job need their sockets.
     pub(super) fn abort_closing(&mut self, net: &mut Net) {
-        for client in &self.clients {
+        for client in &*self.clients {
             if client.is_closing(net) {
                 net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
             }

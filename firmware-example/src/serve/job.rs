@@ -26,19 +26,32 @@ impl Served {
     }
 }
 
-impl Serve {
+impl Serve<'_> {
     /// Opens a job.
     pub(crate) fn open_job(&mut self, net: &mut Net, open: &OpenJob<'_>) -> Result<JobId, Error> {
         let id = JobId(0);
+        if self.node.is_some() {
+            return Err(Error::Busy);
+        }
         if self.job.is_some() {
             return Err(Error::Fault(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
         }
-        self.try_handle(net, Input::RegisterJob(JobSpec::managed(id, open))).map_err(Error::Fault)?;
+        self.register(net, JobSpec::managed(id, open), open.exits_reported).map_err(Error::Fault)?;
+        Ok(id)
+    }
+
+    /// Registers a job.
+    pub(crate) fn register(
+        &mut self,
+        net: &mut Net,
+        spec: JobSpec<'_>,
+        exits_reported: bool,
+    ) -> Result<(), Fault> {
+        self.try_handle(net, Input::RegisterJob(spec))?;
         self.abort_closing(net);
         self.counters.jobs = self.counters.jobs.saturating_add(1);
-        let exits_reported = open.exits_reported;
-        self.job = Some(Served { id, served: false, exits_reported, ended: false, alone: false });
-        Ok(id)
+        self.job = Some(Served { id: spec.job, served: false, exits_reported, ended: false, alone: false });
+        Ok(())
     }
 
     /// Accepts clients of a job from now on.

@@ -10,15 +10,15 @@ use crate::net::Net;
 use crate::time;
 
 /// Buffer for one long message. It has one owner at a time, and other connections wait for it.
-pub(super) struct Long {
-    buf: &'static mut [u8],
+pub(super) struct Long<'s> {
+    buf: &'s mut [u8],
     len: usize,
     owner: Option<ConnId>,
     since: u64,
 }
 
-impl Long {
-    pub(super) const fn new(buf: &'static mut [u8]) -> Long {
+impl<'s> Long<'s> {
+    pub(super) const fn new(buf: &'s mut [u8]) -> Long<'s> {
         Long { buf, len: 0, owner: None, since: 0 }
     }
 
@@ -32,7 +32,7 @@ impl Long {
     }
 }
 
-impl Serve {
+impl Serve<'_> {
     /// Releases the buffer if a connection owns it.
     pub(super) fn release_long(&mut self, conn: ConnId) {
         if self.long.is_of(conn) {

@@ -11,8 +11,10 @@ mod long;
 mod recording;
 
 use heapless::Vec;
+use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::server::exit_of_connection;
-use hydrant_core::manage::{BoardReport, Error, STALL_MS};
+use hydrant_core::manage::{BoardReport, Error, OpenNode, STALL_MS};
+use hydrant_core::server::remote::NodeReport;
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
@@ -20,7 +22,8 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
 use crate::events::{self, Event};
-use crate::memory::{self, CLIENTS};
+use crate::link::Link;
+use crate::memory::{self, CLIENTS, NODES};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
@@ -29,21 +32,45 @@ use long::Long;
 use recording::Recording;
 
 /// PMI server, sockets of its clients, and its job.
-pub(crate) struct Serve {
-    server: Server<'static>,
-    clients: [Client; CLIENTS],
+pub(crate) struct Serve<'s> {
+    server: Server<'s>,
+    clients: &'s mut [Client],
+    /// Host of the node that is served.
+    pub(crate) node: Option<Link>,
+    /// The run of the node has so many nodes that fences are lazy by default.
+    pub(crate) is_large: bool,
+    /// Node that is to be served next.
+    pub(crate) opening: Option<OpenNode>,
     /// The job that is served.
     pub(crate) job: Option<Served>,
     /// Port of its clients.
     port: u16,
-    reply: &'static mut [u8],
+    reply: &'s mut [u8],
     /// Rest of a reply that did not fit into its socket.
     tail: Option<Tail>,
-    long: Long,
+    long: Long<'s>,
     /// An input was deferred for lack of room.
     deferred: bool,
     recording: Option<Recording>,
-    pub(crate) counters: BoardReport,
+    pub(crate) counters: &'s mut BoardReport,
+}
+
+/// Memory of servers, one after the other.
+pub(crate) struct Memory<'m> {
+    tables: &'static mut memory::Tables,
+    reply: &'static mut [u8],
+    long: &'static mut [u8],
+    clients: &'m mut [Client],
+    counters: BoardReport,
+}
+
+impl<'m> Memory<'m> {
+    /// Takes the memory. Called once.
+    pub(crate) fn new(clients: &'m mut [Client]) -> Memory<'m> {
+        let (reply, long) = memory::scratch();
+        let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
+        Memory { tables: memory::tables(), reply, long, clients, counters }
+    }
 }
 
 /// Part of a reply that did not fit into its socket.
@@ -54,13 +81,30 @@ struct Tail {
     since: u64,
 }
 
-impl Serve {
-    /// Creates a server without jobs.
-    pub(crate) fn new(clients: [Client; CLIENTS], port: u16) -> Result<Serve, Fault> {
-        let (reply, long) = memory::scratch();
-        Ok(Serve {
-            server: Server::new(memory::LIMITS, memory::storage(), memory::SEED)?,
+impl<'s> Serve<'s> {
+    /// Creates a server without jobs: of a node if there is one, and of this board otherwise.
+    // As a part of the caller, it would take stack from every input.
+    #[inline(never)]
+    pub(crate) fn new(
+        memory: &'s mut Memory<'_>,
+        port: u16,
+        net: &mut Net,
+        node: Option<(OpenNode, Link)>,
+    ) -> Serve<'s> {
+        let Memory { tables, reply, long, clients, counters } = memory;
+        for client in clients.iter_mut() {
+            net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
+            *client = Client::new(client.handle);
+        }
+        let (open, node) = node.filter(|_| NODES).unzip();
+        let limits = open.map_or(memory::LIMITS, |open| memory::limits_of_node(&open.limits));
+        let mut serve = Serve {
+            server: Server::new(limits, tables.lend(), memory::SEED)
+                .expect("the slabs are as long as the largest limits say"),
             clients,
+            node,
+            is_large: open.is_some_and(|open| open.nodes > AUTO_NODES_MAX + 1),
+            opening: None,
             job: None,
             port,
             reply,
@@ -68,10 +112,16 @@ impl Serve {
             long: Long::new(long),
             deferred: false,
             recording: None,
-            counters: BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() },
-        })
+            counters,
+        };
+        if let Some(OpenNode { node, nodes, radix, .. }) = open {
+            serve.handle_infallible(net, Input::Node { node, nodes, radix });
+        }
+        serve
     }
+}
 
+impl Serve<'_> {
     /// Returns the next deadline: of the server, of a blocked reply, of a long message, of a handshake or of a closing
     /// connection.
     pub(crate) fn poll_at(&self, net: &Net) -> Option<u64> {
@@ -103,7 +153,7 @@ impl Serve {
     }
 
     /// Returns whether there is room for the outputs of an input.
-    fn is_free(&self) -> bool {
+    pub(crate) fn is_free(&self) -> bool {
         self.tail.is_none() && events::have_room()
     }
 
@@ -122,7 +172,7 @@ impl Serve {
 
     /// Prepares a recording, if no job is open. The server starts anew, because a recording begins with a new server.
     pub(crate) fn prepare_recording(&mut self, handle: SocketHandle) -> Result<(), Error> {
-        if self.recording.is_some() {
+        if self.recording.is_some() || self.node.is_some() {
             return Err(Error::Busy);
         }
         if !self.server.restart() {
@@ -157,7 +207,9 @@ impl Serve {
     fn drain(&mut self, net: &mut Net) {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
-                events::queue(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
+                if self.node.is_none() {
+                    events::queue(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
+                }
                 continue;
             }
             let Ok(output) = self.server.poll(self.reply) else { break };
@@ -168,6 +220,15 @@ impl Serve {
                 }
             }
             let Some(output) = output else { break };
+            if let Some(link) = self.node.as_mut().filter(|_| NODES)
+                && !matches!(output, Output::Bytes { .. } | Output::Close { .. })
+            {
+                if let Output::Joined { conn, rank, .. } = output {
+                    self.clients[conn.index()].rank = Some(rank);
+                }
+                link.send(net, &NodeReport::Output(output));
+                continue;
+            }
             match output {
                 Output::Bytes { conn, bytes } => {
                     let end = bytes.len();
@@ -179,7 +240,13 @@ impl Serve {
                     client.abrupt = why == Closing::JobOver && client.rank.is_none();
                     if why != Closing::JobOver {
                         self.counters.closed = self.counters.closed.saturating_add(1);
-                        events::queue(Event::Closed { conn, rank: client.rank, why });
+                        let rank = client.rank;
+                        match self.job.as_ref().filter(|_| NODES && self.node.is_some()) {
+                            Some(&Served { id: job, .. }) => {
+                                self.report(net, &NodeReport::Closed { job, rank, why });
+                            }
+                            None => events::queue(Event::Closed { conn, rank, why }),
+                        }
                     }
                 }
                 Output::Joined { conn, job, rank } => {
@@ -264,8 +331,20 @@ impl Serve {
         }
     }
 
+    /// Sends a report to the host of the node.
+    pub(crate) fn report(&mut self, net: &mut Net, report: &NodeReport<'_>) {
+        if let Some(link) = &mut self.node {
+            link.send(net, report);
+        }
+    }
+
+    /// Returns whether a node, a job or a recording uses the server.
+    pub(crate) fn is_busy(&self) -> bool {
+        self.node.is_some() || self.job.is_some() || self.recording.is_some()
+    }
+
     /// Returns the server, for queries.
-    pub(crate) fn server(&self) -> &Server<'static> {
+    pub(crate) fn server(&self) -> &Server<'_> {
         &self.server
     }
 
@@ -282,7 +361,7 @@ impl Serve {
 
 /// Passes an input to the server and records input and result.
 fn handle(
-    server: &mut Server<'static>,
+    server: &mut Server<'_>,
     recording: &mut Option<Recording>,
     net: &mut Net,
     now: Time,

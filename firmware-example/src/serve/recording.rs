@@ -4,17 +4,12 @@
 //! recording therefore needs no memory and has no gaps. It ends when the host does not read for
 //! [`STALL_MS`](hydrant_core::manage::STALL_MS).
 
-use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::Record;
 use postcard::ser_flavors::{Flavor, Size};
 use postcard::serialize_with_flavor;
 use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp;
 
 use crate::net::Net;
-use crate::{board, time};
-
-const _: () = assert!((board::WATCHDOG_MS as u64) > STALL_MS);
 
 /// State of a recording.
 #[derive(Clone, Copy)]
@@ -46,23 +41,9 @@ impl Flavor for Sink<'_> {
         self.try_extend(&[byte])
     }
 
-    fn try_extend(&mut self, mut bytes: &[u8]) -> postcard::Result<()> {
-        let mut since = time::millis();
-        while !bytes.is_empty() {
-            let socket = self.net.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
-            let sent = socket.send_slice(bytes).map_err(|_| postcard::Error::SerializeBufferFull)?;
-            bytes = &bytes[sent..];
-            if sent > 0 {
-                // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
-                board::watchdog_feed();
-                since = time::millis();
-            } else if time::millis() >= since + STALL_MS {
-                return Err(postcard::Error::SerializeBufferFull);
-            } else {
-                self.net.poll();
-            }
-        }
-        Ok(())
+    fn try_extend(&mut self, bytes: &[u8]) -> postcard::Result<()> {
+        let sent = self.net.send_all(self.handle, bytes);
+        if sent { Ok(()) } else { Err(postcard::Error::SerializeBufferFull) }
     }
 
     fn finalize(self) -> postcard::Result<()> {

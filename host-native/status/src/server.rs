@@ -20,6 +20,8 @@ pub(crate) const ATTACHED_MAX: usize = 4;
 const BACKLOG: i32 = 16;
 /// Milliseconds after which a client without a request is closed.
 const IDLE_TIMEOUT: u64 = 10_000;
+/// Milliseconds after which a client whose request has no reply is closed. Hosts may have to compile a plugin before.
+const REPLY_TIMEOUT: u64 = 120_000;
 /// Bytes of output that may be pending for a client. More are lost.
 const OUTPUT_MAX: usize = 256 * 1024;
 
@@ -174,14 +176,13 @@ impl StatusServer {
 
     /// Time of the next [`handle_timeout`](StatusServer::handle_timeout) in milliseconds.
     pub fn poll_at(&self) -> Option<u64> {
-        let idle = self.clients.iter().flatten().filter(|client| client.is_idle());
-        idle.map(|client| client.active + IDLE_TIMEOUT).chain(self.listener.deadline()).min()
+        self.clients.iter().flatten().filter_map(Client::deadline).chain(self.listener.deadline()).min()
     }
 
-    /// Closes clients that were silent for 10 s.
+    /// Closes clients that were silent for 10 s, and those that have waited for a reply for 2 minutes.
     pub fn handle_timeout(&mut self, poller: &Poller, now: u64) {
         for slot in &mut self.clients {
-            if slot.as_ref().is_some_and(|client| client.is_idle() && client.active + IDLE_TIMEOUT <= now) {
+            if slot.as_ref().and_then(Client::deadline).is_some_and(|at| at <= now) {
                 *slot = None;
             }
         }
@@ -266,9 +267,10 @@ impl StatusServer {
 }
 
 impl Client {
-    /// Returns whether the client has nothing to wait for.
-    fn is_idle(&self) -> bool {
-        !self.attached && !self.waits
+    /// Time at which the client is closed. None while it gets output.
+    fn deadline(&self) -> Option<u64> {
+        let timeout = if self.waits { REPLY_TIMEOUT } else { IDLE_TIMEOUT };
+        (!self.attached).then_some(self.active + timeout)
     }
 
     fn pending(&self) -> usize {

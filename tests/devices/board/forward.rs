@@ -15,13 +15,18 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, connect, socket_
 pub(crate) fn to(board: SocketAddr) -> SocketAddr {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
     let address = listener.local_addr().expect("it listens");
+    through(listener, vec![board]);
+    address
+}
+
+/// Forwards the connections of a port to the board, one after the other by each of its ports.
+pub(crate) fn through(listener: TcpListener, boards: Vec<SocketAddr>) {
     thread::spawn(move || {
-        for client in listener.incoming() {
+        for (client, &board) in listener.incoming().zip(boards.iter().cycle()) {
             // A client that cannot go on finds its connection closed.
             let _ = client.and_then(|client| join(&client, &leave_for(board)?));
         }
     });
-    address
 }
 
 /// Connects from a port that no other connection has: one that was asked for is not given away twice.

@@ -2,6 +2,7 @@
 
 mod deadlines;
 mod faults;
+mod fleet;
 mod forward;
 mod gdb;
 mod jobs;

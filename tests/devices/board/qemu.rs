@@ -1,7 +1,7 @@
 //! A board: the firmware, built once, in a QEMU of its own.
 
 use std::io::Write;
-use std::net::{Ipv4Addr, SocketAddr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -64,6 +64,8 @@ impl Kind {
             .env_remove("RUSTUP_TOOLCHAIN")
             .env_remove("CARGO")
             .env_remove("HYDRANT_RANKS")
+            .env_remove("HYDRANT_CLIENTS")
+            .envs(if features.contains("nodes") { &NODE_SIZES[..] } else { &[] }.iter().copied())
             .env("HYDRANT_FEATURES", features)
             .env("HYDRANT_SECRET_FILE", if secret { secret_file() } else { PathBuf::new() })
             .stdin(Stdio::null())
@@ -80,6 +82,9 @@ impl Kind {
         elf
     }
 }
+
+/// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host.
+const NODE_SIZES: [(&str, &str); 2] = [("HYDRANT_RANKS", "16"), ("HYDRANT_CLIENTS", "8")];
 
 /// A file with the secret of boards that have one.
 pub(crate) fn secret_file() -> PathBuf {
@@ -117,12 +122,22 @@ impl Board {
     /// Starts one that `clients` clients can reach, with settings for its command line; nothing where QEMU may be
     /// missing and is.
     pub(crate) fn start(kind: Kind, clients: usize, settings: &str) -> Option<Board> {
-        Board::started(Board::launch(kind, false, clients, settings)?)
+        Board::started(Board::launch(kind, "pmix", false, clients, settings)?)
+    }
+
+    /// Starts one that serves nodes of runs, whose client port is also that of this machine.
+    pub(crate) fn of_node(kind: Kind, secret: bool) -> Option<Board> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
+        let port = listener.local_addr().expect("it listens").port();
+        let settings = format!("pmi-port={port}");
+        let mut board = Board::started(Board::launch(kind, "pmix,nodes", secret, 4, &settings)?)?;
+        forward::through(listener, std::mem::take(&mut board.clients));
+        Some(board)
     }
 
     /// The small board with a secret.
     pub(crate) fn with_secret(clients: usize) -> Option<Board> {
-        Board::started(Board::launch(Kind::Lm3s6965evb, true, clients, "")?)
+        Board::started(Board::launch(Kind::Lm3s6965evb, "pmix", true, clients, "")?)
     }
 
     fn started(mut board: Board) -> Option<Board> {
@@ -138,23 +153,31 @@ impl Board {
 
     /// The same without waiting for anything: a small board that stops by itself and is not reachable.
     pub(crate) fn doomed(settings: &str) -> Option<Board> {
-        Board::launch(Kind::Lm3s6965evb, false, 0, settings)
+        Board::launch(Kind::Lm3s6965evb, "pmix", false, 0, settings)
     }
 
-    fn launch(kind: Kind, secret: bool, clients: usize, settings: &str) -> Option<Board> {
+    fn launch(
+        kind: Kind,
+        features: &'static str,
+        secret: bool,
+        clients: usize,
+        settings: &str,
+    ) -> Option<Board> {
         if !Peer::Qemu.there() {
             return None;
         }
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        let elf = kind.firmware("pmix", secret);
+        let elf = kind.firmware(features, secret);
         let name = format!("board-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
         let serial = std::env::temp_dir().join(name);
         fs::write(&serial, []).expect("there is room for a log");
         let stub = serial.with_extension("gdb");
-        let address = settings.split_whitespace().find_map(|word| word.strip_prefix("address="));
+        let setting = |name| settings.split_whitespace().find_map(|word| word.strip_prefix(name));
+        let address = setting("address=");
         let address = address.and_then(|address| address.split('/').next()).unwrap_or("10.0.2.15");
         let mut nic = format!("user,model={}", kind.nic());
-        for port in iter::repeat_n(manage::PMI_PORT, clients).chain([manage::PORT; HOSTS]) {
+        let port = setting("pmi-port=").map_or(manage::PMI_PORT, |port| port.parse().expect("a port"));
+        for port in iter::repeat_n(port, clients).chain([manage::PORT; HOSTS]) {
             nic += &format!(",hostfwd=tcp:127.0.0.1:0-{address}:{port}");
         }
         let mut semihosting = "enable=on,target=native,arg=hydrant".to_owned();

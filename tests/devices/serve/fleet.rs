@@ -264,7 +264,8 @@ fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let open = refused(&format!("{hosts} --offload {}", fleet.address(0)));
     open.code(1).warns(" refuses the handshake: ").warns("set --offload-secret FILE");
     let many = fleet.run(2, 1, "--limit ranks=3000 true").run();
-    many.code(1).warns("refuses a node of this run: the limit ranks of 2000 is used up");
+    many.code(1).warns(" has smaller tables than this run: ranks=2000\n");
+    many.warns("hint: start the run with --limit ranks=2000, or the board with larger limits");
     for (board, _) in fleet.boards {
         board.signal(Signal::TERM);
         board.wait().code(0);

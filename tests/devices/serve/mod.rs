@@ -2,7 +2,7 @@
 
 mod clients;
 mod fleet;
-mod offload;
+pub(crate) mod offload;
 mod pods;
 mod strangers;
 
@@ -17,7 +17,7 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
 /// Which machine serves.
 #[derive(Clone, Copy, Debug)]
-enum Machine {
+pub(crate) enum Machine {
     /// This one.
     Here,
     /// An aarch64 one, as the cores of DPUs are, by qemu's emulation of it.

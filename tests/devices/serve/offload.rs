@@ -17,7 +17,7 @@ use rustix::process::Signal;
 use super::{Machine, RAW, aarch64_bin};
 
 /// A server that hosts manage.
-pub(super) fn managed(machine: Machine, options: &str) -> (Running, Target) {
+pub(crate) fn managed(machine: Machine, options: &str) -> (Running, Target) {
     let job = match machine {
         Machine::Here => Job::new(hydrant_bin()),
         Machine::Aarch64 => Job::new("qemu-aarch64-static").arg(aarch64_bin()),

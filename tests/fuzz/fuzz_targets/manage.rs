@@ -31,6 +31,7 @@ fn manage(mut input: FuzzInput<'_>, memory: &mut Memory) {
         message_max: 1024,
         records: options & 1 != 0,
         exclusive: options & 2 != 0,
+        nodes: Some(LIMITS),
         drop_orphans: options & 4 != 0,
         handshake_timeout: 100,
         keep_timeout: None,

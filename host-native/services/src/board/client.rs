@@ -32,6 +32,8 @@ pub struct Board {
     name: String,
     limits: Limits,
     sockets: u32,
+    /// Largest limits of a node, if it serves nodes.
+    nodes: Option<Limits>,
     job: Option<Job>,
     /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
@@ -86,6 +88,7 @@ impl Board {
             name: String::new(),
             limits: Limits::NONE,
             sockets: 0,
+            nodes: None,
             job: None,
             asked: VecDeque::new(),
             events: VecDeque::new(),
@@ -97,9 +100,9 @@ impl Board {
         };
         let greeted =
             board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
-                Report::Welcome(Welcome { board: name, limits, sockets, .. }) => {
+                Report::Welcome(Welcome { board: name, limits, sockets, nodes, .. }) => {
                     board.name = (*name).to_owned();
-                    (board.limits, board.sockets) = (*limits, *sockets);
+                    (board.limits, board.sockets, board.nodes) = (*limits, *sockets, *nodes);
                     Some(())
                 }
                 _ => None,
@@ -124,6 +127,12 @@ impl Board {
 
     /// Has the board serve a node. Returns the address of its management port, and the connection for the records of the node.
     pub(super) fn into_node(mut self, open: &OpenNode) -> Result<(SocketAddr, Connection), BoardError> {
+        if let Some(most) = self.nodes {
+            let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
+            if !limits.is_empty() {
+                return Err(BoardError::Small { addr: self.addr, limits });
+            }
+        }
         self.done(NODE, &Request::Node(*open))?;
         Ok((self.addr, self.link))
     }

@@ -57,6 +57,14 @@ pub enum BoardError {
         /// Reason of the board.
         why: Error,
     },
+    /// The board has smaller tables than the limits of the run require.
+    #[error("the board at {addr} has smaller tables than this run: {}", list(limits, "", ", "))]
+    Small {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Limits of the run that are too large, with those of the board.
+        limits: Vec<(Limit, u32)>,
+    },
     /// The board's recording cannot be written.
     #[error(transparent)]
     Recording(#[from] WriteError),
@@ -102,6 +110,15 @@ impl BoardError {
                 Some("the board may have a secret: set --secret-file FILE".to_owned())
             }
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
+            BoardError::Small { limits, .. } => {
+                let given = limits.iter().filter(|(limit, _)| *limit != Limit::Links).copied();
+                let mut options = list(&given.collect::<Vec<_>>(), "--limit ", " ");
+                if let Some((_, links)) = limits.iter().find(|(limit, _)| *limit == Limit::Links) {
+                    options += &format!(" --radix {}", links.saturating_sub(1));
+                }
+                let options = options.trim_start();
+                Some(format!("start the run with {options}, or the board with larger limits"))
+            }
             BoardError::Node { why, .. } => match **why {
                 BoardError::Unreachable { .. } => {
                     Some(format!("a board is named by its management port, {} by default", manage::PORT))
@@ -114,6 +131,12 @@ impl BoardError {
             _ => None,
         }
     }
+}
+
+/// Lists limits with their sizes.
+fn list(limits: &[(Limit, u32)], before: &str, between: &str) -> String {
+    let each = limits.iter().map(|(limit, size)| format!("{before}{}={size}", limit.name()));
+    each.collect::<Vec<_>>().join(between)
 }
 
 /// Returns the remedy for a refusal.

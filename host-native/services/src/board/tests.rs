@@ -35,6 +35,7 @@ fn welcome(limits: Limits) -> Report<'static> {
         free_sockets: 1,
         message_max: 1,
         records: false,
+        nodes: Some(limits),
     })
 }
 

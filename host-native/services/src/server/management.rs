@@ -14,7 +14,7 @@ use hydrant_core::manage::{
 };
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server};
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
@@ -55,6 +55,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         message_max: MESSAGE_MAX,
         records: false,
         exclusive: false,
+        nodes: Some(Nodes::most(&limits)),
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
         keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
@@ -62,7 +63,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, endpoint, limits, nodes: Nodes::default(), opening: None },
+        managed: Managed { options, endpoint, nodes: Nodes::default(), opening: None },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
@@ -333,7 +334,6 @@ impl Management<'_, '_> {
 struct Managed<'o, 's> {
     options: &'o Options,
     endpoint: Endpoint<'s>,
-    limits: Limits,
     /// Nodes of runs, which have servers of their own.
     nodes: Nodes,
     /// Node that starts after the reply to its host.
@@ -433,7 +433,7 @@ impl Service for Managed<'_, '_> {
     }
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
-        self.nodes.check(&self.limits, node)?;
+        self.nodes.check(node)?;
         self.opening = Some(*node);
         Ok(())
     }
@@ -472,6 +472,8 @@ mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
+    use hydrant_core::Limits;
+
     use super::super::options::{JobOptions, test_options};
     use super::*;
 
@@ -488,7 +490,7 @@ mod tests {
         let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
         let reactor = Reactor::new(Token::Signals).unwrap();
         let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
-        body(&mut Managed { options: &options, endpoint, limits, nodes: Nodes::default(), opening: None });
+        body(&mut Managed { options: &options, endpoint, nodes: Nodes::default(), opening: None });
     }
 
     /// Number and port of an opened job, or the error that its host gets.

@@ -8,6 +8,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
@@ -53,27 +54,30 @@ impl Nodes {
         self.jobs.load(Ordering::Relaxed)
     }
 
-    /// Checks that there is room for a node beside those of the server with these limits.
-    pub(super) fn check(&self, own: &Limits, node: &OpenNode) -> Result<(), Fault> {
+    /// Returns the largest limits of a node beside a server with these limits.
+    pub(super) fn most(own: &Limits) -> Limits {
+        // These are not bounded by the tables of the server, and cost some bytes an entry.
+        let most = |limit: u32| own.ranks.saturating_mul(4).max(limit);
+        Limits {
+            jobs: most(own.jobs),
+            conns: most(own.conns),
+            groups: most(own.groups),
+            names: most(own.names),
+            spawns: most(own.spawns),
+            psets: most(own.psets),
+            links: LINKS_MAX,
+            spawn_bytes: MESSAGE_MAX,
+            ..*own
+        }
+    }
+
+    /// Checks that there is room for a node, whose limits are at most [`Nodes::most`].
+    pub(super) fn check(&self, node: &OpenNode) -> Result<(), Fault> {
         if self.count() >= NODES_MAX {
             return Err(Fault::Full(Limit::Jobs, NODES_MAX as u32));
         }
-        let wanted = &node.limits;
-        let sizes = [Limit::Ranks, Limit::Keys, Limit::KvsBytes, Limit::CommitBytes];
-        if let Some(limit) = sizes.into_iter().find(|&limit| wanted.of(limit) > own.of(limit)) {
-            return Err(Fault::Full(limit, own.of(limit)));
-        }
-        // These are not bounded by the tables of the server, and cost some bytes an entry.
-        let others = [Limit::Jobs, Limit::Conns, Limit::Groups, Limit::Names, Limit::Spawns, Limit::Psets];
-        let most = own.of(Limit::Ranks).saturating_mul(4);
-        if let Some(limit) = others.into_iter().find(|&limit| wanted.of(limit) > most.max(own.of(limit))) {
-            return Err(Fault::Full(limit, most));
-        }
-        if wanted.links > LINKS_MAX {
-            return Err(Fault::Full(Limit::Links, LINKS_MAX));
-        }
-        if record_max(wanted) > INBOX_MAX / 2 || wanted.spawn_bytes > hydrant_core::limits::MESSAGE_MAX {
-            return Err(Fault::Full(Limit::SpawnBytes, hydrant_core::limits::MESSAGE_MAX));
+        if record_max(&node.limits) > INBOX_MAX / 2 {
+            return Err(Fault::Full(Limit::Ranks, node.limits.ranks));
         }
         Ok(())
     }
@@ -348,27 +352,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_node_fits_into_the_limits_of_its_board() {
-        let own = Limits::for_ranks(100);
-        let limits = Limits { links: 3, ..Limits::for_ranks(10) };
-        let check = |limits| Nodes::default().check(&own, &OpenNode { node: 1, nodes: 3, radix: 2, limits });
-        assert_eq!(check(limits), Ok(()));
-        let huge = u32::MAX;
-        for (limit, refused) in [
-            (Limits { ranks: own.ranks + 1, ..limits }, Limit::Ranks),
-            (Limits { kvs_bytes: huge, ..limits }, Limit::KvsBytes),
-            (Limits { commit_bytes: own.commit_bytes + 1, ..limits }, Limit::CommitBytes),
-            (Limits { conns: huge, ..limits }, Limit::Conns),
-            (Limits { psets: huge, ..limits }, Limit::Psets),
-            (Limits { links: huge, ..limits }, Limit::Links),
-            (Limits { spawn_bytes: huge, ..limits }, Limit::SpawnBytes),
-        ] {
-            let why = check(limit).expect_err("a limit is above that of the board");
-            assert!(matches!(why, Fault::Full(found, _) if found == refused), "{refused:?}: {why}");
-        }
+    fn a_node_has_more_than_its_board_of_what_costs_little() {
+        let own = Limits { spawn_bytes: 0, ..Limits::for_ranks(100) };
+        let most = Nodes::most(&own);
+        let bounds = |limits: &Limits| [limits.ranks, limits.keys, limits.kvs_bytes, limits.commit_bytes];
+        assert_eq!(bounds(&most), bounds(&own));
+        assert_eq!((most.jobs, most.spawn_bytes, most.links), (4 * own.ranks, MESSAGE_MAX, LINKS_MAX));
+        let run = Limits { links: 33, ..Limits::for_ranks(100) };
+        assert_eq!(run.above(most).next(), None);
+        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run };
+        assert_eq!(Nodes::default().check(&open), Ok(()));
         let full = Nodes::default();
         full.count.store(NODES_MAX, Ordering::Relaxed);
-        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits };
-        assert_eq!(full.check(&own, &open), Err(Fault::Full(Limit::Jobs, NODES_MAX as u32)));
+        assert_eq!(full.check(&open), Err(Fault::Full(Limit::Jobs, NODES_MAX as u32)));
+        let huge = OpenNode { limits: Limits { ranks: u32::MAX, commit_bytes: 1 << 20, ..run }, ..open };
+        assert_eq!(Nodes::default().check(&huge), Err(Fault::Full(Limit::Ranks, u32::MAX)));
     }
 }

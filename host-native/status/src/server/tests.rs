@@ -97,8 +97,8 @@ fn a_client_that_leaves_before_its_reply_is_dropped() {
 
 #[test]
 fn bytes_that_are_no_request_end_the_connection() {
-    for bytes in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\xff", b"\x02\0\0\0\0\0", b"\0\0\0\0", b"\x41\0\0\0"]
-    {
+    let too_long = (REQUEST_MAX as u32 + 1).to_le_bytes();
+    for bytes in [&b"\xff\xff\xff\xff"[..], b"\x01\0\0\0\xff", b"\x02\0\0\0\0\0", b"\0\0\0\0", &too_long] {
         let mut own = Loop::new();
         let connection = own.connect();
         let mut stream = raw(&connection);
@@ -141,6 +141,9 @@ fn silent_clients_give_way_and_end() {
     own.server.handle_timeout(&own.poller, own.now);
     assert_eq!(raw(&silent[1]).read(&mut [0]).unwrap(), 0);
     own.server.handle_timeout(&own.poller, own.now + IDLE_TIMEOUT);
+    assert_eq!(own.clients(), 1, "one client waits for a reply");
+    own.now = own.server.poll_at().unwrap();
+    own.server.handle_timeout(&own.poller, own.now);
     assert_eq!((own.clients(), own.server.poll_at()), (0, None));
 }
 

@@ -1,0 +1,105 @@
+//! Connection of the host of a node: bytes of its requests, and reports to it.
+
+use hydrant_core::server::remote::NodeReport;
+use postcard::ser_flavors::{Flavor, Size};
+use postcard::serialize_with_flavor;
+use smoltcp::iface::SocketHandle;
+use smoltcp::socket::tcp;
+
+use crate::channel::{Channel, FRONT};
+use crate::net::Net;
+use crate::noise::{Forged, TAG};
+
+/// Bytes of a report that are sent at once, in a frame if the board has a secret.
+const CHUNK: usize = 256;
+
+/// Connection of the host of a node.
+pub(crate) struct Link {
+    handle: SocketHandle,
+    channel: Channel,
+    /// The host does not read.
+    stalled: bool,
+}
+
+impl Link {
+    pub(crate) const fn new(handle: SocketHandle, channel: Channel) -> Link {
+        Link { handle, channel, stalled: false }
+    }
+
+    /// The socket.
+    pub(crate) const fn handle(&self) -> SocketHandle {
+        self.handle
+    }
+
+    /// Returns whether the host does not read.
+    pub(crate) const fn is_stalled(&self) -> bool {
+        self.stalled
+    }
+
+    /// Receives bytes into `buf` from `at` on. Returns how many they are.
+    pub(crate) fn receive(&mut self, net: &mut Net, buf: &mut [u8], at: usize) -> Result<usize, Forged> {
+        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.handle);
+        self.channel.receive_part(socket, buf, at)
+    }
+
+    /// Sends a report, in parts. Waits until the host has read.
+    #[inline(never)]
+    pub(crate) fn send(&mut self, net: &mut Net, report: &NodeReport<'_>) {
+        if self.stalled {
+            return;
+        }
+        // A record is shorter than 4 GiB.
+        let length = serialize_with_flavor(report, Size::default()).map(|size| size as u32);
+        let mut sink = Sink { net, link: self, chunk: [0; FRONT + CHUNK + TAG], len: 0 };
+        let sent = length
+            .and_then(|length| sink.try_extend(&length.to_le_bytes()))
+            .and_then(|()| serialize_with_flavor(report, sink));
+        self.stalled = sent.is_err();
+    }
+}
+
+/// Encoder into a connection.
+struct Sink<'n> {
+    net: &'n mut Net,
+    link: &'n mut Link,
+    chunk: [u8; FRONT + CHUNK + TAG],
+    len: usize,
+}
+
+impl Sink<'_> {
+    fn flush(&mut self) -> postcard::Result<()> {
+        let bytes = self.link.channel.seal(&mut self.chunk, self.len);
+        let bytes = bytes.map_err(|Forged| postcard::Error::SerializeBufferFull)?;
+        self.len = 0;
+        if self.net.send_all(self.link.handle, bytes) {
+            Ok(())
+        } else {
+            Err(postcard::Error::SerializeBufferFull)
+        }
+    }
+}
+
+impl Flavor for Sink<'_> {
+    type Output = ();
+
+    fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
+        self.try_extend(&[byte])
+    }
+
+    fn try_extend(&mut self, mut bytes: &[u8]) -> postcard::Result<()> {
+        while !bytes.is_empty() {
+            if self.len == CHUNK {
+                self.flush()?;
+            }
+            let (part, rest) = bytes.split_at(bytes.len().min(CHUNK - self.len));
+            self.chunk[FRONT + self.len..][..part.len()].copy_from_slice(part);
+            self.len += part.len();
+            bytes = rest;
+        }
+        Ok(())
+    }
+
+    fn finalize(mut self) -> postcard::Result<()> {
+        self.flush()
+    }
+}

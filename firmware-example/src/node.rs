@@ -1,0 +1,151 @@
+//! A node of a run on several hosts: the requests of its host, and the reports to it.
+//!
+//! [`Request::Node`](hydrant_core::manage::Request::Node) turns a management connection into that of a node. It then carries the
+//! inputs and outputs of the server, among them the messages of other nodes, until the host closes it.
+
+use hydrant_core::manage::{BadRecord, decode};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
+use hydrant_core::server::{FenceMode, Input, JobSpec};
+use hydrant_core::{Fault, JobId};
+use smoltcp::socket::tcp;
+
+use crate::net::Net;
+use crate::noise::Forged;
+use crate::serve::Serve;
+
+/// Reason for the end of a node.
+#[derive(defmt::Format)]
+pub(crate) enum End {
+    /// The host has closed the connection, or does not answer.
+    Closed,
+    /// The host does not read its reports.
+    Stalled,
+    /// A request is malformed, or longer than the limits of the run allow.
+    Malformed,
+    /// A frame was changed.
+    Forged,
+}
+
+impl From<BadRecord> for End {
+    fn from(_: BadRecord) -> End {
+        End::Malformed
+    }
+}
+
+impl From<Forged> for End {
+    fn from(_: Forged) -> End {
+        End::Forged
+    }
+}
+
+/// Received requests of the host of a node.
+pub(crate) struct Requests {
+    buf: &'static mut [u8],
+    len: usize,
+    /// Number of requests so far.
+    count: u32,
+}
+
+impl Requests {
+    pub(crate) fn new(buf: &'static mut [u8]) -> Requests {
+        Requests { buf, len: 0, count: 0 }
+    }
+
+    /// Forgets the requests of an earlier node.
+    pub(crate) fn clear(&mut self) {
+        (self.len, self.count) = (0, 0);
+    }
+
+    /// Carries out the requests that have arrived, while there is room for their outputs.
+    #[inline(never)]
+    pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) -> Result<(), End> {
+        let max = record_max(serve.server().limits());
+        loop {
+            let link = serve.node.as_mut().ok_or(End::Closed)?;
+            if link.is_stalled() {
+                return Err(End::Stalled);
+            }
+            let received = link.receive(net, self.buf, self.len)?;
+            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
+            if received == 0 && self.len == 0 && !socket.may_recv() {
+                return Err(End::Closed);
+            }
+            let is_over = received == 0 && !socket.may_recv();
+            self.len += received;
+            let mut taken = 0;
+            while serve.is_free()
+                && let Some((record, whole)) = next_node(&self.buf[taken..self.len], max)?
+            {
+                carry_out(net, serve, self.count, &decode(record)?)?;
+                self.count = self.count.wrapping_add(1);
+                taken += whole;
+            }
+            self.buf.copy_within(taken..self.len, 0);
+            self.len -= taken;
+            if received == 0 {
+                // The rest of a closed connection is no request, unless it waits for room.
+                return if is_over && taken == 0 && serve.is_free() { Err(End::Closed) } else { Ok(()) };
+            }
+        }
+    }
+}
+
+/// Carries out request `number` and replies to it.
+fn carry_out(
+    net: &mut Net,
+    serve: &mut Serve<'_>,
+    number: u32,
+    request: &NodeRequest<'_>,
+) -> Result<(), End> {
+    let result = match *request {
+        NodeRequest::Sync { number } => {
+            serve.report(net, &NodeReport::Synced { number });
+            return Ok(());
+        }
+        NodeRequest::Serve { job } => match serve.accept_clients(job) {
+            Ok(()) => {
+                let port = serve.port_of(job);
+                serve.report(net, &NodeReport::Serving { job, port });
+                return Ok(());
+            }
+            Err(_) => Err(Fault::NoSuchJob),
+        },
+        NodeRequest::Read { .. } => {
+            net.poll();
+            serve.run(net);
+            Ok(())
+        }
+        NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
+        // The flash of the small board has no room for them. Other nodes would ask for pairs.
+        NodeRequest::Input(Input::RegisterJob(spec)) if is_lazy(&spec, serve) => {
+            defmt::warn!("a job with lazy fences is refused");
+            Err(Fault::BadAttribute)
+        }
+        NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),
+        NodeRequest::Input(Input::DeregisterJob { job }) => deregister(net, serve, job),
+        NodeRequest::Input(input) => serve.try_handle(net, input).map(drop),
+    };
+    if let Err(why) = result {
+        let peer = match *request {
+            NodeRequest::Input(Input::Peer { node, .. }) => Some(node),
+            _ => None,
+        };
+        serve.report(net, &NodeReport::Refused { request: number, peer, why });
+    }
+    Ok(())
+}
+
+/// Returns whether the fences of a job are lazy on other nodes.
+fn is_lazy(spec: &JobSpec<'_>, serve: &Serve<'_>) -> bool {
+    match spec.fence {
+        FenceMode::Collect => false,
+        FenceMode::Lazy => true,
+        FenceMode::Auto => serve.is_large,
+    }
+}
+
+fn deregister(net: &mut Net, serve: &mut Serve<'_>, job: JobId) -> Result<(), Fault> {
+    serve.try_handle(net, Input::DeregisterJob { job })?;
+    serve.job = None;
+    Ok(())
+}

@@ -1,0 +1,154 @@
+//! Boards that serve nodes of runs on several hosts, beside an emulated aarch64 and hosts without a board.
+
+use hydrant_core::manage::{Error, OpenNode, Request};
+use hydrant_core::server::remote::{NODE_PREFIX, NodeRequest, encode_node};
+use hydrant_core::{Fault, Input, Limit, Limits};
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job};
+use hydrant_tests::{hydrant_bin, nodes};
+use rustix::process::Signal;
+
+use super::manager::Manager;
+use super::qemu::{Board, Kind};
+use crate::serve::Machine;
+use crate::serve::offload::managed;
+
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+/// What the small board has room for.
+const SMALL: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
+    --limit spawn-bytes=200 --limit psets=8 --limit commit-bytes=1024";
+/// What the large board has room for if it is built for as many ranks.
+const LARGE: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=65536 --limit groups=4 \
+    --limit spawn-bytes=200 --limit psets=8 --limit commit-bytes=1024";
+/// Limits of [`SMALL`].
+const LIMITS: Limits = Limits {
+    jobs: 1,
+    ranks: 16,
+    conns: 64,
+    keys: 128,
+    kvs_bytes: 16384,
+    groups: 4,
+    names: 64,
+    spawns: 64,
+    spawn_bytes: 200,
+    psets: 8,
+    links: 3,
+    commit_bytes: 1024,
+};
+
+/// A run over `hosts` hosts with four slots each, of which the first have boards at these addresses.
+fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
+    let lines = (1..).zip(boards).map(|(number, address)| format!("n{number} {address}\n"));
+    let file = folder.file("boards", &lines.collect::<String>());
+    let job = Job::new(hydrant_bin()).arg("run").words(&nodes(hosts, 4, 2));
+    job.args(["--offload-file", &file]).words(options)
+}
+
+#[test]
+fn two_boards_an_aarch64_and_a_host_serve_one_job() {
+    let Some(small) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let Some(large) = Board::of_node(Kind::Mps2An386, false) else { return };
+    let (dpu, target) = managed(Machine::Aarch64, "--limit ranks=2000");
+    let folder = Folder::new("fleet-boards");
+    let boards = [small.host(0).to_string(), large.host(0).to_string(), target.address];
+    let run = |options: &str| run(&folder, 4, &boards, &format!("{SMALL} {options}"));
+    let probe = run("-n 16").arg(hydrant_bin()).arg("probe").run();
+    probe.code(0).quiet().says("exchanged 256 cards", 1);
+    if Peer::Mpich4.there() {
+        for _ in 0..2 {
+            let sum = run("-n 16").arg(Peer::Mpich4.program("mpi_allreduce")).run();
+            sum.code(0).says("allreduce of 16: 0 wrong\n", 1);
+        }
+    }
+    let steps = "init2\nfence2\nonly 5\nkill 9\nall\nforever";
+    let outcome = run("-n 16").arg(RAW).steps(steps).run();
+    outcome.code(137).warns("rank 5 died by SIGKILL\n").warns("15 other ranks were ended\n");
+    let steps = "init2\nonly 1\nframe cmd=abort;isworld=TRUE;msg=enough;\nall\nforever";
+    run("-n 16").arg(RAW).steps(steps).run().code(1).warns("rank 1 aborted the job").warns("enough");
+    run("-n 16").arg(RAW).steps("init2\nfence2\nend2\nsay done").run().code(0).says("done", 16);
+    dpu.signal(Signal::TERM);
+    dpu.wait().code(0).quiet();
+    assert!(small.runs() && large.runs());
+}
+
+/// MPICH 5 puts 5 KiB for a host of four ranks, more than the small board has room for.
+#[test]
+fn mpich_5_is_served_by_a_large_board_and_a_host() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let Some(board) = Board::of_node(Kind::Mps2An386, false) else { return };
+    let folder = Folder::new("fleet-large");
+    let run = |options: &str| run(&folder, 4, &[board.host(0).to_string()], &format!("{LARGE} {options}"));
+    let sum = run("-n 16").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+    sum.code(0).says("allreduce of 16: 0 wrong\n", 1);
+    assert!(board.runs());
+}
+
+#[test]
+fn limits_above_those_of_the_board_are_named_with_what_to_do() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("fleet-limits");
+    let boards = [board.host(0).to_string()];
+    let outcome = run(&folder, 2, &boards, "-n 4 true").run();
+    outcome
+        .code(1)
+        .warns("has smaller tables than this run: jobs=1, ranks=16, keys=128, kvs-bytes=16384, ")
+        .warns(&format!("hint: start the run with {}", &SMALL[..40]));
+    run(&folder, 2, &boards, &format!("{SMALL} -n 4 true")).run().code(0).quiet();
+    assert!(board.runs());
+}
+
+#[test]
+fn a_board_that_stops_ends_the_job_by_its_name() {
+    for (signal, says) in [(Signal::KILL, " is lost: "), (Signal::STOP, " has not answered for 4 s")] {
+        let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+        let folder = Folder::new("fleet-stopped");
+        let boards = [board.host(0).to_string()];
+        let job = run(&folder, 2, &boards, &format!("{SMALL} --heartbeat 4 -n 8"));
+        let job = job.arg(RAW).steps("init2\nfence2\nsay up\nforever").start();
+        job.await_stdout("up\n", 8);
+        board.signal(signal);
+        let outcome = job.wait();
+        outcome.code(1).warns("host n1 (node 1): ").warns(&boards[0]).warns(says);
+        if signal == Signal::STOP {
+            board.signal(Signal::CONT);
+        }
+    }
+}
+
+/// Requests of a host that lies. The board ends the connection or refuses, and serves the next host.
+#[test]
+fn a_host_that_lies_is_refused_by_name_or_given_up() {
+    let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS };
+    let mut host = Manager::connect(board.host(0));
+    for (wrong, why) in [
+        (OpenNode { limits: Limits { ranks: 17, ..LIMITS }, ..open }, Fault::Full(Limit::Ranks, 16)),
+        (OpenNode { limits: Limits { links: 9, ..LIMITS }, ..open }, Fault::Full(Limit::Links, 8)),
+        (OpenNode { node: 3, ..open }, Fault::Full(Limit::Links, 8)),
+        (OpenNode { node: 0, nodes: u32::MAX, radix: u32::MAX, ..open }, Fault::Full(Limit::Links, 8)),
+    ] {
+        assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
+    }
+    // The board has two connections for hosts.
+    drop(host);
+    board.await_log(" is gone");
+    let mut buf = vec![0; 8192];
+    let mut requests = vec![vec![0xFF; NODE_PREFIX], vec![1, 0, 0, 0, 0xFF]];
+    for input in [Input::Timeout, Input::Node { node: 0, nodes: 1, radix: 2 }] {
+        requests.push(encode_node(&NodeRequest::Input(input), &mut buf).expect("it is short").to_vec());
+    }
+    for request in requests {
+        let mut host = Manager::connect(board.host(0));
+        host.done(&Request::Node(open));
+        let mut other = Manager::connect(board.host(1));
+        assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
+        drop(other);
+        board.await_log(" is gone");
+        host.say_bytes(&request);
+        assert!(host.closed(), "{request:?}");
+        board.await_log("the node has ended: Malformed");
+    }
+    assert!(board.runs());
+}
