@@ -8,10 +8,11 @@ pub const KEY_MAX: u32 = 64;
 pub const NODE_ATTR_PREFIX: &[u8] = b"node:";
 /// Attribute of a job whose server reads escaped values of PMI-2 clients, which may hold NUL. Its value is `1`.
 pub const ESCAPES_ATTR: &str = "hasEscapedValues";
-/// Attribute of a job that is `TRUE` if a debugger runs the job: `debugged` in the reply to `fullinit`, `DEBUGGED_KEY` of pmi2.h.
+/// Attribute of a job that is `TRUE` if a debugger runs the job: `debugged` in the reply to `fullinit`, `DEBUGGED_KEY` of
+/// pmi2.h.
 pub const DEBUGGED_ATTR: &str = "debugged";
-/// Attribute of a job that is `TRUE` if the client's PMI library is to report what it does: `pmiverbose` in the reply to `fullinit`,
-/// `PMIVERBOSE_KEY` of pmi2.h.
+/// Attribute of a job that is `TRUE` if the client's PMI library is to report what it does: `pmiverbose` in the reply to
+/// `fullinit`, `PMIVERBOSE_KEY` of pmi2.h.
 pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// Maximum length of a value in bytes: `vallen_max` of PMI-1's `get_maxes`, `PMI2_MAX_VALLEN` of pmi2.h.
 pub const VALUE_MAX: u32 = 1024;

@@ -3,8 +3,9 @@
 //!
 //! The second word of the command line is a file of the debugger's machine: records, each after its length in four bytes.
 //! [`Record::Begin`] begins a sequence with a new server. Each [`Record::Input`] is answered by a line: the ticks until the
-//! server has nothing more to say, and the bytes of its replies. Without a file the limits of the board are printed. `handshake` and
-//! a file with the first message of a host that has the secret [`TEXT`] measure Noise: an answer, and the encryption of a record.
+//! server has nothing more to say, and the bytes of its replies. Without a file the limits of the board are printed.
+//! `handshake` and a file with the first message of a host that has the secret [`TEXT`] measure Noise: an answer, and the
+//! encryption of a record.
 
 use cortex_m::peripheral::SYST;
 use cortex_m::peripheral::syst::SystClkSource;

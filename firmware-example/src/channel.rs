@@ -36,8 +36,8 @@ impl Channel {
         secret::IS_SET && matches!(self, Channel::Waiting)
     }
 
-    /// Answers the handshake of a host, once it is complete. Returns whether it is. It takes a quarter of a second on a Cortex-M3 at
-    /// 12.5 MHz and is no part of a larger function, because its stack is the deepest.
+    /// Answers the handshake of a host, once it is complete. Returns whether it is. It takes a quarter of a second on a
+    /// Cortex-M3 at 12.5 MHz and is no part of a larger function, because its stack is the deepest.
     #[inline(never)]
     pub(crate) fn greet(&mut self, socket: &mut tcp::Socket<'_>) -> Result<bool, Forged> {
         let mut bytes = [0; MAGIC.len() + MESSAGE];
@@ -58,8 +58,8 @@ impl Channel {
         Ok(true)
     }
 
-    /// Looks at the received bytes of a connection, and decrypts the first frame in place. Returns None if it is incomplete. What
-    /// is complete is then to be consumed.
+    /// Looks at the received bytes of a connection, and decrypts the first frame in place. Returns None if it is
+    /// incomplete. What is complete is then to be consumed.
     pub(crate) fn receive<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<Incoming<'b>>, Forged> {
         match self {
             Channel::Open(transport) if secret::IS_SET => {

@@ -1,8 +1,9 @@
 //! PMI server on a microcontroller: hydrant-core serves the clients of a job over Ethernet.
 //!
-//! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and sends its
-//! replies, and [`management`] carries out the requests of hosts. [`node`] carries out those of the host of a run. The network interrupt wakes the loop by a signal. Events for
-//! hosts are queued in a channel. A watchdog resets the board if the loop does not turn. All memory is in [`memory`].
+//! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and
+//! sends its replies, and [`management`] carries out the requests of hosts. [`node`] carries out those of the host of a
+//! run. The network interrupt wakes the loop by a signal. Events for hosts are queued in a channel. A watchdog resets the
+//! board if the loop does not turn. All memory is in [`memory`].
 #![no_std]
 #![no_main]
 #![cfg_attr(feature = "bench", allow(dead_code, unreachable_code))]

@@ -27,8 +27,8 @@ const RANK_BYTES: u32 = match () {
     () if cfg!(feature = "lm3s6965evb") => 1024,
     () => 4096,
 };
-/// Clients that can connect at the same time: `HYDRANT_CLIENTS` of the build, or all ranks. A node of a run has few of the run's
-/// ranks.
+/// Clients that can connect at the same time: `HYDRANT_CLIENTS` of the build, or all ranks. A node of a run has few of
+/// the run's ranks.
 pub(crate) const CLIENTS: usize = match option_env!("HYDRANT_CLIENTS") {
     Some(text) => number(text) as usize,
     None => (RANKS + SPARE) as usize,

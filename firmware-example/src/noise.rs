@@ -1,9 +1,9 @@
 //! Noise on a management connection: the server's side of `NNpsk0`, and the frames that follow. `hydrant serve --manage` and
 //! `hydrant offload` speak the same with `--secret-file`.
 //!
-//! The host sends [`MAGIC`] and the first message of the handshake: an ephemeral key, and a tag that only the secret makes. The server
-//! answers with the second message. Frames follow in both directions: two bytes of length, and that many bytes of ciphertext.
-//! Nothing is allocated, and a host without the secret costs no multiplication on the curve.
+//! The host sends [`MAGIC`] and the first message of the handshake: an ephemeral key, and a tag that only the secret
+//! makes. The server answers with the second message. Frames follow in both directions: two bytes of length, and that
+//! many bytes of ciphertext. Nothing is allocated, and a host without the secret costs no multiplication on the curve.
 
 use blake2::digest::{Digest, FixedOutput};
 use blake2::{Blake2s256, digest::generic_array::GenericArray};
@@ -135,8 +135,8 @@ pub(crate) struct Transport {
     send: Cipher,
 }
 
-/// Checks the first message of a host, without [`MAGIC`], and completes the handshake. `ephemeral` has not been used before. Returns
-/// the second message.
+/// Checks the first message of a host, without [`MAGIC`], and completes the handshake. `ephemeral` has not been used
+/// before. Returns the second message.
 pub(crate) fn answer(
     secret: &Hash,
     first: &[u8; MESSAGE],
@@ -171,7 +171,8 @@ impl Transport {
         Ok(Some((sealed, LENGTH + len)))
     }
 
-    /// Encrypts the record in `buf[LENGTH..LENGTH + len]`, in place. Returns the frame, for which `buf` has [`OVERHEAD`] more bytes.
+    /// Encrypts the record in `buf[LENGTH..LENGTH + len]`, in place. Returns the frame, for which `buf` has [`OVERHEAD`]
+    /// more bytes.
     pub(crate) fn seal<'b>(&mut self, buf: &'b mut [u8], len: usize) -> Result<&'b [u8], Forged> {
         let (length, rest) = buf.split_at_mut_checked(LENGTH).ok_or(Forged)?;
         let (plain, behind) = rest.split_at_mut_checked(len).ok_or(Forged)?;

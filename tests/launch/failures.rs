@@ -32,7 +32,8 @@ fn a_time_limit_names_the_ranks_that_run() {
         .warns("exit codes: 3 of rank 0\n");
 }
 
-/// Runs a job with longer and longer time limits, until its report holds all `parts`: a busy machine may need long to get there.
+/// Runs a job with longer and longer time limits, until its report holds all `parts`: a busy machine may need long to get
+/// there.
 fn await_report(job: impl Fn(u32) -> Job, parts: &[&str]) {
     for limit in [2, 8, 32] {
         let outcome = job(limit).run();

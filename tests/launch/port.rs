@@ -7,8 +7,8 @@ use hydrant_tests::{Job, Running, hydrant_bin};
 
 use crate::{RAW, raw, shell};
 
-/// Keeps argument 2's number of connections open to the port of argument 1 until its standard input ends, and replaces those that
-/// are closed. With argument 3, as another user.
+/// Keeps argument 2's number of connections open to the port of argument 1 until its standard input ends, and replaces
+/// those that are closed. With argument 3, as another user.
 const FLOOD: &str = "
 import os, resource, select, socket, sys
 host, port = sys.argv[1].rsplit(':', 1)

@@ -1,8 +1,8 @@
 //! Many jobs and many spawns: descriptors, processes, memory and files before and after.
 //!
-//! `HYDRANT_SOAK` is the number of runs, `HYDRANT_SOAK_SPAWNS` that of spawns of one job, and `HYDRANT_SOAK_SERVED` that of jobs of
-//! one server; each is 40 if it is not set. By hand, with the numbers of each:
-//! `HYDRANT_SOAK=10000 HYDRANT_SOAK_SPAWNS=1000 HYDRANT_SOAK_SERVED=5000 tests/run launch -- --nocapture soak::`.
+//! `HYDRANT_SOAK` is the number of runs, `HYDRANT_SOAK_SPAWNS` that of spawns of one job, and `HYDRANT_SOAK_SERVED` that
+//! of jobs of one server; each is 40 if it is not set. By hand, with the numbers of each: `HYDRANT_SOAK=10000
+//! HYDRANT_SOAK_SPAWNS=1000 HYDRANT_SOAK_SERVED=5000 tests/run launch -- --nocapture soak::`.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,8 +1,8 @@
 //! The harness of the end-to-end tests.
 //!
-//! A [`Job`] says what to start: a program, its arguments, environment and input. [`Job::start`] gives a [`Running`] program
-//! and [`Running::wait`] its [`Outcome`]; [`Job::run`] does both. Jobs of `hydrant run` ([`Job::hydrant`]) are recorded, and each
-//! recording is replayed when the job has ended. [`Folder`] is a place for a test's files.
+//! A [`Job`] says what to start: a program, its arguments, environment and input. [`Job::start`] gives a [`Running`]
+//! program and [`Running::wait`] its [`Outcome`]; [`Job::run`] does both. Jobs of `hydrant run` ([`Job::hydrant`]) are
+//! recorded, and each recording is replayed when the job has ended. [`Folder`] is a place for a test's files.
 //!
 //! ```no_run
 //! use hydrant_tests::Job;

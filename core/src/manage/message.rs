@@ -115,8 +115,8 @@ pub enum Request<'a> {
     Record,
     /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
     ///
-    /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection that manages
-    /// no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
+    /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection
+    /// that manages no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
     Node(OpenNode),
 }
 

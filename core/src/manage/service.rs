@@ -88,9 +88,9 @@ pub trait Service {
     /// [`Failure`] if the job does not exist.
     fn forget(&mut self, job: JobId) -> Result<(), Failure<Self::Error>>;
 
-    /// Reports exits from now on as [`exit_of_connection`](super::server::exit_of_connection) derives them. Called when the host that reported the job's
-    /// exits is disconnected. A service that calls [`rank_left`](super::server::ManagementServer::rank_left) for every closed connection need
-    /// not do anything.
+    /// Reports exits from now on as [`exit_of_connection`](super::server::exit_of_connection) derives them. Called when
+    /// the host that reported the job's exits is disconnected. A service that calls
+    /// [`rank_left`](super::server::ManagementServer::rank_left) for every closed connection need not do anything.
     fn derive_exits(&mut self, _job: JobId) {}
 
     /// Returns the state of a job.

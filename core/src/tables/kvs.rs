@@ -1,9 +1,9 @@
 //! Key-value spaces over one log, with a quota reserved for every rank.
 //!
-//! A job has a space for pairs of its ranks, one for the attributes of this node, one for the attributes of the job,
-//! one for its ring, one for the data of PMIx ranks, and one for keys that gets wait for. Half of the log is divided equally among the maximum number of
-//! ranks. A rank's quota is reserved when its job is registered. The other half is common, and is given out in the order
-//! of requests. A rank therefore cannot exhaust the quota of another one.
+//! A job has a space for pairs of its ranks, one for the attributes of this node, one for the attributes of the job, one
+//! for its ring, one for the data of PMIx ranks, and one for keys that gets wait for. Half of the log is divided equally
+//! among the maximum number of ranks. A rank's quota is reserved when its job is registered. The other half is common,
+//! and is given out in the order of requests. A rank therefore cannot exhaust the quota of another one.
 
 use serde::{Deserialize, Serialize};
 

@@ -35,8 +35,8 @@ pub(crate) fn watchdog_feed() {
     WATCHDOG.write(WDOGLOCK, 0);
 }
 
-/// Returns whether half of the watchdog's time is over. It is asked itself, because interrupts of the clock may be lost while an
-/// emulated board has no processor.
+/// Returns whether half of the watchdog's time is over. It is asked itself, because interrupts of the clock may be lost
+/// while an emulated board has no processor.
 pub(crate) fn watchdog_is_hungry() -> bool {
     WATCHDOG.read(WDOGVALUE) < TICKS / 2
 }

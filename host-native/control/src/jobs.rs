@@ -135,8 +135,9 @@ impl<R> Job<R> {
         (is_first && self.spawn.is_none()).then(|| exit_code(exit))
     }
 
-    /// Returns the spawn to answer when all ranks have been started, and the exit code of the first rank that has failed by then.
-    /// Failures in a spawned job count from here on: if it cannot be started as a whole, its spawner is told that it does not exist.
+    /// Returns the spawn to answer when all ranks have been started, and the exit code of the first rank that has failed
+    /// by then. Failures in a spawned job count from here on: if it cannot be started as a whole, its spawner is told
+    /// that it does not exist.
     pub fn all_started(&mut self) -> Option<(SpawnKey, Option<u8>)> {
         let spawn = self.spawn.take()?;
         Some((spawn, self.result.first.map(|(_, exit)| exit_code(exit))))

@@ -107,8 +107,8 @@ impl StackTraces {
         self.deadline
     }
 
-    /// Starts as many debuggers as may run at a time. Returns an error message if none can be started, after which nothing is left to
-    /// do.
+    /// Starts as many debuggers as may run at a time. Returns an error message if none can be started, after which
+    /// nothing is left to do.
     pub(crate) fn start_some(&mut self, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<String> {
         while self.running.len() < AT_ONCE && self.bytes < TOTAL_MAX {
             let target = self.waiting.pop_front()?;
@@ -176,8 +176,8 @@ fn read(memory: BorrowedFd<'_>) -> String {
     text
 }
 
-/// Text of a trace, without gdb's messages around the threads, and without control characters, which the process may have written
-/// into its names.
+/// Text of a trace, without gdb's messages around the threads, and without control characters, which the process may have
+/// written into its names.
 fn format(name: &str, output: &str) -> String {
     let threads = output.find("\nThread ").map_or(output, |at| &output[at..]);
     let mut text = format!("stack trace of {name}:");

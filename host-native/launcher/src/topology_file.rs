@@ -1,7 +1,8 @@
 //! Topology file for MPICH: its ranks read it in place of a scan of the machine each.
 //!
-//! MPICH asks for the path as the job attribute `PMI_hwloc_xmlfile`. The program `lstopo-no-graphics` of hwloc writes the file when
-//! a rank asks for the first time, so that other jobs wait for nothing. Requests for the path wait until it has ended.
+//! MPICH asks for the path as the job attribute `PMI_hwloc_xmlfile`. The program `lstopo-no-graphics` of hwloc writes the
+//! file when a rank asks for the first time, so that other jobs wait for nothing. Requests for the path wait until it has
+//! ended.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -105,8 +106,8 @@ impl TopologyFile {
         if let State::Running { deadline, .. } = self.state { Some(deadline) } else { None }
     }
 
-    /// Starts the program once a rank has asked, and kills it when its time is over. Returns the connections that need not wait any
-    /// longer.
+    /// Starts the program once a rank has asked, and kills it when its time is over. Returns the connections that need
+    /// not wait any longer.
     pub(crate) fn keep_time(&mut self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Vec<ConnId> {
         match self.state {
             State::Asked => self.state = self.start(now, null, files).unwrap_or(State::Done),

@@ -1,8 +1,8 @@
 //! MPIR Process Acquisition Interface 1.1: the table of processes that debuggers read from an MPI starter process.
 //!
-//! A debugger that attaches to the starter reads `MPIR_proctable`. A debugger that runs the starter sets `MPIR_being_debugged` and stops at
-//! `MPIR_Breakpoint`, where the table is complete. Processes need no gate (`MPIR_partial_attach_ok`): they wait for the starter, which
-//! serves them and is stopped.
+//! A debugger that attaches to the starter reads `MPIR_proctable`. A debugger that runs the starter sets
+//! `MPIR_being_debugged` and stops at `MPIR_Breakpoint`, where the table is complete. Processes need no gate
+//! (`MPIR_partial_attach_ok`): they wait for the starter, which serves them and is stopped.
 //!
 //! ```
 //! let command = c"/home/joe/a.out";

@@ -53,11 +53,11 @@
 //! of the nodes below it, which it has started, and in no other name. The daemon connects to its parent and starts its own
 //! children at the same time. A node whose children have all reported completion reports completion itself.
 //!
-//! A bootstrap that has a [command for all hosts](hydrant_placement::Bootstrap::step_command), `srun`, starts all daemons at
-//! once. They read the same record, with the hosts of the whole tree and one secret, from which the secrets of all links are
-//! derived. Each finds its node by the name of its host. No daemon knows where its parent listens, so each tells the head where
-//! it listens itself and asks for the addresses of its parent, in one exchange of 133 and 105 bytes with MACs of the secret, and
-//! asks again until the parent has told its own.
+//! A bootstrap that has a [command for all hosts](hydrant_placement::Bootstrap::step_command), `srun`, starts all daemons
+//! at once. They read the same record, with the hosts of the whole tree and one secret, from which the secrets of all
+//! links are derived. Each finds its node by the name of its host. No daemon knows where its parent listens, so each
+//! tells the head where it listens itself and asks for the addresses of its parent, in one exchange of 133 and 105 bytes
+//! with MACs of the secret, and asks again until the parent has told its own.
 //!
 //! # Links
 //!

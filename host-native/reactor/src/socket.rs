@@ -66,8 +66,8 @@ pub fn pipe() -> Result<(OwnedFd, OwnedFd), Errno> {
     Ok((read.into(), write.into()))
 }
 
-/// Ends a TCP connection whose sent bytes are not acknowledged within `timeout` milliseconds. Does nothing on FreeBSD and macOS,
-/// which have no such option.
+/// Ends a TCP connection whose sent bytes are not acknowledged within `timeout` milliseconds. Does nothing on FreeBSD and
+/// macOS, which have no such option.
 ///
 /// # Errors
 /// `fd` is no TCP socket.

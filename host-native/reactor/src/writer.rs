@@ -2,8 +2,8 @@
 //!
 //! Standard output and error are shared with other processes, which do not expect `O_NONBLOCK`. A pipe or terminal is
 //! therefore opened once more, which gives a description that only this process has. A socket is written to with
-//! `MSG_DONTWAIT`. A regular file never blocks. Where a second description is not to be had (a terminal of another user, FreeBSD, macOS), a small
-//! piece is written at a time, after the system has reported room.
+//! `MSG_DONTWAIT`. A regular file never blocks. Where a second description is not to be had (a terminal of another user,
+//! FreeBSD, macOS), a small piece is written at a time, after the system has reported room.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};

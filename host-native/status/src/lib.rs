@@ -7,9 +7,9 @@
 //! | [`client`] | finding the runs of this user, and asking one |
 //! | [`StatusServer`] | the socket of a run or a server, for an event loop |
 //!
-//! The socket has a name in the abstract namespace with the process id of the run. Both ends check that the other is of the same
-//! user. The server never waits: requests are short, replies are bounded, a client has one request under way, and silent clients give
-//! way to others.
+//! The socket has a name in the abstract namespace with the process id of the run. Both ends check that the other is of
+//! the same user. The server never waits: requests are short, replies are bounded, a client has one request under way,
+//! and silent clients give way to others.
 //!
 //! ```
 //! use hydrant_reactor::{KeyRange, Poller};

@@ -219,7 +219,8 @@ impl StatusServer {
         self.clients[at] = Some(client);
     }
 
-    /// A free place, or that of the client that was silent for longest. Attached clients keep theirs, and are fewer than places.
+    /// A free place, or that of the client that was silent for longest. Attached clients keep theirs, and are fewer than
+    /// places.
     fn place(&self) -> Option<usize> {
         if let Some(free) = self.clients.iter().position(Option::is_none) {
             return Some(free);

@@ -19,8 +19,8 @@ pub fn state_text(rank: &Rank) -> String {
     }
 }
 
-/// Groups ranks by what they do, as `in fence 2 for 3.1 s`, in the order of the first rank of each group. The time is that of the
-/// rank that waits longest.
+/// Groups ranks by what they do, as `in fence 2 for 3.1 s`, in the order of the first rank of each group. The time is
+/// that of the rank that waits longest.
 pub fn group_by_state(ranks: &[Rank]) -> Vec<(String, Vec<u32>)> {
     let mut groups: Vec<(String, Option<u64>, Vec<u32>)> = Vec::new();
     for rank in ranks {

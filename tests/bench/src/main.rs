@@ -1,7 +1,8 @@
 //! Times hydrant beside hydra, with the same client binary and in turns, and beside the floor: the bare system
 //! calls that no process manager can do without. Then the core alone. Ends in one table.
 //!
-//! A figure is the median of its runs. The peer is hydra unless a row names another. `of peer` and `of floor` are hydrant's figure divided by theirs.
+//! A figure is the median of its runs. The peer is hydra unless a row names another. `of peer` and `of floor` are
+//! hydrant's figure divided by theirs.
 //!
 //! | row | time | floor |
 //! |---|---|---|

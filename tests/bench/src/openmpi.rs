@@ -128,7 +128,8 @@ pub(crate) fn rows(plan: &Plan, openmpi: &OpenMpi, shape: Shape) -> Vec<Row> {
         .collect()
 }
 
-/// Milliseconds from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`. Each rank prints both in nanoseconds.
+/// Milliseconds from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`. Each rank prints both in
+/// nanoseconds.
 fn span(stdout: &str) -> Result<f64> {
     let (mut first, mut last) = (u64::MAX, 0_u64);
     for line in stdout.lines() {

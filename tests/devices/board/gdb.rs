@@ -9,8 +9,8 @@ use hydrant_tests::PATIENCE;
 /// The program counter's number among the registers.
 const PC: usize = 15;
 
-/// Where the program status register is in the text of all registers: behind 16 of 4 bytes, eight of 12, and one of 4 that a Cortex-M does
-/// not have.
+/// Where the program status register is in the text of all registers: behind 16 of 4 bytes, eight of 12, and one of 4
+/// that a Cortex-M does not have.
 const XPSR: usize = 2 * (16 * 4 + 8 * 12 + 4);
 /// What it says of the instruction set, always.
 const THUMB: u32 = 1 << 24;
@@ -33,8 +33,8 @@ impl Gdb {
         gdb
     }
 
-    /// Whether the board has stopped between two instructions of a program, which any others may follow: not in the handler of an
-    /// exception, which no interrupt of the same priority ends.
+    /// Whether the board has stopped between two instructions of a program, which any others may follow: not in the
+    /// handler of an exception, which no interrupt of the same priority ends.
     pub(crate) fn may_jump(&mut self) -> bool {
         self.say("g");
         let all = self.packet();

@@ -1,8 +1,9 @@
 //! Events for PMIx clients: deaths of ranks, changes of process sets, and notices that clients send each other.
 //!
 //! Events are state and not a queue. A death is the number that the rank's exit has in its slot, and each connection
-//! keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice takes a slot in the table of names. A connection has at
-//! most one event among its replies. The next one is looked up when that one is sent.
+//! keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice takes a
+//! slot in the table of names. A connection has at most one event among its replies. The next one is looked up when that
+//! one is sent.
 
 use super::super::Server;
 use super::super::dispatch::Requester;
@@ -300,8 +301,9 @@ impl Server<'_> {
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
 
-    /// Returns the next change of a process set with ranks of the client's job: its serial number, the set, and whether it
-    /// was retired or has ended. Clients that have registered for all events do not get it: Open MPI handles such an event as an error.
+    /// Returns the next change of a process set with ranks of the client's job: its serial number, the set, and whether
+    /// it was retired or has ended. Clients that have registered for all events do not get it: Open MPI handles such an
+    /// event as an error.
     fn next_set_change(&self, requester: Requester) -> Option<(u32, Which, bool)> {
         let events = &self.conns[requester.conn.index()].events;
         let wanted = |retired| events.codes.contains(&set_code(retired));

@@ -1,7 +1,8 @@
 //! Messages between the head and its daemons.
 //!
-//! Messages are postcard records. [`Order`] and [`Report`] travel in the control channel of a link, [`OutputChunk`] in the
-//! stream channel, and [`FilePiece`] in the other direction. Head and daemons are the same version of the same program, so the records carry no version.
+//! Messages are postcard records. [`Order`] and [`Report`] travel in the control channel of a link, [`OutputChunk`] in
+//! the stream channel, and [`FilePiece`] in the other direction. Head and daemons are the same version of the same
+//! program, so the records carry no version.
 //!
 //! Decoding checks the form of a record only. [`Head`](crate::Head) checks that a report concerns ranks of the reporting
 //! node.
@@ -129,8 +130,8 @@ pub enum Report {
         /// Ranks, each with its process id.
         ranks: Vec<(Rank, u32)>,
     },
-    /// Ranks of the first job have joined the PMI server of their node. Sent if [`Setup::progress`] is true, at most four times a
-    /// second.
+    /// Ranks of the first job have joined the PMI server of their node. Sent if [`Setup::progress`] is true, at most four
+    /// times a second.
     RanksJoined {
         /// The job.
         job: JobId,

@@ -105,9 +105,9 @@ pub(super) struct HostArgs {
 
     /// Send the program files along to hosts that do not have them
     ///
-    /// A host that has the same file at the same path, by its SHA-256, uses its own. Other hosts keep the file in memory until the
-    /// run ends, 512 MiB for all programs at most. Libraries, input files and the working directory must be there. Spawned programs are not
-    /// sent.
+    /// A host that has the same file at the same path, by its SHA-256, uses its own. Other hosts keep the file in memory
+    /// until the run ends, 512 MiB for all programs at most. Libraries, input files and the working directory must be
+    /// there. Spawned programs are not sent.
     #[arg(long)]
     pub(super) preload_binary: bool,
 

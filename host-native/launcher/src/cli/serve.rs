@@ -53,8 +53,8 @@ pub(super) struct ServeArgs {
 
     /// Accept hosts without a secret at an address that other machines reach
     ///
-    /// Every process that reaches the address can open jobs, and can query and end jobs of its own address. Requests and replies
-    /// are not encrypted. Use it on a trusted network only, with --allow.
+    /// Every process that reaches the address can open jobs, and can query and end jobs of its own address. Requests and
+    /// replies are not encrypted. Use it on a trusted network only, with --allow.
     #[arg(long, requires = "manage")]
     pub insecure: bool,
 
@@ -67,9 +67,9 @@ pub(super) struct ServeArgs {
 
     /// Record the jobs to FILE.1, FILE.2, ...
     ///
-    /// A recording has all inputs and outputs of the PMI server, for 'hydrant replay'. It begins when a job starts while there is
-    /// no other, and ends with the last job. Jobs that run at the same time share a recording. The recordings together have at
-    /// most 1 GiB. Only this user can read them: they contain all that the ranks have exchanged.
+    /// A recording has all inputs and outputs of the PMI server, for 'hydrant replay'. It begins when a job starts while
+    /// there is no other, and ends with the last job. Jobs that run at the same time share a recording. The recordings
+    /// together have at most 1 GiB. Only this user can read them: they contain all that the ranks have exchanged.
     #[arg(long, value_name = "FILE", requires = "served")]
     pub record: Option<PathBuf>,
 
@@ -105,8 +105,8 @@ pub(super) struct JobArgs {
 
     /// Accept connections from this network only: 10.0.0.0/8 or one address
     ///
-    /// The option may be repeated. Connections from other addresses are closed before any data is read. Processes that send from
-    /// an allowed address are not kept out. With --manage the restriction applies to hosts and ranks.
+    /// The option may be repeated. Connections from other addresses are closed before any data is read. Processes that
+    /// send from an allowed address are not kept out. With --manage the restriction applies to hosts and ranks.
     #[arg(long, value_name = "NETWORK", action = clap::ArgAction::Append, requires = "served")]
     pub allow: Vec<Network>,
 
@@ -129,7 +129,8 @@ pub(super) struct JobArgs {
 
     /// Process set: its name and its ranks
     ///
-    /// The option may be repeated. A name without a scheme, such as ocean, is app://ocean. Every rank is in mpi://WORLD, mpi://SELF and hydrant://app/N by default.
+    /// The option may be repeated. A name without a scheme, such as ocean, is app://ocean. Every rank is in mpi://WORLD,
+    /// mpi://SELF and hydrant://app/N by default.
     #[arg(long, value_name = "NAME=FIRST-LAST", value_parser = pset, action = clap::ArgAction::Append, requires = "size")]
     pub pset: Vec<Pset>,
 

@@ -1,7 +1,7 @@
 //! Status socket of a run: answers about jobs and ranks, signals, and copies of output.
 //!
-//! On several nodes the head knows host, process and exit of each rank. It asks the daemons what ranks do, and answers without the
-//! nodes that are late.
+//! On several nodes the head knows host, process and exit of each rank. It asks the daemons what ranks do, and answers
+//! without the nodes that are late.
 
 use hydrant_control::Job;
 use hydrant_control::protocol::{Order, decode, encode};

@@ -1,7 +1,8 @@
 //! Guardian process: it kills process groups after this process has been killed.
 //!
-//! Linux and FreeBSD end child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A guardian waits
-//! at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe closes.
+//! Linux and FreeBSD end child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A
+//! guardian waits at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe
+//! closes.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};

@@ -1,7 +1,8 @@
 //! The most instructions that each kind of input costs the core on a Cortex-M3, and a budget that they stay below.
 //!
-//! The firmware's benchmark counts them in QEMU with `-icount`, which makes them the same on every machine. The inputs are those
-//! of the model's random sequences, of directed ones that use up tables and wake all ranks at once, and of captured exchanges.
+//! The firmware's benchmark counts them in QEMU with `-icount`, which makes them the same on every machine. The inputs
+//! are those of the model's random sequences, of directed ones that use up tables and wake all ranks at once, and of
+//! captured exchanges.
 
 mod directed;
 mod kinds;
@@ -91,8 +92,8 @@ fn script(limits: Limits) -> Script {
     script
 }
 
-/// Budgets of Noise on a management connection: of the answer to a host, which multiplies twice on the curve, of a record of 64 bytes
-/// and of the longest.
+/// Budgets of Noise on a management connection: of the answer to a host, which multiplies twice on the curve, of a record
+/// of 64 bytes and of the longest.
 const NOISE: [u64; 3] = [5_000_000, 10_000, 40_000];
 
 #[test]

@@ -230,7 +230,8 @@ impl World<'_> {
         self.collect_answers();
     }
 
-    /// Reports jobs whose output has been written, reads input, answers requests about names, and ends the daemons after the last job.
+    /// Reports jobs whose output has been written, reads input, answers requests about names, and ends the daemons after
+    /// the last job.
     pub(super) fn settle_head(&mut self) {
         for job in std::mem::take(&mut self.head.draining) {
             self.at_head(HeadEvent::OutputDrained { job, reader_closed: false });

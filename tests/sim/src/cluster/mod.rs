@@ -2,8 +2,8 @@
 //!
 //! Head and daemons are the state machines of hydrant-control, the servers those of hydrant-core, and names are those of
 //! hydrant-services. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
-//! scripts: they read input and write output, put, meet, spawn, publish names and wait for them, and fail. Links delay and block, daemons are lost or lie,
-//! users press Ctrl-C, and clients that are no ranks connect.
+//! scripts: they read input and write output, put, meet, spawn, publish names and wait for them, and fail. Links delay
+//! and block, daemons are lost or lie, users press Ctrl-C, and clients that are no ranks connect.
 //!
 //! At the end of each run:
 //!

@@ -1,4 +1,5 @@
-//! Random runs: the head with daemons that are late, lie, fail, or get lost. All decisions are those of the real state machines.
+//! Random runs: the head with daemons that are late, lie, fail, or get lost. All decisions are those of the real state
+//! machines.
 //!
 //! A failure names its seed. `HYDRANT_CONTROL_SEED=N` runs that seed alone.
 

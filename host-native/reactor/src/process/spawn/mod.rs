@@ -54,8 +54,8 @@ impl Attributes {
         Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false })
     }
 
-    /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their ancestors
-    /// (Yama).
+    /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their
+    /// ancestors (Yama).
     pub fn allow_tracing(&mut self) {
         self.traceable = true;
     }
@@ -94,7 +94,8 @@ struct Child<'a> {
 /// The process cannot be made, or its program cannot be run.
 ///
 /// # Safety
-/// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string.
+/// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a
+/// NUL-terminated string.
 pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
     let stack = attributes.stack.top();
     let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
