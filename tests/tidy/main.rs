@@ -36,6 +36,9 @@ const BESIDE: &[(&str, &str)] = &[
 /// Longest Rust file in lines.
 const LINES_MAX: usize = 600;
 
+/// Longest line of a comment in characters.
+const COMMENT_MAX: usize = 132;
+
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("tests/ is a folder of the workspace")
 }
@@ -253,6 +256,21 @@ fn files_are_short() {
 
 /// Words that begin a clause, and no noun phrase.
 const CLAUSES: &[&str] = &["What", "How", "Whether", "Who", "Where", "Which", "Whatever", "Whoever"];
+
+/// Tables are exempt.
+#[test]
+fn comments_have_short_lines() {
+    let mut long = Vec::new();
+    for file in rust_files(root()) {
+        for (at, line) in read(&file).lines().enumerate() {
+            let text = line.trim_start();
+            if text.starts_with("//") && !text.contains("| ") && line.chars().count() > COMMENT_MAX {
+                long.push(format!("{}:{}", file.display(), at + 1));
+            }
+        }
+    }
+    assert!(long.is_empty(), "longer than {COMMENT_MAX} characters:\n{}", long.join("\n"));
+}
 
 #[test]
 fn files_begin_with_what_they_hold() {

@@ -52,8 +52,8 @@ pub struct ClientId(u64);
 /// Status socket of this process.
 ///
 /// The owner passes ready keys to [`ready`](StatusServer::ready) and answers each request that it returns by
-/// [`reply`](StatusServer::reply), [`attach`](StatusServer::attach) or [`take_signal`](StatusServer::take_signal), at once or later. No call waits. At most 8 clients of this
-/// user are served, each with one request under way.
+/// [`reply`](StatusServer::reply), [`attach`](StatusServer::attach) or [`take_signal`](StatusServer::take_signal), at
+/// once or later. No call waits. At most 8 clients of this user are served, each with one request under way.
 #[derive(Debug)]
 pub struct StatusServer {
     listener: Listener<LocalListener>,
