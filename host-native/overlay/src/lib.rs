@@ -47,7 +47,7 @@
 //! # Bootstrap
 //!
 //! A node listens on the interface that leads to its children. It starts the daemon of each child by ssh or another
-//! [`Bootstrap`](hydrant_placement::Bootstrap), and writes a [`DaemonSpec`] to its standard input: the secret of the
+//! [`Bootstrap`], and writes a [`DaemonSpec`] to its standard input: the secret of the
 //! link, the addresses to connect to, and the hosts of the subtree. A secret is never in arguments or in the
 //! environment. Each link has a secret of its own, made by the parent. A node can therefore send in the name of itself and
 //! of the nodes below it, which it has started, and in no other name. The daemon connects to its parent and starts its own
