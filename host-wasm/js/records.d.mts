@@ -55,6 +55,7 @@ export const SPAWN_BYTES_MIN: 256;
 export const CUT_OFF_DELAY: 500;
 /**
  * Maximum length in bytes of a message to another node, unless the members of a group need more.
+ * Nodes with short logs send shorter ones.
  */
 export const PEER_MESSAGE_MAX: 32768;
 /** First bytes of the key of an attribute of the node. The name of the attribute follows. */

@@ -108,7 +108,8 @@ enum {
 /* Milliseconds after which a rank counts as lost whose connection was closed between init and finalize.
    Its exit, which says more, mostly follows within this time. */
 #define HYDRANT_CUT_OFF_DELAY 500
-/* Maximum length in bytes of a message to another node, unless the members of a group need more. */
+/* Maximum length in bytes of a message to another node, unless the members of a group need more. Nodes
+   with short logs send shorter ones. */
 #define HYDRANT_PEER_MESSAGE_MAX 32768
 /* First bytes of the key of an attribute of the node. The name of the attribute follows. */
 #define HYDRANT_NODE_ATTR_PREFIX "node:"

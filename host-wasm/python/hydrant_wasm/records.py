@@ -56,7 +56,9 @@ CUT_OFF_DELAY = 500
 finalize. Its exit, which says more, mostly follows within this time.
 """
 PEER_MESSAGE_MAX = 32768
-"""Maximum length in bytes of a message to another node, unless the members of a group need more."""
+"""Maximum length in bytes of a message to another node, unless the members of a group need more.
+Nodes with short logs send shorter ones.
+"""
 NODE_ATTR_PREFIX = "node:"
 """First bytes of the key of an attribute of the node. The name of the attribute follows."""
 INPUTS_MAX = 256
@@ -2023,6 +2025,7 @@ __all__ = [
     "SPAWN_BYTES_MIN",
     "CUT_OFF_DELAY",
     "PEER_MESSAGE_MAX",
+    "Nodes",
     "NODE_ATTR_PREFIX",
     "INPUTS_MAX",
     "RECORD",
