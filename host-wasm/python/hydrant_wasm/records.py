@@ -2025,7 +2025,6 @@ __all__ = [
     "SPAWN_BYTES_MIN",
     "CUT_OFF_DELAY",
     "PEER_MESSAGE_MAX",
-    "Nodes",
     "NODE_ATTR_PREFIX",
     "INPUTS_MAX",
     "RECORD",
