@@ -194,16 +194,16 @@ impl<'s> Psets<'s> {
     pub(crate) fn end(&mut self, job: Range<u32>) -> Option<(Which, bool)> {
         let of_job = |at: &usize| self.slots[*at].serial > 0 && bits::meets(self.set(*at), job.clone());
         let at = (0..self.slots.len()).find(of_job)?;
-        let serial = match self.slots[at].retired {
-            0 => self.next_serial().ok(),
-            retired => Some(retired),
-        };
         let words = self.words;
         let members = &mut self.sets[(1 + at) * words..][..words];
         for (at, word) in members.iter_mut().enumerate() {
             *word &= !bits::word(&job, at);
         }
-        let serial = serial.filter(|_| bits::count(members) > 0);
+        let serial = match self.slots[at].retired {
+            _ if bits::count(self.set(at)) == 0 => None,
+            0 => self.next_serial().ok(),
+            retired => Some(retired),
+        };
         match serial {
             Some(serial) => (self.slots[at].retired, self.slots[at].ended) = (serial, true),
             None => self.slots[at] = Pset::default(),

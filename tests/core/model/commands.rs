@@ -280,7 +280,7 @@ fn dynamic() -> impl Strategy<Value = Ask> {
         3 => (0u8..10, members()).prop_map(|(name, members)| Ask::PsetDefine { name, members }),
         3 => (2u8..6, 0u8..3, [0u8..6, 0u8..6])
             .prop_map(|(name, operation, of)| Ask::PsetCombine { name, operation, of }),
-        1 => (0u8..6).prop_map(|after| Ask::PsetNext { after }),
+        3 => (0u8..6).prop_map(|after| Ask::PsetNext { after }),
         2 => (0u8..10).prop_map(|name| Ask::PsetRetire { name }),
         2 => Just(Ask::PsetPrune),
         1 => (prop::option::of(any::<i8>()), prop::bool::weighted(0.3), 0u8..12)

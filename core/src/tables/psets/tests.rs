@@ -183,3 +183,13 @@ fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
     assert_eq!(psets.end(0..8), Some((Which::Stored(0), true)));
     assert_eq!(psets.next_change(0..8, 0, |_| true), None);
 }
+
+#[test]
+fn the_end_of_a_set_of_one_job_takes_no_serial_number() {
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
+    define(&mut psets, "one", 0..4).unwrap();
+    assert_eq!(psets.end(0..8), Some((Which::Stored(0), true)));
+    define(&mut psets, "other", 8..12).unwrap();
+    assert_eq!(psets.serial(psets.find(8, "other").unwrap()), 2);
+}
