@@ -1,11 +1,13 @@
 //! `hydrant run --sandbox` as a user sees it: jobs that run, and plugins that end their own.
 
+mod faulty;
 mod hosts;
 mod launchers;
 mod made;
 mod nodes;
 mod packages;
 mod replace;
+mod spare;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;

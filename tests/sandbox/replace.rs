@@ -5,6 +5,7 @@ use std::fs;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, target_dir};
 
+use crate::faulty::{TRAPS, faulty};
 use crate::{bin, plugin};
 
 /// Rounds of puts, a fence, and gets of the neighbour's values of all rounds so far. In each round rank 0 reads a line before
@@ -80,6 +81,31 @@ fn ranks_of_one_host_do_not_notice() {
 #[test]
 fn ranks_of_several_hosts_do_not_notice() {
     replaced_in_each_round("-hosts n[1-4]:1 --bootstrap local --radix 2 -n 4", 4);
+}
+
+/// A plugin is replaced by one that fails later, whose spare is replaced by a plugin.
+#[test]
+fn a_successor_has_a_spare_too() {
+    let failing = faulty("successor", &[(b"k1.4 val", TRAPS)]);
+    for (hosts, ranks) in [("-n 3", 3), ("-hosts n[1-4]:1 --bootstrap local --radix 2 -n 4", 4)] {
+        let folder = Folder::new("replace-spare");
+        let options = format!("--sandbox={} --spare native {hosts}", plugin().display());
+        let mut job = start(&options, &folder);
+        for (round, by) in (1..).zip([None, Some(&*failing), None, None, Some(plugin())]) {
+            job.await_stdout(&format!("round {round}\n"), 1);
+            if let Some(file) = by {
+                replace(&job, &format!("--sandbox={}", file.display())).run().code(0).quiet();
+            }
+            job.send(b"go on\n").expect("the job reads");
+        }
+        job.end_input();
+        let outcome = job.wait();
+        outcome.code(0).warns(&format!("plugin {}: trapped: ", failing.display()));
+        assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
+        for rank in 0..ranks {
+            outcome.says(&format!("{rank}: v{}.5\n", (rank + 1) % ranks), 1);
+        }
+    }
 }
 
 #[test]

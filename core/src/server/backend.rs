@@ -81,3 +81,35 @@ impl Backend for Server<'_> {
         Server::fence_report(self, job)
     }
 }
+
+impl<B: Backend + ?Sized> Backend for &mut B {
+    type Error = B::Error;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, B::Error> {
+        (**self).handle(now, input)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, B::Error> {
+        (**self).poll(buf)
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        (**self).poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        (**self).limits()
+    }
+
+    fn kvs_space(&self, job: JobId) -> Option<u32> {
+        (**self).kvs_space(job)
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        (**self).rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        (**self).fence_report(job)
+    }
+}

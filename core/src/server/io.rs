@@ -473,3 +473,42 @@ pub enum Output<'b> {
         text: &'b [u8],
     },
 }
+
+impl Output<'_> {
+    /// Copies this output. The copy borrows from `buf`. Returns `None` if its bytes do not fit.
+    pub fn copy_to<'b>(&self, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        fn bytes<'b>(bytes: &[u8], buf: &'b mut [u8]) -> Option<&'b [u8]> {
+            let copy = buf.get_mut(..bytes.len())?;
+            copy.copy_from_slice(bytes);
+            Some(copy)
+        }
+        let text = |text: &str, buf: &'b mut [u8]| core::str::from_utf8(bytes(text.as_bytes(), buf)?).ok();
+        Some(match *self {
+            Output::Bytes { conn, bytes: reply } => Output::Bytes { conn, bytes: bytes(reply, buf)? },
+            Output::Close { conn, why } => Output::Close { conn, why },
+            Output::Joined { conn, job, rank } => Output::Joined { conn, job, rank },
+            Output::Spawn { spawn, job, rank, protocol, request } => {
+                Output::Spawn { spawn, job, rank, protocol, request: bytes(request, buf)? }
+            }
+            Output::Upcall { upcall, job, rank, protocol, request } => {
+                Output::Upcall { upcall, job, rank, protocol, request: bytes(request, buf)? }
+            }
+            Output::KillRank { job, rank, code, message } => {
+                Output::KillRank { job, rank, code, message: text(message, buf)? }
+            }
+            Output::AbortJob { job, cause, message } => {
+                Output::AbortJob { job, cause, message: text(message, buf)? }
+            }
+            Output::Peer { node, bytes: message } => Output::Peer { node, bytes: bytes(message, buf)? },
+            Output::StalledFence { job, arrived, size, missing } => {
+                Output::StalledFence { job, arrived, size, missing: text(missing, buf)? }
+            }
+            Output::RemoveFiles { job, rank, paths } => {
+                Output::RemoveFiles { job, rank, paths: bytes(paths, buf)? }
+            }
+            Output::Log { job, rank, stream, text: line } => {
+                Output::Log { job, rank, stream, text: bytes(line, buf)? }
+            }
+        })
+    }
+}

@@ -3,7 +3,7 @@
 use std::ptr::NonNull;
 
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Time, snapshot};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Storage, Time, snapshot};
 
 use crate::{BackendError, MappedStorage};
 
@@ -64,18 +64,33 @@ impl Drop for LentStorage {
 }
 
 impl OwnedServer {
+    /// Creates a server, as [`Server::new`] does.
+    ///
+    /// # Errors
+    /// The limits are invalid, or there is not enough memory for them.
+    pub fn new(limits: Limits, seed: u32) -> Result<OwnedServer, BackendError> {
+        OwnedServer::within(&limits, |storage| Server::new_zeroed(limits, storage, seed))
+    }
+
     /// Restores a server from a snapshot, as [`Server::restore`] does.
     ///
     /// # Errors
     /// The snapshot is invalid, or there is not enough memory for its limits.
     pub fn restore(saved: &[u8]) -> Result<OwnedServer, BackendError> {
-        let storage = MappedStorage::try_new(&snapshot::limits(saved)?)
-            .map_err(|why| BackendError::Other(Box::new(why)))?;
+        OwnedServer::within(&snapshot::limits(saved)?, |storage| Server::restore(saved, storage))
+    }
+
+    /// Creates a server in storage of its own.
+    fn within(
+        limits: &Limits,
+        create: impl FnOnce(Storage<'static>) -> Result<Server<'static>, Fault>,
+    ) -> Result<OwnedServer, BackendError> {
+        let storage = MappedStorage::try_new(limits).map_err(|why| BackendError::Other(Box::new(why)))?;
         let mut storage = LentStorage(NonNull::from(Box::leak(Box::new(storage))));
         // SAFETY: nothing else accesses the storage. It stays at its address until `LentStorage` is dropped, which is after
         // the server: at an error here, and as the later field of `OwnedServer`.
         let lent = unsafe { storage.0.as_mut() }.lend();
-        Ok(OwnedServer { server: Server::restore(saved, lent)?, _storage: storage })
+        Ok(OwnedServer { server: create(lent)?, _storage: storage })
     }
 
     /// The server.

@@ -8,10 +8,13 @@ use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::{BackendError, MappedStorage, NativeBackend, OwnedServer};
 
 use crate::error::RunError;
-use crate::plan::Plugin;
+use crate::messages::Warnings;
+use crate::plan::{Plugin, Spare};
 #[cfg(feature = "sandbox")]
 use crate::sandbox::{self, Checked, Sandboxed};
 use crate::saved::Saved;
+#[cfg(feature = "sandbox")]
+use crate::spare::Spared;
 
 /// Finds a plugin.
 pub(crate) fn find_plugin(plugin: &Plugin) -> Result<PathBuf, RunError> {
@@ -24,12 +27,12 @@ pub(crate) fn find_plugin(plugin: &Plugin) -> Result<PathBuf, RunError> {
 }
 
 /// Finds and reads a plugin.
-pub(crate) fn read_plugin(plugin: &Plugin) -> Result<PluginFile, RunError> {
+pub(crate) fn read_plugin(plugin: &Plugin, spare: Option<Spare>) -> Result<PluginFile, RunError> {
     #[cfg(feature = "sandbox")]
-    return sandbox::read(plugin);
+    return sandbox::read(plugin, spare);
     #[cfg(not(feature = "sandbox"))]
-    match plugin {
-        Plugin::Installed | Plugin::File(_) => Err(RunError::NoSandbox),
+    match (plugin, spare) {
+        (Plugin::Installed | Plugin::File(_), _) => Err(RunError::NoSandbox),
     }
 }
 
@@ -40,13 +43,21 @@ pub(crate) enum BackendBuilder {
     /// Servers in a plugin.
     #[cfg(feature = "sandbox")]
     Sandbox(hydrant_wasm::Sandbox),
+    /// Servers in a plugin, each with one in this process as its spare.
+    #[cfg(feature = "sandbox")]
+    Spared(hydrant_wasm::Sandbox, Warnings),
 }
 
 impl BackendBuilder {
     /// A builder of servers in this process, or in a plugin. Compiling a plugin may take seconds.
-    pub(crate) fn new(plugin: Option<&PluginFile>) -> Result<BackendBuilder, RunError> {
+    #[cfg_attr(not(feature = "sandbox"), expect(unused_variables, reason = "only plugins have spares"))]
+    pub(crate) fn new(plugin: Option<&PluginFile>, warnings: &Warnings) -> Result<BackendBuilder, RunError> {
         match plugin {
             None => Ok(BackendBuilder::BuiltIn),
+            #[cfg(feature = "sandbox")]
+            Some(plugin) if plugin.spare => {
+                Ok(BackendBuilder::Spared(sandbox::load(plugin)?, warnings.clone()))
+            }
             #[cfg(feature = "sandbox")]
             Some(plugin) => Ok(BackendBuilder::Sandbox(sandbox::load(plugin)?)),
             #[cfg(not(feature = "sandbox"))]
@@ -60,7 +71,7 @@ impl BackendBuilder {
             BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits),
             BackendBuilder::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
-            BackendBuilder::Sandbox(_) => MappedStorage::try_new(&Limits::NONE),
+            BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => MappedStorage::try_new(&Limits::NONE),
         };
         Ok(storage?)
     }
@@ -79,6 +90,12 @@ impl BackendBuilder {
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(sandbox) => {
                 Ok(Core::Sandboxed(Box::new(Sandboxed::new(sandbox, limits, seed)?)))
+            }
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Spared(sandbox, warnings) => {
+                let plugin = Sandboxed::new(sandbox, limits, seed)?;
+                let spare = OwnedServer::new(limits, seed)?;
+                Ok(Core::Spared(Box::new(Spared::new(plugin, spare, warnings))))
             }
         }
     }
@@ -99,6 +116,17 @@ impl BackendBuilder {
             BackendBuilder::Sandbox(sandbox) => {
                 Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
             }
+            // What a plugin has stored is no state for a spare, whose outputs are not checked.
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Spared(sandbox, _) if saved.is_plugins => {
+                Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
+            }
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Spared(sandbox, warnings) => {
+                let spare = OwnedServer::restore(&saved.state)?;
+                let plugin = Sandboxed::restore(sandbox, saved)?;
+                Ok(Core::Spared(Box::new(Spared::new(plugin, spare, warnings))))
+            }
         }
     }
 }
@@ -115,6 +143,9 @@ pub(crate) enum Core<'s> {
     /// In a plugin.
     #[cfg(feature = "sandbox")]
     Sandboxed(Box<Sandboxed>),
+    /// In a plugin, with one in this process as its spare.
+    #[cfg(feature = "sandbox")]
+    Spared(Box<Spared>),
     /// Stub in place of a failed core: it accepts all inputs and has no outputs.
     Failed(Limits),
     /// A test's own.
@@ -132,6 +163,8 @@ impl<'s> Core<'s> {
             Core::Checked(checked) => checked.save(),
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.save()?,
+            #[cfg(feature = "sandbox")]
+            Core::Spared(spared) => spared.save()?,
             Core::Failed(_) => return Err(RunError::CoreFailed),
             #[cfg(test)]
             Core::Fake(_) => return Err(RunError::CoreFailed),
@@ -152,6 +185,8 @@ impl<'s> Core<'s> {
             Core::Checked(checked) => &**checked,
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => &**sandboxed,
+            #[cfg(feature = "sandbox")]
+            Core::Spared(spared) => &**spared,
             Core::Failed(_) => return None,
             #[cfg(test)]
             Core::Fake(fake) => &**fake,
@@ -171,6 +206,8 @@ impl Backend for Core<'_> {
             Core::Checked(checked) => checked.handle(now, input),
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.handle(now, input),
+            #[cfg(feature = "sandbox")]
+            Core::Spared(spared) => spared.handle(now, input),
             Core::Failed(_) => {
                 let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
                 Ok(Consumed { bytes, again: false })
@@ -189,6 +226,8 @@ impl Backend for Core<'_> {
             Core::Checked(checked) => checked.poll(buf),
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.poll(buf),
+            #[cfg(feature = "sandbox")]
+            Core::Spared(spared) => spared.poll(buf),
             Core::Failed(_) => Ok(None),
             #[cfg(test)]
             Core::Fake(fake) => fake.poll(buf),

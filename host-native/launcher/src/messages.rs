@@ -1,7 +1,9 @@
 //! Messages of the command itself on standard error: one prefix, one form.
 
+use std::cell::RefCell;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::rc::Rc;
 
 /// Prefix of the messages of `hydrant run` and `hydrant offload`.
 pub const HYDRANT: &str = "hydrant";
@@ -15,6 +17,9 @@ pub const REPLAY: &str = "hydrant replay";
 pub const DAEMON: &str = "hydrant daemon";
 /// Prefix of the messages of `hydrant reach`.
 pub const REACH: &str = "hydrant reach";
+
+/// Warnings of PMI servers, which the event loop prints.
+pub(crate) type Warnings = Rc<RefCell<Vec<String>>>;
 
 /// Prints `PREFIX: MESSAGE`. Write errors are ignored: with standard error closed, the exit code remains.
 pub fn print(prefix: &str, message: impl Display) {

@@ -162,6 +162,8 @@ pub struct Options {
     pub mpi_psets: bool,
     /// Plugin that runs the PMI server in a sandbox. Default: the built-in server.
     pub sandbox: Option<Plugin>,
+    /// What takes the place of a plugin that fails. Default: nothing, the run ends.
+    pub spare: Option<Spare>,
     /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
     pub fence_warning: Duration,
     /// Pairs that travel with fences between hosts.
@@ -216,6 +218,13 @@ pub enum Pty {
     Always,
     /// None: all are pipes.
     Never,
+}
+
+/// What takes the place of a plugin that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Spare {
+    /// The built-in server.
+    Native,
 }
 
 /// Where ranks run, and how daemons are started there.

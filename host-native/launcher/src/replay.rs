@@ -12,7 +12,7 @@ use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
-use crate::messages;
+use crate::messages::{self, Warnings};
 use crate::plan::Plugin;
 use crate::{timeline, value};
 
@@ -169,8 +169,8 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
         true => None,
         false => {
             check_memory(&limits)?;
-            let plugin = options.sandbox.as_ref().map(read_plugin).transpose()?;
-            let builder = BackendBuilder::new(plugin.as_ref())?;
+            let plugin = options.sandbox.as_ref().map(|plugin| read_plugin(plugin, None)).transpose()?;
+            let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
             storage = builder.storage(&limits, false)?;
             Some(Checker::new(Box::new(builder.build(limits, seed, &mut storage)?), BackendError::fault))
         }

@@ -10,7 +10,7 @@ use hydrant_driver::{BackendError, OwnedServer};
 use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
 
 use crate::error::RunError;
-use crate::plan::Plugin;
+use crate::plan::{Plugin, Spare};
 use crate::saved::Saved;
 
 const FILE: &str = "hydrant.wasm";
@@ -126,10 +126,11 @@ impl Backend for Sandboxed {
 }
 
 /// Finds a plugin and reads it.
-pub(crate) fn read(plugin: &Plugin) -> Result<PluginFile, RunError> {
+pub(crate) fn read(plugin: &Plugin, spare: Option<Spare>) -> Result<PluginFile, RunError> {
     let file = find(plugin)?;
     let code = hydrant_wasm::read(&file).map_err(RunError::Plugin)?;
-    Ok(PluginFile { file: file.into(), code, deadline: Settings::default().deadline })
+    let (deadline, spare) = (Settings::default().deadline, spare.is_some());
+    Ok(PluginFile { file: file.into(), code, deadline, spare })
 }
 
 /// Compiles a plugin, unless its code is there from an earlier run.

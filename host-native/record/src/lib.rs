@@ -13,7 +13,8 @@
 //! records are valid up to there.
 //!
 //! [`Recorder`] records a [`Backend`](hydrant_core::Backend) to a [`RecordingFile`]. [`replay`] reads a recording, prints
-//! it as a [`Table`] and replays it with a [`Checker`].
+//! it as a [`Table`] and replays it with a [`Checker`]. A [`Journal`] is a recording in memory, with which another backend
+//! catches up.
 //!
 //! ```
 //! use std::io;
@@ -43,6 +44,7 @@
 mod checker;
 mod describe;
 mod error;
+mod journal;
 mod pmix;
 mod reader;
 mod recorder;
@@ -56,6 +58,7 @@ pub use checker::{Checker, Difference};
 pub use describe::describe;
 pub use error::{RecordError, WriteError};
 pub use hydrant_core::server::Record;
+pub use journal::Journal;
 pub use pmix::Dialect;
 pub use reader::{Begin, Entry, Reader};
 pub use recorder::{Recorder, RecordingFile, create_file};

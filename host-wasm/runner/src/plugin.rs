@@ -428,7 +428,7 @@ fn next_output<'b>(
     let output = if part.conn == RECORD {
         let output = decode(bytes)?;
         validator.check_output(&output)?;
-        copy_output(output, buf)
+        output.copy_to(buf)
     } else {
         outputs.taken += 1;
         let conn = ConnId(part.conn);
@@ -460,41 +460,4 @@ fn trap_kind(error: &wasmtime::Error, deadline: Duration) -> PluginErrorKind {
         Some(trap) => PluginErrorKind::Trap(trap.to_string()),
         None => PluginErrorKind::Trap(one_line(error)),
     }
-}
-
-/// Copies an output's bytes into `buf`. Returns `None` if they do not fit.
-fn copy_output<'b>(output: Output<'_>, buf: &'b mut [u8]) -> Option<Output<'b>> {
-    fn bytes<'b>(bytes: &[u8], buf: &'b mut [u8]) -> Option<&'b [u8]> {
-        let copy = buf.get_mut(..bytes.len())?;
-        copy.copy_from_slice(bytes);
-        Some(copy)
-    }
-    let text = |text: &str, buf: &'b mut [u8]| std::str::from_utf8(bytes(text.as_bytes(), buf)?).ok();
-    Some(match output {
-        Output::Bytes { conn, bytes: reply } => Output::Bytes { conn, bytes: bytes(reply, buf)? },
-        Output::Close { conn, why } => Output::Close { conn, why },
-        Output::Joined { conn, job, rank } => Output::Joined { conn, job, rank },
-        Output::Spawn { spawn, job, rank, protocol, request } => {
-            Output::Spawn { spawn, job, rank, protocol, request: bytes(request, buf)? }
-        }
-        Output::Upcall { upcall, job, rank, protocol, request } => {
-            Output::Upcall { upcall, job, rank, protocol, request: bytes(request, buf)? }
-        }
-        Output::KillRank { job, rank, code, message } => {
-            Output::KillRank { job, rank, code, message: text(message, buf)? }
-        }
-        Output::AbortJob { job, cause, message } => {
-            Output::AbortJob { job, cause, message: text(message, buf)? }
-        }
-        Output::RemoveFiles { job, rank, paths } => {
-            Output::RemoveFiles { job, rank, paths: bytes(paths, buf)? }
-        }
-        Output::Log { job, rank, stream, text: line } => {
-            Output::Log { job, rank, stream, text: bytes(line, buf)? }
-        }
-        Output::Peer { node, bytes: message } => Output::Peer { node, bytes: bytes(message, buf)? },
-        Output::StalledFence { job, arrived, size, missing } => {
-            Output::StalledFence { job, arrived, size, missing: text(missing, buf)? }
-        }
-    })
 }

@@ -203,4 +203,6 @@ pub struct PluginFile {
     pub code: Vec<u8>,
     /// Longest time of one call.
     pub deadline: Duration,
+    /// The built-in server takes the place of a plugin that fails.
+    pub spare: bool,
 }

@@ -11,7 +11,7 @@ use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
 
 use super::hosts::HostArgs;
-use crate::plan::{Attribute, Plugin, Pty, StdinTarget};
+use crate::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
 use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
 
 const OUTPUT: &str = "Job options: output";
@@ -222,6 +222,14 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "FILE", value_parser = value::plugin(), help_heading = SERVER)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) sandbox: Option<Plugin>,
+
+    /// Go on with the built-in server when the plugin of --sandbox fails
+    ///
+    /// Each host has a spare, the built-in server, and a journal of what its plugin has taken and answered. When the plugin
+    /// traps, exceeds its time or breaks a rule, the spare repeats the journal and takes its place: ranks do not notice. A
+    /// plugin whose answers differ from those of the spare cannot be replaced, and the run ends as without a spare.
+    #[arg(long, value_name = "SERVER", help_heading = SERVER)]
+    pub(super) spare: Option<Spare>,
 
     /// Report a fence that waits longer than this many seconds
     ///

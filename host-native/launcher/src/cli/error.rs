@@ -38,6 +38,14 @@ pub enum UsageError {
         /// The option.
         option: String,
     },
+    /// `--spare` without a plugin.
+    #[error("{location}: {option} is of no use without --sandbox: only plugins have spares")]
+    SpareAlone {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+    },
     /// Invalid value of an option.
     #[error("{location}: invalid value '{value}' for {option}: {expected}")]
     InvalidValue {
@@ -169,6 +177,7 @@ impl UsageError {
         Some(match self {
             UsageError::UnknownOption { hint, .. } => hint.clone(),
             UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
+            UsageError::SpareAlone { .. } => "add --sandbox or remove the option".to_owned(),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
             UsageError::MissingTarget => {

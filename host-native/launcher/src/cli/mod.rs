@@ -382,6 +382,10 @@ fn plan_options(
     environment: &Environment,
 ) -> Result<Options, UsageError> {
     let bind = binding::binding(&job, options)?;
+    if let Some(option) = options.iter().find(|option| option.id == "spare" && job.sandbox.is_none()) {
+        let (location, option) = (option.location.clone(), option.spelling.clone());
+        return Err(UsageError::SpareAlone { location, option });
+    }
     let universe_size = job.usize.and_then(|size| match size {
         UniverseSize::Size(size) => Some(size),
         UniverseSize::System => {
@@ -422,6 +426,7 @@ fn plan_options(
         pmi_port: job.pmi_port,
         mpi_psets: job.mpi_psets,
         sandbox: job.sandbox,
+        spare: job.spare,
         fence_warning: job.fence_warning,
         fence: job.fence,
         lookup_wait: job.lookup_wait,

@@ -46,10 +46,11 @@ const LOCAL_RANKS: &str = "all ranks run on this machine";
 const ONE_BOARD: &str = "--target and --secret-file name the board";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 24] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 25] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
+    ("spare", "only plugins have spares"),
     ("mem_pool", "a board does not know which ranks share a host"),
     ("name_server", "the board stores published names"),
     ("limit", "the capacities of a board are fixed when it is built or started"),

@@ -9,7 +9,7 @@ use hydrant_placement::{
 };
 
 use super::*;
-use crate::plan::{Boards, Cluster, Plugin, Pty, StdinTarget};
+use crate::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget};
 use crate::value::{job_attribute, node_attribute};
 
 fn words(line: &str) -> Vec<OsString> {
@@ -45,17 +45,15 @@ fn refused(line: &str) -> String {
     match action(words(line)) {
         Err(error) => {
             let text = error.to_string();
-            let lines = text.lines().enumerate();
-            let lines = lines.filter(|(index, line)| *index == 0 || line.starts_with("hint: "));
-            lines.map(|(_, line)| line).collect::<Vec<_>>().join("\n  ")
+            let hints = text.lines().skip(1).filter(|line| line.starts_with("hint: "));
+            text.lines().take(1).chain(hints).collect::<Vec<_>>().join("\n  ")
         }
         other => panic!("{line}: {other:?}"),
     }
 }
 
 fn env(program: &Program) -> Vec<String> {
-    let shown = |(name, value): &(OsString, OsString)| format!("{}={}", name.display(), value.display());
-    program.env.iter().map(shown).collect()
+    program.env.iter().map(|(name, value)| format!("{}={}", name.display(), value.display())).collect()
 }
 
 /// Temporary configuration file.
@@ -104,6 +102,7 @@ fn a_program_alone_is_one_rank() {
             pmi_port: None,
             mpi_psets: false,
             sandbox: None,
+            spare: None,
             fence_warning: Duration::from_secs(30),
             fence: FenceMode::Collect,
             lookup_wait: Duration::ZERO,
@@ -124,7 +123,7 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -get-stack-traces -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -mem-pool 64M -job-attr site=a=b;c -node-attr rack=3 -topology cart:4x4x2 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -sandbox=a.wasm -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -record r -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 -preload-binary \
+               -mpi-psets -sandbox=a.wasm -spare native -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -record r -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 -preload-binary \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
@@ -161,6 +160,7 @@ fn every_option_with_one_dash_and_with_two() {
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
             mpi_psets: true,
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),
+            spare: Some(Spare::Native),
             fence_warning: Duration::from_millis(2500),
             fence: FenceMode::Lazy,
             lookup_wait: Duration::from_millis(1500),

@@ -46,7 +46,7 @@ use hydrant_record::RecordingFile;
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::launch::{find_mpi_library, prepare};
-use crate::messages;
+use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::run_backend::RunBackend;
 use crate::topology_file::{SharedTopologyFile, TopologyFile};
@@ -117,6 +117,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
+    let warnings = Warnings::default();
     let core = match &plan.options.offload {
         Some(offload) => {
             let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
@@ -127,8 +128,9 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         }
         None => {
             let limits = limits(plan, ranks);
-            let plugin = plan.options.sandbox.as_ref().map(read_plugin).transpose()?;
-            let builder = BackendBuilder::new(plugin.as_ref())?;
+            let plugin = plan.options.sandbox.as_ref();
+            let plugin = plugin.map(|plugin| read_plugin(plugin, plan.options.spare)).transpose()?;
+            let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
             // A client of a TCP port may be on another machine and cannot map the segment.
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
@@ -142,6 +144,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
     engine.preload = preload;
+    engine.warnings = warnings;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.topology_file = topology_file;
@@ -228,6 +231,8 @@ struct Engine<'p, 's> {
     /// Ranks that got `SIGTERM`.
     kills: KillEscalation,
     core: PmiServer<'s>,
+    /// Warnings of the cores that have not been printed.
+    warnings: Warnings,
     /// Recording file, if there is one.
     recording: Option<Rc<RecordingFile>>,
     null: OwnedFd,
@@ -285,6 +290,7 @@ impl<'p, 's> Engine<'p, 's> {
             procs: Procs::new(),
             kills: KillEscalation::default(),
             core,
+            warnings: Warnings::default(),
             recording: None,
             null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
             stdin,
@@ -417,6 +423,12 @@ impl<'p, 's> Engine<'p, 's> {
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
             self.report_stalled_input(now);
+        }
+        for warning in self.warnings.take() {
+            match self.is_daemon() {
+                true => self.sinks.print(&format!("host {}: {warning}", self.host)),
+                false => self.sinks.print(&warning),
+            }
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
             self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));

@@ -67,7 +67,7 @@ impl Engine<'_, '_> {
         }
         // Compiling a plugin takes time.
         self.hush();
-        let builder = BackendBuilder::new(plugin)?;
+        let builder = BackendBuilder::new(plugin, &self.warnings)?;
         if let Some(driver) = self.core.driver() {
             driver.backend_mut().replace_core(&builder)?;
         }
@@ -79,7 +79,7 @@ impl Engine<'_, '_> {
     fn read_successor(&self, path: &Text) -> Result<PluginFile, RunError> {
         use std::os::unix::ffi::OsStrExt;
         let path = Path::new(std::ffi::OsStr::from_bytes(&path.0));
-        let read = read_plugin(&Plugin::File(path.to_owned()))?;
+        let read = read_plugin(&Plugin::File(path.to_owned()), self.plan.options.spare)?;
         // As for a plugin from the beginning on: a node inside a call sends no heartbeat.
         let deadline = read.deadline.min(self.plan.options.cluster.heartbeat / 2);
         Ok(PluginFile { deadline, ..read })

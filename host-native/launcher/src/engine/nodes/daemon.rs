@@ -18,6 +18,7 @@ use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare_file};
+use crate::messages::Warnings;
 use crate::plan::Plan;
 use crate::program_files::FileReceiver;
 use crate::run_backend::RunBackend;
@@ -89,7 +90,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
-    let Own { core, recording, sharing, topology_file } = own;
+    let Own { core, warnings, recording, sharing, topology_file } = own;
     let needs_ready = setup.needs_ready();
     let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
         Ok(received) => (received, unfit),
@@ -107,6 +108,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
     let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
     engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
+    engine.warnings = warnings;
     engine.recording = recording;
     engine.sharing = sharing;
     engine.topology_file = topology_file;
@@ -133,9 +135,10 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     }
 }
 
-/// Backend of a node with its recording and its shared segment.
+/// Backend of a node with its warnings, its recording and its shared segment.
 struct Own<'s> {
     core: PmiServer<'s>,
+    warnings: Warnings,
     recording: Option<Rc<RecordingFile>>,
     sharing: Option<Sharing>,
     topology_file: Option<SharedTopologyFile>,
@@ -146,6 +149,7 @@ impl<'s> Own<'s> {
     fn gone(limits: Limits) -> Own<'s> {
         Own {
             core: PmiServer::local(RunBackend::failed(limits)),
+            warnings: Warnings::default(),
             recording: None,
             sharing: None,
             topology_file: None,
@@ -166,10 +170,12 @@ impl<'s> Own<'s> {
             let secret = setup.boards.secret.map(Secret::from_bytes);
             let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
             let core = PmiServer::Node(Box::new(board));
-            return Ok(Own { core, recording: None, sharing: None, topology_file: None });
+            let warnings = Warnings::default();
+            return Ok(Own { core, warnings, recording: None, sharing: None, topology_file: None });
         }
         let seed = open::random()?;
-        let builder = BackendBuilder::new(setup.plugin.as_ref())?;
+        let warnings = Warnings::default();
+        let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
         *slabs = builder.storage(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
@@ -177,7 +183,7 @@ impl<'s> Own<'s> {
         let core = builder.build(limits, seed, slabs)?;
         let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
-        Ok(Own { core: PmiServer::local(core), recording, sharing, topology_file })
+        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
     }
 }
 

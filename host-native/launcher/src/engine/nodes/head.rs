@@ -23,6 +23,7 @@ use super::setup::setup_of;
 use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
+use crate::messages::Warnings;
 use crate::plan::{Plan, Plugin};
 use crate::program_files::FileSender;
 use crate::run_backend::RunBackend;
@@ -55,7 +56,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let job_map = &deployment.job_map;
     let tree = job_map.tree(cluster.radix_of(&deployment.bootstrap));
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
-    let builder = BackendBuilder::new(plugin.as_ref())?;
+    let warnings = Warnings::default();
+    let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map, tree.radix());
     setup.plugin = plugin;
@@ -79,6 +81,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
+    engine.warnings = warnings;
     engine.recording = recording;
     let names = match &plan.options.name_server {
         Some(path) => {
@@ -125,7 +128,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
 
 /// The plugin that all nodes run their cores in.
 fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
-    let read = read_plugin(plugin)?;
+    let read = read_plugin(plugin, plan.options.spare)?;
     // A node inside a blocking call sends no heartbeat. Half of the heartbeat timeout keeps it from being reported as
     // lost.
     let deadline = read.deadline.min(plan.options.cluster.heartbeat / 2);

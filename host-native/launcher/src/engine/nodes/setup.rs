@@ -67,6 +67,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         limits: Vec::new(),
         offload: None,
         sandbox: None,
+        spare: None,
         cluster: Cluster::default(),
     }
 }
