@@ -162,6 +162,26 @@ fn pmi2(board: &mut Board<'_>, ranks: u32, value: &str) {
     close(board, ranks);
 }
 
+/// A ring with the longest texts that the log has room for. Each byte of them is escaped.
+fn ring(board: &mut Board<'_>, ranks: u32) {
+    open(board, ranks, Protocol::Pmi2, true);
+    for rank in 0..ranks {
+        let mut len = 500;
+        loop {
+            let text = ";;".repeat(len);
+            let ring = format!("cmd=ring;ring-count=1;ring-left={text};ring-right={text};");
+            let reply = board.counted(rank, &ring);
+            let reply = String::from_utf8_lossy(&reply);
+            // Ranks wait for the last one. What there is no room for is refused at once.
+            if !reply.contains("ring-response") || reply.contains("rc=0;") {
+                break;
+            }
+            len = len * 3 / 4;
+        }
+    }
+    close(board, ranks);
+}
+
 /// Requests about process sets of every other rank.
 fn sets(board: &mut Board<'_>, ranks: u32) {
     board.counted(0, "cmd=pset-retire;name=app://set-0;");
@@ -373,6 +393,8 @@ pub(super) fn write(script: &mut Script, ranks: u32) {
         let mut memory = MappedStorage::new(&script.limits);
         pmi2(&mut Board::begin(script, &mut memory, &format!("PMI-2, {name}"), ranks), ranks, value);
     }
+    let mut memory = MappedStorage::new(&script.limits);
+    ring(&mut Board::begin(script, &mut memory, "a ring of long texts", ranks), ranks);
     let mut memory = MappedStorage::new(&script.limits);
     pmix(&mut Board::begin(script, &mut memory, "PMIx", ranks), ranks);
     ends(script, ranks);

@@ -31,15 +31,16 @@ const SIZES: [u32; 3] = [4, 8, 16];
 const SHIFT: u32 = 7;
 /// Budget in instructions for inputs that are not listed in [`BUDGETS`].
 const BUDGET: u32 = 40_000;
-/// Budgets of kinds that may cost more: values of which each byte is escaped cost about fifty instructions a byte, and a ring
-/// passes them on to all ranks.
+/// Budgets of kinds that may cost more: texts of which each byte is escaped cost up to 140 instructions a byte, and a ring
+/// passes those of all ranks on at once. The fields of an unknown command are read as those of a put.
 const BUDGETS: &[(&str, u32)] = &[
     ("several messages at once", 300_000),
     ("put", 130_000),
     ("put node attribute", 250_000),
     ("publish", 60_000),
-    ("ring", 300_000),
+    ("ring", 2_600_000),
     ("spawn (refused)", 150_000),
+    ("unknown command", 130_000),
     ("PMIx commit", 80_000),
 ];
 
