@@ -61,6 +61,8 @@ pub enum Fault {
     /// snapshot that is shorter than [`Server::snapshot_len`](crate::Server::snapshot_len). The number is the required
     /// length in bytes.
     ShortBuffer(u32),
+    /// A job with lazy fences on several nodes, at a server without the feature `lazy-fences`.
+    NoLazyFences,
 }
 
 /// A buffer that is too short for the bytes to write. Nothing was changed.
@@ -225,6 +227,7 @@ impl fmt::Display for Fault {
             Fault::BadPeer => "the message contradicts the state of this node",
             Fault::Refused(why) => return why.fmt(f),
             Fault::Snapshot(damage) => return write!(f, "invalid snapshot: {damage}"),
+            Fault::NoLazyFences => "lazy fences are not supported",
         })
     }
 }

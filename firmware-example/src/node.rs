@@ -4,8 +4,8 @@
 //! inputs and outputs of the server, among them the messages of other nodes, until the host closes it.
 
 use hydrant_core::manage::{BadRecord, decode};
+use hydrant_core::server::Input;
 use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
-use hydrant_core::server::{FenceMode, Input, JobSpec};
 use hydrant_core::{Fault, JobId};
 use smoltcp::socket::tcp;
 
@@ -116,11 +116,6 @@ fn carry_out(
             Ok(())
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
-        // The flash of the small board has no room for them. Other nodes would ask for pairs.
-        NodeRequest::Input(Input::RegisterJob(spec)) if is_lazy(&spec, serve) => {
-            defmt::warn!("a job with lazy fences is refused");
-            Err(Fault::BadAttribute)
-        }
         NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),
         NodeRequest::Input(Input::DeregisterJob { job }) => deregister(net, serve, job),
         NodeRequest::Input(input) => serve.try_handle(net, input).map(drop),
@@ -133,15 +128,6 @@ fn carry_out(
         serve.report(net, &NodeReport::Refused { request: number, peer, why });
     }
     Ok(())
-}
-
-/// Returns whether the fences of a job are lazy on other nodes.
-fn is_lazy(spec: &JobSpec<'_>, serve: &Serve<'_>) -> bool {
-    match spec.fence {
-        FenceMode::Collect => false,
-        FenceMode::Lazy => true,
-        FenceMode::Auto => serve.is_large,
-    }
 }
 
 fn deregister(net: &mut Net, serve: &mut Serve<'_>, job: JobId) -> Result<(), Fault> {

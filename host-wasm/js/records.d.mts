@@ -158,7 +158,7 @@ export type UpcallId = number;
 
 /**
  * Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences`
- * all modes are `Collect`.
+ * a server refuses jobs whose fences would be lazy.
  */
 export type FenceMode =
   /** All. A get is answered on the node of its rank. */
@@ -1021,7 +1021,9 @@ export type Fault =
   | {
       type: "ShortBuffer";
       value: number;
-    };
+    }
+  /** A job with lazy fences on several nodes, at a server without the feature `lazy-fences`. */
+  | { type: "NoLazyFences" };
 
 /** A call failed. The server is unchanged. */
 export type CallError =

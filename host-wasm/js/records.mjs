@@ -149,6 +149,7 @@ export const Fault = variants({
   Refused: { refusal: Refusal },
   Snapshot: { damage: Damage },
   ShortBuffer: { value: u32 },
+  NoLazyFences: {},
 });
 export const CallError = variants({
   Fault: { fault: Fault },

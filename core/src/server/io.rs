@@ -289,8 +289,8 @@ pub struct JobSpec<'a> {
     pub fence: FenceMode,
 }
 
-/// Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences` all modes are
-/// [`Collect`](FenceMode::Collect).
+/// Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences` a server refuses jobs
+/// whose fences would be lazy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceMode {
     /// All. A get is answered on the node of its rank.

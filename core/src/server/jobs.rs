@@ -34,9 +34,13 @@ impl Server<'_> {
             Some(spawn) => self.check_spawned(spawn, spec.size)?,
             None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
         };
-        let (spaces, quota) = self.kvs.open(spec.size);
         let is_large = self.links.tree().nodes() > AUTO_NODES_MAX + 1;
         let adaptive = spec.fence == FenceMode::Auto && is_large;
+        let lazy = (spec.fence == FenceMode::Lazy || adaptive) && self.links.are_any();
+        if lazy && !LAZY_FENCES {
+            return Err(Fault::NoLazyFences);
+        }
+        let (spaces, quota) = self.kvs.open(spec.size);
         let job = Job {
             hash: log::hash(0, spec.name.as_bytes()),
             name,
@@ -50,7 +54,7 @@ impl Server<'_> {
             lookup_wait: spec.lookup_wait,
             remote_names: spec.remote_names,
             fence_warning: spec.fence_warning,
-            lazy: LAZY_FENCES && (spec.fence == FenceMode::Lazy || adaptive) && self.links.are_any(),
+            lazy,
             adaptive,
             spaces,
             quota,

@@ -11,7 +11,6 @@ mod long;
 mod recording;
 
 use heapless::Vec;
-use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::server::exit_of_connection;
 use hydrant_core::manage::{BoardReport, Error, OpenNode, STALL_MS};
 use hydrant_core::server::remote::NodeReport;
@@ -37,8 +36,6 @@ pub(crate) struct Serve<'s> {
     clients: &'s mut [Client],
     /// Host of the node that is served.
     pub(crate) node: Option<Link>,
-    /// The run of the node has so many nodes that fences are lazy by default.
-    pub(crate) is_large: bool,
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
     /// The job that is served.
@@ -103,7 +100,6 @@ impl<'s> Serve<'s> {
                 .expect("the slabs are as long as the largest limits say"),
             clients,
             node,
-            is_large: open.is_some_and(|open| open.nodes > AUTO_NODES_MAX + 1),
             opening: None,
             job: None,
             port,

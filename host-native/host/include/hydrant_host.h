@@ -216,8 +216,8 @@ enum {
     HYDRANT_PROTOCOL_V2 = 1
 };
 
-/* Pairs that travel with the fences of a job on several nodes. Without the feature lazy-fences all modes
-   are Collect. */
+/* Pairs that travel with the fences of a job on several nodes. Without the feature lazy-fences a server
+   refuses jobs whose fences would be lazy. */
 enum {
     /* All. A get is answered on the node of its rank. */
     HYDRANT_FENCE_MODE_COLLECT = 0,
@@ -301,7 +301,9 @@ enum {
     HYDRANT_FAULT_SNAPSHOT = 16,
     /* A buffer for outputs that is shorter than output_max, or a buffer for a snapshot that is shorter
        than Server::snapshot_len. The number is the required length in bytes. */
-    HYDRANT_FAULT_SHORT_BUFFER = 17
+    HYDRANT_FAULT_SHORT_BUFFER = 17,
+    /* A job with lazy fences on several nodes, at a server without the feature lazy-fences. */
+    HYDRANT_FAULT_NO_LAZY_FENCES = 18
 };
 
 /* Capacities of all tables, fixed when a server is created. A limit is a number of entries unless its name

@@ -210,7 +210,7 @@ UpcallId: TypeAlias = int
 
 class FenceMode(IntEnum):
     """Pairs that travel with the fences of a job on several nodes. Without the feature
-    `lazy-fences` all modes are `Collect`.
+    `lazy-fences` a server refuses jobs whose fences would be lazy.
     """
 
     COLLECT = 0
@@ -1600,6 +1600,13 @@ class FaultShortBuffer(Fault):
     CODECS: ClassVar[tuple[Codec, ...]] = (U32,)
 
 
+@dataclass(frozen=True, slots=True)
+class FaultNoLazyFences(Fault):
+    """A job with lazy fences on several nodes, at a server without the feature `lazy-fences`."""
+
+    NUMBER: ClassVar[int] = 18
+
+
 Fault.VARIANTS = (
     FaultNoSuchConn,
     FaultConnInUse,
@@ -1619,6 +1626,7 @@ Fault.VARIANTS = (
     FaultRefused,
     FaultSnapshot,
     FaultShortBuffer,
+    FaultNoLazyFences,
 )
 
 
@@ -2156,6 +2164,7 @@ __all__ = [
     "FaultRefused",
     "FaultSnapshot",
     "FaultShortBuffer",
+    "FaultNoLazyFences",
     "CallError",
     "CallErrorFault",
     "CallErrorInvalidRecord",

@@ -99,6 +99,55 @@ fn limits_above_those_of_the_board_are_named_with_what_to_do() {
     assert!(board.runs());
 }
 
+/// The small board has room for lazy fences without PMIx, and the large one with it.
+#[test]
+fn boards_with_lazy_fences_serve_them() {
+    let folder = Folder::new("fleet-lazy");
+    let small =
+        SMALL.replace("spawn-bytes=200", "spawn-bytes=0").replace("commit-bytes=1024", "commit-bytes=0");
+    for (kind, features, limits) in [
+        (Kind::Lm3s6965evb, "nodes,lazy-fences", small),
+        (Kind::Mps2An386, "pmix,nodes,lazy-fences", LARGE.to_owned()),
+    ] {
+        let Some(board) = Board::of_node_with(kind, features, false) else { return };
+        let run = |options: &str| {
+            run(&folder, 4, &[board.host(0).to_string()], &format!("{limits} --fence lazy {options}"))
+        };
+        let probe = run("-n 16").arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).quiet().says("exchanged 256 cards", 1);
+        // A get of a rank behind the head, and one of a key that no rank has put.
+        let steps = "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\n\
+            only 0\nframe cmd=kvs-get;srcid=15;key=k15;\nexpect rc=0;found=TRUE;value=v15\n\
+            only 15\nframe cmd=kvs-get;srcid=1;key=k1;\nexpect rc=0;found=TRUE;value=v1\n\
+            only 2\nframe cmd=kvs-get;srcid=-1;key=none;\nexpect rc=0;found=FALSE\n\
+            all\nfence2\nend2";
+        run("-n 16").arg(RAW).steps(steps).run().code(0).quiet();
+        let peer = if kind == Kind::Lm3s6965evb { Peer::Mpich4 } else { Peer::Mpich5 };
+        if peer.there() {
+            let sum = run("-n 16").arg(peer.program("mpi_allreduce")).run();
+            sum.code(0).says("allreduce of 16: 0 wrong\n", 1);
+        }
+        assert!(board.runs());
+    }
+}
+
+#[test]
+fn a_board_without_lazy_fences_refuses_them_with_what_to_do() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("fleet-not-lazy");
+    let boards = [board.host(0).to_string()];
+    let run = |fence: &str| run(&folder, 2, &boards, &format!("{SMALL} --fence {fence} -n 4 true")).run();
+    run("lazy")
+        .code(1)
+        .warns(&format!("host n1: board {}: the board at ", boards[0]))
+        .warns(" has no lazy fences (--fence lazy, and --fence auto on more than 64 hosts)\n")
+        .warns("hint: start the run with --fence collect, or build ");
+    for fence in ["auto", "collect"] {
+        run(fence).code(0).quiet();
+    }
+    assert!(board.runs());
+}
+
 #[test]
 fn a_board_that_stops_ends_the_job_by_its_name() {
     for (signal, says) in [(Signal::KILL, " is lost: "), (Signal::STOP, " has not answered for 4 s")] {

@@ -125,12 +125,22 @@ impl Board {
         Board::started(Board::launch(kind, "pmix", false, clients, settings)?)
     }
 
-    /// Starts one that serves nodes of runs, whose client port is also that of this machine.
+    /// Starts one that serves nodes of runs, whose client port is also that of this machine. The large one has lazy
+    /// fences.
     pub(crate) fn of_node(kind: Kind, secret: bool) -> Option<Board> {
+        let features = match kind {
+            Kind::Lm3s6965evb => "pmix,nodes",
+            Kind::Mps2An386 => "pmix,nodes,lazy-fences",
+        };
+        Board::of_node_with(kind, features, secret)
+    }
+
+    /// The same with these features.
+    pub(crate) fn of_node_with(kind: Kind, features: &'static str, secret: bool) -> Option<Board> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
         let port = listener.local_addr().expect("it listens").port();
         let settings = format!("pmi-port={port}");
-        let mut board = Board::started(Board::launch(kind, "pmix,nodes", secret, 4, &settings)?)?;
+        let mut board = Board::started(Board::launch(kind, features, secret, 4, &settings)?)?;
         forward::through(listener, std::mem::take(&mut board.clients));
         Some(board)
     }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cluster::{Cluster, LIMITS};
 use super::*;
+use crate::limits::AUTO_NODES_MAX;
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
 
 #[test]
@@ -277,6 +278,24 @@ fn a_key_put_again_and_again_takes_one_key_everywhere() {
     }
     all.collective(&[0, 1], "barrier_in", "cmd=barrier_out rc=0\n");
     assert_eq!(all.get(1, "k"), std::format!("cmd=get_result rc=0 value={}\n", LIMITS.keys + 8));
+}
+
+#[test]
+fn lazy_fences_on_several_nodes_need_the_feature() {
+    let lazy = if cfg!(feature = "lazy-fences") { Ok(()) } else { Err(Fault::NoLazyFences) };
+    for (nodes, fence, wanted) in [
+        (1, FenceMode::Lazy, Ok(())),
+        (3, FenceMode::Collect, Ok(())),
+        (3, FenceMode::Auto, Ok(())),
+        (3, FenceMode::Lazy, lazy),
+        (AUTO_NODES_MAX + 1, FenceMode::Auto, Ok(())),
+        (AUTO_NODES_MAX + 2, FenceMode::Auto, lazy),
+    ] {
+        let mut host = Host::with_limits(LIMITS);
+        host.tell(Input::Node { node: nodes - 1, nodes, radix: 2 });
+        let registered = host.server.handle(Time(0), Input::RegisterJob(JobSpec { fence, ..spec(2) }));
+        assert_eq!(registered.map(drop), wanted, "{fence:?} on {nodes} nodes");
+    }
 }
 
 #[test]

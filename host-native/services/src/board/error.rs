@@ -4,6 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::{self, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
 use hydrant_record::WriteError;
@@ -65,6 +66,14 @@ pub enum BoardError {
         /// Limits of the run that are too large, with those of the board.
         limits: Vec<(Limit, u32)>,
     },
+    /// The board has no lazy fences, and those of the job would be lazy.
+    #[error(
+        "the board at {addr} has no lazy fences (--fence lazy, and --fence auto on more than {AUTO_NODES_MAX} hosts)"
+    )]
+    NoLazyFences {
+        /// Its management port.
+        addr: SocketAddr,
+    },
     /// The board's recording cannot be written.
     #[error(transparent)]
     Recording(#[from] WriteError),
@@ -118,6 +127,10 @@ impl BoardError {
                 }
                 let options = options.trim_start();
                 Some(format!("start the run with {options}, or the board with larger limits"))
+            }
+            BoardError::NoLazyFences { .. } => {
+                let build = "or build the board's firmware with the feature lazy-fences";
+                Some(format!("start the run with --fence collect, {build}"))
             }
             BoardError::Node { why, .. } => match **why {
                 BoardError::Unreachable { .. } => {

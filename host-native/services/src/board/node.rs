@@ -134,8 +134,12 @@ impl NodeBoard {
             | Input::Define { .. }
             | Input::Attr { .. }
             | Input::Pset { .. } => {
-                if let Reply::Refused(why) = self.ask("a job", &request).map_err(other)? {
-                    return Err(BackendError::Fault(why));
+                match self.ask("a job", &request).map_err(other)? {
+                    Reply::Refused(Fault::NoLazyFences) => {
+                        return Err(other(self.named(BoardError::NoLazyFences { addr: self.addr })));
+                    }
+                    Reply::Refused(why) => return Err(BackendError::Fault(why)),
+                    Reply::Served(_) | Reply::Synced => {}
                 }
                 if let Input::RegisterJob(spec) = input {
                     self.sizes.insert(spec.job, spec.size);
