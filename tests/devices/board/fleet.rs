@@ -1,5 +1,7 @@
 //! Boards that serve nodes of runs on several hosts, beside an emulated aarch64 and hosts without a board.
 
+use std::fs;
+
 use hydrant_core::manage::{Error, OpenNode, Request};
 use hydrant_core::server::remote::{NODE_PREFIX, NodeRequest, encode_node};
 use hydrant_core::{Fault, Input, Limit, Limits};
@@ -9,7 +11,7 @@ use hydrant_tests::{hydrant_bin, nodes};
 use rustix::process::Signal;
 
 use super::manager::Manager;
-use super::qemu::{Board, Kind};
+use super::qemu::{Board, Kind, secret_file};
 use crate::serve::Machine;
 use crate::serve::offload::managed;
 
@@ -82,6 +84,46 @@ fn mpich_5_is_served_by_a_large_board_and_a_host() {
     let run = |options: &str| run(&folder, 4, &[board.host(0).to_string()], &format!("{LARGE} {options}"));
     let sum = run("-n 16").arg(Peer::Mpich5.program("mpi_allreduce")).run();
     sum.code(0).says("allreduce of 16: 0 wrong\n", 1);
+    assert!(board.runs());
+}
+
+/// The same with a secret: the board's host reads and writes records in encrypted frames.
+#[test]
+fn a_board_with_a_secret_serves_a_node_beside_hosts_without_a_board() {
+    let Some(mut board) = Board::of_node(Kind::Mps2An386, true) else { return };
+    let folder = Folder::new("fleet-secret");
+    let boards = [board.host(0).to_string()];
+    let run = |options: &str| run(&folder, 4, &boards, &format!("{LARGE} {options}"));
+    let secret = format!("--offload-secret {} -n 16", secret_file().display());
+    for fence in ["collect", "lazy"] {
+        let run = || run(&format!("{secret} --fence {fence}"));
+        run().arg(hydrant_bin()).arg("probe").run().code(0).quiet().says("exchanged 256 cards", 1);
+        if Peer::Mpich5.there() {
+            let hello = run().arg(Peer::Mpich5.program("mpi_hello")).run();
+            hello.code(0).says(" of 16, program 0, universe 16, MPICH 5.0.2\n", 16);
+            let sum = run().arg(Peer::Mpich5.program("mpi_allreduce")).run();
+            sum.code(0).says("allreduce of 16: 0 wrong\n", 1);
+        }
+    }
+    // Values that fill the log of the board, in records of more than one frame.
+    let value = "v".repeat(900);
+    let steps = format!(
+        "init2\nframe cmd=kvs-put;key=k%r;value={value}%r;\nexpect rc=0\nfence2\n\
+        only 0\nframe cmd=kvs-get;srcid=15;key=k15;\nexpect rc=0;found=TRUE;value={value}15;\n\
+        only 15\nframe cmd=kvs-get;srcid=0;key=k0;\nexpect rc=0;found=TRUE;value={value}0;\n\
+        all\nend2"
+    );
+    run(&secret).arg(RAW).steps(&steps).run().code(0).quiet();
+    let refused = run("-n 16 true").run();
+    refused.code(1).warns(" refuses the handshake: ").warns("set --offload-secret FILE");
+    board.await_log("does not have the secret, and is given up");
+    let other = folder.path("other");
+    fs::copy(secret_file(), &other).expect("there is room");
+    fs::write(&other, "another secret of a host").expect("there is room");
+    let refused = run(&format!("--offload-secret {other} -n 16 true")).run();
+    refused.code(1).warns(" refuses the handshake: ").warns("the board has another secret, or none");
+    board.await_log("does not have the secret, and is given up");
+    run(&format!("{secret} true")).run().code(0).quiet();
     assert!(board.runs());
 }
 
