@@ -424,7 +424,7 @@ pub enum Error {
     Handshake,
     /// The record is longer than [`RECORD_MAX`] or malformed. The server closes the connection.
     Malformed,
-    /// Another host manages or records the server.
+    /// Another host manages or records the server, or has it serve a node of a run.
     Busy,
     /// The job is already served, or a recording was requested while a job is open.
     Order,
@@ -444,7 +444,7 @@ impl fmt::Display for Error {
             }
             Error::Handshake => f.write_str("handshake missing or repeated"),
             Error::Malformed => f.write_str("malformed request"),
-            Error::Busy => f.write_str("managed or recorded by another host"),
+            Error::Busy => f.write_str("in use by another host"),
             Error::Order => f.write_str("too late: the job is already served, or a job is open"),
             Error::NoRecording => f.write_str("recording is not supported"),
             Error::Fault(fault) => fault.fmt(f),

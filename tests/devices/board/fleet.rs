@@ -1,6 +1,7 @@
 //! Boards that serve nodes of runs on several hosts, beside an emulated aarch64 and hosts without a board.
 
 use std::fs;
+use std::slice::from_ref;
 
 use hydrant_core::manage::{Error, OpenNode, Request};
 use hydrant_core::server::remote::{NODE_PREFIX, NodeRequest, encode_node};
@@ -206,6 +207,58 @@ fn a_board_that_stops_ends_the_job_by_its_name() {
             board.signal(Signal::CONT);
         }
     }
+}
+
+#[test]
+fn a_board_that_is_reset_ends_the_job_by_its_name_and_serves_the_next() {
+    for kind in [Kind::Lm3s6965evb, Kind::Mps2An386] {
+        let Some(mut board) = Board::of_node(kind, false) else { return };
+        let folder = Folder::new("fleet-reset");
+        let boards = [board.host(0).to_string()];
+        let run = || run(&folder, 2, &boards, &format!("{SMALL} --heartbeat 4 -n 8")).arg(RAW);
+        let job = run().steps("init2\nfence2\nsay up\nforever").start();
+        job.await_stdout("up\n", 8);
+        board.reset();
+        board.await_log("serves up to");
+        let outcome = job.wait();
+        outcome.code(1).warns("host n1 (node 1): ").warns(&boards[0]).warns(" is lost: ");
+        run().steps("init2\nfence2\nend2\nsay done").run().code(0).quiet().says("done", 8);
+        assert!(board.runs());
+    }
+}
+
+#[test]
+fn a_second_host_is_refused_while_the_board_serves_another() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("fleet-busy");
+    let [first, second] = [0, 1].map(|at| board.host(at).to_string());
+    let run = |boards: &[String]| run(&folder, 3, boards, &format!("{SMALL} -n 8")).arg(RAW);
+    let offload = || Job::new(hydrant_bin()).args(["offload", "--target", &second, "-n", "2"]).arg(RAW);
+    let (waits, passes) = ("init2\nfence2\nsay up\nonly 0\ncat\nall\nfence2\nend2", "init2\nfence2\nend2");
+    let busy = "refuses a node of this run: in use by another host\n";
+    let hint = "hint: wait until its host has finished, or use another board\n";
+
+    let mut job = run(from_ref(&first)).steps(waits).hold_input().start();
+    job.await_stdout("up\n", 8);
+    let refused = run(from_ref(&second)).steps(passes).run();
+    refused.code(1).warns(&format!("board {second}: the board at ")).warns(busy).warns(hint);
+    let refused = offload().steps(passes).run();
+    refused.code(1).warns("refuses the job: in use by another host\n").warns(hint);
+    job.end_input();
+    job.wait().code(0).quiet();
+
+    // Two hosts of one run name the same board: the later one is refused.
+    let refused = run(&[first.clone(), second.clone()]).steps(passes).run();
+    refused.code(1).warns(busy).warns(hint);
+
+    let mut job = offload().steps(&waits.replace("say up", "only 1\nsay up\nall")).hold_input().start();
+    job.await_stdout("up\n", 1);
+    let refused = run(from_ref(&first)).steps(passes).run();
+    refused.code(1).warns(busy).warns(hint);
+    job.end_input();
+    job.wait().code(0).quiet();
+    run(from_ref(&first)).steps(passes).run().code(0).quiet();
+    assert!(board.runs());
 }
 
 /// Requests of a host that lies. The board ends the connection or refuses, and serves the next host.

@@ -88,6 +88,18 @@ fn a_board_that_is_frozen_is_named() {
 }
 
 #[test]
+fn a_board_that_is_reset_is_named_and_serves_the_next_job() {
+    let Some((mut board, target)) = target(2) else { return };
+    let job = target.raw("--heartbeat 4 -n 2", "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 2);
+    board.reset();
+    board.await_log("serves up to");
+    job.wait().code(1).warns(&target.address).warns(" is lost: ");
+    target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
+    assert!(board.runs());
+}
+
+#[test]
 fn what_a_board_said_is_what_this_machines_core_says() {
     let Some((board, target)) = target(4) else { return };
     let path = target_dir().join(format!("offload-{}.rec", std::process::id()));

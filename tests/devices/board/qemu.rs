@@ -192,14 +192,15 @@ impl Board {
         }
         let mut semihosting = "enable=on,target=native,arg=hydrant".to_owned();
         semihosting.extend(settings.split_whitespace().map(|word| format!(",arg={word}")));
-        let qemu = Job::new("qemu-system-arm")
+        let mut qemu = Job::new("qemu-system-arm")
             .words("-display none -monitor stdio -M")
             .args([kind.name(), "-serial", &format!("file:{}", serial.display())])
             .args(["-gdb", &format!("unix:{},server=on,wait=off", stub.display())])
             .args(["-semihosting-config", &semihosting, "-nic", &nic, "-kernel"])
             .arg(&elf)
-            .input("info usernet\n")
+            .hold_input()
             .start();
+        qemu.send(b"info usernet\n").expect("the monitor reads");
         let log = Log::new(&elf, serial);
         Some(Board { qemu: Some(qemu), clients: Vec::new(), hosts: Vec::new(), log, elf, stub })
     }
@@ -263,6 +264,12 @@ impl Board {
     /// Sends QEMU a signal, such as the one that freezes the board.
     pub(crate) fn signal(&self, signal: Signal) {
         self.qemu.as_ref().expect("the board runs").signal(signal);
+    }
+
+    /// Resets the board, as its reset button does.
+    pub(crate) fn reset(&mut self) {
+        let qemu = self.qemu.as_mut().expect("the board runs");
+        qemu.send(b"system_reset\n").expect("the monitor reads");
     }
 
     /// Waits until the board has stopped, and gives the code with which it did.
