@@ -8,10 +8,11 @@ use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
 use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::store::bytes::same;
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text, Undecoded};
+use crate::wire::{self, Command, Framing, Frequent, Message, Op, Protocol, Text, Undecoded};
 
 /// Rank that sent a request.
 #[derive(Clone, Copy)]
@@ -68,6 +69,63 @@ impl Server<'_> {
     /// Executes one message. Returns false if the message must wait until a reply is taken.
     #[inline]
     fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
+        if self.frequent(now, conn, frame).is_some() { Ok(true) } else { self.any_message(now, conn, frame) }
+    }
+
+    /// Executes a put, a get or a fence with which nothing is unusual. Returns `None` otherwise, and
+    /// [`any_message`](Server::any_message) executes the message.
+    #[inline]
+    fn frequent(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Option<()> {
+        let slot = self.conns.get(conn.index())?;
+        let counted = framing(slot) == Framing::Counted;
+        if slot.phase != Phase::Ready
+            || slot.query
+            || slot.replies.is_full()
+            || counted != (frame.kind == wire::frame::Kind::Counted)
+        {
+            return None;
+        }
+        let requester = self.requester(conn)?;
+        let job = &self.jobs[requester.job.index()];
+        let own = |kvs: Option<&[u8]>| kvs.is_none_or(|kvs| kvs.is_empty() || same(kvs, job.name.as_bytes()));
+        let space = (job.spaces, Kind::Kvs);
+        let response = match wire::frequent(frame)? {
+            Frequent::Put { kvs, key, value } if own(kvs) => {
+                let used = &mut self.ranks[requester.index].used;
+                let owner = Owner { id: requester.index as u32, used, quota: job.quota };
+                self.kvs.put(space, Some(owner), key, Some(core::iter::once(value))).ok()?;
+                Response::Done(Op::Put)
+            }
+            Frequent::Get { kvs, key } if own(kvs) => {
+                Response::Record(Op::Get, self.kvs.find(space, key).ok()??)
+            }
+            Frequent::Put { .. } | Frequent::Get { .. } => return None,
+            Frequent::Fence => {
+                self.fence(now, requester, true).ok()?;
+                self.add_reply(conn, PendingReply { thrid: Vec::new(), state: ReplyState::Fence });
+                self.after_command(now, conn, ReplyState::Fence);
+                return Some(());
+            }
+        };
+        self.add_reply(conn, PendingReply { thrid: Vec::new(), state: ReplyState::Ready(response) });
+        Some(())
+    }
+
+    /// Adds a reply to those of a connection, which has room for it.
+    #[inline]
+    fn add_reply(&mut self, conn: ConnId, reply: PendingReply) {
+        let slot = &mut self.conns[conn.index()];
+        if matches!(reply.state, ReplyState::Ready(_)) && !slot.blocked {
+            self.ready.insert(conn.0);
+        }
+        let pushed = slot.replies.push(reply);
+        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
+    }
+
+    /// Executes any message. Returns false if the message must wait until a reply is taken.
+    #[cold]
+    #[inline(never)]
+    fn any_message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
         let introduced = matches!(slot.phase, Phase::Ready | Phase::Finalized);
@@ -109,13 +167,9 @@ impl Server<'_> {
             ReplyState::Ready(Response::Refused(op, why))
         });
         let thrid = kept.unwrap_or_default();
-        let slot = &mut self.conns[conn.index()];
-        let pushed = slot.replies.push(PendingReply { thrid, state });
-        debug_assert!(pushed.is_ok(), "a crowded connection is turned back above");
-        match state {
-            ReplyState::Ready(_) if !slot.blocked => self.ready.insert(conn.0),
-            ReplyState::Ready(_) => {}
-            _ => self.after_command(now, conn, state),
+        self.add_reply(conn, PendingReply { thrid, state });
+        if !matches!(state, ReplyState::Ready(_)) {
+            self.after_command(now, conn, state);
         }
         Ok(true)
     }

@@ -9,6 +9,8 @@ use crate::state::Response;
 pub struct Peek {
     first: Option<ConnId>,
     next: u32,
+    /// Number of connections whose replies are before this position.
+    passed: u32,
     more: bool,
 }
 
@@ -35,6 +37,8 @@ impl Server<'_> {
                 at.more = true;
                 return None;
             }
+            // A search for another connection would go round all of them.
+            Some(_) if at.passed == self.ready.len() => return None,
             None => self.ready.next(),
             Some(_) => self.ready.from(at.next),
         };
@@ -46,6 +50,7 @@ impl Server<'_> {
         };
         at.first = at.first.or(Some(conn));
         at.next = conn.0 + 1;
+        at.passed += 1;
         at.more |= more;
         Some((conn, self.encode(conn, index, response, buf)))
     }

@@ -17,6 +17,7 @@
 //! key appends a record and updates the index.
 
 use super::atomic::{AtomicU32, Ordering};
+use super::bytes::same;
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.
@@ -221,7 +222,8 @@ impl<'s> Log<'s> {
     #[inline]
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
-        header.is_of(key) && rest.get(..usize::from(header.key_len)) == Some(key.bytes)
+        header.is_of(key)
+            && rest.get(..usize::from(header.key_len)).is_some_and(|stored| same(stored, key.bytes))
     }
 
     /// Appends a record and updates the index. `slot` is the result of [`Log::find`] for this key, with no append

@@ -13,6 +13,8 @@ pub(crate) struct Ready<'s> {
     levels: usize,
     capacity: u32,
     cursor: u32,
+    /// Count of the set's numbers.
+    count: u32,
 }
 
 impl<'s> Ready<'s> {
@@ -41,7 +43,7 @@ impl<'s> Ready<'s> {
             start[levels + 1] = start[levels] + len;
             levels += 1;
             if len <= 1 {
-                return Some(Ready { words, start, levels, capacity, cursor: 0 });
+                return Some(Ready { words, start, levels, capacity, cursor: 0, count: 0 });
             }
         }
     }
@@ -51,10 +53,13 @@ impl<'s> Ready<'s> {
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let mut at = n;
-        for start in &self.start[..self.levels] {
+        for (level, start) in self.start[..self.levels].iter().enumerate() {
             let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
             let before = *word;
             *word |= 1 << (at % 32);
+            if level == 0 {
+                self.count += u32::from(before != *word);
+            }
             if before != 0 {
                 return;
             }
@@ -66,9 +71,13 @@ impl<'s> Ready<'s> {
     #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
         let mut at = n;
-        for start in &self.start[..self.levels] {
+        for (level, start) in self.start[..self.levels].iter().enumerate() {
             let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
+            let before = *word;
             *word &= !(1 << (at % 32));
+            if level == 0 {
+                self.count -= u32::from(before != *word);
+            }
             if *word != 0 {
                 return;
             }
@@ -90,6 +99,12 @@ impl<'s> Ready<'s> {
         self.not_below(start).or_else(|| self.not_below(0))
     }
 
+    /// Returns how many numbers the set has.
+    #[inline]
+    pub(crate) const fn len(&self) -> u32 {
+        self.count
+    }
+
     /// Returns the lower bound of the next number in turn.
     pub(crate) const fn turn(&self) -> u32 {
         self.cursor
@@ -109,6 +124,19 @@ impl<'s> Ready<'s> {
 
     #[inline]
     fn not_below(&self, from: u32) -> Option<u32> {
+        let word = from / 32;
+        // Mostly it is in the same word. Firmware is short of flash memory.
+        if cfg!(not(target_os = "none"))
+            && word < self.start[1]
+            && let Some(word) = self.words.get(word as usize)
+            && let found @ 1.. = word & (u32::MAX << (from % 32))
+        {
+            return Some(from / 32 * 32 + found.trailing_zeros());
+        }
+        self.search(from)
+    }
+
+    fn search(&self, from: u32) -> Option<u32> {
         let mut at = from;
         for level in 0..self.levels {
             let word = self.start[level] + at / 32;
@@ -159,6 +187,7 @@ mod tests {
                 }
                 let expected = model.range(cursor..).next().or(model.first()).copied();
                 prop_assert_eq!(ready.next(), expected);
+                prop_assert_eq!(ready.len() as usize, model.len());
                 if let Some(turn) = expected {
                     ready.pass(turn);
                     cursor = (turn + 1) % capacity;

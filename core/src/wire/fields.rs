@@ -105,6 +105,39 @@ impl<'a> Pairs<'a> {
         Some(Text::escaped(value, escape))
     }
 
+    /// Returns the values of `keys` if the pairs are these, in this order, and have no escapes. Any of them may be missing.
+    // Inlined, so that keys are compared as words and not by calls.
+    #[inline(always)]
+    pub(super) fn in_order<const N: usize>(mut self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
+        let mut values = [None; N];
+        for (slot, key) in values.iter_mut().zip(keys) {
+            if self.take_key(key) {
+                *slot = Some(self.plain_value(key == self.last)?);
+            }
+        }
+        self.rest.is_empty().then_some(values)
+    }
+
+    /// Reads a value without escapes of a PMI-1 line or a PMI-2 message, and its separator.
+    #[inline(always)]
+    fn plain_value(&mut self, is_last: bool) -> Option<&'a [u8]> {
+        let (end, escape) = match self.separator {
+            Separator::Semicolon => {
+                let end = scan::find(b';', self.rest)?;
+                (end, self.rest.get(end + 1) == Some(&b';'))
+            }
+            Separator::Blank if is_last => (self.rest.len(), scan::holds([b'\\'], self.rest)),
+            Separator::Blank => {
+                let end = scan::find_any([b' ', b'\\'], self.rest).unwrap_or(self.rest.len());
+                (end, self.rest.get(end) == Some(&b'\\'))
+            }
+            Separator::Space | Separator::Line => return None,
+        };
+        let value = self.rest.get(..end).filter(|_| !escape)?;
+        self.rest = self.rest.get(end + 1..).unwrap_or_default();
+        Some(value)
+    }
+
     /// Returns the position of the first semicolon without an escape, and the escape of the bytes before it.
     #[inline]
     fn semicolon(&self) -> Option<(usize, Escape)> {
@@ -180,30 +213,6 @@ impl<'a> Fields<'a> {
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
         self.pick_others(self.pairs, &keys, &mut values);
-        values
-    }
-
-    /// Does the same as [`Fields::pick`], quickly if the keys come in this order and no others do.
-    // Inlined, so that keys are compared as words and not by calls.
-    #[inline(always)]
-    pub(super) fn pick_in_order<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
-        // Firmware is short of flash memory.
-        if cfg!(target_os = "none") {
-            return self.pick(keys);
-        }
-        let mut values = [None; N];
-        let mut pairs = self.pairs;
-        for (slot, key) in values.iter_mut().zip(keys) {
-            if pairs.take_key(key) {
-                match pairs.value(key == pairs.last) {
-                    None => return values,
-                    value => *slot = value,
-                }
-            }
-        }
-        if !pairs.rest.is_empty() {
-            self.pick_others(pairs, &keys, &mut values);
-        }
         values
     }
 
@@ -303,17 +312,40 @@ mod tests {
 
     proptest! {
         #[test]
-        fn the_order_of_keys_makes_no_difference(
+        fn pairs_in_the_usual_order_are_read_as_all_others(
             parts in prop::collection::vec(
                 prop::sample::select(vec!["a", "b", "thrid", "=", "1", r"\ ", ";", ";;", " ", "a=", "b=2;", "a=3 "]), 0..16,
             ),
         ) {
             let message = parts.concat();
             for pairs in [Pairs::line(message.as_bytes(), b"b"), Pairs::counted(message.as_bytes())] {
-                let (mut quick, mut slow) = (Fields::new(pairs), Fields::new(pairs));
-                prop_assert_eq!(quick.pick_in_order([b"a", b"b"]), slow.pick([b"a", b"b"]));
-                prop_assert_eq!(quick.thrid, slow.thrid);
+                let mut fields = Fields::new(pairs);
+                let picked = fields.pick([b"a", b"b"]);
+                if let Some(values) = pairs.in_order([b"a", b"b"]) {
+                    prop_assert_eq!(values.map(|value| value.map(Text::plain)), picked);
+                    prop_assert_eq!(fields.thrid, None);
+                }
             }
+        }
+    }
+
+    #[test]
+    fn pairs_in_the_usual_order_are_read_at_once() {
+        let keys: [&[u8]; 2] = [b"key", b"value"];
+        let both = Some([Some(&b"a"[..]), Some(&b"b c"[..])]);
+        assert_eq!(Pairs::line(b"key=a value=b c", b"value").in_order(keys), both);
+        assert_eq!(Pairs::counted(b"key=a;value=b c;").in_order(keys), both);
+        assert_eq!(Pairs::counted(b"value=b;").in_order(keys), Some([None, Some(&b"b"[..])]));
+        for other in
+            [&b"value=b;key=a;"[..], b"key=a;value=b", b"key=a;value=b;;;", b"key=a;value=b;thrid=1;", b";"]
+        {
+            assert_eq!(Pairs::counted(other).in_order(keys), None, "{}", other.escape_ascii());
+        }
+        for other in
+            [&br"key=a\ value=b"[..], br"key=a value=\b", b"key=a x=1 value=b", b"value=b key=a=", b" key=a"]
+        {
+            let line = Pairs::line(other, b"value").in_order(keys);
+            assert!(line.is_none_or(|[key, _]| key.is_none()), "{}", other.escape_ascii());
         }
     }
 

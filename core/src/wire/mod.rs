@@ -50,6 +50,7 @@ pub mod v1;
 pub mod v2;
 mod write;
 
+pub(crate) use command::Frequent;
 pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation, Undecoded};
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
@@ -101,6 +102,18 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
         frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
+    }
+}
+
+/// Reads a request that is a [`Frequent`] command. [`decode`] reads it, too, in more time.
+#[inline]
+pub(crate) fn frequent<'a>(frame: &Frame<'a>) -> Option<Frequent<'a>> {
+    match frame.kind {
+        // Firmware is short of flash memory.
+        _ if cfg!(target_os = "none") => None,
+        frame::Kind::Counted => v2::frequent(frame.body),
+        frame::Kind::Line => v1::frequent(frame.body),
+        frame::Kind::Block => None,
     }
 }
 

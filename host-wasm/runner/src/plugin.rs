@@ -31,6 +31,8 @@ pub struct Plugin {
     calls: Calls,
     validator: Validator,
     memory_max: usize,
+    /// Room that the host gives outputs, at least.
+    room: usize,
     poll_at: Option<Time>,
     /// Outputs of the last call.
     outputs: Outputs,
@@ -174,6 +176,7 @@ impl Plugin {
         let instance = Instance::new(&mut store, &shared.module, &[])
             .map_err(|error| shared.error(trap_kind(&error, shared.deadline)))?;
         let calls = Calls::look_up(sandbox, &mut store, instance)?;
+        let room = validator.limits().output_room();
         let sandbox = sandbox.clone();
         Ok(Plugin {
             sandbox,
@@ -181,6 +184,7 @@ impl Plugin {
             calls,
             validator,
             memory_max,
+            room,
             poll_at: None,
             outputs: Outputs::default(),
             failed: false,
@@ -216,14 +220,25 @@ impl Plugin {
     /// Reads the head and the results of a return.
     #[inline]
     fn returned(&mut self, len: u32, inputs: u32) -> Result<Returned, Error> {
-        let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs));
-        let returned = returned.map_err(|kind| self.fail(kind))?;
-        match returned.error {
-            None => Ok(returned),
-            Some(error) => {
+        match self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs)) {
+            Some(returned) if returned.error == 0 => Ok(returned),
+            other => Err(self.not_accepted(len, other)),
+        }
+    }
+
+    /// Converts a return that is malformed or has an error.
+    #[cold]
+    fn not_accepted(&mut self, len: u32, returned: Option<Returned>) -> Error {
+        let bytes = match self.calls.returned(&self.store, len) {
+            Ok(bytes) => bytes,
+            Err(kind) => return self.fail(kind),
+        };
+        match returned.ok_or_else(malformed).and_then(|returned| Ok((returned, returned.error(bytes)?))) {
+            Ok((returned, error)) => {
                 (self.poll_at, self.outputs.more) = (returned.poll_at, returned.more);
-                Err(self.refused(error))
+                self.refused(error)
             }
+            Err(kind) => self.fail(kind),
         }
     }
 
@@ -248,7 +263,7 @@ impl Plugin {
 
     /// Decodes the result of a call that may fail.
     fn result<T: for<'a> Deserialize<'a>>(&mut self, len: u32) -> Result<T, Error> {
-        let record = self.calls.output(&self.store, len).and_then(decode::<Result<T, CallError>>);
+        let record = self.calls.returned(&self.store, len).and_then(decode::<Result<T, CallError>>);
         record.map_err(|kind| self.fail(kind))?.map_err(|error| self.refused(error))
     }
 
@@ -329,7 +344,7 @@ impl Backend for Plugin {
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
         // Like a server, it keeps its output if `buf` may be too short.
-        if !self.outputs.are_any() || buf.len() < self.validator.limits().output_room() {
+        if !self.outputs.are_any() || buf.len() < self.room {
             return Ok(None);
         }
         if self.outputs.left == 0 && !self.poll_plugin()? {
@@ -396,13 +411,17 @@ impl Calls {
         })
     }
 
-    /// Returns what a call has left in the plugin's output buffer.
+    /// Returns what a call has left in the plugin's output buffer, or `None` if it would be longer than the buffer.
     #[inline]
-    fn output<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Result<&'a [u8], PluginErrorKind> {
+    fn output<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Option<&'a [u8]> {
         let Buffer { start, len: max } = self.output;
         let len = len as usize;
-        let left = self.memory.data(store).get(start..start + len.min(max)).filter(|_| len <= max);
-        left.ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
+        self.memory.data(store).get(start..start + len.min(max)).filter(|_| len <= max)
+    }
+
+    /// Returns the same, or the error.
+    fn returned<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Result<&'a [u8], PluginErrorKind> {
+        self.output(store, len).ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
     }
 }
 

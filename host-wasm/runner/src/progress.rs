@@ -59,10 +59,15 @@ impl Progress {
         let Some(&first) = bytes.first() else { return true };
         self.pmix.get_or_insert(first == PMIX_HELLO);
         let (mut done, rest) = bytes.split_at(bytes.len().min(consumed.bytes as usize));
-        while let Ok(Some((len, due))) = self.next(done, own, lazy) {
+        while !done.is_empty()
+            && let Ok(Some((len, due))) = self.next(done, own, lazy)
+        {
             self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
             self.overdue += i64::from(due == Due::AtOnce);
             done = &done[len..];
+        }
+        if rest.is_empty() {
+            return !consumed.again;
         }
         match self.next(rest, own, lazy) {
             Ok(None) => !consumed.again,
@@ -138,15 +143,20 @@ impl Progress {
 #[inline]
 fn frequent(frame: &Frame<'_>, at_once: bool) -> Option<Due> {
     let body = frame.body;
-    let (put, get, fence): (&[u8], &[u8], &[u8]) = match frame.kind {
-        Kind::Counted => (b"cmd=kvs-put;", b"cmd=kvs-get;", b"cmd=kvs-fence;"),
-        Kind::Line => (b"cmd=put ", b"cmd=get ", b"cmd=barrier_in"),
+    // Words of known length are compared without a call.
+    let (put, get, fence) = match frame.kind {
+        Kind::Counted => {
+            (body.starts_with(b"cmd=kvs-put;"), body.starts_with(b"cmd=kvs-get;"), body == b"cmd=kvs-fence;")
+        }
+        Kind::Line => {
+            (body.starts_with(b"cmd=put "), body.starts_with(b"cmd=get "), body == b"cmd=barrier_in")
+        }
         Kind::Block => return None,
     };
-    if body.starts_with(put) || (at_once && body.starts_with(get)) {
+    if put || (at_once && get) {
         return Some(Due::AtOnce);
     }
-    (body == fence).then_some(Due::Later)
+    fence.then_some(Due::Later)
 }
 
 /// Returns when the reply to a command is due.

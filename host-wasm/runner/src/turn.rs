@@ -13,7 +13,8 @@ pub(crate) struct Returned {
     /// Result of the input.
     pub(crate) consumed: Consumed,
     pub(crate) poll_at: Option<Time>,
-    pub(crate) error: Option<CallError>,
+    /// Length of the record of an error, which begins at `start`. 0 without an error.
+    pub(crate) error: u32,
     /// Range of the outputs in the buffer, and their number.
     pub(crate) start: usize,
     pub(crate) end: usize,
@@ -23,35 +24,36 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    /// Reads the return of a call with so many inputs, 0 or 1.
+    /// Reads the return of a call with so many inputs, 0 or 1. Returns `None` if it is malformed.
     #[inline]
-    pub(crate) fn read(bytes: &[u8], inputs: u32) -> Result<Returned, PluginErrorKind> {
-        let (head, rest) = TurnHead::read(bytes).ok_or_else(malformed)?;
+    pub(crate) fn read(bytes: &[u8], inputs: u32) -> Option<Returned> {
+        let (head, rest) = TurnHead::read(bytes)?;
         let mut returned = Returned {
             consumed: Consumed::default(),
             poll_at: (head.flags & DEADLINE != 0).then_some(Time(head.poll_at)),
-            error: None,
+            error: head.error,
             start: TurnHead::LEN,
             end: bytes.len(),
             outputs: head.outputs,
             more: head.flags & MORE != 0,
         };
-        if head.error != 0 {
-            let record =
-                rest.get(..head.error as usize).filter(|_| head.results == 0).ok_or_else(malformed)?;
-            returned.error = Some(postcard::from_bytes(record).map_err(|_| malformed())?);
-            returned.outputs = 0;
-            return Ok(returned);
+        // The input that is refused has no result.
+        if head.results != if head.error == 0 { inputs } else { 0 } {
+            return None;
         }
-        if head.results != inputs {
-            return Err(malformed());
-        }
-        if inputs > 0 {
-            let (InputResult { bytes, again }, _) = InputResult::read(rest).ok_or_else(malformed)?;
+        if head.results > 0 {
+            let (InputResult { bytes, again }, _) = InputResult::read(rest)?;
             returned.consumed = Consumed { bytes, again: again != 0 };
             returned.start += InputResult::LEN;
         }
-        Ok(returned)
+        Some(returned)
+    }
+
+    /// Decodes the error in the bytes of the return.
+    #[cold]
+    pub(crate) fn error(&self, bytes: &[u8]) -> Result<CallError, PluginErrorKind> {
+        let record = bytes.get(self.start..).and_then(|rest| rest.get(..self.error as usize));
+        postcard::from_bytes(record.ok_or_else(malformed)?).map_err(|_| malformed())
     }
 }
 

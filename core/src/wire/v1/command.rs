@@ -1,7 +1,7 @@
 //! Commands of PMI-1.
 
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Group, Members, Message, Op, Undecoded};
+use crate::wire::command::{Command, Frequent, Group, Members, Message, Op, Undecoded};
 use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
@@ -39,6 +39,20 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     }
 }
 
+/// Reads a line that is a [`Frequent`] command.
+#[inline]
+pub(in crate::wire) fn frequent(line: &[u8]) -> Option<Frequent<'_>> {
+    if let Some(rest) = line.strip_prefix(b"cmd=put ") {
+        let [kvs, key, value] = Pairs::line(rest, b"value").in_order([b"kvsname", b"key", b"value"])?;
+        return Some(Frequent::Put { kvs, key: key?, value: value? });
+    }
+    if let Some(rest) = line.strip_prefix(b"cmd=get ") {
+        let [kvs, key] = Pairs::line(rest, b"").in_order([b"kvsname", b"key"])?;
+        return Some(Frequent::Get { kvs, key: key? });
+    }
+    (line == b"cmd=barrier_in").then_some(Frequent::Fence)
+}
+
 #[inline]
 fn op(name: &[u8]) -> Op {
     match name {
@@ -72,15 +86,15 @@ fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
 fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {
-            let [kvs, key, value] = fields.pick_in_order([b"kvsname", b"key", b"value"]);
+            let [kvs, key, value] = fields.pick([b"kvsname", b"key", b"value"]);
             Command::Put { kvs: filled(kvs), key: need(key)?, value: need(value)? }
         }
         Op::Get => {
-            let [kvs, key] = fields.pick_in_order([b"kvsname", b"key"]);
+            let [kvs, key] = fields.pick([b"kvsname", b"key"]);
             Command::Get { kvs: filled(kvs), key: need(key)?, source: None }
         }
         Op::Fence => {
-            let [group] = fields.pick_in_order([b"group"]);
+            let [group] = fields.pick([b"group"]);
             Command::Fence { group: group.map(Group::decode).transpose()? }
         }
         _ => return seldom(op, fields),

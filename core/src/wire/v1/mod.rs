@@ -6,5 +6,6 @@
 mod command;
 mod reply;
 
+pub(super) use command::frequent;
 pub use command::{decode, encode};
 pub use reply::{decode_reply, encode_reply};

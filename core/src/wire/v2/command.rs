@@ -2,7 +2,7 @@
 
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Message, Op, RankRanges, SetOperation, Undecoded};
+use crate::wire::command::{Command, Frequent, Message, Op, RankRanges, SetOperation, Undecoded};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
@@ -29,6 +29,21 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
         Ok(command) => Ok(Message { command, thrid: fields.thrid }),
         Err(refusal) => Err(Undecoded::Refused { op, refusal, thrid: fields.thrid }),
     }
+}
+
+/// Reads a counted message that is a [`Frequent`] command.
+#[inline]
+pub(in crate::wire) fn frequent(body: &[u8]) -> Option<Frequent<'_>> {
+    if let Some(rest) = body.strip_prefix(b"cmd=kvs-put;") {
+        let [key, value] = Pairs::counted(rest).in_order([b"key", b"value"])?;
+        return Some(Frequent::Put { kvs: None, key: key?, value: value? });
+    }
+    if let Some(rest) = body.strip_prefix(b"cmd=kvs-get;") {
+        // The rank in `srcid` is only a hint.
+        let [kvs, _, key] = Pairs::counted(rest).in_order([b"jobid", b"srcid", b"key"])?;
+        return Some(Frequent::Get { kvs, key: key? });
+    }
+    (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)
 }
 
 #[inline]
@@ -68,17 +83,17 @@ fn op(name: &[u8]) -> Op {
 fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {
-            let [key, value, escaped] = fields.pick_in_order([b"key", b"value", ESCAPED_VALUE]);
+            let [key, value, escaped] = fields.pick([b"key", b"value", ESCAPED_VALUE]);
             Command::Put { kvs: None, key: need(key)?, value: need(value.or(escaped.map(Text::binary)))? }
         }
         Op::Get => {
-            let [kvs, source, key] = fields.pick_in_order([b"jobid", b"srcid", b"key"]);
+            let [kvs, source, key] = fields.pick([b"jobid", b"srcid", b"key"]);
             // MPICH sends -1 without a hint.
             let source = source.and_then(|rank| number(rank).ok());
             Command::Get { kvs: filled(kvs), key: need(key)?, source }
         }
         Op::Fence => {
-            fields.pick_in_order([]);
+            fields.pick([]);
             Command::Fence { group: None }
         }
         _ => return seldom(op, fields),

@@ -14,5 +14,6 @@ mod tests;
 /// Name of the field of a value that holds NUL, in place of `value`.
 const ESCAPED_VALUE: &[u8] = b"escaped-value";
 
+pub(super) use command::frequent;
 pub use command::{decode, encode};
 pub use reply::{Answer, decode_reply, encode_reply};
