@@ -8,7 +8,7 @@ use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
 use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
-use crate::store::bytes::same;
+use crate::store::compare::same;
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};

@@ -1,44 +1,8 @@
-//! Byte slices: comparison by words, and serialization as a whole.
+//! Serialization of byte slices as a whole. The output is the same as element by element.
 
 use serde::Serializer;
 
-/// Returns whether two slices are equal. Short ones are compared faster than by a call of `memcmp`, which WebAssembly does
-/// byte by byte.
-#[inline]
-pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
-    // Firmware is short of flash memory.
-    if cfg!(target_os = "none") {
-        return one == other;
-    }
-    let ((words, rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
-    one.len() == other.len()
-        && words.iter().zip(others).all(|(word, other)| word == other)
-        // The last words overlap those before them.
-        && match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
-            (Some(word), Some(other)) => word == other,
-            _ => rest.iter().eq(other_rest),
-        }
-}
-
-/// Serializes bytes, for `serialize_with`. The output is the same as element by element.
+/// Serializes bytes, for `serialize_with`.
 pub(crate) fn in_one_piece<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
     serializer.serialize_bytes(bytes)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    proptest! {
-        #[test]
-        fn the_same_bytes_are_equal(one in prop::collection::vec(0u8..3, 0..40), at: usize, off in 0u8..2) {
-            let mut other = one.clone();
-            if let Some(byte) = other.get_mut(at % one.len().max(1)) {
-                *byte += off;
-            }
-            prop_assert_eq!(same(&one, &other), one == other);
-            prop_assert!(!same(&one, &[&one[..], b"1"].concat()));
-        }
-    }
 }

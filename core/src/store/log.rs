@@ -17,7 +17,7 @@
 //! key appends a record and updates the index.
 
 use super::atomic::{AtomicU32, Ordering};
-use super::bytes::same;
+use super::compare::same;
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.

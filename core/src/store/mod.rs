@@ -3,8 +3,10 @@
 mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bytes;
+pub(crate) mod compare;
 pub(crate) mod log;
 pub(crate) mod ready;
+
 pub(crate) mod view;
 
 pub(crate) use log::Log;

@@ -3,6 +3,8 @@
 mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
+#[path = "../../../core/src/store/compare.rs"]
+mod compare;
 #[allow(dead_code, unreachable_pub, reason = "the core uses the rest")]
 #[path = "../../../core/src/store/log.rs"]
 pub(crate) mod log;
