@@ -81,7 +81,7 @@ impl Messages {
 
 /// The measured exchange with a server that does nothing: it answers every request with prepared bytes of the right
 /// length, in one epoll loop of one thread, with one read and one write each. Only fences are held until all have come.
-pub(crate) fn echo(size: u32, pmi: Pmi, limit: Duration) -> Result<Moments> {
+pub(crate) fn echo(size: u32, pmi: Pmi, rounds: u32, limit: Duration) -> Result<Moments> {
     let (report, theirs) = std::io::pipe()?;
     let mut ranks = Children(Vec::new());
     let mut sockets = Vec::new();
@@ -90,7 +90,7 @@ pub(crate) fn echo(size: u32, pmi: Pmi, limit: Duration) -> Result<Moments> {
             socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None)?;
         sockets.push(File::from(our_end));
         let child = Command::new(std::env::current_exe()?)
-            .args(["rank", "--pmi", pmi.name(), "--echo"])
+            .args(["rank", "--pmi", pmi.name(), "--echo", "--rounds", &rounds.to_string()])
             .env("PMI_FD", "0")
             .env("PMI_RANK", rank.to_string())
             .env("PMI_SIZE", size.to_string())

@@ -16,6 +16,7 @@
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
 //! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | the same clients with an echo server as above, by TCP |
 //! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
+//! | PMI get, system calls; instructions | of the servers, for one get of the exchange: counts, which repeat on a busy machine. strace and valgrind count; without one of them its rows are left out. Instructions are those of the processes, without the kernel's | the echo server |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored. PMIx: n is the number of ranks | - |
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
@@ -34,6 +35,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 
 mod alone;
 mod alone_pmix;
+mod counts;
 mod floor;
 mod job;
 mod library;
@@ -111,14 +113,23 @@ enum Part {
     Daemons,
     Libpmi2,
     Pmix,
+    Counts,
     Core,
     #[cfg(feature = "sandbox")]
     Sandbox,
 }
 
 impl Part {
-    const ALL: [Part; 7] =
-        [Part::Launch, Part::Pmi1, Part::Pmi2, Part::Daemons, Part::Libpmi2, Part::Pmix, Part::Core];
+    const ALL: [Part; 8] = [
+        Part::Launch,
+        Part::Pmi1,
+        Part::Pmi2,
+        Part::Daemons,
+        Part::Libpmi2,
+        Part::Pmix,
+        Part::Counts,
+        Part::Core,
+    ];
 }
 
 /// Numbers of ranks unless others are asked for, of jobs without daemons.
@@ -145,6 +156,25 @@ enum Role {
         /// Join the job, meet the others and leave, without an exchange
         #[arg(long, conflicts_with = "echo")]
         guest: bool,
+        /// How often to get everything
+        #[arg(long, default_value_t = 1)]
+        rounds: u32,
+    },
+    /// Is the echo server, and prints nothing
+    #[command(hide = true)]
+    Echo {
+        /// The number of ranks
+        #[arg(long)]
+        size: u32,
+        /// The PMI version to speak
+        #[arg(long)]
+        pmi: Pmi,
+        /// How often the ranks get everything
+        #[arg(long)]
+        rounds: u32,
+        /// Seconds after which silent ranks are an error
+        #[arg(long)]
+        limit: u64,
     },
     /// Is a rank of a measured job of PMIx clients
     #[command(hide = true)]
@@ -181,8 +211,11 @@ fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let done = match &arguments.role {
         Some(Role::Rank { pmi, guest: true, .. }) => rank::guest(*pmi),
-        Some(Role::Rank { pmi, echo: false, .. }) => rank::under_manager(*pmi),
-        Some(Role::Rank { pmi, echo: true, .. }) => rank::under_echo(*pmi),
+        Some(Role::Rank { pmi, echo: false, rounds, .. }) => rank::under_manager(*pmi, *rounds),
+        Some(Role::Rank { pmi, echo: true, rounds, .. }) => rank::under_echo(*pmi, *rounds),
+        &Some(Role::Echo { size, pmi, rounds, limit }) => {
+            floor::echo(size, pmi, rounds, Duration::from_secs(limit)).map(drop)
+        }
         Some(Role::RankPmix { size, echo: false }) => pmix::under_manager(*size),
         Some(Role::RankPmix { size, echo: true }) => pmix::under_echo(*size),
         Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
@@ -236,6 +269,7 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                 Part::Pmix => {
                     rows.extend(openmpi.iter().flat_map(|openmpi| openmpi::rows(&plan, openmpi, shape)))
                 }
+                Part::Counts => rows.extend(counts::rows(&plan, shape)),
                 Part::Core => {
                     rows.extend(plan.noted(alone::rows(keys, plan.runs)).into_iter().flatten());
                     rows.extend(plan.noted(alone_pmix::rows(plan.runs)).into_iter().flatten());
@@ -244,7 +278,9 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                 Part::Sandbox => rows.extend(sandboxed::rows(&plan, keys, shape)),
             }
             let others = Some(Ticks::now()?.others_since(&before));
-            rows[measured..].iter_mut().for_each(|row| row.others = others);
+            // Counts are the same on a busy machine.
+            let timed = rows[measured..].iter_mut().filter(|_| part != Part::Counts);
+            timed.for_each(|row| row.others = others);
         }
     }
     println!("{}", circumstances(arguments.runs));
@@ -273,6 +309,7 @@ fn shapes(arguments: &Arguments, part: Part) -> Vec<Shape> {
         Part::Sandbox => [vec![Shape::NONE], of(&RANKS, 0)].concat(),
         Part::Daemons => arguments.daemons.iter().flat_map(|&daemons| of(&[64, 128], daemons)).collect(),
         Part::Pmix => of(&[2, 16, 64], 0),
+        Part::Counts => of(&[16, 128], 0),
         Part::Launch | Part::Pmi1 | Part::Pmi2 | Part::Libpmi2 => of(&RANKS, 0),
     }
 }

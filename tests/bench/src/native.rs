@@ -126,7 +126,7 @@ pub(crate) struct Columns {
 }
 
 impl Columns {
-    fn of(&mut self, build: Build) -> &mut Samples {
+    pub(crate) fn of(&mut self, build: Build) -> &mut Samples {
         match build {
             Build::New => &mut self.hydrant,
             Build::Old => &mut self.old,
@@ -164,7 +164,7 @@ impl Plan {
         Some(command)
     }
 
-    fn hydra(&self, shape: Shape) -> Option<Command> {
+    pub(crate) fn hydra(&self, shape: Shape) -> Option<Command> {
         let mut command = Command::new(self.hydra.as_ref()?);
         command.args(shape.options(["-launcher", "fork"]));
         Some(command)
@@ -232,7 +232,7 @@ impl Plan {
                 push(&mut exchange.peer, &mut get.peer, self.noted(self.job(command, pmi)));
             }
             if shape.alone() && !get.floor.failed() {
-                let echo = floor::echo(shape.ranks, pmi, self.limit);
+                let echo = floor::echo(shape.ranks, pmi, 1, self.limit);
                 push(&mut exchange.floor, &mut get.floor, self.noted(echo));
             }
         }

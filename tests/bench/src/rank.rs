@@ -145,8 +145,8 @@ impl Gets {
     }
 }
 
-/// Put, fence, and get of all values.
-fn exchange(client: &mut Client, rank: u32, size: u32) -> Result<Moments> {
+/// Put, fence, and `rounds` gets of all values.
+fn exchange(client: &mut Client, rank: u32, size: u32, rounds: u32) -> Result<Moments> {
     let (key, mine, mut gets) = (key(rank), value(rank), Gets::new(client)?);
     client.sync()?;
     let start = now();
@@ -154,17 +154,17 @@ fn exchange(client: &mut Client, rank: u32, size: u32) -> Result<Moments> {
     let put = now();
     client.fence()?;
     let fence = now();
-    let errors = gets.run(client, rank, size)?;
+    let errors = (0..rounds).map(|_| gets.run(client, rank, size)).sum::<Result<u64>>()?;
     Ok(Moments { start, put, fence, end: now(), errors })
 }
 
 /// A rank of a job that a process manager started. Rank 0 prints the job's moments, which it collects through the
 /// key-value space.
-pub(crate) fn under_manager(pmi: Pmi) -> Result<()> {
+pub(crate) fn under_manager(pmi: Pmi, rounds: u32) -> Result<()> {
     let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
     let mut client = Client::new(server()?, pmi);
     client.init(rank)?;
-    let mine = exchange(&mut client, rank, size)?;
+    let mine = exchange(&mut client, rank, size, rounds)?;
     client.put(&format!("t-{rank}"), &mine.to_string())?;
     client.fence()?;
     if rank == 0 {
@@ -190,10 +190,10 @@ pub(crate) fn guest(pmi: Pmi) -> Result<()> {
 
 /// A rank of the echo server's: the same exchange, whose answers hold nothing. Every rank prints its own moments, and
 /// leaves when all are done, so that no rank's exit takes time from the others.
-pub(crate) fn under_echo(pmi: Pmi) -> Result<()> {
+pub(crate) fn under_echo(pmi: Pmi, rounds: u32) -> Result<()> {
     let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
     let mut client = Client::new(server()?, pmi);
-    let mine = Moments { errors: 0, ..exchange(&mut client, rank, size)? };
+    let mine = Moments { errors: 0, ..exchange(&mut client, rank, size, rounds)? };
     client.fence()?;
     // One write, so that lines of different ranks do not mix.
     std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
