@@ -72,9 +72,6 @@ pub enum RunError {
     /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]
     PortOnNodes(SocketAddr),
-    /// `--offload` in a job on this host alone.
-    #[error("--offload and --offload-file are for jobs on several hosts")]
-    BoardsAlone,
     /// Missing plugin.
     #[error("cannot find hydrant.wasm for --sandbox as {}", alternatives(searched))]
     NoPlugin {
@@ -208,7 +205,7 @@ impl RunError {
                 | PlacementError::NoProcessor => 1,
                 _ => 2,
             },
-            RunError::PortOnNodes(_) | RunError::BoardsAlone => 2,
+            RunError::PortOnNodes(_) => 2,
             _ => 1,
         }
     }
@@ -249,10 +246,6 @@ impl RunError {
             RunError::PortOnNodes(_) => {
                 "on several hosts, give --pmi-port without an address: each daemon uses a free \
                                          port of its loopback interface"
-                    .to_owned()
-            }
-            RunError::BoardsAlone => {
-                "name hosts with -hosts, or use 'hydrant offload --target BOARD' for ranks on this host"
                     .to_owned()
             }
             _ => format!("raise it with --limit {}=N", self.limit()?.name()),

@@ -66,7 +66,13 @@ impl Plan {
     /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
     pub fn locate(&mut self, environment: &Environment<'_>) -> Result<Location, PlacementError> {
         let mut ranks: Vec<u32> = self.programs.iter().map(|program| program.ranks).collect();
-        let location = locate(&self.options.cluster.placement, &mut ranks, environment)?;
+        let Cluster { placement, boards, .. } = &mut self.options.cluster;
+        let mut location = locate(placement, &mut ranks, environment)?;
+        if location == Location::Local && boards.are_any() {
+            // A board serves the ranks of a daemon.
+            placement.bootstrap = Some(Bootstrap::Local);
+            location = locate(placement, &mut ranks, environment)?;
+        }
         for (program, ranks) in self.programs.iter_mut().zip(ranks) {
             program.ranks = ranks;
         }

@@ -227,6 +227,27 @@ fn a_board_that_is_frozen_ends_the_job_by_its_name() {
     }
 }
 
+/// The only host of a job has a daemon if it has a board.
+#[test]
+fn a_board_serves_a_job_on_this_host_alone_that_spawns() {
+    let fleet = Fleet::start(&HERE[..1]);
+    let run = || {
+        let job = Job::new(hydrant_bin()).args(["run", "--offload", fleet.address(0)]);
+        job.args(["--offload-secret", &fleet.secret, "-n", "3"])
+    };
+    run().arg(hydrant_bin()).arg("probe").run().code(0).quiet().says("exchanged 9 cards", 1);
+    let steps = format!(
+        "init2\nonly 1\nframe cmd=spawn;ncmds=1;preputcount=0;subcmd={RAW};maxprocs=2;argc=5;argv0=init2;\
+         argv1=fence2;argv2=end2;argv3=say;argv4=met;\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done"
+    );
+    run().arg(RAW).steps(&steps).run().code(0).quiet().says("met\n", 2).says("done\n", 3);
+    if Peer::Mpich5.there() {
+        let spawn = run().args(["-usize", "9"]).arg(Peer::Mpich5.program("mpi_spawn")).words("self 2");
+        spawn.run().code(0);
+    }
+    fleet.end();
+}
+
 #[test]
 fn several_runs_share_a_board() {
     let fleet = Fleet::start(&HERE[..1]);
@@ -246,8 +267,6 @@ fn several_runs_share_a_board() {
 fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let refused = |options: &str| Job::new(hydrant_bin()).words(&format!("run {options} true")).run();
     let hosts = nodes(2, 1, 2);
-    let alone = refused("--offload dpu-%h -n 2");
-    alone.code(2).warns("--offload and --offload-file are for jobs on several hosts\nhint: name hosts");
     for option in ["--mpi-psets", "--record x", "--sandbox"] {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = refused(&format!("{hosts} --offload dpu-%h {option}"));

@@ -101,7 +101,6 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         return Err(RunError::StdinRank { rank, ranks });
     }
     match located {
-        Location::Local if plan.options.cluster.boards.are_any() => return Err(RunError::BoardsAlone),
         Location::Local => {}
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
