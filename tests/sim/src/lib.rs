@@ -5,8 +5,8 @@
 //! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
 //! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation, [`exchange`]
 //! that of a fence and the gets after it, a [`pattern`]. [`models`] count the fences of other process managers, and of hydrant
-//! where real servers have no memory; [`compare`] puts them side by side. [`startup`]
-//! calculates the start of daemons.
+//! where real servers have no memory; [`compare`] puts them side by side. [`memory`] calculates the tables of a server,
+//! [`startup`] the start of daemons.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
 //! [`successor`] replaces a server during a run by one that is restored from its snapshot.
@@ -18,6 +18,7 @@ pub mod compare;
 pub mod exchange;
 pub mod fabric;
 pub mod measure;
+pub mod memory;
 pub mod models;
 pub mod net;
 pub mod node;

@@ -11,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hydrant_overlay::RADIX_DEFAULT;
 use hydrant_sim::fabric::Charge;
-use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
+use hydrant_sim::{Scenario, chart, cluster, compare, exchange, memory, startup, tables, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -73,6 +73,12 @@ enum Command {
         #[arg(long, value_name = "DIR")]
         write: Option<PathBuf>,
     },
+    /// Print the memory of a server's tables, and where they end, as tables
+    Memory {
+        /// Write the tables to this folder, in scaling.md
+        #[arg(long, value_name = "DIR")]
+        write: Option<PathBuf>,
+    },
     /// Print the time until daemons run on many hosts as a table, from measured costs of one start
     Start,
     /// Print the cost of fences as a table
@@ -109,6 +115,7 @@ fn main() -> ExitCode {
             let table = tables::exchanges(&exchange::rows(nodes, radix));
             show(page, &[("exchanges", table)])
         })),
+        Command::Memory { write } => finish(Page::open(write).and_then(|page| show(page, &memory::tables()))),
         Command::Start => {
             println!("{}", startup::table());
             ExitCode::SUCCESS
