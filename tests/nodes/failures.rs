@@ -160,6 +160,20 @@ fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
 }
 
 #[test]
+fn a_limit_of_ranks_that_is_too_low_or_too_high_is_named_and_nothing_starts() {
+    let run = |limit: &str| {
+        let outcome =
+            Job::hydrant(&nodes(2, 2, 2)).words(&format!("-n 4 --limit ranks={limit} echo started")).run();
+        outcome.code(1).says("started", 0);
+        outcome
+    };
+    run("3").warns("the limit ranks of 3 is used up\n").warns("raise it with --limit ranks=N");
+    let high = run("4294967295");
+    high.warns("the limit ranks of 4294967295 is too large for several hosts")
+        .warns("lower it with --limit ranks=N");
+}
+
+#[test]
 fn a_late_fence_names_who_is_missing() {
     // The first fence ends when all ranks run.
     let steps = "init1\nfence1\nonly 0\ncount\nall\nfence1\nend1\nsay done";

@@ -125,6 +125,12 @@ pub enum RunError {
     /// Job without ranks, or with more than 32-bit numbers can count.
     #[error("cannot run a job of {0} ranks")]
     Size(u64),
+    /// Limit of ranks with which the members of a process group do not fit into a message between hosts.
+    #[error(
+        "the limit ranks of {0} is too large for several hosts: the members of a process group may not fit into a message \
+         between them"
+    )]
+    RanksOnNodes(u32),
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
@@ -248,6 +254,7 @@ impl RunError {
                                          port of its loopback interface"
                     .to_owned()
             }
+            RunError::RanksOnNodes(_) => "lower it with --limit ranks=N, or start fewer ranks".to_owned(),
             _ => format!("raise it with --limit {}=N", self.limit()?.name()),
         })
     }

@@ -272,7 +272,12 @@ pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
     let (name, size) = text.split_once('=').ok_or("expected NAME=N, for example keys=100000")?;
     let known = limits().find(|limit| limit.name() == name);
     let limit = known.ok_or_else(|| format!("unknown limit '{name}'; expected one of {}", limit_names()))?;
-    let most = if limit == Limit::SpawnBytes { MESSAGE_MAX } else { u32::MAX };
+    let most = match limit {
+        Limit::SpawnBytes => MESSAGE_MAX,
+        // A longer commit is refused.
+        Limit::CommitBytes => MESSAGE_MAX / 2,
+        _ => u32::MAX,
+    };
     let size = size.parse().ok().filter(|&size| size <= most);
     Ok((limit, size.ok_or_else(|| format!("expected a whole number up to {most}"))?))
 }
@@ -459,6 +464,7 @@ mod tests {
         assert!(limit("replies-owed=8").unwrap_err().contains("kvs-bytes"));
         assert!(limit("links=8").unwrap_err().contains("kvs-bytes"));
         assert!(limit("spawn-bytes=65536").is_ok() && limit("spawn-bytes=65537").is_err());
+        assert!(limit("commit-bytes=32768").is_ok() && limit("commit-bytes=32769").is_err());
         assert!(limit("keys").is_err());
         assert!(limit("keys=-1").is_err());
         assert!(limit("keys=4294967296").is_err());

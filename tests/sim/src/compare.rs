@@ -116,7 +116,7 @@ impl Own {
         if measure::memory(load) <= memory {
             return Own::Simulated(measure::fence(load, radix, charge));
         }
-        match hydrant::messages(load) {
+        match hydrant::messages(load, radix) {
             ..MESSAGES_MAX => Own::Modelled(hydrant::fence(load, radix, charge)),
             _ => Own::Missing,
         }

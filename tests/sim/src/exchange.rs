@@ -1,98 +1,36 @@
 //! Cost of an exchange, a fence and the gets after it, with collecting and with lazy fences.
 
 use std::collections::VecDeque;
-use std::fmt::Write;
 
-use hydrant_core::Limits;
 use hydrant_core::server::FenceMode;
 use hydrant_driver::MappedStorage;
 
 use crate::fabric::Charge;
 use crate::measure::{open_nodes, play};
-use crate::net::Traffic;
+use crate::models::{Load, hydrant, lazy};
 use crate::node::{Deed, Layout};
+use crate::pattern::{Cost, Exchange, Pattern, VALUE};
 
-/// Bytes of the value of each rank, about the size of an MPI library's address.
-const VALUE: usize = 128;
+/// Daemons and ranks of each dimension.
+const SIZES: [(u32, u32); 6] = [(16, 8), (64, 16), (256, 16), (1024, 32), (10_000, 100), (100_000, 100)];
+/// Daemons up to which real servers are run.
+const SIMULATED_MAX: u32 = 256;
+/// Messages up to which a model moves all values to all daemons, about.
+const MESSAGES_MAX: u64 = 40_000_000;
 
-/// Ranks whose values a rank gets.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Pattern {
-    /// The ranks before and after.
-    Ring,
-    /// The 26 neighbours in a periodic grid of three dimensions.
-    Halo,
-    /// Rank 0.
-    One,
-    /// The ranks before and after, by a client that names no rank.
-    RingWithoutHints,
-}
-
-impl Pattern {
-    /// All patterns.
-    pub const ALL: [Pattern; 4] = [Pattern::Ring, Pattern::Halo, Pattern::One, Pattern::RingWithoutHints];
-
-    fn name(self) -> &'static str {
-        match self {
-            Pattern::Ring => "ring",
-            Pattern::Halo => "26 neighbours",
-            Pattern::One => "rank 0",
-            Pattern::RingWithoutHints => "ring without hints",
-        }
-    }
-
-    /// Returns the ranks whose values `rank` of `side`³ ranks gets.
-    fn sources(self, rank: u32, side: u32) -> Vec<u32> {
-        let ranks = side.pow(3);
-        match self {
-            Pattern::Ring | Pattern::RingWithoutHints => vec![(rank + ranks - 1) % ranks, (rank + 1) % ranks],
-            Pattern::One => vec![0],
-            Pattern::Halo => {
-                let (x, y, z) = (rank % side, rank / side % side, rank / side / side);
-                let near = |at: u32| [side - 1, 0, 1].map(|step| (at + step) % side);
-                let all = near(z).into_iter().flat_map(|z| near(y).map(|y| (y, z)));
-                let all = all.flat_map(|(y, z)| near(x).map(|x| x + side * (y + side * z)));
-                all.filter(|&other| other != rank).collect()
-            }
-        }
-    }
-}
-
-/// Cost of an exchange.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Cost {
-    /// Messages of all links.
-    pub messages: u64,
-    /// Maximum number of bytes that the head or a daemon received.
-    pub received: u64,
-    /// Mean number of bytes that a daemon received.
-    pub mean: u64,
-    /// From the last arrival in the fence to the last reply to a get, in nanoseconds.
-    pub time: u64,
-}
-
-/// Counts an exchange of `side`³ ranks on so many daemons.
-pub fn exchange(daemons: u32, side: u32, radix: u32, fence: FenceMode, pattern: Pattern) -> Cost {
-    let ranks = side.pow(3);
-    let block = ranks.div_ceil(daemons);
-    let places = (0..ranks).map(|rank| 1 + rank / block).collect();
-    let layout = Layout { nodes: daemons + 1, radix, places };
-    let limits = Limits {
-        jobs: 1,
-        ranks,
-        conns: block,
-        keys: 64 * ranks,
-        kvs_bytes: 8 * ranks * (VALUE as u32 + 32),
-        links: radix + 1,
-        ..Limits::NONE
-    };
+/// Counts an exchange by real servers.
+pub fn simulate(exchange: Exchange, fence: FenceMode) -> Cost {
+    let ranks = exchange.ranks();
+    let places = (0..ranks).map(|rank| exchange.node(rank)).collect();
+    let layout = Layout { nodes: exchange.daemons + 1, radix: exchange.radix, places };
+    let limits = exchange.limits();
     let mut memory: Vec<MappedStorage> = (0..layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
     let mut nodes = open_nodes(&mut memory, limits, &layout, fence);
     let mut deeds: Vec<Deed> = Vec::new();
     let mut requests = Vec::new();
     for rank in 0..ranks {
         let node = &mut nodes[layout.places[rank as usize] as usize];
-        let put = format!("cmd=kvs-put;key=card-{rank};value={};", "v".repeat(VALUE));
+        let put = format!("cmd=kvs-put;key=card-{rank};value={};", "v".repeat(VALUE as usize));
         node.hear(0, rank, b"cmd=init pmi_version=2 pmi_subversion=0\n");
         for text in [format!("cmd=fullinit;pmirank={rank};"), put] {
             while node.poll(&mut deeds) {}
@@ -101,44 +39,55 @@ pub fn exchange(daemons: u32, side: u32, radix: u32, fence: FenceMode, pattern: 
         while node.poll(&mut deeds) {}
         deeds.clear();
         let get = |of: u32| {
-            let hint = if pattern == Pattern::RingWithoutHints { -1 } else { i64::from(of) };
+            let hint = if exchange.pattern.has_hints() { i64::from(of) } else { -1 };
             frame(&format!("cmd=kvs-get;srcid={hint};key=card-{of};"))
         };
-        let gets = pattern.sources(rank, side).into_iter().map(get);
+        let gets = (0..).map_while(|number| exchange.source(rank, number)).map(get);
         requests.push([frame("cmd=kvs-fence;")].into_iter().chain(gets).collect::<VecDeque<_>>());
     }
     let (fabric, time) = play(&mut nodes, &layout, requests, Charge::Receiver);
-    let traffic = fabric.traffic();
-    let received = |traffic: &Traffic| traffic.received;
-    Cost {
-        messages: fabric.total().0,
-        received: traffic.iter().map(received).max().unwrap_or(0),
-        mean: traffic.iter().skip(1).map(received).sum::<u64>() / u64::from(daemons),
-        time,
-    }
+    Cost::of(&fabric, time)
 }
 
 fn frame(text: &str) -> Vec<u8> {
     format!("{:6}{text}", text.len()).into_bytes()
 }
 
-/// Returns the costs of all patterns with both modes, as a table in Markdown.
-pub fn table(most: u32, radix: u32) -> String {
-    let mut text = String::from(
-        "| daemons | ranks | gets | fences | messages | received, a daemon | received, most | time, us |\n\
-         |---:|---:|---|---|---:|---:|---:|---:|\n",
-    );
-    for (daemons, side) in [(16, 8), (64, 16), (256, 16)] {
-        for pattern in Pattern::ALL.into_iter().filter(|_| daemons <= most) {
-            for (name, mode) in [("collect", FenceMode::Collect), ("lazy", FenceMode::Lazy)] {
-                let Cost { messages, received, mean, time } = exchange(daemons, side, radix, mode, pattern);
-                let (ranks, gets, time) = (side.pow(3), pattern.name(), time / 1000);
-                let _ = writeln!(
-                    text,
-                    "| {daemons} | {ranks} | {gets} | {name} | {messages} | {mean} | {received} | {time} |"
-                );
-            }
-        }
+/// Cost of an exchange in the table.
+#[derive(Clone, Debug)]
+pub struct Row {
+    /// Daemons and ranks.
+    pub exchange: Exchange,
+    /// Pairs that travel with fences. With [`FenceMode::Collect`] all patterns cost the same.
+    pub fence: FenceMode,
+    /// Whether a model has calculated it.
+    pub is_modelled: bool,
+    /// Its cost, unless it has too many messages.
+    pub cost: Option<Cost>,
+}
+
+impl Row {
+    fn new(exchange: Exchange, fence: FenceMode) -> Row {
+        eprintln!("{exchange:?}, {fence:?}");
+        let is_modelled = exchange.daemons > SIMULATED_MAX;
+        let load = Load { daemons: exchange.daemons, ranks: exchange.block(), value: VALUE };
+        let moves_all = fence == FenceMode::Collect || !exchange.pattern.has_hints();
+        let cost = match fence {
+            _ if !is_modelled => Some(simulate(exchange, fence)),
+            _ if moves_all && hydrant::messages(load, exchange.radix) > MESSAGES_MAX => None,
+            FenceMode::Collect => Some(hydrant::exchange(load, exchange.radix)),
+            _ => Some(lazy::exchange(exchange)),
+        };
+        Row { exchange, fence, is_modelled, cost }
     }
-    text
+}
+
+/// Counts exchanges of up to `most` daemons.
+pub fn rows(most: u32, radix: u32) -> Vec<Row> {
+    let of = |(daemons, side)| {
+        let exchange = |pattern| Exchange { daemons, side, radix, pattern };
+        let lazy = Pattern::ALL.map(|pattern| Row::new(exchange(pattern), FenceMode::Lazy));
+        [Row::new(exchange(Pattern::Ring), FenceMode::Collect)].into_iter().chain(lazy)
+    };
+    SIZES.into_iter().filter(|&(daemons, _)| daemons <= most).flat_map(of).collect()
 }

@@ -43,7 +43,9 @@ pub(crate) fn handling(bytes: u64) -> u64 {
 pub(crate) struct Message<T> {
     pub(crate) from: u32,
     pub(crate) to: u32,
-    pub(crate) bytes: u64,
+    /// Time that the receiver needs for it, and the earliest time at which it is done.
+    work: u64,
+    done: u64,
     pub(crate) body: T,
 }
 
@@ -84,10 +86,21 @@ impl<T> Fabric<T> {
 
     /// Sends a message.
     pub(crate) fn send(&mut self, from: u32, to: u32, bytes: u64, body: T) {
-        let busy = &mut self.busy[from as usize];
-        *busy += self.charge.sending(bytes);
-        let sent = self.net.send(*busy, from, to, bytes, &mut self.random);
-        let message = Some(Message { from, to, bytes, body });
+        self.send_all(from, to, [bytes], body);
+    }
+
+    /// Sends messages of these lengths, which the receiver handles at the arrival of the last one. It has no other
+    /// neighbour, so no message comes between them.
+    pub(crate) fn send_all(&mut self, from: u32, to: u32, lens: impl IntoIterator<Item = u64>, body: T) {
+        let (mut at, mut work, mut done) = (0, 0, 0);
+        for bytes in lens {
+            let busy = &mut self.busy[from as usize];
+            *busy += self.charge.sending(bytes);
+            at = self.net.send(*busy, from, to, bytes, &mut self.random).at;
+            work += handling(bytes);
+            done = at.max(done) + handling(bytes);
+        }
+        let message = Some(Message { from, to, work, done, body });
         let place = match self.free.pop() {
             Some(place) => place,
             None => {
@@ -96,17 +109,17 @@ impl<T> Fabric<T> {
             }
         };
         self.under_way[place] = message;
-        self.queue.push(Reverse((sent.at, self.count, place)));
+        self.queue.push(Reverse((at, self.count, place)));
         self.count += 1;
     }
 
     /// Hands the next message to its receiver, which is then busy with it until [`Fabric::now`].
     pub(crate) fn receive(&mut self) -> Option<Message<T>> {
-        let Reverse((at, _, place)) = self.queue.pop()?;
+        let Reverse((_, _, place)) = self.queue.pop()?;
         let message = self.under_way[place].take().expect("each message arrives once");
         self.free.push(place);
         let busy = &mut self.busy[message.to as usize];
-        *busy = at.max(*busy) + handling(message.bytes);
+        *busy = (*busy + message.work).max(message.done);
         Some(message)
     }
 

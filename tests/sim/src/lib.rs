@@ -4,8 +4,9 @@
 //! separate delays for each link, and [`rank`] plays the programs. [`checks`] verify the guarantees to ranks from
 //! outside: they use requests and replies, and no internal state. The seed determines each run: actions of the ranks,
 //! slow nodes, and the times of losses. [`measure`] counts the cost of a fence in the same simulation, [`exchange`]
-//! that of a fence and the gets after it. [`models`] count the fences of other process managers, [`compare`] puts them
-//! side by side. [`startup`] calculates the start of daemons.
+//! that of a fence and the gets after it, a [`pattern`]. [`models`] count the fences of other process managers, and of hydrant
+//! where real servers have no memory; [`compare`] puts them side by side. [`memory`] calculates the tables of a server,
+//! [`startup`] the start of daemons.
 //!
 //! [`cluster`] simulates whole runs: the head and daemons of hydrant-control with these servers, processes and output.
 //! [`successor`] replaces a server during a run by one that is restored from its snapshot.
@@ -17,9 +18,11 @@ pub mod compare;
 pub mod exchange;
 pub mod fabric;
 pub mod measure;
+pub mod memory;
 pub mod models;
 pub mod net;
 pub mod node;
+pub mod pattern;
 pub mod rank;
 pub mod scenario;
 pub mod startup;

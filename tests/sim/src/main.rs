@@ -1,5 +1,6 @@
 //! The long run of the simulator, and its measurements.
 
+use std::error::Error;
 use std::fmt::Debug;
 use std::fs;
 use std::ops::Range;
@@ -10,7 +11,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 use hydrant_overlay::RADIX_DEFAULT;
 use hydrant_sim::fabric::Charge;
-use hydrant_sim::{Scenario, chart, cluster, compare, exchange, startup, tables, world};
+use hydrant_sim::{Scenario, chart, cluster, compare, exchange, memory, startup, tables, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
 #[derive(Parser)]
@@ -65,9 +66,18 @@ enum Command {
         /// Maximum number of children of a node
         #[arg(long, default_value_t = RADIX_DEFAULT)]
         radix: u32,
-        /// Maximum number of daemons
-        #[arg(long, default_value_t = 256)]
+        /// Maximum number of daemons. Those of more than 256 are calculated by models
+        #[arg(long, default_value_t = 100_000)]
         nodes: u32,
+        /// Write the table to this folder, in scaling.md
+        #[arg(long, value_name = "DIR")]
+        write: Option<PathBuf>,
+    },
+    /// Print the memory of a server's tables, and where they end, as tables
+    Memory {
+        /// Write the tables to this folder, in scaling.md
+        #[arg(long, value_name = "DIR")]
+        write: Option<PathBuf>,
     },
     /// Print the time until daemons run on many hosts as a table, from measured costs of one start
     Start,
@@ -101,21 +111,26 @@ fn main() -> ExitCode {
             let plan = |seed| (Scenario::new(seed), cluster::Plan::new(seed));
             play("succeed", seed..seed + count, show, run, plan)
         }
-        Command::Exchange { radix, nodes } => {
-            println!("{}", exchange::table(nodes, radix));
-            ExitCode::SUCCESS
-        }
+        Command::Exchange { radix, nodes, write } => finish(Page::open(write).and_then(|page| {
+            let table = tables::exchanges(&exchange::rows(nodes, radix));
+            show(page, &[("exchanges", table)])
+        })),
+        Command::Memory { write } => finish(Page::open(write).and_then(|page| show(page, &memory::tables()))),
         Command::Start => {
             println!("{}", startup::table());
             ExitCode::SUCCESS
         }
-        Command::Measure { radix, nodes, memory, write } => match report(radix, nodes, memory, write) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => {
-                eprintln!("sim: {error}");
-                ExitCode::FAILURE
-            }
-        },
+        Command::Measure { radix, nodes, memory, write } => finish(report(radix, nodes, memory, write)),
+    }
+}
+
+fn finish(result: Result<(), Box<dyn Error>>) -> ExitCode {
+    match result {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sim: {error}");
+            ExitCode::FAILURE
+        }
     }
 }
 
@@ -148,21 +163,15 @@ fn play<S: Debug, P: Debug>(
     ExitCode::SUCCESS
 }
 
-fn report(
-    radix: u32,
-    nodes: u32,
-    memory: u64,
-    write: Option<PathBuf>,
-) -> Result<(), Box<dyn std::error::Error>> {
-    // Checked first, because counting takes minutes.
-    let page = |dir: PathBuf| match fs::read_to_string(dir.join("scaling.md")) {
-        Ok(text) => Ok((dir, text)),
-        Err(why) => Err(format!("{}: {why}", dir.join("scaling.md").display())),
-    };
-    let page = write.map(page).transpose()?;
+fn report(radix: u32, nodes: u32, memory: u64, write: Option<PathBuf>) -> Result<(), Box<dyn Error>> {
+    let page = Page::open(write)?;
     let memory = memory << 30;
     let points = compare::points(nodes, radix, memory);
     let rows = compare::rows(nodes, radix, memory);
+    if let Some(Page { dir, .. }) = &page {
+        chart::draw(&points, &dir.join("scaling.svg"))?;
+        chart::draw_compared(&rows, &dir.join("fences.svg"))?;
+    }
     let parts = [
         ("times", tables::times(&points)),
         ("compared", tables::compared(&rows, Charge::Receiver)),
@@ -172,24 +181,36 @@ fn report(
         ("counts", tables::counts(&points)),
         ("compared-counts", tables::compared_counts(&rows)),
     ];
-    for (_, table) in &parts {
+    show(page, &parts)
+}
+
+/// The page of the tables, in the folder of the documentation.
+struct Page {
+    dir: PathBuf,
+    text: String,
+}
+
+impl Page {
+    /// Reads the page, if there is a folder. Counting takes minutes, and an error is known before.
+    fn open(dir: Option<PathBuf>) -> Result<Option<Page>, Box<dyn Error>> {
+        let read = |dir: PathBuf| match fs::read_to_string(dir.join("scaling.md")) {
+            Ok(text) => Ok(Page { dir, text }),
+            Err(why) => Err(format!("{}: {why}", dir.join("scaling.md").display())),
+        };
+        Ok(dir.map(read).transpose()?)
+    }
+}
+
+/// Prints tables, and writes them to the page.
+fn show(page: Option<Page>, parts: &[(&str, String)]) -> Result<(), Box<dyn Error>> {
+    for (_, table) in parts {
         println!("{table}");
     }
-    if let Some((dir, mut text)) = page {
-        chart::draw(&points, &dir.join("scaling.svg"))?;
-        chart::draw_compared(&rows, &dir.join("fences.svg"))?;
+    if let Some(Page { dir, mut text }) = page {
         for (name, table) in parts {
-            text = replaced(&text, name, &table).ok_or(format!("scaling.md has no table {name}"))?;
+            text = tables::replaced(&text, name, table).ok_or(format!("scaling.md has no table {name}"))?;
         }
         fs::write(dir.join("scaling.md"), text)?;
     }
     Ok(())
-}
-
-/// Replaces the text between the two marks of a table.
-fn replaced(text: &str, name: &str, table: &str) -> Option<String> {
-    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
-    let (before, rest) = text.split_once(&begin)?;
-    let (_, after) = rest.split_once(&end)?;
-    Some(format!("{before}{begin}\n{table}\n{end}{after}"))
 }

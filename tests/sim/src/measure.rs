@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hydrant_core::limits::PEER_MESSAGE_MAX;
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Input, Limits};
@@ -104,23 +105,30 @@ pub(crate) fn open_nodes<'m>(
     nodes
 }
 
+/// The limits of the servers of a fence.
+pub fn limits(load: Load, radix: u32) -> Limits {
+    let size = load.size();
+    let bytes = u64::from(size) * u64::from(load.parts() * (16 + 12 + 4) + load.value);
+    Limits {
+        jobs: 1,
+        ranks: size,
+        conns: load.ranks,
+        keys: 2 * size * load.parts().max(1),
+        // Half of the log is divided among the ranks. Messages have at most a quarter of it.
+        kvs_bytes: u32::try_from(2 * bytes).unwrap_or(u32::MAX).max(4 * PEER_MESSAGE_MAX as u32),
+        links: radix + 1,
+        ..Limits::NONE
+    }
+}
+
 /// Counts a fence.
 pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
-    let Load { daemons, ranks, value } = load;
+    let Load { daemons, ranks, .. } = load;
     let tree = Tree::new(daemons + 1, radix);
     let size = load.size();
     let layout =
         Layout { nodes: daemons + 1, radix, places: (0..size).map(|rank| 1 + rank / ranks).collect() };
-    let limits = Limits {
-        jobs: 1,
-        ranks: size,
-        conns: ranks,
-        keys: 2 * size * load.parts().max(1),
-        // Half of the log is divided among the ranks.
-        kvs_bytes: 2 * size * (load.parts() * (16 + 12 + 4) + value),
-        links: radix + 1,
-        ..Limits::NONE
-    };
+    let limits = limits(load, radix);
     let mut memory: Vec<MappedStorage> = (0..layout.nodes).map(|_| MappedStorage::new(&limits)).collect();
     let mut nodes = open_nodes(&mut memory, limits, &layout, FenceMode::Collect);
     let mut data = 0;

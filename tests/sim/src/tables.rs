@@ -2,9 +2,11 @@
 
 use std::fmt::Write;
 
+use hydrant_core::server::FenceMode;
 use hydrant_overlay::RADIX_DEFAULT;
 
 use crate::compare::{Own, Point, Row};
+use crate::exchange;
 use crate::fabric::Charge;
 use crate::measure::{self, Cost};
 use crate::models::{Load, Model, VALUES};
@@ -119,6 +121,31 @@ pub fn compared_counts(rows: &[Row]) -> String {
     table(rows, Charge::Receiver, |_, messages, sent| format!("{messages}, {}", bytes(sent)))
 }
 
+/// Costs of a fence and the gets after it, with collecting and with lazy fences.
+pub fn exchanges(rows: &[exchange::Row]) -> String {
+    let mut text = String::from(
+        "| daemons | ranks | gets | fences | messages | received, a daemon | received, most | time, us |\n\
+         |---:|---:|---|---|---:|---:|---:|---:|\n",
+    );
+    for exchange::Row { exchange, fence, is_modelled, cost } in rows {
+        let (gets, fence) = match fence {
+            FenceMode::Collect => ("any", "collect"),
+            _ => (exchange.pattern.name(), "lazy"),
+        };
+        let _ = write!(text, "| {} | {} | {gets} | {fence} |", exchange.daemons, exchange.ranks());
+        let numbers = cost.map(|cost| [cost.messages, cost.median, cost.received, cost.time / 1000]);
+        for number in numbers.map_or([None; 4], |numbers| numbers.map(Some)) {
+            let _ = match number {
+                Some(number) if *is_modelled => write!(text, " *{number}* |"),
+                Some(number) => write!(text, " {number} |"),
+                None => write!(text, " - |"),
+            };
+        }
+        text.push('\n');
+    }
+    text
+}
+
 /// A row for each load, with a cell made of time, messages and sent bytes for each manager.
 fn table(rows: &[Row], charge: Charge, cell: impl Fn(u64, u64, u64) -> String) -> String {
     let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
@@ -147,4 +174,12 @@ fn bytes(bytes: u64) -> String {
         10_000..10_000_000 => format!("{} kB", bytes / 1000),
         _ => format!("{} MB", bytes / 1_000_000),
     }
+}
+
+/// Replaces the text between the two marks of a table.
+pub fn replaced(text: &str, name: &str, table: &str) -> Option<String> {
+    let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
+    let (before, rest) = text.split_once(&begin)?;
+    let (_, after) = rest.split_once(&end)?;
+    Some(format!("{before}{begin}\n{table}\n{end}{after}"))
 }

@@ -1,8 +1,10 @@
 //! Message counts of the models of other process managers, on small cases.
 
+use hydrant_core::server::FenceMode;
 use hydrant_sim::fabric::Charge;
-use hydrant_sim::measure;
-use hydrant_sim::models::{Cost, Load, Model, hydrant};
+use hydrant_sim::models::{Cost, Load, Model, hydrant, lazy};
+use hydrant_sim::pattern::{Exchange, Pattern, VALUE};
+use hydrant_sim::{exchange, measure};
 
 fn fence(model: Model, daemons: u32, ranks: u32, value: u32) -> Cost {
     let load = Load { daemons, ranks, value };
@@ -76,5 +78,29 @@ fn the_model_of_hydrant_is_near_real_servers() {
             assert!(near(model.time, real.time), "{load:?} {charge:?}: {model:?} {real:?}");
             assert!(near(model.sent + 100, real.sent + 100), "{load:?}: {model:?} {real:?}");
         }
+    }
+}
+
+#[test]
+fn the_model_of_lazy_fences_sends_what_real_servers_send() {
+    for (daemons, side, radix) in [(4, 4, 2), (27, 3, 3), (16, 8, 8), (64, 16, 8), (125, 5, 8)] {
+        for pattern in Pattern::ALL {
+            let exchange = Exchange { daemons, side, radix, pattern };
+            let (model, real) = (lazy::exchange(exchange), exchange::simulate(exchange, FenceMode::Lazy));
+            assert_eq!(model, real, "{exchange:?}");
+        }
+    }
+}
+
+#[test]
+fn the_model_of_hydrant_is_near_real_servers_in_an_exchange() {
+    for (daemons, side) in [(16, 8), (64, 16)] {
+        let exchange = Exchange { daemons, side, radix: 8, pattern: Pattern::Halo };
+        let load = Load { daemons, ranks: exchange.block(), value: VALUE };
+        let (model, real) = (hydrant::exchange(load, 8), exchange::simulate(exchange, FenceMode::Collect));
+        let near = |model: u64, real: u64| model * 50 <= real * 51 && real * 50 <= model * 51;
+        assert_eq!(model.messages, real.messages, "{exchange:?}: {model:?} {real:?}");
+        assert!(near(model.median, real.median) && near(model.received, real.received), "{model:?} {real:?}");
+        assert!(near(model.time, real.time), "{exchange:?}: {model:?} {real:?}");
     }
 }

@@ -4,11 +4,12 @@
 
 use std::ops::Range;
 
-use hydrant_core::limits::PEER_MESSAGE_MAX;
 use hydrant_core::peer::tree::Tree;
 
 use super::{Cost, Load};
 use crate::fabric::{Charge, Fabric};
+use crate::measure::limits;
+use crate::pattern;
 
 /// Bytes of a message without pairs.
 const HEADER: u64 = 8;
@@ -49,15 +50,42 @@ struct Node {
     collects: bool,
 }
 
+/// Pairs of a message, and of the unsent part of the log from which on a piece is sent.
+#[derive(Clone, Copy, Debug)]
+struct Portions {
+    most: u64,
+    piece: u64,
+}
+
+impl Portions {
+    fn of(load: Load, radix: u32) -> Portions {
+        let room = limits(load, radix).peer_message_max() as u64;
+        Portions { most: (room - HEADER) / load.pair(FRAMING), piece: (room / 2).div_ceil(load.pair(RECORD)) }
+    }
+}
+
 /// Pairs gathered up the tree and sent down it, in pieces once many are unsent.
 pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
+    let (fabric, released) = play(load, radix, charge);
+    Cost::of(&fabric, released)
+}
+
+/// Such a fence and gets after it, which are answered at once.
+pub fn exchange(load: Load, radix: u32) -> pattern::Cost {
+    let (fabric, released) = play(load, radix, Charge::Receiver);
+    pattern::Cost::of(&fabric, released)
+}
+
+/// Returns the network counters and the time of the last release.
+fn play(load: Load, radix: u32, charge: Charge) -> (Fabric<(Kind, u64)>, u64) {
     let tree = Tree::new(load.daemons + 1, radix);
+    let portions = Portions::of(load, radix);
     let mut nodes: Vec<Node> = (0..tree.nodes()).map(|node| Node::new(node, tree, load)).collect();
     let mut fabric = Fabric::new(tree.nodes(), charge);
     let mut released = 0;
     for node in 1..tree.nodes() {
         nodes[node as usize].proceed(node);
-        pump(&mut nodes[node as usize], node, false, load, &mut fabric);
+        pump(&mut nodes[node as usize], node, false, (load, portions), &mut fabric);
     }
     while let Some(message) = fabric.receive() {
         let (kind, pairs) = message.body;
@@ -78,12 +106,12 @@ pub fn fence(load: Load, radix: u32, charge: Charge) -> Cost {
             Kind::Release => node.release(),
         }
         let pieces = pairs > 0 && node.collects;
-        pump(node, message.to, pieces, load, &mut fabric);
+        pump(node, message.to, pieces, (load, portions), &mut fabric);
         if kind == Kind::Release {
             released = released.max(fabric.now(message.to));
         }
     }
-    Cost::of(&fabric, released)
+    (fabric, released)
 }
 
 impl Node {
@@ -137,10 +165,14 @@ impl Node {
 }
 
 /// Sends what is due over all links of a node, and pieces if it has received pairs.
-fn pump(node: &mut Node, number: u32, pieces: bool, load: Load, fabric: &mut Fabric<(Kind, u64)>) {
-    let (pair, record) = (load.pair(FRAMING), load.pair(RECORD));
-    let most = (PEER_MESSAGE_MAX as u64 - HEADER) / pair;
-    let piece = (PEER_MESSAGE_MAX as u64 / 2).div_ceil(record);
+fn pump(
+    node: &mut Node,
+    number: u32,
+    pieces: bool,
+    (load, Portions { most, piece }): (Load, Portions),
+    fabric: &mut Fabric<(Kind, u64)>,
+) {
+    let pair = load.pair(FRAMING);
     for at in 0..node.links.len() {
         let to = node.links[at].to;
         loop {
@@ -166,7 +198,7 @@ fn pump(node: &mut Node, number: u32, pieces: bool, load: Load, fabric: &mut Fab
 }
 
 /// Messages of such a fence, about.
-pub fn messages(load: Load) -> u64 {
+pub fn messages(load: Load, radix: u32) -> u64 {
     let data = u64::from(load.daemons) * load.bytes(FRAMING);
-    u64::from(load.daemons) * (2 + data / (PEER_MESSAGE_MAX as u64 / 2))
+    u64::from(load.daemons) * (2 + data / (limits(load, radix).peer_message_max() as u64 / 2))
 }

@@ -7,7 +7,9 @@
 pub mod allgather;
 pub mod hydra;
 pub mod hydrant;
+pub mod lazy;
 pub mod prrte;
+mod ranges;
 pub mod slurm;
 
 use crate::fabric::{Charge, Fabric};

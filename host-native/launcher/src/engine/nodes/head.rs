@@ -8,7 +8,7 @@ use std::time::Duration;
 use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
-use hydrant_core::{Backend, Input, JobId, Limits, Time};
+use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
@@ -60,6 +60,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map, tree.radix());
+    check_limits(&setup.limits, job_map.ranks())?;
     setup.plugin = plugin;
     setup.boards = boards(plan, job_map);
     // Other runs get values of this one's jobs at the head.
@@ -180,14 +181,29 @@ fn node_limits(plan: &Plan, job_map: &JobMap, radix: u32, most: u32) -> Limits {
     let mut all = Limits {
         conns: limits(plan, most).conns,
         links: radix.min(nodes) + 1,
-        // One set for each node of a job, so at most one for each rank.
-        psets: of_run.psets.saturating_add(nodes).saturating_add(of_run.ranks - job_map.ranks()),
+        psets: of_run.psets.saturating_add(node_psets(&of_run, nodes, job_map.ranks())),
         ..of_run
     };
     for &(limit, size) in &plan.options.limits {
         all.set(limit, size);
     }
     all
+}
+
+/// Checks that servers with these limits can serve a job of so many ranks, and that the overlay carries the longest message
+/// that they send each other.
+fn check_limits(limits: &Limits, ranks: u32) -> Result<(), RunError> {
+    if limits.ranks < ranks {
+        return Err(Fault::Full(Limit::Ranks, limits.ranks).into());
+    }
+    if limits.peer_message_max() > MESSAGE_MAX { Err(RunError::RanksOnNodes(limits.ranks)) } else { Ok(()) }
+}
+
+/// Returns the number of process sets of nodes that the first job, of `ranks` ranks, and spawned ones can have. A job has one
+/// for each of its nodes, so at most one for each rank.
+fn node_psets(limits: &Limits, nodes: u32, ranks: u32) -> u32 {
+    let spawned = limits.jobs.saturating_sub(1).saturating_mul(nodes);
+    nodes.saturating_add(spawned.min(limits.ranks.saturating_sub(ranks)))
 }
 
 fn files_for_output(plan: &Plan) -> u64 {
@@ -207,4 +223,27 @@ fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunE
         heartbeat_timeout: millis(cluster.heartbeat),
         join_timeout: millis(cluster.bootstrap_timeout),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_process_set_for_each_node_of_each_job() {
+        let limits = Limits { jobs: 3, ranks: 20, ..Limits::NONE };
+        let sets = |nodes, ranks| node_psets(&limits, nodes, ranks);
+        assert_eq!(sets(2, 10), 2 + 2 * 2, "two spawned jobs on two nodes");
+        assert_eq!(sets(10, 15), 10 + 5, "five ranks are left for spawned jobs");
+        assert_eq!(sets(10, 20), 10, "no rank is left");
+        assert_eq!(node_psets(&Limits { jobs: 0, ..limits }, 10, 15), 10);
+    }
+
+    #[test]
+    fn members_of_a_group_fit_into_a_message() {
+        let of = |ranks| Limits { links: 3, ..Limits::for_ranks(ranks) };
+        assert!(check_limits(&of(500_000_000), 4).is_ok());
+        let error = check_limits(&of(600_000_000), 4).unwrap_err();
+        assert!(error.with_hint().contains("ranks of 600001024 is too large") && error.hint().is_some());
+    }
 }
