@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
-use hydrant_driver::{BackendError, MappedStorage, NativeBackend, OwnedServer};
+use hydrant_driver::{BackendError, MappedStorage, NativeBackend, OwnedServer, UnusedSlots};
 
 use crate::error::RunError;
 use crate::messages::Warnings;
@@ -67,8 +67,18 @@ impl BackendBuilder {
 
     /// Storage for a core with these limits. A plugin has memory of its own and needs none.
     pub(crate) fn storage(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
+        self.storage_with(limits, shared, None)
+    }
+
+    /// Storage as above, with `slots` if it is shared and they are for these limits.
+    pub(crate) fn storage_with(
+        &self,
+        limits: &Limits,
+        shared: bool,
+        slots: Option<UnusedSlots>,
+    ) -> Result<MappedStorage, RunError> {
         let storage = match self {
-            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits),
+            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits, slots),
             BackendBuilder::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => MappedStorage::try_new(&Limits::NONE),
