@@ -213,6 +213,16 @@ mod tests {
     }
 
     #[test]
+    fn slots_for_other_limits_are_not_taken() {
+        let limits = Limits::for_ranks(2);
+        for others in [limits, Limits { conns: 1, ..limits }] {
+            let slots = UnusedSlots::try_new(&others).expect("there is memory for a small job");
+            let mut slabs = MappedStorage::try_shared(&limits, Some(slots)).expect("as above");
+            assert!(hydrant_core::Server::new_zeroed(limits, slabs.lend(), 3).is_ok());
+        }
+    }
+
+    #[test]
     fn no_room_is_room_for_nothing() {
         let mut slabs = MappedStorage::new(&Limits::NONE);
         assert!(slabs.lend_kvs().0.is_empty() && slabs.requests.lend().0.is_empty());

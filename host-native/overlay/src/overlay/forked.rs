@@ -4,10 +4,10 @@
 
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::net::UnixStream;
 
 use hydrant_reactor::process::set_title;
 use hydrant_reactor::{Error, Interest, OpenFiles, Poller};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::child::{Child, ChildLauncher, ChildState, Entry};
 use super::key::LinkKey;
@@ -31,22 +31,20 @@ impl ChildLauncher<'_> {
         let (host, command) = (spec.host().to_owned(), "hydrant daemon".to_owned());
         let mut child =
             Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
-        let (family, flags) = (AddressFamily::UNIX, SocketFlags::CLOEXEC);
-        let (ours, theirs) =
-            socketpair(family, SocketType::STREAM, flags, None).map_err(Error::during("socketpair"))?;
+        let (ours, theirs) = UnixStream::pair().map_err(Error::during("socketpair"))?;
         let program = self.settings.program.clone();
         let run = move |inherited| {
             set_title(program.as_bytes(), &[b"daemon"]);
             main(DaemonSpec { inherited: Some(inherited), ..spec })
         };
-        match BootstrapProcess::fork(theirs, files, run) {
+        match BootstrapProcess::fork(theirs.into(), files, run) {
             Ok(process) => {
                 child.watch_process(&process, self.keys, poller)?;
                 child.process = Some(process);
                 let key = LinkKey::Link(child.node()).encode(self.keys);
                 poller.add(&ours, key, Interest::Read)?;
                 let behind = child.subtree.len() as u32;
-                let neighbour = Neighbour::new(Link::inherited(ours, now), key, behind);
+                let neighbour = Neighbour::new(Link::inherited(ours.into(), now), key, behind);
                 let deadline = now + self.settings.join_timeout;
                 child.state = ChildState::starting(Entry::Inherited(Box::new(neighbour)), deadline);
                 Ok((child, None))

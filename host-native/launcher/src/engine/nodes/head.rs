@@ -9,7 +9,7 @@ use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Input, JobId, Limits, Time};
-use hydrant_driver::UnusedSlots;
+use hydrant_driver::{MappedStorage, UnusedSlots};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
@@ -69,7 +69,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let limits = Limits { conns, ..setup.limits };
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
-    let mut name_storage = builder.storage(&names::LIMITS_OF_RUN, false)?;
+    // A server in this process has memory of its own.
+    let mut name_storage = MappedStorage::new(&Limits::NONE);
     let mut slabs = builder.storage(&limits, false)?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
@@ -92,8 +93,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
             Names::Shared(joined.map_err(Box::new)?)
         }
         None => {
-            let backend = builder.build(names::LIMITS_OF_RUN, 0, &mut name_storage)?;
-            Names::Local(LocalNames::new(Box::new(backend)))
+            Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, &mut name_storage)?))
         }
     };
     engine.names = Some(names);
