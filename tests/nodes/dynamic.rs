@@ -24,7 +24,7 @@ const SAY: &str =
 #[test]
 fn the_probe_finds_everything_right() {
     for (hosts, radix) in SHAPES {
-        for way in ["", "--pmi-port"] {
+        for way in ["", "--pmi-port", "--iface lo"] {
             let ranks = 2 * hosts;
             let options = format!("{} {way} -n {ranks}", nodes(hosts, 2, radix));
             let outcome = Job::hydrant(&options).arg(hydrant_bin()).arg("probe").run();

@@ -129,8 +129,9 @@ fn a_daemon_in_the_middle_takes_only_those_below_it_along() {
 
 #[test]
 fn nothing_outlives_a_launcher_that_is_killed() {
-    for (hosts, radix) in [(1, 2), (4, 2), (16, 3)] {
-        let options = format!("{} -n {}", nodes(hosts, 2, radix), 2 * hosts);
+    // Daemons that are forked, and daemons that connect over an interface.
+    for (hosts, radix, links) in [(1, 2, ""), (4, 2, ""), (16, 3, ""), (4, 2, "--iface lo")] {
+        let options = format!("{} {links} -n {}", nodes(hosts, 2, radix), 2 * hosts);
         // What ranks have started is to go, too.
         let script = "sleep 1000 & echo up; wait";
         let job = Job::hydrant(&options).args(["sh", "-c"]).arg(script).start();

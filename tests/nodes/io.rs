@@ -57,10 +57,12 @@ fn who_writes_to_rank_0_notices_that_it_left() {
 fn much_output_waits_for_a_slow_reader_and_is_whole() {
     let script = "yes line-$PMI_RANK-of-many-that-are-long-enough | head -n 100000";
     let command = "\"$0\" \"$@\" | (dd bs=1 count=200000 status=none; cat) | sort | uniq -c";
-    let job = Job::new("sh").arg("-c").arg(command).arg(hydrant_bin());
-    let outcome = job.arg("run").words(&nodes(4, 2, 2)).words("-n 8 sh -c").arg(script).run();
-    let expected = (0..8).map(|rank| format!(" 100000 line-{rank}-of-many-that-are-long-enough"));
-    assert_eq!(outcome.code(0).quiet().lines(), expected.collect::<Vec<_>>());
+    for links in ["", "--iface lo"] {
+        let job = Job::new("sh").arg("-c").arg(command).arg(hydrant_bin()).arg("run");
+        let outcome = job.words(&nodes(4, 2, 2)).words(links).words("-n 8 sh -c").arg(script).run();
+        let expected = (0..8).map(|rank| format!(" 100000 line-{rank}-of-many-that-are-long-enough"));
+        assert_eq!(outcome.code(0).quiet().lines(), expected.collect::<Vec<_>>());
+    }
 }
 
 #[test]

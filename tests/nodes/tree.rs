@@ -34,11 +34,18 @@ struct Tree {
     daemons: Vec<Pid>,
 }
 
+/// Options of daemons that connect over an interface, with encryption, as on several hosts. Without them daemons of this
+/// machine are forked and inherit their links.
+const NETWORK: [&str; 2] = ["--iface", "lo"];
+
 impl Tree {
     fn start(options: &[&str], count: u32) -> Tree {
+        let is_network = options.starts_with(&NETWORK);
         let options = [&["--bootstrap", "local", "--hold"], options].concat();
         let mut running = reach(&options, count).hold_input().start();
-        assert!(running.line().starts_with("listening at 127.0.0.1:"));
+        if is_network {
+            assert!(running.line().starts_with("listening at 127.0.0.1:"));
+        }
         let mut daemons: Vec<(u32, Pid)> = (0..count).map(|_| answer(&running.line())).collect();
         assert_eq!(running.line(), format!("all {count} answer"));
         daemons.sort_by_key(|(node, _)| *node);
@@ -95,8 +102,10 @@ fn proc(pid: Pid, file: &str) -> String {
 
 #[test]
 fn trees_of_all_shapes_start_and_end() {
-    for (count, radix) in [(1, "16"), (4, "2"), (4, "16"), (17, "2"), (17, "4"), (17, "16")] {
-        let mut tree = Tree::start(&["--radix", radix], count);
+    let shapes = [(1, "16"), (4, "2"), (4, "16"), (17, "2"), (17, "4"), (17, "16")];
+    let all = shapes.iter().flat_map(|shape| [(shape, &NETWORK[..]), (shape, &[])]);
+    for (&(count, radix), links) in all {
+        let mut tree = Tree::start(&[links, &["--radix", radix]].concat(), count);
         let head = tree.running.pid();
         let parents: Vec<u32> = tree.daemons.iter().map(|&daemon| parent(daemon)).collect();
         assert!(parents.contains(&(head.as_raw_nonzero().get() as u32)));
@@ -111,12 +120,47 @@ fn trees_of_all_shapes_start_and_end() {
 
 #[test]
 fn secrets_are_in_no_command_line_and_no_environment() {
-    let tree = Tree::start(&["--radix", "2"], 3);
-    let environment = proc(tree.running.pid(), "environ");
-    for &daemon in &tree.daemons {
-        assert!(proc(daemon, "cmdline").ends_with("/hydrant\0daemon\0"));
-        assert_eq!(proc(daemon, "environ"), environment);
+    for links in [&NETWORK[..], &[]] {
+        let tree = Tree::start(&[links, &["--radix", "2"]].concat(), 3);
+        let environment = proc(tree.running.pid(), "environ");
+        for &daemon in &tree.daemons {
+            // The arguments of a forked daemon take the place of longer ones.
+            assert!(proc(daemon, "cmdline").trim_end_matches('\0').ends_with("/hydrant\0daemon"));
+            assert_eq!(proc(daemon, "comm"), "hydrant\n");
+            assert_eq!(proc(daemon, "environ"), environment);
+        }
     }
+}
+
+/// The other ends of its links are the sockets of its neighbours, and nothing of its parent's is left open.
+#[test]
+fn a_forked_daemon_has_its_own_descriptors_only() {
+    let tree = Tree::start(&["--radix", "2"], 3);
+    for &daemon in &tree.daemons {
+        let folder = format!("/proc/{}/fd", daemon.as_raw_nonzero());
+        let links = fs::read_dir(folder).expect("the daemon runs").map(|entry| {
+            let entry = entry.expect("the folder can be read");
+            let link = fs::read_link(entry.path()).expect("it is open");
+            (entry.file_name().into_string().expect("a number"), link.to_string_lossy().into_owned())
+        });
+        let mut files: Vec<(u32, String)> =
+            links.map(|(number, link)| (number.parse().expect("a number"), link)).collect();
+        files.sort();
+        let kind =
+            |(_, link): &(u32, String)| link.split_once(':').map_or(link.clone(), |(kind, _)| kind.into());
+        let kinds: Vec<String> = files.iter().map(kind).collect();
+        let children = children_of(&tree, daemon);
+        let own = ["/dev/null", "pipe", "pipe", "socket", "anon_inode", "anon_inode"].map(String::from);
+        assert_eq!(kinds[..own.len()], own, "{files:?}");
+        // A link and the output of each child.
+        assert_eq!(kinds.len(), own.len() + 2 * children, "{files:?}");
+    }
+}
+
+/// The number of daemons that a daemon has started.
+fn children_of(tree: &Tree, daemon: Pid) -> usize {
+    let number = daemon.as_raw_nonzero().get() as u32;
+    tree.daemons.iter().filter(|&&other| parent(other) == number).count()
 }
 
 #[test]
@@ -129,10 +173,12 @@ fn the_users_own_commands_start_daemons() {
 #[test]
 fn a_daemon_that_is_killed_is_named() {
     // With radix 2, node 3 is below node 2, which is below node 1.
-    let tree = Tree::start(&["--radix", "2"], 7);
-    tree.signal(3, Signal::KILL);
-    let expected = "hydrant reach: host host3 (node 3): its daemon is lost: its connection was closed\n";
-    tree.end().code(1).stderr_is(expected);
+    for links in [&NETWORK[..], &[]] {
+        let tree = Tree::start(&[links, &["--radix", "2"]].concat(), 7);
+        tree.signal(3, Signal::KILL);
+        let expected = "hydrant reach: host host3 (node 3): its daemon is lost: its connection was closed\n";
+        tree.end().code(1).stderr_is(expected);
+    }
 }
 
 #[test]
@@ -145,9 +191,11 @@ fn a_daemon_that_is_stopped_is_named() {
 
 #[test]
 fn no_daemon_outlives_a_head_that_is_killed() {
-    let tree = Tree::start(&["--radix", "2"], 7);
-    tree.running.signal(Signal::KILL);
-    tree.end().signaled(Signal::KILL);
+    for links in [&NETWORK[..], &[]] {
+        let tree = Tree::start(&[links, &["--radix", "2"]].concat(), 7);
+        tree.running.signal(Signal::KILL);
+        tree.end().signaled(Signal::KILL);
+    }
 }
 
 #[test]

@@ -77,9 +77,8 @@ pub(crate) struct Links<'s> {
 }
 
 impl<'s> Links<'s> {
-    /// Creates the links of a single node: none.
+    /// Creates the links of a single node, none, in unused slots.
     pub(crate) fn new(slots: &'s mut [Link]) -> Links<'s> {
-        slots.fill(Link::default());
         Links { slots, count: 0, node: 0, tree: Tree::new(1, 2) }
     }
 

@@ -40,18 +40,18 @@ pub use status::{FenceReport, RankStatus, Wait};
 use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::peer::links::Links;
+use crate::peer::links::{Link, Links};
 use crate::snapshot;
 use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
 use crate::storage::{Layout, Storage};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
-use crate::tables::fence::Groups;
+use crate::tables::fence::{Group, Groups};
 use crate::tables::kvs::{Kind, Kvs};
 use crate::tables::modex::Modex;
-use crate::tables::names::Names;
-use crate::tables::psets::Psets;
-use crate::tables::upcalls::Upcalls;
+use crate::tables::names::{Name, Names};
+use crate::tables::psets::{Pset, Psets};
+use crate::tables::upcalls::{Upcall, Upcalls};
 use crate::time::Time;
 use crate::trace::event;
 
@@ -164,7 +164,7 @@ impl<'s> Server<'s> {
     /// As [`Server::new`].
     pub fn new_zeroed(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
         let need = Layout::of(&limits);
-        let Storage { log: bytes, index, requests, .. } = storage;
+        let Storage { log: bytes, index, requests, unused, .. } = storage;
         let jobs = cut(storage.jobs, need.jobs, Slab::Jobs)?;
         let ranks = cut(storage.ranks, need.ranks, Slab::Ranks)?;
         let conns = cut(storage.conns, need.conns, Slab::Conns)?;
@@ -179,9 +179,17 @@ impl<'s> Server<'s> {
         let links = cut(storage.links, need.links, Slab::Links)?;
         let short_bits = short(Slab::Bits, need.bits, storage.bits.len());
         let bits = cut(storage.bits, need.bits, Slab::Bits)?;
-        jobs.fill(Job::default());
-        ranks.fill(RankSlot::default());
-        conns.fill(Conn::default());
+        if !unused {
+            jobs.fill(Job::default());
+            ranks.fill(RankSlot::default());
+            conns.fill(Conn::default());
+            groups.fill(Group::default());
+            names.fill(Name::default());
+            upcalls.fill(Upcall::default());
+            psets.fill(Pset::default());
+            links.fill(Link::default());
+            bits.fill(0);
+        }
         let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns));
         let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks));
         let (pset_sets, bits) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));

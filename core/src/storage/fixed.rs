@@ -97,6 +97,7 @@ impl<
             psets: &mut self.psets,
             links: &mut self.links,
             bits: &mut self.bits,
+            unused: false,
         }
     }
 }

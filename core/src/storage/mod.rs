@@ -8,7 +8,8 @@
 //! - `OwnedSlots` (feature `alloc`) leaves the key-value log to the host, which may map or share it.
 //! - [`Storage::in_arena`] carves the slabs from a memory region of the host.
 //!
-//! The slots are opaque. [`Server::new`](crate::Server::new) resets them, so their content does not matter.
+//! The slots are opaque. [`Server::new`](crate::Server::new) resets them, so their content does not matter. Slots that
+//! `OwnedSlots` lends for the first time need no reset: a server writes none that it does not use.
 
 mod fixed;
 #[cfg(any(test, feature = "alloc"))]
@@ -52,6 +53,8 @@ pub struct Storage<'s> {
     pub(crate) links: &'s mut [Link],
     /// Sets of ranks, connections and jobs.
     pub(crate) bits: &'s mut [u32],
+    /// Whether the slots are as a new server needs them, so that it writes none of them.
+    pub(crate) unused: bool,
 }
 
 impl<'s> Storage<'s> {
@@ -70,6 +73,7 @@ impl<'s> Storage<'s> {
             psets: arena.slots(layout.psets)?,
             links: arena.slots(layout.links)?,
             bits: arena.slots(layout.bits)?,
+            unused: false,
         })
     }
 }
@@ -153,7 +157,7 @@ impl Layout {
         (bytes <= isize::MAX as u128).then(|| Layout::of(limits))
     }
 
-    /// Returns the bytes that [`Server::new`](crate::Server::new) writes to: all slabs except the log, its index and
+    /// Returns the bytes of all slots, which are written before a server is used: all slabs except the log, its index and
     /// the texts of upcalls. Only the used part of these needs memory.
     pub const fn bytes_written(&self) -> usize {
         Layout { log: 0, index: 0, requests: 0, ..*self }.bytes()

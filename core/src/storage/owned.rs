@@ -5,7 +5,6 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 
-use super::slot::Slot;
 use super::{Layout, Storage};
 use crate::limits::Limits;
 use crate::peer::links::Link;
@@ -48,7 +47,7 @@ impl OwnedStorage {
     }
 }
 
-/// Slabs on the heap that [`Server::new`](crate::Server::new) writes to. The host provides the others as [`Bulk`].
+/// Slabs of slots on the heap. The host provides the others as [`Bulk`].
 #[derive(Debug)]
 pub struct OwnedSlots {
     jobs: Vec<Job>,
@@ -60,6 +59,8 @@ pub struct OwnedSlots {
     psets: Vec<Pset>,
     links: Vec<Link>,
     bits: Vec<u32>,
+    /// No server has used the slots.
+    unused: bool,
 }
 
 impl OwnedSlots {
@@ -75,11 +76,13 @@ impl OwnedSlots {
             psets: slots(layout.psets)?,
             links: slots(layout.links)?,
             bits: slots(layout.bits)?,
+            unused: true,
         })
     }
 
     /// Lends these slabs and those of the host to a server.
     pub fn lend<'s>(&'s mut self, bulk: Bulk<'s>) -> Storage<'s> {
+        let unused = core::mem::replace(&mut self.unused, false);
         Storage {
             jobs: &mut self.jobs,
             ranks: &mut self.ranks,
@@ -93,6 +96,7 @@ impl OwnedSlots {
             psets: &mut self.psets,
             links: &mut self.links,
             bits: &mut self.bits,
+            unused,
         }
     }
 }
@@ -109,9 +113,9 @@ pub struct Bulk<'s> {
     pub requests: &'s mut [u8],
 }
 
-fn slots<T: Slot>(len: usize) -> Option<Vec<T>> {
+fn slots<T: Default>(len: usize) -> Option<Vec<T>> {
     let mut slots = Vec::new();
     slots.try_reserve_exact(len).ok()?;
-    slots.resize_with(len, T::empty);
+    slots.resize_with(len, T::default);
     Some(slots)
 }

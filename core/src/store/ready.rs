@@ -31,10 +31,9 @@ impl<'s> Ready<'s> {
         }
     }
 
-    /// Creates an empty set in the first [`Ready::words`] of `words`. Returns `None` if there are too few.
+    /// Creates an empty set in the first [`Ready::words`] of `words`, which are zero. Returns `None` if there are too few.
     pub(crate) fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
         let words = words.get_mut(..Ready::words(capacity))?;
-        words.fill(0);
         let mut start = [0; LEVELS + 1];
         let mut levels = 0;
         let mut len = capacity;
@@ -172,7 +171,7 @@ mod tests {
             capacity in 1u32..5000,
             steps in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
         ) {
-            let mut words = vec![u32::MAX; Ready::words(capacity)];
+            let mut words = vec![0; Ready::words(capacity)];
             let mut ready = Ready::new(&mut words, capacity).unwrap();
             let mut model = BTreeSet::new();
             let mut cursor = 0;

@@ -163,11 +163,10 @@ impl<'s> Groups<'s> {
         (2 * groups as usize + 1) * bits::words(ranks)
     }
 
-    /// Creates a table without groups. Returns `None` if `sets` is shorter than [`Groups::words`].
+    /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Groups::words`].
     pub(crate) fn new(slots: &'s mut [Group], sets: &'s mut [u32], ranks: u32) -> Option<Groups<'s>> {
         let need = Groups::words(slots.len() as u32, ranks);
         let sets = sets.get_mut(..need)?;
-        slots.fill(Group::default());
         Some(Groups { slots, sets, words: bits::words(ranks) })
     }
 

@@ -70,9 +70,8 @@ pub(crate) struct Names<'s> {
 }
 
 impl<'s> Names<'s> {
-    /// Creates a table without names in these slots.
+    /// Creates a table in unused slots.
     pub(crate) fn new(slots: &'s mut [Name]) -> Names<'s> {
-        slots.fill(Name::default());
         Names { slots }
     }
 

@@ -78,10 +78,9 @@ impl<'s> Psets<'s> {
         (psets as usize + 1) * bits::words(ranks)
     }
 
-    /// Creates a table without sets. Returns `None` if `sets` is shorter than [`Psets::words`].
+    /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
-        slots.fill(Pset::default());
         Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
     }
 

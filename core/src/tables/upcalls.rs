@@ -95,10 +95,9 @@ pub(crate) struct Upcalls<'s> {
 }
 
 impl<'s> Upcalls<'s> {
-    /// Creates a table without upcalls. Returns `None` if `text` has fewer than `room` bytes per slot.
+    /// Creates a table in unused slots. Returns `None` if `text` has fewer than `room` bytes per slot.
     pub(crate) fn new(slots: &'s mut [Upcall], text: &'s mut [u8], room: u32) -> Option<Upcalls<'s>> {
         let text = text.get_mut(..slots.len().checked_mul(room as usize)?)?;
-        slots.fill(Upcall::default());
         Some(Upcalls { slots, text, room: room as usize })
     }
 

@@ -62,11 +62,11 @@ use hydrant_core::Backend;
 pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
-pub use native::{NativeBackend, OwnedServer};
+pub use native::{LateServer, NativeBackend, OwnedServer};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 pub use port::{ACCEPT_MAX, PORT_FILES, TcpPort, is_out_of_files};
 pub use segment::Sharing;
-pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
+pub use storage::{InsufficientMemory, MappedStorage, UnusedSlots, installed_memory};
 
 /// A backend that is chosen at run time.
 pub type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;

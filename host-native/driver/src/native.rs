@@ -99,6 +99,45 @@ impl OwnedServer {
     }
 }
 
+/// A server in this process that is created with its first input. Until then it takes no memory for its tables.
+#[derive(Debug)]
+pub struct LateServer {
+    limits: Limits,
+    seed: u32,
+    server: Option<OwnedServer>,
+}
+
+impl LateServer {
+    /// Prepares a server, which [`OwnedServer::new`] creates later.
+    pub fn new(limits: Limits, seed: u32) -> LateServer {
+        LateServer { limits, seed, server: None }
+    }
+}
+
+impl Backend for LateServer {
+    type Error = BackendError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        let server = match &mut self.server {
+            Some(server) => server,
+            None => self.server.insert(OwnedServer::new(self.limits, self.seed)?),
+        };
+        server.handle(now, input)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        self.server.as_mut().map_or(Ok(None), |server| server.poll(buf))
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.server.as_ref()?.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
 impl Backend for OwnedServer {
     type Error = BackendError;
 
@@ -124,5 +163,31 @@ impl Backend for OwnedServer {
 
     fn fence_report(&self, job: JobId) -> Option<FenceReport> {
         self.server.fence_report(job)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::server::JobSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_late_server_is_created_with_its_first_input() {
+        let limits = Limits::for_ranks(1);
+        let mut late = LateServer::new(limits, 3);
+        let mut buffer = vec![0; limits.output_room()];
+        assert!(late.poll(&mut buffer).unwrap().is_none() && late.poll_at().is_none());
+        assert!(late.server.is_none() && *late.limits() == limits);
+        let register = || Input::RegisterJob(JobSpec::new(JobId(0), "job", 1));
+        late.handle(Time(0), register()).unwrap();
+        // The second one finds the job.
+        assert!(late.handle(Time(0), register()).is_err() && late.server.is_some());
+    }
+
+    #[test]
+    fn a_late_server_without_memory_refuses_its_first_input() {
+        let mut late = LateServer::new(Limits { conns: u32::MAX, ..Limits::for_ranks(1) }, 3);
+        assert!(matches!(late.handle(Time(0), Input::Timeout), Err(BackendError::Other(_))));
     }
 }

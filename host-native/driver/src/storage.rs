@@ -64,32 +64,39 @@ impl MappedStorage {
     /// # Errors
     /// [`InsufficientMemory`]
     pub fn try_new(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
-        MappedStorage::make(limits, KvsMemory::private)
+        MappedStorage::make(limits, KvsMemory::private, None)
     }
 
     /// Allocates storage for these limits with a key-value log that other processes may read, if the system supports
-    /// it.
+    /// it. Takes `slots` if they are for the same limits.
     ///
     /// # Errors
     /// [`InsufficientMemory`]
-    pub fn try_shared(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
-        MappedStorage::make(limits, |lengths| {
+    pub fn try_shared(
+        limits: &Limits,
+        slots: Option<UnusedSlots>,
+    ) -> Result<MappedStorage, InsufficientMemory> {
+        let shared = |lengths: &Layout| {
             Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
-        })
+        };
+        MappedStorage::make(limits, shared, slots)
     }
 
     fn make(
         limits: &Limits,
         kvs: impl FnOnce(&Layout) -> Option<KvsMemory>,
+        slots: Option<UnusedSlots>,
     ) -> Result<MappedStorage, InsufficientMemory> {
-        let lengths = Layout::checked(limits).ok_or(InsufficientMemory(None))?;
-        // A system that overcommits memory kills the process that uses it.
-        if lengths.bytes_written() as u64 > installed_memory() {
-            return Err(InsufficientMemory(Some(lengths.bytes())));
-        }
-        kvs(&lengths)
-            .and_then(|kvs| MappedStorage::with(kvs, &lengths))
-            .ok_or(InsufficientMemory(Some(lengths.bytes())))
+        let lengths = lengths(limits)?;
+        let insufficient = InsufficientMemory(Some(lengths.bytes()));
+        let mut kvs = kvs(&lengths).ok_or(insufficient)?;
+        prefer_large_pages(kvs.lend().0);
+        let requests = Memory::new(0, lengths.requests).ok_or(insufficient)?;
+        let slots = match slots.filter(|slots| slots.lengths == lengths) {
+            Some(slots) => slots.slots,
+            None => OwnedSlots::try_new(&lengths).ok_or(insufficient)?,
+        };
+        Ok(MappedStorage { slots, kvs, requests })
     }
 
     /// Returns how ranks read the log of a server with this hash seed. None if they cannot.
@@ -100,17 +107,41 @@ impl MappedStorage {
         }
     }
 
-    fn with(mut kvs: KvsMemory, lengths: &Layout) -> Option<MappedStorage> {
-        prefer_large_pages(kvs.lend().0);
-        let requests = Memory::new(0, lengths.requests)?;
-        Some(MappedStorage { slots: OwnedSlots::try_new(lengths)?, kvs, requests })
-    }
-
     /// Lends the storage to a server.
     pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
         self.slots.lend(Bulk { log, index, requests: self.requests.lend().0 })
     }
+}
+
+/// Slots of the tables of a server, without its key-value log. A process makes them before it forks others that need them:
+/// these share the memory of the slots that they do not use.
+#[derive(Debug)]
+pub struct UnusedSlots {
+    lengths: Layout,
+    slots: OwnedSlots,
+}
+
+impl UnusedSlots {
+    /// Allocates the slots for these limits.
+    ///
+    /// # Errors
+    /// [`InsufficientMemory`]
+    pub fn try_new(limits: &Limits) -> Result<UnusedSlots, InsufficientMemory> {
+        let lengths = lengths(limits)?;
+        let slots = OwnedSlots::try_new(&lengths).ok_or(InsufficientMemory(Some(lengths.bytes())))?;
+        Ok(UnusedSlots { lengths, slots })
+    }
+}
+
+/// Returns the lengths of the tables for these limits.
+fn lengths(limits: &Limits) -> Result<Layout, InsufficientMemory> {
+    let lengths = Layout::checked(limits).ok_or(InsufficientMemory(None))?;
+    // A system that overcommits memory kills the process that uses it.
+    if lengths.bytes_written() as u64 > installed_memory() {
+        return Err(InsufficientMemory(Some(lengths.bytes())));
+    }
+    Ok(lengths)
 }
 
 #[cfg(test)]
@@ -166,7 +197,7 @@ mod tests {
                 "{limit:?}"
             );
             assert_eq!(
-                MappedStorage::try_shared(&limits).err(),
+                MappedStorage::try_shared(&limits, None).err(),
                 Some(InsufficientMemory(Some(bytes))),
                 "{limit:?}"
             );
@@ -178,6 +209,16 @@ mod tests {
             let lengths = Layout::of(&most(limit));
             assert_eq!((log.len(), index.len()), (lengths.log, lengths.index));
             log[lengths.log - 1] = 1;
+        }
+    }
+
+    #[test]
+    fn slots_for_other_limits_are_not_taken() {
+        let limits = Limits::for_ranks(2);
+        for others in [limits, Limits { conns: 1, ..limits }] {
+            let slots = UnusedSlots::try_new(&others).expect("there is memory for a small job");
+            let mut slabs = MappedStorage::try_shared(&limits, Some(slots)).expect("as above");
+            assert!(hydrant_core::Server::new_zeroed(limits, slabs.lend(), 3).is_ok());
         }
     }
 

@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
-use hydrant_driver::{BackendError, MappedStorage, NativeBackend, OwnedServer};
+use hydrant_driver::{
+    AnyBackend, BackendError, LateServer, MappedStorage, NativeBackend, OwnedServer, UnusedSlots,
+};
 
 use crate::error::RunError;
 use crate::messages::Warnings;
@@ -67,8 +69,18 @@ impl BackendBuilder {
 
     /// Storage for a core with these limits. A plugin has memory of its own and needs none.
     pub(crate) fn storage(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
+        self.storage_with(limits, shared, None)
+    }
+
+    /// Storage as above, with `slots` if it is shared and they are for these limits.
+    pub(crate) fn storage_with(
+        &self,
+        limits: &Limits,
+        shared: bool,
+        slots: Option<UnusedSlots>,
+    ) -> Result<MappedStorage, RunError> {
         let storage = match self {
-            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits),
+            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits, slots),
             BackendBuilder::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => MappedStorage::try_new(&Limits::NONE),
@@ -96,6 +108,23 @@ impl BackendBuilder {
                 let plugin = Sandboxed::new(sandbox, limits, seed)?;
                 let spare = OwnedServer::new(limits, seed)?;
                 Ok(Core::Spared(Box::new(Spared::new(plugin, spare, warnings))))
+            }
+        }
+    }
+
+    /// Builds a server that a run may never need. One in this process is created with its first input.
+    #[cfg_attr(not(feature = "sandbox"), expect(unused_variables, reason = "only plugins borrow memory"))]
+    pub(crate) fn build_late<'s>(
+        &self,
+        limits: Limits,
+        seed: u32,
+        storage: &'s mut MappedStorage,
+    ) -> Result<Box<AnyBackend<'s>>, RunError> {
+        match self {
+            BackendBuilder::BuiltIn => Ok(Box::new(LateServer::new(limits, seed))),
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => {
+                Ok(Box::new(self.build(limits, seed, storage)?))
             }
         }
     }

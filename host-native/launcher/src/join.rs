@@ -2,7 +2,8 @@
 
 use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
-    Channel, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError, SpecError,
+    Channel, DaemonMain, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError,
+    SpecError,
 };
 use hydrant_reactor::process::outlive_parent;
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, Reactor};
@@ -46,23 +47,28 @@ pub(crate) struct Joined {
     pub(crate) setup: Setup,
 }
 
-/// Reads the specification from standard input, joins the parent and waits for the setup. Returns none if the parent
-/// shuts the node down first. `signals` and `keys` belong to the event loop that the caller continues with.
+/// Joins the parent and waits for the setup. Returns none if the parent shuts the node down first. Daemons that are forked
+/// run `main`. `signals` and `keys` belong to the event loop that the caller continues with.
 ///
-/// It takes over the process: it reads standard input, blocks signals in the calling thread and collects the exit
-/// statuses of child processes. Call it once and from the only thread.
+/// It takes over the process: it blocks signals in the calling thread and collects the exit statuses of child processes.
+/// Call it once and from the only thread.
 ///
 /// # Errors
 /// The node cannot join, or its parent is lost. All daemons below it have been killed.
-pub(crate) fn join(signals: Key, keys: KeyRange) -> Result<Option<Joined>, JoinError> {
-    let spec = DaemonSpec::read()?;
-    // From here on the link reports the end of the parent, which leaves time to end the processes of the ranks. Without
-    // ssh in between, the system would kill this process together with its parent.
+pub(crate) fn join(
+    spec: DaemonSpec,
+    main: DaemonMain,
+    signals: Key,
+    keys: KeyRange,
+) -> Result<Option<Joined>, JoinError> {
+    // The link reports the end of the parent, which leaves time to end the processes of the ranks. Without ssh in between,
+    // the system would kill this process together with its parent.
     outlive_parent().map_err(Error::during("prctl")).map_err(OverlayError::from)?;
     let host = spec.host().to_owned();
     let mut event_loop = EventLoop::new(spec.radix(), signals)?;
     let now = event_loop.now();
-    let mut overlay = Overlay::daemon(spec, now, keys, &event_loop.files, &event_loop.reactor.poller)?;
+    let (files, poller) = (&event_loop.files, &event_loop.reactor.poller);
+    let mut overlay = Overlay::daemon(spec, Some(main), now, keys, files, poller)?;
     loop {
         while let Some(event) = overlay.next_event() {
             let now = event_loop.now();

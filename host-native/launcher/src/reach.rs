@@ -12,6 +12,7 @@ use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange};
 use rustix::process::Signal;
 
+use crate::engine::forked_daemon;
 use crate::value;
 use hydrant_control::protocol::{Order, Report, decode, encode};
 
@@ -109,8 +110,8 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let hosts = options.hosts.iter().map(|name| Host::new(name)).collect();
     let tree = TreeSpec { head, hosts, radix: options.radix };
     let now = event_loop.now();
-    let mut overlay =
-        Overlay::head(tree, settings, now, LINKS, &event_loop.files, &event_loop.reactor.poller)?;
+    let (files, poller) = (&event_loop.files, &event_loop.reactor.poller);
+    let mut overlay = Overlay::head(tree, settings, Some(forked_daemon(None)), now, LINKS, files, poller)?;
     for addr in overlay.addrs() {
         print_line(&format!("listening at {addr}"));
     }

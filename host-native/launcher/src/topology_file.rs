@@ -91,6 +91,8 @@ impl TopologyFile {
     pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
         let waits = !matches!(self.state, State::Unused | State::Done)
             && bytes.len() <= REQUEST_MAX
+            // Most requests are gets of other keys, and this is the quicker question.
+            && bytes.contains(&ATTRIBUTE.as_bytes()[0])
             && bytes.windows(ATTRIBUTE.len()).any(|part| part == ATTRIBUTE.as_bytes());
         if waits && let State::Offered = self.state {
             self.state = State::Asked;

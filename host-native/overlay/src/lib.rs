@@ -28,7 +28,7 @@
 //! };
 //! let tree = TreeSpec { head: "here".to_owned(), hosts: vec![Host::new("n1")], radix: 2 };
 //! let mut overlay = Overlay::head(
-//!     tree, settings, event_loop.now(), LINKS, &event_loop.files, &event_loop.reactor.poller,
+//!     tree, settings, None, event_loop.now(), LINKS, &event_loop.files, &event_loop.reactor.poller,
 //! )?;
 //! let failure = loop {
 //!     if let Some(Event::Failed(failure)) = overlay.next_event() {
@@ -59,12 +59,18 @@
 //! tells the head where it listens itself and asks for the addresses of its parent, in one exchange of 133 and 105 bytes
 //! with MACs of the secret, and asks again until the parent has told its own.
 //!
+//! Daemons on the machine of their parent ([`Bootstrap::Local`]) are forked ([`DaemonSettings::forks_daemons`]): they go on in
+//! the memory of their parent, and need no record.
+//!
 //! # Links
 //!
-//! A link is a TCP connection with Noise (`NNpsk0`, Curve25519, ChaCha20-Poly1305, BLAKE2s). The handshake binds the job,
-//! the version and both node numbers. An incoming connection that has not proved that it has the secret takes 133 bytes of
-//! buffer in one of 64 slots. It is closed after 10 seconds, or when it is the oldest and all slots are taken. A listening
-//! socket is closed when the last child has joined.
+//! The link to a forked daemon is a Unix socket pair, of which the daemon inherits one end. No other process has an end, so
+//! it needs neither a secret nor encryption, and its frames have no tag.
+//!
+//! Every other link is a TCP connection with Noise (`NNpsk0`, Curve25519, ChaCha20-Poly1305, BLAKE2s). The handshake binds
+//! the job, the version and both node numbers. An incoming connection that has not proved that it has the secret takes 133
+//! bytes of buffer in one of 64 slots. It is closed after 10 seconds, or when it is the oldest and all slots are taken. A
+//! listening socket is closed when the last child has joined.
 //!
 //! Messages are sent in frames of at most 65,535 bytes and arrive in the order of sending, over all channels of a link
 //! together. Routed messages go from any node to any other along the tree and keep their order between two nodes. A
@@ -100,7 +106,7 @@ use std::time::Duration;
 
 use hydrant_placement::Bootstrap;
 
-pub use bootstrap::{DaemonSettings, DaemonSpec, daemon_program};
+pub use bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, daemon_program};
 pub use error::{
     AttemptError, ConnectError, DaemonFailure, FailureCause, InterfaceError, LifelineLost, LinkError,
     MESSAGE_MAX, OverlayError, SpecError,

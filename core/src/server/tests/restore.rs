@@ -41,6 +41,16 @@ fn saved(server: &Server<'_>) -> Vec<u8> {
     server.snapshot(&mut buf).unwrap().to_vec()
 }
 
+/// The first server of a storage finds unused slots and writes none of them. Later ones reset what is there.
+#[test]
+fn a_server_in_used_storage_is_new() {
+    let mut storage = OwnedStorage::new(&SMALL);
+    let new = saved(&Server::new(SMALL, storage.lend(), SEED).unwrap());
+    let busy = saved(&busy().server);
+    assert!(saved(&Server::restore(&busy, storage.lend()).unwrap()) == busy && busy != new);
+    assert!(saved(&Server::new(SMALL, storage.lend(), SEED).unwrap()) == new);
+}
+
 /// Creates the server of an inner node of a tree in the middle of a fence, a group's barrier and a lazy get.
 fn node() -> Host {
     let mut host = Host::with_limits(NODE);

@@ -68,9 +68,9 @@ pub(super) struct HostArgs {
 
     /// Launcher for daemons on hosts: ssh, srun, qrsh, local or exec:COMMAND
     ///
-    /// Default: srun in a Slurm job, qrsh in a parallel job of SGE, otherwise ssh. `local` starts all daemons on this machine,
-    /// and host names are labels. COMMAND is quoted as in a shell. {host} in it is replaced by the host, {args} by the command
-    /// to run there.
+    /// Default: srun in a Slurm job, qrsh in a parallel job of SGE, otherwise ssh. `local` forks all daemons on this machine,
+    /// and host names are labels. With --iface they are programs of their own that connect over that interface, as on several
+    /// hosts. COMMAND is quoted as in a shell. {host} in it is replaced by the host, {args} by the command to run there.
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 

@@ -140,6 +140,8 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
             parse_job(called, commands::run("run", called), of_command(2), &environment)
         }
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
+        // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
+        Some("daemon") if arguments.len() == 2 => Ok(Action::Daemon),
         Some("doctor") => parse_other(arguments.into_iter().map(with_two_dashes).collect()),
         _ => parse_other(arguments),
     }

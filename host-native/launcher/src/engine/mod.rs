@@ -38,6 +38,7 @@ use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_placement::{Bootstrap, Environment, Location};
+use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
@@ -57,6 +58,7 @@ use jobs::Jobs;
 use label::Labels;
 use names::Names;
 use nodes::Nodes;
+pub(crate) use nodes::forked_daemon;
 pub use nodes::{DaemonError, daemon};
 use procs::Procs;
 use progress::Progress;
@@ -112,6 +114,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     }
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
+    let guardian = start_guardian()?;
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
@@ -141,7 +144,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
-    engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
+    engine.procs.guard(guardian);
     engine.preload = preload;
     engine.warnings = warnings;
     engine.recording = recording;
@@ -163,6 +166,12 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         engine.procs.kill_and_wait(|_, _| {});
     }
     result
+}
+
+/// Starts the guardian of this process's ranks. The guardian shares the memory that there is by now, and each page that is
+/// written later is copied, so it is started before the tables of the server are filled.
+fn start_guardian() -> Result<Guardian, RunError> {
+    Guardian::start().map_err(RunError::system("cannot start the guardian process"))
 }
 
 /// Refuses options that are unavailable on several hosts.

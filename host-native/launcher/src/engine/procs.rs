@@ -5,7 +5,6 @@
 //! ranks leave behind (`PR_SET_CHILD_SUBREAPER`), which keeps the groups of ranks that have ended.
 
 use std::collections::HashMap;
-use std::io;
 use std::ops::Range;
 
 use hydrant_core::trace::Exit;
@@ -37,9 +36,8 @@ impl Procs {
     }
 
     /// Has all process groups killed when this process is killed. The system does so for the ranks alone.
-    pub(crate) fn guard(&mut self) -> io::Result<()> {
-        self.guardian = Some(Guardian::start()?);
-        Ok(())
+    pub(crate) fn guard(&mut self, guardian: Guardian) {
+        self.guardian = Some(guardian);
     }
 
     fn set(&mut self, slot: usize, group: Option<Pid>) {

@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::os::fd::{AsFd, OwnedFd};
 
 use hydrant_core::trace::SignalName;
-use hydrant_reactor::process::{HelperError, start_helper};
+use hydrant_reactor::process::{HelperError, fork, start_helper};
 use hydrant_reactor::{Error, OpenFiles, pipe};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, kill_process, kill_process_group, waitpid};
@@ -43,6 +43,18 @@ impl BootstrapProcess {
         let pid = start_helper(words, child_stdin.as_fd(), child_stdout.as_fd(), files)?;
         let input = Some((input_end, input, 0));
         Ok(BootstrapProcess { pid, input, output: Some(output_end), tail: Vec::new(), status: None })
+    }
+
+    /// Forks a process that runs `main` with the descriptor `given`.
+    pub(crate) fn fork(
+        given: OwnedFd,
+        files: &OpenFiles,
+        main: impl FnOnce(OwnedFd) -> u8,
+    ) -> Result<BootstrapProcess, Error> {
+        let (output_end, child_stdout) = pipe().map_err(Error::during("pipe"))?;
+        rustix::io::ioctl_fionbio(&output_end, true).map_err(Error::during("pipe"))?;
+        let pid = fork(child_stdout.as_fd(), given, files, main).map_err(Error::during("fork"))?;
+        Ok(BootstrapProcess { pid, input: None, output: Some(output_end), tail: Vec::new(), status: None })
     }
 
     /// Pipe to the standard input, until everything is written.

@@ -2,9 +2,12 @@
 
 use std::ffi::OsString;
 use std::net::SocketAddr;
+use std::os::fd::OwnedFd;
+use std::rc::Rc;
 
 use hydrant_core::peer::tree::Tree;
 use hydrant_placement::{Bootstrap, Host};
+use hydrant_reactor::process::can_fork;
 use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -37,8 +40,8 @@ pub struct DaemonSettings {
     pub join_timeout: u64,
 }
 
-/// Everything that a daemon needs to join. Holds the secret of the link to its parent.
-#[derive(Clone, Debug, Serialize, Deserialize)]
+/// Everything that a daemon needs to join. Holds the secret of the link to its parent, or the link.
+#[derive(Debug, Serialize, Deserialize)]
 pub struct DaemonSpec {
     pub(crate) overlay: OverlayId,
     pub(crate) secret: Secret,
@@ -58,6 +61,20 @@ pub struct DaemonSpec {
     /// Set in a daemon of a step. `addrs` are those of the head then.
     #[serde(skip)]
     pub(crate) step: Option<StepMember>,
+    /// Set in a forked daemon: its end of the socket pair to its parent. There are no `addrs` then.
+    #[serde(skip)]
+    pub(crate) inherited: Option<OwnedFd>,
+}
+
+/// Runs a daemon in a process that its parent has forked, and returns its exit code.
+pub type DaemonMain = Rc<dyn Fn(DaemonSpec) -> u8>;
+
+impl DaemonSettings {
+    /// Whether this process forks the daemons of its children: on this machine, unless an interface is to be used, and while
+    /// it has no other thread.
+    pub fn forks_daemons(&self) -> bool {
+        self.bootstrap == Bootstrap::Local && self.iface.is_none() && can_fork()
+    }
 }
 
 /// What a daemon of a step has beside the others.
@@ -168,6 +185,11 @@ impl DaemonSpec {
         self.tree.radix()
     }
 
+    /// Whether the daemon goes on in the memory of its parent.
+    pub fn is_forked(&self) -> bool {
+        self.inherited.is_some()
+    }
+
     /// Name of the daemon's host, as the head knows it.
     pub fn host(&self) -> &str {
         self.hosts.first().map_or("", |host| &host.name)
@@ -217,6 +239,7 @@ impl StepSpec {
             settings: self.settings,
             step: Some(StepMember { secret: self.secret, head: self.hosts[0].name.clone(), own: Vec::new() }),
             addrs: self.addrs,
+            inherited: None,
         })
     }
 }
@@ -256,6 +279,7 @@ mod tests {
                 join_timeout: 60_000,
             },
             step: None,
+            inherited: None,
         }
     }
 
@@ -272,10 +296,10 @@ mod tests {
 
     #[test]
     fn a_specification_is_decoded_as_it_was_encoded() {
-        let spec = spec();
-        let read = decode(&spec.clone().encode()).unwrap();
+        let (overlay, spec) = (OverlayId::random().unwrap(), spec());
+        let read = decode(&DaemonSpec { overlay, ..self::spec() }.encode()).unwrap();
         assert_eq!((read.node, read.tree, &read.hosts), (1, spec.tree, &spec.hosts));
-        assert_eq!((read.addrs, read.settings, read.overlay), (spec.addrs, spec.settings, spec.overlay));
+        assert_eq!((read.addrs, read.settings, read.overlay), (spec.addrs, spec.settings, overlay));
         assert!(!format!("{:?}", read.secret).contains(|c: char| c.is_ascii_digit()));
     }
 
@@ -289,8 +313,9 @@ mod tests {
         };
         let (small, large) = (of(16), of(10_000));
         assert_eq!((small.hosts.len(), large.hosts.len()), (1, 625));
-        assert!(large.clone().encode().len() < small.encode().len() + 16);
-        assert_eq!(decode(&large.clone().encode()).unwrap().hosts, large.hosts);
+        let (hosts, encoded) = (large.hosts.clone(), large.encode());
+        assert!(encoded.len() < small.encode().len() + 16);
+        assert_eq!(decode(&encoded).unwrap().hosts, hosts);
     }
 
     /// `isHeterogeneous` of pmi2.h is 0 for this reason.

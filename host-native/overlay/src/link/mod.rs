@@ -1,8 +1,9 @@
-//! Link between neighbours: an encrypted stream of messages over a connected socket.
+//! Link between neighbours: a stream of messages over a connected socket, encrypted unless both ends are on one machine and
+//! one of them has inherited its end.
 //!
-//! On the wire a link is a sequence of frames: two bytes of length, then that many bytes of ciphertext. The plaintext is
-//! a fragment of one message, followed by a byte with the channel and a flag for further fragments. Fragments of
-//! different messages are never interleaved, so messages arrive in the order of `send` over all channels.
+//! On the wire a link is a sequence of frames: two bytes of length, then that many bytes. They are a fragment of one
+//! message, followed by a byte with the channel and a flag for further fragments, as ciphertext on an encrypted link.
+//! Fragments of different messages are never interleaved, so messages arrive in the order of `send` over all channels.
 
 mod handshake;
 mod socket;
@@ -63,7 +64,8 @@ impl Channel {
 /// An established link.
 pub struct Link {
     fd: OwnedFd,
-    noise: Box<TransportState>,
+    /// None between processes of one machine, one of which has inherited its end of a socket pair from the other.
+    noise: Option<Box<TransportState>>,
     /// Incomplete frame.
     inbox: Vec<u8>,
     /// Incomplete message.
@@ -85,9 +87,18 @@ impl fmt::Debug for Link {
 impl Link {
     /// A link over a socket after the handshake.
     pub(crate) fn new(fd: OwnedFd, noise: TransportState, now: u64) -> Link {
+        Link::over(fd, Some(Box::new(noise)), now)
+    }
+
+    /// A link over a socket pair, whose other end a child process has inherited, or a parent process has.
+    pub(crate) fn inherited(fd: OwnedFd, now: u64) -> Link {
+        Link::over(fd, None, now)
+    }
+
+    fn over(fd: OwnedFd, noise: Option<Box<TransportState>>, now: u64) -> Link {
         Link {
             fd,
-            noise: Box::new(noise),
+            noise,
             inbox: Vec::new(),
             message: Vec::new(),
             outbox: Vec::new(),
@@ -153,11 +164,16 @@ impl Link {
     }
 
     fn seal(&mut self, plain: &[u8]) -> Result<(), LinkError> {
+        let Some(noise) = &mut self.noise else {
+            self.outbox.extend_from_slice(&(plain.len() as u16).to_be_bytes());
+            self.outbox.extend_from_slice(plain);
+            return Ok(());
+        };
         let len = plain.len() + TAG_LEN;
         let start = self.outbox.len();
         self.outbox.extend_from_slice(&(len as u16).to_be_bytes());
         self.outbox.resize(start + 2 + len, 0);
-        match self.noise.write_message(plain, &mut self.outbox[start + 2..]) {
+        match noise.write_message(plain, &mut self.outbox[start + 2..]) {
             Ok(written) if written == len => Ok(()),
             // The message counter overflows after 2^64 messages.
             _ => {
@@ -239,12 +255,21 @@ impl Link {
     fn open(&mut self, frame: &[u8]) -> Result<Option<Channel>, LinkError> {
         let start = self.message.len();
         // The last byte is the channel.
-        let len = frame.len().checked_sub(TAG_LEN + 1).ok_or(LinkError::Forged)?;
+        let (tag, short) = match self.noise {
+            Some(_) => (TAG_LEN, LinkError::Forged),
+            None => (0, LinkError::Malformed),
+        };
+        let len = frame.len().checked_sub(tag + 1).ok_or(short)?;
         if start + len > MESSAGE_MAX {
             return Err(LinkError::TooLong);
         }
-        self.message.resize(start + len + 1, 0);
-        self.noise.read_message(frame, &mut self.message[start..]).map_err(|_| LinkError::Forged)?;
+        match &mut self.noise {
+            Some(noise) => {
+                self.message.resize(start + len + 1, 0);
+                noise.read_message(frame, &mut self.message[start..]).map_err(|_| LinkError::Forged)?;
+            }
+            None => self.message.extend_from_slice(frame),
+        }
         let last = self.message.pop().ok_or(LinkError::Malformed)?;
         let channel = Channel::from_byte(last & !MORE).ok_or(LinkError::Malformed)?;
         Ok((last & MORE == 0).then_some(channel))

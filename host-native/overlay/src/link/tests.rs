@@ -15,6 +15,12 @@ pub(crate) fn pair() -> (Link, Link) {
     (Link::new(a, parent, 0), Link::new(b, child, 0))
 }
 
+/// Both ends of a link that a forked process has inherited.
+fn inherited_pair() -> (Link, Link) {
+    let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
+    (Link::inherited(a, 0), Link::inherited(b, 0))
+}
+
 /// All messages that `link` has received.
 fn received(link: &mut Link) -> Result<Vec<(Channel, Vec<u8>)>, LinkError> {
     let mut all = Vec::new();
@@ -25,7 +31,11 @@ fn received(link: &mut Link) -> Result<Vec<(Channel, Vec<u8>)>, LinkError> {
 
 #[test]
 fn messages_of_all_channels_arrive_in_order() {
-    let (mut a, mut b) = pair();
+    carries_messages_in_order(pair());
+    carries_messages_in_order(inherited_pair());
+}
+
+fn carries_messages_in_order((mut a, mut b): (Link, Link)) {
     a.send(0, Channel::Peer, b"one").unwrap();
     a.send(0, Channel::Link, b"").unwrap();
     a.send(0, Channel::Control, b"two").unwrap();
@@ -41,7 +51,11 @@ fn messages_of_all_channels_arrive_in_order() {
 
 #[test]
 fn long_messages_are_fragmented_while_the_socket_is_full() {
-    let (mut a, mut b) = pair();
+    carries_long_messages(pair());
+    carries_long_messages(inherited_pair());
+}
+
+fn carries_long_messages((mut a, mut b): (Link, Link)) {
     let long: Vec<u8> = (0..3_000_000_u32).map(|at| (at * 7 / 3) as u8).collect();
     let edges = [FRAGMENT_MAX - 1, FRAGMENT_MAX, FRAGMENT_MAX + 1, 2 * FRAGMENT_MAX];
     a.send(0, Channel::Peer, &long).unwrap();
@@ -108,6 +122,13 @@ fn invalid_messages_of_an_authentic_end_are_errors() {
     a.seal(b"\x07").unwrap();
     a.flush().unwrap();
     assert!(matches!(received(&mut b), Err(LinkError::Malformed)));
+    // Without an encryption, an unknown channel and a frame without a channel.
+    for frame in [&b"\0\x01\x07"[..], b"\0\0"] {
+        let (mut a, mut b) = inherited_pair();
+        a.outbox = frame.to_vec();
+        a.flush().unwrap();
+        assert!(matches!(received(&mut b), Err(LinkError::Malformed)));
+    }
     let (mut a, mut b) = pair();
     // Shorter than its own tag.
     a.outbox = vec![0, 3, 1, 2, 3];

@@ -10,7 +10,7 @@ use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
 
 use super::key::LinkKey;
 use super::neighbour::Neighbour;
-use crate::bootstrap::{BootstrapProcess, DaemonSettings, DaemonSpec};
+use crate::bootstrap::{BootstrapProcess, DaemonMain, DaemonSettings, DaemonSpec};
 use crate::error::{DaemonFailure, FailureCause};
 use crate::link::{Channel, OverlayId, Secret};
 
@@ -33,8 +33,8 @@ pub(super) struct Child {
 pub(super) enum ChildState {
     /// The daemon has not joined yet.
     Starting {
-        /// Secret of the link.
-        secret: Secret,
+        /// What its link will be.
+        entry: Entry,
         /// Time limit for joining.
         deadline: u64,
         /// Messages to send when it has joined.
@@ -44,6 +44,15 @@ pub(super) enum ChildState {
     Joined(Box<Neighbour>),
     /// The daemon has ended or could not be started.
     Gone,
+}
+
+/// What makes a process the daemon of a child.
+#[derive(Debug)]
+pub(super) enum Entry {
+    /// It connects, and proves that it has this secret.
+    Secret(Secret),
+    /// It has inherited the other end of this link. Its first message shows that it runs.
+    Inherited(Box<Neighbour>),
 }
 
 /// Starts the daemons of children.
@@ -58,6 +67,8 @@ pub(super) struct ChildLauncher<'a> {
     pub(super) addrs: &'a [SocketAddr],
     pub(super) settings: &'a DaemonSettings,
     pub(super) keys: KeyRange,
+    /// What a forked daemon runs. None if daemons are started by commands.
+    pub(super) fork: Option<DaemonMain>,
 }
 
 impl ChildLauncher<'_> {
@@ -82,8 +93,12 @@ impl ChildLauncher<'_> {
             hosts: self.hosts[from..to].to_vec(),
             settings: self.settings.clone(),
             step: None,
+            inherited: None,
         };
         let host = self.hosts[from].clone();
+        if let Some(main) = self.fork.clone() {
+            return self.fork(main, spec, now, files, poller);
+        }
         let daemon = [self.settings.program.clone(), "daemon".into()];
         let program = self.settings.bootstrap_exec.as_deref().map(Path::new);
         let words = self.settings.bootstrap.command(program, &Environment::current(), &host, &daemon);
@@ -99,7 +114,7 @@ impl ChildLauncher<'_> {
                 child.watch_process(&process, self.keys, poller)?;
                 child.process = Some(process);
                 let deadline = now + self.settings.join_timeout;
-                child.state = ChildState::Starting { secret, deadline, queue: Vec::new() };
+                child.state = ChildState::starting(Entry::Secret(secret), deadline);
                 Ok((child, None))
             }
             Err(error) => {
@@ -110,10 +125,16 @@ impl ChildLauncher<'_> {
     }
 }
 
+impl ChildState {
+    pub(super) fn starting(entry: Entry, deadline: u64) -> ChildState {
+        ChildState::Starting { entry, deadline, queue: Vec::new() }
+    }
+}
+
 impl Child {
     /// A child whose daemon another process starts.
     pub(super) fn expected(subtree: Range<u32>, host: &Host, secret: Secret, deadline: u64) -> Child {
-        let state = ChildState::Starting { secret, deadline, queue: Vec::new() };
+        let state = ChildState::starting(Entry::Secret(secret), deadline);
         let host = host.name.clone();
         Child { subtree, host, command: String::new(), process: None, state, complete: false }
     }
@@ -133,8 +154,30 @@ impl Child {
     /// The secret of the link, until the daemon has joined.
     pub(super) fn secret(&self) -> Option<&Secret> {
         match &self.state {
-            ChildState::Starting { secret, .. } => Some(secret),
+            ChildState::Starting { entry: Entry::Secret(secret), .. } => Some(secret),
             _ => None,
+        }
+    }
+
+    /// The link that the daemon has inherited, until its first message.
+    pub(super) fn inherited(&mut self) -> Option<&mut Neighbour> {
+        match &mut self.state {
+            ChildState::Starting { entry: Entry::Inherited(neighbour), .. } => Some(neighbour),
+            _ => None,
+        }
+    }
+
+    /// The daemon that has inherited its link has joined. Returns the messages that waited for it.
+    pub(super) fn enter(&mut self) -> Vec<(Channel, Vec<u8>)> {
+        match std::mem::replace(&mut self.state, ChildState::Gone) {
+            ChildState::Starting { entry: Entry::Inherited(neighbour), queue, .. } => {
+                self.state = ChildState::Joined(neighbour);
+                queue
+            }
+            other => {
+                self.state = other;
+                Vec::new()
+            }
         }
     }
 
@@ -168,7 +211,7 @@ impl Child {
         self.process.as_mut().map(BootstrapProcess::output_tail).unwrap_or_default()
     }
 
-    fn watch_process(
+    pub(super) fn watch_process(
         &self,
         process: &BootstrapProcess,
         keys: KeyRange,

@@ -282,6 +282,7 @@ mod tests {
                 join_timeout: 60_000,
             },
             step: None,
+            inherited: None,
         }
     }
 

@@ -3,6 +3,7 @@
 mod child;
 mod connect;
 mod failure;
+mod forked;
 mod key;
 mod neighbour;
 mod route;
@@ -20,8 +21,8 @@ use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 
-use crate::bootstrap::{DaemonSettings, DaemonSpec, Guide, StartRecord, StepSecret, StepSpec};
-use crate::error::{DaemonFailure, FailureCause, LifelineLost, OverlayError};
+use crate::bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, Guide};
+use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
 use crate::interface::{interface_addrs, local_addr_towards_any, local_addrs_towards};
 use crate::link::{Channel, Link, OverlayId, RECEIVE_BUFFER_MIN};
@@ -141,13 +142,16 @@ impl fmt::Debug for Overlay {
 }
 
 impl Overlay {
-    /// Makes the links of the head and starts the daemons of its children. `keys` is the key range of the links.
+    /// Makes the links of the head and starts the daemons of its children. `keys` is the key range of the links. Daemons on
+    /// this machine ([`Bootstrap::Local`]) are forked and run `main`, unless it is none, the settings have an interface, or
+    /// this process has other threads.
     ///
     /// # Errors
     /// The node cannot listen, or a system call failed. A daemon that cannot be started is reported as an event.
     pub fn head(
         spec: TreeSpec,
         settings: DaemonSettings,
+        main: Option<DaemonMain>,
         now: u64,
         keys: KeyRange,
         files: &OpenFiles,
@@ -158,17 +162,19 @@ impl Overlay {
         let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
         match step::command(&overlay.settings, &hosts[1..]) {
             Some(words) => overlay.start_step(&words, hosts, now, files, poller)?,
-            None => overlay.start_children(&hosts, &[], now, files, poller)?,
+            None => overlay.start_children(&hosts, &[], main, (now, files, poller))?,
         }
         Ok(overlay)
     }
 
-    /// Makes the links of a daemon, starts the daemons of its children and connects to its parent.
+    /// Makes the links of a daemon, starts the daemons of its children and connects to its parent. `main` is as for
+    /// [`Overlay::head`].
     ///
     /// # Errors
     /// As for [`Overlay::head`], and the parent cannot be reached.
     pub fn daemon(
         mut spec: DaemonSpec,
+        main: Option<DaemonMain>,
         now: u64,
         keys: KeyRange,
         files: &OpenFiles,
@@ -177,6 +183,11 @@ impl Overlay {
         let (hosts, parent) = (std::mem::take(&mut spec.hosts), spec.addrs.clone());
         let mut overlay = Overlay::new(spec.node, spec.tree, spec.overlay, spec.settings.clone(), keys);
         overlay.parent_host = spec.parent_host.clone();
+        if let Some(fd) = spec.inherited.take() {
+            overlay.inherit(fd, spec.parent, now, poller)?;
+            overlay.start_children(&hosts, &[], main, (now, files, poller))?;
+            return Ok(overlay);
+        }
         let key = LinkKey::Link(spec.parent).encode(keys);
         let is_of_step = spec.step.is_some();
         if let Some(member) = &mut spec.step {
@@ -187,60 +198,9 @@ impl Overlay {
         overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)?));
         overlay.connect_to_parent(now, poller)?;
         if !is_of_step {
-            overlay.start_children(&hosts, &parent, now, files, poller)?;
+            overlay.start_children(&hosts, &parent, main, (now, files, poller))?;
         }
         Ok(overlay)
-    }
-
-    /// Starts all daemons by one command.
-    fn start_step(
-        &mut self,
-        words: &[std::ffi::OsString],
-        hosts: Vec<Host>,
-        now: u64,
-        files: &OpenFiles,
-        poller: &Poller,
-    ) -> Result<(), OverlayError> {
-        let secret = StepSecret::random()?;
-        self.expect_children(&secret, &hosts, &[], now, poller)?;
-        let addrs: Vec<SocketAddr> = self.addrs().collect();
-        self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
-        let settings = self.settings.clone();
-        let daemons = hosts[1..].to_vec();
-        let record = StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings };
-        let record = StartRecord::Step(record).encode();
-        let (step, failure) = Step::start(words, record, daemons, (files, poller, self.keys))?;
-        self.step = Some(step);
-        if let Some(failure) = failure {
-            self.report_failure(now, failure);
-        }
-        Ok(())
-    }
-
-    /// Listens for children whose daemons are started by the head's command.
-    fn expect_children(
-        &mut self,
-        secret: &StepSecret,
-        hosts: &[Host],
-        parent: &[SocketAddr],
-        now: u64,
-        poller: &Poller,
-    ) -> Result<(), OverlayError> {
-        let node = self.node;
-        let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
-        let subtrees: Vec<Range<u32>> = self.tree.children(node).collect();
-        if !subtrees.is_empty() {
-            self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
-        }
-        let deadline = now + self.settings.join_timeout;
-        self.children = subtrees
-            .into_iter()
-            .map(|subtree| {
-                let (host, secret) = (host_of(&subtree), secret.of_link(subtree.start));
-                Child::expected(subtree, host, secret, deadline)
-            })
-            .collect();
-        Ok(())
     }
 
     fn new(node: u32, tree: Tree, id: OverlayId, settings: DaemonSettings, keys: KeyRange) -> Overlay {
@@ -270,13 +230,13 @@ impl Overlay {
         &mut self,
         hosts: &[Host],
         parent: &[SocketAddr],
-        now: u64,
-        files: &OpenFiles,
-        poller: &Poller,
+        main: Option<DaemonMain>,
+        (now, files, poller): (u64, &OpenFiles, &Poller),
     ) -> Result<(), OverlayError> {
         let subtrees = self.tree.children(self.node);
         let node = self.node;
-        if subtrees.len() > 0 {
+        let fork = main.filter(|_| self.settings.forks_daemons());
+        if subtrees.len() > 0 && fork.is_none() {
             let host_of = |subtree: Range<u32>| hosts[(subtree.start - node) as usize].name.as_str();
             self.listen(subtrees.clone().map(host_of), parent, poller)?;
         }
@@ -290,6 +250,7 @@ impl Overlay {
                 addrs: &addrs,
                 settings: &self.settings,
                 keys: self.keys,
+                fork: fork.clone(),
             };
             let (child, failure) = launcher.start(subtree, now, files, poller)?;
             self.children.push(child);
@@ -393,7 +354,9 @@ impl Overlay {
                 ParentLink::Connecting(connector) if connector.parent() == node => {
                     self.connect_to_parent(now, poller)?;
                 }
-                _ => drop(self.receive(node, now)),
+                _ => {
+                    let _ = self.receive_first(node, now, poller) || self.receive(node, now);
+                }
             },
             LinkKey::BootstrapInput(0) | LinkKey::BootstrapOutput(0) => self.handle_step_ready(now),
             LinkKey::BootstrapInput(node) | LinkKey::BootstrapOutput(node) => {
@@ -505,23 +468,28 @@ impl Overlay {
         let result = self.neighbour(node).map(|neighbour| neighbour.receive(now, &mut buffer, &mut messages));
         self.buffer = buffer;
         let received = matches!(result, Some(Ok(true)));
-        let mut failed = result.and_then(Result::err);
+        let failed = result.and_then(Result::err);
         let is_confirmation = received
             && matches!(&self.parent_link, ParentLink::Authenticating(connector, _) if connector.parent() == node);
         if is_confirmation {
             self.handle_confirmation(now);
         }
-        // Messages before the failure are handled.
-        for (channel, bytes) in messages {
-            if let Err(error) = self.handle_message(now, node, channel, bytes) {
-                failed = Some(error);
-                break;
-            }
-        }
-        if let Some(error) = failed {
+        self.take_messages(now, node, messages, failed);
+        received
+    }
+
+    /// Handles messages of a neighbour, and then the failure of its link.
+    fn take_messages(
+        &mut self,
+        now: u64,
+        node: u32,
+        messages: Vec<(Channel, Vec<u8>)>,
+        failed: Option<LinkError>,
+    ) {
+        let handle = |(channel, bytes)| self.handle_message(now, node, channel, bytes);
+        if let Some(error) = messages.into_iter().map(handle).find_map(Result::err).or(failed) {
             self.disconnect(now, node, error);
         }
-        received
     }
 
     fn accept(&mut self, index: u32, now: u64, poller: &Poller) {

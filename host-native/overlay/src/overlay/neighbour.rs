@@ -158,6 +158,11 @@ impl Neighbour {
         self.link.last_sent() + (timeout / 4).max(1)
     }
 
+    /// Stops to watch the socket.
+    pub(super) fn unwatch(&self, poller: &Poller) {
+        poller.remove(self.link.fd());
+    }
+
     /// Watches the socket for received bytes. The poller knows the socket already.
     pub(super) fn watch(&self, poller: &Poller) -> Result<(), Error> {
         poller.modify(self.link.fd(), self.key, Interest::Read)

@@ -1,5 +1,8 @@
 //! The command at the head that starts all daemons at once.
 
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::ops::Range;
 use std::path::Path;
 
 use hydrant_placement::Host;
@@ -7,10 +10,12 @@ use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
 use zeroize::Zeroizing;
 
 use super::Overlay;
-use super::child::ChildState;
+use super::child::{Child, ChildState};
 use super::key::LinkKey;
-use crate::bootstrap::{BootstrapProcess, DaemonSettings, ended_host};
-use crate::error::{DaemonFailure, FailureCause};
+use crate::bootstrap::{
+    BootstrapProcess, DaemonSettings, Guide, StartRecord, StepSecret, StepSpec, ended_host,
+};
+use crate::error::{DaemonFailure, FailureCause, OverlayError};
 
 /// Milliseconds for the rest of the output after srun has named a host. What the daemon itself wrote takes another way.
 const OUTPUT_DELAY: u64 = 200;
@@ -31,7 +36,7 @@ pub(super) struct Step {
 }
 
 /// The words of the command, if one can start all daemons.
-pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<std::ffi::OsString>> {
+pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<OsString>> {
     let program = settings.bootstrap_exec.as_deref().map(Path::new);
     let daemon = [settings.program.clone(), "daemon".into()];
     settings.bootstrap.step_command(program, hosts, &daemon)
@@ -40,7 +45,7 @@ pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<s
 impl Step {
     /// Starts the command. A command that cannot be started is a failure of the first daemon.
     pub(super) fn start(
-        words: &[std::ffi::OsString],
+        words: &[OsString],
         record: Zeroizing<Vec<u8>>,
         hosts: Vec<Host>,
         (files, poller, keys): (&OpenFiles, &Poller, KeyRange),
@@ -92,6 +97,57 @@ impl Step {
 }
 
 impl Overlay {
+    /// Starts all daemons by one command.
+    pub(super) fn start_step(
+        &mut self,
+        words: &[OsString],
+        hosts: Vec<Host>,
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let secret = StepSecret::random()?;
+        self.expect_children(&secret, &hosts, &[], now, poller)?;
+        let addrs: Vec<SocketAddr> = self.addrs().collect();
+        self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
+        let settings = self.settings.clone();
+        let daemons = hosts[1..].to_vec();
+        let record = StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings };
+        let record = StartRecord::Step(record).encode();
+        let (step, failure) = Step::start(words, record, daemons, (files, poller, self.keys))?;
+        self.step = Some(step);
+        if let Some(failure) = failure {
+            self.report_failure(now, failure);
+        }
+        Ok(())
+    }
+
+    /// Listens for children whose daemons are started by the head's command.
+    pub(super) fn expect_children(
+        &mut self,
+        secret: &StepSecret,
+        hosts: &[Host],
+        parent: &[SocketAddr],
+        now: u64,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let node = self.node;
+        let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
+        let subtrees: Vec<Range<u32>> = self.tree.children(node).collect();
+        if !subtrees.is_empty() {
+            self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
+        }
+        let deadline = now + self.settings.join_timeout;
+        self.children = subtrees
+            .into_iter()
+            .map(|subtree| {
+                let (host, secret) = (host_of(&subtree), secret.of_link(subtree.start));
+                Child::expected(subtree, host, secret, deadline)
+            })
+            .collect();
+        Ok(())
+    }
+
     /// Writes to the command that started all daemons, and reads from it. A host that it names while daemons still join will be
     /// reported, because the command stays while other daemons run.
     pub(super) fn handle_step_ready(&mut self, now: u64) {

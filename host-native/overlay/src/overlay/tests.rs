@@ -66,7 +66,7 @@ impl Nodes {
         let layout = TreeSpec { head: "host0".into(), hosts, radix };
         let files = OpenFiles::reserve(64).unwrap();
         let poller = Poller::new().unwrap();
-        let overlay = Overlay::head(layout, settings, 0, KeyRange(1), &files, &poller).unwrap();
+        let overlay = Overlay::head(layout, settings, None, 0, KeyRange(1), &files, &poller).unwrap();
         let mut nodes = vec![Some(Node { overlay, poller, events: Vec::new() })];
         nodes.resize_with(daemons as usize + 1, || None);
         Nodes { dir, start: Instant::now(), ahead: 0, files, nodes }
@@ -119,7 +119,7 @@ impl Nodes {
             {
                 std::fs::remove_file(&path).unwrap();
                 let poller = Poller::new().unwrap();
-                let overlay = Overlay::daemon(spec, now, KeyRange(1), &self.files, &poller).unwrap();
+                let overlay = Overlay::daemon(spec, None, now, KeyRange(1), &self.files, &poller).unwrap();
                 self.nodes[at] = Some(Node { overlay, poller, events: Vec::new() });
             }
         }

@@ -1,5 +1,6 @@
 //! Child processes: looking up a program, starting one, and killing process groups after the end of this process.
 
+mod fork;
 mod guardian;
 mod helper;
 mod lookup;
@@ -7,6 +8,7 @@ mod spawn;
 
 use std::io;
 
+pub use fork::{can_fork, fork};
 pub use guardian::Guardian;
 pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};
@@ -29,4 +31,11 @@ pub fn outlive_parent() -> io::Result<()> {
 /// The system refuses.
 pub fn adopt_orphans() -> io::Result<()> {
     sys::adopt_orphans()
+}
+
+/// Shows `program` and `args` as the arguments of this process, as if it had been started with them, and the last part of
+/// `program` as its name. Arguments that are longer than those that it was started with are not shown. Does nothing except
+/// on Linux.
+pub fn set_title(program: &[u8], args: &[&[u8]]) {
+    sys::set_title(program, args);
 }

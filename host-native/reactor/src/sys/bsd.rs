@@ -42,6 +42,14 @@ pub(crate) fn peer_user(fd: BorrowedFd<'_>) -> io::Result<u32> {
     if failed != 0 { Err(io::Error::last_os_error()) } else { Ok(user) }
 }
 
+/// Returns whether this process is known to have one thread. It is not: the systems count threads in other ways.
+pub(crate) fn has_one_thread() -> bool {
+    false
+}
+
+/// Does nothing.
+pub(crate) fn set_title(_: &[u8], _: &[&[u8]]) {}
+
 /// Opens a stream socket that does not block.
 pub(crate) fn stream_socket(family: AddressFamily) -> Result<OwnedFd, Errno> {
     without_blocking(socket(family, SocketType::STREAM, None)?)

@@ -1,8 +1,10 @@
 //! System calls of Linux.
 
-use std::ffi::{CStr, c_int};
+use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
 use rustix::io::Errno;
@@ -129,6 +131,46 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
 /// Undoes [`die_with_parent`].
 pub(crate) fn outlive_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
+}
+
+/// Returns whether this process has one thread. Without `/proc` the answer is no.
+pub(crate) fn has_one_thread() -> bool {
+    // The directory has an entry for each thread, and its own two links.
+    std::fs::metadata("/proc/self/task").is_ok_and(|tasks| tasks.nlink() == 3)
+}
+
+unsafe extern "C" {
+    /// The first argument of this process, where the kernel has put it. glibc and musl have this variable.
+    static mut program_invocation_name: *mut c_char;
+}
+
+/// Shows other arguments and another name for this process.
+pub(crate) fn set_title(program: &[u8], args: &[&[u8]]) {
+    let name = program.rsplit(|&byte| byte == b'/').next().unwrap_or(program);
+    if let Ok(name) = CString::new(name) {
+        // SAFETY: the call reads a string, of which it takes the first 15 bytes.
+        unsafe { libc::prctl(libc::PR_SET_NAME, name.as_ptr()) };
+    }
+    // The kernel has put the arguments one behind the other.
+    let mut present = std::env::args_os();
+    let Some(first) = present.next() else { return };
+    let room = present.fold(first.len() + 1, |room, arg| room + arg.len() + 1);
+    let mut text: Vec<u8> = Vec::with_capacity(room);
+    for word in std::iter::once(program).chain(args.iter().copied()) {
+        text.extend_from_slice(word);
+        text.push(0);
+    }
+    // SAFETY: the C library sets the variable before `main`, and nothing in this program writes it.
+    let start = unsafe { program_invocation_name };
+    // SAFETY: as above: it is null or a string.
+    if text.len() > room || start.is_null() || unsafe { CStr::from_ptr(start) }.to_bytes() != first.as_bytes()
+    {
+        return;
+    }
+    text.resize(room, 0);
+    // SAFETY: the arguments are memory of this process that it may write, `room` bytes from the first on. The standard
+    // library copies them when it is asked for them, so no reference leads there.
+    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), start.cast(), room) };
 }
 
 /// Makes this process the parent of the children that its child processes leave behind.

@@ -1,16 +1,17 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
-use hydrant_overlay::{Channel, Event, Overlay};
+use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
 use rustix::process::Signal;
 
 use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
-use super::super::{Engine, Outlets, open, record};
+use super::super::{Engine, Outlets, open, record, start_guardian};
 use super::actions::start_error;
 use super::setup::options_of;
 use super::{Nodes, Role};
@@ -18,13 +19,13 @@ use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare_file};
-use crate::messages::Warnings;
+use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::program_files::FileReceiver;
 use crate::run_backend::RunBackend;
 use crate::topology_file::{SharedTopologyFile, TopologyFile};
 use hydrant_core::manage::OpenNode;
-use hydrant_driver::{BackendError, MappedStorage, Sharing};
+use hydrant_driver::{BackendError, MappedStorage, Sharing, UnusedSlots};
 use hydrant_record::RecordingFile;
 use hydrant_services::board::{NodeBoard, Secret};
 
@@ -68,8 +69,30 @@ impl DaemonError {
 /// # Errors
 /// The node could not start, or its parent is lost. All daemons below it have been killed.
 pub fn daemon() -> Result<(), DaemonError> {
-    match join(Token::Signals.into(), LINKS)? {
-        Some(joined) => Ok(serve_node(joined)?),
+    serve(DaemonSpec::read().map_err(JoinError::from)?, Rc::default())
+}
+
+/// Slots for a daemon's server, which daemons that are forked find in their memory.
+type SharedSlots = Rc<RefCell<Option<UnusedSlots>>>;
+
+/// Returns what daemons run that this process forks, and those that they fork. `slots` are for the limits of their servers.
+pub(crate) fn forked_daemon(slots: Option<UnusedSlots>) -> DaemonMain {
+    main_of_forked(Rc::new(RefCell::new(slots)))
+}
+
+fn main_of_forked(slots: SharedSlots) -> DaemonMain {
+    Rc::new(move |spec| match serve(spec, slots.clone()) {
+        Ok(()) => 0,
+        Err(error) => {
+            messages::print_error(messages::DAEMON, &error, error.hint());
+            1
+        }
+    })
+}
+
+fn serve(spec: DaemonSpec, slots: SharedSlots) -> Result<(), DaemonError> {
+    match join(spec, main_of_forked(slots.clone()), Token::Signals.into(), LINKS)? {
+        Some(joined) => Ok(serve_node(joined, slots.take())?),
         None => Ok(()),
     }
 }
@@ -78,15 +101,16 @@ pub fn daemon() -> Result<(), DaemonError> {
 ///
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
-fn serve_node(joined: Joined) -> Result<(), RunError> {
+fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
+    let guardian = start_guardian()?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
     if is_slow || setup.boards.of_node(links.node()).is_some() {
         // A plugin may have to be compiled, files be compared, and a board be waited for.
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
     let mut slabs = MappedStorage::new(&Limits::NONE);
-    let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
+    let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, slots)) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
@@ -107,7 +131,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
     let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
-    engine.procs.guard().map_err(RunError::system("cannot start the guardian process"))?;
+    engine.procs.guard(guardian);
     engine.warnings = warnings;
     engine.recording = recording;
     engine.sharing = sharing;
@@ -156,12 +180,12 @@ impl<'s> Own<'s> {
         }
     }
 
-    /// Makes the core of the node with those links.
+    /// Makes the core of the node with those links, in `slots` if there are any.
     fn make(
         setup: &Setup,
         host: &str,
         links: &Overlay,
-        slabs: &'s mut MappedStorage,
+        (slabs, slots): (&'s mut MappedStorage, Option<UnusedSlots>),
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
@@ -176,7 +200,7 @@ impl<'s> Own<'s> {
         let seed = open::random()?;
         let warnings = Warnings::default();
         let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
-        *slabs = builder.storage(&limits, !setup.by_port)?;
+        *slabs = builder.storage_with(&limits, !setup.by_port, slots)?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
         let topology_file = TopologyFile::find();

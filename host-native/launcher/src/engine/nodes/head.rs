@@ -9,6 +9,7 @@ use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
+use hydrant_driver::{MappedStorage, UnusedSlots};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
@@ -19,6 +20,7 @@ use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record};
 use super::actions::blocks_of;
+use super::daemon::forked_daemon;
 use super::setup::setup_of;
 use super::{Nodes, Role, fences};
 use crate::backend::{BackendBuilder, read_plugin};
@@ -68,7 +70,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let limits = Limits { conns, ..setup.limits };
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
-    let mut name_storage = builder.storage(&names::LIMITS_OF_RUN, false)?;
+    // A server in this process has memory of its own.
+    let mut name_storage = MappedStorage::new(&Limits::NONE);
     let mut slabs = builder.storage(&limits, false)?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
@@ -91,15 +94,18 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
             Names::Shared(joined.map_err(Box::new)?)
         }
         None => {
-            let backend = builder.build(names::LIMITS_OF_RUN, 0, &mut name_storage)?;
-            Names::Local(LocalNames::new(Box::new(backend)))
+            Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, &mut name_storage)?))
         }
     };
     engine.names = Some(names);
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, deployment)?;
-    let links = Overlay::head(head, settings, engine.now(), LINKS, &engine.files, &engine.poller);
+    // A daemon reports that there is too little memory.
+    let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
+    let main = forked_daemon(slots.flatten());
+    let (now, files, poller) = (engine.now(), &engine.files, &engine.poller);
+    let links = Overlay::head(head, settings, Some(main), now, LINKS, files, poller);
     let config = Config {
         host: engine.host.clone(),
         hosts,

@@ -25,6 +25,7 @@ use super::Engine;
 use super::sink::Said;
 use crate::error::RunError;
 use daemon::Daemon;
+pub(crate) use daemon::forked_daemon;
 pub use daemon::{DaemonError, daemon};
 use head::Head;
 pub(super) use head::run;

@@ -39,16 +39,7 @@ impl Attributes {
     /// # Errors
     /// The dispositions cannot be read.
     pub fn new(keep: &[c_int]) -> io::Result<Attributes> {
-        let mut reset = Vec::new();
-        for signal in (1..=sys::SIGNALS).filter(|signal| !keep.contains(signal)) {
-            let mut action = MaybeUninit::<libc::sigaction>::zeroed();
-            // SAFETY: the call only reads the disposition into its storage. An invalid signal number is an error.
-            let known = unsafe { libc::sigaction(signal, ptr::null(), action.as_mut_ptr()) } == 0;
-            // SAFETY: all zeros is a valid disposition, and the call has written it if it succeeded.
-            if known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN {
-                reset.push(signal);
-            }
-        }
+        let reset = ignored_signals(keep);
         // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
         Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false })
@@ -59,6 +50,18 @@ impl Attributes {
     pub fn allow_tracing(&mut self) {
         self.traceable = true;
     }
+}
+
+/// Returns the signals that this process ignores, without those in `keep`.
+pub(super) fn ignored_signals(keep: &[c_int]) -> Vec<c_int> {
+    let is_ignored = |signal: &c_int| {
+        let mut action = MaybeUninit::<libc::sigaction>::zeroed();
+        // SAFETY: the call only reads the disposition into its storage. An invalid signal number is an error.
+        let known = unsafe { libc::sigaction(*signal, ptr::null(), action.as_mut_ptr()) } == 0;
+        // SAFETY: all zeros is a valid disposition, and the call has written it if it succeeded.
+        known && unsafe { action.assume_init() }.sa_sigaction == libc::SIG_IGN
+    };
+    (1..=sys::SIGNALS).filter(|signal| !keep.contains(signal)).filter(is_ignored).collect()
 }
 
 /// A process to start.
