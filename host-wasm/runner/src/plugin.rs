@@ -9,13 +9,13 @@ use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, 
 use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
 use hydrant_core::{Backend, ConnId, Fault, Input, Limits, Output, Time, snapshot};
+use hydrant_validator::Validator;
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
 use crate::error::{Error, PluginError, PluginErrorKind};
 use crate::sandbox::{Sandbox, Shared, one_line};
 use crate::turn::{Returned, malformed, write_input};
-use crate::validator::Validator;
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
