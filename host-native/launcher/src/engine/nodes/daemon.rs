@@ -166,7 +166,7 @@ impl<'s> Own<'s> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
         if let Some(target) = setup.boards.of_node(node) {
-            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits };
+            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits, seed: None };
             let secret = setup.boards.secret.map(Secret::from_bytes);
             let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
             let core = PmiServer::Node(Box::new(board));
