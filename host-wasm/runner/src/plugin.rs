@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use hydrant_abi::turn::{Part, RECORD};
@@ -154,6 +155,11 @@ impl Plugin {
     /// [`Server::has_output`](hydrant_core::Server::has_output).
     pub fn has_output(&self) -> bool {
         self.outputs.are_any()
+    }
+
+    /// Returns the plugin's file.
+    pub fn file(&self) -> &Path {
+        self.sandbox.file()
     }
 
     /// Returns the validator of this server.
