@@ -390,6 +390,9 @@ impl Service for Board<'_, '_> {
         if !memory::NODES {
             return Err(Error::NoNodes.into());
         }
+        if node.seed.is_some() {
+            return Err(Error::NoCalls.into());
+        }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());
         }

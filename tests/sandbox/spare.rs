@@ -81,8 +81,8 @@ fn all_nodes_go_on_without_plugins() {
     let job = spared(&file, "-hosts n[1-4]:2 --bootstrap local --radix 2 -n 8 bash -c").arg(EXCHANGE);
     let outcome = job.run();
     outcome.code(0).says(": a-7-value\n", 8);
-    for host in ["n1", "n2", "n3", "n4"] {
-        outcome.warns(&format!("host {host}: warning: plugin "));
+    for node in 1..=4 {
+        outcome.warns(&format!("host n{node} (node {node}): warning: plugin "));
     }
     assert_eq!(outcome.stderr.matches(TAKEN).count(), 4, "{}", outcome.stderr);
 }
@@ -148,7 +148,7 @@ fn a_plugin_that_has_answered_otherwise_is_not_replaced() {
 }
 
 #[test]
-fn a_spare_needs_a_plugin() {
+fn a_spare_needs_a_plugin_or_boards() {
     for command in ["run --spare native -n 1 true", "run --sandbox --spare other -n 1 true"] {
         Job::new(bin()).words(command).run().code(2).warns("--spare");
     }

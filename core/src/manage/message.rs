@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 5;
+pub const VERSION: u16 = 6;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -115,7 +115,8 @@ pub enum Request<'a> {
     Record,
     /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
     ///
-    /// After the reply both sides send [records of a node](crate::server::remote). The request is valid on a connection
+    /// After the reply both sides send [records of a node](crate::server::remote), or [calls](crate::server::call) and their
+    /// returns if the request has a [seed](OpenNode::seed). The request is valid on a connection
     /// that manages no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
     Node(OpenNode),
 }
@@ -131,6 +132,9 @@ pub struct OpenNode {
     pub radix: u32,
     /// Capacities of the node's PMI server. They are the same on all nodes of the run.
     pub limits: Limits,
+    /// Seed of the server if the host [calls](crate::server::call) it and keeps the connections of clients. `None` if clients
+    /// connect to the server.
+    pub seed: Option<u32>,
 }
 
 /// Description of a job.
@@ -434,6 +438,8 @@ pub enum Error {
     Fault(Fault),
     /// Nodes of a run on several hosts are not served.
     NoNodes,
+    /// Nodes whose server the host calls are not served.
+    NoCalls,
 }
 
 impl fmt::Display for Error {
@@ -449,6 +455,7 @@ impl fmt::Display for Error {
             Error::NoRecording => f.write_str("recording is not supported"),
             Error::Fault(fault) => fault.fmt(f),
             Error::NoNodes => f.write_str("nodes of a run on several hosts are not supported"),
+            Error::NoCalls => f.write_str("nodes with a spare on their host are not supported"),
         }
     }
 }

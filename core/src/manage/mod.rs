@@ -15,7 +15,7 @@
 //! host that does not read for [`STALL_MS`].
 //!
 //! After [`Request::Node`] a connection carries the inputs and outputs of one node's PMI server instead
-//! ([`remote`](crate::server::remote)).
+//! ([`remote`](crate::server::remote), [`call`](crate::server::call)).
 //!
 //! [`server::ManagementServer`] implements the server's side without I/O.
 

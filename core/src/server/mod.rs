@@ -2,6 +2,7 @@
 
 mod attrs;
 mod backend;
+pub mod call;
 mod collective;
 mod dispatch;
 mod fetch;

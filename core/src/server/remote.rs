@@ -1,7 +1,7 @@
 //! Records of a node: inputs and outputs of the PMI server of one node of a run, on a management connection.
 //!
-//! The connection carries them after [`Request::Node`](crate::manage::Request::Node). Each record is four bytes of length,
-//! little-endian, and that many bytes of postcard, at most [`record_max`]. The host sends [`NodeRequest`]s, which the
+//! The connection carries them after [`Request::Node`](crate::manage::Request::Node) without a seed. Each record is four bytes
+//! of length, little-endian, and that many bytes of postcard, at most [`record_max`]. The host sends [`NodeRequest`]s, which the
 //! server counts from 0. The server sends [`NodeReport`]s. Records of one side are handled in their order.
 //!
 //! Messages for other nodes' servers are outputs and inputs as all others: the host passes them on.
@@ -18,7 +18,7 @@ use crate::trace::Closing;
 /// Length in bytes of a record's prefix.
 pub const NODE_PREFIX: usize = 4;
 /// Bytes of a record beside the longest message in it.
-const HEAD_MAX: usize = 256;
+pub(super) const HEAD_MAX: usize = 256;
 /// Longest decimal rank with its comma, in the ranks of a process set.
 const RANK_MAX: usize = 11;
 

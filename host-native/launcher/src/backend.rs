@@ -16,6 +16,7 @@ use crate::plan::{Plugin, Spare};
 use crate::sandbox::{self, Checked, Sandboxed};
 use crate::saved::Saved;
 #[cfg(feature = "sandbox")]
+use crate::spare::Primary;
 use crate::spare::Spared;
 
 /// Finds a plugin.
@@ -52,7 +53,10 @@ pub(crate) enum BackendBuilder {
 
 impl BackendBuilder {
     /// A builder of servers in this process, or in a plugin. Compiling a plugin may take seconds.
-    #[cfg_attr(not(feature = "sandbox"), expect(unused_variables, reason = "only plugins have spares"))]
+    #[cfg_attr(
+        not(feature = "sandbox"),
+        expect(unused_variables, reason = "built-in servers have no spares")
+    )]
     pub(crate) fn new(plugin: Option<&PluginFile>, warnings: &Warnings) -> Result<BackendBuilder, RunError> {
         match plugin {
             None => Ok(BackendBuilder::BuiltIn),
@@ -172,8 +176,7 @@ pub(crate) enum Core<'s> {
     /// In a plugin.
     #[cfg(feature = "sandbox")]
     Sandboxed(Box<Sandboxed>),
-    /// In a plugin, with one in this process as its spare.
-    #[cfg(feature = "sandbox")]
+    /// In a plugin or on a board, with one in this process as its spare.
     Spared(Box<Spared>),
     /// Stub in place of a failed core: it accepts all inputs and has no outputs.
     Failed(Limits),
@@ -191,8 +194,7 @@ impl<'s> Core<'s> {
             #[cfg(feature = "sandbox")]
             Core::Checked(checked) => checked.save(),
             #[cfg(feature = "sandbox")]
-            Core::Sandboxed(sandboxed) => sandboxed.save()?,
-            #[cfg(feature = "sandbox")]
+            Core::Sandboxed(sandboxed) => Primary::save(&mut **sandboxed)?,
             Core::Spared(spared) => spared.save()?,
             Core::Failed(_) => return Err(RunError::CoreFailed),
             #[cfg(test)]
@@ -214,7 +216,6 @@ impl<'s> Core<'s> {
             Core::Checked(checked) => &**checked,
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => &**sandboxed,
-            #[cfg(feature = "sandbox")]
             Core::Spared(spared) => &**spared,
             Core::Failed(_) => return None,
             #[cfg(test)]
@@ -235,7 +236,6 @@ impl Backend for Core<'_> {
             Core::Checked(checked) => checked.handle(now, input),
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.handle(now, input),
-            #[cfg(feature = "sandbox")]
             Core::Spared(spared) => spared.handle(now, input),
             Core::Failed(_) => {
                 let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
@@ -255,7 +255,6 @@ impl Backend for Core<'_> {
             Core::Checked(checked) => checked.poll(buf),
             #[cfg(feature = "sandbox")]
             Core::Sandboxed(sandboxed) => sandboxed.poll(buf),
-            #[cfg(feature = "sandbox")]
             Core::Spared(spared) => spared.poll(buf),
             Core::Failed(_) => Ok(None),
             #[cfg(test)]

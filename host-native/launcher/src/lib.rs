@@ -20,7 +20,6 @@ mod run_backend;
 #[cfg(feature = "sandbox")]
 mod sandbox;
 mod saved;
-#[cfg(feature = "sandbox")]
 mod spare;
 mod stack_traces;
 mod sys;

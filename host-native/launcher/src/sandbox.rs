@@ -12,6 +12,7 @@ use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
 use crate::error::RunError;
 use crate::plan::{Plugin, Spare};
 use crate::saved::Saved;
+use crate::spare::Primary;
 
 const FILE: &str = "hydrant.wasm";
 /// Environment variable with the path of the plugin.
@@ -31,9 +32,18 @@ impl Sandboxed {
     pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<Sandboxed, RunError> {
         Ok(Sandboxed(sandbox.restore(&saved.state, saved.validator).map_err(backend_error)?))
     }
+}
 
-    /// Returns the state.
-    pub(crate) fn save(&mut self) -> Result<Saved, RunError> {
+impl Primary for Sandboxed {
+    fn noun(&self) -> &'static str {
+        "plugin"
+    }
+
+    fn name(&self) -> String {
+        format!("plugin {}", self.0.file().display())
+    }
+
+    fn save(&mut self) -> Result<Saved, RunError> {
         let state = self.0.snapshot().map_err(backend_error)?;
         Ok(Saved { state, is_plugins: true, validator: self.0.validator().clone() })
     }

@@ -49,7 +49,7 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn handle<B: Backend>(
+    pub fn handle<B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
         now: Time,
@@ -65,7 +65,7 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn poll<'b, B: Backend>(
+    pub fn poll<'b, B: Backend + ?Sized>(
         &mut self,
         backend: &mut B,
         buf: &'b mut [u8],

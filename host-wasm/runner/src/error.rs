@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use hydrant_abi::{ABI_VERSION, CallError};
 use hydrant_core::Fault;
-
-use crate::validator::Violation;
+use hydrant_validator::Violation;
 
 /// A call to a server in a plugin failed.
 #[derive(Debug, thiserror::Error)]

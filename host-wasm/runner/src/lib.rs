@@ -36,13 +36,11 @@
 mod cache;
 mod error;
 mod plugin;
-mod progress;
 mod sandbox;
 mod ticker;
 mod turn;
-mod validator;
 
 pub use error::{Error, PluginError, PluginErrorKind};
+pub use hydrant_validator::{Validator, Violation};
 pub use plugin::Plugin;
 pub use sandbox::{FILE_MAX, Origin, Sandbox, Settings, read};
-pub use validator::{Validator, Violation};

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::ops::Range;
+use std::path::Path;
 use std::time::Duration;
 
 use hydrant_abi::turn::{Part, RECORD};
@@ -9,13 +10,13 @@ use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, 
 use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
 use hydrant_core::{Backend, ConnId, Fault, Input, Limits, Output, Time, snapshot};
+use hydrant_validator::Validator;
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
 use crate::error::{Error, PluginError, PluginErrorKind};
 use crate::sandbox::{Sandbox, Shared, one_line};
 use crate::turn::{Returned, malformed, write_input};
-use crate::validator::Validator;
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
@@ -154,6 +155,11 @@ impl Plugin {
     /// [`Server::has_output`](hydrant_core::Server::has_output).
     pub fn has_output(&self) -> bool {
         self.outputs.are_any()
+    }
+
+    /// Returns the plugin's file.
+    pub fn file(&self) -> &Path {
+        self.sandbox.file()
     }
 
     /// Returns the validator of this server.

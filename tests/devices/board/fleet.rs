@@ -265,7 +265,7 @@ fn a_second_host_is_refused_while_the_board_serves_another() {
 #[test]
 fn a_host_that_lies_is_refused_by_name_or_given_up() {
     let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None };
     let mut host = Manager::connect(board.host(0));
     for (wrong, why) in [
         (OpenNode { limits: Limits { ranks: 17, ..LIMITS }, ..open }, Fault::Full(Limit::Ranks, 16)),
@@ -275,6 +275,7 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
     ] {
         assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
     }
+    assert_eq!(host.refused(&Request::Node(OpenNode { seed: Some(1), ..open })), Error::NoCalls);
     // The board has two connections for hosts.
     drop(host);
     board.await_log(" is gone");

@@ -12,14 +12,14 @@ use super::offload::managed;
 use super::{Machine, RAW, aarch64_bin};
 
 /// Boards of the first hosts, n1 and so on. Later hosts have none.
-struct Fleet {
-    boards: Vec<(Running, String)>,
+pub(super) struct Fleet {
+    pub(super) boards: Vec<(Running, String)>,
     folder: Folder,
     secret: String,
 }
 
 impl Fleet {
-    fn start(machines: &[Machine]) -> Fleet {
+    pub(super) fn start(machines: &[Machine]) -> Fleet {
         if machines.iter().any(|machine| matches!(machine, Machine::Aarch64)) {
             // A board that runs meanwhile would have less time for its test.
             aarch64_bin();
@@ -38,7 +38,7 @@ impl Fleet {
     }
 
     /// `hydrant run OPTIONS` over so many hosts with `slots` each.
-    fn run(&self, hosts: u32, slots: u32, options: &str) -> Job {
+    pub(super) fn run(&self, hosts: u32, slots: u32, options: &str) -> Job {
         let job = Job::new(hydrant_bin()).arg("run").words(&nodes(hosts, slots, 2));
         let job = job.args(["--offload-file", &self.folder.path("boards")]);
         job.args(["--offload-secret", &self.secret]).words(options)
@@ -54,7 +54,7 @@ impl Fleet {
     }
 
     /// Ends the boards, which have nothing to complain about.
-    fn end(self) {
+    pub(super) fn end(self) {
         for (board, _) in self.boards {
             board.signal(Signal::TERM);
             board.wait().code(0).quiet();
@@ -63,7 +63,7 @@ impl Fleet {
 }
 
 const MIXED: [Machine; 2] = [Machine::Here, Machine::Aarch64];
-const HERE: [Machine; 3] = [Machine::Here; 3];
+pub(super) const HERE: [Machine; 3] = [Machine::Here; 3];
 
 /// Three hosts, of which the last has no board.
 #[test]
@@ -267,7 +267,7 @@ fn several_runs_share_a_board() {
 fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let refused = |options: &str| Job::new(hydrant_bin()).words(&format!("run {options} true")).run();
     let hosts = nodes(2, 1, 2);
-    for option in ["--mpi-psets", "--record x", "--sandbox"] {
+    for option in ["--mpi-psets", "--record x", "--sandbox", "--sandbox --spare native"] {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = refused(&format!("{hosts} --offload dpu-%h {option}"));
         outcome.code(2).warns(&format!("{name} cannot be used with --offload: "));

@@ -4,6 +4,7 @@ mod clients;
 mod fleet;
 pub(crate) mod offload;
 mod pods;
+mod spares;
 mod strangers;
 
 use std::path::{Path, PathBuf};

@@ -1,6 +1,7 @@
 //! Tests of the server by its inputs and outputs.
 
 mod again;
+mod call;
 mod cluster;
 mod dynamic;
 #[cfg(feature = "pmix")]
@@ -20,10 +21,9 @@ mod shared;
 use core::sync::atomic::{AtomicU32, Ordering};
 use std::boxed::Box;
 use std::collections::VecDeque;
-use std::format;
 use std::string::String;
-use std::vec;
 use std::vec::Vec;
+use std::{format, vec};
 
 use super::*;
 use crate::limits::OUTPUT_MAX;

@@ -81,6 +81,8 @@ pub struct Boards {
     pub secret: Option<[u8; 32]>,
     /// Time without an answer after which a board is lost.
     pub heartbeat: Duration,
+    /// Whether the built-in server of a node takes the place of a board that fails.
+    pub spare: bool,
 }
 
 impl Boards {

@@ -223,11 +223,13 @@ pub(super) struct JobArgs {
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "")]
     pub(super) sandbox: Option<Plugin>,
 
-    /// Go on with the built-in server when the plugin of --sandbox fails
+    /// Go on with the built-in server when the plugin of --sandbox or a board of --offload fails
     ///
-    /// Each host has a spare, the built-in server, and a journal of what its plugin has taken and answered. When the plugin
-    /// traps, exceeds its time or breaks a rule, the spare repeats the journal and takes its place: ranks do not notice. A
-    /// plugin whose answers differ from those of the spare cannot be replaced, and the run ends as without a spare.
+    /// Each host has a spare, the built-in server, and a journal of what its plugin or board has taken and answered. When the
+    /// plugin traps, exceeds its time or breaks a rule, the spare repeats the journal and takes its place: ranks do not notice.
+    /// So it does when the board dies, does not answer for 5 s or half of --heartbeat, or breaks a rule. One whose answers
+    /// differ from those of the spare cannot be replaced, and the run ends as without a spare. Ranks do not connect to boards
+    /// that have spares: each request goes through their host and takes one round trip more.
     #[arg(long, value_name = "SERVER", help_heading = SERVER)]
     pub(super) spare: Option<Spare>,
 

@@ -21,7 +21,8 @@ pub(super) struct BoardArgs {
     ///
     /// TARGET is the management port of 'hydrant serve --manage' on another machine, such as a DPU of the host. %h stands for
     /// the host and %% for a percent sign. Default port: 4100. Each host starts its ranks and connects to its board. The
-    /// ranks connect to the board. The job ends when a board is lost or does not answer for --heartbeat seconds.
+    /// ranks connect to the board. The job ends when a board is lost or does not answer for --heartbeat seconds, unless
+    /// --spare is given.
     #[arg(long, value_name = "TARGET", value_parser = pattern)]
     offload: Option<String>,
 
@@ -42,16 +43,19 @@ pub(super) struct BoardArgs {
 /// Boards by host.
 type BoardFile = std::sync::Arc<Vec<BoardOf>>;
 
-/// Options that do not go with boards, by their identifiers in clap, with the reason.
-const WITHOUT_BOARDS: [(&str, &str); 3] = [
-    ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
-    ("sandbox", "the PMI servers run on the boards"),
-    ("record", "boards do not send recordings of nodes"),
+/// Options that do not go with boards, by their identifiers in clap, with the reason and whether they go with boards that have
+/// spares.
+const WITHOUT_BOARDS: [(&str, &str, bool); 3] = [
+    ("mpi_psets", "without --spare, ranks have no connection to their own machine", true),
+    ("sandbox", "the PMI servers run on the boards", false),
+    ("record", "without --spare, boards do not send recordings of nodes", true),
 ];
 
 /// Converts the options into a plan.
 pub(super) fn boards(args: BoardArgs, options: &[ParsedOption]) -> Result<Boards, UsageError> {
-    for (other, why) in WITHOUT_BOARDS {
+    let is_spared = options.iter().any(|option| option.id == "spare");
+    for (other, why, _) in WITHOUT_BOARDS.into_iter().filter(|&(.., with_spares)| !(is_spared && with_spares))
+    {
         conflict(options, "offload", other, why)?;
         conflict(options, "offload_file", other, why)?;
     }

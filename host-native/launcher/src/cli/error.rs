@@ -38,8 +38,10 @@ pub enum UsageError {
         /// The option.
         option: String,
     },
-    /// `--spare` without a plugin.
-    #[error("{location}: {option} is of no use without --sandbox: only plugins have spares")]
+    /// `--spare` without a plugin or boards.
+    #[error(
+        "{location}: {option} is of no use without --sandbox or --offload: only plugins and boards have spares"
+    )]
     SpareAlone {
         /// Location of the option.
         location: Location,
@@ -177,7 +179,7 @@ impl UsageError {
         Some(match self {
             UsageError::UnknownOption { hint, .. } => hint.clone(),
             UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
-            UsageError::SpareAlone { .. } => "add --sandbox or remove the option".to_owned(),
+            UsageError::SpareAlone { .. } => "add --sandbox or --offload, or remove the option".to_owned(),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
             UsageError::MissingTarget => {

@@ -114,7 +114,7 @@ pub(super) const REPLACE_ABOUT: &str = "\
 Put another PMI server in the place of a running job's, on all its hosts: one in a plugin, or the one built into hydrant. The new one goes on \
 with the state of the old one, so ranks notice only that a reply takes longer. If the new one cannot be loaded, or refuses \
 the state, the old one goes on, and this command tells why. Recordings go on. Ranks that have read values from shared memory (HYDRANT_KVS) \
-ask for them from then on. Servers on boards, and those of 'hydrant serve' and 'hydrant offload', cannot be replaced.";
+ask for them from then on. Servers on boards without --spare, and those of 'hydrant serve' and 'hydrant offload', cannot be replaced.";
 
 pub(super) const REPLACE_AFTER: &str = "\
 Examples:

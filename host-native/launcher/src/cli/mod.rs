@@ -384,7 +384,9 @@ fn plan_options(
     environment: &Environment,
 ) -> Result<Options, UsageError> {
     let bind = binding::binding(&job, options)?;
-    if let Some(option) = options.iter().find(|option| option.id == "spare" && job.sandbox.is_none()) {
+    let is_board = |option: &ParsedOption| ["offload", "offload_file"].contains(&option.id.as_str());
+    let may_fail = job.sandbox.is_some() || options.iter().any(is_board);
+    if let Some(option) = options.iter().find(|option| option.id == "spare" && !may_fail) {
         let (location, option) = (option.location.clone(), option.spelling.clone());
         return Err(UsageError::SpareAlone { location, option });
     }

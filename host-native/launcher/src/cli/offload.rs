@@ -50,7 +50,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 25] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
-    ("spare", "only plugins have spares"),
+    ("spare", "only plugins and the boards of 'hydrant run --offload' have spares"),
     ("mem_pool", "a board does not know which ranks share a host"),
     ("name_server", "the board stores published names"),
     ("limit", "the capacities of a board are fixed when it is built or started"),

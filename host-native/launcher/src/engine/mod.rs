@@ -434,7 +434,7 @@ impl<'p, 's> Engine<'p, 's> {
         }
         for warning in self.warnings.take() {
             match self.is_daemon() {
-                true => self.sinks.print(&format!("host {}: {warning}", self.host)),
+                true => self.sinks.print(&format!("host {} (node {}): {warning}", self.host, self.node())),
                 false => self.sinks.print(&warning),
             }
         }

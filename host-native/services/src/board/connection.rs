@@ -5,15 +5,16 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
+use hydrant_core::server::call;
 use hydrant_core::server::remote::next_node;
 
 use super::secure::{Channel, Forged, Secret};
 
 /// Bytes that may wait for the other side to read.
 const OUTBOX_MAX: usize = 1 << 20;
-/// Maximum number of received bytes that are not handled yet. It holds some records of the longest kind, those of a
+/// Maximum number of received bytes that are not handled yet. It holds a call of the longest kind, or some records of a
 /// recording. A faster peer is stopped by flow control.
-pub(crate) const INBOX_MAX: usize = 4 * (PREFIX + u16::MAX as usize);
+pub(crate) const INBOX_MAX: usize = call::BYTES_MAX + 4096;
 
 /// A management connection.
 #[derive(Debug)]

@@ -5,10 +5,12 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use hydrant_core::limits::AUTO_NODES_MAX;
-use hydrant_core::manage::{self, Error, STALL_MS};
+use hydrant_core::manage::{self, BadRecord, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
 use hydrant_record::WriteError;
+use hydrant_validator::Violation;
 
+use super::ConnectionError;
 use super::heartbeat::Silence;
 
 /// Time for a board to reply.
@@ -95,6 +97,16 @@ pub enum BoardError {
         /// Description of the request.
         what: &'static str,
     },
+    /// A call of the board that serves a node with a spare failed.
+    #[error("board {target} at {addr}: {why}")]
+    Call {
+        /// As the user named it.
+        target: String,
+        /// Its management port.
+        addr: SocketAddr,
+        /// Reason.
+        why: CallError,
+    },
     /// Error of the board that serves a node of a run on several hosts.
     #[error("board {target}: {why}")]
     Node {
@@ -103,6 +115,35 @@ pub enum BoardError {
         /// The error.
         why: Box<BoardError>,
     },
+}
+
+/// Error of a call of a board.
+#[derive(Debug, thiserror::Error)]
+pub enum CallError {
+    /// No return in time.
+    #[error("no response within {} s", .0.as_secs_f64())]
+    Timeout(Duration),
+    /// The connection is lost.
+    #[error("the connection is lost: {0}")]
+    Lost(String),
+    /// The return is malformed or too long, or the call is.
+    #[error(transparent)]
+    Record(#[from] BadRecord),
+    /// No correct server has this result or output.
+    #[error(transparent)]
+    Violation(#[from] Violation),
+    /// An earlier call failed.
+    #[error("an earlier call failed")]
+    Failed,
+}
+
+impl From<ConnectionError> for CallError {
+    fn from(why: ConnectionError) -> CallError {
+        match why {
+            ConnectionError::Record(why) => CallError::Record(why),
+            why => CallError::Lost(why.to_string()),
+        }
+    }
 }
 
 impl BoardError {
@@ -160,6 +201,7 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
         Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
+        Error::NoCalls => Some("run without --spare, or use a board with 'hydrant serve --manage'"),
         Error::Busy => Some("wait until its host has finished, or use another board"),
         Error::Fault(Fault::Full(Limit::Jobs, _)) => {
             Some("wait until one of its jobs is over, or use another board")

@@ -1,5 +1,6 @@
 //! The management protocol ([`hydrant_core::manage`]) on this side of a TCP connection.
 
+mod backend;
 mod client;
 mod connection;
 mod error;
@@ -11,9 +12,10 @@ mod secure;
 #[cfg(test)]
 mod tests;
 
+pub use backend::BoardBackend;
 pub use client::Board;
 pub(crate) use connection::{Connection, ConnectionError, INBOX_MAX};
-pub use error::BoardError;
+pub use error::{BoardError, CallError};
 pub use event::Event as BoardEvent;
 pub use heartbeat::Silence;
 pub use node::{NodeBoard, NodeEvent};

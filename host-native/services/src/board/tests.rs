@@ -108,7 +108,7 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
         }
         stream
     });
-    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits };
+    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits, seed: None };
     let mut host = NodeBoard::connect(&target, None, Duration::from_secs(30), open).unwrap();
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let attr = Input::Attr { job: JOB, key: b"key", value: b"value" };

@@ -2,6 +2,7 @@
 //!
 //! Such a launcher is a host with a DPU, the pods of a Kubernetes job, or a batch system without PMI.
 
+mod called;
 mod describe;
 mod endpoint;
 mod event;

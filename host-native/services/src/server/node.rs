@@ -18,12 +18,13 @@ use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
 
 use super::Options;
+use super::called::{self, NodeError, ended};
 use super::endpoint::Endpoint;
 use super::event::JobEvent;
 use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
-use crate::board::{Connection, ConnectionError, INBOX_MAX};
+use crate::board::{Connection, INBOX_MAX};
 
 /// Maximum number of nodes at the same time.
 const NODES_MAX: usize = 64;
@@ -76,7 +77,7 @@ impl Nodes {
         if self.count() >= NODES_MAX {
             return Err(Fault::Full(Limit::Jobs, NODES_MAX as u32));
         }
-        if record_max(&node.limits) > INBOX_MAX / 2 {
+        if 2 * (NODE_PREFIX + record_max(&node.limits)) > INBOX_MAX {
             return Err(Fault::Full(Limit::Ranks, node.limits.ranks));
         }
         Ok(())
@@ -92,7 +93,11 @@ impl Nodes {
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
             let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
-            match serve(link, open, &options, jobs) {
+            let result = match open.seed {
+                Some(seed) => called::serve(link, &open.limits, seed, jobs),
+                None => serve(link, open, &options, jobs),
+            };
+            match result {
                 Ok(()) if verbose => say("its host has closed the connection"),
                 Ok(()) => {}
                 Err(why) => say(&why.to_string()),
@@ -107,21 +112,6 @@ impl Nodes {
     }
 }
 
-/// Error that ends a node.
-#[derive(Debug, thiserror::Error)]
-enum NodeError {
-    #[error(transparent)]
-    Server(#[from] Error),
-    #[error("closed the connection of its host: {0}")]
-    Host(#[from] ConnectionError),
-}
-
-impl From<BadRecord> for NodeError {
-    fn from(why: BadRecord) -> NodeError {
-        NodeError::Host(why.into())
-    }
-}
-
 /// Serves a node until its host closes the connection.
 fn serve(
     link: Connection,
@@ -129,7 +119,7 @@ fn serve(
     options: &Options,
     jobs: Arc<AtomicUsize>,
 ) -> Result<(), NodeError> {
-    let OpenNode { node, nodes, radix, limits } = open;
+    let OpenNode { node, nodes, radix, limits, seed: _ } = open;
     let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
     let seed = random_u32().map_err(Error::from)?;
     let server = Server::new_zeroed(limits, storage.lend(), seed).map_err(Error::from)?;
@@ -150,16 +140,7 @@ fn serve(
         waiting: VecDeque::new(),
         blocked: false,
     };
-    match node.run() {
-        Err(NodeError::Host(ConnectionError::Closed)) => Ok(()),
-        // The host has ended with reports unread.
-        Err(NodeError::Host(ConnectionError::Io(why))) if is_closed(&why) => Ok(()),
-        result => result,
-    }
-}
-
-fn is_closed(why: &io::Error) -> bool {
-    matches!(why.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
+    ended(node.run())
 }
 
 impl Drop for Node<'_> {
@@ -360,7 +341,7 @@ mod tests {
         assert_eq!((most.jobs, most.spawn_bytes, most.links), (4 * own.ranks, MESSAGE_MAX, LINKS_MAX));
         let run = Limits { links: 33, ..Limits::for_ranks(100) };
         assert_eq!(run.above(most).next(), None);
-        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run };
+        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None };
         assert_eq!(Nodes::default().check(&open), Ok(()));
         let full = Nodes::default();
         full.count.store(NODES_MAX, Ordering::Relaxed);

@@ -15,7 +15,7 @@ use super::super::{Engine, Outlets, open, record, start_guardian};
 use super::actions::start_error;
 use super::setup::options_of;
 use super::{Nodes, Role};
-use crate::backend::BackendBuilder;
+use crate::backend::{BackendBuilder, Core};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::launch::{PreparedProgram, find_mpi_library, prepare_file};
@@ -23,11 +23,12 @@ use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::program_files::FileReceiver;
 use crate::run_backend::RunBackend;
+use crate::spare::Spared;
 use crate::topology_file::{SharedTopologyFile, TopologyFile};
 use hydrant_core::manage::OpenNode;
-use hydrant_driver::{BackendError, MappedStorage, Sharing, UnusedSlots};
+use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing, UnusedSlots};
 use hydrant_record::RecordingFile;
-use hydrant_services::board::{NodeBoard, Secret};
+use hydrant_services::board::{BoardBackend, NodeBoard, Secret};
 
 /// Error that ends a daemon early.
 #[derive(Debug, thiserror::Error)]
@@ -190,7 +191,10 @@ impl<'s> Own<'s> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
         if let Some(target) = setup.boards.of_node(node) {
-            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits };
+            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits, seed: None };
+            if setup.boards.spare {
+                return Own::beside_board(setup, host, target, open);
+            }
             let secret = setup.boards.secret.map(Secret::from_bytes);
             let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
             let core = PmiServer::Node(Box::new(board));
@@ -208,6 +212,21 @@ impl<'s> Own<'s> {
         let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
         core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
+    }
+
+    /// Makes a core on a board, with a spare here.
+    fn beside_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+        let OpenNode { node, nodes, radix, limits, .. } = open;
+        let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
+        let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
+        let spare = OwnedServer::new(limits, seed)?;
+        let warnings = Warnings::default();
+        let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let topology_file = TopologyFile::find();
+        let core = Core::Spared(Box::new(Spared::new(board, spare, &warnings)));
+        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        core.handle(Time(0), Input::Node { node, nodes, radix })?;
+        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing: None, topology_file })
     }
 }
 

@@ -158,6 +158,7 @@ fn boards(plan: &Plan, job_map: &JobMap) -> Boards {
         targets: (1..).zip(job_map.nodes()).filter_map(target).collect(),
         secret: cluster.boards.secret.as_ref().map(Secret::to_bytes),
         heartbeat: cluster.heartbeat,
+        spare: plan.options.spare.is_some(),
     }
 }
 

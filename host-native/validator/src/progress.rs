@@ -1,4 +1,4 @@
-//! Progress of a plugin with the requests of one connection.
+//! Progress of a server with the requests of one connection.
 
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::server::Consumed;

@@ -1,4 +1,4 @@
-//! Validation of a plugin's results and outputs against the inputs that its server was given.
+//! Results and outputs of a server, checked against the inputs that it was given.
 
 use std::collections::VecDeque;
 use std::ops::Range;
