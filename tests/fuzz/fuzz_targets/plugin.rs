@@ -6,8 +6,8 @@ use hydrant_abi::{CallError, MemorySpan, StartResult};
 use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank, Time, UpcallId};
-use hydrant_fuzz::validator::Validator;
 use hydrant_fuzz::{FuzzInput, LIMITS};
+use hydrant_validator::Validator;
 use libfuzzer_sys::fuzz_target;
 
 /// Ranks of each job.

@@ -10,9 +10,9 @@ use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
 use hydrant_core::wire::{Framing, decode_spawn, decode_upcall, next_frame};
 use hydrant_core::{ConnId, JobId, Limits, Rank, Server, ShortBuffer, Time, UpcallId};
+use hydrant_validator::Validator;
 
 use crate::FuzzInput;
-use crate::validator::Validator;
 
 /// Limits that a short input can reach.
 pub const LIMITS: Limits = Limits {

@@ -2,11 +2,7 @@
 
 mod host;
 mod input;
-#[path = "../../../host-wasm/runner/src/progress.rs"]
-mod progress;
 mod seal;
-#[path = "../../../host-wasm/runner/src/validator.rs"]
-pub mod validator;
 
 pub use host::{Host, LIMITS, Memory, with_memory};
 pub use input::FuzzInput;
