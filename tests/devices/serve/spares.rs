@@ -6,7 +6,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Outcome, Running, hydrant_bin};
 use rustix::process::Signal;
 
-use super::fleet::{Fleet, HERE};
+use super::fleet::{Fleet, HERE, MIXED};
 use super::{Machine, RAW};
 
 const TAKEN: &str = "; the built-in server has taken its place\n";
@@ -210,7 +210,7 @@ fn open_mpi_does_not_notice_a_board_that_fails() {
 /// The recordings show that boards have the outputs of a server in this process.
 #[test]
 fn boards_with_spares_serve_what_others_do() {
-    let spared = Spared::start(&HERE[..2]);
+    let spared = Spared::start(&MIXED);
     let probe = spared.run(3, 2, "--fence lazy -n 6").arg(hydrant_bin()).arg("probe").run();
     probe.code(0).quiet().says("exchanged 36 cards", 1);
     spared.replays(3);
