@@ -100,7 +100,7 @@ fn ranks_do_not_notice_a_board_that_fails_between_a_put_and_its_fence() {
     for (steps, node, signal, why) in [
         (PMI1, 1, Signal::KILL, "the connection is lost: "),
         (PMI2, 2, Signal::KILL, "the connection is lost: "),
-        (PMI2, 1, Signal::STOP, "no response within 2 s"),
+        (PMI2, 1, Signal::STOP, "no response within "),
     ] {
         let mut spared = Spared::start(&HERE[..2]);
         let job = spared.run(3, 2, "--heartbeat 4 --stdin all -n 6").arg(RAW).steps(steps);
@@ -163,7 +163,7 @@ fn mpich_does_not_notice_a_board_that_fails() {
     for (node, signal, why) in [
         (1, Signal::KILL, "the connection is lost: "),
         (2, Signal::KILL, "the connection is lost: "),
-        (1, Signal::STOP, "no response within 2 s"),
+        (1, Signal::STOP, "no response within "),
     ] {
         let mut spared = Spared::start(&HERE[..2]);
         let job = spared.run(2, 8, "--heartbeat 4 --fence-warning 1 --stdin 15 -n 16");
@@ -186,9 +186,7 @@ fn open_mpi_does_not_notice_a_board_that_fails() {
         return;
     }
     let program = Peer::OpenMpi5.program("mpi_allreduce");
-    for (signal, why) in
-        [(Signal::KILL, "the connection is lost: "), (Signal::STOP, "no response within 2 s")]
-    {
+    for (signal, why) in [(Signal::KILL, "the connection is lost: "), (Signal::STOP, "no response within ")] {
         let mut spared = Spared::start(&HERE[..2]);
         let folder = Folder::new("spared-ompi");
         let job = spared.run(3, 2, "--heartbeat 4 --fence-warning 1 --stdin 5 -n 6");
