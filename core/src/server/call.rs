@@ -1,4 +1,5 @@
-//! Records of a server that its host calls: the host keeps connections, processes and the time, and passes every input.
+//! Records of a server that its host calls: the host keeps connections, processes and the time, and passes every input, from
+//! [`Input::Node`] on.
 //!
 //! A management connection carries them after [`Request::Node`](crate::manage::Request::Node) with a
 //! [seed](crate::manage::OpenNode::seed). They are framed as [those of a node](super::remote). The host sends one [`Call`] and

@@ -62,7 +62,7 @@ impl Fleet {
     }
 }
 
-const MIXED: [Machine; 2] = [Machine::Here, Machine::Aarch64];
+pub(super) const MIXED: [Machine; 2] = [Machine::Here, Machine::Aarch64];
 pub(super) const HERE: [Machine; 3] = [Machine::Here; 3];
 
 /// Three hosts, of which the last has no board.

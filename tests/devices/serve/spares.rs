@@ -6,7 +6,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Outcome, Running, hydrant_bin};
 use rustix::process::Signal;
 
-use super::fleet::{Fleet, HERE};
+use super::fleet::{Fleet, HERE, MIXED};
 use super::{Machine, RAW};
 
 const TAKEN: &str = "; the built-in server has taken its place\n";
@@ -100,7 +100,7 @@ fn ranks_do_not_notice_a_board_that_fails_between_a_put_and_its_fence() {
     for (steps, node, signal, why) in [
         (PMI1, 1, Signal::KILL, "the connection is lost: "),
         (PMI2, 2, Signal::KILL, "the connection is lost: "),
-        (PMI2, 1, Signal::STOP, "no response within 2 s"),
+        (PMI2, 1, Signal::STOP, "no response within "),
     ] {
         let mut spared = Spared::start(&HERE[..2]);
         let job = spared.run(3, 2, "--heartbeat 4 --stdin all -n 6").arg(RAW).steps(steps);
@@ -163,7 +163,7 @@ fn mpich_does_not_notice_a_board_that_fails() {
     for (node, signal, why) in [
         (1, Signal::KILL, "the connection is lost: "),
         (2, Signal::KILL, "the connection is lost: "),
-        (1, Signal::STOP, "no response within 2 s"),
+        (1, Signal::STOP, "no response within "),
     ] {
         let mut spared = Spared::start(&HERE[..2]);
         let job = spared.run(2, 8, "--heartbeat 4 --fence-warning 1 --stdin 15 -n 16");
@@ -186,9 +186,7 @@ fn open_mpi_does_not_notice_a_board_that_fails() {
         return;
     }
     let program = Peer::OpenMpi5.program("mpi_allreduce");
-    for (signal, why) in
-        [(Signal::KILL, "the connection is lost: "), (Signal::STOP, "no response within 2 s")]
-    {
+    for (signal, why) in [(Signal::KILL, "the connection is lost: "), (Signal::STOP, "no response within ")] {
         let mut spared = Spared::start(&HERE[..2]);
         let folder = Folder::new("spared-ompi");
         let job = spared.run(3, 2, "--heartbeat 4 --fence-warning 1 --stdin 5 -n 6");
@@ -210,7 +208,7 @@ fn open_mpi_does_not_notice_a_board_that_fails() {
 /// The recordings show that boards have the outputs of a server in this process.
 #[test]
 fn boards_with_spares_serve_what_others_do() {
-    let spared = Spared::start(&HERE[..2]);
+    let spared = Spared::start(&MIXED);
     let probe = spared.run(3, 2, "--fence lazy -n 6").arg(hydrant_bin()).arg("probe").run();
     probe.code(0).quiet().says("exchanged 36 cards", 1);
     spared.replays(3);

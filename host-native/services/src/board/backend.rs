@@ -15,6 +15,7 @@ use rustix::io::Errno;
 
 use super::client::timespec;
 use super::error::CallError;
+use super::patience::Patience;
 use super::{Board, BoardError, Connection, ConnectionError, Secret};
 
 /// Longest time of a call.
@@ -30,8 +31,7 @@ pub struct BoardBackend {
     addr: SocketAddr,
     link: Connection,
     validator: Validator,
-    /// Time of a call.
-    deadline: Duration,
+    patience: Patience,
     poll_at: Option<Time>,
     /// The last return, and its outputs.
     record: Vec<u8>,
@@ -60,8 +60,8 @@ impl Outputs {
 }
 
 impl BoardBackend {
-    /// Connects to a board's management port, and has it serve a node, with a server of this seed. A call ends after 5 s, and
-    /// after half of `heartbeat`: a node inside a call sends no heartbeats.
+    /// Connects to a board's management port, and has it serve a node, with a server of this seed. A call, and slow calls without
+    /// a pause, end after 5 s, and after half of `heartbeat`: a node inside a call sends no heartbeats.
     ///
     /// # Errors
     /// The connection failed, or the board refuses.
@@ -80,7 +80,7 @@ impl BoardBackend {
             addr,
             link,
             validator: Validator::new(open.limits),
-            deadline: CALL_MAX.min(heartbeat / 2),
+            patience: Patience::new(CALL_MAX.min(heartbeat / 2), Instant::now()),
             poll_at: None,
             record: Vec::new(),
             outputs: Outputs::default(),
@@ -103,13 +103,14 @@ impl BoardBackend {
 
     /// Calls the board. Its outputs are the next ones.
     fn call(&mut self, call: &Call<'_>) -> Result<Return, CallError> {
+        let start = Instant::now();
+        let within = self.patience.begin(start);
         self.link.send_unbounded(encode_node(call, &mut self.buffer)?)?;
-        let deadline = Instant::now() + self.deadline;
         let max = return_max(self.validator.limits());
         while !self.link.next_of_node(&mut self.record, max)? {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = within.saturating_sub(start.elapsed());
             if left.is_zero() {
-                return Err(CallError::Timeout(self.deadline));
+                return Err(CallError::timeout(within, self.patience.spent()));
             }
             let wanted = if self.link.is_blocked() { PollFlags::IN | PollFlags::OUT } else { PollFlags::IN };
             match poll(&mut [PollFd::new(self.link.stream(), wanted)], Some(&timespec(left))) {
@@ -119,6 +120,7 @@ impl BoardBackend {
             self.link.flush()?;
             self.link.fill()?;
         }
+        self.patience.end(start, Instant::now());
         let (returned, rest) = take::<Return>(&self.record)?;
         let Return { result, poll_at, outputs, offered, more } = returned;
         // At most one output has been given up, and none by a server that was asked for none.

@@ -123,6 +123,14 @@ pub enum CallError {
     /// No return in time.
     #[error("no response within {} s", .0.as_secs_f64())]
     Timeout(Duration),
+    /// No return in the time that slow calls before have left.
+    #[error("no response within {:.1} s, after slow ones in {:.1} s", within.as_secs_f64(), spent.as_secs_f64())]
+    Slow {
+        /// Time of the call.
+        within: Duration,
+        /// Time of the calls before.
+        spent: Duration,
+    },
     /// The connection is lost.
     #[error("the connection is lost: {0}")]
     Lost(String),
@@ -135,6 +143,13 @@ pub enum CallError {
     /// An earlier call failed.
     #[error("an earlier call failed")]
     Failed,
+}
+
+impl CallError {
+    /// No return in time, after slow calls.
+    pub(super) fn timeout(within: Duration, spent: Duration) -> CallError {
+        if spent.is_zero() { CallError::Timeout(within) } else { CallError::Slow { within, spent } }
+    }
 }
 
 impl From<ConnectionError> for CallError {

@@ -7,6 +7,7 @@ mod error;
 mod event;
 mod heartbeat;
 mod node;
+mod patience;
 mod recording;
 mod secure;
 #[cfg(test)]
