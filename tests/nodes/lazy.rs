@@ -84,12 +84,19 @@ fn auto_says_what_each_host_gets() {
             format!("frame cmd=kvs-get;srcid={rank};key=k{rank};\nexpect rc=0;found=TRUE;value=v{rank}\n")
         })
         .collect();
+    // One rank after the other: what one gets passes through the nodes of others.
+    let publish = |name| format!("frame cmd=name-publish;name={name};port=p;\nexpect rc=0");
+    let await_name = |name| format!("frame cmd=name-lookup;name={name};wait=1000000;\nexpect rc=0;port=p");
     let steps = format!(
         "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\n\
-         only 0\nframe cmd=kvs-get;srcid=64;key=k64;\nexpect rc=0;found=TRUE;value=v64\n\
-         only 1\n{many}\
-         only 2\nframe cmd=kvs-get;srcid=-1;key=k5;\nexpect rc=0;found=TRUE;value=v5\n\
-         all\nfence2\nend2"
+         only 0\nframe cmd=kvs-get;srcid=64;key=k64;\nexpect rc=0;found=TRUE;value=v64\n{}\n\
+         only 1\n{}\n{many}{}\n\
+         only 2\n{}\nframe cmd=kvs-get;srcid=-1;key=k5;\nexpect rc=0;found=TRUE;value=v5\n\
+         all\nfence2\nend2",
+        publish("first"),
+        await_name("first"),
+        publish("second"),
+        await_name("second"),
     );
     let options = format!("run -v --fence auto -n 65 {}", nodes(65, 1, 16));
     let outcome = Job::command(&options).arg(RAW).steps(&steps).run();

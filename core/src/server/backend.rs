@@ -4,9 +4,45 @@ use super::Server;
 use super::io::{Consumed, Input, Output};
 use super::status::{FenceReport, RankStatus};
 use crate::fault::Fault;
-use crate::ids::{JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limits;
 use crate::time::Time;
+
+/// Bytes of one connection among those of several, for [`Backend::handle_bytes`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientBytes<'a> {
+    /// The connection.
+    pub conn: ConnId,
+    /// All bytes that the host holds, as in [`Input::Bytes`].
+    pub bytes: &'a [u8],
+    /// Whether the host's buffer has no room for more of them.
+    pub full: bool,
+    /// What the backend has consumed. The call sets it.
+    pub consumed: Consumed,
+}
+
+impl<'a> ClientBytes<'a> {
+    /// Creates bytes that no backend has seen.
+    #[must_use]
+    pub const fn new(conn: ConnId, bytes: &'a [u8], full: bool) -> ClientBytes<'a> {
+        ClientBytes { conn, bytes, full, consumed: Consumed { bytes: 0, again: false } }
+    }
+
+    /// Returns the bytes as an input.
+    #[must_use]
+    pub const fn input(&self) -> Input<'a> {
+        Input::Bytes { conn: self.conn, bytes: self.bytes, full: self.full }
+    }
+
+    /// Hands the bytes to a backend by themselves, and notes what it has consumed.
+    ///
+    /// # Errors
+    /// Those of [`Backend::handle`].
+    pub fn hand_to<B: Backend + ?Sized>(&mut self, backend: &mut B, now: Time) -> Result<(), B::Error> {
+        self.consumed = backend.handle(now, self.input())?;
+        Ok(())
+    }
+}
 
 /// PMI server backend: a [`Server`] in this process, one in a WebAssembly sandbox, or a wrapper that records another
 /// backend.
@@ -19,6 +55,18 @@ pub trait Backend {
     /// # Errors
     /// [`Fault`] or a failure of the backend.
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Self::Error>;
+
+    /// Applies the bytes of several connections in their order, as one call of [`handle`](Backend::handle) for each does.
+    /// The host then polls once for all of them. A connection may occur once.
+    ///
+    /// A backend for which a call is costly overrides it. A backend whose [`poll_at`](Backend::poll_at) has to be known
+    /// after each input does not.
+    ///
+    /// # Errors
+    /// Those of [`handle`](Backend::handle). The backend may have applied the bytes before those that failed.
+    fn handle_bytes(&mut self, now: Time, received: &mut [ClientBytes<'_>]) -> Result<(), Self::Error> {
+        received.iter_mut().try_for_each(|bytes| bytes.hand_to(self, now))
+    }
 
     /// Returns the next output, as [`Server::poll`] does.
     ///
@@ -87,6 +135,10 @@ impl<B: Backend + ?Sized> Backend for &mut B {
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, B::Error> {
         (**self).handle(now, input)
+    }
+
+    fn handle_bytes(&mut self, now: Time, received: &mut [ClientBytes<'_>]) -> Result<(), B::Error> {
+        (**self).handle_bytes(now, received)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, B::Error> {

@@ -30,7 +30,7 @@ mod status;
 mod tests;
 mod upcalls;
 
-pub use backend::Backend;
+pub use backend::{Backend, ClientBytes};
 pub use held::Held;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};

@@ -15,6 +15,7 @@ use std::rc::Rc;
 use hydrant_core::ConnId;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
 use hydrant_reactor::{OpenFiles, fixed_memory, read_written};
+use memchr::memmem::Finder;
 use rustix::io::{FdFlags, dup2, fcntl_setfd};
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -43,6 +44,8 @@ pub(crate) struct TopologyFile {
     command: Vec<OsString>,
     memory: OwnedFd,
     state: State,
+    /// Search for the attribute, which every request passes while the file is not written.
+    attribute: Finder<'static>,
     /// Connections whose requests wait for the file.
     waiting: Vec<ConnId>,
 }
@@ -76,7 +79,8 @@ impl TopologyFile {
 
     fn new(command: Vec<OsString>) -> io::Result<TopologyFile> {
         let memory = fixed_memory(c"topology", 0)?;
-        Ok(TopologyFile { command, memory, state: State::Unused, waiting: Vec::new() })
+        let attribute = Finder::new(ATTRIBUTE);
+        Ok(TopologyFile { command, memory, state: State::Unused, attribute, waiting: Vec::new() })
     }
 
     /// Returns the path for a job, whose ranks may ask from now on.
@@ -91,9 +95,7 @@ impl TopologyFile {
     pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
         let waits = !matches!(self.state, State::Unused | State::Done)
             && bytes.len() <= REQUEST_MAX
-            // Most requests are gets of other keys, and this is the quicker question.
-            && bytes.contains(&ATTRIBUTE.as_bytes()[0])
-            && bytes.windows(ATTRIBUTE.len()).any(|part| part == ATTRIBUTE.as_bytes());
+            && self.attribute.find(bytes).is_some();
         if waits && let State::Offered = self.state {
             self.state = State::Asked;
         }

@@ -27,4 +27,4 @@
 mod progress;
 mod validator;
 
-pub use validator::{Validator, Violation};
+pub use validator::{INPUTS_MAX, Validator, Violation};

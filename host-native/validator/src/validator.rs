@@ -11,6 +11,9 @@ use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::progress::Progress;
 
+/// Largest number of inputs that a host passes to a server before it takes the outputs.
+pub const INPUTS_MAX: usize = 256;
+
 /// An output or a result that no correct server produces.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Violation {
@@ -110,16 +113,16 @@ pub struct Validator {
     /// Outputs since the last input, and their maximum.
     outputs: u64,
     outputs_max: u64,
-    /// The connection of the last input, which may have caused replies.
-    asking: Option<ConnId>,
-    /// Last bytes of clients that name files to remove, latest last.
+    /// Connections whose inputs may have caused replies, since there was no output.
+    asking: Vec<ConnId>,
+    /// Bytes of clients that name files to remove, since there was no output, latest last.
     cleanups: VecDeque<Vec<u8>>,
 }
 
 /// PMIx key of files to remove.
 const CLEANUP: &[u8] = b"pmix.reg.cleanup";
-/// Number of inputs with that key whose bytes are kept. Their outputs follow at once.
-const CLEANUPS_MAX: usize = 8;
+/// Number of inputs with that key whose bytes are kept.
+const CLEANUPS_MAX: usize = INPUTS_MAX;
 
 #[derive(Clone, Debug)]
 struct Job {
@@ -144,12 +147,14 @@ struct Conn {
     job: JobId,
     closing: bool,
     blocked: bool,
+    /// It is one of those that ask.
+    asking: bool,
     progress: Progress,
 }
 
 impl Conn {
     fn new(job: JobId) -> Conn {
-        Conn { job, closing: false, blocked: false, progress: Progress::default() }
+        Conn { job, closing: false, blocked: false, asking: false, progress: Progress::default() }
     }
 }
 
@@ -177,7 +182,7 @@ impl Validator {
             messages_max: 0,
             outputs: 0,
             outputs_max: outputs_max(&limits),
-            asking: None,
+            asking: Vec::new(),
             cleanups: VecDeque::new(),
         }
     }
@@ -217,7 +222,7 @@ impl Validator {
             Held::Conn { conn, job, closing, blocked, spoken, pmix, owed } => {
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
                     let progress = Progress::resumed(spoken.then_some(pmix), owed);
-                    *slot = Some(Conn { job, closing, blocked, progress });
+                    *slot = Some(Conn { job, closing, blocked, asking: false, progress });
                 }
             }
             Held::Upcall(upcall) => {
@@ -264,10 +269,20 @@ impl Validator {
             return Err(Violation::Consumed { consumed: consumed.bytes, given });
         }
         match *input {
-            Input::Bytes { conn, bytes, .. } => return self.check_bytes(conn, bytes, consumed),
+            Input::Bytes { conn, bytes, .. } => self.check_bytes(conn, bytes, consumed),
+            _ => self.check_event(now, input, poll_at),
+        }
+    }
+
+    /// Records an input that is no client's bytes, and checks the deadline after it.
+    fn check_event(&mut self, now: Time, input: &Input<'_>, poll_at: Option<Time>) -> Result<(), Violation> {
+        match *input {
             Input::Blocked { conn } | Input::Writable { conn } => {
-                self.conn(conn)?.blocked = matches!(input, Input::Blocked { .. });
-                self.asking = Some(conn);
+                let open = self.conn(conn)?;
+                open.blocked = matches!(input, Input::Blocked { .. });
+                if !std::mem::replace(&mut open.asking, true) {
+                    self.asking.push(conn);
+                }
             }
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
@@ -318,9 +333,11 @@ impl Validator {
 
     /// Records bytes of a client and checks that the server has consumed what it must.
     fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
-        self.asking = Some(conn);
         let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
         let open = slot.ok_or(Violation::UnknownConn(conn))?;
+        if !std::mem::replace(&mut open.asking, true) {
+            self.asking.push(conn);
+        }
         let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
         let own = job.and_then(|job| job.own.as_deref());
         let valid = open.progress.consume(bytes, consumed, own, self.lazy) || open.closing;
@@ -434,12 +451,17 @@ impl Validator {
     /// Checks that no reply is missing when the server has no output.
     ///
     /// # Errors
-    /// [`Violation`] if a correct server would have a reply for the connection of the last input.
+    /// [`Violation`] if a correct server would have a reply for a connection that has had an input.
     pub fn check_silence(&mut self) -> Result<(), Violation> {
-        let Some(id) = self.asking.take() else { return Ok(()) };
-        let open = self.conns.get(id.index()).and_then(Option::as_ref);
-        let overdue = open.is_some_and(|conn| !conn.blocked && !conn.closing && conn.progress.is_overdue());
-        if overdue { Err(Violation::NoReply(id)) } else { Ok(()) }
+        self.cleanups.clear();
+        while let Some(id) = self.asking.pop() {
+            let Some(open) = self.conns.get_mut(id.index()).and_then(Option::as_mut) else { continue };
+            open.asking = false;
+            if !open.blocked && !open.closing && open.progress.is_overdue() {
+                return Err(Violation::NoReply(id));
+            }
+        }
+        Ok(())
     }
 
     fn length(&self, bytes: &[u8], least: usize) -> Result<(), Violation> {

@@ -7,16 +7,16 @@ use std::time::Duration;
 
 use hydrant_abi::turn::{Part, RECORD};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, exports};
-use hydrant_core::server::Consumed;
+use hydrant_core::server::{ClientBytes, Consumed};
 use hydrant_core::storage::Layout;
 use hydrant_core::{Backend, ConnId, Fault, Input, Limits, Output, Time, snapshot};
-use hydrant_validator::Validator;
+use hydrant_validator::{Validator, Violation};
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
 use crate::error::{Error, PluginError, PluginErrorKind};
 use crate::sandbox::{Sandbox, Shared, one_line};
-use crate::turn::{Returned, malformed, write_input};
+use crate::turn::{Returned, consumed, malformed, write_input, write_inputs};
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
@@ -215,6 +215,49 @@ impl Plugin {
         written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
     }
 
+    /// Returns the plugin's input buffer, or nothing if it is not in the memory.
+    #[inline]
+    fn input_buffer(&mut self) -> &mut [u8] {
+        let Buffer { start, len } = self.calls.input;
+        self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len).unwrap_or_default()
+    }
+
+    /// Has the plugin apply the inputs in the first `len` bytes of its input buffer. Returns the length of the return, and its
+    /// head.
+    #[inline]
+    fn turn(&mut self, now: Time, len: u32, inputs: u32) -> Result<(u32, Returned), Error> {
+        let taken = self.taken();
+        let len = self.call(|calls| &calls.handle, (len, taken, now.0))?;
+        let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs));
+        match returned {
+            Some(returned) => Ok((len, returned)),
+            None => Err(self.not_accepted(len, None)),
+        }
+    }
+
+    /// Has the plugin apply the bytes of clients that are written to its input buffer, and checks what it has consumed.
+    fn handle_written(&mut self, now: Time, these: &mut [ClientBytes<'_>], len: u32) -> Result<(), Error> {
+        let (len, returned) = self.turn(now, len, these.len() as u32)?;
+        let Plugin { calls, store, validator, .. } = self;
+        let results = calls.output(store, len).map_or(&[][..], |bytes| returned.results(bytes));
+        let checked = these.iter_mut().zip(consumed(results)).try_for_each(|(input, consumed)| {
+            input.consumed = consumed;
+            validator.check_input(now, &input.input(), consumed, returned.poll_at)
+        });
+        checked.map_err(|violation| self.fail(violation))?;
+        if returned.error != 0 {
+            return Err(self.not_accepted(len, Some(returned)));
+        }
+        self.keep(&returned).map_err(|violation| self.fail(violation))
+    }
+
+    /// Keeps the outputs of a return.
+    #[inline]
+    fn keep(&mut self, returned: &Returned) -> Result<(), Violation> {
+        (self.poll_at, self.outputs) = (returned.poll_at, returned.outputs());
+        if self.outputs.are_any() { Ok(()) } else { self.validator.check_silence() }
+    }
+
     /// Returns how many replies the host has taken, for a call which withdraws the others.
     #[inline]
     fn taken(&mut self) -> u32 {
@@ -329,23 +372,30 @@ impl Backend for Plugin {
     type Error = Error;
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        let Buffer { start, len } = self.calls.input;
-        let buf = self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len);
+        let len = write_input(&input, self.input_buffer());
         // Every input fits unless the plugin's buffer is shorter than the ABI demands.
-        let len = buf.and_then(|buf| write_input(&input, buf));
         let len = len.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))?;
-        let taken = self.taken();
-        let len = self.call(|calls| &calls.handle, (len, taken, now.0))?;
-        let returned = self.returned(len, 1)?;
-        let consumed = returned.consumed;
-        let mut checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
-        let outputs = returned.outputs();
-        if !outputs.are_any() {
-            checked = checked.and_then(|()| self.validator.check_silence());
-        }
-        checked.map_err(|violation| self.fail(violation))?;
-        (self.poll_at, self.outputs) = (returned.poll_at, outputs);
+        let (len, returned) = self.turn(now, len, 1)?;
+        let results = self.calls.output(&self.store, len).map_or(&[][..], |bytes| returned.results(bytes));
+        let Some(consumed) = consumed(results).next().filter(|_| returned.error == 0) else {
+            return Err(self.not_accepted(len, Some(returned)));
+        };
+        let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
+        checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
         Ok(consumed)
+    }
+
+    fn handle_bytes(&mut self, now: Time, mut received: &mut [ClientBytes<'_>]) -> Result<(), Error> {
+        while !received.is_empty() {
+            let (inputs, len) = write_inputs(received, self.input_buffer());
+            if inputs == 0 {
+                return Err(self.fail(PluginErrorKind::InvalidRecord("input buffer too short")));
+            }
+            let (these, rest) = received.split_at_mut(inputs);
+            self.handle_written(now, these, len)?;
+            received = rest;
+        }
+        Ok(())
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {

@@ -1,17 +1,18 @@
-//! Fixed layouts of one input and of a return.
+//! Fixed layouts of inputs and of a return.
 
 use hydrant_abi::CallError;
-use hydrant_abi::turn::{DEADLINE, FULL, InputResult, MORE, Part, RECORD, TurnHead};
-use hydrant_core::server::Consumed;
+use hydrant_abi::turn::{DEADLINE, FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
+use hydrant_core::server::{ClientBytes, Consumed};
 use hydrant_core::{Input, Time};
 
 use crate::error::PluginErrorKind;
 
-/// A return that has been read: all but its outputs.
+// The validator keeps what one call may need.
+const _: () = assert!(INPUTS_MAX as usize <= hydrant_validator::INPUTS_MAX);
+
+/// A return that has been read: all but its results and outputs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned {
-    /// Result of the input.
-    pub(crate) consumed: Consumed,
     pub(crate) poll_at: Option<Time>,
     /// Length of the record of an error, which begins at `start`. 0 without an error.
     pub(crate) error: u32,
@@ -24,29 +25,27 @@ pub(crate) struct Returned {
 }
 
 impl Returned {
-    /// Reads the return of a call with so many inputs, 0 or 1. Returns `None` if it is malformed.
+    /// Reads the return of a call with so many inputs. Returns `None` if it is malformed.
     #[inline]
     pub(crate) fn read(bytes: &[u8], inputs: u32) -> Option<Returned> {
-        let (head, rest) = TurnHead::read(bytes)?;
-        let mut returned = Returned {
-            consumed: Consumed::default(),
+        let (head, _) = TurnHead::read(bytes)?;
+        // The input that is refused has no result.
+        let valid = if head.error == 0 { head.results == inputs } else { head.results < inputs.max(1) };
+        let start = TurnHead::LEN + head.results as usize * InputResult::LEN;
+        (valid && start <= bytes.len()).then_some(Returned {
             poll_at: (head.flags & DEADLINE != 0).then_some(Time(head.poll_at)),
             error: head.error,
-            start: TurnHead::LEN,
+            start,
             end: bytes.len(),
             outputs: head.outputs,
             more: head.flags & MORE != 0,
-        };
-        // The input that is refused has no result.
-        if head.results != if head.error == 0 { inputs } else { 0 } {
-            return None;
-        }
-        if head.results > 0 {
-            let (InputResult { bytes, again }, _) = InputResult::read(rest)?;
-            returned.consumed = Consumed { bytes, again: again != 0 };
-            returned.start += InputResult::LEN;
-        }
-        Some(returned)
+        })
+    }
+
+    /// Returns the results of the accepted inputs in the bytes of the return.
+    #[inline]
+    pub(crate) fn results<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
+        bytes.get(TurnHead::LEN..self.start).unwrap_or_default()
     }
 
     /// Decodes the error in the bytes of the return.
@@ -55,6 +54,13 @@ impl Returned {
         let record = bytes.get(self.start..).and_then(|rest| rest.get(..self.error as usize));
         postcard::from_bytes(record.ok_or_else(malformed)?).map_err(|_| malformed())
     }
+}
+
+/// Reads results, which lie one behind the other.
+#[inline]
+pub(crate) fn consumed(results: &[u8]) -> impl Iterator<Item = Consumed> {
+    let results = results.chunks_exact(InputResult::LEN).filter_map(InputResult::read);
+    results.map(|(InputResult { bytes, again }, _)| Consumed { bytes, again: again != 0 })
 }
 
 #[cold]
@@ -75,4 +81,18 @@ pub(crate) fn write_input(input: &Input<'_>, buf: &mut [u8]) -> Option<u32> {
     };
     part.write(head)?;
     Some(Part::LEN as u32 + (part.len & !FULL))
+}
+
+/// Writes the inputs of several connections behind each other. Returns the number of those that fit into one call, and their
+/// length.
+#[inline]
+pub(crate) fn write_inputs(received: &[ClientBytes<'_>], buf: &mut [u8]) -> (usize, u32) {
+    let (mut inputs, mut len) = (0, 0);
+    for bytes in received.iter().take(INPUTS_MAX as usize) {
+        let room = buf.get_mut(len as usize..).unwrap_or_default();
+        let Some(written) = write_input(&bytes.input(), room) else { break };
+        len += written;
+        inputs += 1;
+    }
+    (inputs, len)
 }

@@ -4,7 +4,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hydrant_core::server::JobSpec;
+use hydrant_core::server::{ClientBytes, JobSpec};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
@@ -32,9 +32,15 @@ struct Core<C> {
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
 impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>> Core<C> {
-    /// Hands in one message and takes all replies that are due; returns how many.
-    fn turn(&mut self, conn: ConnId, bytes: &[u8]) -> Result<u32> {
-        self.server.handle(Time(0), Input::Bytes { conn, bytes, full: false })?;
+    /// Hands in one message of each connection and takes all replies that are due; returns how many.
+    fn turn(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<u32> {
+        if let [(conn, bytes)] = commands {
+            self.server.handle(Time(0), Input::Bytes { conn: *conn, bytes, full: false })?;
+        } else {
+            let mut received: Vec<ClientBytes<'_>> =
+                commands.iter().map(|(conn, bytes)| ClientBytes::new(*conn, bytes, false)).collect();
+            self.server.handle_bytes(Time(0), &mut received)?;
+        }
         let mut replies = 0;
         while let Some(output) = self.server.poll(&mut self.output)? {
             if let Output::Bytes { bytes, .. } = output {
@@ -83,25 +89,25 @@ impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>>
         (ConnId(number % RANKS), self.pmi.message(&body))
     }
 
-    fn get(&self, number: u32) -> (ConnId, Vec<u8>) {
+    fn get(&self, rank: u32, number: u32) -> (ConnId, Vec<u8>) {
         let key = key(number);
         let body = match self.pmi {
             Pmi::V1 => format!("cmd=get kvsname={NAME} key={key}"),
             Pmi::V2 => format!("cmd=kvs-get;jobid={NAME};key={key};"),
         };
-        (ConnId(number % RANKS), self.pmi.message(&body))
+        (ConnId(rank), self.pmi.message(&body))
     }
 
     fn fence(&self, rank: u32) -> (ConnId, Vec<u8>) {
         (ConnId(rank), self.pmi.message(self.pmi.fence()))
     }
 
-    /// Nanoseconds a command; every command of a batch must have been answered by its end.
-    fn time(&mut self, batch: &Batch) -> Result<f64> {
+    /// Nanoseconds a command; every command of a batch must have been answered by its end. A call takes `together` of them.
+    fn time(&mut self, batch: &Batch, together: usize) -> Result<f64> {
         let mut replies = 0;
         let start = Instant::now();
-        for (conn, bytes) in batch {
-            replies += self.turn(*conn, bytes)?;
+        for commands in batch.chunks(together) {
+            replies += self.turn(commands)?;
         }
         let took: Duration = start.elapsed();
         ensure!(replies as usize == batch.len(), "{replies} replies to {} commands", batch.len());
@@ -109,22 +115,22 @@ impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>>
     }
 
     /// One sample of each of [`OPERATIONS`] with `keys` keys stored.
-    fn sample(&mut self, keys: u32) -> Result<[f64; 3]> {
+    fn sample(&mut self, keys: u32, together: usize) -> Result<[f64; 3]> {
         for key in 0..keys {
             let (conn, message) = self.put(key);
             self.ask(conn, &message, "rc=0")?;
         }
-        let (conn, message) = self.get(keys / 2);
+        let (conn, message) = self.get(0, keys / 2);
         self.ask(conn, &message, &value(keys / 2))?;
 
         // Keys in an order that no cache foresees: steps of a prime, all over the store.
-        let gets: Batch =
-            (0..BATCH).map(|i| self.get((u64::from(i) * 7919 * 31 % u64::from(keys)) as u32)).collect();
+        let key = |i: u32| (u64::from(i) * 7919 * 31 % u64::from(keys)) as u32;
+        let gets: Batch = (0..BATCH).map(|i| self.get(i % RANKS, key(i))).collect();
         let fences: Batch = (0..BATCH / 100).flat_map(|_| 0..RANKS).map(|rank| self.fence(rank)).collect();
         let puts: Batch = (keys..keys + keys / 10).map(|key| self.put(key)).collect();
-        let get = self.time(&gets)?;
-        let fence = self.time(&fences)?;
-        let put = self.time(&puts)?;
+        let get = self.time(&gets, together)?;
+        let fence = self.time(&fences, together)?;
+        let put = self.time(&puts, together)?;
         Ok([put, get, fence])
     }
 }
@@ -137,21 +143,21 @@ pub(crate) fn limits(keys: u32) -> Limits {
 }
 
 /// Nanoseconds a command of each of [`OPERATIONS`], in the core itself.
-pub(crate) fn native(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
+pub(crate) fn native(pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]> {
     let limits = limits(keys);
     let mut memory = MappedStorage::new(&limits);
-    sample(Server::new(limits, memory.lend(), 1)?, pmi, keys)
+    sample(Server::new(limits, memory.lend(), 1)?, pmi, keys, together)
 }
 
 /// The same, in any core.
-pub(crate) fn sample<C>(server: C, pmi: Pmi, keys: u32) -> Result<[f64; 3]>
+pub(crate) fn sample<C>(server: C, pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]>
 where
     C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>,
 {
     let output = vec![0; server.limits().output_max()].into();
     let mut core = Core { server, pmi, output };
     core.join()?;
-    core.sample(keys)
+    core.sample(keys, together)
 }
 
 /// A row for each command, protocol and number of keys, and one for the growth between the smallest and the largest.
@@ -162,7 +168,7 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
         for &keys in counts {
             let mut samples = [(); 3].map(|()| Samples::default());
             for _ in 0..runs {
-                let sample = native(pmi, keys).with_context(|| format!("the core with {keys} keys"))?;
+                let sample = native(pmi, keys, 1).with_context(|| format!("the core with {keys} keys"))?;
                 for (samples, sample) in samples.iter_mut().zip(sample) {
                     samples.push(sample);
                 }

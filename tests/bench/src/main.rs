@@ -11,7 +11,7 @@
 //! | get | of that the gets, divided by their number | the same |
 //! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
 //! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |
-//! | sandbox | of the same with the core as a plugin; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox |
+//! | sandbox | of a command with the core as a plugin, one a call and 32 of different ranks a call; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox, with as many commands a call |
 //! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
 //! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | the same clients with an echo server as above, by TCP |

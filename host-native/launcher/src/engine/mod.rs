@@ -348,13 +348,13 @@ impl<'p, 's> Engine<'p, 's> {
         let is_busy = self.is_starting() || self.sinks.have_changed();
         let timeout = if is_busy { Some(Duration::ZERO) } else { self.timeout() };
         self.poller.wait(timeout, keys)?;
-        let mut signals = false;
+        let (mut signals, now) = (false, self.now());
         for token in keys.iter().filter_map(|&key| Token::of(key)) {
             match token {
                 Token::Signals => signals = true,
                 Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
-                Token::Conn(key) => self.conn_ready(key)?,
+                Token::Conn(key) => self.conn_ready(key, now)?,
                 Token::Stream(id) => self.stream_ready(id),
                 Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.name_client_ready(key)?,

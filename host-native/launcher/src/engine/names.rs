@@ -176,7 +176,6 @@ impl Engine<'_, '_> {
 
     /// Passes an answer of the name service to the server or the head. Returns whether there was one.
     pub(super) fn pass_name(&mut self) -> Result<bool, RunError> {
-        let now = Time(self.now());
         let Some(names) = &mut self.names else { return Ok(false) };
         if let Names::Shared(client) = names {
             while let Some(line) = client.news() {
@@ -188,6 +187,7 @@ impl Engine<'_, '_> {
             let request = hydrant_control::RequestId(upcall.0);
             self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
         } else {
+            let now = Time(self.now());
             self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?;
         }
         Ok(true)

@@ -73,9 +73,9 @@ impl Engine<'_, '_> {
 
     /// Writes pending output, and resumes the streams that waited for it.
     pub(super) fn flush(&mut self) {
-        let now = self.now();
         self.sinks.flush(&self.poller);
         while let Some(sink) = self.sinks.changed() {
+            let now = self.now();
             self.sink_changed(sink);
             self.streams.resume(sink, now, &mut self.buffer, &mut self.sinks, &self.poller);
             self.sinks.flush(&self.poller);

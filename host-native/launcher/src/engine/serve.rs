@@ -35,8 +35,10 @@ impl Engine<'_, '_> {
     }
 
     /// Handles a ready connection.
-    pub(super) fn conn_ready(&mut self, key: Key) -> Result<(), RunError> {
-        let now = self.now();
+    ///
+    /// It is answered before the next one is read. A client whose reply is there before it waits is not woken, and others
+    /// work meanwhile on other processors.
+    pub(super) fn conn_ready(&mut self, key: Key, now: u64) -> Result<(), RunError> {
         let Some(driver) = self.core.driver() else { return Ok(()) };
         driver.ready(key, now, &self.poller)?;
         self.outputs()

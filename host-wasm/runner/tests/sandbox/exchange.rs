@@ -1,7 +1,8 @@
 //! Migration of a running server between native code and plugins.
 
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
-use hydrant_core::{Backend, Server, Time};
+use hydrant_core::server::ClientBytes;
+use hydrant_core::{Backend, ConnId, Server, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_wasm::{Plugin, Validator};
 
@@ -63,6 +64,45 @@ fn plugin_and_native_server_have_equal_outputs() {
         assert_eq!(step(&mut plugin, now, &event), expected, "{event:?}");
         assert!(plugin.snapshot().expect("the plugin is honest") == state, "{event:?}");
     }
+}
+
+/// Applies bytes of several connections by one call, or another input.
+fn step_together<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, events: &[Event]) -> Step {
+    if let [event @ Event::Tell(_)] = events {
+        return step(core, now, event);
+    }
+    let said = events.iter().filter_map(|event| match event {
+        Event::Says(conn, bytes) => Some(ClientBytes::new(ConnId(*conn), bytes, false)),
+        Event::Tell(_) => None,
+    });
+    let mut received: Vec<ClientBytes<'_>> = said.collect();
+    core.handle_bytes(now, &mut received).expect("the job is in order");
+    let mut buf = vec![0; LIMITS.output_max()];
+    let mut said = Vec::new();
+    while let Some(output) = core.poll(&mut buf).expect("the plugin is honest") {
+        said.push(format!("{output:?}"));
+    }
+    let consumed: Vec<_> = received.iter().map(|bytes| bytes.consumed).collect();
+    (format!("{consumed:?} and a deadline at {:?}", core.poll_at()), said)
+}
+
+#[test]
+fn one_call_for_several_connections_has_the_outputs_of_one_for_each() {
+    let mut slabs = MappedStorage::new(&LIMITS);
+    let mut server = Server::new(LIMITS, slabs.lend(), SEED).expect("the slabs are as long as they must be");
+    let mut plugin = sandbox().server(LIMITS, SEED).expect("the plugin is whole");
+    let mut most = 0;
+    for group in job().chunk_by(|(_, one), (_, other)| match (one, other) {
+        (Event::Says(one, _), Event::Says(other, _)) => one < other,
+        _ => false,
+    }) {
+        let (now, events) = (group[0].0, group.iter().map(|(_, event)| event.clone()).collect::<Vec<_>>());
+        let expected = step_together(&mut server, now, &events);
+        assert_eq!(step_together(&mut plugin, now, &events), expected, "{events:?}");
+        assert!(plugin.snapshot().expect("the plugin is honest") == saved(&server), "{events:?}");
+        most = most.max(events.len());
+    }
+    assert_eq!(most, 3, "all ranks of the job speak at once");
 }
 
 #[test]

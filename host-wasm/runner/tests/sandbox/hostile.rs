@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
 use hydrant_abi::ABI_VERSION;
 use hydrant_abi::turn::{DEADLINE, InputResult, MORE, Part, RECORD, TurnHead};
-use hydrant_core::server::JobSpec;
+use hydrant_core::server::{ClientBytes, JobSpec};
 use hydrant_core::{Backend, ConnId, Input, Rank, Time};
 use hydrant_wasm::{Error, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation};
 
@@ -335,6 +335,41 @@ fn a_plugin_without_progress_is_refused() {
     // Consumed, and no reply.
     for flags in [0, MORE] {
         assert_eq!(violation([40, 0, flags], init), Err(Violation::NoReply(ConnId(0))));
+    }
+}
+
+#[test]
+fn each_connection_of_a_call_with_several_is_checked() {
+    let init = b"cmd=init pmi_version=1 pmi_subversion=1\n";
+    let violation = |results: &[[u32; 2]], replies: &[(u32, &[u8])]| -> Result<(), Error> {
+        let handle = format!(
+            "(if (result i32) (i32.ne (i32.load (i32.const 1024)) (i32.const -1)) (then {}) (else {}))",
+            leave(&returned(results, replies, 0)),
+            accept(0, 0, MORE)
+        );
+        let mut plugin = Made { handle, ..Made::default() }.server().expect("it begins well");
+        plugin.handle(Time(0), Input::Opened { conn: ConnId(1), job: JOB, rank: Some(Rank(1)) })?;
+        let mut received = [0, 1].map(|conn| ClientBytes::new(ConnId(conn), init, false));
+        plugin.handle_bytes(Time(0), &mut received)?;
+        assert_eq!(received.map(|bytes| bytes.consumed.bytes), [40, 40]);
+        let mut buf = vec![0; LIMITS.output_max()];
+        while plugin.poll(&mut buf)?.is_some() {}
+        Ok(())
+    };
+    let [none, first, second] = [&[][..], &[(0, &b"x"[..])], &[(1, &b"x"[..])]];
+    let both = [(0, &b"x"[..]), (1, b"y")];
+    violation(&[[40, 0]; 2], &both).expect("both have a reply");
+    for (results, replies, expected) in [
+        ([[40, 0], [0, 0]], none, Violation::NotConsumed(ConnId(1))),
+        ([[41, 0], [40, 0]], none, Violation::Consumed { consumed: 41, given: 40 }),
+        ([[40, 0]; 2], first, Violation::NoReply(ConnId(1))),
+        ([[40, 0]; 2], second, Violation::NoReply(ConnId(0))),
+    ] {
+        assert_kind!(violation(&results, replies).unwrap_err(), PluginErrorKind::Violation(violation) if violation == expected);
+    }
+    // Fewer results and more than inputs.
+    for results in [&[[40, 0]][..], &[[40, 0]; 3]] {
+        assert_kind!(violation(results, &both).unwrap_err(), PluginErrorKind::InvalidRecord(_));
     }
 }
 

@@ -214,9 +214,8 @@ impl<'s> Engine<'_, 's> {
 
     /// Handles received messages and timeouts of the links.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
-        let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.handle_timeouts(now, &self.poller)?;
+        nodes.links.handle_timeouts(self.clock.now(), &self.poller)?;
         self.keep_daemon_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
