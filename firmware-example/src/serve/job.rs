@@ -30,7 +30,7 @@ impl Serve<'_> {
     /// Opens a job.
     pub(crate) fn open_job(&mut self, net: &mut Net, open: &OpenJob<'_>) -> Result<JobId, Error> {
         let id = JobId(0);
-        if self.node.is_some() {
+        if self.has_node() {
             return Err(Error::Busy);
         }
         if self.job.is_some() {

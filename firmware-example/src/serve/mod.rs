@@ -168,7 +168,7 @@ impl Serve<'_> {
 
     /// Prepares a recording, if no job is open. The server starts anew, because a recording begins with a new server.
     pub(crate) fn prepare_recording(&mut self, handle: SocketHandle) -> Result<(), Error> {
-        if self.recording.is_some() || self.node.is_some() {
+        if self.recording.is_some() || self.has_node() {
             return Err(Error::Busy);
         }
         if !self.server.restart() {
@@ -334,9 +334,14 @@ impl Serve<'_> {
         }
     }
 
+    /// Returns whether a node uses the server, or is to be served next.
+    pub(crate) fn has_node(&self) -> bool {
+        self.node.is_some() || self.opening.is_some()
+    }
+
     /// Returns whether a node, a job or a recording uses the server.
     pub(crate) fn is_busy(&self) -> bool {
-        self.node.is_some() || self.job.is_some() || self.recording.is_some()
+        self.has_node() || self.job.is_some() || self.recording.is_some()
     }
 
     /// Returns the server, for queries.

@@ -261,6 +261,21 @@ fn a_second_host_is_refused_while_the_board_serves_another() {
     assert!(board.runs());
 }
 
+/// Both requests are there when the board goes on.
+#[test]
+fn of_two_hosts_that_ask_at_once_one_is_served() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None };
+    let mut hosts = [0, 1].map(|at| Manager::connect(board.host(at)));
+    board.signal(Signal::STOP);
+    hosts.iter_mut().for_each(|host| host.say(&Request::Node(open)));
+    board.signal(Signal::CONT);
+    let mut reports = hosts.each_mut().map(Manager::report);
+    reports.sort();
+    assert_eq!(reports, ["Done", "Refused(Busy)"].map(|report| Some(report.to_owned())));
+    assert!(board.runs());
+}
+
 /// Requests of a host that lies. The board ends the connection or refuses, and serves the next host.
 #[test]
 fn a_host_that_lies_is_refused_by_name_or_given_up() {

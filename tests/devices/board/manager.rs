@@ -66,6 +66,11 @@ impl Manager {
         }
     }
 
+    /// The next report, as it prints; nothing when the board has closed the connection.
+    pub(crate) fn report(&mut self) -> Option<String> {
+        self.next(|report| format!("{report:?}"))
+    }
+
     /// Whether the board has nothing more to say and has closed the connection.
     pub(crate) fn closed(&mut self) -> bool {
         self.next(|_| ()).is_none()
