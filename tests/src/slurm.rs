@@ -1,13 +1,13 @@
 //! A Slurm of four virtual nodes on this machine, up for as long as a test needs it.
 
 use std::fs;
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use crate::peers::Peer;
+use crate::ports::free_ports;
 use crate::{Job, reset_signals};
 
 /// A running one. Dropping it ends it.
@@ -77,9 +77,7 @@ impl Cluster {
 
     /// Starts it. A start that fails is cleaned up.
     fn started(self) -> Cluster {
-        let listeners = [(); 5].map(|()| TcpListener::bind("127.0.0.1:0").expect("loopback has free ports"));
-        let ports = listeners
-            .map(|listener| listener.local_addr().expect("a listener has an address").port().to_string());
+        let ports = free_ports::<5>().map(|port| port.to_string());
         // Into a file: daemons would hold a pipe open.
         let log = self.dir.with_extension("log");
         let file = fs::File::create(&log).unwrap_or_else(|e| panic!("{}: {e}", log.display()));

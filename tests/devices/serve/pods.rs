@@ -1,11 +1,8 @@
 //! The flow of docs/kubernetes.md with plain processes: an indexed Job tells each pod its number by
 //! `JOB_COMPLETION_INDEX`, and the pod's command makes it a rank of the server's.
 
-use std::net::TcpListener;
-
-use hydrant_tests::Job;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{hydrant_bin, target_dir};
+use hydrant_tests::{Job, free_ports, hydrant_bin, target_dir};
 
 /// What the manifest has each pod run, `a.out` being the image's program.
 fn command_of_the_manifest() -> String {
@@ -21,10 +18,7 @@ fn pods_join_by_their_completion_index() {
         return;
     }
     // The service has a port that is known beforehand.
-    let port = TcpListener::bind("127.0.0.1:0")
-        .and_then(|any| any.local_addr())
-        .expect("there is a free port")
-        .port();
+    let [port] = free_ports();
     let address = format!("127.0.0.1:{port}");
     let server = Job::new(hydrant_bin()).words(&format!("serve --size 4 -v --pmi-port {address}")).start();
     server.await_stdout(&format!("PMI_PORT={address}"), 1);
