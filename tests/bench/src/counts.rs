@@ -5,11 +5,12 @@
 
 use std::ffi::OsString;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
+use crate::folder::Folder;
 use crate::job::run;
 use crate::native::{Build, Columns, Plan, Shape, own};
 use crate::pmi::Pmi;
@@ -100,30 +101,12 @@ fn instructions(log: &str) -> f64 {
     collected.and_then(|(_, number)| number.trim().parse().ok()).unwrap_or_default()
 }
 
-/// A folder for what the counters write.
-struct Folder(PathBuf);
-
-impl Folder {
-    fn new() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("hydrant-bench-counts-{}", std::process::id()));
-        fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Folder(path))
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A folder that stays does no harm.
-        let _ = fs::remove_dir_all(&self.0);
-    }
-}
-
 impl Plan {
     /// Counts a job and returns what all of its gets had.
     fn count(&self, counter: Counter, command: &Command, children: bool) -> Result<f64> {
-        let folder = Folder::new()?;
-        run(&mut counter.around(command, &folder.0, children), self.limit)?;
-        counter.read(&folder.0)
+        let folder = Folder::new("counts")?;
+        run(&mut counter.around(command, folder.path(), children), self.limit)?;
+        counter.read(folder.path())
     }
 
     /// The count for one get, from two jobs.

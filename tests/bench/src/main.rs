@@ -37,6 +37,7 @@ mod alone;
 mod alone_pmix;
 mod counts;
 mod floor;
+mod folder;
 mod job;
 mod library;
 mod machine;
@@ -49,9 +50,10 @@ mod rank;
 mod sandboxed;
 mod table;
 
+use folder::Folder;
 use machine::{QUIET, Ticks};
 use native::{Libraries, Plan, Shape};
-use openmpi::{Folder, OpenMpi};
+use openmpi::OpenMpi;
 use pmi::Pmi;
 use table::Table;
 
@@ -364,7 +366,7 @@ fn open_mpi(arguments: &Arguments) -> Result<OpenMpi> {
         let advice = "run tests/bench/run, which sees to it, or leave the row out by --rows";
         ensure!(path.exists(), "{} is not there: {advice}", path.display());
     }
-    Ok(OpenMpi { mpirun, times, folder: Folder::new()? })
+    Ok(OpenMpi { mpirun, times, folder: Folder::new("openmpi")? })
 }
 
 fn hydra(arguments: &Arguments) -> Result<Option<PathBuf>> {

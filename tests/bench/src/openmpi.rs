@@ -1,11 +1,12 @@
 //! Jobs of PMIx clients under hydrant and under prterun, the `mpirun` of Open MPI 5, run in turns.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 
 use anyhow::{Context, Result};
 
 use crate::floor;
+use crate::folder::Folder;
 use crate::job::run;
 use crate::native::{Build, Columns, Plan, Shape, own};
 use crate::rank::Moments;
@@ -19,29 +20,6 @@ pub(crate) struct OpenMpi {
     pub(crate) times: PathBuf,
     /// Temporary files of the ranks and of prterun.
     pub(crate) folder: Folder,
-}
-
-/// Folder that is removed at the end.
-pub(crate) struct Folder(PathBuf);
-
-impl Folder {
-    /// Makes a folder of this process.
-    pub(crate) fn new() -> Result<Folder> {
-        let path = std::env::temp_dir().join(format!("hydrant-bench-{}", std::process::id()));
-        std::fs::create_dir(&path).with_context(|| format!("cannot make {}", path.display()))?;
-        Ok(Folder(path))
-    }
-
-    fn path(&self) -> &Path {
-        &self.0
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // Open MPI may have left files. A folder in the way harms nothing.
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
 }
 
 impl OpenMpi {
