@@ -12,6 +12,7 @@ use anyhow::{Context, Result, bail, ensure};
 use hydrant_core::wire::pmix::HEADER_LEN;
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
+use rustix::io::retry_on_intr;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::pmi::Pmi;
@@ -171,7 +172,8 @@ fn serve(sockets: &mut [File], messages: &Messages, limit: Duration) -> Result<(
     let mut buffer = [0; 4096];
     let mut events = Vec::with_capacity(256);
     while open > 0 {
-        epoll::wait(&epoll, spare_capacity(&mut events), Some(&limit))?;
+        // A tracer interrupts the wait.
+        retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut events), Some(&limit)))?;
         if events.is_empty() {
             bail!("the echo server's ranks were silent for {} s", limit.tv_sec);
         }
