@@ -37,8 +37,9 @@ fn every_node_has_a_recording_that_shows_what_the_others_told_it() {
     // A path that daemons cannot take for theirs: they start somewhere else.
     let job = Job::new(hydrant_bin()).dir(&folder.0).arg("run").words(&nodes(3, 1, 2));
     let job = job.words("--record job.rec -n 3").arg(RAW);
-    let steps = "init1\nonly 2\nsend cmd=put kvsname=%j key=k%r value=v%r\\n\nexpect cmd=put_result rc=0\nall\nfence1\nend1";
-    job.steps(steps).run().code(0).quiet();
+    let steps = "init1\nonly 2\nsend cmd=put kvsname=%j key=k%r value=v%r\\n\nexpect cmd=put_result rc=0\nall\nfence1\nend1\n\
+                 only 1\nexit 3";
+    job.steps(steps).run().code(3);
     let mut files: Vec<String> = fs::read_dir(&folder.0)
         .expect("it is there")
         .map(|file| file.expect("it can be read").file_name().to_string_lossy().into_owned())
@@ -57,7 +58,7 @@ fn every_node_has_a_recording_that_shows_what_the_others_told_it() {
     told.says("    0     - ! to node 2: 1 pair put\n", 1).says("    0     2 !   k2=v2\n", 1);
     told.says("+ from node 2: subtree has arrived at the fence of job 0", 1);
     told.says("! to node 2: all ranks have arrived at the fence of job 0", 1);
-    told.says("    0     1 + from node 2: exited with code 0", 1);
+    told.says("    0     1 + from node 2: exited with code 3", 1);
     // On one clock: each daemon has sent and received messages.
     let all =
         Job::new(hydrant_bin()).words("replay --summary").args(files.iter().map(|file| folder.0.join(file)));

@@ -24,8 +24,8 @@ pub(crate) struct Link {
     pub(crate) answer: Answer,
     /// Whether a request for pairs of lazy jobs, or an answer, may be pending.
     pub(crate) fetch_pending: bool,
-    /// Number of the newest exit that has been sent.
-    pub(crate) exits_sent: u32,
+    /// Exits that have been sent.
+    pub(crate) exits: ExitCursor,
     /// Number of the newest notice that has been sent or is not sent over it.
     pub(crate) notices_sent: u32,
     /// Whether the host's send buffer for it is full.
@@ -46,6 +46,47 @@ pub(crate) enum Answer {
     Behind,
 }
 
+/// Progress of sending exits, which are numbered. A pass over all ranks' slots sends those up to a number.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct ExitCursor {
+    /// Exits up to this number have been sent.
+    sent: u32,
+    /// The present pass sends those after `sent` up to this number.
+    until: u32,
+    /// Slot at which the pass continues.
+    slot: u32,
+}
+
+impl ExitCursor {
+    /// Starts a pass for exits up to the newest if none is under way. Returns false if all have been sent.
+    pub(crate) fn start(&mut self, newest: u32) -> bool {
+        if self.sent == self.until {
+            (self.until, self.slot) = (newest, 0);
+        }
+        self.sent != self.until
+    }
+
+    /// Returns the slot at which the pass continues.
+    pub(crate) fn slot(&self) -> usize {
+        self.slot as usize
+    }
+
+    /// Returns whether the pass sends the exit with this number. 0 is none.
+    pub(crate) fn sends(&self, exit: u32) -> bool {
+        exit != 0 && exit.wrapping_sub(self.sent).wrapping_sub(1) < self.until.wrapping_sub(self.sent)
+    }
+
+    /// Interrupts the pass at a slot.
+    pub(crate) fn pause(&mut self, slot: u32) {
+        self.slot = slot;
+    }
+
+    /// Ends the pass.
+    pub(crate) fn finish(&mut self) {
+        self.sent = self.until;
+    }
+}
+
 impl Link {
     /// Unused slot.
     pub(crate) const EMPTY: Link = Link {
@@ -55,7 +96,7 @@ impl Link {
         cursor: 0,
         answer: Answer::None,
         fetch_pending: false,
-        exits_sent: 0,
+        exits: ExitCursor { sent: 0, until: 0, slot: 0 },
         notices_sent: 0,
         blocked: false,
         events_pending: false,
@@ -179,6 +220,12 @@ impl<'s> Links<'s> {
     pub(crate) fn wake(&mut self, links: u64) {
         let links_of = (0u32..).zip(&mut self.slots[..self.count]);
         links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.events_pending = true);
+    }
+
+    /// Marks links over which exits up to this number have not been sent as possibly having a pending message.
+    pub(crate) fn wake_for_exits(&mut self, newest: u32) {
+        let behind = self.slots[..self.count].iter_mut().filter(|link| link.exits.sent != newest);
+        behind.for_each(|link| link.events_pending = true);
     }
 
     /// Marks links as possibly having a pending request for pairs, or an answer.

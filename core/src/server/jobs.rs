@@ -149,7 +149,7 @@ impl Server<'_> {
             None if cleanup => self.check_for_lost(now, job),
             None => self.exclude(job, rank),
         }
-        self.report_exit(index);
+        self.report_exit(now, index);
         Ok(())
     }
 

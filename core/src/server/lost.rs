@@ -131,7 +131,7 @@ impl Server<'_> {
                     self.exclude(job, rank);
                 }
                 if self.ranks[index].end == 0 {
-                    self.report_exit(index);
+                    self.report_exit(now, index);
                 }
             }
             self.check_for_lost(now, job);

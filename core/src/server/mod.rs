@@ -459,6 +459,7 @@ impl<'s> Server<'s> {
         let gets = self.expire_gets(now);
         #[cfg(not(feature = "pmix"))]
         let gets = None;
+        self.links.wake_for_exits(self.exits);
         self.wake = [cut_off, inits, fences, groups, lookups, gets].into_iter().flatten().min();
         self.events_pending = true;
     }

@@ -10,17 +10,15 @@ use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::LAZY_FENCES;
+use crate::limits::{LAZY_FENCES, exit_delay};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
-use crate::state::{Job, RankPhase, RankSlot};
+use crate::state::{Job, RankPhase};
 use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::trace::Exit;
 
-/// Maximum number of exits in one message.
-const EXITS_MAX: u32 = 192;
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -30,14 +28,21 @@ fn is_remote(key: &[u8]) -> bool {
 }
 
 impl Server<'_> {
-    /// Marks the exit of a process, or the loss of a rank that is cut off from PMI, as pending for all neighbours.
-    pub(super) fn report_exit(&mut self, index: usize) {
-        if self.ranks[index].end != 0 {
+    /// Marks the exit of a process, or the loss of a rank that is cut off from PMI, as pending for all neighbours. Ranks
+    /// mostly end together, and each node is told of each: exits without failure wait for others.
+    pub(super) fn report_exit(&mut self, now: Time, index: usize) {
+        let slot = &mut self.ranks[index];
+        if slot.end != 0 {
             return;
         }
         self.exits = self.exits.wrapping_add(1);
-        self.ranks[index].end = self.exits;
-        self.links.wake(u64::MAX);
+        slot.end = self.exits;
+        let failed = slot.dead || slot.exit != Some(Exit::Code(0));
+        if failed {
+            self.links.wake(u64::MAX);
+        } else if self.links.are_any() {
+            self.schedule(now, exit_delay(&self.limits));
+        }
         #[cfg(feature = "pmix")]
         if self.ranks[index].dead {
             self.events_are_due();
@@ -249,40 +254,44 @@ impl Server<'_> {
         Some((Head::Records { job: job.reference(JobId(id)), of }, owner - job.first))
     }
 
-    /// Writes exits that the neighbour has not been sent.
+    /// Writes exits that the neighbour has not been sent, in the order of the ranks' slots. A message that is full is
+    /// continued by the next one.
     fn write_exits(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
-        let last = self.exits;
-        let link = self.links.get_mut(at)?;
-        let unsent = last.wrapping_sub(link.exits_sent);
-        // Place of an exit among those that are not sent. Exits of deregistered jobs are not sent.
-        let sent = link.exits_sent;
-        let place = |slot: &RankSlot| slot.end.wrapping_sub(sent).wrapping_sub(1);
-        let goes = |link: &Link, slot: &RankSlot| slot.end != 0 && link.carries(slot.node);
-        let first = self.ranks.iter().filter(|slot| goes(link, slot)).map(place).min();
-        let Some(first) = first.filter(|&first| first < unsent) else {
-            link.exits_sent = last;
-            return None;
-        };
-        let end = first + (unsent - first).min(EXITS_MAX);
-        link.exits_sent = sent.wrapping_add(end);
-        let link = link.clone();
+        let link = self.links.get(at)?.clone();
+        let mut cursor = link.exits;
         let mut writer = Writer::new(buf, Head::Exits)?;
-        for job in (0..self.limits.jobs).map(JobId) {
-            let state = &self.jobs[job.index()];
-            for (rank, slot) in (0u32..).zip(&self.ranks[state.slots()]) {
-                if goes(&link, slot) && (first..end).contains(&place(slot)) {
-                    writer.push(&ExitReport {
-                        job: state.reference(job),
-                        rank,
-                        // A rank that is cut off from PMI has none.
-                        exit: slot.exit.unwrap_or(Exit::Lost),
-                        joined: slot.phase != RankPhase::New,
-                        dead: slot.dead,
-                    });
+        let mut any = false;
+        let mut job: Option<(JobId, Range<usize>)> = None;
+        'passes: while !any && cursor.start(self.exits) {
+            for index in cursor.slot()..self.ranks.len() {
+                let slot = &self.ranks[index];
+                if !cursor.sends(slot.end) || !link.carries(slot.node) {
+                    continue;
                 }
+                if job.as_ref().is_none_or(|(_, slots)| !slots.contains(&index)) {
+                    let mut jobs = (0..).map(JobId).zip(self.jobs.iter().map(Job::slots));
+                    job = jobs.find(|(_, slots)| slots.contains(&index));
+                }
+                // Exits of deregistered jobs are not sent.
+                let Some((job, slots)) = &job else { continue };
+                let report = ExitReport {
+                    job: self.jobs[job.index()].reference(*job),
+                    rank: (index - slots.start) as u32,
+                    // A rank that is cut off from PMI has none.
+                    exit: slot.exit.unwrap_or(Exit::Lost),
+                    joined: slot.phase != RankPhase::New,
+                    dead: slot.dead,
+                };
+                if !writer.push(&report) {
+                    cursor.pause(index as u32);
+                    break 'passes;
+                }
+                any = true;
             }
+            cursor.finish();
         }
-        Some(writer.finish().len())
+        self.links.get_mut(at)?.exits = cursor;
+        any.then(|| writer.finish().len())
     }
 
     /// Applies a message from a neighbour.
@@ -409,6 +418,8 @@ impl Server<'_> {
                 self.remote_slot(link, job.job, rank)?;
             }
         }
+        // Checked once for all exits of a job that follow each other, because a check walks the ranks of the job.
+        let mut ended: Option<JobId> = None;
         for ExitReport { job, rank, exit, joined, dead } in message::parts::<ExitReport>(body).flatten() {
             if !self.is_current(job) {
                 continue;
@@ -417,6 +428,9 @@ impl Server<'_> {
             let index = self.remote_slot(link, job, rank)?;
             if self.ranks[index].exit.is_some() {
                 continue;
+            }
+            if let Some(before) = ended.replace(job).filter(|&before| before != job) {
+                self.check_for_lost(now, before);
             }
             let Job { quota, cleanup, .. } = self.jobs[job.index()];
             let slot = &mut self.ranks[index];
@@ -427,15 +441,16 @@ impl Server<'_> {
             }
             self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             self.jobs[job.index()].exited += 1;
-            self.report_exit(index);
+            self.report_exit(now, index);
             #[cfg(feature = "pmix")]
             self.end_gets_of(job, Some(Rank(rank)));
             // Collectives do not wait for a rank that was killed alone.
-            if cleanup && !dead {
-                self.check_for_lost(now, job);
-            } else {
+            if !cleanup || dead {
                 self.exclude(job, Rank(rank));
             }
+        }
+        if let Some(job) = ended {
+            self.check_for_lost(now, job);
         }
         Ok(())
     }

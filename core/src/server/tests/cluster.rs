@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use super::restore::check_restored;
 use super::*;
+use crate::limits::exit_delay;
 
 pub(super) const LIMITS: Limits = Limits {
     jobs: 2,
@@ -65,7 +66,7 @@ impl Cluster {
         all
     }
 
-    fn of(limits: Limits, (nodes, radix): (u32, u32), spec: JobSpec<'_>, seed: u64) -> Cluster {
+    pub(super) fn of(limits: Limits, (nodes, radix): (u32, u32), spec: JobSpec<'_>, seed: u64) -> Cluster {
         let size = spec.size;
         let mut hosts = Vec::new();
         for node in 0..nodes {
@@ -140,6 +141,18 @@ impl Cluster {
 
     pub(super) fn after_command(&mut self) {
         while self.deliver() {}
+    }
+
+    /// Delivers all messages, after exits have waited for others on each node on their way.
+    pub(super) fn after_exits(&mut self) {
+        for _ in 0..self.hosts.len() {
+            self.after_command();
+            for host in &mut self.hosts {
+                host.now = host.now.after(exit_delay(host.server.limits()));
+                host.tell(Input::Timeout);
+            }
+        }
+        self.after_command();
     }
 
     pub(super) fn says(&mut self, rank: u32, line: &str) {

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::cluster::{Cluster, LIMITS};
 use super::*;
-use crate::limits::AUTO_NODES_MAX;
+use crate::limits::{AUTO_NODES_MAX, exit_delay};
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
 
 #[test]
@@ -224,7 +224,7 @@ fn a_rank_that_left_is_missed_on_other_nodes() {
     all.says(0, "barrier_in");
     all.asks(2, "finalize");
     all.host(2).exits(2, Exit::Code(0));
-    all.after_command();
+    all.after_exits();
     assert_eq!(all.hosts[1].events.len(), 1, "{:?}", all.hosts[1].events);
     assert!(all.hosts[1].events[0].contains("Absent { rank: Rank(2)"), "{:?}", all.hosts[1].events);
     assert!(all.hosts[2].events.is_empty() && all.hosts[3].events.is_empty());
@@ -509,7 +509,7 @@ fn an_exit_without_init_ends_the_job_on_another_node() {
             all.init(3);
         }
         all.host(0).exits(0, exit);
-        all.after_command();
+        all.after_exits();
         if exits_first {
             all.init(3);
         }
@@ -517,6 +517,49 @@ fn an_exit_without_init_ends_the_job_on_another_node() {
         let ended = std::format!("{:?}", Output::AbortJob { job: JOB, cause, message: "" });
         assert_eq!(all.host(3).events, [ended]);
         assert!(all.host(1).events.is_empty() && all.hosts[0].events.is_empty());
+    }
+}
+
+#[test]
+fn exits_without_failure_travel_together() {
+    let mut all = Cluster::new(3, 2, 8, true, 3);
+    let in_flight = |all: &mut Cluster| {
+        all.collect();
+        all.wires.values().map(VecDeque::len).sum::<usize>()
+    };
+    (0..8).for_each(|rank| drop(all.asks(rank, "finalize")));
+    [0, 2, 4].into_iter().for_each(|rank| all.host(rank).exits(rank, Exit::Code(0)));
+    assert_eq!(in_flight(&mut all), 0, "they wait for others");
+    let host = all.host(0);
+    assert_eq!(host.server.poll_at(), Some(Time(exit_delay(&LIMITS))));
+    host.now = Time(exit_delay(&LIMITS));
+    host.tell(Input::Timeout);
+    assert_eq!((in_flight(&mut all), all.host(0).server.poll_at()), (1, None));
+    all.host(6).exits(6, Exit::Code(0));
+    all.host(1).exits(1, Exit::Signal(9));
+    assert_eq!(in_flight(&mut all), 2, "a failure does not wait");
+    all.after_exits();
+    assert_eq!(all.hosts[0].server.poll_at(), None);
+}
+
+#[test]
+fn exits_that_fill_a_message_are_continued_in_the_next() {
+    let limits = Limits { ranks: 2000, conns: 2000, ..LIMITS };
+    let mut all = Cluster::of(limits, (3, 2), JobSpec { cleanup: false, ..spec(1900) }, 1);
+    all.hosts[1].tell(Input::PeerBlocked { node: 0 });
+    for rank in (0..1900).step_by(2) {
+        all.host(rank).exits(rank, Exit::Signal(9));
+    }
+    all.hosts[1].tell(Input::PeerWritable { node: 0 });
+    all.collect();
+    let messages = all.wires[&(1, 0)].len();
+    assert!((2..950).contains(&messages), "{messages}");
+    // They go on while a message waits.
+    all.hosts[2].exits(1, Exit::Signal(9));
+    all.after_exits();
+    for host in &all.hosts {
+        assert_eq!(host.server.ranks.iter().filter(|slot| slot.exit.is_some()).count(), 951);
+        assert_eq!(host.server.jobs[0].exited, 951);
     }
 }
 
