@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -81,8 +82,9 @@ impl Messages {
 }
 
 /// The measured exchange with a server that does nothing: it answers every request with prepared bytes of the right
-/// length, in one epoll loop of one thread, with one read and one write each. Only fences are held until all have come.
-pub(crate) fn echo(size: u32, pmi: Pmi, rounds: u32, limit: Duration) -> Result<Moments> {
+/// length, in an epoll loop, with one read and one write each. Only fences are held until all have come. `daemons` threads
+/// share the ranks evenly, each with a loop of its own, and one if there are none. A fence costs no message between them.
+pub(crate) fn echo(size: u32, daemons: u32, pmi: Pmi, rounds: u32, limit: Duration) -> Result<Moments> {
     let (report, theirs) = std::io::pipe()?;
     let mut ranks = Children(Vec::new());
     let mut sockets = Vec::new();
@@ -101,7 +103,7 @@ pub(crate) fn echo(size: u32, pmi: Pmi, rounds: u32, limit: Duration) -> Result<
         ranks.0.push(child);
     }
     drop(theirs);
-    exchange(ranks, sockets, &Messages::of_pmi(pmi), report, limit)
+    exchange(ranks, (&sockets, daemons), &Messages::of_pmi(pmi), report, limit)
 }
 
 /// The same with PMIx clients, which connect by TCP.
@@ -131,7 +133,7 @@ pub(crate) fn echo_pmix(size: u32, limit: Duration) -> Result<Moments> {
         sockets.push(File::from(OwnedFd::from(socket)));
     }
     drop(theirs);
-    exchange(ranks, sockets, &Messages::of_pmix(), report, limit)
+    exchange(ranks, (&sockets, 1), &Messages::of_pmix(), report, limit)
 }
 
 fn ready(listener: &TcpListener, limit: Duration) -> Result<()> {
@@ -147,56 +149,83 @@ fn timespec(limit: Duration) -> Timespec {
     Timespec { tv_sec: limit.as_secs() as i64, tv_nsec: limit.subsec_nanos().into() }
 }
 
-/// Serves connected ranks until all have left, and returns what they report.
+/// Serves connected ranks until all have left, by so many threads, and returns what they report.
 fn exchange(
     mut ranks: Children,
-    mut sockets: Vec<File>,
+    (sockets, threads): (&[File], u32),
     messages: &Messages,
     report: PipeReader,
     limit: Duration,
 ) -> Result<Moments> {
-    serve(&mut sockets, messages, limit)?;
+    let served = sockets.len().div_ceil(threads.max(1) as usize);
+    let fenced = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        let serve = |own| Echo { all: sockets, own, messages, fenced: &fenced }.serve(limit);
+        let threads: Vec<_> = sockets.chunks(served).map(|own| scope.spawn(move || serve(own))).collect();
+        let served = threads.into_iter().map(|thread| thread.join().expect("an echo server does not panic"));
+        served.collect::<Result<()>>()
+    })?;
     for rank in &mut ranks.0 {
         ensure!(rank.wait()?.success(), "a rank of the echo server failed");
     }
     collect(report, sockets.len())
 }
 
-fn serve(sockets: &mut [File], messages: &Messages, limit: Duration) -> Result<()> {
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    for (at, socket) in sockets.iter().enumerate() {
-        epoll::add(&epoll, socket, epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)?;
-    }
-    let limit = timespec(limit);
-    let (mut open, mut fenced) = (sockets.len(), 0);
-    let mut buffer = [0; 4096];
-    let mut events = Vec::with_capacity(256);
-    while open > 0 {
-        // A tracer interrupts the wait.
-        retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut events), Some(&limit)))?;
-        if events.is_empty() {
-            bail!("the echo server's ranks were silent for {} s", limit.tv_sec);
+/// One loop of an echo server.
+#[derive(Clone, Copy)]
+struct Echo<'s> {
+    /// The ranks of all loops.
+    all: &'s [File],
+    /// The ranks of this one.
+    own: &'s [File],
+    messages: &'s Messages,
+    /// Ranks of all loops that have come to the fence.
+    fenced: &'s AtomicUsize,
+}
+
+impl Echo<'_> {
+    fn serve(self, limit: Duration) -> Result<()> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        for (at, socket) in self.own.iter().enumerate() {
+            epoll::add(&epoll, socket, epoll::EventData::new_u64(at as u64), epoll::EventFlags::IN)?;
         }
-        for event in events.drain(..) {
-            let at = usize::try_from(event.data.u64())?;
-            let request = sockets[at].read(&mut buffer)?;
-            if request == 0 {
-                epoll::delete(&epoll, &sockets[at])?;
-                open -= 1;
-            } else if buffer[..request] != *messages.fence {
-                sockets[at].write_all(&messages.answer)?;
-            } else {
-                fenced += 1;
-                if fenced == sockets.len() {
-                    fenced = 0;
-                    for socket in &mut *sockets {
-                        socket.write_all(&messages.release)?;
-                    }
+        let limit = timespec(limit);
+        let mut open = self.own.len();
+        let mut buffer = [0; 4096];
+        let mut events = Vec::with_capacity(256);
+        while open > 0 {
+            // A tracer interrupts the wait.
+            retry_on_intr(|| epoll::wait(&epoll, spare_capacity(&mut events), Some(&limit)))?;
+            if events.is_empty() {
+                bail!("the echo server's ranks were silent for {} s", limit.tv_sec);
+            }
+            for event in events.drain(..) {
+                let mut socket = &self.own[usize::try_from(event.data.u64())?];
+                let request = socket.read(&mut buffer)?;
+                if request == 0 {
+                    epoll::delete(&epoll, socket)?;
+                    open -= 1;
+                } else if buffer[..request] != *self.messages.fence {
+                    socket.write_all(&self.messages.answer)?;
+                } else {
+                    self.arrive()?;
                 }
             }
         }
+        Ok(())
     }
-    Ok(())
+
+    /// Counts a rank at the fence. The last one releases all.
+    fn arrive(self) -> Result<()> {
+        if self.fenced.fetch_add(1, Ordering::Relaxed) + 1 == self.all.len() {
+            // Before the first one is released, who may come to the next fence.
+            self.fenced.store(0, Ordering::Relaxed);
+            for mut socket in self.all {
+                socket.write_all(&self.messages.release)?;
+            }
+        }
+        Ok(())
+    }
 }
 
 fn collect(mut report: PipeReader, size: usize) -> Result<Moments> {

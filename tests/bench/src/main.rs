@@ -9,8 +9,8 @@
 //! | launch true | of the whole command, from its start to its end | a command that `posix_spawn`s as many processes and reaps them |
 //! | exchange | from the first rank's put to the last rank's last get: put, fence, all ranks get all values | the same clients with an epoll loop that answers with prepared bytes and only counts fences |
 //! | get | of that the gets, divided by their number | the same |
-//! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | - |
-//! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | - |
+//! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | the echo server as a command, whose ranks put and meet, with D threads in place of daemons |
+//! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | the echo server with D threads: no messages between daemons, and no switches between their address spaces |
 //! | sandbox | of a command with the core as a plugin, one a call and 32 of different ranks a call; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox, with as many commands a call |
 //! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
@@ -168,6 +168,9 @@ enum Role {
         /// The number of ranks
         #[arg(long)]
         size: u32,
+        /// The number of threads that serve them
+        #[arg(long, default_value_t = 1)]
+        daemons: u32,
         /// The PMI version to speak
         #[arg(long)]
         pmi: Pmi,
@@ -215,8 +218,8 @@ fn main() -> ExitCode {
         Some(Role::Rank { pmi, guest: true, .. }) => rank::guest(*pmi),
         Some(Role::Rank { pmi, echo: false, rounds, .. }) => rank::under_manager(*pmi, *rounds),
         Some(Role::Rank { pmi, echo: true, rounds, .. }) => rank::under_echo(*pmi, *rounds),
-        &Some(Role::Echo { size, pmi, rounds, limit }) => {
-            floor::echo(size, pmi, rounds, Duration::from_secs(limit)).map(drop)
+        &Some(Role::Echo { size, daemons, pmi, rounds, limit }) => {
+            floor::echo(size, daemons, pmi, rounds, Duration::from_secs(limit)).map(drop)
         }
         Some(Role::RankPmix { size, echo: false }) => pmix::under_manager(*size),
         Some(Role::RankPmix { size, echo: true }) => pmix::under_echo(*size),

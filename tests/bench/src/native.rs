@@ -96,7 +96,7 @@ impl Shape {
         options
     }
 
-    /// There is no floor for daemons, and no target.
+    /// Whether there are no daemons.
     fn alone(self) -> bool {
         self.daemons == 0
     }
@@ -186,32 +186,44 @@ impl Plan {
     /// each pays for its own start.
     pub(crate) fn launch(&self, shape: Shape) -> Row {
         let mut columns = Columns::default();
-        let time = |command: &mut Command| {
-            let finished = if shape.alone() {
-                run(command.arg("/bin/true"), self.limit)
-            } else {
-                own()
-                    .and_then(|own| run(command.arg(own).args(["rank", "--pmi", "1", "--guest"]), self.limit))
-            };
+        let time = |command: Result<Command>| {
+            let finished = command.and_then(|mut command| run(&mut command, self.limit));
             self.noted(finished).map(|finished| finished.took.as_secs_f64() * 1e3)
+        };
+        let of_ranks = |mut command: Command| {
+            match shape.alone() {
+                true => command.arg("/bin/true"),
+                false => command.arg(own()?).args(["rank", "--pmi", "1", "--guest"]),
+            };
+            Ok(command)
         };
         for _ in 0..self.runs {
             for build in Build::BOTH {
-                if let Some(mut command) = self.hydrant(build, shape).filter(|_| !columns.of(build).failed())
-                {
-                    columns.of(build).push_if(time(&mut command));
+                if let Some(command) = self.hydrant(build, shape).filter(|_| !columns.of(build).failed()) {
+                    columns.of(build).push_if(time(of_ranks(command)));
                 }
             }
-            if let Some(mut command) = self.hydra(shape).filter(|_| !columns.peer.failed()) {
-                columns.peer.push_if(time(&mut command));
+            if let Some(command) = self.hydra(shape).filter(|_| !columns.peer.failed()) {
+                columns.peer.push_if(time(of_ranks(command)));
             }
-            if shape.alone()
-                && let Some(own) = self.noted(own()).filter(|_| !columns.floor.failed())
-            {
-                columns.floor.push_if(time(Command::new(own).args(["spawn", &shape.ranks.to_string()])));
+            if !columns.floor.failed() {
+                columns.floor.push_if(time(self.floor_of_launch(shape)));
             }
         }
         columns.row(if shape.alone() { "launch true" } else { "launch" }, shape, "ms", Target::OfFloor(1.1))
+    }
+
+    fn floor_of_launch(&self, Shape { ranks, daemons }: Shape) -> Result<Command> {
+        let mut command = Command::new(own()?);
+        match daemons {
+            0 => command.args(["spawn", &ranks.to_string(), "/bin/true"]),
+            _ => {
+                command.args(["echo", "--pmi", "1", "--rounds", "0", "--size", &ranks.to_string()]);
+                command.args(["--daemons", &daemons.to_string()]);
+                command.args(["--limit", &self.limit.as_secs().to_string()])
+            }
+        };
+        Ok(command)
     }
 
     /// The exchange, and its gets by themselves.
@@ -231,8 +243,8 @@ impl Plan {
             if let Some(command) = self.hydra(shape).filter(|_| !get.peer.failed()) {
                 push(&mut exchange.peer, &mut get.peer, self.noted(self.job(command, pmi)));
             }
-            if shape.alone() && !get.floor.failed() {
-                let echo = floor::echo(shape.ranks, pmi, 1, self.limit);
+            if !get.floor.failed() {
+                let echo = floor::echo(shape.ranks, shape.daemons, pmi, 1, self.limit);
                 push(&mut exchange.floor, &mut get.floor, self.noted(echo));
             }
         }
