@@ -12,12 +12,13 @@
 //! | 12..16 | number of the owner, which the log only stores |
 //!
 //! There are no pointers, and records never move. The bytes can therefore be shared, sent or saved unchanged. The
-//! index is a hash table with open addressing, whose entries are the offset of a record plus one. It is written after
-//! the record, so readers of shared memory ([`LogView`](super::LogView)) find complete records only. Another put of a
-//! key appends a record and updates the index.
+//! index is a hash table with open addressing, whose [entries](super::entry) are the place of a record and bits of its
+//! hash. It is written after the record, so readers of shared memory ([`LogView`](super::LogView)) find complete records
+//! only. Another put of a key appends a record and updates the index.
 
 use super::atomic::{AtomicU32, Ordering};
 use super::compare::same;
+use super::entry::Entries;
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.
@@ -29,6 +30,7 @@ const WANTED: u16 = u16::MAX;
 pub(crate) struct Log<'s> {
     bytes: &'s mut [u8],
     index: &'s [AtomicU32],
+    entries: Entries,
     len: u32,
     keys: u32,
     keys_max: u32,
@@ -106,7 +108,8 @@ impl<'s> Log<'s> {
         seed: u32,
     ) -> Option<Log<'s>> {
         let index = index.get(..index_len(keys_max))?;
-        Some(Log { bytes, index, len: 0, keys: 0, keys_max, seed })
+        let entries = Entries::of(bytes.len());
+        Some(Log { bytes, index, entries, len: 0, keys: 0, keys_max, seed })
     }
 
     /// Drops all records. Only index slots of records and their neighbours are accessed.
@@ -136,9 +139,9 @@ impl<'s> Log<'s> {
             let start = self.len;
             let Some((key, len)) = self.sound(&records[start as usize..]) else { return false };
             match self.find(&key) {
-                Slot::Taken { at, .. } => self.index[at as usize].store(start + 1, Ordering::Release),
+                Slot::Taken { at, .. } => self.publish(at, key.hash, start),
                 Slot::Free { at } if self.keys < self.keys_max => {
-                    self.index[at as usize].store(start + 1, Ordering::Release);
+                    self.publish(at, key.hash, start);
                     self.keys += 1;
                 }
                 Slot::Free { .. } | Slot::None => return false,
@@ -210,10 +213,10 @@ impl<'s> Log<'s> {
         for _ in 0..self.index.len() {
             match self.index[at].load(Ordering::Relaxed) {
                 0 => return Slot::Free { at: at as u32 },
-                offset if self.is_at(offset - 1, key) => {
-                    return Slot::Taken { at: at as u32, record: offset - 1 };
-                }
-                _ => at = (at + 1) & mask,
+                entry => match self.entries.record(entry, key.hash) {
+                    Some(record) if self.is_at(record, key) => return Slot::Taken { at: at as u32, record },
+                    _ => at = (at + 1) & mask,
+                },
             }
         }
         Slot::None
@@ -240,7 +243,7 @@ impl<'s> Log<'s> {
         value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
     ) -> Option<u32> {
         let (at, start) = self.write(key, slot, owner, value)?;
-        self.publish(at, start);
+        self.publish(at, key.hash, start);
         Some(start)
     }
 
@@ -283,10 +286,10 @@ impl<'s> Log<'s> {
         Some((at, start))
     }
 
-    /// Refers an index slot to a record that has been written.
+    /// Refers an index slot to a record with this hash that has been written.
     #[inline]
-    pub(crate) fn publish(&self, at: u32, record: u32) {
-        self.index[at as usize].store(record + 1, Ordering::Release);
+    pub(crate) fn publish(&self, at: u32, hash: u32, record: u32) {
+        self.index[at as usize].store(self.entries.entry(hash, record), Ordering::Release);
     }
 
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
@@ -305,6 +308,12 @@ impl<'k> Key<'k> {
     #[inline]
     pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
+    }
+
+    /// Returns the hash.
+    #[inline]
+    pub(crate) fn hash(&self) -> u32 {
+        self.hash
     }
 
     /// Returns the index slot where the search starts.
@@ -459,13 +468,40 @@ mod tests {
         }
     }
 
+    #[test]
+    fn records_of_other_tags_are_not_read() {
+        let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 16]);
+        let mut log = Log::new(&mut bytes, &index, 8, 1).unwrap();
+        let at = put(&mut log, 3, "key", "value").unwrap();
+        let key = log.key(3, b"key");
+        let slot = log.find(&key);
+        let Slot::Taken { at: slot_at, record } = slot else { panic!("{slot:?}") };
+        assert_eq!(record, at);
+        let next = Slot::Free { at: (slot_at + 1) % 16 };
+        // The record is that of the key, but the tag is that of another hash.
+        log.publish(slot_at, !key.hash, record);
+        assert_eq!(log.find(&key), next);
+        // The tag is that of the key, but there is no such record.
+        for record in [248, 256, 260, u32::MAX - 3] {
+            log.publish(slot_at, key.hash, record);
+            assert_eq!(log.find(&key), next, "{record}");
+        }
+    }
+
     proptest! {
         #[test]
-        fn behaves_like_a_map(steps in proptest::collection::vec((0u32..3, "[ab]{1,3}", "[x-z]{0,9}"), 1..120)) {
+        fn behaves_like_a_map(
+            steps in proptest::collection::vec((0u32..3, "[ab]{1,3}", "[x-z]{0,9}"), 1..120),
+            short_tags: bool,
+        ) {
             let mut bytes = std::vec![0xaa; 8192];
             let index: Vec<AtomicU32> = (0..index_len(64)).map(|_| AtomicU32::new(9)).collect();
             wipe(&index);
             let mut log = Log::new(&mut bytes, &index, 64, 42).unwrap();
+            if short_tags {
+                // Many keys have the same tag, as in a log of 4 GiB.
+                log.entries = Entries::of(u32::MAX as usize);
+            }
             let mut model = HashMap::new();
             for (space, key, value) in steps {
                 prop_assert!(put(&mut log, space, &key, &value).is_some());

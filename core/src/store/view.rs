@@ -1,6 +1,7 @@
 //! Read-only view of a log that another process writes to in shared memory.
 
 use super::atomic::{AtomicU32, Ordering, fence};
+use super::entry::Entries;
 use super::log::{HEADER, Header, Key};
 
 /// Read-only view of a log in shared memory.
@@ -11,15 +12,17 @@ use super::log::{HEADER, Header, Key};
 pub struct LogView<'m> {
     words: &'m [AtomicU32],
     index: &'m [AtomicU32],
+    entries: Entries,
     seed: u32,
 }
 
 impl<'m> LogView<'m> {
-    /// Creates a view. `words` is the log's memory in native byte order, without up to three bytes at its end. `index`
-    /// and `seed` are those of the log. Returns `None` if `index` has an invalid length
+    /// Creates a view. `words` is the log's whole memory, used or not, in native byte order and without up to three bytes at
+    /// its end. `index` and `seed` are those of the log. Returns `None` if `index` has an invalid length
     /// (`index_len`).
     pub fn new(words: &'m [AtomicU32], index: &'m [AtomicU32], seed: u32) -> Option<LogView<'m>> {
-        index.len().is_power_of_two().then_some(LogView { words, index, seed })
+        let entries = Entries::of(words.len().saturating_mul(4));
+        index.len().is_power_of_two().then_some(LogView { words, index, entries, seed })
     }
 
     /// Copies the newest value of a key to the front of `buf`, as far as it fits. Returns the length of the value in
@@ -29,10 +32,15 @@ impl<'m> LogView<'m> {
         let mask = self.index.len() - 1;
         let mut at = key.start(mask);
         for _ in 0..self.index.len() {
-            let offset = self.index[at].load(Ordering::Relaxed).checked_sub(1)?;
+            let entry = self.index[at].load(Ordering::Relaxed);
+            if entry == 0 {
+                return None;
+            }
             // An acquire load is not used, because Rust does not guarantee that it works on read-only memory.
             fence(Ordering::Acquire);
-            if let Some(header) = self.header(offset).filter(|header| self.is_of(header, offset, &key)) {
+            if let Some(offset) = self.entries.record(entry, key.hash())
+                && let Some(header) = self.header(offset).filter(|header| self.is_of(header, offset, &key))
+            {
                 let len = header.value_len()?;
                 let value = offset.checked_add(HEADER + key.bytes().len() as u32)?;
                 return self.copy(value, len, buf).then_some(len);
@@ -45,7 +53,7 @@ impl<'m> LogView<'m> {
     /// Returns the header of the record at an offset in bytes.
     fn header(&self, offset: u32) -> Option<Header> {
         let mut bytes = [0; HEADER as usize];
-        (offset.is_multiple_of(4) && self.copy(offset, HEADER, &mut bytes)).then(|| Header::read(&bytes))
+        self.copy(offset, HEADER, &mut bytes).then(|| Header::read(&bytes))
     }
 
     fn is_of(&self, header: &Header, offset: u32, key: &Key<'_>) -> bool {
@@ -147,10 +155,9 @@ mod tests {
                 prop_assert_eq!(get(&view, *space, key), wanted);
                 prop_assert_eq!(get(&view, *space + 3, key), None);
             }
-            // A truncated log has no records beyond its end, even if the index refers to them.
-            bytes.truncate(bytes.len() / 2);
-            let half = words(&bytes);
-            prop_assert!(LogView::new(&half[..half.len().min(1)], &index, 42).unwrap().get(0, b"a", &mut []).is_none());
+            // A view of less memory finds nothing beyond its end, even if the index refers to it.
+            bytes.truncate(4);
+            prop_assert!(LogView::new(&words(&bytes), &index, 42).unwrap().get(0, b"a", &mut []).is_none());
         }
 
         #[test]
@@ -174,14 +181,16 @@ mod tests {
             crossed in proptest::collection::vec((0usize..64, 0u32..1024), 0..8),
         ) {
             let index = numbers(index_len(KEYS));
-            let mut bytes = written(&puts, &index);
-            bytes.truncate(512);
-            let log = words(&bytes);
+            let log = words(&written(&puts, &index));
             for (at, word) in spoilt {
-                log[at % log.len()].store(word, Ordering::Relaxed);
+                log[at].store(word, Ordering::Relaxed);
             }
-            for (at, offset) in crossed {
-                index[at % index.len()].store(offset, Ordering::Relaxed);
+            // The entry of one key gets the place of another record.
+            let places = LogView::new(&log, &index, 42).unwrap().entries;
+            for (at, place) in crossed {
+                let slot = &index[at % index.len()];
+                let tag = slot.load(Ordering::Relaxed);
+                slot.store(places.entry(tag, place * 4), Ordering::Relaxed);
             }
             let view = LogView::new(&log, &index, 42).unwrap();
             for (space, key, _) in &puts {

@@ -40,12 +40,12 @@ impl SharedLog {
     /// # Panics
     /// If the log is too small for them.
     pub fn put(&self, pairs: &[(&str, &str)]) {
-        let (mut bytes, mut none, mut done) = ([0; BYTES], [], 0);
+        let (mut bytes, mut unused, mut done) = ([0; BYTES], [0; BYTES], 0);
         // The writer looks keys up in an index of its own. loom remembers only the last access to a number, and a look-up in
         // the shared index would hide the reader's.
         let private = SharedLog::empty();
         let mut log = Log::new(&mut bytes, &private.index, KEYS, SEED).expect("the index has its length");
-        let shared = Log::new(&mut none, &self.index, KEYS, SEED).expect("the index has its length");
+        let shared = Log::new(&mut unused, &self.index, KEYS, SEED).expect("the index has its length");
         for (key, value) in pairs {
             let key = log.key(SPACE, key.as_bytes());
             let slot = log.find(&key);
@@ -56,8 +56,8 @@ impl SharedLog {
                 to.store(u32::from_ne_bytes(word), Ordering::Relaxed);
             }
             done = log.as_bytes().len();
-            log.publish(at, record);
-            shared.publish(at, record);
+            log.publish(at, key.hash(), record);
+            shared.publish(at, key.hash(), record);
         }
     }
 

@@ -5,6 +5,8 @@ mod atomic {
 }
 #[path = "../../../core/src/store/compare.rs"]
 mod compare;
+#[path = "../../../core/src/store/entry.rs"]
+mod entry;
 #[allow(dead_code, unreachable_pub, reason = "the core uses the rest")]
 #[path = "../../../core/src/store/log.rs"]
 pub(crate) mod log;

@@ -6,8 +6,10 @@ use crate::store::view::LogView;
 
 /// Looks up a key in a job's space through the shared memory.
 fn read(host: &Host, job: JobId, key: &str) -> Option<String> {
-    let (words, _) = host.server.kvs.log().as_bytes().as_chunks();
-    let words: Vec<_> = words.iter().map(|&word| AtomicU32::new(u32::from_ne_bytes(word))).collect();
+    let (used, _) = host.server.kvs.log().as_bytes().as_chunks();
+    // A view has the whole memory of the log. Here its unused part is empty.
+    let mut words: Vec<_> = used.iter().map(|&word| AtomicU32::new(u32::from_ne_bytes(word))).collect();
+    words.resize_with(host.server.limits.kvs_bytes as usize / 4, || AtomicU32::new(0));
     let view = LogView::new(&words, host.index, SEED).unwrap();
     let mut buf = [0; 64];
     let len = view.get(host.server.kvs_space(job)?, key.as_bytes(), &mut buf)?;
