@@ -125,11 +125,12 @@ impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>>
 
         // Keys in an order that no cache foresees: steps of a prime, all over the store.
         let key = |i: u32| (u64::from(i) * 7919 * 31 % u64::from(keys)) as u32;
+        // Messages are made just before they are handed in: a host has just read them, and they are in a cache.
         let gets: Batch = (0..BATCH).map(|i| self.get(i % RANKS, key(i))).collect();
-        let fences: Batch = (0..BATCH / 100).flat_map(|_| 0..RANKS).map(|rank| self.fence(rank)).collect();
-        let puts: Batch = (keys..keys + keys / 10).map(|key| self.put(key)).collect();
         let get = self.time(&gets, together)?;
+        let fences: Batch = (0..BATCH / 100).flat_map(|_| 0..RANKS).map(|rank| self.fence(rank)).collect();
         let fence = self.time(&fences, together)?;
+        let puts: Batch = (keys..keys + keys / 10).map(|key| self.put(key)).collect();
         let put = self.time(&puts, together)?;
         Ok([put, get, fence])
     }
