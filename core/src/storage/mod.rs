@@ -6,10 +6,10 @@
 //!   the stack, without an allocator.
 //! - `OwnedStorage` (feature `alloc`) holds slabs for limits known at run time.
 //! - `OwnedSlots` (feature `alloc`) leaves the key-value log to the host, which may map or share it.
-//! - [`Storage::in_arena`] carves the slabs from a memory region of the host.
+//! - [`Storage::in_arena`] carves the slabs from a memory region of the host, and [`Storage::with_slots_in`] those of slots.
 //!
 //! The slots are opaque. [`Server::new`](crate::Server::new) resets them, so their content does not matter. Slots that
-//! `OwnedSlots` lends for the first time need no reset: a server writes none that it does not use.
+//! `OwnedSlots` lends for the first time, and those of an arena, need no reset: a server writes none that it does not use.
 
 mod fixed;
 #[cfg(any(test, feature = "alloc"))]
@@ -20,7 +20,7 @@ use core::sync::atomic::AtomicU32;
 
 pub use fixed::FixedStorage;
 #[cfg(any(test, feature = "alloc"))]
-pub use owned::{Bulk, OwnedSlots, OwnedStorage};
+pub use owned::{OwnedSlots, OwnedStorage};
 pub use slot::{Arena, Slot};
 
 pub use crate::fault::Slab;
@@ -60,22 +60,46 @@ pub struct Storage<'s> {
 impl<'s> Storage<'s> {
     /// Takes all slabs from `arena`. Returns `None` if the arena has too little memory.
     pub fn in_arena(layout: &Layout, arena: &mut impl Arena<'s>) -> Option<Storage<'s>> {
+        let bulk = Bulk {
+            log: arena.bytes(layout.log)?,
+            index: arena.slots(layout.index)?,
+            requests: arena.bytes(layout.requests)?,
+        };
+        Storage::with_slots_in(layout, arena, bulk)
+    }
+
+    /// Takes all slabs but those of `bulk` from `arena`. Returns `None` if the arena has too little memory.
+    pub fn with_slots_in(layout: &Layout, arena: &mut impl Arena<'s>, bulk: Bulk<'s>) -> Option<Storage<'s>> {
+        let Bulk { log, index, requests } = bulk;
         Some(Storage {
             jobs: arena.slots(layout.jobs)?,
             ranks: arena.slots(layout.ranks)?,
             conns: arena.slots(layout.conns)?,
-            log: arena.bytes(layout.log)?,
-            index: arena.slots(layout.index)?,
+            log,
+            index,
             groups: arena.slots(layout.groups)?,
             names: arena.slots(layout.names)?,
             upcalls: arena.slots(layout.upcalls)?,
-            requests: arena.bytes(layout.requests)?,
+            requests,
             psets: arena.slots(layout.psets)?,
             links: arena.slots(layout.links)?,
             bits: arena.slots(layout.bits)?,
-            unused: false,
+            // They are empty.
+            unused: true,
         })
     }
+}
+
+/// Long slabs, of which a server accesses only the used part. A host may map them lazily. It may share the log and its
+/// index with other processes, which then look up keys without a request ([`LogView`](crate::client::LogView)).
+#[derive(Debug)]
+pub struct Bulk<'s> {
+    /// [`Layout::log`] bytes.
+    pub log: &'s mut [u8],
+    /// [`Layout::index`] entries.
+    pub index: &'s [AtomicU32],
+    /// [`Layout::requests`] bytes.
+    pub requests: &'s mut [u8],
 }
 
 /// Lengths of all slabs, in elements.

@@ -5,7 +5,7 @@ use alloc::vec;
 use alloc::vec::Vec;
 use core::sync::atomic::AtomicU32;
 
-use super::{Layout, Storage};
+use super::{Bulk, Layout, Storage};
 use crate::limits::Limits;
 use crate::peer::links::Link;
 use crate::state::{Conn, Job, RankSlot};
@@ -99,18 +99,6 @@ impl OwnedSlots {
             unused,
         }
     }
-}
-
-/// Long slabs, of which a server accesses only the used part. A host may map them lazily. It may share the log and its
-/// index with other processes, which then look up keys without a request ([`LogView`](crate::client::LogView)).
-#[derive(Debug)]
-pub struct Bulk<'s> {
-    /// [`Layout::log`] bytes.
-    pub log: &'s mut [u8],
-    /// [`Layout::index`] entries.
-    pub index: &'s [AtomicU32],
-    /// [`Layout::requests`] bytes.
-    pub requests: &'s mut [u8],
 }
 
 fn slots<T: Default>(len: usize) -> Option<Vec<T>> {

@@ -52,6 +52,7 @@ mod owner;
 mod pmix;
 mod port;
 mod segment;
+mod slots;
 mod storage;
 mod sys;
 #[cfg(test)]

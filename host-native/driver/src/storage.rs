@@ -6,6 +6,7 @@ use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
 use hydrant_core::{Limits, Storage};
 
 use crate::segment::{Memory, Segment, Sharing};
+use crate::slots::LargePages;
 use crate::sys;
 
 /// Memory of the key-value log and its index.
@@ -28,6 +29,13 @@ impl KvsMemory {
     }
 }
 
+/// Memory of the slots.
+#[derive(Debug)]
+enum Slots {
+    Heap(OwnedSlots),
+    Large(LargePages),
+}
+
 /// The limits require more memory than the system provides.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error(
@@ -45,7 +53,8 @@ pub struct InsufficientMemory(
 /// `OwnedStorage` of hydrant-core does the same on the heap. It works on every system, and ranks cannot read it.
 #[derive(Debug)]
 pub struct MappedStorage {
-    slots: OwnedSlots,
+    lengths: Layout,
+    slots: Slots,
     kvs: KvsMemory,
     requests: Memory,
 }
@@ -92,11 +101,11 @@ impl MappedStorage {
         let mut kvs = kvs(&lengths).ok_or(insufficient)?;
         prefer_large_pages(kvs.lend().0);
         let requests = Memory::new(0, lengths.requests).ok_or(insufficient)?;
-        let slots = match slots.filter(|slots| slots.lengths == lengths) {
-            Some(slots) => slots.slots,
-            None => OwnedSlots::try_new(&lengths).ok_or(insufficient)?,
-        };
-        Ok(MappedStorage { slots, kvs, requests })
+        let slots = slots.filter(|slots| slots.lengths == lengths).map(|slots| Slots::Heap(slots.slots));
+        let slots = slots
+            .or_else(|| LargePages::try_new(&lengths).map(Slots::Large))
+            .or_else(|| OwnedSlots::try_new(&lengths).map(Slots::Heap));
+        Ok(MappedStorage { lengths, slots: slots.ok_or(insufficient)?, kvs, requests })
     }
 
     /// Returns how ranks read the log of a server with this hash seed. None if they cannot.
@@ -110,7 +119,11 @@ impl MappedStorage {
     /// Lends the storage to a server.
     pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
-        self.slots.lend(Bulk { log, index, requests: self.requests.lend().0 })
+        let bulk = Bulk { log, index, requests: self.requests.lend().0 };
+        match &mut self.slots {
+            Slots::Heap(slots) => slots.lend(bulk),
+            Slots::Large(pages) => pages.lend(&self.lengths, bulk),
+        }
     }
 }
 
@@ -156,11 +169,13 @@ pub fn installed_memory() -> u64 {
     sys::installed_memory()
 }
 
+/// Length of a large page in bytes.
+pub(crate) const LARGE: usize = 2 << 20;
+
 /// Requests large pages behind the first few pages. A look-up among very many keys then causes fewer TLB misses, and a
 /// small job uses no large page. For shared memory the system requires `advise` or more in
 /// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
 fn prefer_large_pages(log: &mut [u8]) {
-    const LARGE: usize = 2 << 20;
     let range = log.as_mut_ptr_range();
     let start = (range.start as usize + LARGE).next_multiple_of(LARGE);
     let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;

@@ -1,0 +1,110 @@
+//! Memory of a server's slots in large pages.
+
+use std::slice;
+
+use hydrant_core::Storage;
+use hydrant_core::storage::{Arena, Bulk, Layout, Slot};
+
+use crate::segment::Memory;
+use crate::storage::LARGE;
+use crate::sys;
+
+/// Alignment of all slots, at most. Each slab may be preceded by padding up to it.
+const ALIGNMENT: usize = 16;
+/// Slabs of slots.
+const SLABS: usize = 9;
+
+/// Memory of slots in large pages, if the system has some. A server writes all slots at its start. In small pages the page
+/// faults take several times as long as the writing.
+#[derive(Debug)]
+pub(crate) struct LargePages {
+    memory: Memory,
+    /// Offset of the first large page.
+    start: usize,
+    /// Bytes of large pages.
+    len: usize,
+}
+
+impl LargePages {
+    /// Maps memory for the slots of a layout. None if they would use little of a large page, or if the address space is
+    /// exhausted.
+    pub(crate) fn try_new(layout: &Layout) -> Option<LargePages> {
+        let needed = layout.bytes_written().checked_add(SLABS * ALIGNMENT)?;
+        if needed < LARGE / 3 {
+            return None;
+        }
+        let len = needed.checked_next_multiple_of(LARGE)?;
+        let mut memory = Memory::new(0, len.checked_add(LARGE)?)?;
+        let all = memory.lend().0;
+        let start = all.as_ptr().align_offset(LARGE);
+        let pages = all.get_mut(start..)?.get_mut(..len)?;
+        // SAFETY: the pages lie within the slice.
+        unsafe { sys::prefer_large_pages(pages.as_mut_ptr().cast(), len) };
+        Some(LargePages { memory, start, len })
+    }
+
+    /// Lends empty slots, and the slabs of `bulk`.
+    pub(crate) fn lend<'s>(&'s mut self, layout: &Layout, bulk: Bulk<'s>) -> Storage<'s> {
+        let rest = &mut self.memory.lend().0[self.start..][..self.len];
+        let storage = Storage::with_slots_in(layout, &mut Bump { rest }, bulk);
+        storage.expect("the memory was mapped for slots of this layout")
+    }
+}
+
+/// Bump allocator over a slice.
+struct Bump<'s> {
+    rest: &'s mut [u8],
+}
+
+impl<'s> Arena<'s> for Bump<'s> {
+    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'s mut [T]> {
+        let padding = self.rest.as_ptr().align_offset(align_of::<T>());
+        self.rest.split_off_mut(..padding)?;
+        let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
+        let first: *mut T = bytes.as_mut_ptr().cast();
+        for at in 0..len {
+            // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed only here.
+            unsafe { first.add(at).write(T::empty()) };
+        }
+        // SAFETY: all `len` slots have been written, in memory that is borrowed for `'s` only here.
+        Some(unsafe { slice::from_raw_parts_mut(first, len) })
+    }
+
+    fn bytes(&mut self, len: usize) -> Option<&'s mut [u8]> {
+        self.rest.split_off_mut(..len)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use hydrant_core::Limits;
+    use hydrant_core::limits::Limit;
+
+    #[test]
+    fn few_slots_take_no_large_page() {
+        assert!(LargePages::try_new(&Layout::of(&Limits::NONE)).is_none());
+    }
+
+    #[test]
+    fn slots_of_any_number_fit() {
+        for &limit in Limit::ALL.iter().filter(|&&limit| !matches!(limit, Limit::Keys | Limit::KvsBytes)) {
+            for more in [0, 1, 7, 2000] {
+                let mut limits = Limits { links: 3, kvs_bytes: 1 << 20, ..Limits::for_ranks(1000) };
+                limits.set(limit, limits.of(limit).saturating_add(more));
+                let layout = Layout::of(&limits);
+                let mut pages = LargePages::try_new(&layout).expect("there is memory");
+                assert_eq!(pages.len % LARGE, 0);
+                let (mut log, mut requests) = (vec![0; layout.log], vec![0; layout.requests]);
+                let index: Vec<_> = (0..layout.index).map(|_| Default::default()).collect();
+                for _ in 0..2 {
+                    let bulk = Bulk { log: &mut log, index: &index, requests: &mut requests };
+                    assert!(
+                        hydrant_core::Server::new(limits, pages.lend(&layout, bulk), 3).is_ok(),
+                        "{limit:?}"
+                    );
+                }
+            }
+        }
+    }
+}
