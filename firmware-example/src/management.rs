@@ -61,6 +61,7 @@ impl Management {
             records: !secret::IS_SET,
             exclusive: true,
             nodes: memory::NODES.then_some(memory::NODE_LIMITS),
+            links: false,
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,
@@ -392,6 +393,9 @@ impl Service for Board<'_, '_> {
         }
         if node.seed.is_some() {
             return Err(Error::NoCalls.into());
+        }
+        if node.link.is_some() {
+            return Err(Error::NoLink.into());
         }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());

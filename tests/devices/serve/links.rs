@@ -1,0 +1,180 @@
+//! Boards of `hydrant run --offload` that exchange messages directly.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::thread::JoinHandle;
+
+use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSION};
+use hydrant_tests::peers::Peer;
+use rustix::process::Signal;
+
+use super::Machine;
+use super::fleet::{Fleet, HERE};
+use super::offload::managed;
+
+/// What a board says of a node that sent so many messages by links, and none by its host.
+const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
+
+/// A port in front of a board's, which accepts this number of connections.
+struct Front {
+    address: String,
+    thread: JoinHandle<Vec<TcpStream>>,
+}
+
+impl Front {
+    fn new(board: &str, connections: usize) -> Front {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let board = board.to_owned();
+        let thread = std::thread::spawn(move || {
+            let mut listener = Some(listener);
+            let accept = |number| {
+                let client = listener.as_ref().map(TcpListener::accept).expect("it listens until the last");
+                // Later connections are refused.
+                listener.take_if(|_| number == connections);
+                let board = TcpStream::connect(&board).expect("the board is there");
+                pass(client.expect("a connection comes").0, board)
+            };
+            (1..=connections).map(accept).collect()
+        });
+        Front { address, thread }
+    }
+
+    /// The connections to the board, when all have come.
+    fn connections(self) -> Vec<TcpStream> {
+        self.thread.join().expect("it accepts connections")
+    }
+}
+
+/// Passes bytes both ways. Returns the connection to the board.
+fn pass(client: TcpStream, board: TcpStream) -> TcpStream {
+    for (from, to) in [(&client, &board), (&board, &client)] {
+        let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
+        let (mut from, mut to) = (clone(from), clone(to));
+        std::thread::spawn(move || {
+            // An error ends the connection as its end does.
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
+    board
+}
+
+/// Ends boards with `-v`. Returns what each has written.
+fn said(fleet: Fleet) -> Vec<String> {
+    let ended = fleet.boards.into_iter().map(|(board, _)| {
+        board.signal(Signal::TERM);
+        let outcome = board.wait();
+        outcome.code(0);
+        outcome.stderr.clone()
+    });
+    ended.collect()
+}
+
+#[test]
+fn fences_gets_and_names_go_from_board_to_board() {
+    let fleet = Fleet::with(&HERE, "-v");
+    let run = |options: &str| fleet.run(3, 2, &format!("-v {options} -n 6"));
+    let probe = |options: &str| run(options).arg(hydrant_tests::hydrant_bin()).arg("probe").run();
+    for options in ["--fence collect", "--fence lazy"] {
+        let outcome = probe(options);
+        outcome.code(0).says("exchanged 36 cards", 1).warns("hydrant: boards exchange messages directly\n");
+    }
+    if Peer::Mpich5.there() {
+        let sum = run("").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 6: 0 wrong\n", 1);
+        let spawn = run("-usize 9").arg(Peer::Mpich5.program("mpi_spawn")).words("self 2").run();
+        spawn.code(0);
+    }
+    for (number, text) in (1..).zip(said(fleet)) {
+        let ended = text.lines().filter(|line| line.contains("its host has closed the connection")).count();
+        assert!(ended >= 3, "{text}");
+        // The first node sends the head what it knows, in which no rank takes part.
+        let by_links = text.matches(BY_LINKS_ALONE).count();
+        assert_eq!(by_links, if number == 1 { 0 } else { ended }, "board {number}: {text}");
+        assert!(!text.contains("; 0 messages sent"), "board {number}: {text}");
+    }
+}
+
+/// Board 1 can be reached by its host only.
+#[test]
+fn boards_that_cannot_reach_each_other_use_their_hosts() {
+    let mut fleet = Fleet::with(&HERE[..2], "-v");
+    let front = Front::new(fleet.address(0), 1);
+    fleet.move_board(0, front.address.clone());
+    let outcome = fleet.run(3, 2, "-n 6").arg(hydrant_tests::hydrant_bin()).arg("probe").run();
+    let (one, two) = (fleet.address(0).to_owned(), fleet.address(1).to_owned());
+    outcome.code(0).says("exchanged 36 cards", 1).warns(&format!(
+        "note: boards exchange messages by way of their hosts: host n2: board {two} has no link to board {one}: \
+         cannot connect to a board at {one}: "
+    ));
+    drop(front.connections());
+    for text in said(fleet) {
+        assert!(
+            text.contains("; 0 messages sent to other boards, ") && !text.contains(", 0 by its host"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
+    let mut fleet = Fleet::start(&HERE[..2]);
+    let front = Front::new(fleet.address(0), 2);
+    fleet.move_board(0, front.address.clone());
+    let job = fleet.raw("-n 8", "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    // That of the host is the first.
+    front.connections()[1].shutdown(Shutdown::Both).expect("it is open");
+    let outcome = job.wait();
+    outcome.code(1);
+    let (one, two) = (fleet.address(0).to_owned(), fleet.address(1).to_owned());
+    let ends = [(1, &one, &two), (2, &two, &one)].map(|(number, board, other)| {
+        format!("host n{number} (node {number}): board {board}: its link to board {other} is lost: ")
+    });
+    let text = outcome.stderr.clone();
+    assert!(ends.iter().any(|end| text.contains(end)), "{outcome}");
+    for (board, _) in fleet.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
+    }
+}
+
+/// Tells a board something, and returns its answer as text.
+fn ask(board: &mut TcpStream, request: &Request<'_>) -> String {
+    let mut buffer = [0; 1024];
+    board.write_all(manage::encode(request, &mut buffer).expect("it is short")).expect("it is read");
+    let mut prefix = [0; PREFIX];
+    board.read_exact(&mut prefix).expect("there is an answer");
+    let record = &mut buffer[..usize::from(u16::from_le_bytes(prefix))];
+    board.read_exact(record).expect("there is an answer");
+    match manage::decode(record).expect("it is a report") {
+        Report::Refused(Error::NoLink) => "no link".to_owned(),
+        report => format!("{report:?}"),
+    }
+}
+
+/// Boards without a secret, so that the token alone decides.
+#[test]
+fn a_stranger_gets_no_link() {
+    let boards = [(); 2].map(|()| managed(Machine::Here, ""));
+    let folder = hydrant_tests::Folder::new("strangers");
+    let lines = (1..).zip(&boards).map(|(number, (_, board))| format!("n{number} {}\n", board.address));
+    folder.file("boards", &lines.collect::<String>());
+    let job = hydrant_tests::Job::new(hydrant_tests::hydrant_bin()).arg("run");
+    let job = job.words(&hydrant_tests::nodes(2, 2, 2)).args(["--offload-file", &folder.path("boards")]);
+    let steps = "init2\nfence2\nsay up\nonly 0\ncat\nall\nfence2\nend2\nsay done";
+    let mut job = job.words("-n 4").arg(super::RAW).steps(steps).hold_input().start();
+    job.await_stdout("up\n", 4);
+    for (token, to, from) in [([0; 16], 1, 2), ([0xff; 16], 2, 1)] {
+        let mut board = TcpStream::connect(&boards[0].1.address).expect("it listens");
+        assert!(ask(&mut board, &Request::Hello { version: VERSION }).starts_with("Welcome"));
+        assert_eq!(ask(&mut board, &Request::Link(OpenLink { token, to, from })), "no link");
+    }
+    job.end_input();
+    job.wait().code(0).quiet().says("done", 4);
+    for (board, _) in boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0).quiet();
+    }
+}
