@@ -5,6 +5,7 @@
 //! uses its links. From then on messages for these neighbours never take another way.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
@@ -166,9 +167,13 @@ impl Links {
     }
 
     /// Connects to the server of the parent at the management port `addr`, on a thread.
-    pub(super) fn connect(&mut self, node: u32, addr: &str) -> Result<(), Fault> {
-        if self.is_formed || self.connecting.is_some() || self.neighbours.contains_key(&node) {
-            return Err(Fault::BadNode);
+    pub(super) fn connect(&mut self, node: u32, addr: &str) {
+        // Names would be looked up for any host.
+        let is_addr = addr.parse::<SocketAddr>().is_ok();
+        if !is_addr || self.is_formed || self.connecting.is_some() || self.neighbours.contains_key(&node) {
+            let why = format!("{addr:?} is no address of another board, or it is too late");
+            self.events.push_back(LinkEvent::Unlinked { node, why });
+            return;
         }
         self.connecting = Some(node);
         let open = OpenLink { token: self.token, to: node, from: self.node };
@@ -182,7 +187,6 @@ impl Links {
         if let Err(why) = started {
             self.place.door().arrive(Arrival::Parent(Err(format!("cannot start a thread: {why}"))));
         }
-        Ok(())
     }
 
     /// Takes connections that have come up.

@@ -246,7 +246,10 @@ impl Node<'_> {
     fn arrange_links(&mut self, request: &NodeRequest<'_>) -> Result<Result<(), Fault>, NodeError> {
         let Some(links) = &mut self.links else { return Ok(Err(Fault::BadNode)) };
         Ok(match *request {
-            NodeRequest::Link { node, addr } => links.connect(node, addr),
+            NodeRequest::Link { node, addr } => {
+                links.connect(node, addr);
+                Ok(())
+            }
             NodeRequest::Tree { radix, linked, silence } => {
                 let tree = Tree::new(self.nodes, radix);
                 links.form(tree, linked, silence, &mut self.endpoint)?

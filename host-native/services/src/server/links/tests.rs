@@ -247,5 +247,8 @@ fn links_that_are_not_used_are_closed() {
     links.take_arrivals(&mut endpoint).unwrap();
     assert_eq!(late.read(&mut [0; 8]).unwrap(), 0);
     assert_eq!(links.form(Tree::new(3, RADIX), true, 1, &mut endpoint).unwrap(), Err(Fault::BadNode));
-    assert_eq!(links.connect(0, "127.0.0.1:1"), Err(Fault::BadNode));
+    for addr in ["127.0.0.1:1", "host:1"] {
+        links.connect(0, addr);
+        assert!(matches!(links.next_event(), Some(LinkEvent::Unlinked { node: 0, .. })), "{addr}");
+    }
 }
