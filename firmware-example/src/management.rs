@@ -403,7 +403,9 @@ impl Service for Board<'_, '_> {
         let links = memory::LIMITS.links;
         let tree = Tree::new(node.nodes, node.radix);
         let children = tree.children(node.node).take(links as usize + 1).count();
-        if node.node >= node.nodes || children + usize::from(node.node > 0) > links as usize {
+        if node.node >= node.nodes
+            || children + usize::from(tree.parent(node.node).is_some()) > links as usize
+        {
             return Err(Fault::Full(Limit::Links, links).into());
         }
         self.serve.opening = Some(*node);

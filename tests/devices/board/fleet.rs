@@ -286,11 +286,13 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
         (OpenNode { limits: Limits { ranks: 17, ..LIMITS }, ..open }, Fault::Full(Limit::Ranks, 16)),
         (OpenNode { limits: Limits { links: 9, ..LIMITS }, ..open }, Fault::Full(Limit::Links, 8)),
         (OpenNode { node: 3, ..open }, Fault::Full(Limit::Links, 8)),
-        (OpenNode { node: 0, nodes: u32::MAX, radix: u32::MAX, ..open }, Fault::Full(Limit::Links, 8)),
+        (OpenNode { node: 0, nodes: u32::MAX, radix: u32::MAX >> 1, ..open }, Fault::Full(Limit::Links, 8)),
+        (OpenNode { node: 1, nodes: u32::MAX, radix: u32::MAX, ..open }, Fault::Full(Limit::Links, 8)),
     ] {
         assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
     }
     assert_eq!(host.refused(&Request::Node(OpenNode { seed: Some(1), ..open })), Error::NoCalls);
+    assert_eq!(host.refused(&Request::Node(OpenNode { link: Some([1; 16]), ..open })), Error::NoLink);
     // The board has two connections for hosts.
     drop(host);
     board.await_log(" is gone");

@@ -1,12 +1,15 @@
 //! Boards of `hydrant run --offload` that exchange messages directly.
 
+use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
 use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSION};
 use hydrant_tests::peers::Peer;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::Machine;
 use super::fleet::{Fleet, HERE};
@@ -177,4 +180,61 @@ fn a_stranger_gets_no_link() {
         board.signal(Signal::TERM);
         board.wait().code(0).quiet();
     }
+}
+
+/// Processes that this one has started and that are called so, with those that they have started.
+fn called_below(pid: u32, name: &str) -> Vec<u32> {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+    let is_called =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name);
+    children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
+}
+
+/// The launcher and all daemons are stopped while the ranks exchange values.
+#[test]
+fn fences_need_no_host() {
+    let fleet = Fleet::start(&HERE);
+    let folder = hydrant_tests::Folder::new("stopped");
+    let file = |name: &str| folder.path(name);
+    let script = format!(
+        "echo up; until [ -e {} ]; do sleep 0.05; done; {} \"$@\" && : > {}$PMI_ID",
+        file("go"),
+        super::RAW,
+        file("done")
+    );
+    let steps = ["init2", "fence2", "fence2", "fence2", "end2"];
+    let job = fleet.run(3, 2, "-n 6").args(["sh", "-c", &script, "sh"]).args(steps).start();
+    job.await_stdout("up\n", 6);
+    let head = job.pid().as_raw_nonzero().get() as u32;
+    let hosts = [vec![head], called_below(head, "hydrant")].concat();
+    assert!(hosts.len() > 3, "{hosts:?}");
+    let signal = |signal| {
+        for &host in &hosts {
+            let pid = i32::try_from(host).ok().and_then(Pid::from_raw).expect("it is a process");
+            kill_process(pid, signal).expect("it runs");
+        }
+    };
+    signal(Signal::STOP);
+    folder.file("go", "");
+    let are_done = || (0..6).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
+    let is_over = until(are_done);
+    signal(Signal::CONT);
+    let outcome = job.wait();
+    assert!(is_over, "the ranks have waited for a host: {outcome}");
+    outcome.code(0).quiet();
+    fleet.end();
+}
+
+/// Waits until something holds. Returns whether it does.
+fn until(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + hydrant_tests::PATIENCE;
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }
