@@ -8,7 +8,10 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSION};
+use hydrant_tests::offload::Target;
 use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running};
+use hydrant_tests::{hydrant_bin, nodes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Machine;
@@ -78,7 +81,7 @@ fn said(fleet: Fleet) -> Vec<String> {
 fn fences_gets_and_names_go_from_board_to_board() {
     let fleet = Fleet::with(&HERE, "-v");
     let run = |options: &str| fleet.run(3, 2, &format!("-v {options} -n 6"));
-    let probe = |options: &str| run(options).arg(hydrant_tests::hydrant_bin()).arg("probe").run();
+    let probe = |options: &str| run(options).arg(hydrant_bin()).arg("probe").run();
     for options in ["--fence collect", "--fence lazy"] {
         let outcome = probe(options);
         outcome.code(0).says("exchanged 36 cards", 1).warns("hydrant: boards exchange messages directly\n");
@@ -105,7 +108,7 @@ fn boards_that_cannot_reach_each_other_use_their_hosts() {
     let mut fleet = Fleet::with(&HERE[..2], "-v");
     let front = Front::new(fleet.address(0), 1);
     fleet.move_board(0, front.address.clone());
-    let outcome = fleet.run(3, 2, "-n 6").arg(hydrant_tests::hydrant_bin()).arg("probe").run();
+    let outcome = fleet.run(3, 2, "-n 6").arg(hydrant_bin()).arg("probe").run();
     let (one, two) = (fleet.address(0).to_owned(), fleet.address(1).to_owned());
     outcome.code(0).says("exchanged 36 cards", 1).warns(&format!(
         "note: boards exchange messages by way of their hosts: host n2: board {two} has no link to board {one}: \
@@ -157,28 +160,68 @@ fn ask(board: &mut TcpStream, request: &Request<'_>) -> String {
     }
 }
 
-/// Boards without a secret, so that the token alone decides.
+/// Two boards without a secret, and a job of raw clients on their hosts.
+struct Open {
+    boards: [(Running, Target); 2],
+    folder: Folder,
+}
+
+impl Open {
+    fn start() -> Open {
+        let boards = [(); 2].map(|()| managed(Machine::Here, ""));
+        Open { boards, folder: Folder::new("open-boards") }
+    }
+
+    /// Runs a job with boards at these addresses.
+    fn run(&self, addresses: [&str; 2], steps: &str) -> Job {
+        let [one, two] = addresses;
+        self.folder.file("boards", &format!("n1 {one}\nn2 {two}\n"));
+        let job = Job::new(hydrant_bin()).arg("run").words(&nodes(2, 2, 2));
+        let job = job.args(["--offload-file", &self.folder.path("boards")]);
+        job.words("-n 4").arg(super::RAW).steps(steps)
+    }
+
+    fn address(&self, board: usize) -> &str {
+        &self.boards[board].1.address
+    }
+}
+
+/// The token alone decides.
 #[test]
 fn a_stranger_gets_no_link() {
-    let boards = [(); 2].map(|()| managed(Machine::Here, ""));
-    let folder = hydrant_tests::Folder::new("strangers");
-    let lines = (1..).zip(&boards).map(|(number, (_, board))| format!("n{number} {}\n", board.address));
-    folder.file("boards", &lines.collect::<String>());
-    let job = hydrant_tests::Job::new(hydrant_tests::hydrant_bin()).arg("run");
-    let job = job.words(&hydrant_tests::nodes(2, 2, 2)).args(["--offload-file", &folder.path("boards")]);
+    let open = Open::start();
+    let addresses = [open.address(0), open.address(1)];
     let steps = "init2\nfence2\nsay up\nonly 0\ncat\nall\nfence2\nend2\nsay done";
-    let mut job = job.words("-n 4").arg(super::RAW).steps(steps).hold_input().start();
+    let mut job = open.run(addresses, steps).hold_input().start();
     job.await_stdout("up\n", 4);
     for (token, to, from) in [([0; 16], 1, 2), ([0xff; 16], 2, 1)] {
-        let mut board = TcpStream::connect(&boards[0].1.address).expect("it listens");
+        let mut board = TcpStream::connect(open.address(0)).expect("it listens");
         assert!(ask(&mut board, &Request::Hello { version: VERSION }).starts_with("Welcome"));
         assert_eq!(ask(&mut board, &Request::Link(OpenLink { token, to, from })), "no link");
     }
     job.end_input();
     job.wait().code(0).quiet().says("done", 4);
-    for (board, _) in boards {
+    for (board, _) in open.boards {
         board.signal(Signal::TERM);
         board.wait().code(0).quiet();
+    }
+}
+
+/// Bytes of board 2 that are no message.
+#[test]
+fn a_board_that_sends_no_messages_is_named() {
+    let open = Open::start();
+    let front = Front::new(open.address(0), 2);
+    let address = front.address.clone();
+    let job = open.run([&address, open.address(1)], "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 4);
+    (&front.connections()[1]).write_all(&[0xff; 8]).expect("it is open");
+    let outcome = job.wait();
+    let named = "host n2 (node 2): its PMI server sent host n1 (node 1) an invalid message: ";
+    outcome.code(1).warns(named);
+    for (board, _) in open.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
     }
 }
 
@@ -196,7 +239,7 @@ fn called_below(pid: u32, name: &str) -> Vec<u32> {
 #[test]
 fn fences_need_no_host() {
     let fleet = Fleet::start(&HERE);
-    let folder = hydrant_tests::Folder::new("stopped");
+    let folder = Folder::new("stopped");
     let file = |name: &str| folder.path(name);
     let script = format!(
         "echo up; until [ -e {} ]; do sleep 0.05; done; {} \"$@\" && : > {}$PMI_ID",
