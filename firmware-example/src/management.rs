@@ -61,6 +61,7 @@ impl Management {
             records: !secret::IS_SET,
             exclusive: true,
             nodes: memory::NODES.then_some(memory::NODE_LIMITS),
+            links: false,
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,
@@ -393,13 +394,18 @@ impl Service for Board<'_, '_> {
         if node.seed.is_some() {
             return Err(Error::NoCalls.into());
         }
+        if node.link.is_some() {
+            return Err(Error::NoLink.into());
+        }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());
         }
         let links = memory::LIMITS.links;
         let tree = Tree::new(node.nodes, node.radix);
         let children = tree.children(node.node).take(links as usize + 1).count();
-        if node.node >= node.nodes || children + usize::from(node.node > 0) > links as usize {
+        if node.node >= node.nodes
+            || children + usize::from(tree.parent(node.node).is_some()) > links as usize
+        {
             return Err(Fault::Full(Limit::Links, links).into());
         }
         self.serve.opening = Some(*node);

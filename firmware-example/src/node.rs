@@ -115,6 +115,10 @@ fn carry_out(
             serve.run(net);
             Ok(())
         }
+        // No node was opened with the token of a run.
+        NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
+            Err(Fault::BadNode)
+        }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
         NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),
         NodeRequest::Input(Input::DeregisterJob { job }) => deregister(net, serve, job),

@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 6;
+pub const VERSION: u16 = 7;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -119,6 +119,23 @@ pub enum Request<'a> {
     /// returns if the request has a [seed](OpenNode::seed). The request is valid on a connection
     /// that manages no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
     Node(OpenNode),
+    /// Links the server of another node of a run to one that this server serves, on this connection. Reply:
+    /// [`Report::Done`].
+    ///
+    /// After the reply both sides send [records of a link](crate::server::remote::LinkRecord). The request is valid on a
+    /// connection that manages no jobs, if the node was opened with the same [token](OpenNode::link).
+    Link(OpenLink),
+}
+
+/// Description of a link between the servers of two nodes of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OpenLink {
+    /// Token of the run.
+    pub token: [u8; 16],
+    /// Node of the server that is asked.
+    pub to: u32,
+    /// Node of the server that asks.
+    pub from: u32,
 }
 
 /// Description of a node that a server serves for a host.
@@ -128,13 +145,17 @@ pub struct OpenNode {
     pub node: u32,
     /// Number of nodes.
     pub nodes: u32,
-    /// Maximum number of children of a node.
+    /// Maximum number of children of a node, as in [`Input::Node`](crate::Input::Node).
     pub radix: u32,
     /// Capacities of the node's PMI server. They are the same on all nodes of the run.
     pub limits: Limits,
     /// Seed of the server if the host [calls](crate::server::call) it and keeps the connections of clients. `None` if clients
     /// connect to the server.
     pub seed: Option<u32>,
+    /// Random token of the run, with which the servers of other nodes may [link](Request::Link) to this one. The node is in
+    /// no tree before [`NodeRequest::Tree`](crate::server::remote::NodeRequest::Tree) then. `None` if hosts pass on all
+    /// messages between nodes.
+    pub link: Option<[u8; 16]>,
 }
 
 /// Description of a job.
@@ -341,6 +362,8 @@ pub struct Welcome<'a> {
     pub records: bool,
     /// Largest limits of the run of a node ([`Request::Node`]). `None` if nodes are not served.
     pub nodes: Option<Limits>,
+    /// Whether [`Request::Link`] is supported.
+    pub links: bool,
 }
 
 /// State of a job.
@@ -440,6 +463,8 @@ pub enum Error {
     NoNodes,
     /// Nodes whose server the host calls are not served.
     NoCalls,
+    /// There is no node with that token, or nodes cannot be linked.
+    NoLink,
 }
 
 impl fmt::Display for Error {
@@ -456,6 +481,7 @@ impl fmt::Display for Error {
             Error::Fault(fault) => fault.fmt(f),
             Error::NoNodes => f.write_str("nodes of a run on several hosts are not supported"),
             Error::NoCalls => f.write_str("nodes with a spare on their host are not supported"),
+            Error::NoLink => f.write_str("no such node of this run is served here"),
         }
     }
 }

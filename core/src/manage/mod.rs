@@ -15,7 +15,8 @@
 //! host that does not read for [`STALL_MS`].
 //!
 //! After [`Request::Node`] a connection carries the inputs and outputs of one node's PMI server instead
-//! ([`remote`](crate::server::remote), [`call`](crate::server::call)).
+//! ([`remote`](crate::server::remote), [`call`](crate::server::call)), and after [`Request::Link`] the messages between the
+//! servers of two nodes.
 //!
 //! [`server::ManagementServer`] implements the server's side without I/O.
 
@@ -27,6 +28,6 @@ mod slots;
 mod tests;
 
 pub use message::{
-    BadRecord, BoardReport, Error, JobPhase, JobReport, OpenJob, OpenNode, PMI_PORT, PORT, PREFIX,
+    BadRecord, BoardReport, Error, JobPhase, JobReport, OpenJob, OpenLink, OpenNode, PMI_PORT, PORT, PREFIX,
     RECORD_MAX, RankReport, Report, Request, STALL_MS, VERSION, Welcome, decode, encode, next,
 };

@@ -16,42 +16,16 @@
 
 use core::net::IpAddr;
 
-pub use super::service::{Failure, Service, exit_of_connection};
+pub use super::service::{Config, Failure, Service, exit_of_connection};
 use super::slots::{Host, Job};
 pub use super::slots::{HostSlot, JobSlot};
 use super::{
-    BoardReport, Error, JobPhase, JobReport, OpenJob, OpenNode, Report, Request, STALL_MS, VERSION, Welcome,
-    decode, encode, next,
+    BoardReport, Error, JobPhase, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, STALL_MS, VERSION,
+    Welcome, decode, encode, next,
 };
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{Limit, Limits};
-
-/// Properties of a management server that differ between embedding programs.
-#[derive(Clone, Copy, Debug)]
-pub struct Config<'c> {
-    /// Name of the server, for people. At most 256 bytes.
-    pub name: &'c str,
-    /// Capacities of the PMI server.
-    pub limits: Limits,
-    /// Port of the first job's clients, as reported to hosts.
-    pub pmi_port: u16,
-    /// Maximum length of a client's message in bytes, as reported to hosts.
-    pub message_max: u32,
-    /// Whether [`Service::begin_recording`] is supported.
-    pub records: bool,
-    /// Largest limits of the run of a node, if [`Service::begin_node`] is supported.
-    pub nodes: Option<Limits>,
-    /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
-    pub exclusive: bool,
-    /// Whether a job is dropped when it is over and the host that opened it is gone.
-    pub drop_orphans: bool,
-    /// Milliseconds that a host has for [`Request::Hello`].
-    pub handshake_timeout: u64,
-    /// Milliseconds after which a [kept](OpenJob::keep) job without a host is dropped, if none of its clients is connected.
-    /// `None` for never.
-    pub keep_timeout: Option<u64>,
-}
+use crate::limits::Limit;
 
 /// Result of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -73,7 +47,7 @@ pub enum Next {
     Receive,
     /// Sends a recording, and discards further bytes.
     Record,
-    /// Serves a node on the connection, whose number has been freed.
+    /// Serves a node on the connection, whose number has been freed, or uses it as a link of one.
     Node,
     /// Closes the connection and reports that to [`ManagementServer::disconnected`].
     Close,
@@ -311,6 +285,7 @@ impl<'m> ManagementServer<'m> {
             }
             Request::Record => self.record(service, host),
             Request::Node(ref node) => self.node(service, host, node),
+            Request::Link(ref link) => self.link(service, host, link),
             Request::Job { job } => {
                 self.visible(host, job)?;
                 Ok(Report::Job(self.job_report(service, job).ok_or(Fault::NoSuchJob)?))
@@ -341,6 +316,18 @@ impl<'m> ManagementServer<'m> {
         let full = |limit| Err(Fault::Full(limit, most.of(limit)));
         node.limits.above(most).next().map_or(Ok(()), full)?;
         service.begin_node(host, node)?;
+        self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
+        Ok(Report::Done)
+    }
+
+    fn link<S: Service>(
+        &mut self,
+        service: &mut S,
+        host: usize,
+        link: &OpenLink,
+    ) -> Result<Report<'m>, Failure<S::Error>> {
+        self.check_idle(host)?;
+        service.begin_link(host, link)?;
         self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
         Ok(Report::Done)
     }
@@ -414,14 +401,15 @@ impl<'m> ManagementServer<'m> {
             | Request::Board
             | Request::Usage { .. }
             | Request::Record
-            | Request::Node(_) => return Err(Error::Order.into()),
+            | Request::Node(_)
+            | Request::Link(_) => return Err(Error::Order.into()),
         }
         Ok(Report::Done)
     }
 
     fn welcome<S: Service>(&self, service: &S) -> Welcome<'m> {
         let BoardReport { sockets, free_sockets, .. } = service.board_report();
-        let Config { name, limits, pmi_port, message_max, records, nodes, .. } = self.config;
+        let Config { name, limits, pmi_port, message_max, records, nodes, links, .. } = self.config;
         Welcome {
             version: VERSION,
             board: name,
@@ -432,6 +420,7 @@ impl<'m> ManagementServer<'m> {
             message_max,
             records,
             nodes,
+            links,
         }
     }
 

@@ -1,10 +1,38 @@
 //! Interface between a management server and the PMI server that it manages.
 
-use super::{BoardReport, Error, JobReport, OpenJob, OpenNode, RankReport};
+use super::{BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, RankReport};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::Limit;
+use crate::limits::{Limit, Limits};
 use crate::trace::Exit;
+
+/// Properties of a management server that differ between embedding programs.
+#[derive(Clone, Copy, Debug)]
+pub struct Config<'c> {
+    /// Name of the server, for people. At most 256 bytes.
+    pub name: &'c str,
+    /// Capacities of the PMI server.
+    pub limits: Limits,
+    /// Port of the first job's clients, as reported to hosts.
+    pub pmi_port: u16,
+    /// Maximum length of a client's message in bytes, as reported to hosts.
+    pub message_max: u32,
+    /// Whether [`Service::begin_recording`] is supported.
+    pub records: bool,
+    /// Largest limits of the run of a node, if [`Service::begin_node`] is supported.
+    pub nodes: Option<Limits>,
+    /// Whether [`Service::begin_link`] is supported.
+    pub links: bool,
+    /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
+    pub exclusive: bool,
+    /// Whether a job is dropped when it is over and the host that opened it is gone.
+    pub drop_orphans: bool,
+    /// Milliseconds that a host has for [`Request::Hello`](super::Request::Hello).
+    pub handshake_timeout: u64,
+    /// Milliseconds after which a [kept](OpenJob::keep) job without a host is dropped, if none of its clients is connected.
+    /// `None` for never.
+    pub keep_timeout: Option<u64>,
+}
 
 /// A request cannot be carried out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,13 +141,22 @@ pub trait Service {
         Err(Error::NoRecording.into())
     }
 
-    /// Prepares to serve a node for a host, whose limits are at most [`Config::nodes`](super::server::Config::nodes). It starts
+    /// Prepares to serve a node for a host, whose limits are at most [`Config::nodes`](Config::nodes). It starts
     /// after the reply, on the host's connection.
     ///
     /// # Errors
     /// [`Failure`] if nodes are not supported, or there is no capacity.
     fn begin_node(&mut self, _host: usize, _node: &OpenNode) -> Result<(), Failure<Self::Error>> {
         Err(Error::NoNodes.into())
+    }
+
+    /// Prepares to link the server of another node to one that is served here. The link uses the host's connection after the
+    /// reply.
+    ///
+    /// # Errors
+    /// [`Failure`] if no such node is served here, or links are not supported.
+    fn begin_link(&mut self, _host: usize, _link: &OpenLink) -> Result<(), Failure<Self::Error>> {
+        Err(Error::NoLink.into())
     }
 }
 

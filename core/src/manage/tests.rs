@@ -18,6 +18,7 @@ const CONFIG: Config<'static> = Config {
     pmi_port: 4000,
     message_max: 1000,
     records: true,
+    links: true,
     exclusive: false,
     nodes: Some(Limits { ranks: 8, ..Limits::NONE }),
     drop_orphans: true,
@@ -125,6 +126,13 @@ impl Service for Fake {
 
     fn used(&self, _: Limit) -> u32 {
         1
+    }
+
+    fn begin_link(&mut self, _: usize, link: &OpenLink) -> Result<(), Failure<&'static str>> {
+        if link.token != [7; 16] {
+            return Err(Error::NoLink.into());
+        }
+        self.call(format!("link {} to {}", link.from, link.to))
     }
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<&'static str>> {
@@ -413,7 +421,7 @@ fn one_host_that_manages_nothing_records() {
 #[test]
 fn a_host_that_manages_nothing_gets_a_node() {
     with_server(CONFIG, |mut bench| {
-        let open = OpenNode { node: 2, nodes: 3, radix: 2, limits: Limits::NONE, seed: None };
+        let open = OpenNode { node: 2, nodes: 3, radix: 2, limits: Limits::NONE, seed: None, link: None };
         bench.greet(0);
         bench.greet(1);
         bench.open(0, OpenJob::new("one", 2));
@@ -428,6 +436,23 @@ fn a_host_that_manages_nothing_gets_a_node() {
         assert_eq!(bench.calls().last().map(String::as_str), Some("node 2 of 3"));
         assert!(!bench.server.is_greeted(1) && bench.server.free_host() == Some(1));
         assert_eq!(bench.server.running_jobs(), 1);
+    });
+}
+
+#[test]
+fn a_board_that_knows_the_token_gets_a_link() {
+    with_server(CONFIG, |mut bench| {
+        let open = OpenLink { token: [7; 16], to: 1, from: 2 };
+        bench.greet(0);
+        bench.greet(1);
+        bench.open(0, OpenJob::new("one", 2));
+        bench.refused(0, &Request::Link(open), Error::Order);
+        bench.refused(1, &Request::Link(OpenLink { token: [8; 16], ..open }), Error::NoLink);
+        let mut buf = [0; PREFIX + RECORD_MAX];
+        let record = encode(&Request::Link(open), &mut buf).expect("the request is short").to_vec();
+        assert_eq!(bench.receive(1, &record), (String::from("Done"), Next::Node));
+        assert_eq!(bench.calls().last().map(String::as_str), Some("link 2 to 1"));
+        assert_eq!(bench.server.free_host(), Some(1));
     });
 }
 

@@ -258,11 +258,13 @@ fn neighbours(node: u32, tree: Tree) -> impl Iterator<Item = Link> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::peer::tree::ROOT_ONE;
 
     #[test]
     fn every_origin_reaches_every_other_node_by_one_way() {
-        let tree = Tree::new(23, 3);
-        for node in 0..23 {
+        for (tree, node) in
+            [3, 3 | ROOT_ONE].iter().flat_map(|form| (0..23).map(|node| (Tree::new(23, *form), node)))
+        {
             let mut slots = [const { Link::EMPTY }; 4];
             let mut links = Links::new(&mut slots);
             links.join(node, tree).unwrap();

@@ -8,12 +8,18 @@ use serde::{Deserialize, Serialize};
 /// Minimum number of children of an inner node, if there are enough nodes. With 1 the tree would be a chain.
 pub const RADIX_MIN: u32 = 2;
 
+/// Added to a radix: node 1 is the root of the tree, and node 0 is a leaf below it.
+pub const ROOT_ONE: u32 = 1 << 31;
+
 /// Tree over the nodes `0..nodes`. Every subtree is a range of node numbers.
 ///
 /// The root of a range is its first node. The others are divided into at most `radix` ranges, each of them a tree of
 /// the same kind. Their lengths differ by at most one, and the longer ones come first. The root of the whole tree is
 /// node 0, and the number of a parent is lower than those of its children. All nodes derive the tree from the same two
 /// numbers.
+///
+/// With [`ROOT_ONE`] the nodes from 1 on form a tree of this kind, and node 0 is one more child of its root, node 1. Nodes
+/// exchange messages without node 0 then.
 ///
 /// Every method takes O(depth) steps. The depth is at most 32. Node numbers that are not in the tree give `None` or an
 /// empty range.
@@ -24,7 +30,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree of `nodes` nodes with at most `radix` children per node, or [`RADIX_MIN`] if `radix` is lower.
+    /// Creates a tree of `nodes` nodes with at most `radix` children per node, or [`RADIX_MIN`] if `radix` is lower. The
+    /// radix may include [`ROOT_ONE`].
     pub const fn new(nodes: u32, radix: u32) -> Tree {
         Tree { nodes, radix }
     }
@@ -37,7 +44,23 @@ impl Tree {
     /// Returns the maximum number of children of a node. The lower bound is applied here because a deserialized tree
     /// may contain a lower value.
     pub const fn radix(&self) -> u32 {
-        if self.radix < RADIX_MIN { RADIX_MIN } else { self.radix }
+        let radix = self.radix & !ROOT_ONE;
+        if radix < RADIX_MIN { RADIX_MIN } else { radix }
+    }
+
+    /// Returns the second number of [`Tree::new`]: the radix, with [`ROOT_ONE`] for a tree of that form.
+    pub const fn form(&self) -> u32 {
+        self.radix() | self.radix & ROOT_ONE
+    }
+
+    /// Returns whether node 0 is a leaf below node 1.
+    const fn has_root_one(&self) -> bool {
+        self.radix & ROOT_ONE != 0 && self.nodes > 1
+    }
+
+    /// Returns the number of nodes before the root.
+    const fn before_root(&self) -> u32 {
+        self.has_root_one() as u32
     }
 
     /// Returns the parent of `node`, or `None` for the root.
@@ -45,7 +68,7 @@ impl Tree {
         self.find(node)?.parent
     }
 
-    /// Returns the range of nodes in the subtree of `node`, which is its first.
+    /// Returns the range of nodes in the subtree of `node`. It is its first, except for the root of a tree with [`ROOT_ONE`].
     pub fn subtree(&self, node: u32) -> Range<u32> {
         self.find(node).map_or(0..0, |place| place.subtree)
     }
@@ -61,10 +84,11 @@ impl Tree {
             return None;
         }
         let place = self.find(from)?;
-        if place.subtree.start == to {
+        if from == to {
             None
         } else if place.subtree.contains(&to) {
-            Some(self.parts(&place.subtree).holding(to).start)
+            // Only the root can have a node before itself in its subtree.
+            Some(if to == 0 { 0 } else { self.parts(&place.subtree).holding(to).start })
         } else {
             place.parent
         }
@@ -74,9 +98,8 @@ impl Tree {
     pub fn depth(&self) -> u32 {
         let mut subtree = 0..self.nodes;
         let mut depth = 0;
-        // The first part is at least as long as the others.
-        while let Some(first) = self.parts(&subtree).children().next() {
-            subtree = first;
+        while let Some(longest) = self.parts(&subtree).longest() {
+            subtree = longest;
             depth += 1;
         }
         depth
@@ -86,23 +109,28 @@ impl Tree {
         if node >= self.nodes {
             return None;
         }
+        if node == 0 && self.has_root_one() {
+            return Some(Place { parent: Some(1), subtree: 0..1 });
+        }
         let mut place = Place { parent: None, subtree: 0..self.nodes };
-        while place.subtree.start != node {
-            let parent = Some(place.subtree.start);
-            place = Place { parent, subtree: self.parts(&place.subtree).holding(node) };
+        let mut root = self.before_root();
+        while root != node {
+            place = Place { parent: Some(root), subtree: self.parts(&place.subtree).holding(node) };
+            root = place.subtree.start;
         }
         Some(place)
     }
 
-    /// Returns the division of `subtree` below its first node.
+    /// Returns the division of `subtree` below its root.
     fn parts(&self, subtree: &Range<u32>) -> Parts {
-        let below = (subtree.end - subtree.start).saturating_sub(1);
+        let has_zero = self.has_root_one() && *subtree == (0..self.nodes);
+        let below = (subtree.end - subtree.start).saturating_sub(1 + u32::from(has_zero));
         let count = below.min(self.radix());
         let (length, longer) = match count {
             0 => (0, 0),
             _ => (below / count, below % count),
         };
-        Parts { start: subtree.end - below, count, length, longer }
+        Parts { has_zero, start: subtree.end - below, count, length, longer }
     }
 }
 
@@ -113,8 +141,9 @@ struct Place {
 }
 
 /// Division into `count` adjacent ranges from `start` on. Each has `length` nodes, and each of the first `longer` has
-/// one more.
+/// one more. Node 0 may be one more range.
 struct Parts {
+    has_zero: bool,
     start: u32,
     count: u32,
     length: u32,
@@ -123,10 +152,17 @@ struct Parts {
 
 impl Parts {
     fn children(self) -> Children {
-        Children { next: self.start, left: self.count, length: self.length, longer: self.longer }
+        let Parts { has_zero, start: next, count: left, length, longer } = self;
+        Children { has_zero, next, left, length, longer }
     }
 
-    /// Returns the range that contains `node`. One of them must contain it.
+    /// Returns the longest range. The first is at least as long as the others.
+    fn longest(mut self) -> Option<Range<u32>> {
+        self.has_zero &= self.count == 0;
+        self.children().next()
+    }
+
+    /// Returns the range that contains `node`, which is not 0. One of them must contain it.
     fn holding(&self, node: u32) -> Range<u32> {
         let at = node - self.start;
         let split = self.longer * (self.length + 1);
@@ -142,6 +178,7 @@ impl Parts {
 /// Iterator over the subtrees of a node's children, returned by [`Tree::children`].
 #[derive(Clone, Debug)]
 pub struct Children {
+    has_zero: bool,
     next: u32,
     left: u32,
     length: u32,
@@ -152,6 +189,9 @@ impl Iterator for Children {
     type Item = Range<u32>;
 
     fn next(&mut self) -> Option<Range<u32>> {
+        if core::mem::take(&mut self.has_zero) {
+            return Some(0..1);
+        }
         self.left = self.left.checked_sub(1)?;
         let more = u32::from(self.longer > 0);
         self.longer -= more;
@@ -161,7 +201,8 @@ impl Iterator for Children {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        (self.left as usize, Some(self.left as usize))
+        let left = self.left as usize + usize::from(self.has_zero);
+        (left, Some(left))
     }
 }
 
@@ -198,8 +239,26 @@ mod tests {
     }
 
     #[test]
+    fn node_zero_is_a_leaf_below_the_root_of_the_others() {
+        let tree = Tree::new(12, 3 | ROOT_ONE);
+        assert_eq!(children(tree, 1), [0..1, 2..6, 6..9, 9..12]);
+        assert_eq!((children(tree, 0), tree.subtree(0), tree.subtree(1)), (Vec::new(), 0..1, 0..12));
+        assert_eq!(children(tree, 2), [3..4, 4..5, 5..6]);
+        assert_eq!((tree.parent(0), tree.parent(1), tree.parent(2)), (Some(1), None, Some(1)));
+        let next = |from, to| tree.towards(from, to);
+        assert_eq!((next(0, 11), next(11, 0), next(9, 0), next(1, 0)), (Some(1), Some(9), Some(1), Some(0)));
+        assert_eq!((tree.depth(), tree.radix(), tree.form()), (2, 3, 3 | ROOT_ONE));
+        let two = Tree::new(2, 8 | ROOT_ONE);
+        assert_eq!((two.children(1).next(), two.children(1).len()), (Some(0..1), 1));
+        assert_eq!((two.depth(), two.parent(0)), (1, Some(1)));
+        // A node that is alone is the root.
+        let alone = Tree::new(1, 8 | ROOT_ONE);
+        assert_eq!((alone.parent(0), alone.subtree(0), alone.depth()), (None, 0..1, 0));
+    }
+
+    #[test]
     fn what_is_not_there_is_empty() {
-        for tree in [Tree::new(0, 4), Tree::new(3, 4)] {
+        for tree in [Tree::new(0, 4), Tree::new(3, 4), Tree::new(3, 4 | ROOT_ONE)] {
             for node in [3, 4, u32::MAX] {
                 assert_eq!(tree.parent(node), None);
                 assert_eq!(tree.subtree(node), 0..0);
@@ -223,16 +282,24 @@ mod tests {
 
     proptest! {
         #[test]
-        fn children_and_parents_agree(nodes in 1u32..300, radix in 0u32..40) {
-            let tree = Tree::new(nodes, radix);
+        fn children_and_parents_agree(nodes in 1u32..300, radix in 0u32..40, is_flat in any::<bool>()) {
+            let tree = Tree::new(nodes, if is_flat { radix } else { radix | ROOT_ONE });
+            let root = u32::from(!is_flat && nodes > 1);
             let mut hanging = 0;
             let mut deepest = 0;
             for node in 0..nodes {
                 let subtree = tree.subtree(node);
-                prop_assert_eq!(subtree.start, node);
-                let parts = children(tree, node);
-                prop_assert!(parts.len() <= tree.radix() as usize);
+                let mut parts = children(tree, node);
                 prop_assert_eq!(parts.len(), tree.children(node).len());
+                if node == root && root > 0 {
+                    prop_assert_eq!(&subtree, &(0..nodes));
+                    prop_assert_eq!((parts.remove(0), tree.parent(0), tree.subtree(0)), (0..1, Some(root), 0..1));
+                    hanging += 1;
+                } else {
+                    prop_assert_eq!(subtree.start, node);
+                }
+                prop_assert_eq!(tree.parent(node).is_none(), node == root);
+                prop_assert!(parts.len() <= tree.radix() as usize);
                 let mut next = node + 1;
                 for part in &parts {
                     prop_assert_eq!(part.start, next);

@@ -15,7 +15,7 @@ pub enum Held<'a> {
         node: u32,
         /// Number of nodes.
         nodes: u32,
-        /// Radix of the tree.
+        /// Radix of the tree, as [`Input::Node`](super::Input::Node) had it.
         radix: u32,
     },
     /// A link that the host has blocked.
@@ -72,7 +72,7 @@ impl Server<'_> {
     /// Passes all that the host knows of to `visit`, so that another host can go on with the server.
     pub fn held(&self, visit: &mut dyn FnMut(Held<'_>)) {
         let (links, node, tree) = self.links.state();
-        visit(Held::Node { node, nodes: tree.nodes(), radix: tree.radix() });
+        visit(Held::Node { node, nodes: tree.nodes(), radix: tree.form() });
         for link in links.iter().filter(|link| link.blocked) {
             visit(Held::BlockedLink { node: link.node });
         }

@@ -27,7 +27,7 @@ pub enum Input<'a> {
         node: u32,
         /// Number of nodes.
         nodes: u32,
-        /// Maximum number of children of a node.
+        /// Maximum number of children of a node. [`ROOT_ONE`](crate::peer::tree::ROOT_ONE) may be added.
         radix: u32,
     },
     /// Registers a job.

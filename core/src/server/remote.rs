@@ -45,6 +45,42 @@ pub enum NodeRequest<'a> {
         /// Any number, which is returned.
         number: u32,
     },
+    /// Links the node to its parent, which another server serves. Reply, while other requests go on:
+    /// [`NodeReport::Linked`] or [`NodeReport::Unlinked`].
+    Link {
+        /// The parent.
+        node: u32,
+        /// Management port of its server, as `IP:PORT`.
+        addr: &'a str,
+    },
+    /// Makes the node a node of its tree, before the first job, if it was opened with a
+    /// [token](crate::manage::OpenNode::link).
+    Tree {
+        /// Maximum number of children of a node, as in [`Input::Node`].
+        radix: u32,
+        /// Whether messages for neighbours that are linked use these links.
+        linked: bool,
+        /// Milliseconds after which a neighbour's machine that answers nothing is lost.
+        silence: u32,
+    },
+    /// The host begins or has ended an order: inputs that the servers of all nodes get in one order. A message on a link waits
+    /// until the receiver has got all orders that the sender had got.
+    Order {
+        /// Number of the order, the same for all nodes.
+        number: u64,
+        /// Whether all inputs of the order have been sent.
+        done: bool,
+    },
+}
+
+/// Message between the servers of two nodes that are linked. The first one of each side has no bytes, and shows that the side
+/// uses the link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinkRecord<'a> {
+    /// Number of the last [order](NodeRequest::Order) that the sender had begun.
+    pub orders: u64,
+    /// The message, as in [`Output::Peer`].
+    pub bytes: &'a [u8],
 }
 
 /// Report of a server.
@@ -82,6 +118,18 @@ pub enum NodeReport<'a> {
         rank: Option<Rank>,
         /// The reason.
         why: Closing,
+    },
+    /// The link to the parent is there.
+    Linked {
+        /// The parent.
+        node: u32,
+    },
+    /// The link to a neighbour is lost, or did not come up.
+    Unlinked {
+        /// The neighbour.
+        node: u32,
+        /// The reason.
+        why: &'a str,
     },
 }
 

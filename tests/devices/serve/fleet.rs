@@ -20,6 +20,11 @@ pub(super) struct Fleet {
 
 impl Fleet {
     pub(super) fn start(machines: &[Machine]) -> Fleet {
+        Fleet::with(machines, "")
+    }
+
+    /// Starts boards with these options of `hydrant serve` more.
+    pub(super) fn with(machines: &[Machine], options: &str) -> Fleet {
         if machines.iter().any(|machine| matches!(machine, Machine::Aarch64)) {
             // A board that runs meanwhile would have less time for its test.
             aarch64_bin();
@@ -28,13 +33,25 @@ impl Fleet {
         let secret = folder.file("secret", "what the boards and their hosts share");
         fs::set_permissions(&secret, Permissions::from_mode(0o600)).expect("the file is this user's");
         let boards = machines.iter().map(|&machine| {
-            let (running, target) = managed(machine, &format!("--limit ranks=2000 --secret-file {secret}"));
+            let (running, target) =
+                managed(machine, &format!("--limit ranks=2000 --secret-file {secret} {options}"));
             (running, target.address)
         });
         let boards: Vec<_> = boards.collect();
-        let lines = (1..).zip(&boards).map(|(number, (_, address))| format!("n{number} {address}\n"));
-        folder.file("boards", &lines.collect::<String>());
-        Fleet { boards, folder, secret }
+        let fleet = Fleet { boards, folder, secret };
+        fleet.name_boards();
+        fleet
+    }
+
+    fn name_boards(&self) {
+        let lines = (1..).zip(&self.boards).map(|(number, (_, address))| format!("n{number} {address}\n"));
+        self.folder.file("boards", &lines.collect::<String>());
+    }
+
+    /// Has later runs reach a board at another address.
+    pub(super) fn move_board(&mut self, board: usize, address: String) {
+        self.boards[board].1 = address;
+        self.name_boards();
     }
 
     /// `hydrant run OPTIONS` over so many hosts with `slots` each.
@@ -45,11 +62,11 @@ impl Fleet {
     }
 
     /// A job of raw clients over four hosts, two ranks on each.
-    fn raw(&self, options: &str, steps: &str) -> Job {
+    pub(super) fn raw(&self, options: &str, steps: &str) -> Job {
         self.run(4, 2, options).arg(RAW).steps(steps)
     }
 
-    fn address(&self, board: usize) -> &str {
+    pub(super) fn address(&self, board: usize) -> &str {
         &self.boards[board].1
     }
 

@@ -2,6 +2,7 @@
 
 use super::pmix::Cluster;
 use super::*;
+use crate::peer::tree::ROOT_ONE;
 use crate::wire::pmix::{Writer, event, status};
 
 /// Code of an event.
@@ -54,7 +55,7 @@ fn events(all: &mut Cluster, job: u32, size: u32) -> Vec<usize> {
 
 #[test]
 fn a_notice_reaches_the_ranks_of_all_nodes_once() {
-    for (nodes, radix) in [(2, 2), (4, 2), (6, 1), (5, 4)] {
+    for (nodes, radix) in [(2, 2), (4, 2), (6, 1), (5, 4), (5, 2 | ROOT_ONE)] {
         let mut all = Cluster::new(nodes, radix, &[6, 2], false, 5);
         (0..6).for_each(|rank| register(&mut all, 0, rank));
         (0..2).for_each(|rank| register(&mut all, 1, rank));

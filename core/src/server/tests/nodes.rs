@@ -6,11 +6,13 @@ use super::cluster::{Cluster, LIMITS};
 use super::*;
 use crate::limits::{AUTO_NODES_MAX, exit_delay};
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
+use crate::peer::tree::ROOT_ONE;
 
 #[test]
 fn a_fence_brings_every_put_to_every_node() {
-    for (nodes, radix, size, seed) in [(2, 2, 3, 1), (3, 2, 4, 2), (5, 2, 9, 3), (9, 3, 16, 4), (4, 3, 2, 5)]
-    {
+    let usual = [(2, 2, 3, 1), (3, 2, 4, 2), (5, 2, 9, 3), (9, 3, 16, 4), (4, 3, 2, 5)];
+    let linked = usual.map(|(nodes, radix, size, seed)| (nodes, radix | ROOT_ONE, size, seed));
+    for (nodes, radix, size, seed) in usual.into_iter().chain(linked) {
         let mut all = Cluster::new(nodes, radix, size, true, seed);
         let ranks: Vec<u32> = (0..size).collect();
         for round in 0..4 {
@@ -34,7 +36,7 @@ fn a_fence_brings_every_put_to_every_node() {
 #[test]
 fn large_data_travel_while_a_rank_is_late() {
     let limits = Limits { kvs_bytes: 1 << 20, ..LIMITS };
-    for radix in [2, 4] {
+    for radix in [2, 4, 2 | ROOT_ONE] {
         let mut all = Cluster::with_limits(limits, 5, radix, 4);
         for (rank, key) in (0..4).flat_map(|rank| (0..30).map(move |key| (rank, key))) {
             let value = "v".repeat(1000);
@@ -75,17 +77,20 @@ fn a_blocked_link_holds_back_what_is_behind_it() {
 #[test]
 fn groups_meet_across_nodes_and_carry_their_puts() {
     for seed in 0..20 {
-        let mut all = Cluster::new(7, 2, 12, true, seed);
+        let form = if seed % 2 == 0 { ROOT_ONE } else { 0 };
+        let mut all = Cluster::new(7, 2 | form, 12, true, seed);
         for round in 0..3 {
             // Ranks 0 and 6 share a node. Ranks 1 and 3 do not.
             for (group, ranks) in [("1,3", &[1, 3][..]), ("0,6", &[0, 6]), ("0,2,4,11", &[0, 2, 4, 11])] {
                 let first = ranks[0];
-                all.asks(first, &std::format!("put kvsname=kvs_1 key=g value={group}.{round}"));
+                // Which of two ranks has put a key last is known above both of them only.
+                let key = if form == 0 { String::from("g") } else { std::format!("g{first}") };
+                all.asks(first, &std::format!("put kvsname=kvs_1 key={key} value={group}.{round}"));
                 let line = std::format!("barrier_in group={group}:{round}");
                 all.collective(ranks, &line, &std::format!("cmd=barrier_out rc=0 tag={round}\n"));
                 let last = ranks[ranks.len() - 1];
                 let value = std::format!("cmd=get_result rc=0 value={group}.{round}\n");
-                assert_eq!(all.get(last, "g"), value);
+                assert_eq!(all.get(last, &key), value);
             }
             all.collective(&[0, 6], "barrier_in group=NODE:9", "cmd=barrier_out rc=0 tag=9\n");
             let all_ranks: Vec<u32> = (0..12).collect();
@@ -119,7 +124,8 @@ fn groups_end_when_any_member_dies_at_any_time() {
     for (nodes, radix, seed) in
         (0..120).map(|seed| ([2, 4, 7, 9][seed % 4], 2 + seed as u32 % 2, seed as u64))
     {
-        let mut all = Cluster::new(nodes, radix, 12, false, seed);
+        let form = if seed % 3 == 0 { ROOT_ONE } else { 0 };
+        let mut all = Cluster::new(nodes, radix | form, 12, false, seed);
         let mut dead = BTreeSet::new();
         for tag in 0..5 {
             let members: Vec<u32> = (0..12).filter(|_| all.random(2) == 0).collect();
@@ -195,7 +201,8 @@ fn a_ring_closes_across_nodes() {
 #[test]
 fn fences_do_not_wait_for_the_dead_of_other_nodes() {
     for seed in 0..20 {
-        let mut all = Cluster::new(5, 2, 8, false, seed);
+        let form = if seed % 2 == 0 { ROOT_ONE } else { 0 };
+        let mut all = Cluster::new(5, 2 | form, 8, false, seed);
         let living = [0, 1, 2, 4, 5, 6];
         all.says(0, "barrier_in");
         all.says(2, "barrier_in group=2,3,7:4");

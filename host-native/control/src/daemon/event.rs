@@ -145,6 +145,17 @@ pub enum DaemonAction {
         /// The job.
         record: Box<JobRecord>,
     },
+    /// Links the board of this node, if it has one, to that of its parent in the tree for linked boards. The host sends the
+    /// result as [`Report::BoardLinked`].
+    LinkBoard {
+        /// Node and address of each board.
+        addrs: Vec<(u32, String)>,
+    },
+    /// Makes the PMI server of this node a node of the tree of servers. The host sends [`Report::Ready`].
+    FormTree {
+        /// Whether boards are linked.
+        are_linked: bool,
+    },
     /// Sends a signal to the process groups of all ranks.
     SignalAll(i32),
     /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to the process groups of all ranks.

@@ -18,6 +18,8 @@ impl Daemon {
             Order::Identify => self.report(Report::Identity { pid: self.config.process }),
             // The settings are part of the way to join.
             Order::Setup(_) => {}
+            Order::LinkBoards(addrs) => self.tell_backend(DaemonAction::LinkBoard { addrs }),
+            Order::FormTree { are_linked } => self.tell_backend(DaemonAction::FormTree { are_linked }),
             Order::StartJob(record) => self.start_job(record)?,
             Order::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP | libc::SIGCONT) {

@@ -257,6 +257,12 @@ pub enum Action {
         /// States in the host's own encoding.
         body: Vec<u8>,
     },
+    /// Makes the head's PMI server a node of the tree of servers, which is that for linked boards or the usual one. Comes before
+    /// the first job, if boards may be linked.
+    FormTree {
+        /// Whether boards are linked.
+        are_linked: bool,
+    },
     /// A node lacks a program file of the setup: sends the files to all nodes.
     SendFiles,
     /// A node has replaced its core, or kept it for this reason, in answer to an order of the host or unasked.

@@ -22,6 +22,9 @@ impl Head {
         if setup.needs_ready() {
             self.unready = (1..=self.config.hosts.len() as u32).collect();
         }
+        if setup.boards.link.is_some() {
+            self.count_boards();
+        }
         self.send_all(Order::Setup(Box::new(setup)));
         self.start_first()
     }

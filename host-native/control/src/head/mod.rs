@@ -1,5 +1,6 @@
 //! The head of a run on several hosts, as a state machine without I/O.
 
+mod boards;
 mod event;
 mod lifecycle;
 mod loss;
@@ -23,6 +24,7 @@ use crate::exit_status::ExitStatus;
 use crate::job_result::AbortReason;
 use crate::jobs::{Job, JobSummary, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
+use boards::Boards;
 use stdin::StdinReaders;
 use upcall::Requests;
 
@@ -118,6 +120,7 @@ pub struct Head {
     /// Nodes that have not applied the settings yet.
     unready: BTreeSet<u32>,
     setup_sent: bool,
+    boards: Boards,
     lost: BTreeSet<u32>,
     jobs: Jobs<NodeProgress>,
     status: ExitStatus,
@@ -154,6 +157,7 @@ impl Head {
             first: Some(first),
             unready: BTreeSet::new(),
             setup_sent: false,
+            boards: Boards::default(),
             lost: BTreeSet::new(),
             jobs: Jobs::default(),
             status: ExitStatus::default(),

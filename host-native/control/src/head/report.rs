@@ -61,6 +61,8 @@ impl Head {
         match *report {
             Report::Identity { .. }
             | Report::Ready
+            | Report::Board(_)
+            | Report::BoardLinked(_)
             | Report::NeedsFiles
             | Report::Print(_)
             | Report::RankStates { .. }
@@ -153,6 +155,8 @@ impl Head {
         match report {
             Report::Identity { .. } => {}
             Report::Ready => self.node_ready(node)?,
+            Report::Board(report) => self.board_counted(node, report),
+            Report::BoardLinked(result) => self.board_linked(node, result),
             Report::NeedsFiles => self.actions.push_back(Action::SendFiles),
             Report::BackendFailed(failure) => self.backend_failed(node, failure),
             Report::RanksStarted { job, ranks } => {

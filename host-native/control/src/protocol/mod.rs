@@ -30,6 +30,13 @@ pub enum Order {
     Identify,
     /// Settings for all jobs of the run. Sent once, before any job.
     Setup(Box<Setup>),
+    /// Each board links itself to that of its parent in the tree for linked boards. Node and address of each board.
+    LinkBoards(Vec<(u32, String)>),
+    /// Makes each PMI server a node of the tree of servers. Sent once, before any job, if boards [may be linked](Boards::link).
+    FormTree {
+        /// Whether boards are linked, and the tree is that for them.
+        are_linked: bool,
+    },
     /// Starts a job: each node starts the ranks of its own.
     StartJob(Box<JobRecord>),
     /// Sends the signal of this number to all ranks.
@@ -119,6 +126,11 @@ pub enum Report {
     },
     /// The node has applied [`Order::Setup`]. Sent if [`Setup::needs_ready`] is true.
     Ready,
+    /// The node's board. Sent once if boards [may be linked](Boards::link).
+    Board(BoardReport),
+    /// Answer to [`Order::LinkBoards`] of a node with a board: it has the link to its parent's board, or needs none, or the
+    /// reason why it cannot be made.
+    BoardLinked(Result<(), String>),
     /// The node lacks a file of [`Setup::files`]. [`Report::Ready`] follows when it has all of them.
     NeedsFiles,
     /// The node's PMI server has failed, so that the run cannot go on. The node ends its ranks and keeps its links.
@@ -246,6 +258,17 @@ pub struct OutputChunk<'a> {
     /// Bytes that the rank wrote. An empty chunk is the end of the stream.
     #[serde(borrow, serialize_with = "in_one_piece")]
     pub bytes: &'a [u8],
+}
+
+/// Board of a node.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum BoardReport {
+    /// It has none.
+    None,
+    /// The board cannot be linked to others.
+    WithoutLinks,
+    /// Address at which other boards reach it.
+    At(String),
 }
 
 /// Part of a program file, from the head to all nodes in the stream channel. The pieces of all files come in order.

@@ -83,6 +83,8 @@ pub struct Boards {
     pub heartbeat: Duration,
     /// Whether the built-in server of a node takes the place of a board that fails.
     pub spare: bool,
+    /// Random token of the run, with which boards link themselves to each other. `None` if hosts pass on their messages.
+    pub link: Option<[u8; 16]>,
 }
 
 impl Boards {

@@ -46,6 +46,11 @@ impl Engine<'_, '_> {
     pub(super) fn take_node_event(&mut self, event: NodeEvent) -> Result<(), RunError> {
         match event {
             NodeEvent::BadPeer { node, why } => Err(RunError::Peer { node, why }),
+            NodeEvent::Linked(_) => {
+                self.report_link(Ok(()));
+                Ok(())
+            }
+            NodeEvent::Unlinked { node, why } => self.link_lost(node, why),
             NodeEvent::Server(Event::RemoveFiles { job, rank, paths }) => {
                 if let Some(job) = self.jobs.get_mut(job) {
                     job.run.add_leftovers(rank.0, &paths, is_shared_memory);

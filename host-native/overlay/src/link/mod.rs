@@ -51,11 +51,13 @@ pub enum Channel {
     Control = 2,
     /// Input and output of ranks.
     Stream = 3,
+    /// Messages between protocol servers whose nodes are no neighbours here.
+    Routed = 4,
 }
 
 impl Channel {
     fn from_byte(byte: u8) -> Option<Channel> {
-        [Channel::Link, Channel::Peer, Channel::Control, Channel::Stream]
+        [Channel::Link, Channel::Peer, Channel::Control, Channel::Stream, Channel::Routed]
             .into_iter()
             .find(|&c| c as u8 == byte)
     }

@@ -56,8 +56,10 @@ pub enum Event {
         via: u32,
         /// The node that sent the message.
         from: u32,
-        /// `Peer`, `Control` or `Stream`.
+        /// `Peer`, `Routed`, `Control` or `Stream`.
         channel: Channel,
+        /// Whether it is for all nodes below the sender.
+        to_all: bool,
         /// The bytes of the message.
         body: Vec<u8>,
     },

@@ -86,11 +86,11 @@ impl Overlay {
     }
 
     /// Sends a message to any node, or to all nodes below this one, along the tree. Messages from one node to
-    /// another arrive in the order of sending, over both channels together.
+    /// another arrive in the order of sending, over all channels together.
     ///
     /// # Errors
-    /// [`LinkError::TooLong`]. [`LinkError::Malformed`] if the node does not exist, or if `channel` is neither
-    /// [`Channel::Control`] nor [`Channel::Stream`].
+    /// [`LinkError::TooLong`]. [`LinkError::Malformed`] if the node does not exist, or if `channel` is
+    /// [`Channel::Link`] or [`Channel::Peer`].
     pub fn route(
         &mut self,
         now: u64,
@@ -98,7 +98,7 @@ impl Overlay {
         channel: Channel,
         body: &[u8],
     ) -> Result<(), LinkError> {
-        if !matches!(channel, Channel::Control | Channel::Stream) {
+        if !matches!(channel, Channel::Control | Channel::Stream | Channel::Routed) {
             return Err(LinkError::Malformed);
         }
         let envelope = encode(&Envelope { to, from: self.node, body });
@@ -108,6 +108,7 @@ impl Overlay {
                     via: self.node,
                     from: self.node,
                     channel,
+                    to_all: false,
                     body: body.to_vec(),
                 });
                 Ok(())
@@ -154,10 +155,12 @@ impl Overlay {
                 self.handle_link_message(now, via, message)
             }
             Channel::Peer => {
-                self.events.push_back(Event::Message { via, from: via, channel, body: bytes });
+                self.events.push_back(Event::Message { via, from: via, channel, to_all: false, body: bytes });
                 Ok(())
             }
-            Channel::Control | Channel::Stream => self.handle_envelope(now, via, channel, &bytes),
+            Channel::Control | Channel::Stream | Channel::Routed => {
+                self.handle_envelope(now, via, channel, &bytes)
+            }
         }
     }
 
@@ -204,7 +207,8 @@ impl Overlay {
                     // The receiver of the event returns the credit of the body.
                     self.return_credit(via, len - body.len() as u32);
                 }
-                self.events.push_back(Event::Message { via, from, channel, body: body.to_vec() });
+                let to_all = to == Destination::Descendants;
+                self.events.push_back(Event::Message { via, from, channel, to_all, body: body.to_vec() });
             }
         }
         Ok(())

@@ -175,20 +175,25 @@ fn messages_between_all_nodes_arrive_in_order() {
     for from in 0..7 {
         for to in 0..7_u32 {
             let (first, second) = (format!("{from}-{to}"), format!("{from}+{to}"));
+            let third = format!("{from}/{to}");
             let now = nodes.now();
             let overlay = nodes.overlay(from);
             overlay.route(now, Destination::Node(to), Channel::Control, first.as_bytes()).unwrap();
             overlay.route(now, Destination::Node(to), Channel::Stream, second.as_bytes()).unwrap();
+            overlay.route(now, Destination::Node(to), Channel::Routed, third.as_bytes()).unwrap();
         }
     }
-    nodes.until(|nodes| nodes.nodes.iter().flatten().all(|node| node.events.len() >= 14));
+    nodes.until(|nodes| nodes.nodes.iter().flatten().all(|node| node.events.len() >= 21));
     for to in 0..7 {
         let all = bodies(nodes.events(to));
         for from in 0..7 {
             let of_node: Vec<_> = all.iter().filter(|(node, ..)| *node == from).collect();
-            let expected =
-                [(Channel::Control, format!("{from}-{to}")), (Channel::Stream, format!("{from}+{to}"))];
-            assert_eq!(of_node.len(), 2);
+            let expected = [
+                (Channel::Control, format!("{from}-{to}")),
+                (Channel::Stream, format!("{from}+{to}")),
+                (Channel::Routed, format!("{from}/{to}")),
+            ];
+            assert_eq!(of_node.len(), 3);
             for ((_, channel, body), (which, text)) in of_node.into_iter().zip(expected) {
                 assert!(*channel == which && *body == text.as_bytes(), "{text}");
             }
@@ -206,7 +211,12 @@ fn a_broadcast_reaches_all_below_and_peers_reach_their_neighbours() {
     nodes.overlay(4).send(0, 0, Channel::Peer, b"up").unwrap();
     nodes.overlay(4).send(0, 3, Channel::Peer, b"nowhere").unwrap();
     nodes.settle();
-    let last_received: Vec<_> = (0..7).map(|node| bodies(nodes.events(node))).collect();
+    let events: Vec<Vec<Event>> = (0..7).map(|node| nodes.events(node)).collect();
+    for event in events.iter().flatten() {
+        let Event::Message { channel, to_all, .. } = event else { panic!("{event:?}") };
+        assert_eq!(*to_all, *channel == Channel::Control);
+    }
+    let last_received: Vec<_> = events.into_iter().map(bodies).collect();
     let all = (0, Channel::Control, b"all".to_vec());
     let some = (4, Channel::Control, b"some".to_vec());
     assert_eq!(last_received[0], [(4, Channel::Peer, b"up".to_vec())]);

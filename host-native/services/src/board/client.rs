@@ -7,7 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{
-    self, BoardReport, JobReport, OpenJob, OpenNode, Report, Request, VERSION, Welcome,
+    self, BoardReport, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
 };
 use hydrant_core::trace::Closing;
 use hydrant_core::{Input, JobId, Limits};
@@ -34,6 +34,8 @@ pub struct Board {
     sockets: u32,
     /// Largest limits of a node, if it serves nodes.
     nodes: Option<Limits>,
+    /// Whether its nodes can be linked to those of other boards.
+    links: bool,
     job: Option<Job>,
     /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
@@ -89,6 +91,7 @@ impl Board {
             limits: Limits::NONE,
             sockets: 0,
             nodes: None,
+            links: false,
             job: None,
             asked: VecDeque::new(),
             events: VecDeque::new(),
@@ -100,8 +103,9 @@ impl Board {
         };
         let greeted =
             board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
-                Report::Welcome(Welcome { board: name, limits, sockets, nodes, .. }) => {
+                Report::Welcome(Welcome { board: name, limits, sockets, nodes, links, .. }) => {
                     board.name = (*name).to_owned();
+                    board.links = *links;
                     (board.limits, board.sockets, board.nodes) = (*limits, *sockets, *nodes);
                     Some(())
                 }
@@ -135,6 +139,17 @@ impl Board {
         }
         self.done(NODE, &Request::Node(*open))?;
         Ok((self.addr, self.link))
+    }
+
+    /// Returns whether it can be linked to the boards of other nodes.
+    pub(super) fn has_links(&self) -> bool {
+        self.links
+    }
+
+    /// Links the server of another node to one on this board. Returns the connection for the records of the link.
+    pub(crate) fn into_link(mut self, open: &OpenLink) -> Result<Connection, BoardError> {
+        self.done("a link", &Request::Link(*open))?;
+        Ok(self.link)
     }
 
     /// Returns the connections to poll for reading.

@@ -107,6 +107,16 @@ pub enum BoardError {
         /// Reason.
         why: CallError,
     },
+    /// A link between two boards is lost.
+    #[error("board {target}: its link to board {other} is lost: {why}")]
+    Link {
+        /// The board that has reported it, as the user named it.
+        target: String,
+        /// The board at the other end.
+        other: String,
+        /// Reason.
+        why: String,
+    },
     /// Error of the board that serves a node of a run on several hosts.
     #[error("board {target}: {why}")]
     Node {

@@ -27,6 +27,8 @@ pub struct NodeBoard {
     open: OpenNode,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
+    /// The board exchanges messages with others by itself.
+    is_linked: bool,
     /// Number of requests so far.
     requests: u32,
     events: VecDeque<NodeEvent>,
@@ -48,6 +50,15 @@ pub enum NodeEvent {
         /// The reason.
         why: Fault,
     },
+    /// The board has a link to that of this node, its parent.
+    Linked(u32),
+    /// The board has lost its link to that of another node, or could not make one.
+    Unlinked {
+        /// The other node.
+        node: u32,
+        /// The reason.
+        why: String,
+    },
 }
 
 /// Reply that is waited for.
@@ -59,7 +70,7 @@ enum Reply {
 
 impl NodeBoard {
     /// Connects to a board's management port, and has it serve a node. The board is lost if it does not answer for
-    /// `heartbeat`.
+    /// `heartbeat`. A board without links ignores the token of the run.
     ///
     /// # Errors
     /// The connection failed, or the board refuses.
@@ -71,6 +82,7 @@ impl NodeBoard {
     ) -> Result<NodeBoard, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
+        let open = OpenNode { link: open.link.filter(|_| board.has_links()), ..open };
         let (addr, link) = board.into_node(&open).map_err(in_node)?;
         let start = Instant::now();
         Ok(NodeBoard {
@@ -79,6 +91,7 @@ impl NodeBoard {
             link,
             open,
             sizes: BTreeMap::new(),
+            is_linked: false,
             requests: 0,
             events: VecDeque::new(),
             heartbeat: Heartbeat::new(heartbeat, start),
@@ -106,6 +119,43 @@ impl NodeBoard {
     /// The limits of the board's server.
     pub fn limits(&self) -> &Limits {
         &self.open.limits
+    }
+
+    /// Returns the address at which other boards reach it, if it can be linked to them. [`NodeBoard::form`] is to follow then.
+    pub fn link_addr(&self) -> Option<SocketAddr> {
+        self.open.link.map(|_| self.addr)
+    }
+
+    /// Links the board to that of its parent. The result is an [event](NodeEvent).
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn link(&mut self, parent: u32, addr: &str) -> Result<(), BoardError> {
+        self.send(&NodeRequest::Link { node: parent, addr })
+    }
+
+    /// Makes the node a node of its tree, before the first job. If it `is_linked`, the board sends messages for linked
+    /// neighbours by itself.
+    ///
+    /// # Errors
+    /// The board is lost or refuses.
+    pub fn form(&mut self, radix: u32, is_linked: bool) -> Result<(), BoardError> {
+        let what = "a tree";
+        let silence = self.heartbeat.timeout.as_millis().try_into().unwrap_or(u32::MAX);
+        let request = NodeRequest::Tree { radix, linked: is_linked, silence };
+        if let Reply::Refused(why) = self.ask(what, &request)? {
+            return Err(self.refused(what, why));
+        }
+        (self.open.radix, self.is_linked) = (radix, is_linked);
+        Ok(())
+    }
+
+    /// Tells a linked board of an order of the head, that it begins or has ended.
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn order(&mut self, number: u64, done: bool) -> Result<(), BoardError> {
+        if self.is_linked { self.send(&NodeRequest::Order { number, done }) } else { Ok(()) }
     }
 
     /// Accepts the clients of a job. Returns their port.
@@ -217,6 +267,15 @@ impl NodeBoard {
             NodeReport::Synced { number } => Replied::Synced(number),
             NodeReport::Refused { peer: Some(node), why, .. } => {
                 self.events.push_back(NodeEvent::BadPeer { node, why });
+                Replied::Event
+            }
+            NodeReport::Linked { node } => {
+                self.events.push_back(NodeEvent::Linked(node));
+                Replied::Event
+            }
+            NodeReport::Unlinked { node, why } => {
+                let why = why.escape_debug().to_string();
+                self.events.push_back(NodeEvent::Unlinked { node, why });
                 Replied::Event
             }
             NodeReport::Refused { request, peer: None, why } => Replied::Refused { request, why },

@@ -36,6 +36,7 @@ fn welcome(limits: Limits) -> Report<'static> {
         message_max: 1,
         records: false,
         nodes: Some(limits),
+        links: false,
     })
 }
 
@@ -108,7 +109,7 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
         }
         stream
     });
-    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits, seed: None };
+    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits, seed: None, link: None };
     let mut host = NodeBoard::connect(&target, None, Duration::from_secs(30), open).unwrap();
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let attr = Input::Attr { job: JOB, key: b"key", value: b"value" };

@@ -274,7 +274,7 @@ impl<'s> Endpoint<'s> {
                 }
                 Token::Log => self.log.flush(&self.poller),
                 Token::Status(key) => self.status_ready(key),
-                Token::Signals | Token::Manage | Token::Host(_) => {}
+                Token::Signals | Token::Manage | Token::Host(_) | Token::Bell | Token::Link(_) => {}
             }
         }
         self.handle_timeout()

@@ -6,6 +6,9 @@ use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::{ConnId, JobId, Limit, Rank};
 use hydrant_driver::Event;
 
+/// Maximum length in bytes of a text in an event, so that the event fits into a record.
+const TEXT_MAX: usize = 256;
+
 /// A change of a job.
 #[derive(Debug)]
 pub(super) enum JobEvent {
@@ -45,5 +48,25 @@ impl JobEvent {
             | JobEvent::Log { job, .. } => *job == which,
             JobEvent::Full { .. } | JobEvent::Node(_) => false,
         }
+    }
+}
+
+/// Truncates a text to [`TEXT_MAX`] bytes.
+pub(super) fn truncate(text: &str) -> &str {
+    let fits = text.len().min(TEXT_MAX);
+    let end = (0..=fits).rev().find(|&at| text.is_char_boundary(at));
+    &text[..end.unwrap_or(0)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_is_truncated_at_a_character() {
+        let text = format!("{}äb", "a".repeat(TEXT_MAX - 1));
+        assert_eq!(truncate(&text), &text[..TEXT_MAX - 1]);
+        assert_eq!(truncate(&text[..TEXT_MAX - 1]).len(), TEXT_MAX - 1);
+        assert_eq!(truncate(&"a".repeat(TEXT_MAX + 1)).len(), TEXT_MAX);
     }
 }

@@ -10,7 +10,8 @@ use hydrant_core::manage::server::{
     Config, Expired, Failure, HostSlot, JobSlot, ManagementServer, Next, Service,
 };
 use hydrant_core::manage::{
-    BadRecord, BoardReport, Error, JobReport, OpenJob, OpenNode, PREFIX, RECORD_MAX, RankReport, Report,
+    BadRecord, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, PREFIX, RECORD_MAX, RankReport,
+    Report,
 };
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
@@ -20,7 +21,8 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use super::Options;
 use super::endpoint::{Endpoint, OWN_FILES};
-use super::event::JobEvent;
+use super::event::{JobEvent, truncate};
+use super::meeting::{Arrival, Door};
 use super::node::Nodes;
 use super::recorded::RecordedServer;
 use super::status::Processes;
@@ -30,8 +32,6 @@ use crate::board::{Connection, ConnectionError};
 
 /// Maximum number of connected hosts.
 const HOSTS: usize = 64;
-/// Maximum length in bytes of a text in an event, so that the event fits into a record.
-const TEXT_MAX: usize = 256;
 
 /// Serves the jobs of hosts until a signal arrives. Returns the exit code.
 pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceError> {
@@ -56,6 +56,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         records: false,
         exclusive: false,
         nodes: Some(Nodes::most(&limits)),
+        links: true,
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
         keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
@@ -225,7 +226,7 @@ impl Management<'_, '_> {
                 return Ok(Err(why));
             }
             if received.next == Next::Node {
-                self.start_node(number);
+                self.pass_on(number);
                 return Ok(Ok(()));
             }
         }
@@ -240,10 +241,16 @@ impl Management<'_, '_> {
         Ok(self.update_interest(number))
     }
 
-    /// Serves a node to a host, on a thread that takes over the connection.
-    fn start_node(&mut self, number: usize) {
-        let Some((host, open)) = self.hosts[number].take().zip(self.managed.opening.take()) else { return };
+    /// Passes a connection on to the thread that goes on with it: that of a new node, or that of a node it links to.
+    fn pass_on(&mut self, number: usize) {
+        let Some((host, opening)) = self.hosts[number].take().zip(self.managed.opening.take()) else {
+            return;
+        };
         self.managed.endpoint.poller().remove(host.link.stream());
+        let open = match opening {
+            Opening::Node(open) => open,
+            Opening::Link(from, door) => return door.arrive(Arrival::Child(from, host.link)),
+        };
         let (node, from) = (open.node, host.from);
         match self.managed.nodes.start(host.link, open, self.managed.options) {
             Ok(()) => self.managed.log_verbose(|| format!("host {from} has node {node}")),
@@ -336,8 +343,16 @@ struct Managed<'o, 's> {
     endpoint: Endpoint<'s>,
     /// Nodes of runs, which have servers of their own.
     nodes: Nodes,
-    /// Node that starts after the reply to its host.
-    opening: Option<OpenNode>,
+    /// What the connection is for whose host gets a reply next.
+    opening: Option<Opening>,
+}
+
+/// Use of a connection that manages no jobs.
+enum Opening {
+    /// It is that of a node's host.
+    Node(OpenNode),
+    /// It links the node of this number to one that is served here.
+    Link(u32, Door),
 }
 
 impl Managed<'_, '_> {
@@ -434,7 +449,13 @@ impl Service for Managed<'_, '_> {
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
         self.nodes.check(node)?;
-        self.opening = Some(*node);
+        self.opening = Some(Opening::Node(*node));
+        Ok(())
+    }
+
+    fn begin_link(&mut self, _: usize, link: &OpenLink) -> Result<(), Failure<ServiceError>> {
+        let door = self.nodes.meeting.door(link.token, link.to).ok_or(Error::NoLink)?;
+        self.opening = Some(Opening::Link(link.from, door));
         Ok(())
     }
 }
@@ -458,13 +479,6 @@ fn describe(report: &Report<'_>) -> String {
         Report::Log { rank, text, .. } => format!("rank {rank} logs {}", text.escape_ascii()),
         other => format!("{other:?}"),
     }
-}
-
-/// Truncates a text to [`TEXT_MAX`] bytes.
-fn truncate(text: &str) -> &str {
-    let fits = text.len().min(TEXT_MAX);
-    let end = (0..=fits).rev().find(|&at| text.is_char_boundary(at));
-    &text[..end.unwrap_or(0)]
 }
 
 #[cfg(test)]
@@ -559,13 +573,5 @@ mod tests {
             assert_eq!(open(managed, "kvs_0"), Err(Error::Fault(Fault::Full(Limit::Conns, conns))));
             assert!(managed.job_report(JobId(0)).is_none());
         });
-    }
-
-    #[test]
-    fn text_is_truncated_at_a_character() {
-        let text = format!("{}äb", "a".repeat(TEXT_MAX - 1));
-        assert_eq!(truncate(&text), &text[..TEXT_MAX - 1]);
-        assert_eq!(truncate(&text[..TEXT_MAX - 1]).len(), TEXT_MAX - 1);
-        assert_eq!(truncate(&"a".repeat(TEXT_MAX + 1)).len(), TEXT_MAX);
     }
 }

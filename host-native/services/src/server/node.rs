@@ -3,6 +3,7 @@
 //! The thread ends with the host's connection, and with it the node's jobs.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::fmt;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -10,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
+use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
 };
@@ -20,7 +22,9 @@ use hydrant_reactor::{Interest, random_u32};
 use super::Options;
 use super::called::{self, NodeError, ended};
 use super::endpoint::Endpoint;
-use super::event::JobEvent;
+use super::event::{JobEvent, truncate};
+use super::links::{LinkEvent, Links};
+use super::meeting::{Meeting, Place};
 use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
@@ -40,6 +44,7 @@ const HOST: Token = Token::Host(0);
 /// Nodes that a management server serves.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
+    pub(super) meeting: Meeting,
     count: Arc<AtomicUsize>,
     jobs: Arc<AtomicUsize>,
 }
@@ -89,17 +94,19 @@ impl Nodes {
     /// No thread can be started. The connection is closed.
     pub(super) fn start(&self, link: Connection, open: OpenNode, options: &Options) -> io::Result<()> {
         let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
+        // Other boards may link to the node as soon as its host has the reply.
+        let place = open.link.map(|token| self.meeting.place(token, open.node)).transpose()?;
         count.fetch_add(1, Ordering::Relaxed);
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
             let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
             let result = match open.seed {
-                Some(seed) => called::serve(link, &open.limits, seed, jobs),
-                None => serve(link, open, &options, jobs),
+                Some(seed) => called::serve(link, &open.limits, seed, jobs).map(|()| Sent::default()),
+                None => serve(link, open, &options, (jobs, place)),
             };
             match result {
-                Ok(()) if verbose => say("its host has closed the connection"),
-                Ok(()) => {}
+                Ok(sent) if verbose => say(&format!("its host has closed the connection; {sent}")),
+                Ok(_) => {}
                 Err(why) => say(&why.to_string()),
             }
             count.fetch_sub(1, Ordering::Relaxed);
@@ -112,24 +119,48 @@ impl Nodes {
     }
 }
 
-/// Serves a node until its host closes the connection.
+/// Number of messages for other nodes that a node has sent.
+#[derive(Clone, Copy, Debug, Default)]
+struct Sent {
+    by_links: u64,
+    by_host: u64,
+}
+
+impl fmt::Display for Sent {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} messages sent to other boards, {} by its host", self.by_links, self.by_host)
+    }
+}
+
+/// Serves a node until its host closes the connection. Returns what it has sent to other nodes.
 fn serve(
     link: Connection,
     open: OpenNode,
     options: &Options,
-    jobs: Arc<AtomicUsize>,
-) -> Result<(), NodeError> {
-    let OpenNode { node, nodes, radix, limits, seed: _ } = open;
+    (jobs, place): (Arc<AtomicUsize>, Option<Place>),
+) -> Result<Sent, NodeError> {
+    let OpenNode { node, nodes, radix, limits, seed: _, link: token } = open;
     let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
     let seed = random_u32().map_err(Error::from)?;
     let server = Server::new_zeroed(limits, storage.lend(), seed).map_err(Error::from)?;
     let server = RecordedServer::new(server, seed, None);
     let mut endpoint = Endpoint::of_thread(&options.job.allow, &limits, server)?;
-    endpoint.handle(Input::Node { node, nodes, radix }).map_err(Error::from)?;
+    let links = match place.zip(token) {
+        Some((place, token)) => {
+            Some(Links::new((place, token, node), options.secret.clone(), &limits, endpoint.poller())?)
+        }
+        None => {
+            endpoint.handle(Input::Node { node, nodes, radix }).map_err(Error::from)?;
+            None
+        }
+    };
     endpoint.poller().add(link.stream(), HOST, Interest::Read).map_err(Error::from)?;
     let mut node = Node {
         link,
         endpoint,
+        nodes,
+        links,
+        sent: 0,
         pmi_port: options.job.pmi_port,
         sizes: BTreeMap::new(),
         jobs,
@@ -140,7 +171,8 @@ fn serve(
         waiting: VecDeque::new(),
         blocked: false,
     };
-    ended(node.run())
+    ended(node.run())?;
+    Ok(Sent { by_links: node.links.as_ref().map_or(0, |links| links.sent), by_host: node.sent })
 }
 
 impl Drop for Node<'_> {
@@ -153,6 +185,12 @@ impl Drop for Node<'_> {
 struct Node<'s> {
     link: Connection,
     endpoint: Endpoint<'s>,
+    /// Number of nodes.
+    nodes: u32,
+    /// Links to the boards of neighbours, if the node was opened for them.
+    links: Option<Links>,
+    /// Number of messages for other nodes that the host was sent.
+    sent: u64,
     /// Address for clients, with the lowest port.
     pmi_port: SocketAddr,
     /// Number of ranks of each job.
@@ -175,8 +213,10 @@ impl Node<'_> {
     fn run(&mut self) -> Result<(), NodeError> {
         let mut tokens = Vec::new();
         loop {
-            self.endpoint.turn(None, &mut tokens)?;
+            let deadline = self.links.as_ref().filter(|_| !self.sizes.is_empty()).and_then(Links::deadline);
+            self.endpoint.turn(deadline, &mut tokens)?;
             self.send_events()?;
+            self.turn_links(&tokens)?;
             if tokens.contains(&HOST) {
                 self.link.flush()?;
                 self.send_events()?;
@@ -184,6 +224,42 @@ impl Node<'_> {
             }
             self.update_interest()?;
         }
+    }
+
+    /// Handles connections and messages of neighbours' boards, and reports what has become of links.
+    fn turn_links(&mut self, tokens: &[Token]) -> Result<(), NodeError> {
+        let Some(links) = &mut self.links else { return Ok(()) };
+        for &token in tokens {
+            match token {
+                Token::Bell => links.take_arrivals(&mut self.endpoint)?,
+                Token::Link(node) => links.ready(node, &mut self.endpoint)?,
+                _ => {}
+            }
+        }
+        if !self.sizes.is_empty() {
+            links.handle_timeout(self.endpoint.now());
+        }
+        self.send_events()
+    }
+
+    /// Carries out a request about links.
+    fn arrange_links(&mut self, request: &NodeRequest<'_>) -> Result<Result<(), Fault>, NodeError> {
+        let Some(links) = &mut self.links else { return Ok(Err(Fault::BadNode)) };
+        Ok(match *request {
+            NodeRequest::Link { node, addr } => {
+                links.connect(node, addr);
+                Ok(())
+            }
+            NodeRequest::Tree { radix, linked, silence } => {
+                let tree = Tree::new(self.nodes, radix);
+                links.form(tree, linked, silence, &mut self.endpoint)?
+            }
+            NodeRequest::Order { number, done } => {
+                links.order(number, done, &mut self.endpoint)?;
+                Ok(())
+            }
+            _ => Ok(()),
+        })
     }
 
     /// Carries out the requests that have arrived.
@@ -207,6 +283,9 @@ impl Node<'_> {
                 Err(why) => Err(why),
             },
             NodeRequest::Read { job, rank } => fault_of(self.endpoint.read_last(job, rank))?,
+            NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
+                self.arrange_links(request)?
+            }
             NodeRequest::Input(ref input) if !is_of_host(input) => return Err(BadRecord::Malformed.into()),
             NodeRequest::Input(Input::Exited { job, rank, exit }) => {
                 fault_of(self.endpoint.exited(job, rank, exit))?
@@ -260,10 +339,19 @@ impl Node<'_> {
         Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)))
     }
 
-    /// Sends events of the jobs while the host reads them.
+    /// Sends messages for linked neighbours, and events of the jobs while the host reads them.
     fn send_events(&mut self) -> Result<(), NodeError> {
         while let Some(event) = self.endpoint.next_event() {
+            if let JobEvent::Node(Event::Peer { node, bytes }) = &event
+                && let Some(links) = &mut self.links
+                && links.send(*node, bytes, &mut self.endpoint)?
+            {
+                continue;
+            }
             self.waiting.push_back(event);
+        }
+        while let Some(event) = self.links.as_mut().and_then(Links::next_event) {
+            self.send_link_event(&event)?;
         }
         while self.link.waiting() < HIGH_WATER
             && let Some(event) = self.waiting.pop_front()
@@ -271,6 +359,18 @@ impl Node<'_> {
             self.send_event(&event)?;
         }
         Ok(())
+    }
+
+    fn send_link_event(&mut self, event: &LinkEvent) -> Result<(), NodeError> {
+        match event {
+            &LinkEvent::Linked { node } => self.send(&NodeReport::Linked { node }),
+            LinkEvent::Unlinked { node, why } => {
+                self.send(&NodeReport::Unlinked { node: *node, why: truncate(why) })
+            }
+            &LinkEvent::BadPeer { node, why } => {
+                self.send(&NodeReport::Refused { request: u32::MAX, peer: Some(node), why })
+            }
+        }
     }
 
     fn send_event(&mut self, event: &JobEvent) -> Result<(), NodeError> {
@@ -295,7 +395,10 @@ impl Node<'_> {
                 Event::Upcall { upcall, job, rank, protocol, ref request } => {
                     Output::Upcall { upcall, job, rank, protocol, request }
                 }
-                Event::Peer { node, ref bytes } => Output::Peer { node, bytes },
+                Event::Peer { node, ref bytes } => {
+                    self.sent += 1;
+                    Output::Peer { node, bytes }
+                }
                 _ => return Ok(()),
             },
         };
@@ -341,7 +444,7 @@ mod tests {
         assert_eq!((most.jobs, most.spawn_bytes, most.links), (4 * own.ranks, MESSAGE_MAX, LINKS_MAX));
         let run = Limits { links: 33, ..Limits::for_ranks(100) };
         assert_eq!(run.above(most).next(), None);
-        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None };
+        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None, link: None };
         assert_eq!(Nodes::default().check(&open), Ok(()));
         let full = Nodes::default();
         full.count.store(NODES_MAX, Ordering::Relaxed);

@@ -26,6 +26,10 @@ pub(super) enum Token {
     Host(u32),
     /// A descriptor of the status socket.
     Status(Key),
+    /// Connections for links of this node have arrived.
+    Bell,
+    /// The link to this node.
+    Link(u32),
 }
 
 impl From<Token> for Key {
@@ -36,6 +40,8 @@ impl From<Token> for Key {
             Token::Listener(job) => OWN.key(2, job),
             Token::Manage => OWN.key(3, 0),
             Token::Host(host) => OWN.key(4, host),
+            Token::Bell => OWN.key(5, 0),
+            Token::Link(node) => OWN.key(6, node),
             Token::Conn(key) | Token::Status(key) => key,
         }
     }
@@ -57,6 +63,8 @@ impl Token {
             2 => Token::Listener(index),
             3 => Token::Manage,
             4 => Token::Host(index),
+            5 => Token::Bell,
+            6 => Token::Link(index),
             _ => return None,
         })
     }
@@ -75,6 +83,8 @@ mod tests {
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Manage,
             Token::Host(5),
+            Token::Bell,
+            Token::Link(9),
             Token::Status(STATUS.key(1, 7)),
         ];
         for token in tokens {

@@ -66,6 +66,9 @@ impl World<'_> {
                 self.decide(node, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes });
             }
             DaemonAction::Print(line) => self.report(node, &Report::Print(line)),
+            DaemonAction::LinkBoard { .. } | DaemonAction::FormTree { .. } => {
+                unreachable!("no node has a board")
+            }
             DaemonAction::ReplaceCore { .. } => self.report(node, &Report::CoreReplaced(Ok(()))),
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });

@@ -122,6 +122,7 @@ impl World<'_> {
             Action::CloseStdin => self.close_input(),
             Action::RanksJoined { .. } => {}
             Action::RankStates { .. } | Action::CoreReplaced { .. } => {}
+            Action::FormTree { .. } => unreachable!("no node has a board"),
         }
     }
 

@@ -1,5 +1,6 @@
 //! Tests of the head: a host that answers actions at once, and daemons that the tests play. Random runs have real daemons.
 
+mod boards;
 mod failures;
 mod node;
 mod random;

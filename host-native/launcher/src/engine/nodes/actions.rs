@@ -106,6 +106,7 @@ impl Engine<'_, '_> {
                 self.stdin.allow(bytes);
                 self.stdin.pump(now, &self.poller);
             }
+            Action::FormTree { are_linked } => self.form_tree(are_linked)?,
             Action::SendFiles => {
                 self.head_mut().into_iter().for_each(|head| head.files.want());
                 self.send_files()?;

@@ -13,6 +13,7 @@ use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, start_guardian};
 use super::actions::start_error;
+use super::boards::LinkedBoards;
 use super::setup::options_of;
 use super::{Nodes, Role};
 use crate::backend::{BackendBuilder, Core};
@@ -50,6 +51,8 @@ pub(super) struct Daemon {
     files: FileReceiver,
     /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
     held: Vec<(u32, u32)>,
+    /// Boards that may be linked.
+    pub(super) boards: LinkedBoards,
 }
 
 impl DaemonError {
@@ -117,6 +120,7 @@ fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError
     };
     let Own { core, warnings, recording, sharing, topology_file } = own;
     let needs_ready = setup.needs_ready();
+    let boards = LinkedBoards::new(&setup.boards);
     let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
         Ok(received) => (received, unfit),
         Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
@@ -143,10 +147,12 @@ fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError
         draining: Vec::new(),
         files: received,
         held: Vec::new(),
+        boards,
     };
     engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
     match unfit {
         Some(error) => engine.break_off(error)?,
+        None if engine.awaits_tree() => engine.report_board(),
         None => engine.handle_at_daemon(DaemonEvent::SetupApplied)?,
     }
     if lacks_files {
@@ -191,7 +197,8 @@ impl<'s> Own<'s> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
         if let Some(target) = setup.boards.of_node(node) {
-            let open = OpenNode { node, nodes: tree.nodes(), radix: tree.radix(), limits, seed: None };
+            let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
+            let open = OpenNode { node, nodes, radix, limits, seed: None, link };
             if setup.boards.spare {
                 return Own::beside_board(setup, host, target, open);
             }
@@ -210,7 +217,10 @@ impl<'s> Own<'s> {
         let topology_file = TopologyFile::find();
         let core = builder.build(limits, seed, slabs)?;
         let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
-        core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+        // Whether boards are linked decides about the tree.
+        if setup.boards.link.is_none() {
+            core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+        }
         Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
     }
 
@@ -239,8 +249,11 @@ impl Engine<'_, '_> {
     /// Handles an event of the links at a daemon.
     pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
-            Event::Message { channel: Channel::Control, body, .. } => {
+            Event::Message { channel: Channel::Control, to_all, body, .. } => {
+                let number = to_all.then(|| self.count_order());
+                self.tell_board(number, false)?;
                 self.handle_at_daemon(DaemonEvent::Order(&body))?;
+                self.tell_board(number, true)?;
                 self.outputs()
             }
             Event::Message { via, body, .. } => self.take_piece(via, &body),
@@ -275,11 +288,19 @@ impl Engine<'_, '_> {
         };
         self.return_held();
         match taken {
-            Ok(true) => self.send_report(&Report::Ready),
+            Ok(true) => self.report_ready(),
             Ok(false) => {}
             Err(error) => self.break_off(error.into())?,
         }
         Ok(())
+    }
+
+    /// Reports that the settings are applied, when the tree is formed and all files are there.
+    pub(super) fn report_ready(&mut self) {
+        let has_files = self.daemon().is_some_and(|daemon| !daemon.files.is_incomplete());
+        if has_files && !self.awaits_tree() {
+            self.send_report(&Report::Ready);
+        }
     }
 
     /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
@@ -328,6 +349,11 @@ impl Engine<'_, '_> {
     fn carry_out_daemon_action(&mut self, action: DaemonAction) -> Result<(), RunError> {
         match action {
             DaemonAction::Send(report) => self.send_report(&report),
+            DaemonAction::LinkBoard { addrs } => self.link_board(&addrs)?,
+            DaemonAction::FormTree { are_linked } => {
+                self.form_tree(are_linked)?;
+                self.report_ready();
+            }
             DaemonAction::OpenJob { record } => self.open_at_daemon(*record)?,
             DaemonAction::SignalAll(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {

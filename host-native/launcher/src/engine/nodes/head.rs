@@ -32,7 +32,7 @@ use crate::run_backend::RunBackend;
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
-/// Longest order in bytes: a message has room for it and its destination.
+/// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 
 /// The head among the nodes.
@@ -64,7 +64,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let mut setup = setup(plan, job_map, tree.radix());
     check_limits(&setup.limits, job_map.ranks())?;
     setup.plugin = plugin;
-    setup.boards = boards(plan, job_map);
+    setup.boards = boards(plan, job_map)?;
     // Other runs get values of this one's jobs at the head.
     let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
     let limits = Limits { conns, ..setup.limits };
@@ -82,7 +82,10 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         (sender, first.setup.files) = FileSender::open(&first.programs)?;
     }
     let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
-    core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+    // Whether boards are linked decides about the tree.
+    if first.setup.boards.link.is_none() {
+        core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+    }
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.warnings = warnings;
@@ -151,15 +154,29 @@ fn setup(plan: &Plan, job_map: &JobMap, radix: u32) -> Setup {
 }
 
 /// Boards of the hosts.
-fn boards(plan: &Plan, job_map: &JobMap) -> Boards {
+fn boards(plan: &Plan, job_map: &JobMap) -> Result<Boards, RunError> {
     let cluster = &plan.options.cluster;
     let target = |(node, of): (u32, &Node)| Some((node, cluster.boards.of_host(&of.host.name)?));
-    Boards {
-        targets: (1..).zip(job_map.nodes()).filter_map(target).collect(),
+    let targets: Vec<_> = (1..).zip(job_map.nodes()).filter_map(target).collect();
+    let spare = plan.options.spare.is_some();
+    // Other runs read values at the head, which gets those of linked boards later than other boards.
+    let may_link = targets.len() > 1 && !spare && plan.options.name_server.is_none();
+    Ok(Boards {
+        link: may_link.then(link_token).transpose()?,
+        targets,
         secret: cluster.boards.secret.as_ref().map(Secret::to_bytes),
         heartbeat: cluster.heartbeat,
-        spare: plan.options.spare.is_some(),
+        spare,
+    })
+}
+
+/// A random token.
+fn link_token() -> Result<[u8; 16], RunError> {
+    let mut token = [0; 16];
+    for part in token.chunks_exact_mut(4) {
+        part.copy_from_slice(&open::random()?.to_le_bytes());
     }
+    Ok(token)
 }
 
 /// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.
@@ -203,7 +220,7 @@ fn check_limits(limits: &Limits, ranks: u32) -> Result<(), RunError> {
     if limits.ranks < ranks {
         return Err(Fault::Full(Limit::Ranks, limits.ranks).into());
     }
-    if limits.peer_message_max() > MESSAGE_MAX { Err(RunError::RanksOnNodes(limits.ranks)) } else { Ok(()) }
+    if limits.peer_message_max() > ORDER_MAX { Err(RunError::RanksOnNodes(limits.ranks)) } else { Ok(()) }
 }
 
 /// Returns the number of process sets of nodes that the first job, of `ranks` ranks, and spawned ones can have. A job has one

@@ -7,6 +7,7 @@
 
 mod actions;
 mod backend_failure;
+mod boards;
 mod daemon;
 mod fences;
 mod head;
@@ -67,8 +68,13 @@ impl Nodes {
 
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
     fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
-        self.links.send(now, node, Channel::Peer, bytes)?;
-        let full = self.links.queued(node) > HIGH_WATER && !self.blocked.contains(&node);
+        let next = self.next_to(node);
+        if next == node {
+            self.links.send(now, node, Channel::Peer, bytes)?;
+        } else {
+            self.links.route(now, Destination::Node(node), Channel::Routed, bytes)?;
+        }
+        let full = self.links.queued(next) > HIGH_WATER && !self.blocked.contains(&node);
         if full {
             self.blocked.push(node);
         }
@@ -77,16 +83,19 @@ impl Nodes {
 
     /// Returns the blocked neighbours whose queues have drained, and unblocks them.
     fn take_unblocked(&mut self) -> Vec<u32> {
-        let mut free = Vec::new();
-        let links = &mut self.links;
-        self.blocked.retain(|&node| {
-            let full = links.queued(node) > HIGH_WATER / 2;
-            if !full {
-                free.push(node);
-            }
-            full
-        });
+        let (mut free, mut full) = (Vec::new(), Vec::new());
+        for node in std::mem::take(&mut self.blocked) {
+            let next = self.next_to(node);
+            let nodes = if self.links.queued(next) > HIGH_WATER / 2 { &mut full } else { &mut free };
+            nodes.push(node);
+        }
+        self.blocked = full;
         free
+    }
+
+    /// Returns the neighbour on the way to a node. With linked boards, neighbours of PMI servers may not be neighbours here.
+    fn next_to(&self, node: u32) -> u32 {
+        self.links.tree().towards(self.links.node(), node).unwrap_or(node)
     }
 
     /// Whether all children take streams.
@@ -225,10 +234,10 @@ impl<'s> Engine<'_, 's> {
 
     fn take_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
-            Event::Message { via, channel: Channel::Peer, body, .. } => {
+            Event::Message { from, channel: Channel::Peer | Channel::Routed, body, .. } => {
                 let now = Time(self.now());
-                match self.core.handle(now, Input::Peer { node: via, bytes: &body }) {
-                    Err(BackendError::Fault(why)) => Err(RunError::Peer { node: via, why }),
+                match self.core.handle(now, Input::Peer { node: from, bytes: &body }) {
+                    Err(BackendError::Fault(why)) => Err(RunError::Peer { node: from, why }),
                     Err(error) => Err(error.into()),
                     Ok(_) => self.outputs(),
                 }

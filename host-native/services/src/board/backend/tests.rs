@@ -67,6 +67,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
             message_max: 1,
             records: false,
             nodes: Some(limits()),
+            links: false,
         };
         for report in [Report::Welcome(welcome), Report::Done] {
             read(&mut stream, PREFIX).unwrap();
@@ -94,7 +95,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
 }
 
 fn connect(target: &str, heartbeat: Duration) -> BoardBackend {
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: limits(), seed: None };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: limits(), seed: None, link: None };
     BoardBackend::connect(target, None, heartbeat, open, SEED).unwrap()
 }
 

@@ -1,0 +1,82 @@
+//! Tests of the head before the first job of a run whose boards may be linked.
+
+use super::*;
+use crate::protocol::BoardReport;
+
+/// A run on three nodes that have got the settings.
+fn begun() -> Run {
+    let mut first = first_job(3, 2);
+    first.setup.boards.link = Some([1; 16]);
+    first.setup.boards.targets = vec![(1, "dpu-1".into()), (2, "dpu-2".into())];
+    let mut run = Run::new(config(3), first);
+    run.event(Event::AllJoined);
+    run.sent.clear();
+    run
+}
+
+fn at(node: u32) -> Report {
+    Report::Board(BoardReport::At(format!("192.0.2.{node}:4100")))
+}
+
+fn are_linked(run: &Run) -> Vec<bool> {
+    let formed = run.others.iter().filter_map(|action| match action {
+        Action::FormTree { are_linked } => Some(*are_linked),
+        _ => None,
+    });
+    let linked: Vec<bool> = formed.collect();
+    let orders = run.sent.iter().filter_map(|(to, order)| match order {
+        Order::FormTree { are_linked } if *to == Destination::All => Some(*are_linked),
+        _ => None,
+    });
+    assert_eq!(orders.collect::<Vec<_>>(), linked, "the head and the nodes are in one tree");
+    linked
+}
+
+fn is_started(run: &Run) -> bool {
+    run.sent.iter().any(|(_, order)| matches!(order, Order::StartJob(_)))
+}
+
+#[test]
+fn the_first_job_starts_when_boards_are_linked_and_the_tree_is_formed() {
+    let mut run = begun();
+    run.report(1, at(1));
+    run.report(1, at(7));
+    run.report(3, Report::Board(BoardReport::None));
+    assert_eq!(run.sent, []);
+    run.report(2, at(2));
+    let addrs = vec![(1, "192.0.2.1:4100".into()), (2, "192.0.2.2:4100".into())];
+    assert_eq!(run.sent, [(Destination::All, Order::LinkBoards(addrs))]);
+    run.report(2, Report::BoardLinked(Ok(())));
+    run.report(2, Report::BoardLinked(Ok(())));
+    assert_eq!(are_linked(&run), []);
+    run.report(1, Report::BoardLinked(Ok(())));
+    assert_eq!(are_linked(&run), [true]);
+    for node in 1..=3 {
+        assert!(!is_started(&run));
+        run.report(node, Report::Ready);
+    }
+    assert!(is_started(&run) && run.printed.is_empty());
+}
+
+#[test]
+fn boards_use_their_hosts_if_one_cannot_be_linked() {
+    let mut run = begun();
+    for (node, report) in [(1, at(1)), (2, at(2)), (3, Report::Board(BoardReport::WithoutLinks))] {
+        run.report(node, report);
+    }
+    assert_eq!((are_linked(&run), run.printed.len()), (vec![false], 0));
+    let mut run = begun();
+    for (node, report) in [(1, at(1)), (2, Report::Board(BoardReport::None)), (3, at(3))] {
+        run.report(node, report);
+    }
+    run.report(3, Report::BoardLinked(Err("board dpu-3 has no link to board dpu-1: refused".into())));
+    run.report(1, Report::BoardLinked(Ok(())));
+    assert_eq!(are_linked(&run), [false]);
+    let note = "note: boards exchange messages by way of their hosts: host n3: board dpu-3 has no link to board dpu-1: \
+                refused";
+    assert_eq!(run.printed, [note]);
+    // Nothing follows from late reports.
+    run.report(3, Report::BoardLinked(Ok(())));
+    run.report(1, at(1));
+    assert_eq!(are_linked(&run), [false]);
+}

@@ -1,0 +1,283 @@
+//! Boards of `hydrant run --offload` that exchange messages directly.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::path::Path;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSION};
+use hydrant_tests::offload::Target;
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running};
+use hydrant_tests::{hydrant_bin, nodes};
+use rustix::process::{Pid, Signal, kill_process};
+
+use super::Machine;
+use super::fleet::{Fleet, HERE};
+use super::offload::managed;
+
+/// What a board says of a node that sent so many messages by links, and none by its host.
+const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
+
+/// A port in front of a board's, which accepts this number of connections.
+struct Front {
+    address: String,
+    thread: JoinHandle<Vec<TcpStream>>,
+}
+
+impl Front {
+    fn new(board: &str, connections: usize) -> Front {
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let address = listener.local_addr().expect("it is bound").to_string();
+        let board = board.to_owned();
+        let thread = std::thread::spawn(move || {
+            let mut listener = Some(listener);
+            let accept = |number| {
+                let client = listener.as_ref().map(TcpListener::accept).expect("it listens until the last");
+                // Later connections are refused.
+                listener.take_if(|_| number == connections);
+                let board = TcpStream::connect(&board).expect("the board is there");
+                pass(client.expect("a connection comes").0, board)
+            };
+            (1..=connections).map(accept).collect()
+        });
+        Front { address, thread }
+    }
+
+    /// The connections to the board, when all have come.
+    fn connections(self) -> Vec<TcpStream> {
+        self.thread.join().expect("it accepts connections")
+    }
+}
+
+/// Passes bytes both ways. Returns the connection to the board.
+fn pass(client: TcpStream, board: TcpStream) -> TcpStream {
+    for (from, to) in [(&client, &board), (&board, &client)] {
+        let clone = |stream: &TcpStream| stream.try_clone().expect("there are descriptors");
+        let (mut from, mut to) = (clone(from), clone(to));
+        std::thread::spawn(move || {
+            // An error ends the connection as its end does.
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        });
+    }
+    board
+}
+
+/// Ends boards with `-v`. Returns what each has written.
+fn said(fleet: Fleet) -> Vec<String> {
+    let ended = fleet.boards.into_iter().map(|(board, _)| {
+        board.signal(Signal::TERM);
+        let outcome = board.wait();
+        outcome.code(0);
+        outcome.stderr.clone()
+    });
+    ended.collect()
+}
+
+#[test]
+fn fences_gets_and_names_go_from_board_to_board() {
+    let fleet = Fleet::with(&HERE, "-v");
+    let run = |options: &str| fleet.run(3, 2, &format!("-v {options} -n 6"));
+    let probe = |options: &str| run(options).arg(hydrant_bin()).arg("probe").run();
+    for options in ["--fence collect", "--fence lazy"] {
+        let outcome = probe(options);
+        outcome.code(0).says("exchanged 36 cards", 1).warns("hydrant: boards exchange messages directly\n");
+    }
+    if Peer::Mpich5.there() {
+        let sum = run("").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 6: 0 wrong\n", 1);
+        let spawn = run("-usize 9").arg(Peer::Mpich5.program("mpi_spawn")).words("self 2").run();
+        spawn.code(0);
+    }
+    for (number, text) in (1..).zip(said(fleet)) {
+        let ended = text.lines().filter(|line| line.contains("its host has closed the connection")).count();
+        assert!(ended >= 3, "{text}");
+        // The first node sends the head what it knows, in which no rank takes part.
+        let by_links = text.matches(BY_LINKS_ALONE).count();
+        assert_eq!(by_links, if number == 1 { 0 } else { ended }, "board {number}: {text}");
+        assert!(!text.contains("; 0 messages sent"), "board {number}: {text}");
+    }
+}
+
+/// Board 1 can be reached by its host only.
+#[test]
+fn boards_that_cannot_reach_each_other_use_their_hosts() {
+    let mut fleet = Fleet::with(&HERE[..2], "-v");
+    let front = Front::new(fleet.address(0), 1);
+    fleet.move_board(0, front.address.clone());
+    let outcome = fleet.run(3, 2, "-n 6").arg(hydrant_bin()).arg("probe").run();
+    let (one, two) = (fleet.address(0).to_owned(), fleet.address(1).to_owned());
+    outcome.code(0).says("exchanged 36 cards", 1).warns(&format!(
+        "note: boards exchange messages by way of their hosts: host n2: board {two} has no link to board {one}: \
+         cannot connect to a board at {one}: "
+    ));
+    drop(front.connections());
+    for text in said(fleet) {
+        assert!(
+            text.contains("; 0 messages sent to other boards, ") && !text.contains(", 0 by its host"),
+            "{text}"
+        );
+    }
+}
+
+#[test]
+fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
+    let mut fleet = Fleet::start(&HERE[..2]);
+    let front = Front::new(fleet.address(0), 2);
+    fleet.move_board(0, front.address.clone());
+    let job = fleet.raw("-n 8", "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    // That of the host is the first.
+    front.connections()[1].shutdown(Shutdown::Both).expect("it is open");
+    let outcome = job.wait();
+    outcome.code(1);
+    let (one, two) = (fleet.address(0).to_owned(), fleet.address(1).to_owned());
+    let ends = [(1, &one, &two), (2, &two, &one)].map(|(number, board, other)| {
+        format!("host n{number} (node {number}): board {board}: its link to board {other} is lost: ")
+    });
+    let text = outcome.stderr.clone();
+    assert!(ends.iter().any(|end| text.contains(end)), "{outcome}");
+    for (board, _) in fleet.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
+    }
+}
+
+/// Tells a board something, and returns its answer as text.
+fn ask(board: &mut TcpStream, request: &Request<'_>) -> String {
+    let mut buffer = [0; 1024];
+    board.write_all(manage::encode(request, &mut buffer).expect("it is short")).expect("it is read");
+    let mut prefix = [0; PREFIX];
+    board.read_exact(&mut prefix).expect("there is an answer");
+    let record = &mut buffer[..usize::from(u16::from_le_bytes(prefix))];
+    board.read_exact(record).expect("there is an answer");
+    match manage::decode(record).expect("it is a report") {
+        Report::Refused(Error::NoLink) => "no link".to_owned(),
+        report => format!("{report:?}"),
+    }
+}
+
+/// Two boards without a secret, and a job of raw clients on their hosts.
+struct Open {
+    boards: [(Running, Target); 2],
+    folder: Folder,
+}
+
+impl Open {
+    fn start() -> Open {
+        let boards = [(); 2].map(|()| managed(Machine::Here, ""));
+        Open { boards, folder: Folder::new("open-boards") }
+    }
+
+    /// Runs a job with boards at these addresses.
+    fn run(&self, addresses: [&str; 2], steps: &str) -> Job {
+        let [one, two] = addresses;
+        self.folder.file("boards", &format!("n1 {one}\nn2 {two}\n"));
+        let job = Job::new(hydrant_bin()).arg("run").words(&nodes(2, 2, 2));
+        let job = job.args(["--offload-file", &self.folder.path("boards")]);
+        job.words("-n 4").arg(super::RAW).steps(steps)
+    }
+
+    fn address(&self, board: usize) -> &str {
+        &self.boards[board].1.address
+    }
+}
+
+/// The token alone decides.
+#[test]
+fn a_stranger_gets_no_link() {
+    let open = Open::start();
+    let addresses = [open.address(0), open.address(1)];
+    let steps = "init2\nfence2\nsay up\nonly 0\ncat\nall\nfence2\nend2\nsay done";
+    let mut job = open.run(addresses, steps).hold_input().start();
+    job.await_stdout("up\n", 4);
+    for (token, to, from) in [([0; 16], 1, 2), ([0xff; 16], 2, 1)] {
+        let mut board = TcpStream::connect(open.address(0)).expect("it listens");
+        assert!(ask(&mut board, &Request::Hello { version: VERSION }).starts_with("Welcome"));
+        assert_eq!(ask(&mut board, &Request::Link(OpenLink { token, to, from })), "no link");
+    }
+    job.end_input();
+    job.wait().code(0).quiet().says("done", 4);
+    for (board, _) in open.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0).quiet();
+    }
+}
+
+/// Bytes of board 2 that are no message.
+#[test]
+fn a_board_that_sends_no_messages_is_named() {
+    let open = Open::start();
+    let front = Front::new(open.address(0), 2);
+    let address = front.address.clone();
+    let job = open.run([&address, open.address(1)], "init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 4);
+    (&front.connections()[1]).write_all(&[0xff; 8]).expect("it is open");
+    let outcome = job.wait();
+    let named = "host n2 (node 2): its PMI server sent host n1 (node 1) an invalid message: ";
+    outcome.code(1).warns(named);
+    for (board, _) in open.boards {
+        board.signal(Signal::TERM);
+        board.wait().code(0);
+    }
+}
+
+/// Processes that this one has started and that are called so, with those that they have started.
+fn called_below(pid: u32, name: &str) -> Vec<u32> {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+    let is_called =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name);
+    children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
+}
+
+/// The launcher and all daemons are stopped while the ranks exchange values.
+#[test]
+fn fences_need_no_host() {
+    let fleet = Fleet::start(&HERE);
+    let folder = Folder::new("stopped");
+    let file = |name: &str| folder.path(name);
+    let script = format!(
+        "echo up; until [ -e {} ]; do sleep 0.05; done; {} \"$@\" && : > {}$PMI_ID",
+        file("go"),
+        super::RAW,
+        file("done")
+    );
+    let steps = ["init2", "fence2", "fence2", "fence2", "end2"];
+    let job = fleet.run(3, 2, "-n 6").args(["sh", "-c", &script, "sh"]).args(steps).start();
+    job.await_stdout("up\n", 6);
+    let head = job.pid().as_raw_nonzero().get() as u32;
+    let hosts = [vec![head], called_below(head, "hydrant")].concat();
+    assert!(hosts.len() > 3, "{hosts:?}");
+    let signal = |signal| {
+        for &host in &hosts {
+            let pid = i32::try_from(host).ok().and_then(Pid::from_raw).expect("it is a process");
+            kill_process(pid, signal).expect("it runs");
+        }
+    };
+    signal(Signal::STOP);
+    folder.file("go", "");
+    let are_done = || (0..6).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
+    let is_over = until(are_done);
+    signal(Signal::CONT);
+    let outcome = job.wait();
+    assert!(is_over, "the ranks have waited for a host: {outcome}");
+    outcome.code(0).quiet();
+    fleet.end();
+}
+
+/// Waits until something holds. Returns whether it does.
+fn until(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + hydrant_tests::PATIENCE;
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
+}
