@@ -152,6 +152,14 @@ impl Server<'_> {
         })
     }
 
+    /// Returns the number of ranks of a job on this node that are not connected and have not exited, or `None` for an
+    /// unknown job.
+    pub fn awaited(&self, id: JobId) -> Option<u32> {
+        let ranks = self.ranks.get(self.job(id).ok()?.slots())?;
+        let here = ranks.iter().filter(|rank| rank.node == self.links.node());
+        Some(here.filter(|rank| !rank.is_connected() && rank.exit.is_none()).count() as u32)
+    }
+
     /// Returns the job id that ranks see, or `None` for an unknown job.
     pub fn job_name(&self, id: JobId) -> Option<&str> {
         self.job(id).ok().map(|job| &*job.name)
