@@ -109,6 +109,10 @@ fn carry_out(
             }
             served
         }
+        NodeRequest::Rank { job, rank } => {
+            serve.report_rank(net, job, rank);
+            Ok(())
+        }
         NodeRequest::Read { .. } => {
             net.poll();
             serve.run(net);

@@ -92,13 +92,16 @@ impl Serve<'_> {
     /// Accepts clients of a job from now on, if there is a socket for each rank of all jobs.
     pub(crate) fn accept_clients(&mut self, net: &mut Net, id: JobId) -> Result<(), Fault> {
         let job = self.jobs.get_mut(id).ok_or(Fault::NoSuchJob)?;
+        // The highest port may leave no room for the ports of all jobs.
+        self.port.checked_add(id.0 as u16).ok_or(Fault::Full(Limit::Jobs, id.0))?;
         job.served = true;
         let ranks = |id| Some(self.server.job_report(id)?.connected + self.server.awaited(id)?);
         if self.jobs.serving().filter_map(ranks).sum::<u32>() > CLIENTS as u32 {
             self.jobs.get_mut(id).into_iter().for_each(|job| job.served = false);
             return Err(Fault::Full(Limit::Conns, CLIENTS as u32));
         }
-        // Clients may connect as soon as the host knows. Connections that were aborted for them end before.
+        // Clients may connect as soon as the host knows. Connections that are aborted for them end before.
+        self.keep_listening(net);
         net.poll();
         self.listen(net);
         Ok(())

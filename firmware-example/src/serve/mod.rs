@@ -17,7 +17,7 @@ use hydrant_core::manage::{BoardReport, Error, OpenNode, STALL_MS};
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::trace::Closing;
-use hydrant_core::{ConnId, Fault, Rank, Server, Time};
+use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
@@ -329,6 +329,14 @@ impl Serve<'_> {
     pub(crate) fn report(&mut self, net: &mut Net, report: &NodeReport<'_>) {
         if let Some(link) = &mut self.node {
             link.send(net, report);
+        }
+    }
+
+    /// Reports the state of a rank to the host of the node.
+    pub(crate) fn report_rank(&mut self, net: &mut Net, job: JobId, rank: Rank) {
+        let (now, status) = (Time(time::millis()), self.server.rank_status(job, rank));
+        if let Some(link) = &mut self.node {
+            link.send(net, &NodeReport::Rank { job, rank, now, status });
         }
     }
 

@@ -2,6 +2,7 @@
 
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
+use rustix::process::Signal;
 
 use super::fleet::{self, LARGE, SMALL};
 use super::qemu::{Board, Kind};
@@ -95,8 +96,8 @@ fn pmix_clients_spawn_over_boards() {
     assert!(board.runs());
 }
 
-/// Both jobs use the same keys and ranks, and each finds its own values. The board's table of two jobs has room for the second
-/// spawned job because the first one is over.
+/// Both jobs use the same keys and ranks, and each finds its own values. The board's tables have room for two jobs, and its eight
+/// connections for their ranks, so the second spawned job is served because the first one is over.
 #[test]
 fn ranks_of_two_jobs_are_told_apart_and_one_job_follows_another() {
     let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
@@ -109,18 +110,37 @@ fn ranks_of_two_jobs_are_told_apart_and_one_job_follows_another() {
         )
     };
     let child = script(&folder, "child", &format!("init2\n{}\nend2\nsay met", exchange("child")));
-    let spawn = spawn(&child, 2);
+    let spawn = spawn(&child, 4);
     let steps = format!(
         "init2\nonly 1\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\n{}\nonly 1\ncat\n{spawn}\n\
          expect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done",
         exchange("parent")
     );
     let limits = SMALL.replace("jobs=3", "jobs=2");
-    let mut job = alone(&board, &limits, "-stdin 1 -n 2").arg(RAW).steps(&steps).hold_input().start();
+    let mut job = alone(&board, &limits, "-stdin 1 -n 4").arg(RAW).steps(&steps).hold_input().start();
     board.await_log("job 1 is over");
-    job.await_stdout("met\n", 2);
+    job.await_stdout("met\n", 4);
     job.end_input();
-    job.wait().code(0).quiet().says("met\n", 4).says("done\n", 2);
+    job.wait().code(0).quiet().says("met\n", 8).says("done\n", 4);
+    assert!(board.runs());
+}
+
+/// A rank of each job waits at the board, which is asked what for.
+#[test]
+fn status_shows_what_ranks_of_both_jobs_wait_for() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spawn-status");
+    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
+    let child = script(&folder, "child", &format!("init2\nsay up\n{wait}"));
+    let spawn = spawn(&child, 1);
+    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
+    let job = alone(&board, SMALL, "-n 2").arg(RAW).steps(&steps).start();
+    job.await_stdout("up\n", 1);
+    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
+    job.signal(Signal::TERM);
+    job.wait().code(143);
+    watch.wait().code(0);
     assert!(board.runs());
 }
 
