@@ -50,7 +50,8 @@ impl Link {
         }
         // A record is shorter than 4 GiB.
         let length = serialize_with_flavor(report, Size::default()).map(|size| size as u32);
-        let mut sink = Sink { net, link: self, chunk: [0; FRONT + CHUNK + TAG], len: 0 };
+        let mut chunk = [0; FRONT + CHUNK + TAG];
+        let mut sink = Sink { net, link: self, chunk: &mut chunk, len: 0 };
         let sent = length
             .and_then(|length| sink.try_extend(&length.to_le_bytes()))
             .and_then(|()| serialize_with_flavor(report, sink));
@@ -58,17 +59,17 @@ impl Link {
     }
 }
 
-/// Encoder into a connection.
+/// Encoder into a connection. The chunk is borrowed, because encoders are moved.
 struct Sink<'n> {
     net: &'n mut Net,
     link: &'n mut Link,
-    chunk: [u8; FRONT + CHUNK + TAG],
+    chunk: &'n mut [u8; FRONT + CHUNK + TAG],
     len: usize,
 }
 
 impl Sink<'_> {
     fn flush(&mut self) -> postcard::Result<()> {
-        let bytes = self.link.channel.seal(&mut self.chunk, self.len);
+        let bytes = self.link.channel.seal(self.chunk, self.len);
         let bytes = bytes.map_err(|Forged| postcard::Error::SerializeBufferFull)?;
         self.len = 0;
         if self.net.send_all(self.link.handle, bytes) {

@@ -34,7 +34,7 @@ use link::Link;
 use management::{HostSocket, Management};
 use net::Net;
 use node::Requests;
-use serve::{Client, Memory, Serve};
+use serve::{Client, Memory, OWN, Serve};
 
 #[cortex_m_rt::entry]
 fn main() -> ! {
@@ -114,16 +114,16 @@ fn stand_alone(net: &mut Net, serve: &mut Serve<'_>, management: &mut Management
     management.report_over(net, serve);
     let Some(size) = config.size else { return };
     // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.
-    let over = serve.job.as_ref().filter(|job| job.alone && (job.ended || management.is_over(job.id)));
-    if let Some(job) = over.map(|job| job.id)
-        && let Err(error) = management.forget(net, serve, job)
+    let over = serve.jobs.get(OWN).filter(|job| job.alone && (job.ended || management.is_over(OWN)));
+    if over.is_some()
+        && let Err(error) = management.forget(net, serve, OWN)
     {
-        defmt::error!("job {} cannot be forgotten: {}", job, error);
+        defmt::error!("job {} cannot be forgotten: {}", OWN, error);
     }
-    if serve.job.is_none() {
+    if serve.jobs.get(OWN).is_none() {
         let open = OpenJob { exits_reported: false, keep: true, ..OpenJob::new(&config.jobid, size) };
         match management.open(net, serve, &open) {
-            Ok(()) => serve.job.iter_mut().for_each(|job| job.alone = true),
+            Ok(()) => serve.jobs.get_mut(OWN).into_iter().for_each(|job| job.alone = true),
             Err(why) => defmt::panic!("the configured job cannot be: {}", why),
         }
     }

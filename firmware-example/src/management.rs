@@ -54,7 +54,7 @@ impl Management {
     pub(crate) fn new(sockets: [HostSocket; LINKS], config: &Config) -> Management {
         let server = ServerConfig {
             name: board::NAME,
-            limits: memory::LIMITS,
+            limits: memory::OWN_LIMITS,
             pmi_port: config.pmi_port,
             message_max: memory::LONG as u32,
             // The records of a recording are not encrypted.
@@ -148,6 +148,8 @@ impl Management {
     }
 
     /// Carries out a request, if it is complete and its reply fits into the send buffer. Returns whether it did.
+    // As a part of the caller, its buffers would take stack from clients and from the requests of a node.
+    #[inline(never)]
     fn request(&mut self, net: &mut Net, serve: &mut Serve<'_>, at: usize) -> bool {
         let handle = self.sockets[at].handle;
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(handle);
@@ -346,7 +348,7 @@ impl Service for Board<'_, '_> {
     }
 
     fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<Infallible>> {
-        Ok(self.serve.accept_clients(job)?)
+        Ok(self.serve.accept_clients(self.net, job)?)
     }
 
     fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<Infallible>> {
@@ -358,7 +360,7 @@ impl Service for Board<'_, '_> {
     }
 
     fn derive_exits(&mut self, job: JobId) {
-        if let Some(served) = self.serve.job.as_mut().filter(|served| served.id == job) {
+        if let Some(served) = self.serve.jobs.get_mut(job) {
             served.exits_reported = false;
         }
     }

@@ -54,24 +54,49 @@ pub(crate) const LONG: usize = 2304;
 /// Longest frame, its header included.
 pub(crate) const FRAME: usize = 640;
 
-/// Capacities of the server.
+/// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
+pub(crate) const JOBS: usize = match () {
+    () if !NODES => 1,
+    () if cfg!(feature = "lm3s6965evb") => 3,
+    () => 8,
+};
+/// Bytes of an upcall: files that PMIx clients leave, and at a node also programs to spawn and names of other nodes. The
+/// longest message of a client has room for no more than that of the large board.
+const UPCALL: u32 = match () {
+    () if !NODES && !cfg!(feature = "pmix") => 0,
+    () if !NODES => MESSAGE_TEXT_MAX as u32,
+    () if cfg!(feature = "lm3s6965evb") => 1024,
+    () => LONG as u32,
+};
+
+/// Capacities of the server: of the board's own jobs, and of a node.
 pub(crate) const LIMITS: Limits = Limits {
-    jobs: 1,
+    jobs: JOBS as u32,
     ranks: RANKS,
     conns: CLIENTS as u32,
     keys: 8 * RANKS,
     kvs_bytes: RANK_BYTES * RANKS,
     groups: 4,
     names: 2,
-    // A set for each node of a run.
-    psets: if NODES { 8 } else { 4 },
+    // A set for each node that a job of a run has ranks on, and up to four for each job.
+    psets: match () {
+        () if !NODES => 4,
+        () if cfg!(feature = "lm3s6965evb") => 16,
+        () => 64,
+    },
     links: if NODES { 8 } else { 0 },
-    // Files that PMIx clients leave. No spawns.
-    spawns: if cfg!(feature = "pmix") { 2 } else { 0 },
-    spawn_bytes: if cfg!(feature = "pmix") { MESSAGE_TEXT_MAX as u32 } else { 0 },
+    spawns: match () {
+        () if JOBS > 4 => 4,
+        () if UPCALL > 0 => 2,
+        () => 0,
+    },
+    spawn_bytes: UPCALL,
     commit_bytes: if cfg!(feature = "pmix") { 1024 } else { 0 },
     ..Limits::NONE
 };
+/// Capacities of the server of the board's own job. The board starts no processes, so its upcalls have no room for spawns.
+pub(crate) const OWN_LIMITS: Limits =
+    Limits { jobs: 1, spawn_bytes: if UPCALL == 0 { 0 } else { MESSAGE_TEXT_MAX as u32 }, ..LIMITS };
 /// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own.
 pub(crate) const NODE_LIMITS: Limits =
     Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
@@ -153,7 +178,7 @@ pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
 /// Slots of the management server. Called once.
 pub(crate) fn management_slots() -> (&'static mut [HostSlot], &'static mut [JobSlot]) {
     let hosts = place!(HOST_SLOTS: [HostSlot; LINKS] = |_| HostSlot::EMPTY);
-    (hosts, place!(JOB_SLOTS: [JobSlot; LIMITS.jobs as usize] = |_| JobSlot::EMPTY))
+    (hosts, place!(JOB_SLOTS: [JobSlot; OWN_LIMITS.jobs as usize] = |_| JobSlot::EMPTY))
 }
 
 /// Room for a frame each way. Called once.

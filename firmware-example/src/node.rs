@@ -6,7 +6,6 @@
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
 use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
-use hydrant_core::{Fault, JobId};
 use smoltcp::socket::tcp;
 
 use crate::net::Net;
@@ -102,14 +101,18 @@ fn carry_out(
             serve.report(net, &NodeReport::Synced { number });
             return Ok(());
         }
-        NodeRequest::Serve { job } => match serve.accept_clients(job) {
-            Ok(()) => {
+        NodeRequest::Serve { job } => {
+            let served = serve.accept_clients(net, job);
+            if served.is_ok() {
                 let port = serve.port_of(job);
                 serve.report(net, &NodeReport::Serving { job, port });
-                return Ok(());
             }
-            Err(_) => Err(Fault::NoSuchJob),
-        },
+            served
+        }
+        NodeRequest::Rank { job, rank } => {
+            serve.report_rank(net, job, rank);
+            Ok(())
+        }
         NodeRequest::Read { .. } => {
             net.poll();
             serve.run(net);
@@ -121,7 +124,7 @@ fn carry_out(
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
         NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),
-        NodeRequest::Input(Input::DeregisterJob { job }) => deregister(net, serve, job),
+        NodeRequest::Input(Input::DeregisterJob { job }) => serve.forget_job(net, job),
         NodeRequest::Input(input) => serve.try_handle(net, input).map(drop),
     };
     if let Err(why) = result {
@@ -131,11 +134,5 @@ fn carry_out(
         };
         serve.report(net, &NodeReport::Refused { request: number, peer, why });
     }
-    Ok(())
-}
-
-fn deregister(net: &mut Net, serve: &mut Serve<'_>, job: JobId) -> Result<(), Fault> {
-    serve.try_handle(net, Input::DeregisterJob { job })?;
-    serve.job = None;
     Ok(())
 }

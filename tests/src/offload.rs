@@ -154,7 +154,8 @@ impl Target {
 
     /// What a board does not do, it refuses.
     pub fn refusals(&self, ranks: u32) {
-        self.raw("-n 2", SPAWN).run().code(0).quiet();
+        let outcome = self.raw("-n 2", SPAWN).run();
+        outcome.code(0).warns("is too small for spawns; for these use 'hydrant run --offload TARGET', ");
         let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
         outcome.code(1).warns(&format!("refuses the job: the limit ranks of {ranks} is used up"));
     }

@@ -15,6 +15,8 @@ use crate::trace::{Cause, Closing, Exit, event};
 use crate::wire::Text;
 
 impl Server<'_> {
+    // As a part of the caller, the state of a new job would take stack from every input.
+    #[inline(never)]
     pub(super) fn register_job(&mut self, spec: &JobSpec<'_>) -> Result<(), Fault> {
         let full = |limit| Fault::Full(limit, self.limits.of(limit));
         let slot = self.jobs.get(spec.job.index()).ok_or(full(Limit::Jobs))?;

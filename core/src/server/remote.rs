@@ -8,11 +8,12 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Input, Output};
+use super::{Input, Output, RankStatus};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::{Limits, MESSAGE_MAX};
 use crate::manage::BadRecord;
+use crate::time::Time;
 use crate::trace::Closing;
 
 /// Length in bytes of a record's prefix.
@@ -35,6 +36,13 @@ pub enum NodeRequest<'a> {
     },
     /// Reads the last requests of a rank whose process has ended.
     Read {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+    },
+    /// Queries the state of a rank. Reply: [`NodeReport::Rank`].
+    Rank {
         /// The job.
         job: JobId,
         /// The rank.
@@ -109,6 +117,17 @@ pub enum NodeReport<'a> {
     Synced {
         /// Number of the request.
         number: u32,
+    },
+    /// State of a rank.
+    Rank {
+        /// The job.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// The server's time.
+        now: Time,
+        /// Its state, or `None` for an unknown job or rank.
+        status: Option<RankStatus<'a>>,
     },
     /// A client's connection was closed because of its messages.
     Closed {

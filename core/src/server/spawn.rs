@@ -74,6 +74,8 @@ impl Server<'_> {
         }
     }
 
+    // As a part of the caller, the counts would take stack from every input.
+    #[inline(never)]
     pub(super) fn complete_spawn(
         &mut self,
         spawn: UpcallId,
@@ -94,26 +96,29 @@ impl Server<'_> {
         if !in_order || codes.len() != programs as usize {
             return Err(Fault::NoSuchUpcall);
         }
-        let times = self.code_counts(spawn);
+        let mut times = Vec::new();
+        self.count_codes(spawn, &mut times);
         if let Some(slot) = self.upcalls.get_mut(spawn) {
             slot.full = full;
         }
-        self.upcalls.finish(spawn, Stage::Launched(started), codes.iter().copied().zip(times));
+        self.upcalls.finish(
+            spawn,
+            Stage::Launched(started),
+            codes.iter().copied().zip(times.iter().copied()),
+        );
         self.respond_to_upcall(spawn, |op| Response::Upcall(op, spawn));
         Ok(())
     }
 
-    /// Returns how often each program's code occurs in the reply: once for PMI-2 clients, once per process for PMI-1
+    /// Counts how often each program's code occurs in the reply: once for PMI-2 clients, once per process for PMI-1
     /// clients.
-    fn code_counts(&self, spawn: UpcallId) -> Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16> {
+    fn count_codes(&self, spawn: UpcallId, counts: &mut Vec<u32, { SPAWN_PROGRAMS_MAX as usize }, u16>) {
         let by_process = self.protocol_of(spawn) == Protocol::V1;
         let count = |maxprocs| if by_process { maxprocs } else { 1 };
-        let mut counts = Vec::new();
         for program in self.request(spawn).iter().flat_map(Spawn::programs) {
             // `spawn` refuses requests with more programs.
             let _ = counts.push(count(program.maxprocs()));
         }
-        counts
     }
 
     pub(super) fn request(&self, spawn: UpcallId) -> Option<Spawn<'_>> {

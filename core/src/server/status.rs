@@ -1,5 +1,7 @@
 //! Status of a server, for display. These methods do not change outputs.
 
+use serde::{Deserialize, Serialize};
+
 use super::Server;
 use super::fetch::is_most;
 use crate::fault::Refusal;
@@ -13,16 +15,17 @@ use crate::time::Time;
 use crate::wire::Op;
 
 /// State of a rank and the reply that it waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankStatus<'a> {
     /// Its state.
     pub report: RankReport,
     /// Oldest reply that is not ready.
+    #[serde(borrow)]
     pub wait: Option<Wait<'a>>,
 }
 
 /// Reply that a rank waits for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[non_exhaustive]
 pub enum Wait<'a> {
     /// The fence of all ranks of its job.
@@ -120,9 +123,13 @@ impl Server<'_> {
 
     #[cold]
     pub(super) fn note_limit(&mut self, conn: ConnId, why: Refusal) {
-        if let Refusal::Full(hit, _) | Refusal::Quota(hit, _) = why
-            && let Some(job) = self.conns[conn.index()].job.and_then(|job| self.jobs.get_mut(job.index()))
-        {
+        let hit = match why {
+            Refusal::Full(hit, _) | Refusal::Quota(hit, _) => hit,
+            // The limit is that of a host that starts no processes.
+            Refusal::NoSpawn => Limit::SpawnBytes,
+            _ => return,
+        };
+        if let Some(job) = self.conns[conn.index()].job.and_then(|job| self.jobs.get_mut(job.index())) {
             let hit = Limit::ALL.iter().position(|&limit| limit == hit).map_or(0, |at| 1 << at);
             self.hit |= hit & !job.hit;
             job.hit |= hit;
@@ -150,6 +157,14 @@ impl Server<'_> {
             finalized: in_phase(RankPhase::Finalized),
             exited: job.exited,
         })
+    }
+
+    /// Returns the number of ranks of a job on this node that are not connected and have not exited, or `None` for an
+    /// unknown job.
+    pub fn awaited(&self, id: JobId) -> Option<u32> {
+        let ranks = self.ranks.get(self.job(id).ok()?.slots())?;
+        let here = ranks.iter().filter(|rank| rank.node == self.links.node());
+        Some(here.filter(|rank| !rank.is_connected() && rank.exit.is_none()).count() as u32)
     }
 
     /// Returns the job id that ranks see, or `None` for an unknown job.

@@ -2,20 +2,20 @@
 
 use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::{Consumed, Input};
-use hydrant_core::{ConnId, Rank, Time};
+use hydrant_core::{ConnId, JobId, Rank, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, State};
 
-use super::{Serve, Served};
-use crate::memory::{CLIENT_BUFFER, SPARE};
+use super::Serve;
+use crate::memory::CLIENT_BUFFER;
 use crate::net::Net;
 use crate::time;
 
 /// Socket for clients, and the client that is connected. Its index is the connection's number in the server.
 pub(crate) struct Client {
     pub(crate) handle: SocketHandle,
-    /// The connection is open in the server.
-    pub(super) open: bool,
+    /// Job of the connection, if it is open in the server.
+    pub(super) job: Option<JobId>,
     /// Its rank, once known.
     pub(super) rank: Option<Rank>,
     /// Number of bytes that the server has received and not consumed.
@@ -30,14 +30,14 @@ pub(crate) struct Client {
     /// The connection is to be closed by a reset, because no reply was sent.
     pub(super) abrupt: bool,
     /// Time of the connection, or of its end by this side.
-    since: u64,
+    pub(super) since: u64,
 }
 
 impl Client {
     pub(crate) const fn new(handle: SocketHandle) -> Client {
         Client {
             handle,
-            open: false,
+            job: None,
             rank: None,
             seen: 0,
             again: false,
@@ -53,7 +53,7 @@ impl Client {
 impl Client {
     /// Returns the deadline of its handshake, if that is not complete.
     pub(super) fn handshake_deadline(&self) -> Option<u64> {
-        (self.open && self.rank.is_none()).then_some(self.since + HANDSHAKE_TIMEOUT_MS)
+        (self.job.is_some() && self.rank.is_none()).then_some(self.since + HANDSHAKE_TIMEOUT_MS)
     }
 
     fn state(&self, net: &Net) -> State {
@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// Returns whether this side has closed the connection and the close handshake is not complete.
-    fn is_closing(&self, net: &Net) -> bool {
+    pub(super) fn is_closing(&self, net: &Net) -> bool {
         matches!(
             self.state(net),
             State::FinWait1 | State::FinWait2 | State::Closing | State::LastAck | State::TimeWait
@@ -86,7 +86,7 @@ impl Serve<'_> {
     /// Handles one client.
     pub(super) fn client(&mut self, net: &mut Net, at: usize) {
         let conn = ConnId(at as u32);
-        if !self.clients[at].open && !self.accept(net, conn) {
+        if self.clients[at].job.is_none() && !self.accept(net, conn) {
             return;
         }
         self.unblock(net, conn);
@@ -116,23 +116,19 @@ impl Serve<'_> {
         self.derive_exit(net, rank);
     }
 
-    /// Listens while clients are accepted, and reports new ones to the server. Returns whether there is one.
+    /// Reports a new client to the server. Returns whether there is one.
     fn accept(&mut self, net: &mut Net, conn: ConnId) -> bool {
-        let client = &mut self.clients[conn.index()];
+        let client = &self.clients[conn.index()];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
-        let job = self.job.as_ref().filter(|job| job.serving()).map(|job| job.id);
+        let job = socket.local_endpoint().and_then(|local| self.job_at(local.port));
         match (socket.state(), job) {
-            (State::Closed, Some(_)) => {
-                // Listening cannot fail: the port is not 0, and the socket is closed.
-                let _ = socket.listen(self.port);
-            }
-            (State::Closed | State::SynReceived, _) | (State::Listen, Some(_)) => {}
+            (State::Closed | State::Listen | State::SynReceived, _) => {}
             (State::Established | State::CloseWait, Some(job)) => {
                 if self.is_complete() {
                     return false;
                 }
                 let client = &mut self.clients[conn.index()];
-                client.open = true;
+                client.job = Some(job);
                 client.since = time::millis();
                 self.counters.accepted = self.counters.accepted.saturating_add(1);
                 self.handle_infallible(net, Input::Opened { conn, job, rank: None });
@@ -142,36 +138,12 @@ impl Serve<'_> {
                 self.counters.turned_away = self.counters.turned_away.saturating_add(1);
                 socket.abort();
             }
-            (State::Listen | State::TimeWait, _) => socket.abort(),
+            (State::TimeWait, _) => socket.abort(),
             // Closing, as long as the client responds.
             _ if time::millis() >= client.since + STALL_MS => socket.abort(),
             _ => {}
         }
         false
-    }
-
-    /// Aborts the connections of earlier jobs that are still closing. Clients of a new job need their sockets.
-    pub(super) fn abort_closing(&mut self, net: &mut Net) {
-        for client in &*self.clients {
-            if client.is_closing(net) {
-                net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
-            }
-        }
-    }
-
-    /// Aborts the connections that have been closing for the longest time while clients are accepted and fewer than
-    /// [`SPARE`] sockets are free.
-    pub(super) fn keep_listening(&mut self, net: &mut Net) {
-        if !self.job.as_ref().is_some_and(Served::serving) {
-            return;
-        }
-        for _ in self.free_sockets(net)..SPARE {
-            let closing = self.clients.iter().filter(|client| client.is_closing(net));
-            let Some(client) = closing.min_by_key(|client| client.since) else { return };
-            net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
-            // The socket listens in the next turn of the loop.
-            self.deferred = true;
-        }
     }
 
     /// Passes a client's bytes to the server.
@@ -249,7 +221,7 @@ impl Serve<'_> {
     fn block(&mut self, net: &mut Net, conn: ConnId) {
         let client = &mut self.clients[conn.index()];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
-        if client.open && !client.blocked && socket.send_queue() > CLIENT_BUFFER / 2 {
+        if client.job.is_some() && !client.blocked && socket.send_queue() > CLIENT_BUFFER / 2 {
             client.blocked = true;
             self.handle_infallible(net, Input::Blocked { conn });
         }

@@ -1,15 +1,18 @@
-//! State of the job that is served.
+//! State of the jobs that are served.
 
 use hydrant_core::manage::{Error, OpenJob};
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::{Fault, JobId, Limit};
 
 use super::Serve;
+use crate::memory::{CLIENTS, JOBS, OWN_LIMITS};
 use crate::net::Net;
+
+/// Number of the board's own job. Only nodes of runs have others.
+pub(crate) const OWN: JobId = JobId(0);
 
 /// State of a job in addition to the server's.
 pub(crate) struct Served {
-    pub(crate) id: JobId,
     /// Clients are accepted.
     served: bool,
     /// The host reports exits.
@@ -20,24 +23,51 @@ pub(crate) struct Served {
     pub(crate) alone: bool,
 }
 
-impl Served {
-    pub(crate) fn serving(&self) -> bool {
-        self.served
+/// The jobs that are served, by their numbers.
+pub(crate) struct Jobs([Option<Served>; JOBS]);
+
+impl Jobs {
+    pub(super) const fn new() -> Jobs {
+        Jobs([const { None }; JOBS])
+    }
+
+    /// Returns a job.
+    pub(crate) fn get(&self, id: JobId) -> Option<&Served> {
+        self.0.get(id.index())?.as_ref()
+    }
+
+    /// Returns a job.
+    pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Served> {
+        self.0.get_mut(id.index())?.as_mut()
+    }
+
+    /// Returns whether there are no jobs.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.iter().all(Option::is_none)
+    }
+
+    /// Returns whether clients of a job are accepted.
+    pub(super) fn is_serving(&self, id: JobId) -> bool {
+        self.get(id).is_some_and(|job| job.served)
+    }
+
+    /// Returns the jobs whose clients are accepted.
+    pub(super) fn serving(&self) -> impl Iterator<Item = JobId> {
+        (0..JOBS as u32).map(JobId).filter(|&id| self.is_serving(id))
     }
 }
 
 impl Serve<'_> {
     /// Opens a job.
     pub(crate) fn open_job(&mut self, net: &mut Net, open: &OpenJob<'_>) -> Result<JobId, Error> {
-        let id = JobId(0);
         if self.has_node() {
             return Err(Error::Busy);
         }
-        if self.job.is_some() {
-            return Err(Error::Fault(Fault::Full(Limit::Jobs, crate::memory::LIMITS.jobs)));
+        if self.jobs.get(OWN).is_some() {
+            return Err(Error::Fault(Fault::Full(Limit::Jobs, OWN_LIMITS.jobs)));
         }
-        self.register(net, JobSpec::managed(id, open), open.exits_reported).map_err(Error::Fault)?;
-        Ok(id)
+        self.register(net, JobSpec::managed(OWN, open), open.exits_reported).map_err(Error::Fault)?;
+        Ok(OWN)
     }
 
     /// Registers a job.
@@ -48,31 +78,49 @@ impl Serve<'_> {
         exits_reported: bool,
     ) -> Result<(), Fault> {
         self.try_handle(net, Input::RegisterJob(spec))?;
-        self.abort_closing(net);
+        if self.jobs.is_empty() {
+            self.abort_closing(net);
+        }
         self.counters.jobs = self.counters.jobs.saturating_add(1);
-        self.job = Some(Served { id: spec.job, served: false, exits_reported, ended: false, alone: false });
+        // The server has accepted its number.
+        if let Some(slot) = self.jobs.0.get_mut(spec.job.index()) {
+            *slot = Some(Served { served: false, exits_reported, ended: false, alone: false });
+        }
         Ok(())
     }
 
-    /// Accepts clients of a job from now on.
-    pub(crate) fn accept_clients(&mut self, id: JobId) -> Result<(), Error> {
-        let job = self.job.as_mut().filter(|job| job.id == id).ok_or(Error::Fault(Fault::NoSuchJob))?;
+    /// Accepts clients of a job from now on, if there is a socket for each rank of all jobs.
+    pub(crate) fn accept_clients(&mut self, net: &mut Net, id: JobId) -> Result<(), Fault> {
+        let job = self.jobs.get_mut(id).ok_or(Fault::NoSuchJob)?;
+        // The highest port may leave no room for the ports of all jobs.
+        self.port.checked_add(id.0 as u16).ok_or(Fault::Full(Limit::Jobs, id.0))?;
         job.served = true;
+        let ranks = |id| Some(self.server.job_report(id)?.connected + self.server.awaited(id)?);
+        if self.jobs.serving().filter_map(ranks).sum::<u32>() > CLIENTS as u32 {
+            self.jobs.get_mut(id).into_iter().for_each(|job| job.served = false);
+            return Err(Fault::Full(Limit::Conns, CLIENTS as u32));
+        }
+        // Clients may connect as soon as the host knows. Connections that are aborted for them end before.
+        self.keep_listening(net);
+        net.poll();
+        self.listen(net);
         Ok(())
     }
 
     /// Ends a job and its connections.
-    pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Error> {
-        self.try_handle(net, Input::DeregisterJob { job: id }).map_err(Error::Fault)?;
-        self.job = None;
+    pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Fault> {
+        self.try_handle(net, Input::DeregisterJob { job: id })?;
+        if let Some(slot) = self.jobs.0.get_mut(id.index()) {
+            *slot = None;
+        }
         Ok(())
     }
 
     /// Returns whether all ranks of a job of the [configuration](crate::config) have connected. Further clients belong to the
     /// next job and wait for it.
     pub(super) fn is_complete(&self) -> bool {
-        let job = self.job.as_ref().filter(|job| job.alone);
-        let report = job.and_then(|job| self.server.job_report(job.id));
+        let is_alone = self.jobs.get(OWN).is_some_and(|job| job.alone);
+        let report = self.server.job_report(OWN).filter(|_| is_alone);
         report.is_some_and(|job| job.connected + job.exited >= job.size)
     }
 }

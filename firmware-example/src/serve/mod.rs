@@ -8,6 +8,7 @@
 mod client;
 mod job;
 mod long;
+mod ports;
 mod recording;
 
 use heapless::Vec;
@@ -26,11 +27,11 @@ use crate::memory::{self, CLIENTS, NODES};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
-pub(crate) use job::Served;
+pub(crate) use job::{Jobs, OWN};
 use long::Long;
 use recording::Recording;
 
-/// PMI server, sockets of its clients, and its job.
+/// PMI server, sockets of its clients, and its jobs.
 pub(crate) struct Serve<'s> {
     server: Server<'s>,
     clients: &'s mut [Client],
@@ -38,9 +39,9 @@ pub(crate) struct Serve<'s> {
     pub(crate) node: Option<Link>,
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
-    /// The job that is served.
-    pub(crate) job: Option<Served>,
-    /// Port of its clients.
+    /// The jobs that are served.
+    pub(crate) jobs: Jobs,
+    /// Port of the clients of job 0.
     port: u16,
     reply: &'s mut [u8],
     /// Rest of a reply that did not fit into its socket.
@@ -94,14 +95,14 @@ impl<'s> Serve<'s> {
             *client = Client::new(client.handle);
         }
         let (open, node) = node.filter(|_| NODES).unzip();
-        let limits = open.map_or(memory::LIMITS, |open| memory::limits_of_node(&open.limits));
+        let limits = open.map_or(memory::OWN_LIMITS, |open| memory::limits_of_node(&open.limits));
         let mut serve = Serve {
             server: Server::new(limits, tables.lend(), memory::SEED)
                 .expect("the slabs are as long as the largest limits say"),
             clients,
             node,
             opening: None,
-            job: None,
+            jobs: Jobs::new(),
             port,
             reply,
             tail: None,
@@ -131,6 +132,7 @@ impl Serve<'_> {
     /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
     pub(crate) fn run(&mut self, net: &mut Net) -> bool {
         self.deferred = false;
+        self.listen(net);
         if self.server.poll_at().is_some_and(|at| at.0 <= time::millis()) {
             self.handle_infallible(net, Input::Timeout);
         }
@@ -180,7 +182,8 @@ impl Serve<'_> {
 
     /// Sends the first record.
     pub(crate) fn begin_recording(&mut self, net: &mut Net) {
-        let begin = Record::Begin { program: crate::board::NAME, limits: memory::LIMITS, seed: memory::SEED };
+        let begin =
+            Record::Begin { program: crate::board::NAME, limits: memory::OWN_LIMITS, seed: memory::SEED };
         send_record(&mut self.recording, net, &begin);
     }
 
@@ -204,7 +207,7 @@ impl Serve<'_> {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
                 if self.node.is_none() {
-                    events::queue(Event::LimitHit { limit, size: memory::LIMITS.of(limit) });
+                    events::queue(Event::LimitHit { limit, size: memory::OWN_LIMITS.of(limit) });
                 }
                 continue;
             }
@@ -237,10 +240,8 @@ impl Serve<'_> {
                     if why != Closing::JobOver {
                         self.counters.closed = self.counters.closed.saturating_add(1);
                         let rank = client.rank;
-                        match self.job.as_ref().filter(|_| NODES && self.node.is_some()) {
-                            Some(&Served { id: job, .. }) => {
-                                self.report(net, &NodeReport::Closed { job, rank, why });
-                            }
+                        match client.job.filter(|_| NODES && self.node.is_some()) {
+                            Some(job) => self.report(net, &NodeReport::Closed { job, rank, why }),
                             None => events::queue(Event::Closed { conn, rank, why }),
                         }
                     }
@@ -254,7 +255,7 @@ impl Serve<'_> {
                     events::queue(Event::Kill { job, rank, code, message });
                 }
                 Output::AbortJob { job, cause, message } => {
-                    self.job.iter_mut().for_each(|served| served.ended = true);
+                    self.jobs.get_mut(job).into_iter().for_each(|served| served.ended = true);
                     let message = events::truncate(message);
                     events::queue(Event::End { job, cause, message });
                 }
@@ -315,11 +316,8 @@ impl Serve<'_> {
 
     /// Derives the exit of a rank whose connection has closed, unless the host reports exits.
     fn derive_exit(&mut self, net: &mut Net, rank: Option<Rank>) {
-        let Some((job, rank)) =
-            self.job.as_ref().filter(|job| !job.exits_reported).map(|job| job.id).zip(rank)
-        else {
-            return;
-        };
+        let derives = self.jobs.get(OWN).is_some_and(|job| !job.exits_reported);
+        let Some((job, rank)) = Some(OWN).filter(|_| derives).zip(rank) else { return };
         let Some(report) = self.server.rank_report(job, rank) else { return };
         if report.exit.is_none() {
             let exit = exit_of_connection(report.finalized);
@@ -334,6 +332,14 @@ impl Serve<'_> {
         }
     }
 
+    /// Reports the state of a rank to the host of the node.
+    pub(crate) fn report_rank(&mut self, net: &mut Net, job: JobId, rank: Rank) {
+        let (now, status) = (Time(time::millis()), self.server.rank_status(job, rank));
+        if let Some(link) = &mut self.node {
+            link.send(net, &NodeReport::Rank { job, rank, now, status });
+        }
+    }
+
     /// Returns whether a node uses the server, or is to be served next.
     pub(crate) fn has_node(&self) -> bool {
         self.node.is_some() || self.opening.is_some()
@@ -341,7 +347,7 @@ impl Serve<'_> {
 
     /// Returns whether a node, a job or a recording uses the server.
     pub(crate) fn is_busy(&self) -> bool {
-        self.has_node() || self.job.is_some() || self.recording.is_some()
+        self.has_node() || !self.jobs.is_empty() || self.recording.is_some()
     }
 
     /// Returns the server, for queries.
@@ -352,11 +358,6 @@ impl Serve<'_> {
     /// Returns how many more clients can connect.
     pub(crate) fn free_sockets(&self, net: &Net) -> u32 {
         self.clients.iter().filter(|client| client.is_free(net)).count() as u32
-    }
-
-    /// Returns the port of a job's clients.
-    pub(crate) fn port_of(&self, job: JobId) -> u16 {
-        self.port.saturating_add(job.0 as u16)
     }
 }
 

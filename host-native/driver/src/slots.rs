@@ -6,9 +6,10 @@ use hydrant_core::Storage;
 use hydrant_core::storage::{Arena, Bulk, Layout, Slot};
 
 use crate::segment::Memory;
-use crate::storage::LARGE;
 use crate::sys;
 
+/// Length of a large page in bytes.
+pub(crate) const LARGE: usize = 2 << 20;
 /// Alignment of all slots, at most. Each slab may be preceded by padding up to it.
 const ALIGNMENT: usize = 16;
 /// Slabs of slots.

@@ -6,7 +6,7 @@ use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
 use hydrant_core::{Limits, Storage};
 
 use crate::segment::{Memory, Segment, Sharing};
-use crate::slots::LargePages;
+use crate::slots::{LARGE, LargePages};
 use crate::sys;
 
 /// Memory of the key-value log and its index.
@@ -168,9 +168,6 @@ impl MappedStorage {
 pub fn installed_memory() -> u64 {
     sys::installed_memory()
 }
-
-/// Length of a large page in bytes.
-pub(crate) const LARGE: usize = 2 << 20;
 
 /// Requests large pages behind the first few pages. A look-up among very many keys then causes fewer TLB misses, and a
 /// small job uses no large page. For shared memory the system requires `advise` or more in

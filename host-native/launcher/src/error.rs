@@ -272,6 +272,7 @@ impl RunError {
         let fault = match self {
             RunError::Driver(error) => error.fault(),
             RunError::Pset { why, .. } => Some(*why),
+            RunError::Board(error) => error.fault(),
             _ => None,
         };
         match fault {

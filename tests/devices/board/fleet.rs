@@ -18,14 +18,14 @@ use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 /// What the small board has room for.
-const SMALL: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
-    --limit spawn-bytes=200 --limit psets=8 --limit commit-bytes=1024";
+pub(super) const SMALL: &str = "--limit jobs=3 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
+    --limit spawn-bytes=1024 --limit psets=16 --limit commit-bytes=1024";
 /// What the large board has room for if it is built for as many ranks.
-const LARGE: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=65536 --limit groups=4 \
-    --limit spawn-bytes=200 --limit psets=8 --limit commit-bytes=1024";
+pub(super) const LARGE: &str = "--limit jobs=8 --limit ranks=16 --limit keys=128 --limit kvs-bytes=65536 --limit groups=4 \
+    --limit spawn-bytes=2304 --limit psets=64 --limit commit-bytes=1024";
 /// Limits of [`SMALL`].
 const LIMITS: Limits = Limits {
-    jobs: 1,
+    jobs: 3,
     ranks: 16,
     conns: 64,
     keys: 128,
@@ -33,14 +33,14 @@ const LIMITS: Limits = Limits {
     groups: 4,
     names: 64,
     spawns: 64,
-    spawn_bytes: 200,
-    psets: 8,
+    spawn_bytes: 1024,
+    psets: 16,
     links: 3,
     commit_bytes: 1024,
 };
 
 /// A run over `hosts` hosts with four slots each, of which the first have boards at these addresses.
-fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
+pub(super) fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
     let lines = (1..).zip(boards).map(|(number, address)| format!("n{number} {address}\n"));
     let file = folder.file("boards", &lines.collect::<String>());
     let job = Job::new(hydrant_bin()).arg("run").words(&nodes(hosts, 4, 2));
@@ -136,7 +136,7 @@ fn limits_above_those_of_the_board_are_named_with_what_to_do() {
     let outcome = run(&folder, 2, &boards, "-n 4 true").run();
     outcome
         .code(1)
-        .warns("has smaller tables than this run: jobs=1, ranks=16, keys=128, kvs-bytes=16384, ")
+        .warns("has smaller tables than this run: jobs=3, ranks=16, keys=128, kvs-bytes=16384, ")
         .warns(&format!("hint: start the run with {}", &SMALL[..40]));
     run(&folder, 2, &boards, &format!("{SMALL} -n 4 true")).run().code(0).quiet();
     assert!(board.runs());
@@ -146,8 +146,7 @@ fn limits_above_those_of_the_board_are_named_with_what_to_do() {
 #[test]
 fn boards_with_lazy_fences_serve_them() {
     let folder = Folder::new("fleet-lazy");
-    let small =
-        SMALL.replace("spawn-bytes=200", "spawn-bytes=0").replace("commit-bytes=1024", "commit-bytes=0");
+    let small = SMALL.replace("commit-bytes=1024", "commit-bytes=0");
     for (kind, features, limits) in [
         (Kind::Lm3s6965evb, "nodes,lazy-fences", small),
         (Kind::Mps2An386, "pmix,nodes,lazy-fences", LARGE.to_owned()),

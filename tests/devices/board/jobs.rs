@@ -149,6 +149,7 @@ fn spawn_and_full_tables_are_refused_by_name() {
     let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=a.out;maxprocs=1;argc=0;infokeycount=0;";
     let refusal = rank.ask2(spawn, "cmd=spawn-response;");
     assert!(refusal.contains("this host starts no processes"), "{refusal}");
+    assert!(manager.event("LimitHit").contains("SpawnBytes"));
     let (stored, refusal) = until_refused(&mut rank, |at| format!("cmd=kvs-put;key=key-{at};value=v;"));
     assert!(refusal.contains("limit keys"), "{refusal}");
     assert!(manager.event("LimitHit").contains("Keys"));

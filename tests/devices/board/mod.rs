@@ -13,6 +13,7 @@ mod offload;
 mod qemu;
 mod recording;
 mod secret;
+mod spawn;
 mod talk;
 mod trouble;
 mod watchdog;

@@ -13,7 +13,7 @@ use std::{fs, iter};
 use hydrant_core::manage;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
-use hydrant_tests::{PATIENCE, target_dir};
+use hydrant_tests::{PATIENCE, free_ports, target_dir};
 use object::{Object, ObjectSymbol};
 use rustix::process::Signal;
 
@@ -44,6 +44,14 @@ impl Kind {
         match self {
             Kind::Lm3s6965evb => "stellaris",
             Kind::Mps2An386 => "lan9118",
+        }
+    }
+
+    /// Number of jobs of a run that it serves at the same time, each at a port of its own.
+    const fn jobs(self) -> usize {
+        match self {
+            Kind::Lm3s6965evb => 2,
+            Kind::Mps2An386 => 8,
         }
     }
 
@@ -115,6 +123,8 @@ pub(crate) struct Board {
     stub: PathBuf,
 }
 
+/// Clients of each job of a run that can reach a board.
+const NODE_CLIENTS: usize = 4;
 /// Connections to the management port that are forwarded.
 const HOSTS: usize = 3;
 
@@ -126,7 +136,7 @@ impl Board {
     }
 
     /// Starts one that serves nodes of runs, whose client port is also that of this machine. The large one has lazy
-    /// fences.
+    /// fences. Each job of a run has a port.
     pub(crate) fn of_node(kind: Kind, secret: bool) -> Option<Board> {
         let features = match kind {
             Kind::Lm3s6965evb => "pmix,nodes",
@@ -137,11 +147,13 @@ impl Board {
 
     /// The same with these features.
     pub(crate) fn of_node_with(kind: Kind, features: &'static str, secret: bool) -> Option<Board> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("there is a free port");
-        let port = listener.local_addr().expect("it listens").port();
+        let (port, listeners) = listeners(kind.jobs());
         let settings = format!("pmi-port={port}");
-        let mut board = Board::started(Board::launch(kind, features, secret, 4, &settings)?)?;
-        forward::through(listener, std::mem::take(&mut board.clients));
+        let mut board = Board::started(Board::launch(kind, features, secret, NODE_CLIENTS, &settings)?)?;
+        for (listener, clients) in listeners.into_iter().zip(board.clients.chunks(NODE_CLIENTS)) {
+            forward::through(listener, clients.to_vec());
+        }
+        board.clients.clear();
         Some(board)
     }
 
@@ -187,7 +199,9 @@ impl Board {
         let address = address.and_then(|address| address.split('/').next()).unwrap_or("10.0.2.15");
         let mut nic = format!("user,model={}", kind.nic());
         let port = setting("pmi-port=").map_or(manage::PMI_PORT, |port| port.parse().expect("a port"));
-        for port in iter::repeat_n(port, clients).chain([manage::PORT; HOSTS]) {
+        let jobs = if features.contains("nodes") { kind.jobs() } else { 1 };
+        let ports = (port..).take(jobs).flat_map(|port| iter::repeat_n(port, clients));
+        for port in ports.chain([manage::PORT; HOSTS]) {
             nic += &format!(",hostfwd=tcp:127.0.0.1:0-{address}:{port}");
         }
         let mut semihosting = "enable=on,target=native,arg=hydrant".to_owned();
@@ -294,7 +308,18 @@ impl Drop for Board {
     }
 }
 
-/// The ports of this machine that lead to clients' and hosts' ports, as QEMU's monitor tells them.
+/// The lowest of `count` consecutive free ports, and listeners at all of them.
+fn listeners(count: usize) -> (u16, Vec<TcpListener>) {
+    let listen = |port| TcpListener::bind((Ipv4Addr::LOCALHOST, port)).ok();
+    let found = (0..1000).find_map(|_| {
+        let [first] = free_ports();
+        Some((first, (first..).take(count).map(listen).collect::<Option<_>>()?))
+    });
+    found.expect("there are free ports")
+}
+
+/// The ports of this machine that lead to clients' and hosts' ports, as QEMU's monitor tells them. Those to the same port of
+/// the board are together.
 fn forwarded(said: &str) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
     let (mut clients, mut hosts) = (Vec::new(), Vec::new());
     for line in said.lines().filter(|line| line.contains("HOST_FORWARD")) {
@@ -302,7 +327,9 @@ fn forwarded(said: &str) -> (Vec<SocketAddr>, Vec<SocketAddr>) {
         let port = |at: usize| words.get(at).and_then(|word| word.parse::<u16>().ok()).expect("a port");
         let to = port(5);
         let all = if to == manage::PORT { &mut hosts } else { &mut clients };
-        all.push(SocketAddr::from((Ipv4Addr::LOCALHOST, port(3))));
+        all.push((to, SocketAddr::from((Ipv4Addr::LOCALHOST, port(3)))));
     }
-    (clients, hosts)
+    clients.sort_by_key(|&(to, _)| to);
+    let addresses = |all: Vec<(u16, SocketAddr)>| all.into_iter().map(|(_, address)| address).collect();
+    (addresses(clients), addresses(hosts))
 }

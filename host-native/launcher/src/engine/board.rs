@@ -57,6 +57,10 @@ impl Engine<'_, '_> {
                 }
                 Ok(())
             }
+            NodeEvent::Ranks { query, ranks } => {
+                self.report_rank_states(query, &ranks);
+                Ok(())
+            }
             NodeEvent::Server(event) => self.take_server_event(event),
         }
     }

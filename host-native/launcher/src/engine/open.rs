@@ -68,8 +68,11 @@ impl Engine<'_, '_> {
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
-        if let Some(launcher) = &mut launcher {
-            self.direct_clients(launcher, id, &record.name)?;
+        if let Some(launcher) = &mut launcher
+            && let Err(error) = self.direct_clients(launcher, id, &record.name)
+        {
+            self.forget(id)?;
+            return Err(error);
         }
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));

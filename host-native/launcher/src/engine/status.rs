@@ -4,22 +4,21 @@
 //! without the nodes that are late.
 
 use hydrant_control::Job;
-use hydrant_control::protocol::{Order, decode, encode};
+use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_core::{Backend, JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
+use hydrant_services::board::RankState;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
 use super::replace::Replacement;
 use super::{Engine, server::PmiServer, token};
+use crate::error::RunError;
 
 /// Milliseconds until a query is answered without the nodes that are late.
 const QUERY_TIMEOUT: u64 = 2000;
-/// State of one rank, between a daemon and the head: the rank, its state, what it waits for.
-type RankState = (u32, State, Option<Wait>);
-
 /// Status socket and the queries under way.
 pub(super) struct Status {
     server: StatusServer,
@@ -264,17 +263,35 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Encodes the states of this node's ranks, for the head.
-    pub(super) fn encode_rank_states(&self, id: JobId, first: u32, count: u32) -> Vec<u8> {
-        let Some(job) = self.jobs.get(id) else { return Vec::new() };
-        let ranks = range(job.size(), first).take(count as usize).filter(|&rank| job.is_running(rank));
-        let states: Vec<RankState> = ranks
-            .map(|rank| {
-                let (state, wait) = self.activity(id, rank);
-                (rank, state, wait)
-            })
-            .collect();
-        encode(&states)
+    /// Reports the states of running ranks of this node to the head, at once or when this node's board has answered. `some` is
+    /// the first rank of interest and their number.
+    pub(super) fn query_ranks_here(
+        &mut self,
+        query: u64,
+        id: JobId,
+        some: (u32, u32),
+    ) -> Result<(), RunError> {
+        let ranks: Vec<u32> = match self.jobs.get(id) {
+            Some(job) => {
+                range(job.size(), some.0).take(some.1 as usize).filter(|&rank| job.is_running(rank)).collect()
+            }
+            None => Vec::new(),
+        };
+        if let Some(board) = self.core.node().filter(|_| !ranks.is_empty()) {
+            return Ok(board.query_ranks(query, id, ranks)?);
+        }
+        let state = |rank| {
+            let (state, wait) = self.activity(id, rank);
+            (rank, state, wait)
+        };
+        let states: Vec<RankState> = ranks.into_iter().map(state).collect();
+        self.report_rank_states(query, &states);
+        Ok(())
+    }
+
+    /// Reports the states of ranks of this node to the head.
+    pub(super) fn report_rank_states(&mut self, query: u64, states: &[RankState]) {
+        self.send_report(&Report::RankStates { query, body: encode(&states) });
     }
 
     /// Ranks of a job on this machine.

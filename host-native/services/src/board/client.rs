@@ -6,11 +6,12 @@ use std::net::{IpAddr, SocketAddr, TcpStream, ToSocketAddrs};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::manage::{
     self, BoardReport, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
 };
 use hydrant_core::trace::Closing;
-use hydrant_core::{Input, JobId, Limits};
+use hydrant_core::{Input, JobId, Limit, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -355,6 +356,12 @@ impl Board {
                 if let Some(job) = &mut self.job {
                     job.over = true;
                 }
+            }
+            Report::LimitHit { limit: Limit::SpawnBytes, size } if size < SPAWN_BYTES_MIN => {
+                self.lines.push_back(format!(
+                    "the board refused a client: limit spawn-bytes of {size} there is too small for spawns; for these use \
+                     'hydrant run --offload TARGET', with which this host starts them"
+                ));
             }
             Report::LimitHit { limit, size } => self.lines.push_back(format!(
                 "the board refused a client: limit {} of {size} is used up there",

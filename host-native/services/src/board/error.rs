@@ -172,6 +172,15 @@ impl From<ConnectionError> for CallError {
 }
 
 impl BoardError {
+    /// Fault that the board's server reported, if a request was refused for one.
+    pub fn fault(&self) -> Option<Fault> {
+        match self {
+            BoardError::Node { why, .. } => why.fault(),
+            &BoardError::Refused { why: Error::Fault(fault), .. } => Some(fault),
+            _ => None,
+        }
+    }
+
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         match self {

@@ -8,6 +8,7 @@ mod event;
 mod heartbeat;
 mod node;
 mod patience;
+mod queries;
 mod recording;
 mod secure;
 #[cfg(test)]
@@ -20,5 +21,6 @@ pub use error::{BoardError, CallError};
 pub use event::Event as BoardEvent;
 pub use heartbeat::Silence;
 pub use node::{NodeBoard, NodeEvent};
+pub use queries::RankState;
 use recording::BoardRecording;
 pub use secure::Secret;

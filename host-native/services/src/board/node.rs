@@ -15,6 +15,7 @@ use rustix::io::Errno;
 use super::client::timespec;
 use super::error::PATIENCE;
 use super::heartbeat::{Due, Heartbeat};
+use super::queries::{Queries, RankState, Unasked};
 use super::{Board, BoardError, Connection, ConnectionError, Secret};
 
 /// Connection to a board that serves one node of a run.
@@ -32,6 +33,8 @@ pub struct NodeBoard {
     /// Number of requests so far.
     requests: u32,
     events: VecDeque<NodeEvent>,
+    /// Queries of ranks that the board has not answered.
+    queries: Queries,
     heartbeat: Heartbeat,
     start: Instant,
     record: Vec<u8>,
@@ -58,6 +61,13 @@ pub enum NodeEvent {
         node: u32,
         /// The reason.
         why: String,
+    },
+    /// Reply to [`NodeBoard::query_ranks`].
+    Ranks {
+        /// Number of the query.
+        query: u64,
+        /// The ranks that the server knows.
+        ranks: Vec<RankState>,
     },
 }
 
@@ -94,6 +104,7 @@ impl NodeBoard {
             is_linked: false,
             requests: 0,
             events: VecDeque::new(),
+            queries: Queries::default(),
             heartbeat: Heartbeat::new(heartbeat, start),
             start,
             record: Vec::new(),
@@ -213,6 +224,18 @@ impl NodeBoard {
         self.ask("the end of a rank", &NodeRequest::Read { job, rank }).map(drop)
     }
 
+    /// Asks what ranks of a job do, at least one. The reply is an [event](NodeEvent::Ranks).
+    ///
+    /// # Errors
+    /// The board is lost.
+    pub fn query_ranks(&mut self, query: u64, job: JobId, ranks: Vec<u32>) -> Result<(), BoardError> {
+        for &rank in &ranks {
+            self.send(&NodeRequest::Rank { job, rank: Rank(rank) })?;
+        }
+        self.queries.begin(query, job, ranks);
+        Ok(())
+    }
+
     /// Returns the next event.
     ///
     /// # Errors
@@ -279,6 +302,12 @@ impl NodeBoard {
                 Replied::Event
             }
             NodeReport::Refused { request, peer: None, why } => Replied::Refused { request, why },
+            NodeReport::Rank { job, rank, now, status } => {
+                let answered = self.queries.take((job, rank), now, status);
+                let answered = answered.map_err(|Unasked| self.garbled())?;
+                self.events.extend(answered.map(|(query, ranks)| NodeEvent::Ranks { query, ranks }));
+                Replied::Event
+            }
             NodeReport::Closed { job, rank, why } => {
                 if self.is_known(job, rank)? {
                     let (conn, why) = (ConnId(0), CloseReason::Backend(why));

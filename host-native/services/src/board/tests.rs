@@ -8,7 +8,7 @@ use hydrant_core::manage::{OpenNode, PREFIX, RECORD_MAX, Report, VERSION, Welcom
 use hydrant_core::server::JobSpec;
 use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, encode_node};
 use hydrant_core::trace::{Cause, Closing, Exit};
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank};
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
 use super::{Board, NodeBoard};
 
@@ -132,6 +132,8 @@ fn a_board_of_a_node_speaks_of_its_ranks_and_neighbours() {
         (joined(JOB, Rank(2)), false, false),
         (closed(Rank(0)), true, true),
         (closed(Rank(2)), false, false),
+        // The host has asked for none.
+        (NodeReport::Rank { job: JOB, rank: Rank(0), now: Time(0), status: None }, false, false),
         (peer(0), true, true),
         (peer(2), true, true),
         (peer(3), false, false),

@@ -7,6 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
+use hydrant_core::server::RankStatus;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
@@ -236,6 +237,11 @@ impl<'s> Endpoint<'s> {
     /// State of a rank.
     pub(super) fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
         self.driver.backend().rank_report(job, rank)
+    }
+
+    /// State of a rank and the reply that it waits for.
+    pub(super) fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.driver.backend().rank_status(job, rank)
     }
 
     /// State of the server.

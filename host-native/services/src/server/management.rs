@@ -310,7 +310,10 @@ impl Management<'_, '_> {
             }
             JobEvent::Full { limit } => {
                 let size = self.managed.endpoint.usage(limit).1;
-                self.log(&format!("limit {} of {size} is used up", limit.name()));
+                // The host says what a spawn needs.
+                if limit != Limit::SpawnBytes {
+                    self.log(&format!("limit {} of {size} is used up", limit.name()));
+                }
                 let report = Report::LimitHit { limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
             }

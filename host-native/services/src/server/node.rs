@@ -15,7 +15,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
 };
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Server};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
 
@@ -278,6 +278,7 @@ impl Node<'_> {
     fn carry_out(&mut self, request: &NodeRequest<'_>) -> Result<(), NodeError> {
         let result = match *request {
             NodeRequest::Sync { number } => return self.send(&NodeReport::Synced { number }),
+            NodeRequest::Rank { job, rank } => return self.report_rank(job, rank),
             NodeRequest::Serve { job } => match self.accept_clients(job)? {
                 Ok(port) => return self.send(&NodeReport::Serving { job, port }),
                 Err(why) => Err(why),
@@ -317,6 +318,13 @@ impl Node<'_> {
                 self.send(&NodeReport::Refused { request: self.requests, peer, why })
             }
         }
+    }
+
+    /// Reports the state of a rank.
+    fn report_rank(&mut self, job: JobId, rank: Rank) -> Result<(), NodeError> {
+        let (now, status) = (Time(self.endpoint.now()), self.endpoint.rank_status(job, rank));
+        let record = encode_node(&NodeReport::Rank { job, rank, now, status }, &mut self.buffer)?;
+        Ok(self.link.send_unbounded(record)?)
     }
 
     /// Opens the port of a job. Returns it.

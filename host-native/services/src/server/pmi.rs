@@ -6,7 +6,7 @@ use std::time::Duration;
 use hydrant_control::job_name;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
-use hydrant_core::{Input, JobId, Rank, Server};
+use hydrant_core::{Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort, pmix_variables};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32};
@@ -264,6 +264,10 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             JobEvent::Closed { why, .. } => {
                 self.detail(|| format!("closed a connection that was no rank's: {why}"));
+            }
+            // No option starts processes here. The rank has the reason.
+            JobEvent::Full { limit: Limit::SpawnBytes } => {
+                self.detail(|| "a rank was refused a spawn".to_owned())
             }
             JobEvent::Full { limit } => {
                 let size = self.endpoint.usage(limit).1;

@@ -386,8 +386,7 @@ impl Engine<'_, '_> {
                 }
             }
             DaemonAction::QueryRanks { query, job, first, count } => {
-                let body = self.encode_rank_states(job, first, count);
-                self.send_report(&Report::RankStates { query, body });
+                self.query_ranks_here(query, job, (first, count))?;
             }
             DaemonAction::ReplaceCore { plugin } => {
                 let replaced = self.replace_core(plugin.as_deref()).map_err(|error| error.with_hint());

@@ -178,7 +178,7 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// Sends a report of this daemon's to the head.
-    fn send_report(&mut self, report: &Report) {
+    pub(super) fn send_report(&mut self, report: &Report) {
         // Pending output is sent first, to keep the order.
         self.send_said();
         let now = self.now();

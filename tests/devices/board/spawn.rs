@@ -1,0 +1,191 @@
+//! Jobs that ranks of boards spawn: the host starts the processes, and the board serves them at another port.
+
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, hydrant_bin};
+use rustix::process::Signal;
+
+use super::fleet::{self, LARGE, SMALL};
+use super::qemu::{Board, Kind};
+
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+/// Most bytes of stack that the small board may use of those that are left.
+const STACK_MAX: u32 = 8200;
+
+/// The largest stack usage of a board that serves no node.
+fn stack(board: &Board) -> u32 {
+    let target = board.host(0).to_string();
+    let outcome = Job::new(hydrant_bin()).args(["offload", "--summary", "--target", &target, "true"]).run();
+    let stack = outcome.stderr.split(" bytes of stack").next().and_then(|text| text.rsplit(' ').next());
+    stack.and_then(|stack| stack.parse().ok()).expect("the summary has it")
+}
+
+/// A run on this host alone, with that board and these limits.
+fn alone(board: &Board, limits: &str, options: &str) -> Job {
+    let job = Job::new(hydrant_bin()).args(["run", "--offload", &board.host(0).to_string()]);
+    job.words(limits).words(options)
+}
+
+/// A request for `count` ranks of a shell script, without its reply.
+fn spawn(script: &str, count: u32) -> String {
+    format!(
+        "frame cmd=spawn;ncmds=1;preputcount=0;subcmd=sh;maxprocs={count};argc=1;argv0={script};infokeycount=0;"
+    )
+}
+
+/// A script in `folder` that runs these steps.
+fn script(folder: &Folder, name: &str, steps: &str) -> String {
+    let words = steps.lines().flat_map(|step| step.trim().splitn(2, ' '));
+    let words: String = words.map(|word| format!(" '{word}'")).collect();
+    folder.file(name, &format!("exec {RAW}{words}\n"))
+}
+
+#[test]
+fn mpich_spawns_over_a_small_board() {
+    let peer = Peer::Mpich5;
+    if !peer.there() {
+        return;
+    }
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let run = |options: &str| alone(&board, SMALL, options).arg(peer.program("mpi_spawn"));
+    for _ in 0..2 {
+        let world = run("-usize 4 -n 2").words("world 2").run();
+        world.code(0).quiet().says("child 0 of 2\n", 1).says("child 1 of 2\n", 1);
+        world.says(" of 2 done, universe 4\n", 2);
+    }
+    let fails = run("-n 2").words("fails 5").run();
+    fails.code(5).says("child 0 of 1\n", 1).says(" of 2 done", 2).warns("5");
+    run("-n 2").words("missing").run().code(0).says("refused: class other codes other other\n", 2);
+    // The ranks of one host have a board, and those of the other have none.
+    let folder = Folder::new("spawn-hosts");
+    let both = fleet::run(&folder, 2, &[board.host(0).to_string()], &format!("{SMALL} -n 4"));
+    let both = both.arg(peer.program("mpi_spawn")).words("world 3").run();
+    both.code(0).quiet().says("child 2 of 3\n", 1).says(" of 4 done", 4);
+    let stack = stack(&board);
+    assert!(stack < STACK_MAX, "{stack} bytes of stack");
+    assert!(board.runs());
+}
+
+#[test]
+fn mpich_spawns_job_after_job_over_a_large_board() {
+    let peer = Peer::Mpich5;
+    if !peer.there() {
+        return;
+    }
+    let Some(board) = Board::of_node(Kind::Mps2An386, false) else { return };
+    let run = |options: &str| alone(&board, LARGE, options).arg(peer.program("mpi_spawn"));
+    run("-n 2").words("again 5").run().code(0).quiet().says("child 0 of 1\n", 5).says(" of 2 done", 2);
+    run("-n 2").words("self 2").run().code(0).quiet().says("child 1 of 2\n", 2).says(" of 2 done", 2);
+    run("-n 1").words("nested 3").run().code(0).quiet().says("child 0 of 1\n", 4).says(" of 1 done", 1);
+    assert!(board.runs());
+}
+
+/// Open MPI's ranks are PMIx clients. The daemon removes the segments in shared memory of both jobs.
+#[test]
+fn pmix_clients_spawn_over_boards() {
+    let peer = Peer::OpenMpi5;
+    if !peer.there() {
+        return;
+    }
+    let Some(board) = Board::of_node(Kind::Mps2An386, false) else { return };
+    let folder = Folder::new("spawn-pmix");
+    let job = alone(&board, LARGE, "-n 2");
+    let variables = peer.variables(&folder.0);
+    let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+    let outcome = job.arg(peer.program("mpi_spawn")).words("world 2").run();
+    outcome.code(0).says("child 1 of 2\n", 1).says(" of 2 done", 2);
+    assert!(board.runs());
+}
+
+/// Both jobs use the same keys and ranks, and each finds its own values. The board's tables have room for two jobs, and its eight
+/// connections for their ranks, so the second spawned job is served because the first one is over.
+#[test]
+fn ranks_of_two_jobs_are_told_apart_and_one_job_follows_another() {
+    let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spawn-apart");
+    let exchange = |who: &str| {
+        format!(
+            "frame cmd=kvs-put;key=k%r;value={who}%r;\nexpect rc=0\nfence2\n\
+             frame cmd=kvs-get;srcid=1;key=k1;\nexpect rc=0;found=TRUE;value={who}1\n\
+             frame cmd=kvs-get;srcid=0;key=k0;\nexpect rc=0;found=TRUE;value={who}0"
+        )
+    };
+    let child = script(&folder, "child", &format!("init2\n{}\nend2\nsay met", exchange("child")));
+    let spawn = spawn(&child, 4);
+    let steps = format!(
+        "init2\nonly 1\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\n{}\nonly 1\ncat\n{spawn}\n\
+         expect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done",
+        exchange("parent")
+    );
+    let limits = SMALL.replace("jobs=3", "jobs=2");
+    let mut job = alone(&board, &limits, "-stdin 1 -n 4").arg(RAW).steps(&steps).hold_input().start();
+    board.await_log("job 1 is over");
+    job.await_stdout("met\n", 4);
+    job.end_input();
+    job.wait().code(0).quiet().says("met\n", 8).says("done\n", 4);
+    assert!(board.runs());
+}
+
+/// A rank of each job waits at the board, which is asked what for.
+#[test]
+fn status_shows_what_ranks_of_both_jobs_wait_for() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spawn-status");
+    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
+    let child = script(&folder, "child", &format!("init2\nsay up\n{wait}"));
+    let spawn = spawn(&child, 1);
+    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
+    let job = alone(&board, SMALL, "-n 2").arg(RAW).steps(&steps).start();
+    job.await_stdout("up\n", 1);
+    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
+    job.signal(Signal::TERM);
+    job.wait().code(143);
+    watch.wait().code(0);
+    assert!(board.runs());
+}
+
+#[test]
+fn a_spawned_job_that_fails_ends_alone() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spawn-abort");
+    for (ending, code, says) in [
+        ("frame cmd=abort;isworld=TRUE;msg=enough;\nforever", 1, "aborted the job: enough\n"),
+        ("kill 9", 137, "died by SIGKILL\n"),
+        ("hangup\nforever", 1, "closed its PMI connection without finalizing"),
+    ] {
+        let child = script(&folder, "child", &format!("init2\nfence2\nonly 0\n{ending}\nonly 1\nfence2"));
+        let spawn = spawn(&child, 2);
+        let steps = format!(
+            "init2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nfence2\nend2\nsay done"
+        );
+        let outcome = alone(&board, SMALL, "-n 2").arg(RAW).steps(&steps).run();
+        outcome.code(code).says("done\n", 2).warns(&format!("rank 0 of spawned job 1 {says}"));
+    }
+    assert!(board.runs());
+}
+
+/// The requesting rank gets an error, and its job goes on.
+#[test]
+fn what_the_board_has_no_room_for_is_refused_by_the_name_of_the_limit() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spawn-full");
+    let child = script(&folder, "child", "init2\nfence2\nend2\nsay met");
+    let alone_job = SMALL.replace("jobs=3", "jobs=1");
+    for (limits, count, reply, says) in [
+        (SMALL, 15, "limit ranks (16)", "the limit ranks of 16 is used up\n"),
+        // The board has eight connections for clients.
+        (SMALL, 7, "errcodes say why", "refuses a job: the limit conns of 8 is used up\n"),
+        (&alone_job, 1, "limit jobs (1)", "the limit jobs of 1 is used up\n"),
+    ] {
+        let (refused, granted) = (spawn(&child, count), spawn(&child, 1));
+        let mut steps = format!("init2\nonly 0\n{refused}\nrefused {reply}\n");
+        let room = limits != alone_job;
+        if room {
+            steps += &format!("{granted}\nexpect cmd=spawn-response;rc=0\n");
+        }
+        steps += "all\nfence2\nend2\nsay done";
+        let outcome = alone(&board, limits, "-n 2").arg(RAW).steps(&steps).run();
+        outcome.code(0).says("met\n", usize::from(room)).says("done\n", 2).warns(says);
+    }
+    assert!(board.runs());
+}
