@@ -3,6 +3,7 @@
 //! [`Request::Node`](hydrant_core::manage::Request::Node) turns a management connection into that of a node. It then carries the
 //! inputs and outputs of the server, among them the messages of other nodes, until the host closes it.
 
+use hydrant_core::Fault;
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
 use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
