@@ -299,7 +299,10 @@ export type Input =
       node: number;
       /** Number of nodes. */
       nodes: number;
-      /** Maximum number of children of a node. */
+      /**
+       * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf
+       * below node 1.
+       */
       radix: number;
     }
   /** Registers a job. */
@@ -1052,7 +1055,10 @@ export class Inputs {
     node: number;
     /** Number of nodes. */
     nodes: number;
-    /** Maximum number of children of a node. */
+    /**
+     * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
+     * node 1.
+     */
     radix: number;
   }): Consumed;
   /** Registers a job. */

@@ -27,7 +27,8 @@ pub enum Input<'a> {
         node: u32,
         /// Number of nodes.
         nodes: u32,
-        /// Maximum number of children of a node. [`ROOT_ONE`](crate::peer::tree::ROOT_ONE) may be added.
+        /// Maximum number of children of a node. With 2^31 added ([`ROOT_ONE`](crate::peer::tree::ROOT_ONE)) node 0 is a leaf
+        /// below node 1.
         radix: u32,
     },
     /// Registers a job.

@@ -372,7 +372,9 @@ class InputNode(Input):
     nodes: int
     """Number of nodes."""
     radix: int
-    """Maximum number of children of a node."""
+    """Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
+    node 1.
+    """
     NUMBER: ClassVar[int] = 0
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, U32)
 
@@ -1688,7 +1690,8 @@ class Inputs:
 
         `nodes`: Number of nodes.
 
-        `radix`: Maximum number of children of a node.
+        `radix`: Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a
+        leaf below node 1.
         """
         return self.handle(InputNode(node, nodes, radix))
 
