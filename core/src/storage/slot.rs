@@ -11,7 +11,7 @@ use crate::tables::upcalls::Upcall;
 
 /// Element of a slab. Implemented for the server's own types only.
 pub trait Slot: sealed::Sealed + Sized + 'static {
-    /// Returns the initial value of a slot.
+    /// Returns a slot as a new server needs it.
     fn empty() -> Self;
 }
 
@@ -29,25 +29,14 @@ mod sealed {
 }
 
 macro_rules! slots {
-    ($($slot:ty = $empty:expr),* $(,)?) => {$(
+    ($($slot:ty),* $(,)?) => {$(
         impl sealed::Sealed for $slot {}
         impl Slot for $slot {
             fn empty() -> $slot {
-                $empty
+                <$slot>::default()
             }
         }
     )*};
 }
 
-slots!(
-    Job = Job::EMPTY,
-    RankSlot = RankSlot::EMPTY,
-    Conn = Conn::EMPTY,
-    Group = Group::EMPTY,
-    Name = Name::EMPTY,
-    Upcall = Upcall::EMPTY,
-    Pset = Pset::EMPTY,
-    Link = Link::EMPTY,
-    AtomicU32 = AtomicU32::new(0),
-    u32 = 0,
-);
+slots!(Job, RankSlot, Conn, Group, Name, Upcall, Pset, Link, AtomicU32, u32);

@@ -79,8 +79,9 @@ impl<'s> Arena<'s> for Bump<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hydrant_core::Limits;
     use hydrant_core::limits::Limit;
+    use hydrant_core::storage::OwnedStorage;
+    use hydrant_core::{Limits, Server};
 
     #[test]
     fn few_slots_take_no_large_page() {
@@ -98,12 +99,17 @@ mod tests {
                 assert_eq!(pages.len % LARGE, 0);
                 let (mut log, mut requests) = (vec![0; layout.log], vec![0; layout.requests]);
                 let index: Vec<_> = (0..layout.index).map(|_| Default::default()).collect();
+                let mut other = OwnedStorage::new(&limits);
+                let snapshot = |storage: Storage<'_>| {
+                    let server = Server::new(limits, storage, 3).expect("the storage is long enough");
+                    let mut bytes = vec![0; server.snapshot_len()];
+                    server.snapshot(&mut bytes).expect("the buffer has its length");
+                    bytes
+                };
+                let expected = snapshot(other.lend());
                 for _ in 0..2 {
                     let bulk = Bulk { log: &mut log, index: &index, requests: &mut requests };
-                    assert!(
-                        hydrant_core::Server::new(limits, pages.lend(&layout, bulk), 3).is_ok(),
-                        "{limit:?}"
-                    );
+                    assert!(snapshot(pages.lend(&layout, bulk)) == expected, "{limit:?}");
                 }
             }
         }
