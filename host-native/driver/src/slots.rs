@@ -39,8 +39,7 @@ impl LargePages {
         let all = memory.lend().0;
         let start = all.as_ptr().align_offset(LARGE);
         let pages = all.get_mut(start..)?.get_mut(..len)?;
-        // SAFETY: the pages lie within the slice.
-        unsafe { sys::prefer_large_pages(pages.as_mut_ptr().cast(), len) };
+        prefer_large_pages(pages);
         Some(LargePages { memory, start, len })
     }
 
@@ -49,6 +48,19 @@ impl LargePages {
         let rest = &mut self.memory.lend().0[self.start..][..self.len];
         let storage = Storage::with_slots_in(layout, &mut Bump { rest }, bulk);
         storage.expect("the memory was mapped for slots of this layout")
+    }
+}
+
+/// Requests large pages for the whole ones within a slice. For shared memory the system requires `advise` or more in
+/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
+pub(crate) fn prefer_large_pages(bytes: &mut [u8]) {
+    let range = bytes.as_mut_ptr_range();
+    let start = (range.start as usize).next_multiple_of(LARGE);
+    let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
+    if len > 0 {
+        let start = range.start.wrapping_add(start - range.start as usize);
+        // SAFETY: the pages lie within the slice.
+        unsafe { sys::prefer_large_pages(start.cast(), len) };
     }
 }
 

@@ -6,7 +6,7 @@ use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
 use hydrant_core::{Limits, Storage};
 
 use crate::segment::{Memory, Segment, Sharing};
-use crate::slots::{LARGE, LargePages};
+use crate::slots::{LARGE, LargePages, prefer_large_pages};
 use crate::sys;
 
 /// Memory of the key-value log and its index.
@@ -99,7 +99,11 @@ impl MappedStorage {
         let lengths = lengths(limits)?;
         let insufficient = InsufficientMemory(Some(lengths.bytes()));
         let mut kvs = kvs(&lengths).ok_or(insufficient)?;
-        prefer_large_pages(kvs.lend().0);
+        // Behind the first few pages: a look-up among very many keys then causes fewer TLB misses, and a small job uses no
+        // large page.
+        if let Some(log) = kvs.lend().0.get_mut(LARGE..) {
+            prefer_large_pages(log);
+        }
         let requests = Memory::new(0, lengths.requests).ok_or(insufficient)?;
         let slots = slots.filter(|slots| slots.lengths == lengths).map(|slots| Slots::Heap(slots.slots));
         let slots = slots
@@ -167,20 +171,6 @@ impl MappedStorage {
 /// Returns the machine's memory in bytes.
 pub fn installed_memory() -> u64 {
     sys::installed_memory()
-}
-
-/// Requests large pages behind the first few pages. A look-up among very many keys then causes fewer TLB misses, and a
-/// small job uses no large page. For shared memory the system requires `advise` or more in
-/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled`.
-fn prefer_large_pages(log: &mut [u8]) {
-    let range = log.as_mut_ptr_range();
-    let start = (range.start as usize + LARGE).next_multiple_of(LARGE);
-    let len = (range.end as usize).saturating_sub(start) / LARGE * LARGE;
-    if len > 0 {
-        let start = range.start.wrapping_add(start - range.start as usize);
-        // SAFETY: the pages lie within the slice.
-        unsafe { sys::prefer_large_pages(start.cast(), len) };
-    }
 }
 
 #[cfg(test)]

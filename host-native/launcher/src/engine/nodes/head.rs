@@ -12,7 +12,7 @@ use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::{MappedStorage, UnusedSlots};
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
-use hydrant_reactor::{OpenFiles, Reactor, set_close_on_exec};
+use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
 
 use super::super::names::Names;
 use super::super::server::PmiServer;
@@ -173,9 +173,7 @@ fn boards(plan: &Plan, job_map: &JobMap) -> Result<Boards, RunError> {
 /// A random token.
 fn link_token() -> Result<[u8; 16], RunError> {
     let mut token = [0; 16];
-    for part in token.chunks_exact_mut(4) {
-        part.copy_from_slice(&open::random()?.to_le_bytes());
-    }
+    fill_random(&mut token).map_err(hydrant_reactor::Error::during("getrandom"))?;
     Ok(token)
 }
 
