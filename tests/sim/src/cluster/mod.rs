@@ -163,6 +163,7 @@ fn config(plan: &Plan) -> Config {
         plugin: None,
         process: 7,
         order_max: 1 << 16,
+        link_addrs: Vec::new(),
     }
 }
 
