@@ -3,10 +3,8 @@
 //! Records and orders are those of hydrant-core. A link has a delay and a window of its own, so a message may overtake the
 //! orders that its sender had, or come long after them.
 
-use std::collections::{BTreeMap, VecDeque};
-
 use hydrant_core::Input;
-use hydrant_core::server::link::{Arrived, Orders, Stage, next_arrival};
+use hydrant_core::server::link::{Arrived, Stage, next_arrival};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node};
 
 use super::node::Item;
@@ -16,22 +14,6 @@ use super::world::{Event, World};
 const BOARDS: u32 = 1 << 16;
 /// Longest record beside its message.
 const HEAD_MAX: usize = NODE_PREFIX + 16;
-
-/// A board's side of its links.
-#[derive(Debug)]
-pub(super) struct Links {
-    orders: Orders,
-    /// Number of the last order to all nodes.
-    order: u64,
-    /// Records that wait, by their sender. No more of such a link is read.
-    waiting: BTreeMap<u32, VecDeque<Vec<u8>>>,
-}
-
-impl Links {
-    pub(super) fn new() -> Links {
-        Links { orders: Orders::NONE, order: 0, waiting: BTreeMap::new() }
-    }
-}
 
 impl World<'_> {
     /// Whether no host passes on messages between the servers of two nodes.

@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use hydrant_control::Daemon;
 use hydrant_control::protocol::JobRecord;
 use hydrant_core::peer::message;
+use hydrant_core::server::link::Orders;
 use hydrant_core::server::{FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
@@ -12,7 +13,6 @@ use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, Rank, 
 use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
-use super::links::Links;
 use super::plan::MS;
 use crate::successor::Succeeded;
 
@@ -118,6 +118,22 @@ pub(super) struct LocalJob {
     pub(super) size: u32,
     /// Its ranks have ended, and their output is being sent.
     pub(super) draining: bool,
+}
+
+/// A board's side of its links.
+#[derive(Debug)]
+pub(super) struct Links {
+    pub(super) orders: Orders,
+    /// Number of the last order to all nodes.
+    pub(super) order: u64,
+    /// Records that wait, by their sender. No more of such a link is read.
+    pub(super) waiting: BTreeMap<u32, VecDeque<Vec<u8>>>,
+}
+
+impl Links {
+    pub(super) fn new() -> Links {
+        Links { orders: Orders::NONE, order: 0, waiting: BTreeMap::new() }
+    }
 }
 
 /// Output of a server as an action of its host.
