@@ -105,9 +105,13 @@ impl TopologyFile {
         waits
     }
 
-    /// Time in milliseconds at which the program is killed.
+    /// Time in milliseconds of the next [`keep_time`](TopologyFile::keep_time): the program is to be started, or killed.
     pub(crate) fn poll_at(&self) -> Option<u64> {
-        if let State::Running { deadline, .. } = self.state { Some(deadline) } else { None }
+        match self.state {
+            State::Asked => Some(0),
+            State::Running { deadline, .. } => Some(deadline),
+            State::Unused | State::Offered | State::Done => None,
+        }
     }
 
     /// Starts the program once a rank has asked, and kills it when its time is over. Returns the connections that need
