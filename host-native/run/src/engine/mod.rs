@@ -53,7 +53,7 @@ use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
 use jobs::Jobs;
 use label::Labels;
 use names::Names;
@@ -136,7 +136,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            topology_file = TopologyFile::find();
+            topology_file = TopologyProgram::find().and_then(TopologyFile::shared);
             let core = builder.build(limits, seed, slabs)?;
             PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
         }
