@@ -173,6 +173,11 @@ fn start_guardian() -> Result<Guardian, RunError> {
     Guardian::start().map_err(RunError::system("cannot start the guardian process"))
 }
 
+/// The name of this machine.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// Refuses options that are unavailable on several hosts.
 fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
     match plan.options.pmi_port {
@@ -291,7 +296,7 @@ impl<'p, 's> Engine<'p, 's> {
             preload: None,
             sharing: None,
             topology_file: None,
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: host_name(),
             clock,
             signals,
             files,

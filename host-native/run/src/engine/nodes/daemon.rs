@@ -1,6 +1,7 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
@@ -129,7 +130,8 @@ fn serve_node(joined: Joined, inherited: &Inherited) -> Result<(), RunError> {
         // A plugin may have to be compiled, files be compared, and a board be waited for.
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
-    let mut slabs = MappedStorage::new(&Limits::NONE);
+    // The process ends after this, and its memory with it. To unmap it first costs more.
+    let mut slabs = ManuallyDrop::new(MappedStorage::new(&Limits::NONE));
     let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, inherited)) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
