@@ -13,7 +13,7 @@ use hydrant_driver::{MappedStorage, UnusedSlots};
 use hydrant_launch::FileSender;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
-use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
+use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
@@ -81,16 +81,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let host = host_name();
     // A server in this process has memory of its own.
     let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let names = match &plan.options.name_server {
-        Some(path) => {
-            let jobid = job_name(std::process::id(), 0, first.nonce, &host);
-            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, &reactor.poller);
-            Names::Shared(joined.map_err(Box::new)?)
-        }
-        None => {
-            Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, &mut name_storage)?))
-        }
-    };
+    let names = names(plan, (&host, first.nonce), &builder, &mut name_storage, &reactor.poller)?;
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let settings = settings(plan, deployment)?;
     // A daemon reports that there is too little memory.
@@ -111,6 +102,10 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.warnings = warnings;
     engine.recording = recording;
     engine.names = Some(names);
+    let link_addr = |(node, of): (u32, &Node)| {
+        cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
+    };
+    let link_addrs = (1..).zip(job_map.nodes()).filter_map(link_addr).collect();
     let config = Config {
         host,
         hosts,
@@ -121,6 +116,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         plugin: file,
         process: std::process::id(),
         order_max: ORDER_MAX,
+        link_addrs,
     };
     let head = Head {
         control: hydrant_control::Head::new(config, first),
@@ -136,6 +132,24 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
     engine.run()
+}
+
+/// The name service of the run with this nonce: of another process, or of the head.
+fn names<'s>(
+    plan: &Plan,
+    (host, nonce): (&str, u32),
+    builder: &BackendBuilder,
+    storage: &'s mut MappedStorage,
+    poller: &Poller,
+) -> Result<Names<'s>, RunError> {
+    Ok(match &plan.options.name_server {
+        Some(path) => {
+            let jobid = job_name(std::process::id(), 0, nonce, host);
+            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, poller);
+            Names::Shared(joined.map_err(Box::new)?)
+        }
+        None => Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, storage)?)),
+    })
 }
 
 /// The plugin that all nodes run their cores in.
