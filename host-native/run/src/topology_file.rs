@@ -196,7 +196,9 @@ mod tests {
     fn started(script: &str) -> (TopologyFile, String) {
         let mut file = file_by(script);
         let path = file.offer();
+        assert_eq!(file.poll_at(), None);
         assert!(file.defer(ConnId(3), REQUEST) && file.defer(ConnId(3), REQUEST));
+        assert_eq!(file.poll_at(), Some(0), "the program has to be started");
         assert_eq!(keep_time(&mut file, 5), []);
         (file, path)
     }
