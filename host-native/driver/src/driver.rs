@@ -41,10 +41,9 @@ pub struct Driver<B: ?Sized> {
     keys: KeyRange,
     closed: VecDeque<Event>,
     traffic: Traffic,
-    /// Buffer for requests.
-    buffer: Vec<u8>,
-    /// Buffer for output of the backend.
-    reply: Box<[u8]>,
+    /// Buffer for requests, and behind [`READ_BUFFER`] bytes one for output of the backend. Together they are so long that the
+    /// allocator maps them, and unused pages cost nothing.
+    buffers: Box<[u8]>,
     backend: Box<B>,
 }
 
@@ -61,8 +60,7 @@ where
             keys,
             closed: VecDeque::new(),
             traffic: Traffic::default(),
-            buffer: vec![0; READ_BUFFER],
-            reply: vec![0; limits.output_room()].into(),
+            buffers: vec![0; READ_BUFFER + limits.output_room()].into(),
             backend,
         }
     }
@@ -204,7 +202,7 @@ where
     pub fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
         let ConnId(id) = conn;
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
-        let mut inbox = open.inbox(&mut self.buffer);
+        let mut inbox = open.inbox(&mut self.buffers[..READ_BUFFER]);
         match open.receive(&mut inbox) {
             Received::Bytes(new) => {
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
@@ -252,7 +250,7 @@ where
             if let Some(event) = self.closed.pop_front() {
                 return Ok(Some(event));
             }
-            match self.backend.poll(&mut self.reply).map_err(Into::into)? {
+            match self.backend.poll(&mut self.buffers[READ_BUFFER..]).map_err(Into::into)? {
                 Some(Output::Bytes { conn, bytes }) => {
                     self.traffic.bytes_out = self.traffic.bytes_out.saturating_add(bytes.len() as u64);
                     let Some(open) = self.conns.get_mut(conn.0) else { continue };
@@ -289,7 +287,7 @@ where
     fn retry(&mut self, now: u64) -> Result<bool, Error> {
         let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
         if let Some(open) = self.conns.get_mut(id).filter(|open| open.is_deferred() && !open.is_blocked()) {
-            let mut inbox = open.inbox(&mut self.buffer);
+            let mut inbox = open.inbox(&mut self.buffers[..READ_BUFFER]);
             inbox.resume(&mut *self.backend, Time(now), ConnId(id)).map_err(Into::into)?;
             open.keep(&inbox);
         }

@@ -37,15 +37,21 @@ const SIZE_MAX: u64 = 16 << 20;
 /// Most bytes of a request for the attribute.
 const REQUEST_MAX: usize = 512;
 
+/// Program that writes topology files.
+#[derive(Clone, Debug)]
+pub(crate) struct TopologyProgram {
+    command: Vec<OsString>,
+    /// Search for the attribute, which every request passes while the file is not written.
+    attribute: Finder<'static>,
+}
+
 /// Topology file in memory, which ranks open by the descriptor of this process. It is empty until a rank asks for it, and
 /// remains empty if it cannot be written. MPICH then scans the machine itself.
 #[derive(Debug)]
 pub(crate) struct TopologyFile {
-    command: Vec<OsString>,
+    program: TopologyProgram,
     memory: OwnedFd,
     state: State,
-    /// Search for the attribute, which every request passes while the file is not written.
-    attribute: Finder<'static>,
     /// Connections whose requests wait for the file.
     waiting: Vec<ConnId>,
 }
@@ -64,23 +70,32 @@ enum State {
     Done,
 }
 
-impl TopologyFile {
-    /// Prepares a file, if hwloc's program is in the `PATH` and the system has paths of descriptors of other processes.
-    pub(crate) fn find() -> Option<SharedTopologyFile> {
+impl TopologyProgram {
+    /// Finds hwloc's program in the `PATH`, if the system has paths of descriptors of other processes.
+    pub(crate) fn find() -> Option<TopologyProgram> {
         if !cfg!(target_os = "linux") {
             return None;
         }
         let path = std::env::var_os("PATH").unwrap_or_else(|| DEFAULT_PATH.into());
         let program = find_in_path(PROGRAM.as_ref(), Path::new(""), &path, &mut None)?;
         let command = SHELL.map(OsString::from).into_iter().chain([program.into()]);
-        let file = TopologyFile::new(command.chain(ARGUMENTS.map(OsString::from)).collect());
-        file.ok().map(|file| Rc::new(RefCell::new(file)))
+        Some(TopologyProgram::new(command.chain(ARGUMENTS.map(OsString::from)).collect()))
     }
 
-    fn new(command: Vec<OsString>) -> io::Result<TopologyFile> {
+    fn new(command: Vec<OsString>) -> TopologyProgram {
+        TopologyProgram { command, attribute: Finder::new(ATTRIBUTE) }
+    }
+}
+
+impl TopologyFile {
+    /// Prepares a file. None without memory for it.
+    pub(crate) fn shared(program: TopologyProgram) -> Option<SharedTopologyFile> {
+        TopologyFile::new(program).ok().map(|file| Rc::new(RefCell::new(file)))
+    }
+
+    fn new(program: TopologyProgram) -> io::Result<TopologyFile> {
         let memory = fixed_memory(c"topology", 0)?;
-        let attribute = Finder::new(ATTRIBUTE);
-        Ok(TopologyFile { command, memory, state: State::Unused, attribute, waiting: Vec::new() })
+        Ok(TopologyFile { program, memory, state: State::Unused, waiting: Vec::new() })
     }
 
     /// Returns the path for a job, whose ranks may ask from now on.
@@ -95,7 +110,7 @@ impl TopologyFile {
     pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
         let waits = !matches!(self.state, State::Unused | State::Done)
             && bytes.len() <= REQUEST_MAX
-            && self.attribute.find(bytes).is_some();
+            && self.program.attribute.find(bytes).is_some();
         if waits && let State::Offered = self.state {
             self.state = State::Asked;
         }
@@ -105,9 +120,13 @@ impl TopologyFile {
         waits
     }
 
-    /// Time in milliseconds at which the program is killed.
+    /// Time in milliseconds of the next [`keep_time`](TopologyFile::keep_time): the program is to be started, or killed.
     pub(crate) fn poll_at(&self) -> Option<u64> {
-        if let State::Running { deadline, .. } = self.state { Some(deadline) } else { None }
+        match self.state {
+            State::Asked => Some(0),
+            State::Running { deadline, .. } => Some(deadline),
+            State::Unused | State::Offered | State::Done => None,
+        }
     }
 
     /// Starts the program once a rank has asked, and kills it when its time is over. Returns the connections that need
@@ -127,7 +146,7 @@ impl TopologyFile {
 
     fn start(&self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<State> {
         let output = fixed_memory(c"topology", SIZE_MAX).ok()?;
-        let pid = start_helper(&self.command, null, output.as_fd(), files).ok()?;
+        let pid = start_helper(&self.program.command, null, output.as_fd(), files).ok()?;
         Some(State::Running { pid, output, deadline: now + TIME_MAX })
     }
 
@@ -169,14 +188,17 @@ mod tests {
     const REQUEST: &[u8] = b"cmd=get kvsname=kvs key=PMI_hwloc_xmlfile\n";
 
     fn file_by(script: &str) -> TopologyFile {
-        TopologyFile::new(["/bin/sh", "-c", script].map(OsString::from).into()).unwrap()
+        let command = ["/bin/sh", "-c", script].map(OsString::from).into();
+        TopologyFile::new(TopologyProgram::new(command)).unwrap()
     }
 
     /// Starts the program of a file for one connection that asks.
     fn started(script: &str) -> (TopologyFile, String) {
         let mut file = file_by(script);
         let path = file.offer();
+        assert_eq!(file.poll_at(), None);
         assert!(file.defer(ConnId(3), REQUEST) && file.defer(ConnId(3), REQUEST));
+        assert_eq!(file.poll_at(), Some(0), "the program has to be started");
         assert_eq!(keep_time(&mut file, 5), []);
         (file, path)
     }
@@ -221,7 +243,7 @@ mod tests {
 
     #[test]
     fn ranks_do_not_wait_for_a_program_that_cannot_be_started() {
-        let mut file = TopologyFile::new(vec!["/nowhere/lstopo".into()]).unwrap();
+        let mut file = TopologyFile::new(TopologyProgram::new(vec!["/nowhere/lstopo".into()])).unwrap();
         file.offer();
         assert!(file.defer(ConnId(0), REQUEST));
         assert_eq!(keep_time(&mut file, 0), [ConnId(0)]);

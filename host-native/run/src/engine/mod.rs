@@ -25,13 +25,13 @@ mod stdin;
 mod streams;
 mod time_limit;
 mod token;
+mod wait;
 
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
-use std::time::Duration;
 
 use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
@@ -53,7 +53,7 @@ use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
 use jobs::Jobs;
 use label::Labels;
 use names::Names;
@@ -136,7 +136,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            topology_file = TopologyFile::find();
+            topology_file = TopologyProgram::find().and_then(TopologyFile::shared);
             let core = builder.build(limits, seed, slabs)?;
             PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
         }
@@ -171,6 +171,11 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
 /// written later is copied, so it is started before the tables of the server are filled.
 fn start_guardian() -> Result<Guardian, RunError> {
     Guardian::start().map_err(RunError::system("cannot start the guardian process"))
+}
+
+/// The name of this machine.
+fn host_name() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// Refuses options that are unavailable on several hosts.
@@ -266,6 +271,8 @@ struct Engine<'p, 's> {
     time_limit: Option<TimeLimit>,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
     progress: Option<Progress>,
+    /// The server has had an output beside replies since this was last cleared.
+    has_acted: bool,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -289,7 +296,7 @@ impl<'p, 's> Engine<'p, 's> {
             preload: None,
             sharing: None,
             topology_file: None,
-            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            host: host_name(),
             clock,
             signals,
             files,
@@ -313,6 +320,7 @@ impl<'p, 's> Engine<'p, 's> {
             debuggers_informed: false,
             time_limit: None,
             progress: None,
+            has_acted: false,
             buffer: vec![0; BUFFER],
             poller,
         })
@@ -343,11 +351,7 @@ impl<'p, 's> Engine<'p, 's> {
         }
         self.flush_links()?;
         self.watch_board()?;
-        // Output that waited for the links is read at the end of the turn.
-        let is_busy = self.is_starting() || self.sinks.have_changed();
-        let timeout = if is_busy { Some(Duration::ZERO) } else { self.timeout() };
-        self.poller.wait(timeout, keys)?;
-        let (mut signals, now) = (false, self.now());
+        let (mut signals, now) = (false, self.wait(keys)?);
         for token in keys.iter().filter_map(|&key| Token::of(key)) {
             match token {
                 Token::Signals => signals = true,
@@ -382,36 +386,6 @@ impl<'p, 's> Engine<'p, 's> {
 
     fn now(&self) -> u64 {
         self.clock.now()
-    }
-
-    /// Returns the time until the next deadline.
-    fn timeout(&mut self) -> Option<Duration> {
-        let server = self.core.poll_at();
-        let ports = self.jobs.iter().flat_map(|job| job.run.ports().map(Listener::deadline));
-        let queries = self.queries.values().map(Listener::deadline);
-        let kills = self.kills.poll_at();
-        let names = self.names.as_ref().and_then(Names::poll_at);
-        let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let limit = self.time_limit_at();
-        let status = self.status_socket.as_ref().and_then(Status::poll_at);
-        let progress = self.progress.as_ref().and_then(Progress::poll_at);
-        let topology = self.topology_file.as_ref().and_then(|file| file.borrow().poll_at());
-        let at = [
-            server,
-            kills,
-            names,
-            nodes,
-            limit,
-            status,
-            progress,
-            topology,
-            self.streams.deadline(),
-            self.stdin.deadline(),
-        ]
-        .into_iter()
-        .chain(ports)
-        .chain(queries);
-        self.clock.timeout(at)
     }
 
     /// Handles timeouts.

@@ -41,7 +41,7 @@ impl Engine<'_, '_> {
     pub(super) fn conn_ready(&mut self, key: Key, now: u64) -> Result<(), RunError> {
         let Some(driver) = self.core.driver() else { return Ok(()) };
         driver.ready(key, now, &self.poller)?;
-        self.outputs()
+        self.outputs_at(now)
     }
 
     /// Reads at most `reads` times from a connection, and answers it.
@@ -60,27 +60,31 @@ impl Engine<'_, '_> {
 
     /// Handles all events of the server.
     pub(super) fn outputs(&mut self) -> Result<(), RunError> {
+        self.outputs_at(self.now())
+    }
+
+    /// As [`outputs`](Engine::outputs), at a time that has just been read from the clock.
+    fn outputs_at(&mut self, mut now: u64) -> Result<(), RunError> {
         loop {
-            let now = self.clock.now();
             let more = match &mut self.core {
                 PmiServer::Local(driver) => match driver.poll(now, &self.poller)? {
                     Some(event) => {
                         self.take_server_event(event)?;
-                        continue;
+                        true
                     }
                     None => self.pass_name()?,
                 },
                 PmiServer::Board(board) => match board.event()? {
                     Some((job, event)) => {
                         self.take_board_event(job, event)?;
-                        continue;
+                        true
                     }
                     None => self.pass_name()?,
                 },
                 PmiServer::Node(board) => match board.event()? {
                     Some(event) => {
                         self.take_node_event(event)?;
-                        continue;
+                        true
                     }
                     None => self.pass_name()?,
                 },
@@ -88,6 +92,8 @@ impl Engine<'_, '_> {
             if !more && !self.show_board() {
                 return Ok(());
             }
+            self.has_acted = true;
+            now = self.now();
         }
     }
 

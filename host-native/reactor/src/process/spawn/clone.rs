@@ -6,6 +6,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::io;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicI32, Ordering};
 
 use super::Child;
@@ -13,13 +14,14 @@ use super::Child;
 /// Size of the child's stack before its program runs, in bytes.
 const STACK: usize = 64 * 1024;
 
-/// The child's stack before its program runs. All child processes use it, one after the other.
+/// The child's stack before its program runs. All child processes use it, one after the other. It is not initialized, so that
+/// only the pages that they use are touched.
 #[derive(Debug)]
-pub(super) struct Stack(Box<[u128]>);
+pub(super) struct Stack(Box<[MaybeUninit<u128>]>);
 
 impl Stack {
     pub(super) fn new() -> Stack {
-        Stack(vec![0; STACK / size_of::<u128>()].into())
+        Stack(Box::new_uninit_slice(STACK / size_of::<u128>()))
     }
 
     pub(super) fn top(&mut self) -> *mut c_void {

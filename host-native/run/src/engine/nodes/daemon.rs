@@ -1,6 +1,7 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
 use std::cell::RefCell;
+use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
@@ -27,7 +28,7 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
 use hydrant_core::manage::OpenNode;
 use hydrant_record::RecordingFile;
 
@@ -73,19 +74,35 @@ impl DaemonError {
 /// # Errors
 /// The node could not start, or its parent is lost. All daemons below it have been killed.
 pub fn daemon() -> Result<(), DaemonError> {
-    serve(DaemonSpec::read().map_err(JoinError::from)?, Rc::default())
+    serve(DaemonSpec::read().map_err(JoinError::from)?, &Rc::new(Inherited::new(None)))
 }
 
-/// Slots for a daemon's server, which daemons that are forked find in their memory.
-type SharedSlots = Rc<RefCell<Option<UnusedSlots>>>;
+/// What daemons that are forked find in their memory.
+struct Inherited {
+    /// Slots for a daemon's server.
+    slots: RefCell<Option<UnusedSlots>>,
+    /// To find the program in each daemon costs more.
+    topology: Option<TopologyProgram>,
+}
+
+impl Inherited {
+    fn new(slots: Option<UnusedSlots>) -> Inherited {
+        Inherited { slots: RefCell::new(slots), topology: TopologyProgram::find() }
+    }
+
+    /// Prepares a topology file, if there is a program that writes it.
+    fn topology_file(&self) -> Option<SharedTopologyFile> {
+        self.topology.clone().and_then(TopologyFile::shared)
+    }
+}
 
 /// Returns what daemons run that this process forks, and those that they fork. `slots` are for the limits of their servers.
 pub fn forked_daemon(slots: Option<UnusedSlots>) -> DaemonMain {
-    main_of_forked(Rc::new(RefCell::new(slots)))
+    main_of_forked(Rc::new(Inherited::new(slots)))
 }
 
-fn main_of_forked(slots: SharedSlots) -> DaemonMain {
-    Rc::new(move |spec| match serve(spec, slots.clone()) {
+fn main_of_forked(inherited: Rc<Inherited>) -> DaemonMain {
+    Rc::new(move |spec| match serve(spec, &inherited) {
         Ok(()) => 0,
         Err(error) => {
             messages::print_error(messages::DAEMON, &error, error.hint());
@@ -94,9 +111,9 @@ fn main_of_forked(slots: SharedSlots) -> DaemonMain {
     })
 }
 
-fn serve(spec: DaemonSpec, slots: SharedSlots) -> Result<(), DaemonError> {
-    match join(spec, main_of_forked(slots.clone()), Token::Signals.into(), LINKS)? {
-        Some(joined) => Ok(serve_node(joined, slots.take())?),
+fn serve(spec: DaemonSpec, inherited: &Rc<Inherited>) -> Result<(), DaemonError> {
+    match join(spec, main_of_forked(inherited.clone()), Token::Signals.into(), LINKS)? {
+        Some(joined) => Ok(serve_node(joined, inherited)?),
         None => Ok(()),
     }
 }
@@ -105,7 +122,7 @@ fn serve(spec: DaemonSpec, slots: SharedSlots) -> Result<(), DaemonError> {
 ///
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
-fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError> {
+fn serve_node(joined: Joined, inherited: &Inherited) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
     let guardian = start_guardian()?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
@@ -113,8 +130,9 @@ fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError
         // A plugin may have to be compiled, files be compared, and a board be waited for.
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
-    let mut slabs = MappedStorage::new(&Limits::NONE);
-    let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, slots)) {
+    // The process ends after this, and its memory with it. To unmap it first costs more.
+    let mut slabs = ManuallyDrop::new(MappedStorage::new(&Limits::NONE));
+    let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, inherited)) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
@@ -187,12 +205,12 @@ impl<'s> Own<'s> {
         }
     }
 
-    /// Makes the core of the node with those links, in `slots` if there are any.
+    /// Makes the core of the node with those links.
     fn make(
         setup: &Setup,
         host: &str,
         links: &Overlay,
-        (slabs, slots): (&'s mut MappedStorage, Option<UnusedSlots>),
+        (slabs, inherited): (&'s mut MappedStorage, &Inherited),
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
@@ -200,7 +218,7 @@ impl<'s> Own<'s> {
             let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
             let open = OpenNode { node, nodes, radix, limits, seed: None, link };
             if setup.boards.spare {
-                return Own::beside_board(setup, host, target, open);
+                return Own::beside_board(setup, host, (target, open), inherited);
             }
             let secret = setup.boards.secret.map(Secret::from_bytes);
             let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
@@ -211,10 +229,10 @@ impl<'s> Own<'s> {
         let seed = open::random()?;
         let warnings = Warnings::default();
         let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
-        *slabs = builder.storage_with(&limits, !setup.by_port, slots)?;
+        *slabs = builder.storage_with(&limits, !setup.by_port, inherited.slots.take())?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let topology_file = TopologyFile::find();
+        let topology_file = inherited.topology_file();
         let core = builder.build(limits, seed, slabs)?;
         let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
         // Whether boards are linked decides about the tree.
@@ -225,14 +243,19 @@ impl<'s> Own<'s> {
     }
 
     /// Makes a core on a board, with a spare here.
-    fn beside_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+    fn beside_board(
+        setup: &Setup,
+        host: &str,
+        (target, open): (&str, OpenNode),
+        inherited: &Inherited,
+    ) -> Result<Own<'s>, RunError> {
         let OpenNode { node, nodes, radix, limits, .. } = open;
         let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
         let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
         let spare = OwnedServer::new(limits, seed)?;
         let warnings = Warnings::default();
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let topology_file = TopologyFile::find();
+        let topology_file = inherited.topology_file();
         let core = Core::Spared(Box::new(Spared::new(board, spare, &warnings)));
         let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
         core.handle(Time(0), Input::Node { node, nodes, radix })?;

@@ -13,7 +13,7 @@ use hydrant_driver::{MappedStorage, UnusedSlots};
 use hydrant_launch::FileSender;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
-use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
+use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_services::board::Secret;
 use hydrant_services::names::{self, LocalNames, NameClient};
 
@@ -21,7 +21,7 @@ use super::super::names::Names;
 use super::super::server::PmiServer;
 use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
-use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record};
+use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, host_name, limits, open, record};
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
@@ -70,9 +70,6 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let limits = Limits { conns, ..setup.limits };
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
-    // A server in this process has memory of its own.
-    let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let mut slabs = builder.storage(&limits, false)?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
@@ -81,6 +78,20 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     if cluster.preload_binary {
         (sender, first.setup.files) = FileSender::open(&first.programs)?;
     }
+    let host = host_name();
+    // A server in this process has memory of its own.
+    let mut name_storage = MappedStorage::new(&Limits::NONE);
+    let names = names(plan, (&host, first.nonce), &builder, &mut name_storage, &reactor.poller)?;
+    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
+    let settings = settings(plan, deployment)?;
+    // A daemon reports that there is too little memory.
+    let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
+    let main = forked_daemon(slots.flatten());
+    let head = TreeSpec { head: host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let (now, poller) = (reactor.clock.now(), &reactor.poller);
+    // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
+    let links = Overlay::head(head, settings, Some(main), now, LINKS, &files, poller)?;
+    let mut slabs = builder.storage(&limits, false)?;
     let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
     // Whether boards are linked decides about the tree.
     if first.setup.boards.link.is_none() {
@@ -90,31 +101,13 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
     engine.warnings = warnings;
     engine.recording = recording;
-    let names = match &plan.options.name_server {
-        Some(path) => {
-            let jobid = job_name(std::process::id(), 0, first.nonce, &engine.host);
-            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, &engine.poller);
-            Names::Shared(joined.map_err(Box::new)?)
-        }
-        None => {
-            Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, &mut name_storage)?))
-        }
-    };
     engine.names = Some(names);
     let link_addr = |(node, of): (u32, &Node)| {
         cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
     };
     let link_addrs = (1..).zip(job_map.nodes()).filter_map(link_addr).collect();
-    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
-    let settings = settings(plan, deployment)?;
-    // A daemon reports that there is too little memory.
-    let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
-    let main = forked_daemon(slots.flatten());
-    let (now, files, poller) = (engine.now(), &engine.files, &engine.poller);
-    let links = Overlay::head(head, settings, Some(main), now, LINKS, files, poller);
     let config = Config {
-        host: engine.host.clone(),
+        host,
         hosts,
         map_by: cluster.placement.policy.map_by,
         verbose: plan.options.verbose,
@@ -133,12 +126,30 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         files: sender,
         finish: None,
     };
-    engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
+    engine.nodes = Some(Nodes::new(links, Role::Head(Box::new(head))));
     engine.open_status(deployment.bootstrap.clone());
     if plan.options.verbose && plan.options.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
     engine.run()
+}
+
+/// The name service of the run with this nonce: of another process, or of the head.
+fn names<'s>(
+    plan: &Plan,
+    (host, nonce): (&str, u32),
+    builder: &BackendBuilder,
+    storage: &'s mut MappedStorage,
+    poller: &Poller,
+) -> Result<Names<'s>, RunError> {
+    Ok(match &plan.options.name_server {
+        Some(path) => {
+            let jobid = job_name(std::process::id(), 0, nonce, host);
+            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, poller);
+            Names::Shared(joined.map_err(Box::new)?)
+        }
+        None => Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, storage)?)),
+    })
 }
 
 /// The plugin that all nodes run their cores in.
