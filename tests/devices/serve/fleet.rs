@@ -315,14 +315,16 @@ fn status_shows_what_ranks_of_boards_wait_for() {
     let steps = "init2\nfence2\nsay up\nonly 0,2\nfence2\nonly 4\nforever\nonly 1\n\
         frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0\n\
         only 3\nframe cmd=name-lookup;name=svc;wait=1000000;\nexpect rc=0";
-    let job = fleet.run(3, 2, "-n 5").arg(RAW).steps(steps).start();
-    job.await_stdout("up\n", 5);
-    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
-    for text in ["2 ranks in fence 2 for ", "node attribute late", "request"] {
-        watch.await_stdout(text, 1);
+    for options in ["", "--spare native"] {
+        let job = fleet.run(3, 2, options).words("-n 5").arg(RAW).steps(steps).start();
+        job.await_stdout("up\n", 5);
+        let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+        for text in ["2 ranks in fence 2 for ", "node attribute late", "request"] {
+            watch.await_stdout(text, 1);
+        }
+        job.signal(Signal::TERM);
+        job.wait().code(143);
+        watch.wait().code(0);
     }
-    job.signal(Signal::TERM);
-    job.wait().code(143);
-    watch.wait().code(0);
     fleet.end();
 }
