@@ -284,7 +284,7 @@ fn several_runs_share_a_board() {
 fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let refused = |options: &str| Job::new(hydrant_bin()).words(&format!("run {options} true")).run();
     let hosts = nodes(2, 1, 2);
-    for option in ["--mpi-psets", "--record x", "--sandbox", "--sandbox --spare native"] {
+    for option in ["--mpi-psets", "--sandbox", "--sandbox --spare native"] {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = refused(&format!("{hosts} --offload dpu-%h {option}"));
         outcome.code(2).warns(&format!("{name} cannot be used with --offload: "));
