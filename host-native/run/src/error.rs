@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_core::{Fault, Limit};
-use hydrant_driver::{BackendError, InsufficientMemory, ListenError};
+use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
 use hydrant_launch::ProgramFileError;
 use hydrant_launch::{LaunchError, alternatives};
 use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
@@ -190,6 +190,12 @@ impl From<PlacementError> for RunError {
 impl From<BackendError> for RunError {
     fn from(error: BackendError) -> RunError {
         RunError::Driver(error.into())
+    }
+}
+
+impl From<OwnedServerError> for RunError {
+    fn from(error: OwnedServerError) -> RunError {
+        BackendError::from(error).into()
     }
 }
 

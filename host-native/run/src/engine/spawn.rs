@@ -1,7 +1,7 @@
 //! Jobs that ranks of this machine spawn.
 
-use hydrant_control::protocol::{Program, SpawnOrigin};
-use hydrant_control::{CANCELED, SpawnProgram};
+use hydrant_control::SpawnProgram;
+use hydrant_control::protocol::{CANCELED, Program, SpawnOrigin};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
 use hydrant_launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
