@@ -61,9 +61,9 @@ impl Fleet {
         job.args(["--offload-secret", &self.secret]).words(options)
     }
 
-    /// A job of raw clients over four hosts, two ranks on each.
+    /// A job of raw clients over four hosts, two ranks on each. All nodes are recorded.
     pub(super) fn raw(&self, options: &str, steps: &str) -> Job {
-        self.run(4, 2, options).arg(RAW).steps(steps)
+        self.run(4, 2, "").recorded().words(options).arg(RAW).steps(steps)
     }
 
     pub(super) fn address(&self, board: usize) -> &str {
@@ -105,7 +105,7 @@ fn open_mpi_runs_over_boards() {
     }
     let fleet = Fleet::start(&HERE[..2]);
     let folder = Folder::new("fleet-ompi");
-    let job = fleet.run(3, 2, "-n 6");
+    let job = fleet.run(3, 2, "-n 6").recorded();
     let variables = Peer::OpenMpi5.variables(&folder.0);
     let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
     let outcome = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
