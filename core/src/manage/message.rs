@@ -122,7 +122,7 @@ pub enum Request<'a> {
     /// Links the server of another node of a run to one that this server serves, on this connection. Reply:
     /// [`Report::Done`].
     ///
-    /// After the reply both sides send [records of a link](crate::server::remote::LinkRecord). The request is valid on a
+    /// After the reply both sides send [records of a link](crate::server::link). The request is valid on a
     /// connection that manages no jobs, if the node was opened with the same [token](OpenNode::link).
     Link(OpenLink),
 }

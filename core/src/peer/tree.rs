@@ -68,6 +68,11 @@ impl Tree {
         self.find(node)?.parent
     }
 
+    /// Returns whether one of the nodes is the parent of the other.
+    pub fn are_neighbours(&self, one: u32, other: u32) -> bool {
+        self.parent(one) == Some(other) || self.parent(other) == Some(one)
+    }
+
     /// Returns the range of nodes in the subtree of `node`. It is its first, except for the root of a tree with [`ROOT_ONE`].
     pub fn subtree(&self, node: u32) -> Range<u32> {
         self.find(node).map_or(0..0, |place| place.subtree)
@@ -234,6 +239,7 @@ mod tests {
             (tree.towards(8, 10), tree.towards(5, 10), tree.towards(0, 10)),
             (Some(5), Some(0), Some(9))
         );
+        assert!(tree.are_neighbours(5, 0) && tree.are_neighbours(0, 5) && !tree.are_neighbours(5, 9));
         assert_eq!(tree.towards(4, 4), None);
         assert_eq!(tree.depth(), 2);
     }

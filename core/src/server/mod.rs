@@ -11,6 +11,7 @@ mod held;
 mod inbox;
 mod io;
 mod jobs;
+pub mod link;
 mod lost;
 mod names;
 mod nodes;

@@ -81,16 +81,6 @@ pub enum NodeRequest<'a> {
     },
 }
 
-/// Message between the servers of two nodes that are linked. The first one of each side has no bytes, and shows that the side
-/// uses the link.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct LinkRecord<'a> {
-    /// Number of the last [order](NodeRequest::Order) that the sender had begun.
-    pub orders: u64,
-    /// The message, as in [`Output::Peer`].
-    pub bytes: &'a [u8],
-}
-
 /// Report of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum NodeReport<'a> {

@@ -318,6 +318,8 @@ pub struct BoardOf {
     pub host: String,
     /// Management port of its board. None if it has no board.
     pub target: Option<String>,
+    /// Management port of its board for other boards, if they reach it at another address than the host does.
+    pub link_addr: Option<SocketAddr>,
 }
 
 impl Boards {
@@ -328,10 +330,19 @@ impl Boards {
 
     /// The management port of a host's board.
     pub fn of_host(&self, host: &str) -> Option<String> {
-        match self.hosts.iter().rev().find(|board| board.host == host) {
+        match self.named(host) {
             Some(board) => board.target.clone(),
             None => self.pattern.as_deref().map(|pattern| Boards::fill(pattern, host)),
         }
+    }
+
+    /// The management port of a host's board for other boards, if it is another one.
+    pub fn link_addr(&self, host: &str) -> Option<SocketAddr> {
+        self.named(host)?.link_addr
+    }
+
+    fn named(&self, host: &str) -> Option<&BoardOf> {
+        self.hosts.iter().rev().find(|board| board.host == host)
     }
 
     /// Replaces `%h` by the host and `%%` by a percent sign.

@@ -123,6 +123,19 @@ fn boards_that_cannot_reach_each_other_use_their_hosts() {
     }
 }
 
+/// Board 1 can be reached by its host only at the address that its host has, and by board 2 at the address for other boards.
+#[test]
+fn a_board_may_have_another_address_for_other_boards() {
+    let mut fleet = Fleet::with(&HERE[..2], "-v");
+    let front = Front::new(fleet.address(0), 1);
+    let addresses = format!("{} {}", front.address, fleet.address(0));
+    fleet.move_board(0, addresses);
+    let outcome = fleet.run(2, 2, "-v -n 4").arg(hydrant_bin()).arg("probe").run();
+    outcome.code(0).says("exchanged 16 cards", 1).warns("hydrant: boards exchange messages directly\n");
+    drop(front.connections());
+    assert!(said(fleet)[1].contains(BY_LINKS_ALONE));
+}
+
 #[test]
 fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
     let mut fleet = Fleet::start(&HERE[..2]);

@@ -49,7 +49,10 @@ impl Head {
         match report {
             BoardReport::None => {}
             BoardReport::WithoutLinks => *are_able = false,
-            BoardReport::At(addr) => drop(addrs.insert(node, addr)),
+            BoardReport::At(addr) => {
+                let own = self.config.link_addrs.iter().find(|(of, _)| *of == node);
+                addrs.insert(node, own.map_or(addr, |(_, own)| own.clone()));
+            }
         }
         if !awaited.is_empty() {
             return;

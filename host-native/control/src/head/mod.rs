@@ -49,6 +49,8 @@ pub struct Config {
     pub process: u32,
     /// Longest encoded order in bytes.
     pub order_max: usize,
+    /// Node and address of each board that others reach at another address than its host does, as `IP:PORT`.
+    pub link_addrs: Vec<(u32, String)>,
 }
 
 /// Job of the command line. It starts once all daemons have joined.

@@ -1,6 +1,7 @@
 //! Options of the boards that serve the ranks of hosts.
 
 use std::fs;
+use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
@@ -29,7 +30,8 @@ pub(super) struct BoardArgs {
     /// Boards of hosts from a file, with a host and the target of its board in each line
     ///
     /// A line with a host and - is a host without a board, which serves its ranks itself. So do hosts that the file does not
-    /// name, unless --offload is given. # starts a comment.
+    /// name, unless --offload is given. A third word, IP:PORT, is the address at which other boards reach the board, if it is
+    /// not the one of its host: behind NAT or port forwarding. # starts a comment.
     #[arg(long, value_name = "FILE", value_parser = file)]
     offload_file: Option<BoardFile>,
 
@@ -84,13 +86,26 @@ fn file(path: &str) -> Result<BoardFile, String> {
 
 fn parse_line(line: &str) -> Result<BoardOf, String> {
     let mut words = line.split_whitespace();
-    match (words.next(), words.next(), words.next()) {
-        (Some(host), Some("-"), None) => Ok(BoardOf { host: host.to_owned(), target: None }),
-        (Some(host), Some(board), None) => {
-            Ok(BoardOf { host: host.to_owned(), target: Some(target(board)?) })
+    match (words.next(), words.next(), words.next(), words.next()) {
+        (Some(host), Some("-"), None, None) => {
+            Ok(BoardOf { host: host.to_owned(), target: None, link_addr: None })
         }
+        (Some(host), Some(board), addr, None) => Ok(BoardOf {
+            host: host.to_owned(),
+            target: Some(target(board)?),
+            link_addr: addr.map(link_addr).transpose()?,
+        }),
         _ => Err("expected a host and its board, or a host and -".to_owned()),
     }
+}
+
+/// The address at which other boards reach one.
+fn link_addr(text: &str) -> Result<SocketAddr, String> {
+    // Boards look up no names.
+    let addr = text.parse().ok().filter(|addr: &SocketAddr| addr.port() > 0 && !addr.ip().is_unspecified());
+    let expected =
+        "is no address for other boards: expected IP:PORT, such as 192.0.2.7:4100 or [2001:db8::7]:4100";
+    addr.ok_or_else(|| format!("{text} {expected}"))
 }
 
 #[cfg(test)]
@@ -110,10 +125,18 @@ mod tests {
 
     #[test]
     fn a_line_has_a_host_and_its_board() {
-        let board =
-            |target: Option<&str>| BoardOf { host: "n1".to_owned(), target: target.map(str::to_owned) };
+        let board = |target: Option<&str>| {
+            let target = target.map(str::to_owned);
+            BoardOf { host: "n1".to_owned(), target, link_addr: None }
+        };
         assert_eq!(parse_line("n1 dpu-n1:4200"), Ok(board(Some("dpu-n1:4200"))));
         assert_eq!(parse_line("n1\t-"), Ok(board(None)));
-        assert!(parse_line("n1").is_err() && parse_line("n1 a b").is_err() && parse_line("n1 a:b").is_err());
+        assert!(parse_line("n1").is_err() && parse_line("n1 - b").is_err() && parse_line("n1 a:b").is_err());
+        let linked = BoardOf { link_addr: Some(([192, 0, 2, 7], 4100).into()), ..board(Some("a")) };
+        assert_eq!(parse_line("n1 a 192.0.2.7:4100"), Ok(linked));
+        for wrong in ["b", "192.0.2.7", "192.0.2.7:0", "0.0.0.0:4100", "192.0.2.7:x"] {
+            assert!(parse_line(&format!("n1 a {wrong}")).unwrap_err().contains("192.0.2.7:4100"), "{wrong}");
+        }
+        assert!(parse_line("n1 a 192.0.2.7:4100 b").is_err());
     }
 }

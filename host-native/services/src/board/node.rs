@@ -353,8 +353,7 @@ impl NodeBoard {
             Output::Peer { node, .. } => {
                 let OpenNode { node: own, nodes, radix, .. } = self.open;
                 let tree = Tree::new(nodes, radix);
-                let neighbour = |from, to| tree.parent(to) == Some(from);
-                if neighbour(own, node) || neighbour(node, own) { Ok(true) } else { Err(self.garbled()) }
+                if tree.are_neighbours(own, node) { Ok(true) } else { Err(self.garbled()) }
             }
             Output::Joined { job, rank, .. }
             | Output::Spawn { job, rank, .. }

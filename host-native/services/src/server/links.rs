@@ -2,16 +2,18 @@
 //!
 //! The server of a child connects to that of its parent, by the management port, in answer to
 //! [`NodeRequest::Link`](hydrant_core::server::remote::NodeRequest::Link). Before the first job the host says whether the node
-//! uses its links. From then on messages for these neighbours never take another way.
+//! uses its links. From then on messages for these neighbours never take another way. [`hydrant_core::server::link`] has the
+//! records, and says when they are handled.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use hydrant_core::manage::{OpenLink, STALL_MS, decode};
+use hydrant_core::manage::{OpenLink, STALL_MS};
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::remote::{LinkRecord, NODE_PREFIX, encode_node, record_max};
+use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, next_arrival};
+use hydrant_core::server::remote::{NODE_PREFIX, encode_node, record_max};
 use hydrant_core::{Fault, Input, Limits};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
 
@@ -37,20 +39,6 @@ pub(super) enum LinkEvent {
     BadPeer { node: u32, why: Fault },
 }
 
-/// Orders of the head that the node's server has got. They order what comes by the host and what comes by links.
-#[derive(Clone, Copy, Debug, Default)]
-struct Orders {
-    begun: u64,
-    done: u64,
-}
-
-impl Orders {
-    /// Returns whether a message may be handled whose sender had begun so many orders.
-    fn admit(self, orders: u64) -> bool {
-        orders <= self.done
-    }
-}
-
 /// Links of one node.
 #[derive(Debug)]
 pub(super) struct Links {
@@ -68,7 +56,8 @@ pub(super) struct Links {
     /// Number of messages that were sent over links.
     pub(super) sent: u64,
     record_max: usize,
-    record: Vec<u8>,
+    /// Copy of the message that the server handles.
+    message: Vec<u8>,
     buffer: Vec<u8>,
 }
 
@@ -78,8 +67,8 @@ struct Link {
     connection: Connection,
     /// The parent's server has not answered yet.
     is_awaited: bool,
-    /// A message that waits until this number of orders is done.
-    held: Option<(u64, Vec<u8>)>,
+    /// The next message waits for orders.
+    is_held: bool,
     /// The server sends nothing to the neighbour until the socket has taken more.
     is_blocked: bool,
     interest: Option<Interest>,
@@ -96,8 +85,8 @@ enum State {
 
 impl Link {
     fn new(connection: Connection, is_awaited: bool) -> Link {
-        let (held, is_blocked, interest, state) = (None, false, None, State::Open);
-        Link { connection, is_awaited, held, is_blocked, interest, state }
+        let (is_held, is_blocked, interest, state) = (false, false, None, State::Open);
+        Link { connection, is_awaited, is_held, is_blocked, interest, state }
     }
 
     fn is_open(&self) -> bool {
@@ -108,7 +97,7 @@ impl Link {
         if self.interest.take().is_some() {
             poller.remove(self.connection.stream());
         }
-        self.held = None;
+        self.is_held = false;
         self.state = state;
     }
 
@@ -117,7 +106,7 @@ impl Link {
         if !self.is_open() {
             return Ok(());
         }
-        let wanted = match (self.held.is_none(), self.connection.is_blocked()) {
+        let wanted = match (!self.is_held, self.connection.is_blocked()) {
             (true, false) => Some(Interest::Read),
             (true, true) => Some(Interest::ReadWrite),
             (false, true) => Some(Interest::Write),
@@ -156,7 +145,7 @@ impl Links {
             events: VecDeque::new(),
             sent: 0,
             record_max: record_max(limits),
-            record: Vec::new(),
+            message: Vec::new(),
             buffer: vec![0; NODE_PREFIX + record_max(limits)],
         })
     }
@@ -209,7 +198,7 @@ impl Links {
             let mut link = Link::new(connection, is_parent);
             if !is_parent {
                 // It shows the child that this node uses the link.
-                let greeting = encode_node(&LinkRecord { orders: 0, bytes: &[] }, &mut self.buffer);
+                let greeting = encode_node(&LinkRecord::GREETING, &mut self.buffer);
                 let sent = greeting.map_err(ConnectionError::from);
                 if sent.and_then(|record| link.connection.send_unbounded(record)).is_err() {
                     continue;
@@ -238,9 +227,8 @@ impl Links {
         }
         self.is_formed = true;
         self.connecting = None;
-        let is_neighbour = |other: u32| tree.parent(other) == Some(node) || tree.parent(node) == Some(other);
         self.neighbours.retain(|&other, link| {
-            let stays = is_linked && is_neighbour(other) && !link.is_awaited;
+            let stays = is_linked && tree.are_neighbours(node, other) && !link.is_awaited;
             if !stays {
                 link.lose(endpoint.poller(), State::Reported);
             }
@@ -260,18 +248,12 @@ impl Links {
         is_done: bool,
         endpoint: &mut Endpoint<'_>,
     ) -> Result<(), Error> {
-        match is_done {
-            false => self.orders.begun = number,
-            true => {
-                (self.orders.begun, self.orders.done) = (self.orders.begun.max(number), number);
-                self.resume(endpoint)?;
-            }
-        }
-        Ok(())
+        self.orders.note(number, is_done);
+        if is_done { self.resume(endpoint) } else { Ok(()) }
     }
 
     fn resume(&mut self, endpoint: &mut Endpoint<'_>) -> Result<(), Error> {
-        let held = self.neighbours.iter().filter(|(_, link)| link.held.is_some());
+        let held = self.neighbours.iter().filter(|(_, link)| link.is_held);
         let nodes: Vec<u32> = held.map(|(&node, _)| node).collect();
         nodes.into_iter().try_for_each(|node| self.ready(node, endpoint))
     }
@@ -288,8 +270,7 @@ impl Links {
             return Ok(true);
         }
         self.sent += 1;
-        let record = LinkRecord { orders: self.orders.begun, bytes };
-        let sent = encode_node(&record, &mut self.buffer).map_err(ConnectionError::from);
+        let sent = encode_node(&self.orders.record(bytes), &mut self.buffer).map_err(ConnectionError::from);
         if let Err(why) = sent.and_then(|record| link.connection.send_unbounded(record)) {
             link.lose(endpoint.poller(), State::Lost(why.to_string(), endpoint.now() + LOST_DELAY));
             return Ok(true);
@@ -305,9 +286,9 @@ impl Links {
 
     /// Sends bytes that wait for the socket, and handles messages that have arrived.
     pub(super) fn ready(&mut self, node: u32, endpoint: &mut Endpoint<'_>) -> Result<(), Error> {
-        let mut record = std::mem::take(&mut self.record);
-        let passed = self.pass(node, &mut record, endpoint);
-        self.record = record;
+        let mut message = std::mem::take(&mut self.message);
+        let passed = self.pass(node, &mut message, endpoint);
+        self.message = message;
         let Some(link) = self.neighbours.get_mut(&node) else { return Ok(()) };
         match passed {
             Ok(()) => link.watch(node, endpoint.poller())?,
@@ -323,7 +304,7 @@ impl Links {
         endpoint.poll_driver()
     }
 
-    fn pass(&mut self, node: u32, record: &mut Vec<u8>, endpoint: &mut Endpoint<'_>) -> Result<(), Bad> {
+    fn pass(&mut self, node: u32, message: &mut Vec<u8>, endpoint: &mut Endpoint<'_>) -> Result<(), Bad> {
         let Some(link) = self.neighbours.get_mut(&node).filter(|link| link.is_open()) else { return Ok(()) };
         link.connection.flush()?;
         if link.is_blocked && link.connection.waiting() <= HIGH_WATER / 2 {
@@ -331,29 +312,37 @@ impl Links {
             // The node is a neighbour.
             let _ = endpoint.handle(Input::PeerWritable { node });
         }
+        let mut is_filled = false;
         loop {
-            let (is_formed, orders) = (self.is_formed, self.orders);
-            if let Some((_, bytes)) = link.held.take_if(|held| is_formed && orders.admit(held.0)) {
-                endpoint.handle(Input::Peer { node, bytes: &bytes }).map_err(Bad::Message)?;
-            }
-            if link.held.is_some() {
-                return Ok(());
-            }
-            link.connection.fill()?;
-            match link.connection.next_of_node(record, self.record_max) {
-                Ok(true) => {}
-                Ok(false) => return Ok(()),
-                Err(ConnectionError::Record(_)) => return Err(Bad::Message(Fault::BadPeer)),
-                Err(why) => return Err(why.into()),
-            }
-            let Ok(LinkRecord { orders, bytes }) = decode(record) else {
-                return Err(Bad::Message(Fault::BadPeer));
+            let stage = match (link.is_awaited, self.is_formed) {
+                (true, _) => Stage::Awaited,
+                (false, false) => Stage::Unformed,
+                (false, true) => Stage::Formed(self.orders),
             };
-            if std::mem::take(&mut link.is_awaited) {
-                self.events.push_back(LinkEvent::Linked { node });
-                continue;
+            let is_ended = link.connection.is_ended();
+            let arrived = next_arrival(link.connection.received(), self.record_max, stage);
+            link.is_held = arrived == Ok(Arrived::Held);
+            match arrived.map_err(|_| Bad::Message(Fault::BadPeer))? {
+                Arrived::Held => return Ok(()),
+                Arrived::Part if !is_filled => {
+                    link.connection.fill()?;
+                    is_filled = true;
+                }
+                Arrived::Part if is_ended => return Err(ConnectionError::Closed.into()),
+                Arrived::Part => return Ok(()),
+                Arrived::Greeting(len) => {
+                    link.connection.consume(len);
+                    link.is_awaited = false;
+                    self.events.push_back(LinkEvent::Linked { node });
+                }
+                Arrived::Message(bytes, len) => {
+                    message.clear();
+                    message.extend_from_slice(bytes);
+                    link.connection.consume(len);
+                    endpoint.handle(Input::Peer { node, bytes: message }).map_err(Bad::Message)?;
+                    is_filled = false;
+                }
             }
-            link.held = Some((orders, bytes.to_vec()));
         }
     }
 

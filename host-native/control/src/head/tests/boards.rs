@@ -58,6 +58,21 @@ fn the_first_job_starts_when_boards_are_linked_and_the_tree_is_formed() {
     assert!(is_started(&run) && run.printed.is_empty());
 }
 
+/// The other nodes get the address that the user has named.
+#[test]
+fn boards_are_linked_at_the_address_for_other_boards() {
+    let mut first = first_job(2, 2);
+    first.setup.boards.link = Some([1; 16]);
+    first.setup.boards.targets = vec![(1, "dpu-1".into()), (2, "dpu-2".into())];
+    let mut run = Run::new(Config { link_addrs: vec![(1, "198.51.100.9:6000".into())], ..config(2) }, first);
+    run.event(Event::AllJoined);
+    run.sent.clear();
+    run.report(1, at(1));
+    run.report(2, at(2));
+    let addrs = vec![(1, "198.51.100.9:6000".into()), (2, "192.0.2.2:4100".into())];
+    assert_eq!(run.sent, [(Destination::All, Order::LinkBoards(addrs))]);
+}
+
 #[test]
 fn boards_use_their_hosts_if_one_cannot_be_linked() {
     let mut run = begun();

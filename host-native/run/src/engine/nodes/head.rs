@@ -101,6 +101,10 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         }
     };
     engine.names = Some(names);
+    let link_addr = |(node, of): (u32, &Node)| {
+        cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
+    };
+    let link_addrs = (1..).zip(job_map.nodes()).filter_map(link_addr).collect();
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
     let settings = settings(plan, deployment)?;
@@ -119,6 +123,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         plugin: file,
         process: std::process::id(),
         order_max: ORDER_MAX,
+        link_addrs,
     };
     let head = Head {
         control: hydrant_control::Head::new(config, first),

@@ -3,6 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use hydrant_core::manage::decode;
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
