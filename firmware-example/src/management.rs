@@ -399,6 +399,9 @@ impl Service for Board<'_, '_> {
         if node.link.is_some() {
             return Err(Error::NoLink.into());
         }
+        if node.record.is_some() {
+            return Err(Error::NoRecording.into());
+        }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());
         }

@@ -64,11 +64,15 @@ impl Job {
     ///
     /// Where `HYDRANT_TESTS_SANDBOX` names a plugin, the core runs in that.
     pub fn hydrant(args: &str) -> Job {
-        let mut job = Job::new(hydrant_bin()).arg("run");
-        let recording = Recording::new(&job.mark);
-        job.command.arg("--record").arg(recording.path());
-        job.recording = Some(recording);
-        job.args(in_sandbox()).words(args)
+        Job::new(hydrant_bin()).arg("run").recorded().args(in_sandbox()).words(args)
+    }
+
+    /// Has `hydrant run` record the job. [`Running::wait`] replays the recordings of all nodes.
+    pub fn recorded(mut self) -> Job {
+        let recording = Recording::new(&self.mark);
+        self.command.arg("--record").arg(recording.path());
+        self.recording = Some(recording);
+        self
     }
 
     /// Adds one argument.

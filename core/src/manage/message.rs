@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 8;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -156,6 +156,9 @@ pub struct OpenNode {
     /// no tree before [`NodeRequest::Tree`](crate::server::remote::NodeRequest::Tree) then. `None` if hosts pass on all
     /// messages between nodes.
     pub link: Option<[u8; 16]>,
+    /// Seed of the server if it reports [what it takes and answers](crate::server::remote::NodeReport::Recorded). Clients connect
+    /// to such a server.
+    pub record: Option<u32>,
 }
 
 /// Description of a job.

@@ -421,7 +421,8 @@ fn one_host_that_manages_nothing_records() {
 #[test]
 fn a_host_that_manages_nothing_gets_a_node() {
     with_server(CONFIG, |mut bench| {
-        let open = OpenNode { node: 2, nodes: 3, radix: 2, limits: Limits::NONE, seed: None, link: None };
+        let limits = Limits::NONE;
+        let open = OpenNode { node: 2, nodes: 3, radix: 2, limits, seed: None, link: None, record: None };
         bench.greet(0);
         bench.greet(1);
         bench.open(0, OpenJob::new("one", 2));

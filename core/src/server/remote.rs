@@ -128,6 +128,9 @@ pub enum NodeReport<'a> {
         /// The reason.
         why: Closing,
     },
+    /// Next bytes of the inputs and outputs so far, if the node was opened for [that](crate::manage::OpenNode::record):
+    /// [records](super::Record) as postcard, one after another. The bytes of a record may come in several reports.
+    Recorded(&'a [u8]),
     /// The link to the parent is there.
     Linked {
         /// The parent.

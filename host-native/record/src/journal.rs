@@ -7,7 +7,8 @@ use hydrant_core::{Backend, Fault, Input, Output, Time};
 
 use crate::{Checker, Difference, Entry};
 
-/// Inputs that a backend has taken since another one has [caught up](Journal::catch_up), with the results and outputs.
+/// Inputs that a backend has taken since another one has [caught up](Journal::catch_up), or since the journal was last
+/// [taken](Journal::take), with the results and outputs.
 ///
 /// Calls that have failed are not part of it: they have not changed the state of a server.
 ///
@@ -94,6 +95,11 @@ impl Journal {
         }
         self.records.clear();
         Ok(())
+    }
+
+    /// Empties the journal. Returns its [`Record`]s as postcard, one after another.
+    pub fn take(&mut self) -> Vec<u8> {
+        std::mem::take(&mut self.records)
     }
 
     fn add(&mut self, record: &Record<'_>) {

@@ -122,9 +122,9 @@ impl RecordingFile {
         output
     }
 
-    /// Writes a record. The buffer is flushed at every [`Record::Silence`], so that a killed host loses at most the records
-    /// since its last poll.
-    fn write(&self, record: &Record<'_>) {
+    /// Writes the next record of a backend elsewhere. The buffer is flushed at every [`Record::Silence`], so that a killed host
+    /// loses at most the records since its last poll.
+    pub fn write(&self, record: &Record<'_>) {
         let silent = matches!(record, Record::Silence);
         if self.silent.replace(silent) && silent {
             return;

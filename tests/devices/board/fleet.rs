@@ -264,7 +264,7 @@ fn a_second_host_is_refused_while_the_board_serves_another() {
 #[test]
 fn of_two_hosts_that_ask_at_once_one_is_served() {
     let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None, link: None };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None, link: None, record: None };
     let mut hosts = [0, 1].map(|at| Manager::connect(board.host(at)));
     board.signal(Signal::STOP);
     hosts.iter_mut().for_each(|host| host.say(&Request::Node(open)));
@@ -279,7 +279,7 @@ fn of_two_hosts_that_ask_at_once_one_is_served() {
 #[test]
 fn a_host_that_lies_is_refused_by_name_or_given_up() {
     let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None, link: None };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: LIMITS, seed: None, link: None, record: None };
     let mut host = Manager::connect(board.host(0));
     for (wrong, why) in [
         (OpenNode { limits: Limits { ranks: 17, ..LIMITS }, ..open }, Fault::Full(Limit::Ranks, 16)),
@@ -291,6 +291,7 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
         assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
     }
     assert_eq!(host.refused(&Request::Node(OpenNode { seed: Some(1), ..open })), Error::NoCalls);
+    assert_eq!(host.refused(&Request::Node(OpenNode { record: Some(1), ..open })), Error::NoRecording);
     assert_eq!(host.refused(&Request::Node(OpenNode { link: Some([1; 16]), ..open })), Error::NoLink);
     // The board has two connections for hosts.
     drop(host);

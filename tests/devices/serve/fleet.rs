@@ -61,9 +61,9 @@ impl Fleet {
         job.args(["--offload-secret", &self.secret]).words(options)
     }
 
-    /// A job of raw clients over four hosts, two ranks on each.
+    /// A job of raw clients over four hosts, two ranks on each. All nodes are recorded.
     pub(super) fn raw(&self, options: &str, steps: &str) -> Job {
-        self.run(4, 2, options).arg(RAW).steps(steps)
+        self.run(4, 2, "").recorded().words(options).arg(RAW).steps(steps)
     }
 
     pub(super) fn address(&self, board: usize) -> &str {
@@ -105,7 +105,7 @@ fn open_mpi_runs_over_boards() {
     }
     let fleet = Fleet::start(&HERE[..2]);
     let folder = Folder::new("fleet-ompi");
-    let job = fleet.run(3, 2, "-n 6");
+    let job = fleet.run(3, 2, "-n 6").recorded();
     let variables = Peer::OpenMpi5.variables(&folder.0);
     let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
     let outcome = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
@@ -284,7 +284,7 @@ fn several_runs_share_a_board() {
 fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let refused = |options: &str| Job::new(hydrant_bin()).words(&format!("run {options} true")).run();
     let hosts = nodes(2, 1, 2);
-    for option in ["--mpi-psets", "--record x", "--sandbox", "--sandbox --spare native"] {
+    for option in ["--mpi-psets", "--sandbox", "--sandbox --spare native"] {
         let name = option.split(' ').next().unwrap_or_default();
         let outcome = refused(&format!("{hosts} --offload dpu-%h {option}"));
         outcome.code(2).warns(&format!("{name} cannot be used with --offload: "));
@@ -315,14 +315,16 @@ fn status_shows_what_ranks_of_boards_wait_for() {
     let steps = "init2\nfence2\nsay up\nonly 0,2\nfence2\nonly 4\nforever\nonly 1\n\
         frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0\n\
         only 3\nframe cmd=name-lookup;name=svc;wait=1000000;\nexpect rc=0";
-    let job = fleet.run(3, 2, "-n 5").arg(RAW).steps(steps).start();
-    job.await_stdout("up\n", 5);
-    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
-    for text in ["2 ranks in fence 2 for ", "node attribute late", "request"] {
-        watch.await_stdout(text, 1);
+    for options in ["", "--spare native"] {
+        let job = fleet.run(3, 2, options).words("-n 5").arg(RAW).steps(steps).start();
+        job.await_stdout("up\n", 5);
+        let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+        for text in ["2 ranks in fence 2 for ", "node attribute late", "request"] {
+            watch.await_stdout(text, 1);
+        }
+        job.signal(Signal::TERM);
+        job.wait().code(143);
+        watch.wait().code(0);
     }
-    job.signal(Signal::TERM);
-    job.wait().code(143);
-    watch.wait().code(0);
     fleet.end();
 }

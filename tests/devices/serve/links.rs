@@ -22,13 +22,13 @@ use super::offload::managed;
 const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
 
 /// A port in front of a board's, which accepts this number of connections.
-struct Front {
-    address: String,
+pub(super) struct Front {
+    pub(super) address: String,
     thread: JoinHandle<Vec<TcpStream>>,
 }
 
 impl Front {
-    fn new(board: &str, connections: usize) -> Front {
+    pub(super) fn new(board: &str, connections: usize) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let board = board.to_owned();

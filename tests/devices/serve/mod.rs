@@ -5,6 +5,7 @@ mod fleet;
 mod links;
 pub(crate) mod offload;
 mod pods;
+mod recordings;
 mod spares;
 mod strangers;
 

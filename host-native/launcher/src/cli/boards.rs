@@ -47,10 +47,9 @@ type BoardFile = std::sync::Arc<Vec<BoardOf>>;
 
 /// Options that do not go with boards, by their identifiers in clap, with the reason and whether they go with boards that have
 /// spares.
-const WITHOUT_BOARDS: [(&str, &str, bool); 3] = [
+const WITHOUT_BOARDS: [(&str, &str, bool); 2] = [
     ("mpi_psets", "without --spare, ranks have no connection to their own machine", true),
     ("sandbox", "the PMI servers run on the boards", false),
-    ("record", "without --spare, boards do not send recordings of nodes", true),
 ];
 
 /// Converts the options into a plan.

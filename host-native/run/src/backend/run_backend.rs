@@ -35,6 +35,13 @@ impl<'s> RunBackend<'s> {
         RunBackend { core: Core::Failed(limits), recording: None, topology: None }
     }
 
+    /// Has a spare catch up. Until the next input it answers what the core cannot be asked.
+    pub(crate) fn catch_up(&mut self) {
+        if let Core::Spared(spared) = &mut self.core {
+            spared.catch_up();
+        }
+    }
+
     /// Puts another core in the place of the present one, which goes on if that fails.
     pub(crate) fn replace_core(&mut self, builder: &BackendBuilder) -> Result<(), RunError> {
         self.core.replace(builder)

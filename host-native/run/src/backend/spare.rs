@@ -71,8 +71,8 @@ impl Spared {
         }
     }
 
-    /// Has the spare catch up. If it cannot, the core goes on without one.
-    fn catch_up(&mut self) {
+    /// Has the spare catch up, which then knows what the core knows. If it cannot, the core goes on without one.
+    pub(crate) fn catch_up(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         if let Err(difference) = journal.catch_up(&mut self.spare, BackendError::fault) {
             self.journal = None;
@@ -182,7 +182,9 @@ impl Backend for Spared {
     }
 
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.primary.is_none().then(|| self.spare.rank_status(job, rank))?
+        // The core itself is not asked: on a board that is a round trip.
+        let has_caught_up = self.journal.as_ref().is_some_and(|journal| journal.len() == 0);
+        (self.primary.is_none() || has_caught_up).then(|| self.spare.rank_status(job, rank))?
     }
 
     fn fence_report(&self, job: JobId) -> Option<FenceReport> {
@@ -193,7 +195,7 @@ impl Backend for Spared {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hydrant_core::server::JobSpec;
+    use hydrant_core::server::{JobSpec, Wait};
     use hydrant_core::{ConnId, Rank};
 
     const JOB: JobId = JobId(0);
@@ -244,6 +246,26 @@ mod tests {
         fn save(&mut self) -> Result<Saved, RunError> {
             Err(RunError::CoreOnBoard)
         }
+    }
+
+    #[test]
+    fn a_spare_tells_what_ranks_wait_for_when_it_has_caught_up() {
+        let limits = Limits::for_ranks(2);
+        let server = || OwnedServer::new(limits, 7).unwrap();
+        let faulty = Faulty { server: server(), calls: 0, fails_at: 0, fault: None };
+        let mut spared = Spared::new(faulty, server(), &Warnings::default());
+        let bytes = b"cmd=init pmi_version=1 pmi_subversion=1\ncmd=barrier_in\n";
+        for input in [
+            Input::RegisterJob(JobSpec::new(JOB, "job", 2)),
+            Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
+            Input::Bytes { conn: CONN, bytes, full: false },
+        ] {
+            spared.handle(Time(1), input).unwrap();
+            assert_eq!(spared.rank_status(JOB, Rank(0)), None, "the spare is behind");
+        }
+        spared.catch_up();
+        let status = spared.rank_status(JOB, Rank(0)).unwrap();
+        assert_eq!(status.wait, Some(Wait::Fence { number: 1, since: Time(1) }));
     }
 
     /// Runs a client's handshake and put on a server that fails at that call. Returns what the client gets, and the warnings.

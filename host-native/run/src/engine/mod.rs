@@ -188,8 +188,18 @@ fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
 
 /// Creates the recording file if there is a path.
 fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<RecordingFile>>, RunError> {
+    record_up_to(u64::MAX, path, limits, seed)
+}
+
+/// Like [`record`]. The recording ends at `max` bytes.
+fn record_up_to(
+    max: u64,
+    path: Option<&Path>,
+    limits: &Limits,
+    seed: u32,
+) -> Result<Option<Rc<RecordingFile>>, RunError> {
     let program = concat!("hydrant ", env!("CARGO_PKG_VERSION"));
-    Ok(path.map(|path| RecordingFile::create(path, program, limits, seed)).transpose()?)
+    Ok(path.map(|path| RecordingFile::bounded(path, program, limits, seed, max)).transpose()?)
 }
 
 /// Source of the ranks' input and destination of their output.

@@ -205,6 +205,7 @@ impl Engine<'_, '_> {
 
     fn query_ranks(&mut self, recipient: Recipient, id: JobId, first: u32) {
         let now = self.now();
+        self.prepare_core();
         let Some(control) = self.control_of_head() else {
             let ranks = self.local_ranks(id, first);
             return self.pass_ranks(recipient, id, ranks);
@@ -280,6 +281,7 @@ impl Engine<'_, '_> {
         if let Some(board) = self.core.node().filter(|_| !ranks.is_empty()) {
             return Ok(board.query_ranks(query, id, ranks)?);
         }
+        self.prepare_core();
         let state = |rank| {
             let (state, wait) = self.activity(id, rank);
             (rank, state, wait)
@@ -305,6 +307,13 @@ impl Engine<'_, '_> {
             known
         };
         range(job.size(), first).map(describe).collect()
+    }
+
+    /// Prepares the core for questions about what ranks do.
+    fn prepare_core(&mut self) {
+        if let Some(driver) = self.core.driver() {
+            driver.backend_mut().catch_up();
+        }
     }
 
     /// What a running rank of this machine does.

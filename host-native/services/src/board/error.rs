@@ -233,6 +233,9 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         Error::Order if what == RECORDING => {
             Some("wait until its job is over: a recording begins before a job")
         }
+        Error::NoRecording if what == NODE => {
+            Some("run without --record, or use a board with 'hydrant serve --manage'")
+        }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
         Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
         Error::NoCalls => Some("run without --spare, or use a board with 'hydrant serve --manage'"),

@@ -22,5 +22,6 @@ pub use event::Event as BoardEvent;
 pub use heartbeat::Silence;
 pub use node::{NodeBoard, NodeEvent};
 pub use queries::RankState;
-use recording::BoardRecording;
+pub use recording::RECORDING_MAX;
+use recording::{BoardRecording, NodeRecording};
 pub use secure::Secret;

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpStream};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
@@ -9,6 +10,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, record_max};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
+use hydrant_record::RecordingFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
@@ -16,7 +18,7 @@ use super::client::timespec;
 use super::error::PATIENCE;
 use super::heartbeat::{Due, Heartbeat};
 use super::queries::{Queries, RankState, Unasked};
-use super::{Board, BoardError, Connection, ConnectionError, Secret};
+use super::{Board, BoardError, Connection, ConnectionError, NodeRecording, Secret};
 
 /// Connection to a board that serves one node of a run.
 #[derive(Debug)]
@@ -35,6 +37,8 @@ pub struct NodeBoard {
     events: VecDeque<NodeEvent>,
     /// Queries of ranks that the board has not answered.
     queries: Queries,
+    /// Recording of the node, if its board sends one.
+    recording: Option<NodeRecording>,
     heartbeat: Heartbeat,
     start: Instant,
     record: Vec<u8>,
@@ -105,11 +109,17 @@ impl NodeBoard {
             requests: 0,
             events: VecDeque::new(),
             queries: Queries::default(),
+            recording: None,
             heartbeat: Heartbeat::new(heartbeat, start),
             start,
             record: Vec::new(),
             buffer: vec![0; NODE_PREFIX + record_max(&open.limits)],
         })
+    }
+
+    /// Writes what the server takes and answers to `file`, if the node was opened with the [seed](OpenNode::record) there.
+    pub fn record(&mut self, file: Rc<RecordingFile>) {
+        self.recording = Some(NodeRecording::new(file));
     }
 
     /// Returns the connection to poll for reading.
@@ -290,6 +300,12 @@ impl NodeBoard {
             NodeReport::Synced { number } => Replied::Synced(number),
             NodeReport::Refused { peer: Some(node), why, .. } => {
                 self.events.push_back(NodeEvent::BadPeer { node, why });
+                Replied::Event
+            }
+            NodeReport::Recorded(piece) => {
+                let recording = self.recording.as_mut().ok_or(BadRecord::Malformed);
+                let taken = recording.and_then(|recording| recording.take(piece));
+                taken.map_err(|why| self.lost(&why.into()))?;
                 Replied::Event
             }
             NodeReport::Linked { node } => {

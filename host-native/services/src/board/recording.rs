@@ -1,16 +1,18 @@
-//! Recording of a board's server, received over a connection of its own.
+//! Recordings of boards' servers: of all that a board serves, over a connection of its own, and of a node, among its reports.
 
 use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
+use std::rc::Rc;
 
-use hydrant_record::{Record, WriteError, Writer, create_file};
+use hydrant_core::manage::BadRecord;
+use hydrant_record::{Record, RecordingFile, WriteError, Writer, create_file};
 
-use super::{Connection, ConnectionError};
+use super::{Connection, ConnectionError, INBOX_MAX};
 
-/// Size in bytes at which a recording ends.
-const SIZE_MAX: u64 = 1 << 30;
+/// Size in bytes at which a recording of a board ends.
+pub const RECORDING_MAX: u64 = 1 << 30;
 
 /// Writes the records that a board sends to a file.
 #[derive(Debug)]
@@ -34,7 +36,7 @@ impl BoardRecording {
             path: path.to_owned(),
             writer,
             record: Vec::new(),
-            room: SIZE_MAX,
+            room: RECORDING_MAX,
             complete: false,
         })
     }
@@ -59,7 +61,7 @@ impl BoardRecording {
             self.room = self.room.checked_sub(self.record.len() as u64).ok_or_else(|| {
                 io::Error::new(
                     io::ErrorKind::FileTooLarge,
-                    format!("a recording has at most {} MiB", SIZE_MAX >> 20),
+                    format!("a recording has at most {} MiB", RECORDING_MAX >> 20),
                 )
             })?;
             let record: Record<'_> = postcard::from_bytes(&self.record)
@@ -84,15 +86,89 @@ impl BoardRecording {
     }
 }
 
+/// Writes the records of a node that its board sends in pieces to a file.
+#[derive(Debug)]
+pub(super) struct NodeRecording {
+    file: Rc<RecordingFile>,
+    /// Beginning of the next record.
+    rest: Vec<u8>,
+}
+
+impl NodeRecording {
+    pub(super) fn new(file: Rc<RecordingFile>) -> NodeRecording {
+        NodeRecording { file, rest: Vec::new() }
+    }
+
+    /// Writes the records that end in the next piece.
+    pub(super) fn take(&mut self, piece: &[u8]) -> Result<(), BadRecord> {
+        self.rest.extend_from_slice(piece);
+        let mut rest = &self.rest[..];
+        loop {
+            match postcard::take_from_bytes(rest) {
+                // The host writes these.
+                Ok((Record::Begin { .. } | Record::End { .. }, _)) => return Err(BadRecord::Malformed),
+                Ok((record, behind)) => {
+                    self.file.write(&record);
+                    rest = behind;
+                }
+                Err(postcard::Error::DeserializeUnexpectedEnd) if rest.len() < INBOX_MAX => break,
+                Err(_) => return Err(BadRecord::Malformed),
+            }
+        }
+        let taken = self.rest.len() - rest.len();
+        self.rest.drain(..taken);
+        Ok(())
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write;
     use std::net::TcpListener;
 
-    use hydrant_core::{Input, Time};
+    use hydrant_core::server::Consumed;
+    use hydrant_core::{ConnId, Input, Limits, Time};
+    use hydrant_record::Reader;
     use postcard::to_stdvec;
 
     use super::*;
+
+    #[test]
+    fn records_of_a_node_come_in_pieces_of_any_length() {
+        let input = Record::Input { now: Time(1), input: Input::Timeout };
+        let took = Record::Took { consumed: Consumed::default(), wake: Some(Time(5)) };
+        let bytes = [to_stdvec(&input).unwrap(), to_stdvec(&took).unwrap()].concat().repeat(3);
+        for len in 1..=bytes.len() {
+            let path = std::env::temp_dir().join(format!("hydrant-node-{}.rec", std::process::id()));
+            let file = RecordingFile::create(&path, "test", &Limits::NONE, 7).unwrap();
+            let mut recording = NodeRecording::new(file);
+            assert_eq!(bytes.chunks(len).try_for_each(|piece| recording.take(piece)), Ok(()));
+            drop(recording);
+            let mut reader = Reader::new(File::open(&path).unwrap()).unwrap();
+            let mut records = Vec::new();
+            while let Some(entry) = reader.next_record().unwrap() {
+                records.push(format!("{:?}", entry.record));
+            }
+            std::fs::remove_file(&path).unwrap();
+            let expected = [input, took].repeat(3);
+            let expected: Vec<_> = expected.iter().map(|record| format!("{record:?}")).collect();
+            assert_eq!(records[..6], expected, "pieces of {len} bytes");
+        }
+    }
+
+    #[test]
+    fn what_is_no_record_of_a_node_is_refused() {
+        let end = to_stdvec(&Record::End { inputs: 0, outputs: 0 }).unwrap();
+        let input = Input::Bytes { conn: ConnId(0), bytes: &vec![b'x'; INBOX_MAX], full: false };
+        let mut endless = to_stdvec(&Record::Input { now: Time(1), input }).unwrap();
+        endless.pop();
+        for bytes in [&end[..], &[0xff; 5], &endless] {
+            let path = std::env::temp_dir().join(format!("hydrant-no-node-{}.rec", std::process::id()));
+            let file = RecordingFile::create(&path, "test", &Limits::NONE, 7).unwrap();
+            assert_eq!(NodeRecording::new(file).take(bytes), Err(BadRecord::Malformed));
+            std::fs::remove_file(&path).unwrap();
+        }
+    }
 
     #[test]
     fn a_recording_ends_at_its_largest_size() {

@@ -109,7 +109,7 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
         }
         stream
     });
-    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits, seed: None, link: None };
+    let open = OpenNode { node: 1, nodes: 4, radix: 2, limits, seed: None, link: None, record: None };
     let mut host = NodeBoard::connect(&target, None, Duration::from_secs(30), open).unwrap();
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let attr = Input::Attr { job: JOB, key: b"key", value: b"value" };
@@ -134,6 +134,7 @@ fn a_board_of_a_node_speaks_of_its_ranks_and_neighbours() {
         (closed(Rank(2)), false, false),
         // The host has asked for none.
         (NodeReport::Rank { job: JOB, rank: Rank(0), now: Time(0), status: None }, false, false),
+        (NodeReport::Recorded(&[]), false, false),
         (peer(0), true, true),
         (peer(2), true, true),
         (peer(3), false, false),

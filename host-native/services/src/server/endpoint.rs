@@ -264,6 +264,11 @@ impl<'s> Endpoint<'s> {
         (server.used(limit), server.limits().of(limit))
     }
 
+    /// Returns the bytes of the server's journal since the last call.
+    pub(super) fn take_journal(&mut self) -> Vec<u8> {
+        self.driver.backend_mut().take_journal()
+    }
+
     /// Waits for events of the endpoint's descriptors or until `deadline`, and handles them. Replaces `tokens` by all that
     /// are ready, the owner's included.
     pub(super) fn turn(&mut self, deadline: Option<u64>, tokens: &mut Vec<Token>) -> Result<(), Error> {

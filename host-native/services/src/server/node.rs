@@ -18,6 +18,8 @@ use hydrant_core::server::remote::{
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use super::Options;
 use super::called::{self, NodeError, ended};
@@ -28,7 +30,7 @@ use super::meeting::{Meeting, Place};
 use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
-use crate::board::{Connection, INBOX_MAX};
+use crate::board::{Connection, ConnectionError, INBOX_MAX};
 
 /// Maximum number of nodes at the same time.
 const NODES_MAX: usize = 64;
@@ -139,11 +141,11 @@ fn serve(
     options: &Options,
     (jobs, place): (Arc<AtomicUsize>, Option<Place>),
 ) -> Result<Sent, NodeError> {
-    let OpenNode { node, nodes, radix, limits, seed: _, link: token } = open;
+    let OpenNode { node, nodes, radix, limits, seed: _, link: token, record } = open;
     let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
-    let seed = random_u32().map_err(Error::from)?;
+    let seed = record.map_or_else(random_u32, Ok).map_err(Error::from)?;
     let server = Server::new_zeroed(limits, storage.lend(), seed).map_err(Error::from)?;
-    let server = RecordedServer::new(server, seed, None);
+    let server = RecordedServer::of_node(server, record.is_some());
     let mut endpoint = Endpoint::of_thread(&options.job.allow, &limits, server)?;
     let links = match place.zip(token) {
         Some((place, token)) => {
@@ -159,6 +161,7 @@ fn serve(
         link,
         endpoint,
         nodes,
+        is_recorded: record.is_some(),
         links,
         sent: 0,
         pmi_port: options.job.pmi_port,
@@ -187,6 +190,8 @@ struct Node<'s> {
     endpoint: Endpoint<'s>,
     /// Number of nodes.
     nodes: u32,
+    /// The host records the server.
+    is_recorded: bool,
     /// Links to the boards of neighbours, if the node was opened for them.
     links: Option<Links>,
     /// Number of messages for other nodes that the host was sent.
@@ -213,6 +218,7 @@ impl Node<'_> {
     fn run(&mut self) -> Result<(), NodeError> {
         let mut tokens = Vec::new();
         loop {
+            self.await_host()?;
             let deadline = self.links.as_ref().filter(|_| !self.sizes.is_empty()).and_then(Links::deadline);
             self.endpoint.turn(deadline, &mut tokens)?;
             self.send_events()?;
@@ -224,6 +230,17 @@ impl Node<'_> {
             }
             self.update_interest()?;
         }
+    }
+
+    /// Waits until the host of a recorded server has read most of the recording, which would fill the memory otherwise.
+    fn await_host(&mut self) -> Result<(), NodeError> {
+        while self.is_recorded && self.link.waiting() >= HIGH_WATER {
+            match poll(&mut [PollFd::new(self.link.stream(), PollFlags::OUT)], None) {
+                Ok(_) | Err(Errno::INTR) => self.link.flush()?,
+                Err(errno) => return Err(ConnectionError::Io(errno.into()).into()),
+            }
+        }
+        Ok(())
     }
 
     /// Handles connections and messages of neighbours' boards, and reports what has become of links.
@@ -347,8 +364,15 @@ impl Node<'_> {
         Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)))
     }
 
-    /// Sends messages for linked neighbours, and events of the jobs while the host reads them.
+    /// Sends the next part of the recording.
+    fn send_journal(&mut self) -> Result<(), NodeError> {
+        let journal = self.endpoint.take_journal();
+        journal.chunks(self.record_max / 2).try_for_each(|piece| self.send(&NodeReport::Recorded(piece)))
+    }
+
+    /// Sends the recording, messages for linked neighbours, and events of the jobs while the host reads them.
     fn send_events(&mut self) -> Result<(), NodeError> {
+        self.send_journal()?;
         while let Some(event) = self.endpoint.next_event() {
             if let JobEvent::Node(Event::Peer { node, bytes }) = &event
                 && let Some(links) = &mut self.links
@@ -452,7 +476,8 @@ mod tests {
         assert_eq!((most.jobs, most.spawn_bytes, most.links), (4 * own.ranks, MESSAGE_MAX, LINKS_MAX));
         let run = Limits { links: 33, ..Limits::for_ranks(100) };
         assert_eq!(run.above(most).next(), None);
-        let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None, link: None };
+        let open =
+            OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None, link: None, record: None };
         assert_eq!(Nodes::default().check(&open), Ok(()));
         let full = Nodes::default();
         full.count.store(NODES_MAX, Ordering::Relaxed);

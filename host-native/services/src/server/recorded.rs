@@ -6,7 +6,7 @@ use std::rc::Rc;
 
 use hydrant_core::server::{Consumed, FenceReport, Input, Output, RankStatus};
 use hydrant_core::{Backend, Fault, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_record::{RecordingFile, WriteError};
+use hydrant_record::{Journal, RecordingFile, WriteError};
 
 /// Maximum length in bytes of all recordings together.
 const SIZE_MAX: u64 = 1 << 30;
@@ -22,6 +22,8 @@ pub(super) struct RecordedServer<'s> {
     seed: u32,
     /// The recording of the jobs that run.
     file: Option<Rc<RecordingFile>>,
+    /// Recording of all that the server does, if another machine writes it to a file.
+    journal: Option<Journal>,
     /// Number of recordings so far.
     count: u32,
     /// Bytes that may still be written.
@@ -32,7 +34,19 @@ pub(super) struct RecordedServer<'s> {
 impl<'s> RecordedServer<'s> {
     /// Wraps a server of that seed. Its jobs are recorded to PATH.1, PATH.2 and so on if there is a path.
     pub(super) fn new(server: Server<'s>, seed: u32, path: Option<PathBuf>) -> RecordedServer<'s> {
-        RecordedServer { server, path, seed, file: None, count: 0, room: SIZE_MAX, error: None }
+        let (file, journal) = (None, None);
+        RecordedServer { server, path, seed, file, journal, count: 0, room: SIZE_MAX, error: None }
+    }
+
+    /// Wraps a server without files, and with a [journal](RecordedServer::take_journal) if it `is_recorded`.
+    pub(super) fn of_node(server: Server<'s>, is_recorded: bool) -> RecordedServer<'s> {
+        let journal = is_recorded.then(Journal::default);
+        RecordedServer { journal, ..RecordedServer::new(server, 0, None) }
+    }
+
+    /// Returns the bytes of the journal since the last call.
+    pub(super) fn take_journal(&mut self) -> Vec<u8> {
+        self.journal.as_mut().map(Journal::take).unwrap_or_default()
     }
 
     /// Returns the error that ended a recording, once.
@@ -93,9 +107,10 @@ impl Backend for RecordedServer<'_> {
         if let Input::RegisterJob(_) = input {
             self.begin();
         }
-        let result = match &self.file {
-            Some(file) => file.handle(&mut self.server, |&fault| Some(fault), now, input),
-            None => self.server.handle(now, input),
+        let result = match (&self.file, &mut self.journal) {
+            (Some(file), _) => file.handle(&mut self.server, |&fault| Some(fault), now, input),
+            (None, Some(journal)) => journal.handle(&mut self.server, now, input),
+            (None, None) => self.server.handle(now, input),
         };
         if let Input::RegisterJob(_) | Input::DeregisterJob { .. } = input {
             self.end();
@@ -104,9 +119,10 @@ impl Backend for RecordedServer<'_> {
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Fault> {
-        match &self.file {
-            Some(file) => file.poll(&mut self.server, |&fault| Some(fault), buf),
-            None => Backend::poll(&mut self.server, buf),
+        match (&self.file, &mut self.journal) {
+            (Some(file), _) => file.poll(&mut self.server, |&fault| Some(fault), buf),
+            (None, Some(journal)) => journal.poll(&mut self.server, buf),
+            (None, None) => Backend::poll(&mut self.server, buf),
         }
     }
 

@@ -11,12 +11,12 @@ use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing, UnusedSl
 use hydrant_launch::FileReceiver;
 use hydrant_launch::{PreparedProgram, find_mpi_library, prepare_file};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
-use hydrant_services::board::{BoardBackend, NodeBoard, Secret};
+use hydrant_services::board::{BoardBackend, NodeBoard, RECORDING_MAX, Secret};
 use rustix::process::Signal;
 
 use super::super::server::PmiServer;
 use super::super::token::{LINKS, Token};
-use super::super::{Engine, Outlets, open, record, start_guardian};
+use super::super::{Engine, Outlets, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::options_of;
@@ -216,15 +216,11 @@ impl<'s> Own<'s> {
         let (node, tree) = (links.node(), links.tree());
         if let Some(target) = setup.boards.of_node(node) {
             let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
-            let open = OpenNode { node, nodes, radix, limits, seed: None, link };
+            let open = OpenNode { node, nodes, radix, limits, seed: None, link, record: None };
             if setup.boards.spare {
                 return Own::beside_board(setup, host, (target, open), inherited);
             }
-            let secret = setup.boards.secret.map(Secret::from_bytes);
-            let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
-            let core = PmiServer::Node(Box::new(board));
-            let warnings = Warnings::default();
-            return Ok(Own { core, warnings, recording: None, sharing: None, topology_file: None });
+            return Own::at_board(setup, host, target, open);
         }
         let seed = open::random()?;
         let warnings = Warnings::default();
@@ -240,6 +236,20 @@ impl<'s> Own<'s> {
             core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         }
         Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
+    }
+
+    /// Makes a core on a board, to which the ranks connect.
+    fn at_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+        let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
+        let open = OpenNode { record: setup.record.is_some().then_some(seed), ..open };
+        let mut board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
+        let path = setup.recording(host);
+        let recording = record_up_to(RECORDING_MAX, path.as_deref(), &open.limits, seed)?;
+        if let Some(file) = &recording {
+            board.record(Rc::clone(file));
+        }
+        let core = PmiServer::Node(Box::new(board));
+        Ok(Own { core, warnings: Warnings::default(), recording, sharing: None, topology_file: None })
     }
 
     /// Makes a core on a board, with a spare here.

@@ -95,7 +95,8 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
 }
 
 fn connect(target: &str, heartbeat: Duration) -> BoardBackend {
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits: limits(), seed: None, link: None };
+    let limits = limits();
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits, seed: None, link: None, record: None };
     BoardBackend::connect(target, None, heartbeat, open, SEED).unwrap()
 }
 
