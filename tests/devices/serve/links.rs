@@ -22,13 +22,13 @@ use super::offload::managed;
 const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
 
 /// A port in front of a board's, which accepts this number of connections.
-struct Front {
-    address: String,
+pub(crate) struct Front {
+    pub(crate) address: String,
     thread: JoinHandle<Vec<TcpStream>>,
 }
 
 impl Front {
-    fn new(board: &str, connections: usize) -> Front {
+    pub(crate) fn new(board: &str, connections: usize) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let board = board.to_owned();
@@ -47,7 +47,7 @@ impl Front {
     }
 
     /// The connections to the board, when all have come.
-    fn connections(self) -> Vec<TcpStream> {
+    pub(crate) fn connections(self) -> Vec<TcpStream> {
         self.thread.join().expect("it accepts connections")
     }
 }
