@@ -24,6 +24,8 @@ static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
 
 /// Time after which a silent peer is given up, both while it owes an acknowledgement and otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Shortest such time that a host may ask for.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Interval of keep-alive packets to a silent peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
@@ -91,7 +93,7 @@ impl Net {
 
     /// Gives a peer up that has acknowledged nothing for so many milliseconds. `None` for the usual time.
     pub(crate) fn set_patience(&mut self, handle: SocketHandle, silence: Option<u64>) {
-        let patience = silence.map_or(PATIENCE, Duration::from_millis);
+        let patience = silence.map_or(PATIENCE, |silence| Duration::from_millis(silence).max(PATIENCE_MIN));
         let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
         socket.set_timeout(Some(patience));
         socket.set_keep_alive(Some(KEEP_ALIVE.min(patience / 2)));

@@ -21,7 +21,7 @@ use crate::serve::links::Front;
 use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
-const FEATURES: &str = "pmix,nodes,links";
+const FEATURES: &str = "pmix,nodes,lazy-fences,links";
 /// What the head says.
 const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
 /// What a board says of a node that sent messages by links, and none by its host.
@@ -48,16 +48,26 @@ fn mpich_runs_over_two_boards_that_need_no_host() {
     let (Some(mut one), Some(mut two)) = (start(false), start(false)) else { return };
     let folder = Folder::new("links-two");
     let boards = [address(&one), address(&two)];
-    let probe = run(&folder, 2, &boards, "-n 8").arg(hydrant_bin()).arg("probe").run();
-    probe.code(0).says("exchanged 64 cards", 1).warns(DIRECTLY);
-    two.await_log(BY_LINKS_ALONE);
-    one.await_log(SENT);
+    for fence in ["--fence collect -n 8", "--fence lazy -n 8"] {
+        let probe = run(&folder, 2, &boards, fence).arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).says("exchanged 64 cards", 1).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+        one.await_log(SENT);
+    }
     if Peer::Mpich5.there() {
         let sum = run(&folder, 2, &boards, "-n 8").arg(Peer::Mpich5.program("mpi_allreduce")).run();
         sum.code(0).says("allreduce of 8: 0 wrong\n", 1).warns(DIRECTLY);
         two.await_log(BY_LINKS_ALONE);
         let spawn = run(&folder, 2, &boards, "-usize 8 -n 2 -ppn 1");
         spawn.arg(Peer::Mpich5.program("mpi_spawn")).words("world 2").run().code(0).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+    }
+    if Peer::OpenMpi5.there() {
+        let job = run(&folder, 2, &boards, "-n 2 -ppn 1");
+        let variables = Peer::OpenMpi5.variables(&folder.0);
+        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 2: 0 wrong\n", 1).warns(DIRECTLY);
         two.await_log(BY_LINKS_ALONE);
     }
     assert!(one.runs() && two.runs());
