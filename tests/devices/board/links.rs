@@ -17,7 +17,7 @@ use super::fleet::{self, LARGE, SMALL};
 use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
 use crate::serve::Machine;
-use crate::serve::links::Front;
+use crate::serve::links::{Front, passes_fences_without_hosts};
 use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
@@ -95,19 +95,32 @@ fn firmware_and_a_native_board_exchange_messages_directly() {
     assert!(outcome.stderr.contains(BY_LINKS_ALONE), "{outcome}");
 }
 
-/// Messages, the handshake of both sides, and their frames.
+/// Messages, the handshake of both sides, and their frames. Board 2 is the child of one board and the parent of another, and the
+/// last host has no board.
 #[test]
 fn links_are_encrypted_with_the_secret() {
-    let (Some(mut one), Some(mut two)) = (start(true), start(true)) else { return };
+    let (Some(mut one), Some(mut two), Some(mut three)) = (start(true), start(true), start(true)) else {
+        return;
+    };
     let folder = Folder::new("links-secret");
-    let boards = [address(&one), address(&two)];
-    let secret = format!("--offload-secret {} -n 8", secret_file().display());
+    let boards = [&one, &two, &three].map(address);
+    let secret = format!("--offload-secret {} -n 16", secret_file().display());
     for _ in 0..2 {
-        let probe = run(&folder, 2, &boards, &secret).arg(hydrant_bin()).arg("probe").run();
-        probe.code(0).says("exchanged 64 cards", 1).warns(DIRECTLY);
+        let probe = run(&folder, 4, &boards, &secret).arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).says("exchanged 256 cards", 1).warns(DIRECTLY);
+        three.await_log(BY_LINKS_ALONE);
         two.await_log(BY_LINKS_ALONE);
         one.await_log(SENT);
     }
+    assert!(one.runs() && two.runs() && three.runs());
+}
+
+#[test]
+fn fences_need_no_host() {
+    let (Some(one), Some(two)) = (start(false), start(false)) else { return };
+    let folder = Folder::new("links-stopped");
+    let boards = [address(&one), address(&two)];
+    passes_fences_without_hosts(fleet::run(&folder, 2, &boards, &format!("{LARGE} -n 8")), 2, 8);
     assert!(one.runs() && two.runs());
 }
 
