@@ -48,7 +48,9 @@ impl Server<'_> {
             name,
             first,
             size: spec.size,
+            // Ranks are on node 0 until they are mapped.
             local: if self.links.node() == 0 { spec.size } else { 0 },
+            below: self.links.below(0),
             universe_size: spec.universe_size.unwrap_or(spec.size),
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,

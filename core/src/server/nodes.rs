@@ -33,9 +33,9 @@ impl Server<'_> {
         }
         let (here, below) = (self.links.node(), self.links.below(node));
         let state = &mut self.jobs[job.index()];
-        let mut moved = false;
+        let mut left = 0;
         for slot in &mut self.ranks[(start + first.0) as usize..][..count as usize] {
-            moved |= self.links.below(slot.node) & state.below != 0;
+            left |= self.links.below(slot.node);
             state.local -= u32::from(slot.node == here);
             slot.node = node;
             state.local += u32::from(slot.node == here);
@@ -43,10 +43,16 @@ impl Server<'_> {
         if count > 0 {
             state.below |= below;
         }
-        // The moved ranks may have been the only ones of their child.
-        if moved {
-            self.update_children(job);
+        // The mapped ranks may have been the only ones of the children that they were on. Ranks are mostly mapped in their order,
+        // so that the last one tells.
+        let mut others = self.ranks[state.slots()].iter().rev();
+        let mut still = 0;
+        while still != left
+            && let Some(other) = others.next()
+        {
+            still |= self.links.below(other.node) & left;
         }
+        state.below = state.below & !left | still;
         Ok(())
     }
 

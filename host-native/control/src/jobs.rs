@@ -9,14 +9,11 @@ use hydrant_core::{JobId, UpcallId};
 
 use crate::exit_status::{ExitStatus, exit_code};
 use crate::job_result::{AbortReason, JobResult, Progress};
-use crate::protocol::{JobRecord, Program};
+use crate::protocol::{CANCELED, JobRecord, Program};
 pub use report::{EndReport, JobSummary};
 
 /// Most ranks that are listed at a time limit.
 const LISTED_MAX: usize = 16;
-
-/// Code of a program that was not started because of another one.
-pub const CANCELED: u8 = libc::ECANCELED as u8;
 
 /// A spawn that waits for its result: the node whose rank asked, and the number of the spawn there.
 pub type SpawnKey = (u32, UpcallId);

@@ -63,7 +63,7 @@ use hydrant_core::Backend;
 pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
-pub use native::{LateServer, NativeBackend, OwnedServer};
+pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 pub use port::{ACCEPT_MAX, PORT_FILES, TcpPort, is_out_of_files};
 pub use segment::Sharing;

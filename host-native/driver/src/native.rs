@@ -5,7 +5,7 @@ use std::ptr::NonNull;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Storage, Time, snapshot};
 
-use crate::{BackendError, MappedStorage};
+use crate::{BackendError, InsufficientMemory, MappedStorage};
 
 /// A server in this process with the error type of backends that are chosen at run time. A [`Driver`](crate::Driver) of a
 /// [`Server`] alone needs no such wrapper.
@@ -56,10 +56,39 @@ pub struct OwnedServer {
 #[derive(Debug)]
 struct LentStorage(NonNull<MappedStorage>);
 
+// SAFETY: this value owns the storage, which is `Send`. The server's references to it move to another thread with it, in
+// `OwnedServer`.
+unsafe impl Send for LentStorage {}
+
+const _: fn() = || {
+    fn is_send<T: Send>() {}
+    is_send::<MappedStorage>();
+};
+
 impl Drop for LentStorage {
     fn drop(&mut self) {
         // SAFETY: the pointer is that of a leaked box, and the server, which borrows from it, has been dropped.
         drop(unsafe { Box::from_raw(self.0.as_ptr()) });
+    }
+}
+
+/// A server with storage of its own could not be created.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnedServerError {
+    /// Limits or a snapshot that the server refuses.
+    #[error(transparent)]
+    Fault(#[from] Fault),
+    /// There is not enough memory for the limits.
+    #[error(transparent)]
+    Memory(#[from] InsufficientMemory),
+}
+
+impl From<OwnedServerError> for BackendError {
+    fn from(error: OwnedServerError) -> BackendError {
+        match error {
+            OwnedServerError::Fault(fault) => fault.into(),
+            OwnedServerError::Memory(why) => BackendError::Other(Box::new(why)),
+        }
     }
 }
 
@@ -68,7 +97,7 @@ impl OwnedServer {
     ///
     /// # Errors
     /// The limits are invalid, or there is not enough memory for them.
-    pub fn new(limits: Limits, seed: u32) -> Result<OwnedServer, BackendError> {
+    pub fn new(limits: Limits, seed: u32) -> Result<OwnedServer, OwnedServerError> {
         OwnedServer::within(&limits, |storage| Server::new_zeroed(limits, storage, seed))
     }
 
@@ -76,7 +105,7 @@ impl OwnedServer {
     ///
     /// # Errors
     /// The snapshot is invalid, or there is not enough memory for its limits.
-    pub fn restore(saved: &[u8]) -> Result<OwnedServer, BackendError> {
+    pub fn restore(saved: &[u8]) -> Result<OwnedServer, OwnedServerError> {
         OwnedServer::within(&snapshot::limits(saved)?, |storage| Server::restore(saved, storage))
     }
 
@@ -84,8 +113,8 @@ impl OwnedServer {
     fn within(
         limits: &Limits,
         create: impl FnOnce(Storage<'static>) -> Result<Server<'static>, Fault>,
-    ) -> Result<OwnedServer, BackendError> {
-        let storage = MappedStorage::try_new(limits).map_err(|why| BackendError::Other(Box::new(why)))?;
+    ) -> Result<OwnedServer, OwnedServerError> {
+        let storage = MappedStorage::try_new(limits)?;
         let mut storage = LentStorage(NonNull::from(Box::leak(Box::new(storage))));
         // SAFETY: nothing else accesses the storage. It stays at its address until `LentStorage` is dropped, which is after
         // the server: at an error here, and as the later field of `OwnedServer`.

@@ -1,12 +1,11 @@
 //! Server of a host: the built-in one, or a plugin.
 
 use std::path::Path;
-use std::ptr::NonNull;
 use std::time::Duration;
 
 use hydrant_core::server::Consumed;
-use hydrant_core::{Fault, Input, Limits, Output, Server, Time};
-use hydrant_driver::MappedStorage;
+use hydrant_core::{Input, Limits, Output, Time};
+use hydrant_driver::{BackendError, OwnedServer};
 
 use crate::error::Error;
 
@@ -26,55 +25,16 @@ pub(crate) struct PluginFile<'a> {
 /// Server of a host.
 #[derive(Debug)]
 pub(crate) enum Backend {
-    BuiltIn(Box<BuiltIn>),
+    BuiltIn(Box<OwnedServer>),
     #[cfg(feature = "sandbox")]
     Sandbox(Box<hydrant_wasm::Plugin>),
-}
-
-/// Server in this process.
-#[derive(Debug)]
-pub(crate) struct BuiltIn {
-    /// Borrows from the storage. Fields are dropped in their order.
-    server: Server<'static>,
-    _storage: LentStorage,
-}
-
-/// Storage that is lent to a server, and freed with this value.
-#[derive(Debug)]
-struct LentStorage(NonNull<MappedStorage>);
-
-// SAFETY: this value owns the storage, which is `Send`. The server's references to it move to another thread with it, in
-// `BuiltIn`.
-unsafe impl Send for LentStorage {}
-
-const _: fn() = || {
-    fn is_send<T: Send>() {}
-    is_send::<MappedStorage>();
-};
-
-impl Drop for LentStorage {
-    fn drop(&mut self) {
-        // SAFETY: the pointer is that of a leaked box, and the server, which borrows from it, has been dropped.
-        drop(unsafe { Box::from_raw(self.0.as_ptr()) });
-    }
-}
-
-impl BuiltIn {
-    fn new(limits: Limits, seed: u32) -> Result<BuiltIn, Error> {
-        let storage = MappedStorage::try_new(&limits)?;
-        let mut storage = LentStorage(NonNull::from(Box::leak(Box::new(storage))));
-        // SAFETY: nothing else accesses the storage. It stays at its address until `LentStorage` is dropped, which is after
-        // the server: at an error here, and as the later field of `BuiltIn`.
-        let lent = unsafe { storage.0.as_mut() }.lend();
-        Ok(BuiltIn { server: Server::new(limits, lent, seed)?, _storage: storage })
-    }
 }
 
 impl Backend {
     /// Creates a server, in a plugin if there is one.
     pub(crate) fn new(limits: Limits, seed: u32, plugin: Option<PluginFile<'_>>) -> Result<Backend, Error> {
         match plugin {
-            None => Ok(Backend::BuiltIn(Box::new(BuiltIn::new(limits, seed)?))),
+            None => Ok(Backend::BuiltIn(Box::new(OwnedServer::new(limits, seed)?))),
             #[cfg(feature = "sandbox")]
             Some(PluginFile { file, cache, call }) => {
                 let settings = hydrant_wasm::Settings {
@@ -95,11 +55,16 @@ impl Backend {
     /// Returns whether `poll` may return an output.
     pub(crate) fn has_output(&self) -> bool {
         match self {
-            Backend::BuiltIn(built_in) => built_in.server.has_output(),
+            Backend::BuiltIn(built_in) => built_in.server().has_output(),
             #[cfg(feature = "sandbox")]
             Backend::Sandbox(plugin) => plugin.has_output(),
         }
     }
+}
+
+/// The error of a server in this process.
+fn faulted(error: BackendError) -> Error {
+    Error::Fault(error.fault().expect("a server in this process fails by its own faults only"))
 }
 
 impl hydrant_core::Backend for Backend {
@@ -107,7 +72,7 @@ impl hydrant_core::Backend for Backend {
 
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
         match self {
-            Backend::BuiltIn(built_in) => Ok(built_in.server.handle(now, input)?),
+            Backend::BuiltIn(built_in) => built_in.handle(now, input).map_err(faulted),
             #[cfg(feature = "sandbox")]
             Backend::Sandbox(plugin) => Ok(plugin.handle(now, input)?),
         }
@@ -115,7 +80,7 @@ impl hydrant_core::Backend for Backend {
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
         match self {
-            Backend::BuiltIn(built_in) => Ok(built_in.server.poll(buf).map_err(Fault::from)?),
+            Backend::BuiltIn(built_in) => built_in.poll(buf).map_err(faulted),
             #[cfg(feature = "sandbox")]
             Backend::Sandbox(plugin) => Ok(plugin.poll(buf)?),
         }
@@ -123,7 +88,7 @@ impl hydrant_core::Backend for Backend {
 
     fn poll_at(&self) -> Option<Time> {
         match self {
-            Backend::BuiltIn(built_in) => built_in.server.poll_at(),
+            Backend::BuiltIn(built_in) => built_in.poll_at(),
             #[cfg(feature = "sandbox")]
             Backend::Sandbox(plugin) => plugin.poll_at(),
         }
@@ -131,7 +96,7 @@ impl hydrant_core::Backend for Backend {
 
     fn limits(&self) -> &Limits {
         match self {
-            Backend::BuiltIn(built_in) => built_in.server.limits(),
+            Backend::BuiltIn(built_in) => built_in.limits(),
             #[cfg(feature = "sandbox")]
             Backend::Sandbox(plugin) => plugin.limits(),
         }

@@ -5,7 +5,7 @@ use std::ffi::{CString, c_char, c_int};
 use std::io;
 
 use hydrant_core::{Fault, Limit, Refusal};
-use hydrant_driver::{InsufficientMemory, ListenError};
+use hydrant_driver::{InsufficientMemory, ListenError, OwnedServerError};
 use serde::Serialize;
 
 /// Code of an error: `HYDRANT_ERR_...` of `hydrant_host.h`.
@@ -60,7 +60,7 @@ pub(crate) enum Error {
     #[error(transparent)]
     Fault(#[from] Fault),
     #[error(transparent)]
-    Memory(#[from] InsufficientMemory),
+    Memory(InsufficientMemory),
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
     #[error(transparent)]
@@ -108,6 +108,15 @@ impl Error {
 
     fn fault(&self) -> Option<Fault> {
         if let Error::Fault(fault) = self { Some(*fault) } else { None }
+    }
+}
+
+impl From<OwnedServerError> for Error {
+    fn from(error: OwnedServerError) -> Error {
+        match error {
+            OwnedServerError::Fault(fault) => Error::Fault(fault),
+            OwnedServerError::Memory(error) => Error::Memory(error),
+        }
     }
 }
 

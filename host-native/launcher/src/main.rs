@@ -6,9 +6,10 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use hydrant::cli::{self, Action, CliError};
-use hydrant::plan::Plan;
-use hydrant::{RunError, json, messages, observe, probe, reach, replay};
+use hydrant::{observe, probe, reach, replay};
 use hydrant_doctor::{Level, Machine, Question};
+use hydrant_run::plan::Plan;
+use hydrant_run::{RunError, json, messages};
 use hydrant_services::server;
 
 fn main() -> ExitCode {
@@ -27,16 +28,16 @@ fn main() -> ExitCode {
             if !plan.notes.is_empty() && std::io::stderr().is_terminal() {
                 messages::print(messages::HYDRANT, plan.notes.join("; "));
             }
-            hydrant::run(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
+            hydrant_run::run(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
         }
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
         Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),
         Ok(Action::Doctor(question)) => doctor(&question),
-        Ok(Action::Daemon) => hydrant::daemon()
+        Ok(Action::Daemon) => hydrant_run::daemon()
             .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Reach(options)) => reach::reach(&options).map_or_else(
-            |error| fail(messages::REACH, &error, error.hint().map(str::to_owned)),
+            |error| fail("hydrant reach", &error, error.hint().map(str::to_owned)),
             |()| ExitCode::SUCCESS,
         ),
         Ok(Action::Observe(command)) => observe::main(&command),
@@ -82,7 +83,7 @@ fn fail(prefix: &str, error: impl Display, hint: Option<String>) -> ExitCode {
 
 /// Prints the error of a server.
 fn serve_error(error: hydrant_services::Error) -> ExitCode {
-    fail(messages::SERVE, &error, error.hint())
+    fail("hydrant serve", &error, error.hint())
 }
 
 /// Writes JSON to the file that the user named.

@@ -3,6 +3,7 @@
 use std::io::Write;
 use std::time::Duration;
 
+use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
     Channel, DaemonFailure, DaemonSettings, Destination, Event, EventLoop, Overlay, OverlayError,
@@ -10,11 +11,10 @@ use hydrant_overlay::{
 };
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange};
+use hydrant_run::forked_daemon;
 use rustix::process::Signal;
 
-use crate::engine::forked_daemon;
 use crate::value;
-use hydrant_control::protocol::{Order, Report, decode, encode};
 
 /// Keys of this event loop.
 const OWN: KeyRange = KeyRange(0);

@@ -9,11 +9,12 @@ use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
 use hydrant_driver::{BackendError, installed_memory};
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
+use hydrant_run::RunError;
+use hydrant_run::messages::{self, Warnings};
+use hydrant_run::plan::Plugin;
+use hydrant_run::{BackendBuilder, read_plugin};
 
-use crate::backend::{BackendBuilder, read_plugin};
-use crate::error::RunError;
-use crate::messages::{self, Warnings};
-use crate::plan::Plugin;
+use crate::timeline::PREFIX;
 use crate::{timeline, value};
 
 /// Options of `hydrant replay`.
@@ -115,13 +116,13 @@ pub fn main(options: &Options) -> ExitCode {
     // A closed pipe, as of `| head`, is not an error.
     let write_error = written.err().filter(|error| error.kind() != io::ErrorKind::BrokenPipe);
     if let Some(error) = &write_error {
-        messages::print(messages::REPLAY, format_args!("cannot write to standard output: {error}"));
+        messages::print(PREFIX, format_args!("cannot write to standard output: {error}"));
     }
     if let Some(error) = error {
-        messages::print_error(messages::REPLAY, error, error.hint());
+        messages::print_error(PREFIX, error, error.hint());
     }
     if let Some(difference) = &summary.difference {
-        messages::print(messages::REPLAY, format_args!("{}: {difference}", options.file.display()));
+        messages::print(PREFIX, format_args!("{}: {difference}", options.file.display()));
     }
     match (error, &summary.difference, write_error) {
         (None, None, None) => ExitCode::SUCCESS,
@@ -172,7 +173,7 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
             let plugin = options.sandbox.as_ref().map(|plugin| read_plugin(plugin, None)).transpose()?;
             let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
             storage = builder.storage(&limits, false)?;
-            Some(Checker::new(Box::new(builder.build(limits, seed, &mut storage)?), BackendError::fault))
+            Some(Checker::new(builder.build_boxed(limits, seed, &mut storage)?, BackendError::fault))
         }
     };
     let table = (!options.quiet).then(|| Table::new(out, options.rank, reader.begin()));

@@ -6,9 +6,11 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use hydrant_run::messages;
 use hydrant_timeline::{Budget, Timeline, TimelineError, write_page, write_summary, write_trace};
 
-use crate::messages;
+/// Prefix of the messages of `hydrant replay`.
+pub(crate) const PREFIX: &str = "hydrant replay";
 
 /// Options of `hydrant replay` that show a timeline.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
@@ -67,14 +69,14 @@ pub(crate) fn main(first: &Path, options: &Options) -> ExitCode {
                 if let Some(cut) = &node.cut {
                     let text =
                         format_args!("{}: {cut}; the timeline shows the records up to there", node.label);
-                    messages::print(messages::REPLAY, text);
+                    messages::print(PREFIX, text);
                     code = ExitCode::FAILURE;
                 }
             }
             code
         }
         Err(error) => {
-            messages::print(messages::REPLAY, error);
+            messages::print(PREFIX, error);
             ExitCode::FAILURE
         }
     }

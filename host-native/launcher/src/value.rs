@@ -8,15 +8,18 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use clap::builder::{OsStringValueParser, StringValueParser, TypedValueParser};
+use clap::builder::{
+    OsStringValueParser, PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser,
+};
 use hydrant_control::protocol::AttributeOf;
 use hydrant_core::limits::{ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
+use hydrant_launch::OWN_VARIABLES;
 use hydrant_placement::Bootstrap;
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
 use hydrant_services::board::Secret;
 
-use crate::plan::{Attribute, OWN_VARIABLES, Plugin, StdinTarget};
 use crate::quoting;
 
 /// Default address of `--pmi-port`: loopback, any free port.
@@ -32,6 +35,26 @@ pub(crate) struct Assignment {
 /// Parser of a file with a secret.
 pub(crate) fn secret_file(path: &str) -> Result<Secret, String> {
     Secret::read(Path::new(path))
+}
+
+/// Parser of `--pty`.
+pub(crate) fn pty() -> impl TypedValueParser<Value = Pty> {
+    PossibleValuesParser::new([
+        PossibleValue::new("auto").help("Those that go to a terminal"),
+        PossibleValue::new("always").help("All of them"),
+        PossibleValue::new("never").help("None: all are pipes"),
+    ])
+    .map(|name| match name.as_str() {
+        "always" => Pty::Always,
+        "never" => Pty::Never,
+        _ => Pty::Auto,
+    })
+}
+
+/// Parser of `--spare`.
+pub(crate) fn spare() -> impl TypedValueParser<Value = Spare> {
+    PossibleValuesParser::new([PossibleValue::new("native").help("The built-in server")])
+        .map(|_| Spare::Native)
 }
 
 /// Value of `--usize`.

@@ -4,6 +4,7 @@ use super::*;
 use crate::UpcallId;
 use crate::fault::Damage;
 use crate::peer::message::{Collective, Head, Writer};
+use crate::peer::tree::ROOT_ONE;
 use crate::snapshot::{DIGEST, HEADER};
 use crate::store::log::hash;
 
@@ -185,6 +186,20 @@ fn a_restored_node_sends_what_its_links_held_back() {
     }
     assert!(host.messages.iter().any(|&(node, _)| node == 0), "the arrival goes to the parent");
     assert!(saved(&host.server) == saved(&other.server));
+}
+
+#[test]
+fn a_job_is_restored_while_its_ranks_are_mapped() {
+    for (node, radix) in [(0, 2), (1, 2), (0, 2 | ROOT_ONE), (1, 2 | ROOT_ONE), (3, 2 | ROOT_ONE)] {
+        let mut host = Host::with_limits(NODE);
+        host.tell(Input::Node { node, nodes: 7, radix });
+        host.job(spec(4));
+        check_restored(&host.server);
+        for (first, node) in [(3, 4), (0, 1), (1, 0), (2, 3), (1, 2)] {
+            host.tell(Input::MapRanks { job: JOB, first: Rank(first), count: 1, node });
+            check_restored(&host.server);
+        }
+    }
 }
 
 #[test]

@@ -9,8 +9,8 @@ use crate::error::Error;
 use crate::exit_status::exit_code;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
-use crate::jobs::{CANCELED, EndReport, Job, SpawnKey};
-use crate::protocol::{JobRecord, Order, Program, RankBlock, StartError};
+use crate::jobs::{EndReport, Job, SpawnKey};
+use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError};
 use crate::psets::process_sets;
 
 impl Head {

@@ -8,8 +8,8 @@ use super::event::SpawnResult;
 use super::upcall::{Request, Requested, bytes};
 use super::{Action, Head, RequestId, SpawnProgram};
 use crate::error::Error;
-use crate::jobs::{CANCELED, SpawnKey};
-use crate::protocol::{RankBlock, SpawnOrigin};
+use crate::jobs::SpawnKey;
+use crate::protocol::{CANCELED, RankBlock, SpawnOrigin};
 
 impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.

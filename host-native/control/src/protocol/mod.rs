@@ -16,12 +16,14 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::jobs::CANCELED;
 pub use job::{JobRecord, Program, SpawnOrigin};
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
 };
+
+/// Code of a program that was not started because of another one.
+pub const CANCELED: u8 = libc::ECANCELED as u8;
 
 /// Message from the head to one node or to all nodes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

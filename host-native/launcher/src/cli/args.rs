@@ -9,9 +9,9 @@ use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
 
 use super::hosts::HostArgs;
-use crate::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
 use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
 
 const OUTPUT: &str = "Job options: output";
@@ -67,7 +67,7 @@ pub(super) struct JobArgs {
     ///
     /// A program writes to a terminal line by line, and to a pipe or file when its buffer is full. A pseudo-terminal has the
     /// size of the window. Standard input is not affected.
-    #[arg(long, value_name = "WHEN", value_enum, default_value_t = Pty::Auto, help_heading = OUTPUT)]
+    #[arg(long, value_name = "WHEN", value_parser = value::pty(), default_value = "auto", help_heading = OUTPUT)]
     pub(super) pty: Pty,
 
     /// Write the standard output of each rank to a file
@@ -230,7 +230,7 @@ pub(super) struct JobArgs {
     /// So it does when the board dies, does not answer for 5 s or half of --heartbeat, or breaks a rule. One whose answers
     /// differ from those of the spare cannot be replaced, and the run ends as without a spare. Ranks do not connect to boards
     /// that have spares: each request goes through their host and takes one round trip more.
-    #[arg(long, value_name = "SERVER", help_heading = SERVER)]
+    #[arg(long, value_name = "SERVER", value_parser = value::spare(), help_heading = SERVER)]
     pub(super) spare: Option<Spare>,
 
     /// Report a fence that waits longer than this many seconds

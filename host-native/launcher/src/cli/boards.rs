@@ -5,13 +5,13 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
+use hydrant_run::plan::{BoardOf, Boards};
 use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
 use super::conflict::conflict;
 use super::error::UsageError;
 use super::offload::target;
-use crate::plan::{BoardOf, Boards};
 use crate::value;
 
 /// Options of the boards that serve the ranks of hosts.

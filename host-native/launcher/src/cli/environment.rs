@@ -3,7 +3,7 @@
 //! Inherited variables of other launchers are dropped. MPICH refuses to start with an inherited `PMIX_RANK` or
 //! `PRTE_LAUNCHED`, Open MPI takes `OMPI_PARENT_PORT` for a spawn, and Intel MPI takes `HYDRA_BSTRAP_PGID` and `PALS_PMI`
 //! for its own launcher's. Variables that the user assigns are kept, except for
-//! [`OWN_VARIABLES`](crate::plan::OWN_VARIABLES).
+//! [`OWN_VARIABLES`](hydrant_run::plan::OWN_VARIABLES).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;

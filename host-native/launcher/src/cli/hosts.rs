@@ -7,6 +7,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
+use hydrant_run::plan::Cluster;
 
 use super::argument::ParsedOption;
 use super::boards::{BoardArgs, boards};
@@ -14,7 +15,6 @@ use super::conflict::conflict;
 use super::environment::{self, Environment};
 use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
-use crate::plan::Cluster;
 use crate::value::{Timeout, bootstrap, timeout};
 
 /// Options of hosts, mapping and daemons.

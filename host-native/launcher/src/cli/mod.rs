@@ -34,6 +34,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
+use hydrant_run::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use hydrant_services::server;
 use thiserror::Error;
 
@@ -41,7 +42,6 @@ pub use argument::Location;
 pub use error::UsageError;
 
 use crate::observe;
-use crate::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use crate::probe;
 use crate::reach;
 use crate::replay;

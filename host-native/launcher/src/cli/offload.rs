@@ -3,11 +3,11 @@
 use std::net::Ipv6Addr;
 
 use clap::Args;
+use hydrant_run::plan::Offload;
 use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
 use super::error::UsageError;
-use crate::plan::Offload;
 use crate::value;
 
 /// Options of the board.

@@ -7,9 +7,9 @@ use hydrant_placement::{
     Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, MemoryBinding,
     NetworkTopology, Objects, PlacementOptions, RankBy,
 };
+use hydrant_run::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget};
 
 use super::*;
-use crate::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget};
 use crate::value::{job_attribute, node_attribute};
 
 fn words(line: &str) -> Vec<OsString> {
@@ -81,40 +81,11 @@ fn a_program_alone_is_one_rank() {
     assert_eq!(
         plan.options,
         Options {
-            prefix: Prefix::default(),
-            pty: Pty::Auto,
-            universe_size: None,
-            outfile_pattern: None,
-            errfile_pattern: None,
-            stdin: StdinTarget::Rank(0),
-            bind: Binding::default(),
-            gpus_per_rank: None,
-            memory_alloc_kinds: None,
-            mem_pool: None,
-            attributes: Vec::new(),
-            topology: None,
-            cleanup: true,
-            verbose: false,
-            exit_report: false,
-            json: None,
-            timeout: None,
-            stack_traces: false,
-            pmi_port: None,
-            mpi_psets: false,
-            sandbox: None,
-            spare: None,
-            fence_warning: Duration::from_secs(30),
-            fence: FenceMode::Collect,
-            lookup_wait: Duration::ZERO,
-            name_server: None,
-            pmi1_subversion: 2,
-            record: None,
-            limits: Vec::new(),
-            offload: None,
             cluster: Cluster {
                 placement: PlacementOptions { fill: vec![0], ..PlacementOptions::default() },
                 ..Cluster::default()
             },
+            ..Options::default()
         }
     );
 }

@@ -3,12 +3,11 @@
 use std::ffi::OsStr;
 
 use hydrant_placement::{Bootstrap, Deployment, Environment, Location, Node, process_mapping};
+use hydrant_run::RunError;
+use hydrant_run::json;
+use hydrant_run::plan::Plan;
 use hydrant_status::record::Text;
 use serde::Serialize;
-
-use crate::error::RunError;
-use crate::json;
-use crate::plan::Plan;
 
 #[derive(Serialize)]
 struct PlanDocument {
@@ -85,7 +84,7 @@ pub(super) fn describe(
 
 fn programs(plan: &Plan) -> Vec<Program> {
     let mut next = 0;
-    let program = |program: &crate::plan::Program| {
+    let program = |program: &hydrant_run::plan::Program| {
         let first = next;
         next += program.ranks;
         let args = program.args.iter().map(|arg| arg.as_os_str().into()).collect();

@@ -6,19 +6,18 @@ use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
 use hydrant_core::peer::tree::Tree;
+use hydrant_launch::Bindings;
 use hydrant_overlay::daemon_program;
 use hydrant_placement::{
     Binding, Bootstrap, Deployment, Environment, Host, Location, Node, RankRange, shell_quote,
 };
-
-use crate::error::RunError;
-use crate::launch::Bindings;
-use crate::plan::{Plan, Program};
+use hydrant_run::RunError;
+use hydrant_run::plan::{Plan, Program};
 
 /// The word that makes `hydrant` a daemon.
 const DAEMON: &str = "daemon";
 
-/// Describes what [`run`](crate::run) would do, as text or as JSON, and starts nothing.
+/// Describes what [`run`](hydrant_run::run) would do, as text or as JSON, and starts nothing.
 ///
 /// # Errors
 /// The job cannot be placed, or its process mapping is too long.

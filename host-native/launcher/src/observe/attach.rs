@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 use std::io::{self, Write};
 
+use hydrant_run::messages;
 use hydrant_status::client::{self, Connection};
 use hydrant_status::{Error, Reply, Request};
 
 use super::{AttachOptions, ObserveError};
-use crate::messages;
 
 /// Longest line that is kept whole, in bytes.
 const LINE_MAX: usize = 64 * 1024;

@@ -12,6 +12,10 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
+use hydrant_run::RunError;
+use hydrant_run::find_plugin;
+use hydrant_run::plan::Plugin;
+use hydrant_run::{json, messages};
 use hydrant_status::client::{self, Connection};
 use hydrant_status::record::{Job, Rank, Run, Text};
 use hydrant_status::{Error, Request};
@@ -19,11 +23,6 @@ use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 pub use options::{AttachOptions, DebugOptions, KillOptions, PsOptions, ReplaceOptions, StatusOptions};
-
-use crate::backend::find_plugin;
-use crate::error::RunError;
-use crate::plan::Plugin;
-use crate::{json, messages};
 
 /// A command with its options.
 #[derive(Debug)]

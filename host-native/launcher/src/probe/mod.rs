@@ -13,13 +13,16 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::Protocol;
+use hydrant_run::messages;
 
-use crate::messages;
 use crate::value;
 use card::Card;
 use client::{Client, JoinError, RequestError};
 use pmix::{PmixClient, PmixError};
 use report::{Row, Times};
+
+/// Prefix of the messages of `hydrant probe`.
+const PREFIX: &str = "hydrant probe";
 
 /// Options of `hydrant probe`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
@@ -120,7 +123,7 @@ pub fn main(options: &Options) -> ExitCode {
             return ExitCode::SUCCESS;
         }
         Err(error) => {
-            messages::print(messages::PROBE, format_args!("cannot join the job: {error}"));
+            messages::print(PREFIX, format_args!("cannot join the job: {error}"));
             return ExitCode::FAILURE;
         }
     };
@@ -128,7 +131,7 @@ pub fn main(options: &Options) -> ExitCode {
         Ok(Some(table)) => print(&table),
         Ok(None) => {}
         Err(error) => {
-            messages::print(messages::PROBE, format_args!("rank {}: {error}", client.rank()));
+            messages::print(PREFIX, format_args!("rank {}: {error}", client.rank()));
             client.abort(1, &error.to_string());
             return ExitCode::FAILURE;
         }

@@ -4,11 +4,11 @@ use std::collections::HashSet;
 use std::fmt::{self, Write};
 use std::time::Duration;
 
+use hydrant_run::json;
 use serde::Serialize;
 
 use super::Options;
 use super::card::Card;
-use crate::json;
 
 /// Durations of a rank's steps, each summed over all rounds.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

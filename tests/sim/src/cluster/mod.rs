@@ -3,7 +3,8 @@
 //! Head and daemons are the state machines of hydrant-control, the servers those of hydrant-core, and names are those of
 //! hydrant-services. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
 //! scripts: they read input and write output, put, meet, spawn, publish names and wait for them, and fail. Links delay
-//! and block, daemons are lost or lie, users press Ctrl-C, and clients that are no ranks connect.
+//! and block, daemons are lost or lie, users press Ctrl-C, and clients that are no ranks connect. In some runs the servers are
+//! those of boards with links of their own.
 //!
 //! At the end of each run:
 //!
@@ -22,6 +23,7 @@ mod head;
 mod head_host;
 mod input;
 mod liar;
+mod links;
 mod names;
 mod node;
 mod plan;
@@ -36,6 +38,7 @@ use std::time::Duration;
 
 use hydrant_control::protocol::{Boards, Program, RankBlock, Setup, StdinTarget};
 use hydrant_control::{Config, Daemon, DaemonConfig, FirstJob, Head};
+use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::{Limits, Server};
 use hydrant_driver::MappedStorage;
 use hydrant_placement::{Binding, Host, MapBy};
@@ -79,7 +82,8 @@ fn play(seed: u64, at: &[u64]) -> (Summary, Vec<u64>) {
     let count = plan.daemons + 1;
     let of_names = limits_of_names(limits.ranks);
     let mut memory = MEMORY.take().unwrap_or_else(Memory::new);
-    let shape = (count, plan.radix);
+    let form = if plan.are_linked { ROOT_ONE } else { 0 };
+    let shape = (count, plan.radix | form);
     let nodes = (0..count).zip(&mut memory.nodes).map(|(number, memory)| {
         let mut node = Node::new(number, shape, limits, memory, seed as u32);
         let config = DaemonConfig {
@@ -141,7 +145,7 @@ fn limits(ranks: u32, radix: u32) -> Limits {
         spawns: 4,
         spawn_bytes: 512,
         psets: 8,
-        links: radix + 1,
+        links: radix + 2,
         ..Limits::NONE
     }
 }

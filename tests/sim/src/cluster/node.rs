@@ -12,6 +12,7 @@ use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, Rank, 
 use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
+use super::links::Links;
 use super::plan::MS;
 use crate::successor::Succeeded;
 
@@ -51,6 +52,8 @@ impl Packet {
 pub(super) enum Item {
     /// A message from a neighbour.
     Packet { from: u32, packet: Packet },
+    /// A record of another board's server.
+    Linked { from: u32, record: Vec<u8> },
     /// Bytes of a rank.
     Client { pid: u32, bytes: Vec<u8> },
     /// The process of a rank has ended.
@@ -158,6 +161,8 @@ pub(super) struct Node<'m> {
     pub(super) strangers: u32,
     /// Neighbours whose links are full.
     pub(super) blocked: BTreeSet<u32>,
+    /// Links to the servers of other boards.
+    pub(super) links: Links,
     /// Bytes of output that may be sent to the head.
     pub(super) credit: i64,
     pub(super) is_starting: bool,
@@ -198,6 +203,7 @@ impl<'m> Node<'m> {
             clients: BTreeMap::new(),
             strangers: 0,
             blocked: BTreeSet::new(),
+            links: Links::new(),
             credit: WINDOW,
             is_starting: false,
             fed: Fed::none(),

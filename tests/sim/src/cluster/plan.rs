@@ -48,6 +48,8 @@ pub struct Plan {
     pub interrupts: Vec<u64>,
     /// A node whose daemon lies, and the times of its lies.
     pub liar: Option<(u32, Vec<u64>)>,
+    /// Servers are on boards, and messages between boards have links of their own.
+    pub are_linked: bool,
     /// Clients that are no ranks: the times at which they connect, and their nodes.
     pub strangers: Vec<(u64, u32)>,
     /// The reader of the output does not read between these times.
@@ -148,6 +150,7 @@ impl Plan {
             loss,
             interrupts,
             liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
+            are_linked: !is_liar && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0,
             strangers: (0..random.u32(..6)).map(|_| stranger(random)).collect(),
             stall,
             start_fails: once(12, random).then(|| random.u32(1..=daemons)),

@@ -91,6 +91,8 @@ pub struct Summary {
     pub failed: bool,
     /// Lies that were told.
     pub lies: u32,
+    /// Times that a message of a board waited for an order.
+    pub held: u32,
     /// Bytes of output that arrived.
     pub output: u64,
     /// Bytes of standard input that ranks read.
@@ -105,7 +107,7 @@ pub struct Summary {
 pub(super) struct World<'m> {
     pub(super) plan: Plan,
     pub(super) tree: Tree,
-    net: Net,
+    pub(super) net: Net,
     pub(super) now: u64,
     count: u64,
     queue: BinaryHeap<Reverse<Scheduled>>,
@@ -122,6 +124,8 @@ pub(super) struct World<'m> {
     pub(super) undone: Vec<u32>,
     /// Lies that were told.
     pub(super) lies: u32,
+    /// Times that a message of a board waited for an order.
+    pub(super) held: u32,
     /// Bytes of standard input that ranks have read.
     pub(super) input: u64,
 }
@@ -142,6 +146,7 @@ impl<'m> World<'m> {
             failures: Vec::new(),
             undone: Vec::new(),
             lies: 0,
+            held: 0,
             input: 0,
             plan,
         }
@@ -178,6 +183,7 @@ impl<'m> World<'m> {
             time: self.now,
             failed,
             lies: self.lies,
+            held: self.held,
             output: self.head.written,
             input: self.input,
             waited: self.head.known.waited,
@@ -250,6 +256,7 @@ impl<'m> World<'m> {
         }
         match item {
             Item::Packet { from, packet } => self.take_packet(node, from, packet),
+            Item::Linked { from, record } => self.take_linked(node, from, record),
             Item::Client { pid, bytes } => {
                 if let Some(conn) = self.nodes[node as usize].conn_of(Owner::Rank(pid)) {
                     self.nodes[node as usize].receive(self.now, conn, &bytes);
@@ -315,7 +322,13 @@ impl<'m> World<'m> {
                 if to.is_none() {
                     self.descend(node, &Packet::Order { to, bytes: bytes.clone() });
                 }
+                if to.is_none() {
+                    self.begin_order(node);
+                }
                 self.at_daemon(node, DaemonEvent::Order(&bytes));
+                if to.is_none() {
+                    self.end_order(node);
+                }
             }
             Packet::Credit { to, bytes } if to != node => {
                 self.forward(node, to, Packet::Credit { to, bytes });
@@ -412,7 +425,11 @@ impl<'m> World<'m> {
                 if self.plan.liar.as_ref().is_some_and(|&(liar, _)| liar == node) {
                     self.nodes[node as usize].sent.push((to, bytes.clone()));
                 }
-                if self.send(node, to, Packet::Peer(bytes)) {
+                let is_full = match self.are_linked(node, to) {
+                    true => self.send_linked(node, to, &bytes),
+                    false => self.send(node, to, Packet::Peer(bytes)),
+                };
+                if is_full {
                     let state = &mut self.nodes[node as usize];
                     state.blocked.insert(to);
                     state.tell(self.now, Input::PeerBlocked { node: to });

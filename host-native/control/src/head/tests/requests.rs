@@ -123,7 +123,7 @@ fn a_spawn_that_cannot_be_read_or_placed_is_refused() {
     let mut run = Run::started(1);
     run.programs = vec![resolved(1, &[]), Err((2, "b.out: no such host".into()))];
     run.report(1, spawn(1, 0));
-    assert_eq!(run.take_sent(), [complete(1, 0, false, &[crate::CANCELED, 2])]);
+    assert_eq!(run.take_sent(), [complete(1, 0, false, &[crate::protocol::CANCELED, 2])]);
     run.head.config.hosts[0].max_slots = Some(2);
     run.programs = vec![resolved(1, &[])];
     run.report(1, spawn(1, 0));
@@ -150,7 +150,7 @@ fn nothing_is_spawned_once_the_run_ends() {
     run.event(Event::Signal(libc::SIGTERM));
     run.take_sent();
     run.report(1, spawn(0, 2));
-    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::CANCELED])]);
+    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::protocol::CANCELED])]);
 }
 
 /// A rank may ask before the order to end it arrives. The job that it asks for could need a node that is lost.
@@ -185,7 +185,7 @@ fn a_canceled_job_spawns_nothing() {
     run.take_sent();
     run.programs = vec![resolved(1, &["n3"])];
     run.report(1, spawn(0, 2));
-    let canceled = complete(1, 2, false, &[crate::CANCELED]);
+    let canceled = complete(1, 2, false, &[crate::protocol::CANCELED]);
     assert_eq!(run.take_sent(), [canceled]);
     run.report(2, Report::JobDone(FIRST));
     run.exit(1, 0, Exit::Signal(9));
@@ -207,7 +207,7 @@ fn a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing() {
     run.report(2, Report::StartFailed { job: FIRST, error: start_error("not found") });
     run.take_sent();
     run.event(Event::SpawnResolved { request, nonce: 2, programs: vec![resolved(1, &[])] });
-    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::CANCELED])]);
+    assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::protocol::CANCELED])]);
 }
 
 #[test]

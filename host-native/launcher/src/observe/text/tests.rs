@@ -1,9 +1,9 @@
 //! Text and JSON of `ps` and `status`.
 
+use hydrant_run::json;
 use hydrant_status::record::{Program, Text};
 
 use super::*;
-use crate::json;
 use crate::observe::{PsDocument, StatusDocument};
 
 fn run() -> Run {

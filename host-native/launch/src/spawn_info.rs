@@ -1,0 +1,341 @@
+//! Programs of a spawn request and their info keys (MPI 4.1, 11.8.4).
+
+use std::ffi::{OsStr, OsString};
+use std::fs::OpenOptions;
+use std::io::{self, Read};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
+
+use hydrant_control::protocol::Program;
+use hydrant_core::info::value::{list, strip};
+use hydrant_core::wire::{Protocol, Text, decode_spawn};
+use hydrant_placement::is_name_of;
+
+use crate::{OWN_VARIABLES, soft};
+
+/// Longest file of info key `file`, in bytes.
+const FILE_MAX: u64 = 64 * 1024;
+
+/// Program of a spawn request.
+#[derive(Debug)]
+pub struct RequestedProgram {
+    /// Command.
+    pub command: OsString,
+    maxprocs: u32,
+    args: Vec<OsString>,
+    info: Vec<(OsString, OsString)>,
+}
+
+/// Invalid info of a spawn request.
+#[derive(Debug, thiserror::Error)]
+pub enum SpawnInfoError {
+    /// Info key `host` with an unavailable host.
+    #[error("host {}: {available}", .host.display())]
+    Host {
+        /// The host.
+        host: OsString,
+        /// The available hosts in words.
+        available: String,
+    },
+    /// Info key `soft` that is malformed or has no acceptable number.
+    #[error("soft '{}': {why}", .text.display())]
+    Soft {
+        /// The value.
+        text: OsString,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Line of info key `env` without an assignment.
+    #[error("env '{}': expected NAME=VALUE, one per line", .0.display())]
+    Env(OsString),
+    /// Info key `env` with a variable that the launcher sets.
+    #[error("env: hydrant sets {0} for each rank")]
+    OwnVariable(&'static str),
+    /// File of info key `file` that cannot be read.
+    #[error("file {}: {why}", .file.display())]
+    File {
+        /// The file.
+        file: PathBuf,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
+    /// File of info key `file` that is a device, a pipe, a socket or a directory.
+    #[error("file {}: not a regular file", .0.display())]
+    NotRegular(PathBuf),
+    /// File of info key `file` that exceeds the limit.
+    #[error("file {}: longer than {FILE_MAX} bytes, the limit of info key file", .0.display())]
+    FileTooLong(PathBuf),
+    /// Line of that file without a pair.
+    #[error("file {} line {line}: expected KEY=VALUE with an info key", .file.display())]
+    Line {
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+    },
+}
+
+impl SpawnInfoError {
+    /// The error code for the spawning rank.
+    pub fn errno(&self) -> u8 {
+        let errno = match self {
+            SpawnInfoError::Host { .. } => libc::EHOSTUNREACH,
+            SpawnInfoError::File { why, .. } => why.raw_os_error().unwrap_or(libc::EIO),
+            SpawnInfoError::FileTooLong(_) => libc::EFBIG,
+            _ => libc::EINVAL,
+        };
+        errno.try_into().unwrap_or(u8::MAX)
+    }
+}
+
+/// Hosts that can run spawned processes.
+pub struct AvailableHosts<'a> {
+    /// Returns the name of a host in this run, or `None` if the host is unavailable.
+    pub find: &'a dyn Fn(&[u8]) -> Option<String>,
+    /// The hosts in words, for error messages.
+    pub description: String,
+}
+
+impl AvailableHosts<'_> {
+    /// Calls `with` for this machine only.
+    pub fn alone<T>(here: &str, with: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
+        let find = |name: &[u8]| is_name_of(name, here).then(|| here.to_owned());
+        with(&AvailableHosts { find: &find, description: format!("only this machine, {here}, is available") })
+    }
+}
+
+impl RequestedProgram {
+    /// Decodes the programs of a request that the server has validated.
+    pub fn decode(protocol: Protocol, request: &[u8]) -> Vec<RequestedProgram> {
+        let text = |text: Text<'_>| OsString::from_vec(text.parts().flatten().copied().collect());
+        let programs = decode_spawn(protocol, request).into_iter().flat_map(|spawn| spawn.programs());
+        let requested = programs.map(|program| RequestedProgram {
+            command: text(program.command()),
+            maxprocs: program.maxprocs(),
+            args: program.args().map(text).collect(),
+            info: program.info().map(|(key, value)| (text(key), text(value))).collect(),
+        });
+        requested.collect()
+    }
+
+    /// Applies the info keys. Returns the program and the hosts of key `host`, if given. Other attributes are those of
+    /// the spawning program.
+    pub fn program(
+        &self,
+        spawner: &Program,
+        available: &AvailableHosts<'_>,
+    ) -> Result<(Program, Vec<String>), SpawnInfoError> {
+        let mut program = Program {
+            ranks: self.maxprocs,
+            command: self.command.clone(),
+            args: self.args.clone(),
+            env: spawner.env.clone(),
+            wdir: spawner.wdir.clone(),
+            path: None,
+            psets: Vec::new(),
+        };
+        let mut hosts = Vec::new();
+        let directory = spawner.wdir.as_deref().unwrap_or(Path::new(""));
+        if let Some((_, file)) = self.info.iter().find(|(key, _)| key == "file") {
+            for (key, value) in read_file(&directory.join(file))? {
+                self.apply((&mut program, &mut hosts), directory, (&key, &value), available)?;
+            }
+        }
+        // Last, because they override those of the file.
+        for (key, value) in &self.info {
+            self.apply((&mut program, &mut hosts), directory, (key, value), available)?;
+        }
+        Ok((program, hosts))
+    }
+
+    fn apply(
+        &self,
+        (program, hosts): (&mut Program, &mut Vec<String>),
+        directory: &Path,
+        (key, value): (&OsStr, &OsStr),
+        available: &AvailableHosts<'_>,
+    ) -> Result<(), SpawnInfoError> {
+        match key.as_bytes() {
+            b"wdir" => program.wdir = Some(directory.join(value)),
+            b"path" => program.path = Some(value.to_owned()),
+            b"host" | b"hosts" => {
+                let named = list(value.as_bytes()).map(|name| (available.find)(name));
+                // An empty list has no host to use.
+                let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
+                let unknown = || SpawnInfoError::Host {
+                    host: value.to_owned(),
+                    available: available.description.clone(),
+                };
+                *hosts = named.ok_or_else(unknown)?;
+            }
+            b"soft" => {
+                let count = soft::count(value.as_bytes(), self.maxprocs);
+                program.ranks = count.map_err(|why| SpawnInfoError::Soft { text: value.to_owned(), why })?;
+            }
+            b"env" => {
+                for line in value.as_bytes().split(|&byte| byte == b'\n').filter(|line| !line.is_empty()) {
+                    assign(&mut program.env, line)?;
+                }
+            }
+            // The MPI standard requires other keys to be ignored.
+            _ => {}
+        }
+        Ok(())
+    }
+}
+
+fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnInfoError> {
+    let equals = line.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
+    let at = equals.ok_or_else(|| SpawnInfoError::Env(OsStr::from_bytes(line).to_owned()))?;
+    let (name, value) = (OsStr::from_bytes(&line[..at]), OsStr::from_bytes(&line[at + 1..]));
+    if let Some(own) = OWN_VARIABLES.iter().find(|own| **own == name) {
+        return Err(SpawnInfoError::OwnVariable(own));
+    }
+    env.retain(|(known, _)| known != name);
+    env.push((name.to_owned(), value.to_owned()));
+    Ok(())
+}
+
+/// Reads the pairs of a file: `KEY=VALUE`, one per line. Empty lines and lines that start with `#` are skipped.
+fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
+    let text = read_regular(file)?;
+    let mut pairs = Vec::new();
+    for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+        let text = text.trim_ascii();
+        if text.is_empty() || text[0] == b'#' {
+            continue;
+        }
+        let equals = text.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
+        let at = equals.ok_or_else(|| SpawnInfoError::Line { file: file.to_owned(), line })?;
+        let part = |bytes: &[u8]| OsStr::from_bytes(bytes.trim_ascii()).to_owned();
+        pairs.push((part(&text[..at]), part(&text[at + 1..])));
+    }
+    Ok(pairs)
+}
+
+/// Reads a regular file of at most [`FILE_MAX`] bytes. The rank names the file, so neither the open of a pipe without a
+/// writer nor a device without an end may hold the launcher up.
+fn read_regular(path: &Path) -> Result<Vec<u8>, SpawnInfoError> {
+    let failed = |why| SpawnInfoError::File { file: path.to_owned(), why };
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
+    if !file.metadata().map_err(failed)?.is_file() {
+        return Err(SpawnInfoError::NotRegular(path.to_owned()));
+    }
+    let mut text = Vec::new();
+    // The length in the metadata may be wrong: files of /proc have none, and others grow.
+    file.take(FILE_MAX + 1).read_to_end(&mut text).map_err(failed)?;
+    if text.len() as u64 > FILE_MAX {
+        return Err(SpawnInfoError::FileTooLong(path.to_owned()));
+    }
+    Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::fs::{FileType, Mode};
+
+    use super::*;
+
+    fn spawner() -> Program {
+        Program {
+            ranks: 1,
+            command: "parent".into(),
+            args: vec!["-x".into()],
+            env: vec![("A".into(), "1".into()), ("B".into(), "2".into())],
+            wdir: Some("/tmp".into()),
+            path: Some("/nowhere".into()),
+            psets: vec!["mine".to_owned()],
+        }
+    }
+
+    fn requested(info: &[(&str, &str)]) -> Result<Program, SpawnInfoError> {
+        let info = info.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+        let (command, args) = ("child".into(), vec![String::new().into()]);
+        let request = RequestedProgram { command, maxprocs: 4, args, info };
+        AvailableHosts::alone("node7.example.org", |hosts| Ok(request.program(&spawner(), hosts)?.0))
+    }
+
+    #[test]
+    fn other_attributes_are_those_of_the_spawner() {
+        let program = requested(&[("no-such-key", "x")]).unwrap();
+        let Program { wdir, env, path, psets, .. } = spawner();
+        assert_eq!((program.wdir, program.env), (wdir, env));
+        assert_eq!((program.ranks, program.args), (4, vec![OsString::new()]));
+        assert_eq!((program.path, program.psets), (None, Vec::new()));
+        assert!(path.is_some() && !psets.is_empty());
+    }
+
+    #[test]
+    fn keys_change_attributes() {
+        let pairs = [("wdir", "sub"), ("path", "/a:/b"), ("soft", "1:3"), ("env", "A=7\nC=x=y\n")];
+        let program = requested(&pairs).unwrap();
+        assert_eq!(program.wdir, Some("/tmp/sub".into()));
+        assert_eq!((program.path, program.ranks), (Some("/a:/b".into()), 3));
+        let env = [("B", "2"), ("A", "7"), ("C", "x=y")].map(|(name, value)| (name.into(), value.into()));
+        assert_eq!(program.env, env);
+    }
+
+    #[test]
+    fn only_this_machine_is_available() {
+        for here in ["node7", "node7.example.org", "localhost, 127.0.0.1 "] {
+            assert!(requested(&[("host", here)]).is_ok(), "{here}");
+        }
+        for there in ["node8", "node7,node8", ""] {
+            assert_eq!(
+                requested(&[("host", there)]).unwrap_err().errno(),
+                libc::EHOSTUNREACH as u8,
+                "{there}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_file_has_pairs() {
+        let file = std::env::temp_dir().join(format!("hydrant-spawn-info-{}", std::process::id()));
+        std::fs::write(&file, "# pairs\n\n wdir = /usr \nenv=A=3\nenv=D=4\nsoft=2\n").unwrap();
+        let name = file.to_str().unwrap();
+        let program = requested(&[("wdir", "/var"), ("file", name)]).unwrap();
+        std::fs::write(&file, "wdir=/usr\nnonsense\n").unwrap();
+        let error = requested(&[("file", name)]).unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!((program.wdir, program.ranks), (Some("/var".into()), 2));
+        assert!(
+            program.env.contains(&("D".into(), "4".into()))
+                && program.env.contains(&("A".into(), "3".into()))
+        );
+        assert!(matches!(error, SpawnInfoError::Line { line: 2, .. }), "{error}");
+        assert_eq!(requested(&[("file", name)]).unwrap_err().errno(), libc::ENOENT as u8);
+    }
+
+    #[test]
+    fn only_a_regular_file_of_bounded_length_is_read() {
+        let dir = std::env::temp_dir().join(format!("hydrant-spawn-file-{}", std::process::id()));
+        std::fs::create_dir_all(&dir).unwrap();
+        let (fifo, long) = (dir.join("fifo"), dir.join("long"));
+        rustix::fs::mknodat(rustix::fs::CWD, &fifo, FileType::Fifo, Mode::RWXU, 0).unwrap();
+        let error = |path: &Path| requested(&[("file", path.to_str().unwrap())]).unwrap_err();
+        let irregular = [&fifo, &dir, Path::new("/dev/zero")].map(error);
+        std::fs::write(&long, vec![b'\n'; FILE_MAX as usize]).unwrap();
+        let fits = requested(&[("file", long.to_str().unwrap())]).is_ok();
+        std::fs::write(&long, vec![b'\n'; FILE_MAX as usize + 1]).unwrap();
+        let too_long = error(&long);
+        std::fs::remove_dir_all(&dir).unwrap();
+        for error in irregular {
+            assert!(matches!(error, SpawnInfoError::NotRegular(_)), "{error}");
+            assert_eq!(error.errno(), libc::EINVAL as u8);
+        }
+        assert!(fits);
+        assert_eq!(too_long.errno(), libc::EFBIG as u8);
+        let text = too_long.to_string();
+        assert!(text.ends_with("long: longer than 65536 bytes, the limit of info key file"), "{text}");
+    }
+
+    #[test]
+    fn malformed_values_are_invalid() {
+        for pair in [("soft", "x"), ("soft", "9"), ("env", "novalue"), ("env", "=x"), ("env", "PMI_RANK=3")] {
+            assert_eq!(requested(&[pair]).unwrap_err().errno(), libc::EINVAL as u8, "{pair:?}");
+        }
+    }
+}

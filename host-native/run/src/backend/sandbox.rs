@@ -1,0 +1,173 @@
+//! Plugin of a sandboxed core and the cache of its compiled code.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use hydrant_control::protocol::PluginFile;
+use hydrant_core::server::{Consumed, FenceReport, RankStatus};
+use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_driver::{BackendError, OwnedServer};
+use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
+
+use super::saved::Saved;
+use super::spare::Primary;
+use crate::error::RunError;
+use crate::plan::{Plugin, Spare};
+
+const FILE: &str = "hydrant.wasm";
+/// Environment variable with the path of the plugin.
+const VARIABLE: &str = "HYDRANT_WASM";
+
+/// A core in a plugin.
+#[derive(Debug)]
+pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
+
+impl Sandboxed {
+    /// Has a plugin make a server.
+    pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
+        Ok(Sandboxed(sandbox.server(limits, seed).map_err(backend_error)?))
+    }
+
+    /// Has a plugin go on with a state.
+    pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<Sandboxed, RunError> {
+        Ok(Sandboxed(sandbox.restore(&saved.state, saved.validator).map_err(backend_error)?))
+    }
+}
+
+impl Primary for Sandboxed {
+    fn noun(&self) -> &'static str {
+        "plugin"
+    }
+
+    fn name(&self) -> String {
+        format!("plugin {}", self.0.file().display())
+    }
+
+    fn save(&mut self) -> Result<Saved, RunError> {
+        let state = self.0.snapshot().map_err(backend_error)?;
+        Ok(Saved { state, is_plugins: true, validator: self.0.validator().clone() })
+    }
+}
+
+/// A core in this process that goes on with the state of a plugin. Its outputs are checked as the plugin's.
+#[derive(Debug)]
+pub(crate) struct Checked {
+    server: OwnedServer,
+    validator: Validator,
+}
+
+impl Checked {
+    pub(crate) fn new(server: OwnedServer, validator: Validator) -> Checked {
+        Checked { server, validator }
+    }
+
+    /// Returns the state.
+    pub(crate) fn save(&self) -> Saved {
+        Saved { is_plugins: true, validator: self.validator.clone(), ..Saved::of(self.server.server()) }
+    }
+}
+
+impl Backend for Checked {
+    type Error = BackendError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        let consumed = self.server.handle(now, input)?;
+        let checked = self.validator.check_input(now, &input, consumed, self.server.poll_at());
+        checked.map_err(violation)?;
+        Ok(consumed)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        let output = self.server.poll(buf)?;
+        let checked = match &output {
+            Some(output) => self.validator.check_output(output),
+            None => self.validator.check_silence(),
+        };
+        checked.map_err(violation)?;
+        Ok(output)
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.server.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.server.limits()
+    }
+
+    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+        self.server.rank_status(job, rank)
+    }
+
+    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
+        self.server.fence_report(job)
+    }
+}
+
+fn violation(violation: Violation) -> BackendError {
+    BackendError::Other(format!("the state that the plugin has left is invalid: {violation}").into())
+}
+
+fn backend_error(error: hydrant_wasm::Error) -> BackendError {
+    match error {
+        hydrant_wasm::Error::Fault(why) => why.into(),
+        hydrant_wasm::Error::Plugin(why) => BackendError::Other(Box::new(why)),
+    }
+}
+
+impl Backend for Sandboxed {
+    type Error = BackendError;
+
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        self.0.handle(now, input).map_err(backend_error)
+    }
+
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        self.0.poll(buf).map_err(backend_error)
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        self.0.poll_at()
+    }
+
+    fn limits(&self) -> &Limits {
+        self.0.limits()
+    }
+}
+
+/// Finds a plugin and reads it.
+pub(crate) fn read(plugin: &Plugin, spare: Option<Spare>) -> Result<PluginFile, RunError> {
+    let file = find(plugin)?;
+    let code = hydrant_wasm::read(&file).map_err(RunError::Plugin)?;
+    let (deadline, spare) = (Settings::default().deadline, spare.is_some());
+    Ok(PluginFile { file: file.into(), code, deadline, spare })
+}
+
+/// Compiles a plugin, unless its code is there from an earlier run.
+pub(crate) fn load(plugin: &PluginFile) -> Result<Sandbox, RunError> {
+    let settings = Settings { deadline: plugin.deadline, cache: cache(), ..Settings::default() };
+    Sandbox::compile(Path::new(&plugin.file), &plugin.code, &settings).map_err(RunError::Plugin)
+}
+
+/// Finds the plugin: the user's choice, else beside this program, else in the `lib` folder beside the program's folder.
+pub(crate) fn find(plugin: &Plugin) -> Result<PathBuf, RunError> {
+    let candidates = match (plugin, env::var_os(VARIABLE)) {
+        // Errors of a named file are reported when it is read.
+        (Plugin::File(file), _) => return Ok(file.clone()),
+        (Plugin::Installed, Some(said)) => return Ok(said.into()),
+        (Plugin::Installed, None) => {
+            let exe = env::current_exe().map_err(RunError::system("cannot find out where hydrant lies"))?;
+            let folder = exe.parent().unwrap_or(&exe);
+            [folder.join(FILE), folder.join("../lib").join(FILE)]
+        }
+    };
+    let found = candidates.iter().find(|path| path.is_file()).cloned();
+    found.ok_or_else(|| RunError::NoPlugin { searched: candidates.into() })
+}
+
+/// Returns the folder `hydrant` in the user's cache folder. None for a user without a home.
+fn cache() -> Option<PathBuf> {
+    let absolute = |name| env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
+    let folder = absolute("XDG_CACHE_HOME").or_else(|| Some(absolute("HOME")?.join(".cache")))?;
+    Some(folder.join("hydrant"))
+}

@@ -1,0 +1,481 @@
+//! Engine of a run: one process and one event loop without threads.
+
+mod board;
+mod debugger;
+mod jobs;
+mod label;
+mod names;
+mod nodes;
+pub(crate) mod open;
+mod output;
+mod procs;
+mod progress;
+mod pty;
+mod query;
+mod ranks;
+mod replace;
+mod report;
+mod serve;
+mod server;
+mod singletons;
+mod sink;
+mod spawn;
+mod status;
+mod stdin;
+mod streams;
+mod time_limit;
+mod token;
+
+use std::collections::BTreeMap;
+use std::net::Ipv4Addr;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+use std::rc::Rc;
+use std::time::Duration;
+
+use hydrant_control::protocol::{Setup, StdinTarget};
+use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
+use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::{JobId, Limits};
+use hydrant_driver::{PORT_FILES, Sharing};
+use hydrant_launch::{find_mpi_library, prepare};
+use hydrant_placement::{Bootstrap, Environment, Location};
+use hydrant_reactor::process::Guardian;
+use hydrant_reactor::{
+    Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
+};
+use hydrant_record::RecordingFile;
+use hydrant_services::board::Board;
+use hydrant_services::names::NameClient;
+
+use crate::backend::RunBackend;
+use crate::backend::{BackendBuilder, read_plugin};
+use crate::error::RunError;
+use crate::messages::{self, Warnings};
+use crate::plan::Plan;
+use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use jobs::Jobs;
+use label::Labels;
+use names::Names;
+use nodes::Nodes;
+pub use nodes::{DaemonError, daemon, forked_daemon};
+use procs::Procs;
+use progress::Progress;
+use query::Query;
+use server::PmiServer;
+use sink::Sinks;
+use status::Status;
+use stdin::Stdin;
+use streams::Streams;
+use time_limit::TimeLimit;
+use token::Token;
+
+/// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
+const OWN_FILES: u64 = 40;
+/// Connections to a job's port that descriptors are kept for beside its ranks' own.
+const STRANGERS: u64 = 64;
+/// Descriptors for concurrent look-ups of names of other runs. The system may refuse further ones.
+const LOOKUPS: u64 = 64;
+/// Reading buffer: room for a message that came in pieces, and a good piece more.
+const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
+
+/// Runs a job and all that it spawns to their end. Returns the exit code: 0 if every rank exited with 0, otherwise that
+/// of the rank that failed first. The code is 128 plus the signal's number for a rank that a signal ended.
+///
+/// The function takes over the calling process. Signals are blocked in the calling thread while it runs. Exits of child
+/// processes are collected. Descriptors above standard error are marked close-on-exec. A standard input that is no
+/// terminal becomes rank 0's. Call it once, from the only thread.
+///
+/// # Errors
+/// The job was not started or could not be served. No process of it is running.
+pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
+    let located = match plan.options.offload {
+        // The board serves the ranks of this machine.
+        Some(_) => Location::Local,
+        None => plan.locate(&Environment::current())?,
+    };
+    let plan = &*plan;
+    let ranks = open::size(&plan.programs)?;
+    if let StdinTarget::Rank(rank) = plan.options.stdin
+        && rank >= ranks
+    {
+        return Err(RunError::StdinRank { rank, ranks });
+    }
+    match located {
+        Location::Local => {}
+        Location::Nodes(deployment) => {
+            refuse_on_nodes(plan)?;
+            if let Some(notice) = deployment.job_map.oversubscription() {
+                messages::print(messages::HYDRANT, notice);
+            }
+            return nodes::run(plan, &deployment);
+        }
+    }
+    set_close_on_exec()?;
+    let reactor = Reactor::new(Token::Signals)?;
+    let guardian = start_guardian()?;
+    let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
+    let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
+    let seed = open::random()?;
+    let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
+    let warnings = Warnings::default();
+    let core = match &plan.options.offload {
+        Some(offload) => {
+            let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
+            let mut board = Box::new(Board::connect(&offload.target, secret, heartbeat)?);
+            let record = plan.options.record.as_deref();
+            record.map(|path| board.record(&offload.target, secret, path)).transpose()?;
+            PmiServer::Board(board)
+        }
+        None => {
+            let limits = limits(plan, ranks);
+            let plugin = plan.options.sandbox.as_ref();
+            let plugin = plugin.map(|plugin| read_plugin(plugin, plan.options.spare)).transpose()?;
+            let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
+            // A client of a TCP port may be on another machine and cannot map the segment.
+            let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
+            sharing = slabs.sharing(seed);
+            recording = record(plan.options.record.as_deref(), &limits, seed)?;
+            topology_file = TopologyFile::find();
+            let core = builder.build(limits, seed, slabs)?;
+            PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
+        }
+    };
+    let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
+    engine.procs.guard(guardian);
+    engine.preload = preload;
+    engine.warnings = warnings;
+    engine.recording = recording;
+    engine.sharing = sharing;
+    engine.topology_file = topology_file;
+    let name = engine.next_job_name()?;
+    let name_client = plan
+        .options
+        .name_server
+        .as_deref()
+        .map(|path| NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller))
+        .transpose();
+    engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
+    let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
+    engine.open_job(name, (plan.programs.clone(), checked), None)?;
+    engine.open_status(Bootstrap::Local);
+    let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
+    if result.is_err() {
+        engine.procs.kill_and_wait(|_, _| {});
+    }
+    result
+}
+
+/// Starts the guardian of this process's ranks. The guardian shares the memory that there is by now, and each page that is
+/// written later is copied, so it is started before the tables of the server are filled.
+fn start_guardian() -> Result<Guardian, RunError> {
+    Guardian::start().map_err(RunError::system("cannot start the guardian process"))
+}
+
+/// Refuses options that are unavailable on several hosts.
+fn refuse_on_nodes(plan: &Plan) -> Result<(), RunError> {
+    match plan.options.pmi_port {
+        Some(addr) if addr != (Ipv4Addr::LOCALHOST, 0).into() => Err(RunError::PortOnNodes(addr)),
+        _ => Ok(()),
+    }
+}
+
+/// Creates the recording file if there is a path.
+fn record(path: Option<&Path>, limits: &Limits, seed: u32) -> Result<Option<Rc<RecordingFile>>, RunError> {
+    let program = concat!("hydrant ", env!("CARGO_PKG_VERSION"));
+    Ok(path.map(|path| RecordingFile::create(path, program, limits, seed)).transpose()?)
+}
+
+/// Source of the ranks' input and destination of their output.
+struct Outlets {
+    stdin: Stdin,
+    streams: Streams,
+    sinks: Sinks,
+}
+
+impl Outlets {
+    /// Creates the outlets for ranks of this process.
+    fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
+        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, poller);
+        Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
+    }
+
+    /// This process's own, for ranks on other nodes.
+    fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
+        Ok(Outlets {
+            stdin: Stdin::sent(),
+            streams: Streams::new(Labels::new(plan.options.prefix.clone()), pty::wanted(&plan.options)),
+            sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
+        })
+    }
+
+    /// Another node's.
+    fn of_daemon(setup: &Setup) -> Outlets {
+        let stdin = Stdin::fed(setup.stdin, setup.fence_warning);
+        Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
+    }
+}
+
+/// All that running jobs consist of.
+struct Engine<'p, 's> {
+    plan: &'p Plan,
+    /// The connection to this node's board is polled for writing.
+    board_blocked: bool,
+    /// Library that ranks preload, if MPI programs are to see process sets.
+    preload: Option<PathBuf>,
+    /// Location of the key-value log for ranks that read it themselves.
+    sharing: Option<Sharing>,
+    /// Topology file that MPICH's ranks may ask for.
+    topology_file: Option<SharedTopologyFile>,
+    host: String,
+    clock: Clock,
+    poller: Poller,
+    signals: Signals,
+    files: OpenFiles,
+    jobs: Jobs,
+    procs: Procs,
+    /// Ranks that got `SIGTERM`.
+    kills: KillEscalation,
+    core: PmiServer<'s>,
+    /// Warnings of the cores that have not been printed.
+    warnings: Warnings,
+    /// Recording file, if there is one.
+    recording: Option<Rc<RecordingFile>>,
+    null: OwnedFd,
+    stdin: Stdin,
+    streams: Streams,
+    sinks: Sinks,
+    /// Exit status of a run on this machine.
+    status: ExitStatus,
+    /// Lost output has been reported.
+    losses_reported: bool,
+    /// Name service, unless names are the PMI server's own.
+    names: Option<Names<'s>>,
+    /// Query sockets of the jobs.
+    queries: BTreeMap<JobId, Listener<Query>>,
+    /// State of a run on several nodes.
+    nodes: Option<Nodes>,
+    /// Status socket. Daemons have none.
+    status_socket: Option<Status>,
+    /// Jobs that have ended, if a result is written.
+    ended: Vec<JobSummary>,
+    /// Debuggers have been shown the processes of the first job.
+    debuggers_informed: bool,
+    /// End of the run at its time limit, once it is reached.
+    time_limit: Option<TimeLimit>,
+    /// Line about a long start. None if standard error is no terminal, and once the job runs.
+    progress: Option<Progress>,
+    /// Buffer for reads.
+    buffer: Vec<u8>,
+}
+
+impl<'p, 's> Engine<'p, 's> {
+    fn new(
+        plan: &'p Plan,
+        reactor: Reactor,
+        files: OpenFiles,
+        outlets: Outlets,
+        core: PmiServer<'s>,
+    ) -> Result<Engine<'p, 's>, RunError> {
+        let Reactor { clock, poller, signals } = reactor;
+        let Outlets { stdin, streams, sinks } = outlets;
+        for stream in core.streams() {
+            poller.add(stream, Token::Board, Interest::Read)?;
+        }
+        Ok(Engine {
+            plan,
+            board_blocked: false,
+            preload: None,
+            sharing: None,
+            topology_file: None,
+            host: rustix::system::uname().nodename().to_string_lossy().into_owned(),
+            clock,
+            signals,
+            files,
+            jobs: Jobs::default(),
+            procs: Procs::new(),
+            kills: KillEscalation::default(),
+            core,
+            warnings: Warnings::default(),
+            recording: None,
+            null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
+            stdin,
+            streams,
+            sinks,
+            status: ExitStatus::default(),
+            losses_reported: false,
+            names: None,
+            queries: BTreeMap::new(),
+            nodes: None,
+            status_socket: None,
+            ended: Vec::new(),
+            debuggers_informed: false,
+            time_limit: None,
+            progress: None,
+            buffer: vec![0; BUFFER],
+            poller,
+        })
+    }
+
+    /// The event loop.
+    fn run(&mut self) -> Result<u8, RunError> {
+        let mut keys = Vec::new();
+        loop {
+            match self.turn(&mut keys) {
+                Ok(None) => {}
+                Ok(Some(code)) => {
+                    self.end_progress();
+                    self.end_status(code);
+                    self.write_result(code);
+                    return Ok(code);
+                }
+                Err(error) => self.break_off(error)?,
+            }
+        }
+    }
+
+    /// Waits for events and handles them. Returns the exit code when the run is complete.
+    fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
+        self.start_some()?;
+        if self.settle()? {
+            return Ok(Some(self.exit_code()));
+        }
+        self.flush_links()?;
+        self.watch_board()?;
+        // Output that waited for the links is read at the end of the turn.
+        let is_busy = self.is_starting() || self.sinks.have_changed();
+        let timeout = if is_busy { Some(Duration::ZERO) } else { self.timeout() };
+        self.poller.wait(timeout, keys)?;
+        let (mut signals, now) = (false, self.now());
+        for token in keys.iter().filter_map(|&key| Token::of(key)) {
+            match token {
+                Token::Signals => signals = true,
+                Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
+                Token::Queries(id) => self.accept_queries(JobId(id))?,
+                Token::Conn(key) => self.conn_ready(key, now)?,
+                Token::Stream(id) => self.stream_ready(id),
+                Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
+                Token::NameClient(key) => self.name_client_ready(key)?,
+                Token::Board => self.outputs()?,
+                Token::Input => self.stdin.pump(self.now(), &self.poller),
+                Token::Stdin(reader) => self.stdin.reader_ready(reader, self.now(), &self.poller),
+                Token::Links(key) => self.link_ready(key)?,
+                Token::Status(key) => self.status_ready(key),
+            }
+        }
+        // Signals are handled last, so that output of a rank precedes its exit.
+        if signals {
+            self.take_signals()?;
+        }
+        self.keep_time()?;
+        self.turn_nodes()?;
+        self.flush();
+        self.copy_output();
+        Ok(None)
+    }
+
+    /// Returns the job id of the next job of a run on this machine.
+    fn next_job_name(&self) -> Result<String, RunError> {
+        Ok(job_name(std::process::id(), self.jobs.count(), open::random()?, &self.host))
+    }
+
+    fn now(&self) -> u64 {
+        self.clock.now()
+    }
+
+    /// Returns the time until the next deadline.
+    fn timeout(&mut self) -> Option<Duration> {
+        let server = self.core.poll_at();
+        let ports = self.jobs.iter().flat_map(|job| job.run.ports().map(Listener::deadline));
+        let queries = self.queries.values().map(Listener::deadline);
+        let kills = self.kills.poll_at();
+        let names = self.names.as_ref().and_then(Names::poll_at);
+        let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
+        let limit = self.time_limit_at();
+        let status = self.status_socket.as_ref().and_then(Status::poll_at);
+        let progress = self.progress.as_ref().and_then(Progress::poll_at);
+        let topology = self.topology_file.as_ref().and_then(|file| file.borrow().poll_at());
+        let at = [
+            server,
+            kills,
+            names,
+            nodes,
+            limit,
+            status,
+            progress,
+            topology,
+            self.streams.deadline(),
+            self.stdin.deadline(),
+        ]
+        .into_iter()
+        .chain(ports)
+        .chain(queries);
+        self.clock.timeout(at)
+    }
+
+    /// Handles timeouts.
+    fn keep_time(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        if self.core.handle_timeout(now)? {
+            self.outputs()?;
+        }
+        self.keep_topology_file(now)?;
+        self.keep_time_limit(now)?;
+        self.expire_names(now)?;
+        self.kill_overdue(now);
+        self.resume_ports(now)?;
+        self.keep_status_time(now);
+        self.keep_progress(now);
+        if self.stdin.deadline().is_some_and(|at| at <= now) {
+            self.stdin.pump(now, &self.poller);
+            self.report_stalled_input(now);
+        }
+        for warning in self.warnings.take() {
+            match self.is_daemon() {
+                true => self.sinks.print(&format!("host {} (node {}): {warning}", self.host, self.node())),
+                false => self.sinks.print(&warning),
+            }
+        }
+        if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
+            self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
+        }
+        self.streams.show(now, &mut self.sinks);
+        Ok(())
+    }
+}
+
+fn limits(plan: &Plan, ranks: u32) -> Limits {
+    let mut limits = Limits::for_ranks(ranks);
+    // A set for each program, and those that the user named.
+    let psets = plan.programs.iter().map(|program| 1 + program.psets.len()).sum::<usize>();
+    if plan.options.mpi_psets {
+        // A connection for a rank's queries beside its own.
+        limits.conns = limits.conns.saturating_add(limits.ranks);
+    }
+    if limits.commit_bytes > 0 {
+        // A PMIx connection beside the inherited one.
+        limits.conns = limits.conns.saturating_add(limits.ranks);
+    }
+    limits.psets = limits.psets.saturating_add(psets as u32);
+    for &(limit, size) in &plan.options.limits {
+        limits.set(limit, size);
+    }
+    limits
+}
+
+/// Returns the number of descriptors that the launcher needs for this number of ranks and jobs.
+fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
+    let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
+    let files = patterns.into_iter().flatten().count() as u64;
+    let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
+    let queries = u64::from(plan.options.mpi_psets);
+    let sockets = u64::from(plan.options.mpi_psets || plan.options.name_server.is_some());
+    // A port for PMIx and a connection of each rank.
+    let pmix = u64::from(plan.options.offload.is_none());
+    // A connection to the daemon for each job, and one for each look-up that waits.
+    let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
+    let pipes = u64::from(plan.options.stdin == StdinTarget::All);
+    let pool = u64::from(plan.options.mem_pool.is_some());
+    OWN_FILES + names + jobs * (of_job + sockets + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
+}

@@ -1,0 +1,500 @@
+//! Daemon of a node: its start, and the adapter of its decisions.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
+use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
+use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing, UnusedSlots};
+use hydrant_launch::FileReceiver;
+use hydrant_launch::{PreparedProgram, find_mpi_library, prepare_file};
+use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
+use hydrant_services::board::{BoardBackend, NodeBoard, Secret};
+use rustix::process::Signal;
+
+use super::super::server::PmiServer;
+use super::super::token::{LINKS, Token};
+use super::super::{Engine, Outlets, open, record, start_guardian};
+use super::actions::start_error;
+use super::boards::LinkedBoards;
+use super::setup::options_of;
+use super::{Nodes, Role};
+use crate::backend::RunBackend;
+use crate::backend::Spared;
+use crate::backend::{BackendBuilder, Core};
+use crate::error::RunError;
+use crate::join::{JoinError, Joined, join};
+use crate::messages::{self, Warnings};
+use crate::plan::Plan;
+use crate::topology_file::{SharedTopologyFile, TopologyFile};
+use hydrant_core::manage::OpenNode;
+use hydrant_record::RecordingFile;
+
+/// Error that ends a daemon early.
+#[derive(Debug, thiserror::Error)]
+pub enum DaemonError {
+    /// It could not join the other nodes, or was ended before it had anything to serve.
+    #[error(transparent)]
+    Join(#[from] JoinError),
+    /// It could not serve its ranks.
+    #[error(transparent)]
+    Run(#[from] RunError),
+}
+
+/// A daemon among the nodes.
+pub(super) struct Daemon {
+    pub(super) control: hydrant_control::Daemon,
+    /// Jobs whose ranks have ended and whose output is being sent.
+    draining: Vec<JobId>,
+    /// Program files from the head.
+    files: FileReceiver,
+    /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
+    held: Vec<(u32, u32)>,
+    /// Boards that may be linked.
+    pub(super) boards: LinkedBoards,
+}
+
+impl DaemonError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match self {
+            DaemonError::Join(error) => error.hint().map(str::to_owned),
+            DaemonError::Run(error) => error.hint(),
+        }
+    }
+}
+
+/// Runs the daemon of a node until its parent ends it.
+///
+/// The function takes over the calling process. Standard input is read, signals are blocked in the calling thread, and
+/// exits of child processes are collected. Call it once, from the only thread.
+///
+/// # Errors
+/// The node could not start, or its parent is lost. All daemons below it have been killed.
+pub fn daemon() -> Result<(), DaemonError> {
+    serve(DaemonSpec::read().map_err(JoinError::from)?, Rc::default())
+}
+
+/// Slots for a daemon's server, which daemons that are forked find in their memory.
+type SharedSlots = Rc<RefCell<Option<UnusedSlots>>>;
+
+/// Returns what daemons run that this process forks, and those that they fork. `slots` are for the limits of their servers.
+pub fn forked_daemon(slots: Option<UnusedSlots>) -> DaemonMain {
+    main_of_forked(Rc::new(RefCell::new(slots)))
+}
+
+fn main_of_forked(slots: SharedSlots) -> DaemonMain {
+    Rc::new(move |spec| match serve(spec, slots.clone()) {
+        Ok(()) => 0,
+        Err(error) => {
+            messages::print_error(messages::DAEMON, &error, error.hint());
+            1
+        }
+    })
+}
+
+fn serve(spec: DaemonSpec, slots: SharedSlots) -> Result<(), DaemonError> {
+    match join(spec, main_of_forked(slots.clone()), Token::Signals.into(), LINKS)? {
+        Some(joined) => Ok(serve_node(joined, slots.take())?),
+        None => Ok(()),
+    }
+}
+
+/// Serves the ranks of a node until the head ends the run.
+///
+/// # Errors
+/// The parent is lost, or the node cannot continue. No process of the node is running.
+fn serve_node(joined: Joined, slots: Option<UnusedSlots>) -> Result<(), RunError> {
+    let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
+    let guardian = start_guardian()?;
+    let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
+    if is_slow || setup.boards.of_node(links.node()).is_some() {
+        // A plugin may have to be compiled, files be compared, and a board be waited for.
+        links.announce_pause(reactor.clock.now(), &reactor.poller);
+    }
+    let mut slabs = MappedStorage::new(&Limits::NONE);
+    let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, slots)) {
+        Ok(own) => (own, None),
+        Err(error) => (Own::gone(setup.limits), Some(error)),
+    };
+    let Own { core, warnings, recording, sharing, topology_file } = own;
+    let needs_ready = setup.needs_ready();
+    let boards = LinkedBoards::new(&setup.boards);
+    let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
+        Ok(received) => (received, unfit),
+        Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
+    };
+    let lacks_files = received.is_incomplete();
+    let config = DaemonConfig {
+        node: links.node(),
+        process: std::process::id(),
+        needs_ready: needs_ready && !lacks_files,
+        verbose: setup.verbose,
+        progress: setup.progress,
+    };
+    let outlets = Outlets::of_daemon(&setup);
+    let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
+    let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
+    engine.procs.guard(guardian);
+    engine.warnings = warnings;
+    engine.recording = recording;
+    engine.sharing = sharing;
+    engine.topology_file = topology_file;
+    engine.host = host;
+    let daemon = Daemon {
+        control: hydrant_control::Daemon::new(config),
+        draining: Vec::new(),
+        files: received,
+        held: Vec::new(),
+        boards,
+    };
+    engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
+    match unfit {
+        Some(error) => engine.break_off(error)?,
+        None if engine.awaits_tree() => engine.report_board(),
+        None => engine.handle_at_daemon(DaemonEvent::SetupApplied)?,
+    }
+    if lacks_files {
+        engine.send_report(&Report::NeedsFiles);
+    }
+    let result = engine.run();
+    engine.procs.kill_and_wait(|_, _| {});
+    match engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
+        Some(lost) => Err(Box::new(lost).into()),
+        None => result.map(drop),
+    }
+}
+
+/// Backend of a node with its warnings, its recording and its shared segment.
+struct Own<'s> {
+    core: PmiServer<'s>,
+    warnings: Warnings,
+    recording: Option<Rc<RecordingFile>>,
+    sharing: Option<Sharing>,
+    topology_file: Option<SharedTopologyFile>,
+}
+
+impl<'s> Own<'s> {
+    /// Creates the stub of a node whose backend could not be created.
+    fn gone(limits: Limits) -> Own<'s> {
+        Own {
+            core: PmiServer::local(RunBackend::failed(limits)),
+            warnings: Warnings::default(),
+            recording: None,
+            sharing: None,
+            topology_file: None,
+        }
+    }
+
+    /// Makes the core of the node with those links, in `slots` if there are any.
+    fn make(
+        setup: &Setup,
+        host: &str,
+        links: &Overlay,
+        (slabs, slots): (&'s mut MappedStorage, Option<UnusedSlots>),
+    ) -> Result<Own<'s>, RunError> {
+        let limits = setup.limits;
+        let (node, tree) = (links.node(), links.tree());
+        if let Some(target) = setup.boards.of_node(node) {
+            let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
+            let open = OpenNode { node, nodes, radix, limits, seed: None, link };
+            if setup.boards.spare {
+                return Own::beside_board(setup, host, target, open);
+            }
+            let secret = setup.boards.secret.map(Secret::from_bytes);
+            let board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
+            let core = PmiServer::Node(Box::new(board));
+            let warnings = Warnings::default();
+            return Ok(Own { core, warnings, recording: None, sharing: None, topology_file: None });
+        }
+        let seed = open::random()?;
+        let warnings = Warnings::default();
+        let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
+        *slabs = builder.storage_with(&limits, !setup.by_port, slots)?;
+        let sharing = slabs.sharing(seed);
+        let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let topology_file = TopologyFile::find();
+        let core = builder.build(limits, seed, slabs)?;
+        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        // Whether boards are linked decides about the tree.
+        if setup.boards.link.is_none() {
+            core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+        }
+        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
+    }
+
+    /// Makes a core on a board, with a spare here.
+    fn beside_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+        let OpenNode { node, nodes, radix, limits, .. } = open;
+        let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
+        let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
+        let spare = OwnedServer::new(limits, seed)?;
+        let warnings = Warnings::default();
+        let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let topology_file = TopologyFile::find();
+        let core = Core::Spared(Box::new(Spared::new(board, spare, &warnings)));
+        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        core.handle(Time(0), Input::Node { node, nodes, radix })?;
+        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing: None, topology_file })
+    }
+}
+
+impl Engine<'_, '_> {
+    /// Returns the state machine of the daemon, if this is one.
+    pub(in super::super) fn control(&self) -> Option<&hydrant_control::Daemon> {
+        self.daemon().map(|daemon| &daemon.control)
+    }
+
+    /// Handles an event of the links at a daemon.
+    pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Message { channel: Channel::Control, to_all, body, .. } => {
+                let number = to_all.then(|| self.count_order());
+                self.tell_board(number, false)?;
+                self.handle_at_daemon(DaemonEvent::Order(&body))?;
+                self.tell_board(number, true)?;
+                self.outputs()
+            }
+            Event::Message { via, body, .. } => self.take_piece(via, &body),
+            Event::CreditAvailable { neighbour } => {
+                self.return_held();
+                if let Some(nodes) = &mut self.nodes
+                    && nodes.links.tree().parent(nodes.links.node()) == Some(neighbour)
+                {
+                    self.sinks.stuff(!nodes.links.has_credit(0));
+                }
+                Ok(())
+            }
+            Event::LifelineLost(why) => {
+                if let Some(nodes) = &mut self.nodes {
+                    nodes.lifeline_lost = Some(why);
+                }
+                self.handle_at_daemon(DaemonEvent::LifelineLost)
+            }
+            Event::Shutdown => self.handle_at_daemon(DaemonEvent::Shutdown),
+            // The engine reports these to the head separately. The head decides.
+            Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
+        }
+    }
+
+    /// Stores a piece of a program file, and reports the last one.
+    fn take_piece(&mut self, via: u32, body: &[u8]) -> Result<(), RunError> {
+        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        daemon.held.push((via, body.len() as u32));
+        let taken = match decode(body) {
+            Some(piece) => daemon.files.take(&piece),
+            None => Ok(false),
+        };
+        self.return_held();
+        match taken {
+            Ok(true) => self.report_ready(),
+            Ok(false) => {}
+            Err(error) => self.break_off(error.into())?,
+        }
+        Ok(())
+    }
+
+    /// Reports that the settings are applied, when the tree is formed and all files are there.
+    pub(super) fn report_ready(&mut self) {
+        let has_files = self.daemon().is_some_and(|daemon| !daemon.files.is_incomplete());
+        if has_files && !self.awaits_tree() {
+            self.send_report(&Report::Ready);
+        }
+    }
+
+    /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
+    fn return_held(&mut self) {
+        let Some(nodes) = &mut self.nodes else { return };
+        if nodes.children_have_credit()
+            && let Role::Daemon(daemon) = &mut nodes.role
+        {
+            for (via, bytes) in std::mem::take(&mut daemon.held) {
+                nodes.links.consumed(via, bytes);
+            }
+        }
+    }
+
+    /// Passes an event to the daemon and executes its actions. Does nothing on other nodes.
+    pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+        self.note_at_daemon(event)?;
+        self.carry_out_at_daemon()
+    }
+
+    /// Passes an event to the daemon, whose actions are executed later.
+    pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+        let now = self.now();
+        match self.daemon_mut() {
+            Some(daemon) => Ok(daemon.control.handle(now, event)?),
+            None => Ok(()),
+        }
+    }
+
+    /// Kills processes of this node whose kill timeout has passed.
+    pub(super) fn keep_daemon_time(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        daemon.control.handle_timeout(now);
+        self.carry_out_at_daemon()
+    }
+
+    /// Executes the actions of the daemon.
+    pub(in super::super) fn carry_out_at_daemon(&mut self) -> Result<(), RunError> {
+        while let Some(action) = self.daemon_mut().and_then(|daemon| daemon.control.poll()) {
+            self.carry_out_daemon_action(action)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out_daemon_action(&mut self, action: DaemonAction) -> Result<(), RunError> {
+        match action {
+            DaemonAction::Send(report) => self.send_report(&report),
+            DaemonAction::LinkBoard { addrs } => self.link_board(&addrs)?,
+            DaemonAction::FormTree { are_linked } => {
+                self.form_tree(are_linked)?;
+                self.report_ready();
+            }
+            DaemonAction::OpenJob { record } => self.open_at_daemon(*record)?,
+            DaemonAction::SignalAll(signal) => {
+                if let Some(signal) = Signal::from_named_raw(signal) {
+                    self.procs.signal_all(signal);
+                }
+            }
+            DaemonAction::ResizeWindows(size) => self.resize_windows(size),
+            DaemonAction::SignalJob { job, signal } => self.signal_at_daemon(job, None, signal),
+            DaemonAction::SignalRank { job, rank, signal } => self.signal_at_daemon(job, Some(rank), signal),
+            DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),
+            DaemonAction::DeregisterJob { job } => self.drop_job(job)?,
+            DaemonAction::StalledFence { job } => self.tell_core(Input::StalledFence { job })?,
+            DaemonAction::ChangeSets { job, rank, body } => {
+                self.tell_core(Input::PsetRequest { job, rank, request: &body })?;
+            }
+            DaemonAction::ConnectJobs { job, other, connected } => {
+                self.tell_core(Input::Connected { job, other, connected })?;
+            }
+            DaemonAction::UpcallComplete { upcall, rc, text } => {
+                self.tell_core(Input::UpcallComplete { upcall, rc, text: &text })?;
+            }
+            DaemonAction::SpawnComplete { upcall, started, full, codes } => {
+                self.tell_core(Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
+            }
+            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, self.now(), &self.poller),
+            DaemonAction::CloseOutput { job, streams } => {
+                let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
+                for (rank, stderr) in streams {
+                    self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
+                }
+            }
+            DaemonAction::QueryRanks { query, job, first, count } => {
+                self.query_ranks_here(query, job, (first, count))?;
+            }
+            DaemonAction::ReplaceCore { plugin } => {
+                let replaced = self.replace_core(plugin.as_deref()).map_err(|error| error.with_hint());
+                self.send_report(&Report::CoreReplaced(replaced));
+            }
+            DaemonAction::Print(line) => self.sinks.print(&line),
+            DaemonAction::EndNode => self.end_node(),
+        }
+        Ok(())
+    }
+
+    /// Ends this node's ranks, and has the nodes below end theirs.
+    fn end_node(&mut self) {
+        let mut others = Vec::new();
+        self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
+        for (pid, status) in others {
+            self.helper_ended(pid, status);
+        }
+        self.end_links();
+    }
+
+    /// Passes a decision of the head to the server. The job may have ended on this node.
+    fn tell_core(&mut self, input: Input<'_>) -> Result<(), RunError> {
+        let now = Time(self.now());
+        match self.core.handle(now, input) {
+            Err(BackendError::Fault(Fault::NoSuchUpcall | Fault::NoSuchJob)) | Ok(_) => Ok(()),
+            // The sets of a job that this node could not open are missing here. The job ends.
+            Err(BackendError::Fault(Fault::Refused(_))) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Registers a job and prepares its ranks on this node.
+    ///
+    /// # Errors
+    /// The plugin has failed.
+    fn open_at_daemon(&mut self, record: JobRecord) -> Result<(), RunError> {
+        let job = record.id;
+        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None));
+        let event = match opened {
+            Ok(()) => DaemonEvent::JobOpened { job },
+            Err(error) if error.is_plugins() => return Err(error),
+            Err(error) => DaemonEvent::OpenFailed { job, error: start_error(None, &error) },
+        };
+        self.note_at_daemon(event)
+    }
+
+    /// Finds the programs that have ranks on this node.
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
+        if self.plan.options.mpi_psets && self.preload.is_none() {
+            self.preload = Some(find_mpi_library()?);
+        }
+        let here = NodeRanks::of_node(&record.blocks, self.node());
+        let mut first = 0;
+        let files = self.daemon().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
+        let checked = (0..).zip(&record.programs).map(|(appnum, program)| {
+            let file = files.and_then(|files| files.of_program(appnum));
+            let ranks = first..first + program.ranks;
+            first = ranks.end;
+            let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
+            any.then(|| prepare_file(program, file).map_err(RunError::from)).transpose()
+        });
+        checked.collect()
+    }
+
+    fn signal_at_daemon(&mut self, job: JobId, rank: Option<Rank>, signal: i32) {
+        let Some((job, signal)) = self.jobs.get(job).zip(Signal::from_named_raw(signal)) else { return };
+        let slots = rank.map_or(job.slots(), |rank| job.slot(rank.0)..job.slot(rank.0) + 1);
+        self.procs.signal(slots, signal);
+    }
+
+    /// Reports that a rank cannot be started here.
+    pub(in super::super) fn start_failed_at_daemon(
+        &mut self,
+        job: JobId,
+        rank: u32,
+        error: &RunError,
+    ) -> Result<(), RunError> {
+        let appnum = self.jobs.get(job).map(|job| job.program(rank).0);
+        self.note_at_daemon(DaemonEvent::StartFailed { job, error: start_error(appnum, error) })
+    }
+
+    /// Sends the rest of the output of a job all of whose ranks here have ended.
+    fn drain_at_daemon(&mut self, id: JobId) {
+        let now = self.now();
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        // No more connections are accepted.
+        job.run.port = None;
+        let slots = job.slots();
+        let (sinks, poller) = (&mut self.sinks, &self.poller);
+        self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
+        self.flush();
+        if let Some(daemon) = self.daemon_mut() {
+            daemon.draining.push(id);
+        }
+    }
+
+    /// Reports jobs whose output has been sent. Returns true if the run is over and all daemons below have ended.
+    pub(in super::super) fn settle_daemon(&mut self) -> Result<bool, RunError> {
+        let Some(daemon) = self.daemon_mut() else { return Ok(true) };
+        for job in std::mem::take(&mut daemon.draining) {
+            let slots = self.jobs.get(job).map(|job| job.slots());
+            if slots.is_none_or(|slots| self.streams.are_closed(slots)) {
+                self.handle_at_daemon(DaemonEvent::OutputDrained { job })?;
+            } else if let Some(daemon) = self.daemon_mut() {
+                daemon.draining.push(job);
+            }
+        }
+        Ok(self.are_links_over())
+    }
+}

@@ -1,0 +1,276 @@
+//! Start of a run on several hosts at the head.
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::Path;
+use std::time::Duration;
+
+use hydrant_control::protocol::{Boards, PluginFile, Setup};
+use hydrant_control::{Config, FirstJob, job_name};
+use hydrant_core::server::FenceMode;
+use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
+use hydrant_driver::{MappedStorage, UnusedSlots};
+use hydrant_launch::FileSender;
+use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
+use hydrant_placement::{Deployment, Host, JobMap, Node};
+use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
+use hydrant_services::board::Secret;
+use hydrant_services::names::{self, LocalNames, NameClient};
+
+use super::super::names::Names;
+use super::super::server::PmiServer;
+use super::super::sink::SinkId;
+use super::super::token::{LINKS, NAME_CLIENT, Token};
+use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, limits, open, record};
+use super::actions::blocks_of;
+use super::daemon::forked_daemon;
+use super::setup::setup_of;
+use super::{Nodes, Role, fences};
+use crate::backend::RunBackend;
+use crate::backend::{BackendBuilder, read_plugin};
+use crate::error::RunError;
+use crate::messages::Warnings;
+use crate::plan::{Plan, Plugin};
+
+/// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
+const ORDER_MAX: usize = MESSAGE_MAX - 64;
+
+/// The head among the nodes.
+pub(super) struct Head {
+    pub(super) control: hydrant_control::Head,
+    /// The PMI server of the head has failed.
+    pub(super) backend_failed: bool,
+    /// Output that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
+    pub(super) unacknowledged: Vec<(SinkId, u32, u32)>,
+    /// Jobs whose ranks have ended.
+    pub(super) draining: Vec<JobId>,
+    /// Program files for daemons that lack them.
+    pub(super) files: FileSender,
+    /// Set when the run has ended. True if pending output is written first.
+    pub(super) finish: Option<bool>,
+}
+
+/// Runs a job on several hosts, as [`run`](super::super::run) does on one.
+pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, RunError> {
+    set_close_on_exec()?;
+    let reactor = Reactor::new(Token::Signals)?;
+    let cluster = &plan.options.cluster;
+    let job_map = &deployment.job_map;
+    let tree = job_map.tree(cluster.radix_of(&deployment.bootstrap));
+    let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
+    let warnings = Warnings::default();
+    let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
+    let file = plugin.as_ref().map(|plugin| plugin.file.clone());
+    let mut setup = setup(plan, job_map, tree.radix());
+    check_limits(&setup.limits, job_map.ranks())?;
+    setup.plugin = plugin;
+    setup.boards = boards(plan, job_map)?;
+    // Other runs get values of this one's jobs at the head.
+    let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
+    let limits = Limits { conns, ..setup.limits };
+    let children = tree.children(0).count() as u64;
+    let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
+    // A server in this process has memory of its own.
+    let mut name_storage = MappedStorage::new(&Limits::NONE);
+    let mut slabs = builder.storage(&limits, false)?;
+    let seed = open::random()?;
+    let recording = record(plan.options.record.as_deref(), &limits, seed)?;
+    setup.record = for_all_nodes(plan.options.record.as_deref())?;
+    let mut first = first_job(plan, job_map, setup)?;
+    let mut sender = FileSender::default();
+    if cluster.preload_binary {
+        (sender, first.setup.files) = FileSender::open(&first.programs)?;
+    }
+    let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
+    // Whether boards are linked decides about the tree.
+    if first.setup.boards.link.is_none() {
+        core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+    }
+    let outlets = Outlets::of_head(plan)?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
+    engine.warnings = warnings;
+    engine.recording = recording;
+    let names = match &plan.options.name_server {
+        Some(path) => {
+            let jobid = job_name(std::process::id(), 0, first.nonce, &engine.host);
+            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, &engine.poller);
+            Names::Shared(joined.map_err(Box::new)?)
+        }
+        None => {
+            Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, &mut name_storage)?))
+        }
+    };
+    engine.names = Some(names);
+    let link_addr = |(node, of): (u32, &Node)| {
+        cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
+    };
+    let link_addrs = (1..).zip(job_map.nodes()).filter_map(link_addr).collect();
+    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
+    let head = TreeSpec { head: engine.host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let settings = settings(plan, deployment)?;
+    // A daemon reports that there is too little memory.
+    let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
+    let main = forked_daemon(slots.flatten());
+    let (now, files, poller) = (engine.now(), &engine.files, &engine.poller);
+    let links = Overlay::head(head, settings, Some(main), now, LINKS, files, poller);
+    let config = Config {
+        host: engine.host.clone(),
+        hosts,
+        map_by: cluster.placement.policy.map_by,
+        verbose: plan.options.verbose,
+        exit_report: plan.options.exit_report,
+        fence_warning: plan.options.fence_warning.as_millis() as u64,
+        plugin: file,
+        process: std::process::id(),
+        order_max: ORDER_MAX,
+        link_addrs,
+    };
+    let head = Head {
+        control: hydrant_control::Head::new(config, first),
+        backend_failed: false,
+        unacknowledged: Vec::new(),
+        draining: Vec::new(),
+        files: sender,
+        finish: None,
+    };
+    engine.nodes = Some(Nodes::new(links?, Role::Head(Box::new(head))));
+    engine.open_status(deployment.bootstrap.clone());
+    if plan.options.verbose && plan.options.fence == FenceMode::Auto {
+        engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
+    }
+    engine.run()
+}
+
+/// The plugin that all nodes run their cores in.
+fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
+    let read = read_plugin(plugin, plan.options.spare)?;
+    // A node inside a blocking call sends no heartbeat. Half of the heartbeat timeout keeps it from being reported as
+    // lost.
+    let deadline = read.deadline.min(plan.options.cluster.heartbeat / 2);
+    Ok(PluginFile { deadline, ..read })
+}
+
+/// Settings that daemons receive before the first job.
+fn setup(plan: &Plan, job_map: &JobMap, radix: u32) -> Setup {
+    let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
+    // Other runs show no progress, and need no reports about it.
+    let progress = std::io::stderr().is_terminal() && !plan.options.verbose;
+    Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, radix, most)) }
+}
+
+/// Boards of the hosts.
+fn boards(plan: &Plan, job_map: &JobMap) -> Result<Boards, RunError> {
+    let cluster = &plan.options.cluster;
+    let target = |(node, of): (u32, &Node)| Some((node, cluster.boards.of_host(&of.host.name)?));
+    let targets: Vec<_> = (1..).zip(job_map.nodes()).filter_map(target).collect();
+    let spare = plan.options.spare.is_some();
+    // Other runs read values at the head, which gets those of linked boards later than other boards.
+    let may_link = targets.len() > 1 && !spare && plan.options.name_server.is_none();
+    Ok(Boards {
+        link: may_link.then(link_token).transpose()?,
+        targets,
+        secret: cluster.boards.secret.as_ref().map(Secret::to_bytes),
+        heartbeat: cluster.heartbeat,
+        spare,
+    })
+}
+
+/// A random token.
+fn link_token() -> Result<[u8; 16], RunError> {
+    let mut token = [0; 16];
+    fill_random(&mut token).map_err(hydrant_reactor::Error::during("getrandom"))?;
+    Ok(token)
+}
+
+/// A recording's path as daemons understand it, which start somewhere else. A device or a pipe is the head's alone.
+fn for_all_nodes(recording: Option<&Path>) -> Result<Option<OsString>, RunError> {
+    let Some(path) = recording.filter(|path| path.is_file()) else { return Ok(None) };
+    let path = std::path::absolute(path).map_err(RunError::system("cannot tell the working directory"))?;
+    Ok(Some(path.into()))
+}
+
+/// The job of the command line.
+fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, RunError> {
+    let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
+    let mut programs = plan.programs.clone();
+    for program in &mut programs {
+        // Daemons have another working directory.
+        program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
+    }
+    let (blocks, mapping) = (blocks_of(job_map), job_map.process_mapping()?);
+    Ok(FirstJob { programs, blocks, mapping, nonce: open::random()?, setup })
+}
+
+/// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
+fn node_limits(plan: &Plan, job_map: &JobMap, radix: u32, most: u32) -> Limits {
+    let nodes = job_map.nodes().len() as u32;
+    let of_run = limits(plan, job_map.ranks());
+    let mut all = Limits {
+        conns: limits(plan, most).conns,
+        links: radix.min(nodes) + 1,
+        psets: of_run.psets.saturating_add(node_psets(&of_run, nodes, job_map.ranks())),
+        ..of_run
+    };
+    for &(limit, size) in &plan.options.limits {
+        all.set(limit, size);
+    }
+    all
+}
+
+/// Checks that servers with these limits can serve a job of so many ranks, and that the overlay carries the longest message
+/// that they send each other.
+fn check_limits(limits: &Limits, ranks: u32) -> Result<(), RunError> {
+    if limits.ranks < ranks {
+        return Err(Fault::Full(Limit::Ranks, limits.ranks).into());
+    }
+    if limits.peer_message_max() > ORDER_MAX { Err(RunError::RanksOnNodes(limits.ranks)) } else { Ok(()) }
+}
+
+/// Returns the number of process sets of nodes that the first job, of `ranks` ranks, and spawned ones can have. A job has one
+/// for each of its nodes, so at most one for each rank.
+fn node_psets(limits: &Limits, nodes: u32, ranks: u32) -> u32 {
+    let spawned = limits.jobs.saturating_sub(1).saturating_mul(nodes);
+    nodes.saturating_add(spawned.min(limits.ranks.saturating_sub(ranks)))
+}
+
+fn files_for_output(plan: &Plan) -> u64 {
+    let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
+    patterns.into_iter().flatten().count() as u64 * u64::from(plan.size())
+}
+
+fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunError> {
+    let cluster = &plan.options.cluster;
+    let program = daemon_program(cluster.remote_hydrant.as_ref(), &deployment.bootstrap)?;
+    let millis = |time: Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
+    Ok(DaemonSettings {
+        bootstrap: deployment.bootstrap.clone(),
+        bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
+        program,
+        iface: cluster.iface.clone(),
+        heartbeat_timeout: millis(cluster.heartbeat),
+        join_timeout: millis(cluster.bootstrap_timeout),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn there_is_a_process_set_for_each_node_of_each_job() {
+        let limits = Limits { jobs: 3, ranks: 20, ..Limits::NONE };
+        let sets = |nodes, ranks| node_psets(&limits, nodes, ranks);
+        assert_eq!(sets(2, 10), 2 + 2 * 2, "two spawned jobs on two nodes");
+        assert_eq!(sets(10, 15), 10 + 5, "five ranks are left for spawned jobs");
+        assert_eq!(sets(10, 20), 10, "no rank is left");
+        assert_eq!(node_psets(&Limits { jobs: 0, ..limits }, 10, 15), 10);
+    }
+
+    #[test]
+    fn members_of_a_group_fit_into_a_message() {
+        let of = |ranks| Limits { links: 3, ..Limits::for_ranks(ranks) };
+        assert!(check_limits(&of(500_000_000), 4).is_ok());
+        let error = check_limits(&of(600_000_000), 4).unwrap_err();
+        assert!(error.with_hint().contains("ranks of 600001024 is too large") && error.hint().is_some());
+    }
+}

@@ -1,0 +1,381 @@
+//! Start of a job: registration at the PMI server, sockets, and tables, before its first process.
+
+use std::net::Ipv4Addr;
+use std::os::fd::AsFd;
+
+use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
+use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
+use hydrant_core::server::JobSpec;
+use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
+use hydrant_driver::{BackendError, TcpPort};
+use hydrant_launch::{JobEnvironment, Launcher, MemoryPool, PmiAddress, PmixAddress, PreparedProgram};
+use hydrant_placement::process_mapping;
+use hydrant_reactor::Listener;
+
+use super::jobs::{Job, LocalRanks, count_ranks};
+use super::query::query_address;
+use super::token::Token;
+use super::{Engine, needed_files};
+use crate::error::RunError;
+use crate::topology_file;
+
+/// The only node's number.
+pub(super) const ALONE: u32 = 0;
+
+/// Resources of the ranks on this machine.
+#[derive(Default)]
+struct Prepared {
+    launcher: Option<Launcher>,
+    port: Option<Listener<TcpPort>>,
+    pmix: Option<Listener<TcpPort>>,
+    pool: Option<MemoryPool>,
+}
+
+impl Engine<'_, '_> {
+    /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
+    pub(super) fn open_job(
+        &mut self,
+        name: String,
+        (programs, checked): (Vec<Program>, Vec<PreparedProgram>),
+        spawned: Option<SpawnOrigin>,
+    ) -> Result<JobId, RunError> {
+        let ranks = size(&programs)?;
+        let blocks = vec![RankBlock { node: ALONE, first: 0, count: ranks }];
+        let mapping = process_mapping(&[(0, ranks)])?;
+        let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
+        let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
+        let spawn = spawned.as_ref().map(|spawned| (spawned.node, spawned.upcall));
+        let hosts = Vec::new();
+        let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
+        self.open(record, checked.into_iter().map(Some).collect(), spawn)?;
+        self.jobs[id].run.next = Some(0);
+        Ok(id)
+    }
+
+    /// Opens a job that has some of its ranks on this machine. After an error nothing of the job remains. `checked`
+    /// holds the files of the programs that have ranks here.
+    pub(super) fn open(
+        &mut self,
+        record: JobRecord,
+        checked: Vec<Option<PreparedProgram>>,
+        spawn: Option<SpawnKey>,
+    ) -> Result<(), RunError> {
+        let id = record.id;
+        let size = size(&record.programs)?;
+        let ranks = NodeRanks::of_node(&record.blocks, self.node());
+        let all = count_ranks(&self.jobs) + u64::from(ranks.count());
+        self.check_room(id, all, self.jobs.len() as u64 + 1)?;
+        let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
+        let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
+        self.register(&record, spawn)?;
+        if let Some(launcher) = &mut launcher
+            && let Err(error) = self.direct_clients(launcher, id, &record.name)
+        {
+            self.forget(id)?;
+            return Err(error);
+        }
+        if record.ordinal == 0 {
+            self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
+        }
+        let run = LocalRanks { ranks, launcher, port, pmix, pool, ..LocalRanks::default() };
+        let first = self.jobs.free_slots(size);
+        self.jobs.insert(Job::new(record, first, spawn, run));
+        match self.make_room(id) {
+            Ok(()) => {
+                self.note_shared_processors(id);
+                Ok(())
+            }
+            Err(error) => {
+                self.drop_job(id)?;
+                Err(error)
+            }
+        }
+    }
+
+    /// Prepares the resources of the ranks on this machine.
+    fn prepare(
+        &mut self,
+        record: &JobRecord,
+        checked: Vec<Option<PreparedProgram>>,
+        here: &NodeRanks,
+    ) -> Result<Prepared, RunError> {
+        let JobRecord { id, ordinal, name, programs, .. } = record;
+        let options = &self.plan.options;
+        let at_board = self.core.is_board();
+        let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
+            // Only the first job can have the very port that was asked for.
+            let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
+            TcpPort::open(addr)
+        });
+        let port = port.transpose()?;
+        let serves_pmix = self.serves_pmix();
+        let pmix = serves_pmix && !at_board;
+        let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
+        let preload = self.preload.as_deref().filter(|_| options.mpi_psets);
+        let psets = preload.map(|library| (query_address(name, self.node()), library.as_os_str()));
+        let pmi = match &port {
+            _ if at_board => PmiAddress::PortPerRank,
+            Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
+            None => PmiAddress::Inherited,
+        };
+        let pool = options.mem_pool.map(MemoryPool::new).transpose()?;
+        let setting = JobEnvironment {
+            jobid: name,
+            host: self.host.as_ref(),
+            pmi,
+            pmix: match &pmix {
+                Some(port) => Some(PmixAddress::Port(port.addr())),
+                None => serves_pmix.then_some(PmixAddress::PortPerRank),
+            },
+            spawned: *ordinal > 0,
+            psets,
+            size: (size(programs)?, here.count()),
+            gpus: options.gpus_per_rank,
+        };
+        let ends = programs.iter().scan(0, |end, program| {
+            *end += program.ranks;
+            Some(*end)
+        });
+        let found = programs.iter().zip(ends).zip(checked);
+        let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
+        let mut launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
+        if options.stack_traces {
+            launcher.allow_tracing();
+        }
+        let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
+        let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
+        Ok(Prepared { launcher: Some(launcher), port, pmix, pool })
+    }
+
+    /// Returns whether ranks may be PMIx clients. They reach a board by IPv4 only.
+    pub(super) fn serves_pmix(&mut self) -> bool {
+        // Ranks reach this process by a TCP port, and a board only if they are on other machines.
+        (TcpPort::SERVES_THIS_MACHINE || self.core.is_board())
+            && self.core.limits().commit_bytes > 0
+            && self.core.host().is_none_or(|host| host.is_ipv4())
+    }
+
+    /// Adds the client variables that depend on the registered job.
+    fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
+        if let Some((host, ports)) = self.begin_at_board(id)? {
+            launcher.set_ports(host, &ports, self.serves_pmix());
+        }
+        let space = self.sharing.as_ref().zip(self.core.kvs_space(id));
+        if let Some(variable) = space.and_then(|(sharing, space)| sharing.variable(space, name)) {
+            launcher.add_variable(&variable);
+        }
+        Ok(())
+    }
+
+    /// Checks that jobs, connections and descriptors suffice for another job. Its ranks here make `all` ranks of `jobs`
+    /// jobs.
+    pub(super) fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
+        let limits = *self.core.limits();
+        if id.0 >= limits.jobs {
+            return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
+        }
+        // A board has connections of its own, and reports itself when they do not suffice.
+        if all > u64::from(limits.conns) && self.core.board().is_none() {
+            return Err(Fault::Full(Limit::Conns, limits.conns).into());
+        }
+        let needed = needed_files(self.plan, all, jobs) + self.link_files();
+        Ok(self.files.grow(needed)?)
+    }
+
+    /// Registers a job at the PMI server. After an error it is not registered.
+    pub(super) fn register(&mut self, record: &JobRecord, spawn: Option<SpawnKey>) -> Result<(), RunError> {
+        let now = Time(self.now());
+        let ranks = size(&record.programs)?;
+        let options = &self.plan.options;
+        let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
+        let spawned = record.spawned.as_ref();
+        let asked_here = spawned.map(|spawned| (spawned.node, spawned.upcall)).or(spawn);
+        let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
+        let elsewhere = spawned.filter(|_| asked_here.is_none());
+        let spec = JobSpec {
+            universe_size: options.universe_size,
+            cleanup: options.cleanup,
+            pmi1_subversion: options.pmi1_subversion,
+            spawn: asked_here,
+            spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
+            lookup_wait: millis(options.lookup_wait),
+            remote_names: self.names.is_some() || self.nodes.is_some(),
+            fence_warning: millis(options.fence_warning),
+            fence: options.fence,
+            ..JobSpec::new(record.id, &record.name, ranks)
+        };
+        let query = self.open_query(record)?;
+        self.core.handle(now, Input::RegisterJob(spec))?;
+        let (node, is_cluster) = (self.node(), self.nodes.is_some());
+        let job = record.id;
+        let kinds = self.plan.options.memory_alloc_kinds.as_deref().map(str::as_bytes);
+        let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
+        let given = self.plan.options.attributes.iter();
+        let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
+        let file = self.topology_path(record);
+        let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
+        let mut attributes = kinds.into_iter().chain(file).chain(given);
+        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
+        let result = result.and_then(|()| {
+            attributes.try_for_each(|(key, value)| {
+                Ok(self.core.handle(now, Input::Attr { job, key: &key, value })?)
+            })
+        });
+        if result.is_err() {
+            self.core.handle(now, Input::DeregisterJob { job: record.id })?;
+            return result;
+        }
+        self.queries.extend(query.map(|query| (record.id, query)));
+        self.introduce(record);
+        Ok(())
+    }
+
+    /// Returns the path of the topology file, if enough ranks of the job run here and the user has named no other.
+    fn topology_path(&self, record: &JobRecord) -> Option<String> {
+        let file = self.topology_file.as_ref()?;
+        let here = NodeRanks::of_node(&record.blocks, self.node()).count();
+        let is_given =
+            self.plan.options.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
+        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer())
+    }
+
+    /// Has the topology file written once a rank has asked for it, and passes the requests that waited for it.
+    pub(super) fn keep_topology_file(&mut self, now: u64) -> Result<(), RunError> {
+        let Some(file) = &self.topology_file else { return Ok(()) };
+        let resumed = file.borrow_mut().keep_time(now, self.null.as_fd(), &self.files);
+        let Some(driver) = self.core.driver().filter(|_| !resumed.is_empty()) else { return Ok(()) };
+        resumed.into_iter().for_each(|conn| driver.resume(conn));
+        self.outputs()
+    }
+
+    /// Prints a note if ranks of the job share processors that they are bound to.
+    fn note_shared_processors(&mut self, id: JobId) {
+        let job = &self.jobs[id];
+        let Some(bindings) = job.run.launcher.as_ref().and_then(Launcher::bindings) else { return };
+        let ranks = &job.run.ranks;
+        let ranks: Vec<u32> = std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)).collect();
+        if let Some(shared) = bindings.shared(&ranks) {
+            let host = if self.is_daemon() { format!("host {}: ", self.host) } else { String::new() };
+            self.sinks.print(&format!("note: {host}{shared}"));
+        }
+    }
+
+    /// Makes room for the job's ranks in all tables.
+    fn make_room(&mut self, id: JobId) -> Result<(), RunError> {
+        let job = &self.jobs[id];
+        let slots = job.slots();
+        self.procs.make_room(slots.clone());
+        self.streams.make_room(slots, job.ordinal, &self.sinks, |_| &self.host);
+        self.open_files(id)
+    }
+
+    /// Drops a job that has no processes.
+    pub(super) fn drop_job(&mut self, id: JobId) -> Result<(), RunError> {
+        let Some(job) = self.jobs.remove(id) else { return Ok(()) };
+        self.kills.forget_job(id);
+        self.streams.clear(job.slots(), &mut self.sinks);
+        self.forget(id)
+    }
+
+    /// Deregisters a job at the PMI server, with its connections.
+    pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            driver.close_job(id, now)?;
+            self.outputs()?;
+        }
+        self.queries.remove(&id);
+        if let Some(names) = &mut self.names {
+            names.forget(id, now)?;
+        }
+        let now = Time(self.now());
+        self.core.handle(now, Input::DeregisterJob { job: id })?;
+        Ok(())
+    }
+}
+
+/// Passes the inputs to `handle` that follow the registration of a job at the server of node `node`, until one is refused.
+/// Only a run on several nodes (`is_cluster`) needs the placement of ranks.
+fn describe_job(
+    record: &JobRecord,
+    node: u32,
+    is_cluster: bool,
+    mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
+) -> Result<(), RunError> {
+    let job = record.id;
+    let mut first = 0;
+    for (appnum, program) in (0..).zip(&record.programs) {
+        let count = program.ranks;
+        handle(Input::Program { job, first: Rank(first), count, appnum })?;
+        first += count;
+    }
+    for &RankBlock { node, first, count } in record.blocks.iter().filter(|_| is_cluster) {
+        handle(Input::MapRanks { job, first: Rank(first), count, node })?;
+    }
+    let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != node);
+    for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
+        handle(Input::Preput { job, key, value })?;
+    }
+    let value = record.mapping.as_bytes();
+    handle(Input::Attr { job, key: b"PMI_process_mapping", value })?;
+    for (node, host) in &record.hosts {
+        let key = format!("pmix.hname.{node}");
+        handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })?;
+    }
+    for (name, ranges) in &record.psets {
+        let members;
+        let pset = match ranges[..] {
+            [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
+            _ => {
+                members = format_ranges(ranges);
+                Input::Define { job, name, members: members.as_bytes(), other: None }
+            }
+        };
+        handle(pset).map_err(|error| pset_error(name, error))?;
+    }
+    record.spawned.as_ref().map_or(Ok(()), |spawned| define_parent_psets(record, spawned, handle))
+}
+
+/// Defines the set of the ranks of a spawned job's parent, and the set of the ranks of both jobs. A parent that is over has
+/// no sets.
+fn define_parent_psets(
+    record: &JobRecord,
+    spawned: &SpawnOrigin,
+    mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
+) -> Result<(), RunError> {
+    let &SpawnOrigin { job: parent, ranks, .. } = spawned;
+    let name = job_pset(&spawned.spawner);
+    match handle(Input::Pset { job: parent, name: &name, first: Rank(0), count: ranks }) {
+        // A rank may have retired the set since an earlier spawn.
+        Ok(()) | Err(BackendError::Fault(Fault::BadPset)) => {}
+        Err(BackendError::Fault(Fault::NoSuchJob)) => return Ok(()),
+        Err(error) => return Err(pset_error(&name, error)),
+    }
+    let name = pset_with_parent(&record.name);
+    let members = format_ranges(&[(0, size(&record.programs)?)]);
+    let pset =
+        Input::Define { job: record.id, name: &name, members: members.as_bytes(), other: Some(parent) };
+    handle(pset).map_err(|error| pset_error(&name, error))
+}
+
+fn pset_error(name: &str, error: BackendError) -> RunError {
+    match error {
+        BackendError::Fault(why) => RunError::Pset { name: name.to_owned(), why },
+        error => error.into(),
+    }
+}
+
+/// Number of ranks of all programs.
+pub(super) fn size(programs: &[Program]) -> Result<u32, RunError> {
+    let size: u64 = programs.iter().map(|program| u64::from(program.ranks)).sum();
+    let ranks = u32::try_from(size).ok().filter(|&size| size > 0 && size <= i32::MAX as u32);
+    ranks.ok_or(RunError::Size(size))
+}
+
+/// An unpredictable number.
+pub(crate) fn random() -> Result<u32, RunError> {
+    Ok(hydrant_reactor::random_u32()?)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,285 @@
+//! Tests of opening jobs: the order of inputs, and what follows a refusal.
+
+use std::cell::RefCell;
+use std::rc::Rc;
+
+use hydrant_core::server::Consumed;
+use hydrant_core::{Backend, Limits, Output, UpcallId};
+use hydrant_launch::prepare;
+use hydrant_reactor::{OpenFiles, Reactor};
+
+use super::super::server::PmiServer;
+use super::super::sink::Sinks;
+use super::super::stdin::Stdin;
+use super::super::streams::Streams;
+use super::super::{Outlets, Token};
+use super::*;
+use crate::backend::Core;
+use crate::backend::RunBackend;
+use crate::plan::Plan;
+
+const JOB: JobId = JobId(0);
+
+/// Backend that records its inputs and refuses the one that begins with `refused`.
+struct FakeBackend {
+    limits: Limits,
+    refused: &'static str,
+    inputs: Rc<RefCell<Vec<String>>>,
+}
+
+impl Backend for FakeBackend {
+    type Error = BackendError;
+
+    fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
+        let line = line(&input);
+        let refused = !self.refused.is_empty() && line.starts_with(self.refused);
+        self.inputs.borrow_mut().push(line);
+        if refused { Err(Fault::Full(Limit::Psets, 3).into()) } else { Ok(Consumed::default()) }
+    }
+
+    fn poll<'b>(&mut self, _: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
+        Ok(None)
+    }
+
+    fn poll_at(&self) -> Option<Time> {
+        None
+    }
+
+    fn limits(&self) -> &Limits {
+        &self.limits
+    }
+}
+
+/// An input of an opened job as a line of text.
+fn line(input: &Input<'_>) -> String {
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    match *input {
+        Input::RegisterJob(spec) => format!("register {} of {} ranks", spec.job, spec.size),
+        Input::Program { first, count, appnum, .. } => format!("program {appnum} {first}+{count}"),
+        Input::MapRanks { first, count, node, .. } => format!("node {node} {first}+{count}"),
+        Input::Preput { key, value, .. } => format!("preput {}={}", text(key), text(value)),
+        Input::Attr { key, value, .. } => format!("attr {}={}", text(key), text(value)),
+        Input::Pset { name, first, count, .. } => format!("pset {name} {first}+{count}"),
+        Input::Define { name, members, other: None, .. } => format!("define {name} {}", text(members)),
+        Input::Define { name, members, other: Some(other), .. } => {
+            format!("define {name} {} with job {other}", text(members))
+        }
+        Input::DeregisterJob { job } => format!("deregister {job}"),
+        ref other => format!("{other:?}"),
+    }
+}
+
+/// A plan of programs, each with its number of ranks and its process set.
+fn plan(programs: &[(u32, Option<&str>)]) -> Plan {
+    let program = |&(ranks, pset): &(u32, Option<&str>)| Program {
+        ranks,
+        command: "/bin/true".into(),
+        args: Vec::new(),
+        env: Vec::new(),
+        wdir: None,
+        path: None,
+        psets: pset.map(str::to_owned).into_iter().collect(),
+    };
+    Plan::new(programs.iter().map(program).collect())
+}
+
+/// A job of the plan's programs on nodes 0 and 1, spawned by a rank of node 1.
+fn record(plan: &Plan) -> JobRecord {
+    JobRecord {
+        id: JOB,
+        ordinal: 1,
+        name: "kvs_1".to_owned(),
+        programs: plan.programs.clone(),
+        blocks: vec![RankBlock { node: 0, first: 0, count: 2 }, RankBlock { node: 1, first: 2, count: 1 }],
+        mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
+        hosts: vec![(0, "a".to_owned()), (1, "b".to_owned())],
+        psets: vec![("whole".to_owned(), vec![(0, 3)]), ("ends".to_owned(), vec![(0, 1), (2, 1)])],
+        spawned: Some(SpawnOrigin {
+            node: 1,
+            upcall: UpcallId(4),
+            job: JobId(0),
+            ranks: 2,
+            spawner: "kvs_0".to_owned(),
+            preput: vec![(b"k".to_vec(), b"v".to_vec())],
+        }),
+    }
+}
+
+/// The inputs that describe a job at a node, and the result.
+fn described(
+    record: &JobRecord,
+    node: u32,
+    is_cluster: bool,
+    refused: &str,
+) -> (Vec<String>, Result<(), RunError>) {
+    let mut inputs = Vec::new();
+    let result = describe_job(record, node, is_cluster, |input| {
+        inputs.push(line(&input));
+        let full = || BackendError::Fault(Fault::Full(Limit::Psets, 3));
+        if inputs.last().is_some_and(|line| line == refused) { Err(full()) } else { Ok(()) }
+    });
+    (inputs, result)
+}
+
+/// Runs `body` with an engine on this machine, and returns the inputs that the backend got.
+fn with_engine(
+    plan: &Plan,
+    limits: Limits,
+    refused: &'static str,
+    body: impl FnOnce(&mut Engine<'_, '_>),
+) -> Vec<String> {
+    let inputs = Rc::default();
+    let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
+    let reactor = Reactor::new(Token::Signals).unwrap();
+    let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(None), sinks: Sinks::uplink() };
+    let core = PmiServer::local(RunBackend::new(Core::Fake(Box::new(backend)), None, None));
+    let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
+    engine.host = "here".to_owned();
+    body(&mut engine);
+    drop(engine);
+    inputs.take()
+}
+
+fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
+    let programs = engine.plan.programs.clone();
+    let prepared = programs.iter().map(prepare).collect::<Result<_, _>>()?;
+    let name = engine.next_job_name()?;
+    engine.open_job(name, (programs, prepared), None)
+}
+
+#[test]
+fn a_job_is_registered_before_its_programs_attributes_and_sets() {
+    let plan = plan(&[(2, Some("app://both")), (1, Some("app://both"))]);
+    let inputs = with_engine(&plan, Limits::for_ranks(3), "", |engine| {
+        assert_eq!(open(engine).unwrap(), JOB);
+        let job = &engine.jobs[JOB];
+        assert_eq!((job.run.ranks.count(), job.run.next, job.ordinal), (3, Some(0), 0));
+        assert!(job.run.launcher.is_some() && job.run.port.is_none());
+    });
+    let expected = [
+        "register 0 of 3 ranks",
+        "program 0 0+2",
+        "program 1 2+1",
+        "attr PMI_process_mapping=(vector,(0,1,3))",
+        "pset hydrant://node/here 0+3",
+        "pset hydrant://app/0 0+2",
+        "pset hydrant://app/1 2+1",
+        "pset app://both 0+3",
+    ];
+    assert_eq!(inputs, expected);
+}
+
+#[test]
+fn a_refused_set_is_named_and_the_job_is_deregistered() {
+    let plan = plan(&[(2, None)]);
+    let inputs = with_engine(&plan, Limits::for_ranks(2), "pset hydrant://app/0", |engine| {
+        match open(engine).unwrap_err() {
+            RunError::Pset { name, why: Fault::Full(Limit::Psets, 3) } => {
+                assert_eq!(name, "hydrant://app/0");
+            }
+            error => panic!("{error:?}"),
+        }
+        assert_eq!((engine.jobs.len(), engine.jobs.free_id()), (0, JOB));
+    });
+    assert_eq!(inputs[inputs.len() - 2..], ["pset hydrant://app/0 0+2", "deregister 0"]);
+}
+
+/// The server's reason for refusing an input.
+fn fault<T>(result: Result<T, RunError>) -> Fault {
+    match result.map(drop) {
+        Err(RunError::Driver(error)) => error.fault().expect("a refused input"),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_refused_registration_is_not_undone() {
+    let plan = plan(&[(2, None)]);
+    let inputs = with_engine(&plan, Limits::for_ranks(2), "register", |engine| {
+        assert_eq!(fault(open(engine)), Fault::Full(Limit::Psets, 3));
+    });
+    assert_eq!(inputs, ["register 0 of 2 ranks"]);
+}
+
+#[test]
+fn a_dropped_job_is_deregistered_once() {
+    let plan = plan(&[(1, None)]);
+    let inputs = with_engine(&plan, Limits::for_ranks(1), "", |engine| {
+        open(engine).unwrap();
+        engine.drop_job(JOB).unwrap();
+        engine.drop_job(JOB).unwrap();
+        assert_eq!(engine.jobs.len(), 0);
+    });
+    assert_eq!(inputs.iter().filter(|line| *line == "deregister 0").count(), 1);
+    assert_eq!(inputs.last().unwrap(), "deregister 0");
+}
+
+#[test]
+fn limits_refuse_a_job_before_it_is_registered() {
+    let plan = plan(&[(2, None)]);
+    let no_jobs = Limits { jobs: 0, ..Limits::for_ranks(2) };
+    let inputs = with_engine(&plan, no_jobs, "", |engine| {
+        assert_eq!(fault(open(engine)), Fault::Full(Limit::Jobs, 0));
+    });
+    assert!(inputs.is_empty(), "{inputs:?}");
+    // The ranks of the first job count too.
+    let three = Limits { jobs: 2, conns: 3, ..Limits::for_ranks(4) };
+    let inputs = with_engine(&plan, three, "", |engine| {
+        open(engine).unwrap();
+        assert_eq!(fault(open(engine)), Fault::Full(Limit::Conns, 3));
+        assert_eq!(engine.jobs.len(), 1);
+    });
+    assert_eq!(inputs.iter().filter(|line| line.starts_with("register")).count(), 1);
+}
+
+#[test]
+fn placement_and_preput_follow_the_programs_on_several_nodes() {
+    let record = record(&plan(&[(3, None)]));
+    let (inputs, result) = described(&record, 0, true, "");
+    result.unwrap();
+    let expected = [
+        "program 0 0+3",
+        "node 0 0+2",
+        "node 1 2+1",
+        "preput k=v",
+        "attr PMI_process_mapping=(vector,(0,1,2),(1,1,1))",
+        "attr pmix.hname.0=a",
+        "attr pmix.hname.1=b",
+        "pset whole 0+3",
+        "define ends 0,2",
+        "pset hydrant://job/kvs_0 0+2",
+        "define hydrant://job/kvs_1/with-parent 0-2 with job 0",
+    ];
+    assert_eq!(inputs, expected);
+}
+
+#[test]
+fn the_spawner_s_node_has_the_preput_already() {
+    let record = record(&plan(&[(3, None)]));
+    let preput = |inputs: &[String]| inputs.iter().filter(|line| line.starts_with("preput")).count();
+    assert_eq!(preput(&described(&record, 1, true, "").0), 0);
+    assert_eq!(preput(&described(&record, 2, true, "").0), 1);
+}
+
+#[test]
+fn nothing_follows_a_refused_input() {
+    let record = record(&plan(&[(3, None)]));
+    let (inputs, result) = described(&record, 0, false, "preput k=v");
+    assert_eq!(inputs, ["program 0 0+3", "preput k=v"]);
+    assert_eq!(fault(result), Fault::Full(Limit::Psets, 3));
+    let (_, result) = described(&record, 0, true, "define ends 0,2");
+    assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "ends"));
+}
+
+#[test]
+fn a_job_has_between_one_and_two_to_the_31_ranks() {
+    let sized = |ranks: &[u32]| {
+        let program = plan(&[(1, None)]).programs.remove(0);
+        let programs: Vec<_> = ranks.iter().map(|&ranks| Program { ranks, ..program.clone() }).collect();
+        size(&programs).map_err(|error| error.to_string())
+    };
+    assert_eq!(sized(&[i32::MAX as u32 - 1, 1]), Ok(i32::MAX as u32));
+    assert_eq!(sized(&[]).unwrap_err(), "cannot run a job of 0 ranks");
+    assert_eq!(sized(&[u32::MAX, 1]).unwrap_err(), "cannot run a job of 4294967296 ranks");
+    assert!(sized(&[i32::MAX as u32, 1]).is_err());
+}

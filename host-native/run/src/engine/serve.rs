@@ -1,0 +1,321 @@
+//! Between the PMI connections and the engine.
+
+use std::fmt::Display;
+use std::io;
+
+use hydrant_control::{DaemonEvent, stalled_line};
+use hydrant_core::trace::{Closing, Stream};
+use hydrant_core::{ConnId, JobId, Rank};
+use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
+use hydrant_reactor::Key;
+use hydrant_services::board::BoardEvent;
+use rustix::fd::OwnedFd;
+
+use super::Engine;
+use super::board::is_shared_memory;
+use super::server::PmiServer;
+use crate::error::RunError;
+
+impl Engine<'_, '_> {
+    /// Adds the socket of a rank, or of a client that sends its rank in the handshake. Returns its number, or none at the
+    /// limit.
+    pub(super) fn open_conn(
+        &mut self,
+        fd: OwnedFd,
+        job: JobId,
+        rank: Option<u32>,
+    ) -> Result<Option<ConnId>, RunError> {
+        let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(None) };
+        if driver.make_room(now)? {
+            self.outputs()?;
+        }
+        let Some(driver) = self.core.driver() else { return Ok(None) };
+        Ok(driver.open(fd, job, rank.map(Rank), now, &self.poller)?)
+    }
+
+    /// Handles a ready connection.
+    ///
+    /// It is answered before the next one is read. A client whose reply is there before it waits is not woken, and others
+    /// work meanwhile on other processors.
+    pub(super) fn conn_ready(&mut self, key: Key, now: u64) -> Result<(), RunError> {
+        let Some(driver) = self.core.driver() else { return Ok(()) };
+        driver.ready(key, now, &self.poller)?;
+        self.outputs()
+    }
+
+    /// Reads at most `reads` times from a connection, and answers it.
+    fn read_out(&mut self, conn: ConnId, reads: usize) -> Result<(), RunError> {
+        for _ in 0..reads {
+            let now = self.now();
+            let Some(driver) = self.core.driver() else { return Ok(()) };
+            let more = driver.read(conn, now)?;
+            self.outputs()?;
+            if !more {
+                return Ok(());
+            }
+        }
+        Ok(())
+    }
+
+    /// Handles all events of the server.
+    pub(super) fn outputs(&mut self) -> Result<(), RunError> {
+        loop {
+            let now = self.clock.now();
+            let more = match &mut self.core {
+                PmiServer::Local(driver) => match driver.poll(now, &self.poller)? {
+                    Some(event) => {
+                        self.take_server_event(event)?;
+                        continue;
+                    }
+                    None => self.pass_name()?,
+                },
+                PmiServer::Board(board) => match board.event()? {
+                    Some((job, event)) => {
+                        self.take_board_event(job, event)?;
+                        continue;
+                    }
+                    None => self.pass_name()?,
+                },
+                PmiServer::Node(board) => match board.event()? {
+                    Some(event) => {
+                        self.take_node_event(event)?;
+                        continue;
+                    }
+                    None => self.pass_name()?,
+                },
+            };
+            if !more && !self.show_board() {
+                return Ok(());
+            }
+        }
+    }
+
+    pub(super) fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
+        match event {
+            Event::Joined { job, rank, .. } => {
+                self.joined(job, rank);
+                if self.is_daemon() {
+                    self.handle_at_daemon(DaemonEvent::RankJoined { job, rank })?;
+                }
+            }
+            Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
+            Event::Spawn { spawn, job, rank, protocol, request } => {
+                if self.is_daemon() {
+                    let upcall = spawn;
+                    self.handle_at_daemon(DaemonEvent::Spawn { upcall, job, rank, protocol, request })?;
+                } else {
+                    self.spawn(spawn, (job, rank), (protocol, &request))?;
+                }
+            }
+            Event::Upcall { upcall, job, rank, protocol, request } => {
+                if self.is_daemon() {
+                    self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
+                } else {
+                    self.upcall(upcall, (job, rank), (protocol, request))?;
+                }
+            }
+            Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
+            Event::AbortJob { job, cause, message } => self.abort_job(job, cause, message)?,
+            Event::StalledFence { job, missing, .. } if self.nodes.is_some() => {
+                self.handle_at_daemon(DaemonEvent::StalledFence { job, missing })?;
+            }
+            Event::StalledFence { job, arrived, size, missing } => {
+                self.stalled_fence(job, arrived, size, &missing);
+            }
+            Event::Peer { node, bytes } => self.pass_on(node, &bytes)?,
+            Event::RemoveFiles { job, rank, paths } => {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.run.add_leftovers(rank.0, &paths, |_| true);
+                }
+            }
+            Event::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
+        }
+        Ok(())
+    }
+
+    fn take_board_event(&mut self, job: JobId, event: BoardEvent) -> Result<(), RunError> {
+        match event {
+            BoardEvent::Joined { rank } => self.joined(job, rank),
+            BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
+            BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank, code, message)?,
+            BoardEvent::RemoveFiles { rank, paths } => {
+                if let Some(job) = self.jobs.get_mut(job) {
+                    job.run.add_leftovers(rank.0, &paths, is_shared_memory);
+                }
+            }
+            BoardEvent::Log { rank, stream, text } => self.log_for(job, rank, stream, &text),
+            BoardEvent::StalledFence { arrived, size, missing } => {
+                self.stalled_fence(job, arrived, size, &missing)
+            }
+        }
+        Ok(())
+    }
+
+    /// Prints text as output of a rank, with its label and to its file.
+    fn log_for(&mut self, job: JobId, Rank(rank): Rank, stream: Stream, text: &[u8]) {
+        let now = self.now();
+        let Some(job) = self.jobs.get(job) else { return };
+        let id = 2 * job.slot(rank) + u32::from(stream == Stream::Stderr);
+        self.streams.inject(id, now, text, &mut self.sinks);
+    }
+
+    /// Handles a client that has become a rank.
+    fn joined(&mut self, job: JobId, rank: Rank) {
+        let Some(job) = self.jobs.get_mut(job) else { return };
+        job.run.joined = true;
+        let is_first = job.ordinal == 0;
+        if self.plan.options.verbose {
+            let line = format!("{} has joined", job.rank_name(rank.0));
+            self.sinks.print(&line);
+        }
+        if is_first {
+            self.count_joined(1);
+        }
+    }
+
+    fn stalled_fence(&mut self, job: JobId, arrived: u32, size: u32, missing: &str) {
+        let warning = self.plan.options.fence_warning.as_millis() as u64;
+        let Some(job) = self.jobs.get(job) else { return };
+        let missing = job.name_missing(missing, &self.host);
+        let line = stalled_line(job.ordinal, warning, Some((arrived, size)), &missing);
+        self.sinks.print(&line);
+    }
+
+    /// Handles a closed connection of a client.
+    fn closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
+        match why {
+            CloseReason::Ended
+            | CloseReason::NoHandshake
+            | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
+            CloseReason::Backend(Closing::Unserved) => self.unserved(job),
+            CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
+            CloseReason::Backend(why) => self.print_closed(job, rank, why),
+        }
+    }
+
+    /// Reports a PMIx client that was refused: the first of a job, and their number whenever it has grown tenfold.
+    fn unserved(&mut self, id: JobId) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        job.run.unserved += 1;
+        if let Some(line) = unserved_line(job.run.unserved) {
+            self.sinks.print(&line);
+        }
+    }
+
+    /// Reports a connection that was closed because of its client's input.
+    fn print_closed(&mut self, job: JobId, rank: Option<Rank>, why: impl Display) {
+        let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
+        match rank {
+            Some(rank) => self.sinks.print(&format!("closed the PMI connection of {rank}: {why}")),
+            None if self.plan.options.verbose => {
+                self.sinks.print(&format!("closed a connection that was no rank's: {why}"));
+            }
+            None => {}
+        }
+    }
+
+    /// Reads the last requests of a rank whose process has ended.
+    pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
+        if let Some(board) = self.core.node() {
+            // A rank may have ended because its board is lost, which is the reason to report.
+            let read = board.read_last(job, Rank(rank)).map_err(RunError::from);
+            return read.and_then(|()| self.outputs()).or_else(|error| self.break_off(error));
+        }
+        if self.jobs[job].run.ports().next().is_some() {
+            // Its connection may not have been accepted yet.
+            self.accept(job)?;
+            let incoming: Vec<ConnId> =
+                self.core.driver().into_iter().flat_map(|driver| driver.incoming(job)).collect();
+            for conn in incoming {
+                self.read_out(conn, 1)?;
+            }
+        }
+        let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(()) };
+        let Some(conn) = driver.conn_of(job, Rank(rank)) else { return Ok(()) };
+        // A write of a pending reply fails now, and reading continues.
+        if driver.flush(conn, now, &self.poller)? {
+            self.outputs()?;
+        }
+        self.read_out(conn, LAST_READS)
+    }
+
+    /// Accepts connections at the port of a job.
+    pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
+        let mut admitted = Vec::new();
+        let mut failed = None;
+        for (at, port) in job.run.ports_mut().enumerate().filter(|(_, port)| port.deadline().is_none()) {
+            if let Err(error) = port.socket().accept(&mut admitted) {
+                failed = Some((at, error));
+            }
+        }
+        for stream in admitted {
+            self.open_conn(stream.into(), id, None)?;
+        }
+        match failed {
+            Some((at, error)) if !self.displace(&error)? => {
+                self.sinks.print(&format!("paused accepting connections: {error}"));
+                if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.ports_mut().nth(at)) {
+                    port.pause(&self.poller, now);
+                }
+                Ok(())
+            }
+            // The port stays readable, so the next turn accepts in place of the client that was displaced.
+            _ => Ok(()),
+        }
+    }
+
+    /// Closes the oldest connection whose client has not introduced itself, if `error` is a lack of descriptors. Returns
+    /// whether a connection was closed.
+    pub(super) fn displace(&mut self, error: &io::Error) -> Result<bool, RunError> {
+        let now = self.now();
+        let displaced = match self.core.driver() {
+            Some(driver) if is_out_of_files(error) => driver.displace(now)?,
+            _ => false,
+        };
+        self.outputs()?;
+        Ok(displaced)
+    }
+
+    /// Ends the pauses of listening sockets whose time has passed.
+    pub(super) fn resume_ports(&mut self, now: u64) -> Result<(), RunError> {
+        for job in self.jobs.iter_mut() {
+            for port in job.run.ports_mut() {
+                port.resume(&self.poller, now)?;
+            }
+        }
+        for query in self.queries.values_mut() {
+            query.resume(&self.poller, now)?;
+        }
+        Ok(())
+    }
+}
+
+/// Returns the line about the refused PMIx client with this number: the first and each power of ten.
+fn unserved_line(number: u64) -> Option<String> {
+    match number {
+        1 => Some(
+            "refused a PMIx client, which runs as a job of one rank: it is of another job, or its rank has another \
+             connection or has ended\nhint: programs that a rank starts must not have PMIX_NAMESPACE in their environment"
+                .to_owned(),
+        ),
+        _ if 10_u64.pow(number.ilog10()) == number => {
+            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::unserved_line;
+
+    #[test]
+    fn refused_pmix_clients_are_reported_at_powers_of_ten() {
+        let lines = (1..=1000).filter(|&number| unserved_line(number).is_some());
+        assert_eq!(lines.collect::<Vec<_>>(), [1, 10, 100, 1000]);
+    }
+}

@@ -1,0 +1,136 @@
+//! PMI server of the ranks: a driver in this process, or a board.
+
+use std::net::{IpAddr, TcpStream};
+
+use hydrant_core::{Backend, Input, JobId, Limits, Time};
+use hydrant_driver::{BackendError, Driver};
+use hydrant_services::board::{Board, NodeBoard};
+
+use super::token;
+use crate::backend::RunBackend;
+use crate::error::RunError;
+
+/// The PMI server of a run.
+pub(super) enum PmiServer<'s> {
+    /// A backend in this process, whose clients connect to this process.
+    Local(Box<Driver<RunBackend<'s>>>),
+    /// A board, whose clients connect to it.
+    Board(Box<Board>),
+    /// A board that serves this node of a run, whose clients connect to it.
+    Node(Box<NodeBoard>),
+}
+
+impl<'s> PmiServer<'s> {
+    /// A server in this process.
+    pub(super) fn local(backend: RunBackend<'s>) -> PmiServer<'s> {
+        PmiServer::Local(Box::new(Driver::new(Box::new(backend), token::CONNS)))
+    }
+
+    /// Returns the driver, if the server is in this process.
+    pub(super) fn driver(&mut self) -> Option<&mut Driver<RunBackend<'s>>> {
+        match self {
+            PmiServer::Local(driver) => Some(driver),
+            PmiServer::Board(_) | PmiServer::Node(_) => None,
+        }
+    }
+
+    /// Returns whether clients connect to a board.
+    pub(super) fn is_board(&self) -> bool {
+        !matches!(self, PmiServer::Local(_))
+    }
+
+    /// Returns the board of this node, if it has one.
+    pub(super) fn node(&mut self) -> Option<&mut NodeBoard> {
+        match self {
+            PmiServer::Node(board) => Some(board),
+            PmiServer::Local(_) | PmiServer::Board(_) => None,
+        }
+    }
+
+    /// Returns the connections to boards, to poll for reading.
+    pub(super) fn streams(&self) -> Vec<&TcpStream> {
+        match self {
+            PmiServer::Local(_) => Vec::new(),
+            PmiServer::Board(board) => board.streams().collect(),
+            PmiServer::Node(board) => vec![board.stream()],
+        }
+    }
+
+    /// Returns the host that clients connect to, if it is a board.
+    pub(super) fn host(&self) -> Option<IpAddr> {
+        match self {
+            PmiServer::Local(_) => None,
+            PmiServer::Board(board) => Some(board.address().0),
+            PmiServer::Node(board) => Some(board.host()),
+        }
+    }
+
+    /// Returns the board, if the server is a board.
+    pub(super) fn board(&mut self) -> Option<&mut Board> {
+        match self {
+            PmiServer::Local(_) | PmiServer::Node(_) => None,
+            PmiServer::Board(board) => Some(board),
+        }
+    }
+
+    /// Passes an input that does not belong to a connection.
+    ///
+    /// # Errors
+    /// The server did not accept the input.
+    pub(super) fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), BackendError> {
+        match self {
+            PmiServer::Local(driver) => driver.handle(now.0, input),
+            PmiServer::Board(board) => {
+                board.handle(&input).map_err(|error| BackendError::Other(Box::new(error)))
+            }
+            PmiServer::Node(board) => board.handle(&input),
+        }
+    }
+
+    /// Returns the time of the next [`handle_timeout`](PmiServer::handle_timeout).
+    pub(super) fn poll_at(&mut self) -> Option<u64> {
+        match self {
+            PmiServer::Local(driver) => driver.poll_at(),
+            PmiServer::Board(board) => board.poll_at(),
+            PmiServer::Node(board) => Some(board.poll_at()),
+        }
+    }
+
+    /// Handles timeouts. Returns whether there were any.
+    ///
+    /// # Errors
+    /// The server cannot continue.
+    pub(super) fn handle_timeout(&mut self, now: u64) -> Result<bool, RunError> {
+        match self {
+            PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
+            PmiServer::Board(board) => Ok(board.handle_timeout()?),
+            PmiServer::Node(board) => Ok(board.handle_timeout().map(|()| false)?),
+        }
+    }
+
+    /// The limits of the server.
+    pub(super) fn limits(&self) -> &Limits {
+        match self {
+            PmiServer::Local(driver) => driver.backend().limits(),
+            PmiServer::Board(board) => board.limits(),
+            PmiServer::Node(board) => board.limits(),
+        }
+    }
+
+    /// Returns the number of a job's key-value space in shared memory, if it is shared.
+    pub(super) fn kvs_space(&self, job: JobId) -> Option<u32> {
+        match self {
+            PmiServer::Local(driver) => driver.backend().kvs_space(job),
+            PmiServer::Board(_) | PmiServer::Node(_) => None,
+        }
+    }
+
+    /// Puts a stub in the place of a backend that failed. The clients stay connected.
+    pub(super) fn fail(&mut self) {
+        let backend = RunBackend::failed(*self.limits());
+        match self {
+            PmiServer::Local(driver) => driver.replace_backend(Box::new(backend)),
+            PmiServer::Board(_) | PmiServer::Node(_) => *self = PmiServer::local(backend),
+        }
+    }
+}

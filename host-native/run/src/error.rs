@@ -1,0 +1,311 @@
+//! Errors of a run.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use hydrant_core::{Fault, Limit};
+use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
+use hydrant_launch::ProgramFileError;
+use hydrant_launch::{LaunchError, alternatives};
+use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
+use hydrant_placement::PlacementError;
+use hydrant_reactor::OpenFilesError;
+use hydrant_record::WriteError;
+use hydrant_services::board::BoardError;
+use hydrant_services::names::NameServiceError;
+
+/// Error of a run. All started processes are killed before it is returned.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// Rank that cannot be started.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
+    /// Program file that cannot be sent along.
+    #[error(transparent)]
+    ProgramFile(#[from] Box<ProgramFileError>),
+    /// Hard limit of open files that is too low for the job.
+    #[error(transparent)]
+    OpenFiles(#[from] OpenFilesError),
+    /// Output file that cannot be opened.
+    #[error("cannot open {} for the output of rank {rank}: {why}", path.display())]
+    OutputFile {
+        /// The rank.
+        rank: u32,
+        /// The file.
+        path: PathBuf,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
+    /// `--stdin` with a rank that the job does not have.
+    #[error("standard input is for rank {rank}, and the job has ranks 0 to {}", ranks - 1)]
+    StdinRank {
+        /// The rank.
+        rank: u32,
+        /// Number of ranks.
+        ranks: u32,
+    },
+    /// File name pattern with an unknown `%` code.
+    #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
+    Pattern {
+        /// The pattern.
+        pattern: String,
+        /// Character after the percent sign; empty at the end of the pattern.
+        code: String,
+    },
+    /// Address for ranks or managing hosts that cannot be bound.
+    #[error(transparent)]
+    Listen(#[from] ListenError),
+    /// Job that the server refused, or failure of its backend or connections.
+    #[error(transparent)]
+    Driver(#[from] hydrant_driver::Error),
+    /// `--sandbox` in a build without the feature.
+    #[error("this hydrant was built without the sandbox, which --sandbox needs")]
+    NoSandbox,
+    /// Core on a board, which cannot be replaced.
+    #[error("the core on a board cannot be replaced")]
+    CoreOnBoard,
+    /// Failed core, which cannot be replaced.
+    #[error("the core has failed")]
+    CoreFailed,
+    /// `--pmi-port` with an address in a job on several hosts.
+    #[error("--pmi-port={0} is for jobs on this host only")]
+    PortOnNodes(SocketAddr),
+    /// Missing plugin.
+    #[error("cannot find hydrant.wasm for --sandbox as {}", alternatives(searched))]
+    NoPlugin {
+        /// The searched files.
+        searched: Vec<PathBuf>,
+    },
+    /// Failure of the plugin.
+    #[cfg(feature = "sandbox")]
+    #[error(transparent)]
+    Plugin(hydrant_wasm::PluginError),
+    /// Process set that cannot be defined.
+    #[error("cannot define process set {name:?}: {why}")]
+    Pset {
+        /// Name of the set.
+        name: String,
+        /// Reason given by the server.
+        why: Fault,
+    },
+    /// Name server that cannot be reached.
+    #[error("cannot connect to the name server: {0}")]
+    Names(#[from] Box<NameServiceError>),
+    /// Failure of the board.
+    #[error(transparent)]
+    Board(#[from] Box<BoardError>),
+    /// Failure of the recording.
+    #[error(transparent)]
+    Record(#[from] WriteError),
+    /// Ranks that cannot be mapped to hosts or bound to processors.
+    #[error(transparent)]
+    Placement(#[from] Box<PlacementError>),
+    /// Invalid message from another node.
+    #[error("invalid message from node {node}: {why}")]
+    Peer {
+        /// The other node.
+        node: u32,
+        /// Reason given by the server.
+        why: Fault,
+    },
+    /// Failure of the links between nodes.
+    #[error("{0}")]
+    Links(String),
+    /// Failure of the links to other nodes.
+    #[error(transparent)]
+    Overlay(#[from] Box<OverlayError>),
+    /// Lost link to the parent of this node.
+    #[error(transparent)]
+    LifelineLost(#[from] Box<LifelineLost>),
+    /// Server tables that do not fit into memory.
+    #[error(transparent)]
+    InsufficientMemory(#[from] InsufficientMemory),
+    /// Job without ranks, or with more than 32-bit numbers can count.
+    #[error("cannot run a job of {0} ranks")]
+    Size(u64),
+    /// Limit of ranks with which the members of a process group do not fit into a message between hosts.
+    #[error(
+        "the limit ranks of {0} is too large for several hosts: the members of a process group may not fit into a message \
+         between them"
+    )]
+    RanksOnNodes(u32),
+    /// Failed system call.
+    #[error(transparent)]
+    System(#[from] hydrant_reactor::Error),
+}
+
+impl From<ProgramFileError> for RunError {
+    fn from(error: ProgramFileError) -> RunError {
+        match error {
+            ProgramFileError::Program(why) => why.into(),
+            error => Box::new(error).into(),
+        }
+    }
+}
+
+impl From<NameServiceError> for RunError {
+    fn from(error: NameServiceError) -> RunError {
+        match error {
+            NameServiceError::Driver(why) => why.into(),
+            error => Box::new(error).into(),
+        }
+    }
+}
+
+impl From<BoardError> for RunError {
+    fn from(error: BoardError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<hydrant_control::Error> for RunError {
+    fn from(error: hydrant_control::Error) -> RunError {
+        match error {
+            hydrant_control::Error::Size(ranks) => RunError::Size(ranks),
+            hydrant_control::Error::Placement(error) => error.into(),
+            error => RunError::links(error),
+        }
+    }
+}
+
+impl From<OverlayError> for RunError {
+    fn from(error: OverlayError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<LinkError> for RunError {
+    fn from(error: LinkError) -> RunError {
+        OverlayError::Link(error).into()
+    }
+}
+
+impl From<PlacementError> for RunError {
+    fn from(error: PlacementError) -> RunError {
+        Box::new(error).into()
+    }
+}
+
+impl From<BackendError> for RunError {
+    fn from(error: BackendError) -> RunError {
+        RunError::Driver(error.into())
+    }
+}
+
+impl From<OwnedServerError> for RunError {
+    fn from(error: OwnedServerError) -> RunError {
+        BackendError::from(error).into()
+    }
+}
+
+impl From<Fault> for RunError {
+    fn from(why: Fault) -> RunError {
+        RunError::Driver(why.into())
+    }
+}
+
+impl RunError {
+    /// Exit code of the command: that of the [`LaunchError`], 2 for invalid hosts or options, otherwise 1.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            RunError::Launch(error) => error.exit_code(),
+            RunError::Placement(error) => match **error {
+                PlacementError::MappingTooLong { .. }
+                | PlacementError::Processor { .. }
+                | PlacementError::NoProcessor => 1,
+                _ => 2,
+            },
+            RunError::PortOnNodes(_) => 2,
+            _ => 1,
+        }
+    }
+
+    /// The corresponding `errno` for a rank that spawns.
+    pub(crate) fn errno(&self) -> u8 {
+        let errno = match self {
+            RunError::Launch(error) => error.errno(),
+            RunError::OutputFile { why, .. }
+            | RunError::Listen(ListenError { why, .. })
+            | RunError::OpenFiles(OpenFilesError::System(hydrant_reactor::Error { why, .. }))
+            | RunError::Driver(hydrant_driver::Error::System(hydrant_reactor::Error { why, .. }))
+            | RunError::System(hydrant_reactor::Error { why, .. }) => why.raw_os_error().unwrap_or(libc::EIO),
+            RunError::OpenFiles(OpenFilesError::HardLimit { .. }) => libc::EAGAIN,
+            _ if self.limit().is_some() => libc::ENOSPC,
+            _ => libc::EINVAL,
+        };
+        errno.try_into().unwrap_or(u8::MAX)
+    }
+
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        Some(match self {
+            RunError::Launch(error) => return error.hint(),
+            RunError::Names(error) => return error.hint(),
+            RunError::Board(error) => return error.hint(),
+            RunError::Driver(hydrant_driver::Error::Backend(BackendError::Other(why))) => {
+                return why.downcast_ref::<BoardError>()?.hint();
+            }
+            RunError::OpenFiles(error) => format!("{} or start fewer ranks", error.hint()?),
+            RunError::Overlay(error) => error.hint()?.to_owned(),
+            RunError::NoSandbox => {
+                "build it with: cargo build --release -p hydrant --features sandbox".to_owned()
+            }
+            RunError::NoPlugin { .. } => {
+                "build it (host-wasm/build), then set HYDRANT_WASM or --sandbox=FILE to its path".to_owned()
+            }
+            RunError::PortOnNodes(_) => {
+                "on several hosts, give --pmi-port without an address: each daemon uses a free \
+                                         port of its loopback interface"
+                    .to_owned()
+            }
+            RunError::RanksOnNodes(_) => "lower it with --limit ranks=N, or start fewer ranks".to_owned(),
+            _ => format!("raise it with --limit {}=N", self.limit()?.name()),
+        })
+    }
+
+    /// The error and, on a second line, its hint.
+    pub(crate) fn with_hint(&self) -> String {
+        match self.hint() {
+            Some(hint) => format!("{self}\nhint: {hint}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// The exceeded limit, if this is the cause.
+    pub(crate) fn limit(&self) -> Option<Limit> {
+        let fault = match self {
+            RunError::Driver(error) => error.fault(),
+            RunError::Pset { why, .. } => Some(*why),
+            RunError::Board(error) => error.fault(),
+            _ => None,
+        };
+        match fault {
+            Some(Fault::Full(limit, _)) => Some(limit),
+            _ => None,
+        }
+    }
+
+    /// Whether the plugin failed.
+    pub(crate) fn is_plugins(&self) -> bool {
+        match self {
+            #[cfg(feature = "sandbox")]
+            RunError::Plugin(_) => true,
+            // A board's error is no plugin's.
+            RunError::Driver(hydrant_driver::Error::Backend(BackendError::Other(why))) => {
+                !why.is::<BoardError>()
+            }
+            _ => false,
+        }
+    }
+
+    /// Creates an error of the links between nodes.
+    pub(crate) fn links(why: impl std::fmt::Display) -> RunError {
+        RunError::Links(why.to_string())
+    }
+
+    /// For `map_err`: a failed system call with its purpose.
+    pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
+        move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+}

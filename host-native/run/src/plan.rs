@@ -1,0 +1,375 @@
+//! Plan of a job: the command line with every default filled in.
+
+use std::ffi::OsString;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use hydrant_control::protocol::AttributeOf;
+pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
+use hydrant_core::Limit;
+use hydrant_core::limits::DEBUGGED_ATTR;
+use hydrant_core::server::FenceMode;
+use hydrant_launch::POOL_FD;
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
+use hydrant_placement::{
+    Binding, Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+};
+use hydrant_services::board::Secret;
+
+/// Job that is ready to launch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Programs in the order of the command line; at least one.
+    pub programs: Vec<Program>,
+    /// Options of the whole job.
+    pub options: Options,
+    /// How options of other launchers were read, for a user at a terminal.
+    pub notes: Vec<String>,
+}
+
+impl Plan {
+    /// A plan of these programs with the default options.
+    pub fn new(programs: Vec<Program>) -> Plan {
+        Plan { programs, options: Options::default(), notes: Vec::new() }
+    }
+
+    /// Number of ranks of all programs.
+    pub fn size(&self) -> u32 {
+        self.programs.iter().map(|program| program.ranks).sum()
+    }
+
+    /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
+    /// the network, of the memory pool and of a debugger that runs this process.
+    ///
+    /// # Errors
+    /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
+    pub fn locate(&mut self, environment: &Environment<'_>) -> Result<Location, PlacementError> {
+        let mut ranks: Vec<u32> = self.programs.iter().map(|program| program.ranks).collect();
+        let Cluster { placement, boards, .. } = &mut self.options.cluster;
+        let mut location = locate(placement, &mut ranks, environment)?;
+        if location == Location::Local && boards.are_any() {
+            // A board serves the ranks of a daemon.
+            placement.bootstrap = Some(Bootstrap::Local);
+            location = locate(placement, &mut ranks, environment)?;
+        }
+        for (program, ranks) in self.programs.iter_mut().zip(ranks) {
+            program.ranks = ranks;
+        }
+        let hosts: Vec<&str> = match &location {
+            Location::Local => Vec::new(),
+            Location::Nodes(deployment) => {
+                deployment.job_map.nodes().iter().map(|node| &*node.host.name).collect()
+            }
+        };
+        let topology = self.options.topology.clone();
+        let found = || (!hosts.is_empty()).then(|| NetworkTopology::of_environment(environment));
+        if let Some(topology) = topology.or_else(found) {
+            self.set_topology(&topology, &hosts, &environment.hostname)?;
+        }
+        if self.options.mem_pool.is_some() {
+            let of_pool = [("memPoolType", "anonmmap".to_owned()), ("memAnonMMAPfd", POOL_FD.to_string())];
+            let of_pool = of_pool.map(|(name, value)| (AttributeOf::Nodes, name.to_owned(), value));
+            let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
+            self.options.attributes.extend(of_pool);
+        }
+        if hydrant_mpir::is_awaited() {
+            let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
+            self.options.attributes.push(Attribute { of, name, value });
+        }
+        Ok(location)
+    }
+
+    /// Adds the attributes of a network before those of the user. Without daemons the only node is node 0 on the host `here`,
+    /// otherwise daemons have the numbers from 1 on.
+    fn set_topology(
+        &mut self,
+        topology: &NetworkTopology,
+        hosts: &[&str],
+        here: &str,
+    ) -> Result<(), PlacementError> {
+        let numbers = if hosts.is_empty() { 0..=0 } else { 1..=hosts.len() as u32 };
+        let coordinates =
+            topology.coordinates(if hosts.is_empty() { std::slice::from_ref(&here) } else { hosts })?;
+        let of_job = topology.job_attributes().into_iter();
+        let of_job = of_job.map(|(name, value)| (AttributeOf::Job, name, value));
+        let of_nodes = numbers.zip(coordinates);
+        let of_nodes = of_nodes.map(|(node, value)| (AttributeOf::Node(node), "cartCoords", value));
+        let all =
+            of_job.chain(of_nodes).map(|(of, name, value)| Attribute { of, name: name.to_owned(), value });
+        self.options.attributes.splice(0..0, all.collect::<Vec<_>>());
+        Ok(())
+    }
+}
+
+/// Options of the whole job.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Options {
+    /// Text before each line of output.
+    pub prefix: Prefix,
+    /// Universe size, if given by the user.
+    pub universe_size: Option<u32>,
+    /// Whether output streams of ranks are pseudo-terminals.
+    pub pty: Pty,
+    /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
+    /// `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
+    pub outfile_pattern: Option<String>,
+    /// The same for standard error.
+    pub errfile_pattern: Option<String>,
+    /// Ranks of the first job that read standard input.
+    pub stdin: StdinTarget,
+    /// Processors and memory of ranks.
+    pub bind: Binding,
+    /// Number of GPUs of each rank.
+    pub gpus_per_rank: Option<u32>,
+    /// Kinds of memory that MPI is asked to support, as `system,cuda`.
+    pub memory_alloc_kinds: Option<String>,
+    /// Bytes of memory that the ranks of a job share on each host.
+    pub mem_pool: Option<u64>,
+    /// Attributes of all jobs. The last of one name is used.
+    pub attributes: Vec<Attribute>,
+    /// Network between the hosts. Default: that of Slurm, or one switch.
+    pub topology: Option<NetworkTopology>,
+    /// Whether the failure of a rank ends the job.
+    pub cleanup: bool,
+    /// Print progress messages on standard error.
+    pub verbose: bool,
+    /// Print the exit codes of all ranks at the end of each job.
+    pub exit_report: bool,
+    /// File for the result or the plan as JSON. `-` is standard output.
+    pub json: Option<PathBuf>,
+    /// Time from the start of the command after which all jobs are ended.
+    pub timeout: Option<Duration>,
+    /// Print stack traces of the ranks on this host at the time limit.
+    pub stack_traces: bool,
+    /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
+    pub pmi_port: Option<SocketAddr>,
+    /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.
+    pub mpi_psets: bool,
+    /// Plugin that runs the PMI server in a sandbox. Default: the built-in server.
+    pub sandbox: Option<Plugin>,
+    /// What takes the place of a plugin that fails. Default: nothing, the run ends.
+    pub spare: Option<Spare>,
+    /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
+    pub fence_warning: Duration,
+    /// Pairs that travel with fences between hosts.
+    pub fence: FenceMode,
+    /// Time that a look-up waits for a name to be published.
+    pub lookup_wait: Duration,
+    /// Subversion of PMI-1: 2 has group barriers, 1 is for clients that require 1.1.
+    pub pmi1_subversion: u32,
+    /// Socket of the name server. Default: this run stores its names itself.
+    pub name_server: Option<PathBuf>,
+    /// Recording of all inputs and outputs of the server, for `hydrant replay`.
+    pub record: Option<PathBuf>,
+    /// Capacities set by the user.
+    pub limits: Vec<(Limit, u32)>,
+    /// Board that serves the job. Default: the launcher.
+    pub offload: Option<Offload>,
+    /// Hosts, mapping and daemons.
+    pub cluster: Cluster,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            prefix: Prefix::default(),
+            universe_size: None,
+            pty: Pty::Auto,
+            outfile_pattern: None,
+            errfile_pattern: None,
+            stdin: StdinTarget::Rank(0),
+            bind: Binding::default(),
+            gpus_per_rank: None,
+            memory_alloc_kinds: None,
+            mem_pool: None,
+            attributes: Vec::new(),
+            topology: None,
+            cleanup: true,
+            verbose: false,
+            exit_report: false,
+            json: None,
+            timeout: None,
+            stack_traces: false,
+            pmi_port: None,
+            mpi_psets: false,
+            sandbox: None,
+            spare: None,
+            fence_warning: Duration::from_secs(30),
+            fence: FenceMode::Collect,
+            lookup_wait: Duration::ZERO,
+            name_server: None,
+            pmi1_subversion: 2,
+            record: None,
+            limits: Vec::new(),
+            offload: None,
+            cluster: Cluster::default(),
+        }
+    }
+}
+
+/// Text before each line of output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Text that depends on the rank.
+    pub lines: LinePrefix,
+    /// The time of the line, in front of the text.
+    pub timestamps: bool,
+}
+
+/// Text before each line of output that depends on the rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LinePrefix {
+    /// None.
+    #[default]
+    None,
+    /// `[rank] `, of spawned jobs `[job:rank] `.
+    Rank,
+    /// `rank> ` before standard output and `rank(err)> ` before standard error, as MPICH does it with
+    /// `MPIEXEC_PREFIX_DEFAULT`.
+    Mpiexec,
+    /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
+    Pattern(String),
+}
+
+/// Whether output streams of ranks are pseudo-terminals.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Pty {
+    /// Those that go to a terminal.
+    #[default]
+    Auto,
+    /// All of them.
+    Always,
+    /// None: all are pipes.
+    Never,
+}
+
+/// What takes the place of a plugin that fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spare {
+    /// The built-in server.
+    Native,
+}
+
+/// Where ranks run, and how daemons are started there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cluster {
+    /// Hosts, mapping of ranks, and the method that starts daemons.
+    pub placement: PlacementOptions,
+    /// Program that replaces the `ssh` or `srun` in the `PATH`.
+    pub bootstrap_exec: Option<PathBuf>,
+    /// Time for a daemon from its start until it has joined.
+    pub bootstrap_timeout: Duration,
+    /// Path of `hydrant` on the hosts. By default it is the path of this program.
+    pub remote_hydrant: Option<OsString>,
+    /// Network interface of the links between daemons, by its name or one of its addresses.
+    pub iface: Option<String>,
+    /// Maximum number of daemons below one daemon in the tree, if the user set it.
+    pub radix: Option<u32>,
+    /// Whether hosts without the files of the job's programs receive them.
+    pub preload_binary: bool,
+    /// Time without a message after which a link counts as closed.
+    pub heartbeat: Duration,
+    /// Print the plan and start nothing.
+    pub dry_run: bool,
+    /// Boards that serve the ranks of hosts.
+    pub boards: Boards,
+}
+
+impl Default for Cluster {
+    fn default() -> Cluster {
+        Cluster {
+            placement: PlacementOptions::default(),
+            bootstrap_exec: None,
+            bootstrap_timeout: BOOTSTRAP_TIMEOUT_DEFAULT,
+            remote_hydrant: None,
+            iface: None,
+            radix: None,
+            preload_binary: false,
+            heartbeat: HEARTBEAT_DEFAULT,
+            dry_run: false,
+            boards: Boards::default(),
+        }
+    }
+}
+
+impl Cluster {
+    /// Maximum number of children in the tree of daemons that this method starts.
+    pub fn radix_of(&self, bootstrap: &Bootstrap) -> u32 {
+        self.radix.unwrap_or_else(|| radix_default(bootstrap))
+    }
+}
+
+/// Boards that serve the ranks of hosts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Boards {
+    /// Management port of the boards of all hosts, with `%h` for the host.
+    pub pattern: Option<String>,
+    /// Boards of single hosts.
+    pub hosts: Vec<BoardOf>,
+    /// Secret that the boards have too.
+    pub secret: Option<Secret>,
+}
+
+/// Board of a host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BoardOf {
+    /// The host.
+    pub host: String,
+    /// Management port of its board. None if it has no board.
+    pub target: Option<String>,
+    /// Management port of its board for other boards, if they reach it at another address than the host does.
+    pub link_addr: Option<SocketAddr>,
+}
+
+impl Boards {
+    /// Returns whether hosts may have boards.
+    pub fn are_any(&self) -> bool {
+        self.pattern.is_some() || !self.hosts.is_empty()
+    }
+
+    /// The management port of a host's board.
+    pub fn of_host(&self, host: &str) -> Option<String> {
+        match self.named(host) {
+            Some(board) => board.target.clone(),
+            None => self.pattern.as_deref().map(|pattern| Boards::fill(pattern, host)),
+        }
+    }
+
+    /// The management port of a host's board for other boards, if it is another one.
+    pub fn link_addr(&self, host: &str) -> Option<SocketAddr> {
+        self.named(host)?.link_addr
+    }
+
+    fn named(&self, host: &str) -> Option<&BoardOf> {
+        self.hosts.iter().rev().find(|board| board.host == host)
+    }
+
+    /// Replaces `%h` by the host and `%%` by a percent sign.
+    pub fn fill(pattern: &str, host: &str) -> String {
+        let parts: Vec<String> = pattern.split("%%").map(|part| part.replace("%h", host)).collect();
+        parts.join("%")
+    }
+}
+
+/// Board that serves a job whose processes run on this machine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Offload {
+    /// Management port, as `HOST:PORT` or `HOST`.
+    pub target: String,
+    /// Secret that the board has too. None for a board without one.
+    pub secret: Option<Secret>,
+    /// Ports for the ranks, round robin. If empty, the port that the board reports.
+    pub ports: Vec<u16>,
+    /// Print the board's counters at the end.
+    pub summary: bool,
+}
+
+/// Plugin of a sandbox.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Plugin {
+    /// Installed `hydrant.wasm`: in the directory of the command or in `../lib` from there.
+    Installed,
+    /// This file.
+    File(PathBuf),
+}
