@@ -1,8 +1,8 @@
 //! Links of a node to the boards of its neighbours in the tree: messages between them need no host.
 //!
 //! The records, and when they are handled, are those of [`hydrant_core::server::link`]. The board connects to that of its
-//! parent in answer to [`NodeRequest::Link`], and boards of children connect to its management port. A message that is held
-//! stays in the buffer of its link, which is not read meanwhile.
+//! parent in answer to [`Link`](hydrant_core::server::remote::NodeRequest::Link), and boards of children connect to its
+//! management port. A message that is held stays in the buffer of its link, which is not read meanwhile.
 
 use core::net::{SocketAddr, SocketAddrV4};
 
