@@ -69,7 +69,7 @@ fn print_limits() -> Option<()> {
     Some(())
 }
 
-/// Answers a host, and encrypts a record of 64 bytes and one of the longest.
+/// Answers a host, encrypts a record of 64 bytes and one of the longest, and does both parts of a handshake with another board.
 fn handshake(path: &str) -> Option<()> {
     let file = File::open(path)?;
     let mut first = [0; noise::MESSAGE];
@@ -85,6 +85,13 @@ fn handshake(path: &str) -> Option<()> {
         transport.seal(&mut buf, len).ok()?;
         hprintln!("{}", before.wrapping_sub(SYST::get_current()) % ROUND);
     }
+    let before = SYST::get_current();
+    let (mut initiator, first) = noise::begin(&key, [8; 32]).ok()?;
+    let begun = before.wrapping_sub(SYST::get_current()) % ROUND;
+    let (_, second) = noise::answer(&key, &first, || [7; 32]).ok()?;
+    let before = SYST::get_current();
+    initiator.complete(&second).ok()?;
+    hprintln!("{}", begun + before.wrapping_sub(SYST::get_current()) % ROUND);
     Some(())
 }
 

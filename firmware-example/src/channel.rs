@@ -3,7 +3,7 @@
 use smoltcp::socket::tcp;
 
 use crate::memory::NODE_FRAME;
-use crate::noise::{self, Forged, LENGTH, MAGIC, MESSAGE, Transport};
+use crate::noise::{self, Forged, Initiator, LENGTH, MAGIC, MESSAGE, Transport};
 use crate::secret;
 
 /// Bytes in front of a record to send, in its buffer: room for the length of a frame.
@@ -55,6 +55,39 @@ impl Channel {
         consume(socket, bytes.len());
         // A closed socket needs no answer.
         let _ = socket.send_slice(&answer);
+        Ok(true)
+    }
+
+    /// Begins the handshake with another board. Returns None if there is none, without a secret.
+    // Not a part of a larger function, as above.
+    #[inline(never)]
+    pub(crate) fn begin(socket: &mut tcp::Socket<'_>) -> Result<Option<Initiator>, Forged> {
+        let Some(key) = secret::key() else { return Ok(None) };
+        let (initiator, first) = noise::begin(&key, secret::ephemeral(&key))?;
+        let mut bytes = [0; MAGIC.len() + MESSAGE];
+        bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
+        bytes[MAGIC.len()..].copy_from_slice(&first);
+        // A closed socket needs none.
+        let _ = socket.send_slice(&bytes);
+        Ok(Some(initiator))
+    }
+
+    /// Completes a handshake with the answer of the other board. Returns false if it is incomplete.
+    #[inline(never)]
+    pub(crate) fn complete(
+        &mut self,
+        socket: &mut tcp::Socket<'_>,
+        initiator: &mut Initiator,
+    ) -> Result<bool, Forged> {
+        if !secret::IS_SET {
+            return Err(Forged);
+        }
+        let mut second = [0; MESSAGE];
+        if socket.peek_slice(&mut second).unwrap_or(0) < MESSAGE {
+            return Ok(false);
+        }
+        *self = Channel::Open(initiator.complete(&second)?);
+        consume(socket, MESSAGE);
         Ok(true)
     }
 

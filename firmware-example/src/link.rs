@@ -1,23 +1,25 @@
-//! Connection of the host of a node: bytes of its requests, and reports to it.
+//! Connection of the host of a node or of the board of another node: received bytes, and records to send.
 
-use hydrant_core::server::remote::NodeReport;
+use hydrant_core::manage::{self, PREFIX, Request};
 use postcard::ser_flavors::{Flavor, Size};
 use postcard::serialize_with_flavor;
+use serde::Serialize;
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
 use crate::channel::{Channel, FRONT};
+use crate::memory::CHUNK;
 use crate::net::Net;
-use crate::noise::{Forged, TAG};
+use crate::noise::{Forged, Initiator, TAG};
 
-/// Bytes of a report that are sent at once, in a frame if the board has a secret.
-const CHUNK: usize = 256;
+/// Longest request of another board, with its prefix: a link.
+const REQUEST_MAX: usize = PREFIX + 40;
 
-/// Connection of the host of a node.
+/// Connection of the host of a node, or of the board of another node.
 pub(crate) struct Link {
     handle: SocketHandle,
     channel: Channel,
-    /// The host does not read.
+    /// The other side does not read.
     stalled: bool,
 }
 
@@ -31,7 +33,7 @@ impl Link {
         self.handle
     }
 
-    /// Returns whether the host does not read.
+    /// Returns whether the other side does not read.
     pub(crate) const fn is_stalled(&self) -> bool {
         self.stalled
     }
@@ -42,9 +44,32 @@ impl Link {
         self.channel.receive_part(socket, buf, at)
     }
 
-    /// Sends a report, in parts. Waits until the host has read.
+    /// Begins the handshake with another board. Returns None if there is none.
+    pub(crate) fn begin(&self, socket: &mut tcp::Socket<'_>) -> Result<Option<Initiator>, Forged> {
+        Channel::begin(socket)
+    }
+
+    /// Completes a handshake with another board. Returns whether it is complete.
+    pub(crate) fn complete(
+        &mut self,
+        socket: &mut tcp::Socket<'_>,
+        initiator: &mut Initiator,
+    ) -> Result<bool, Forged> {
+        self.channel.complete(socket, initiator)
+    }
+
+    /// Sends a request to another board, which has room for it before the first answer.
+    pub(crate) fn request(&mut self, socket: &mut tcp::Socket<'_>, request: &Request<'_>) {
+        let mut record = [0; FRONT + REQUEST_MAX + TAG];
+        match manage::encode(request, &mut record[FRONT..FRONT + REQUEST_MAX]).map(<[u8]>::len) {
+            Ok(len) => self.channel.send(socket, &mut record, len),
+            Err(_) => defmt::error!("a request is too long"),
+        }
+    }
+
+    /// Sends a record, in parts. Waits until the other side has read.
     #[inline(never)]
-    pub(crate) fn send(&mut self, net: &mut Net, report: &NodeReport<'_>) {
+    pub(crate) fn send(&mut self, net: &mut Net, report: &impl Serialize) {
         if self.stalled {
             return;
         }

@@ -17,6 +17,7 @@ mod events;
 mod fault;
 mod interrupts;
 mod link;
+mod links;
 mod log;
 mod management;
 mod memory;
@@ -93,9 +94,17 @@ fn run(
             if let Err(end) = requests.run(net, serve) {
                 defmt::info!("the node has ended: {}", end);
                 management.end_node(net, handle);
+                if let Some(links) = serve.links.as_ref().filter(|_| memory::BOARD_LINKS > 0) {
+                    defmt::info!(
+                        "{=u32} messages sent to other boards, {=u32} by its host",
+                        links.sent,
+                        links.by_host
+                    );
+                    links.handles().for_each(|handle| management.end_node(net, handle));
+                }
                 return None;
             }
-            more
+            more | (memory::BOARD_LINKS > 0 && serve.run_links(net))
         } else {
             stand_alone(net, serve, management, config);
             serve.run(net)

@@ -6,9 +6,11 @@ use core::net::{IpAddr, Ipv4Addr};
 use hydrant_core::manage::server::{
     Config as ServerConfig, Expired, Failure, ManagementServer, Next, Service,
 };
-use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, OpenNode, RankReport};
+use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, RankReport};
 use hydrant_core::peer::Tree;
+use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::Input;
+use hydrant_core::server::remote::NodeReport;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Limit, Rank};
 use smoltcp::iface::SocketHandle;
@@ -61,7 +63,7 @@ impl Management {
             records: !secret::IS_SET,
             exclusive: true,
             nodes: memory::NODES.then_some(memory::NODE_LIMITS),
-            links: false,
+            links: memory::BOARD_LINKS > 0,
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,
@@ -84,8 +86,31 @@ impl Management {
     pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
         // Events precede the replies to later requests.
         self.send_events(net);
+        if memory::BOARD_LINKS > 0 {
+            self.connect(net, serve);
+        }
         for at in 0..LINKS {
             self.host(net, serve, at);
+        }
+    }
+
+    /// Connects to the board of the parent of a node, with a socket that no host uses.
+    fn connect(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
+        let Some(links) = &mut serve.links else { return };
+        let Some((node, addr)) = links.take_wanted() else { return };
+        let is_free = |host: &&mut HostSocket| {
+            let state = net.sockets.get::<tcp::Socket<'_>>(host.handle).state();
+            !host.connected && matches!(state, tcp::State::Closed | tcp::State::Listen)
+        };
+        match self.sockets.iter_mut().find(is_free) {
+            Some(host) => {
+                (host.connected, host.is_node) = (true, true);
+                links.connect(net, (node, addr), Link::new(host.handle, Channel::new()));
+            }
+            None => {
+                let why = "this board has no free connection";
+                serve.report(net, &NodeReport::Unlinked { node, why });
+            }
         }
     }
 
@@ -198,7 +223,12 @@ impl Management {
                 let host = &mut self.sockets[at];
                 host.is_node = true;
                 let channel = core::mem::replace(&mut host.channel, Channel::new());
-                self.starting = Some(Link::new(handle, channel));
+                let link = Link::new(handle, channel);
+                let links = serve.links.as_mut().filter(|_| memory::BOARD_LINKS > 0);
+                self.starting = match links {
+                    Some(links) => links.accept(net, link),
+                    None => Some(link),
+                };
                 false
             }
             Next::Close | Next::Node => {
@@ -219,6 +249,9 @@ impl Management {
         net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
         // The host learns of it before the socket listens.
         net.poll();
+        if memory::BOARD_LINKS > 0 {
+            net.set_patience(handle, None);
+        }
         for host in self.sockets.iter_mut().filter(|host| host.handle == handle) {
             (host.connected, host.is_node) = (false, false);
         }
@@ -396,7 +429,7 @@ impl Service for Board<'_, '_> {
         if node.seed.is_some() {
             return Err(Error::NoCalls.into());
         }
-        if node.link.is_some() {
+        if node.link.is_some() && memory::BOARD_LINKS == 0 {
             return Err(Error::NoLink.into());
         }
         if node.record.is_some() {
@@ -406,14 +439,23 @@ impl Service for Board<'_, '_> {
             return Err(Error::Busy.into());
         }
         let links = memory::LIMITS.links;
-        let tree = Tree::new(node.nodes, node.radix);
-        let children = tree.children(node.node).take(links as usize + 1).count();
+        let fits = |form| {
+            let tree = Tree::new(node.nodes, form);
+            let children = tree.children(node.node).take(links as usize + 1).count();
+            children + usize::from(tree.parent(node.node).is_some()) <= links as usize
+        };
         if node.node >= node.nodes
-            || children + usize::from(tree.parent(node.node).is_some()) > links as usize
+            || !fits(node.radix)
+            || memory::BOARD_LINKS > 0 && node.link.is_some() && !fits(node.radix | ROOT_ONE)
         {
             return Err(Fault::Full(Limit::Links, links).into());
         }
         self.serve.opening = Some(*node);
         Ok(())
+    }
+
+    fn begin_link(&mut self, _: usize, link: &OpenLink) -> Result<(), Failure<Infallible>> {
+        let links = self.serve.links.as_mut().filter(|_| memory::BOARD_LINKS > 0);
+        if links.is_some_and(|links| links.admit(link)) { Ok(()) } else { Err(Error::NoLink.into()) }
     }
 }

@@ -13,6 +13,9 @@ use static_cell::{ConstStaticCell, StaticCell};
 
 use crate::{noise, secret};
 
+#[cfg(all(feature = "links", feature = "lm3s6965evb"))]
+compile_error!("lm3s6965evb has no room for the feature links");
+
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
     Some(text) => number(text),
@@ -33,8 +36,10 @@ pub(crate) const CLIENTS: usize = match option_env!("HYDRANT_CLIENTS") {
     Some(text) => number(text) as usize,
     None => (RANKS + SPARE) as usize,
 };
-/// Connections to the management port: one that manages, and one that records or is refused.
-pub(crate) const LINKS: usize = 2;
+/// Links of a node to the boards of other nodes. Trees of runs have eight children and a parent.
+pub(crate) const BOARD_LINKS: usize = if cfg!(feature = "links") { 9 } else { 0 };
+/// Connections to the management port: one that manages, one that records or is refused, and those of other boards.
+pub(crate) const LINKS: usize = 2 + BOARD_LINKS;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
 pub(crate) const CLIENT_BUFFER: usize = 384;
@@ -43,16 +48,21 @@ pub(crate) const NODES: bool = cfg!(feature = "nodes");
 /// Longest frame of the host of a node, of a board with a [secret](crate::secret). Hosts divide records into 4,096 bytes.
 pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::OVERHEAD } else { 0 };
 /// Receive buffer of a management connection.
-const LINK_RX_BUFFER: usize = if NODE_FRAME > LINK_RX { NODE_FRAME } else { LINK_RX };
+const LINK_RX_BUFFER: usize = match () {
+    () if NODE_FRAME > LINK_RX => NODE_FRAME,
+    () if BOARD_LINKS > 0 => 4096,
+    () => LINK_RX,
+};
 /// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
 pub(crate) const LINK_RX: usize =
     manage::PREFIX + manage::RECORD_MAX + if secret::IS_SET { noise::OVERHEAD } else { 0 };
-/// Transmit buffer of a management connection: a reply and an event.
-pub(crate) const LINK_TX: usize = 2 * LINK_RX;
+/// Transmit buffer of a management connection: a reply and an event, or a reply and the longest message for another board.
+const LINK_TX: usize = LINK_RX + if BOARD_LINKS > 0 { on_link(&LIMITS) } else { LINK_RX };
 /// Longest message of a client: a put of the longest value, each byte escaped, fits.
 pub(crate) const LONG: usize = 2304;
-/// Longest frame, its header included.
-pub(crate) const FRAME: usize = 640;
+/// Longest frame, its header included. The board tells its peers, but QEMU's network ignores that on connections that the board
+/// has made.
+pub(crate) const FRAME: usize = if BOARD_LINKS > 0 { 1514 } else { 640 };
 
 /// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
 pub(crate) const JOBS: usize = match () {
@@ -84,7 +94,11 @@ pub(crate) const LIMITS: Limits = Limits {
         () if cfg!(feature = "lm3s6965evb") => 16,
         () => 64,
     },
-    links: if NODES { 8 } else { 0 },
+    links: match () {
+        () if !NODES => 0,
+        () if BOARD_LINKS > 0 => BOARD_LINKS as u32,
+        () => 8,
+    },
     spawns: match () {
         () if JOBS > 4 => 4,
         () if UPCALL > 0 => 2,
@@ -104,6 +118,13 @@ pub(crate) const NODE_LIMITS: Limits =
 /// Limits of the server of a node.
 pub(crate) const fn limits_of_node(run: &Limits) -> Limits {
     Limits { conns: LIMITS.conns, names: LIMITS.names, spawns: LIMITS.spawns, ..*run }
+}
+/// Bytes of a record of a node that are sent at once, in a frame if the board has a secret.
+pub(crate) const CHUNK: usize = 256;
+/// Most bytes that a message for another board takes in the buffer of its socket, in a run with these limits.
+pub(crate) const fn on_link(run: &Limits) -> usize {
+    let len = NODE_PREFIX + record_max(run);
+    if secret::IS_SET { len + len.div_ceil(CHUNK) * noise::OVERHEAD } else { len }
 }
 /// Size of the buffer for requests of a node's host, in bytes: one record, and a frame behind an incomplete one.
 const REQUESTS: usize = if NODES { NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME } else { 0 };
@@ -152,6 +173,11 @@ pub(crate) fn tables() -> &'static mut Tables {
 /// Room for the requests of a node's host. Called once.
 pub(crate) fn requests() -> &'static mut [u8] {
     place!(REQUEST_BUFFER: [u8; REQUESTS] = |_| 0)
+}
+
+/// Room for the messages of each board that a node is linked to. Called once.
+pub(crate) fn inboxes() -> impl Iterator<Item = &'static mut [u8]> {
+    place!(INBOXES: [[u8; REQUESTS]; BOARD_LINKS] = |_| [0; REQUESTS]).iter_mut().map(|inbox| &mut inbox[..])
 }
 
 /// Returns the socket storage of smoltcp, without the buffers. Called once.

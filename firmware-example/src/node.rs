@@ -9,6 +9,7 @@ use hydrant_core::server::Input;
 use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
 use smoltcp::socket::tcp;
 
+use crate::memory::BOARD_LINKS;
 use crate::net::Net;
 use crate::noise::Forged;
 use crate::serve::Serve;
@@ -119,9 +120,8 @@ fn carry_out(
             serve.run(net);
             Ok(())
         }
-        // No node was opened with the token of a run.
         NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
-            Err(Fault::BadNode)
+            if BOARD_LINKS > 0 { serve.arrange_links(net, request) } else { Err(Fault::BadNode) }
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
         NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),

@@ -1,4 +1,4 @@
-//! Noise on a management connection: the server's side of `NNpsk0`, and the frames that follow. `hydrant serve --manage` and
+//! Noise on a management connection: both sides of `NNpsk0`, and the frames that follow. `hydrant serve --manage` and
 //! `hydrant offload` speak the same with `--secret-file`.
 //!
 //! The host sends [`MAGIC`] and the first message of the handshake: an ephemeral key, and a tag that only the secret
@@ -158,6 +158,38 @@ pub(crate) fn answer(
     second[32..].copy_from_slice(&tag);
     let [receive, send, _] = hkdf(&state.chaining, &[]);
     Ok((Transport { receive: Cipher::new(receive), send: Cipher::new(send) }, second))
+}
+
+/// State of a handshake that this side has begun.
+pub(crate) struct Initiator {
+    state: Symmetric,
+    ephemeral: Hash,
+}
+
+/// Begins a handshake, as hosts do. `ephemeral` has not been used before. Returns the first message, without [`MAGIC`].
+pub(crate) fn begin(secret: &Hash, ephemeral: Hash) -> Result<(Initiator, [u8; MESSAGE]), Forged> {
+    let mut state = Symmetric::new();
+    state.mix_secret(secret);
+    let ours = X25519_BASEPOINT.mul_clamped(ephemeral).0;
+    state.mix_public(&ours);
+    let tag = state.cipher.encrypt(&state.hash, &mut [])?;
+    state.mix_hash(&tag);
+    let mut first = [0; MESSAGE];
+    first[..32].copy_from_slice(&ours);
+    first[32..].copy_from_slice(&tag);
+    Ok((Initiator { state, ephemeral }, first))
+}
+
+impl Initiator {
+    /// Checks the second message, and completes the handshake.
+    pub(crate) fn complete(&mut self, second: &[u8; MESSAGE]) -> Result<Transport, Forged> {
+        let (theirs, tag) = second.split_first_chunk::<32>().ok_or(Forged)?;
+        self.state.mix_public(theirs);
+        self.state.mix_key(&MontgomeryPoint(*theirs).mul_clamped(self.ephemeral).0);
+        self.state.cipher.decrypt(&self.state.hash, &mut [], tag)?;
+        let [send, receive, _] = hkdf(&self.state.chaining, &[]);
+        Ok(Transport { receive: Cipher::new(receive), send: Cipher::new(send) })
+    }
 }
 
 impl Transport {

@@ -19,10 +19,15 @@ static TIMES: Mutex<Cell<u64>> = Mutex::new(Cell::new(0));
 
 /// Mixes the time of an event into the next keys.
 pub(crate) fn stir() {
+    mix(u64::from(time::ticks()));
+}
+
+/// Mixes a number into the next keys.
+pub(crate) fn mix(number: u64) {
     if IS_SET {
         critical_section::with(|cs| {
             let times = TIMES.borrow(cs);
-            let mixed = (times.get() ^ u64::from(time::ticks())).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+            let mixed = (times.get() ^ number).wrapping_mul(0x9E37_79B9_7F4A_7C15);
             times.set(mixed.rotate_left(29));
         });
     }

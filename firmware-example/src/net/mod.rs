@@ -2,6 +2,8 @@
 
 mod device;
 
+use core::net::SocketAddrV4;
+
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use embassy_sync::signal::Signal;
 use hydrant_core::manage::STALL_MS;
@@ -22,6 +24,8 @@ static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
 
 /// Time after which a silent peer is given up, both while it owes an acknowledgement and otherwise.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Shortest such time that a host may ask for.
+const PATIENCE_MIN: Duration = Duration::from_secs(1);
 /// Interval of keep-alive packets to a silent peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
@@ -73,6 +77,26 @@ impl Net {
         socket.set_nagle_enabled(false);
         socket.set_ack_delay(None);
         self.sockets.add(socket)
+    }
+
+    /// Connects a socket, which becomes closed.
+    pub(crate) fn connect(&mut self, handle: SocketHandle, addr: SocketAddrV4) {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        socket.abort();
+        // A port that an earlier connection has not had lately.
+        let port = 0xC000 | (time::ticks() as u16 ^ time::millis() as u16) & 0x3FFF;
+        // It fails for an address such as 0.0.0.0, and the socket stays closed.
+        if socket.connect(self.iface.context(), (*addr.ip(), addr.port()), port).is_err() {
+            defmt::warn!("cannot connect to an unspecified address");
+        }
+    }
+
+    /// Gives a peer up that has acknowledged nothing for so many milliseconds. `None` for the usual time.
+    pub(crate) fn set_patience(&mut self, handle: SocketHandle, silence: Option<u64>) {
+        let patience = silence.map_or(PATIENCE, |silence| Duration::from_millis(silence).max(PATIENCE_MIN));
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        socket.set_timeout(Some(patience));
+        socket.set_keep_alive(Some(KEEP_ALIVE.min(patience / 2)));
     }
 
     /// Handles received frames and sends pending ones. Returns whether the state of a socket may have changed.

@@ -7,6 +7,7 @@
 
 mod client;
 mod job;
+mod links;
 mod long;
 mod ports;
 mod recording;
@@ -23,7 +24,8 @@ use smoltcp::socket::tcp;
 
 use crate::events::{self, Event};
 use crate::link::Link;
-use crate::memory::{self, CLIENTS, NODES};
+use crate::links::Links;
+use crate::memory::{self, BOARD_LINKS, CLIENTS, NODES};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
@@ -37,6 +39,8 @@ pub(crate) struct Serve<'s> {
     clients: &'s mut [Client],
     /// Host of the node that is served.
     pub(crate) node: Option<Link>,
+    /// Links of this node to other boards, if it was opened for them.
+    pub(crate) links: Option<&'s mut Links>,
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
     /// The jobs that are served.
@@ -59,6 +63,7 @@ pub(crate) struct Memory<'m> {
     reply: &'static mut [u8],
     long: &'static mut [u8],
     clients: &'m mut [Client],
+    links: Option<&'static mut Links>,
     counters: BoardReport,
 }
 
@@ -67,7 +72,7 @@ impl<'m> Memory<'m> {
     pub(crate) fn new(clients: &'m mut [Client]) -> Memory<'m> {
         let (reply, long) = memory::scratch();
         let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
-        Memory { tables: memory::tables(), reply, long, clients, counters }
+        Memory { tables: memory::tables(), reply, long, clients, links: Links::take(), counters }
     }
 }
 
@@ -89,18 +94,21 @@ impl<'s> Serve<'s> {
         net: &mut Net,
         node: Option<(OpenNode, Link)>,
     ) -> Serve<'s> {
-        let Memory { tables, reply, long, clients, counters } = memory;
+        let Memory { tables, reply, long, clients, links, counters } = memory;
         for client in clients.iter_mut() {
             net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
             *client = Client::new(client.handle);
         }
         let (open, node) = node.filter(|_| NODES).unzip();
+        let links = links.as_deref_mut().filter(|_| BOARD_LINKS > 0);
+        let links = links.and_then(|links| links.restart(open).then_some(links));
         let limits = open.map_or(memory::OWN_LIMITS, |open| memory::limits_of_node(&open.limits));
         let mut serve = Serve {
             server: Server::new(limits, tables.lend(), memory::SEED)
                 .expect("the slabs are as long as the largest limits say"),
             clients,
             node,
+            links,
             opening: None,
             jobs: Jobs::new(),
             port,
@@ -111,7 +119,8 @@ impl<'s> Serve<'s> {
             recording: None,
             counters,
         };
-        if let Some(OpenNode { node, nodes, radix, .. }) = open {
+        // A node with links is in no tree yet.
+        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|_| serve.links.is_none()) {
             serve.handle_infallible(net, Input::Node { node, nodes, radix });
         }
         serve
@@ -126,7 +135,9 @@ impl Serve<'_> {
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
         let handshakes = self.clients.iter().filter_map(Client::handshake_deadline).min();
         let closing = self.clients.iter().filter_map(|client| client.closing_deadline(net)).min();
-        [core, tail, self.long.deadline(), handshakes, closing].into_iter().flatten().min()
+        let links = self.links.as_ref().filter(|_| BOARD_LINKS > 0);
+        let links = links.and_then(|links| links.poll_at(!self.jobs.is_empty()));
+        [core, tail, self.long.deadline(), handshakes, closing, links].into_iter().flatten().min()
     }
 
     /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
@@ -224,6 +235,16 @@ impl Serve<'_> {
             {
                 if let Output::Joined { conn, rank, .. } = output {
                     self.clients[conn.index()].rank = Some(rank);
+                }
+                if let Some(links) = self.links.as_mut().filter(|_| BOARD_LINKS > 0)
+                    && let Output::Peer { node, bytes } = output
+                    && let Some(is_full) = links.send(net, self.server.limits(), node, bytes)
+                {
+                    if is_full {
+                        // The node is a neighbour.
+                        let _ = self.server.handle(Time(time::millis()), Input::PeerBlocked { node });
+                    }
+                    continue;
                 }
                 link.send(net, &NodeReport::Output(output));
                 continue;

@@ -6,6 +6,7 @@ mod fleet;
 mod forward;
 mod gdb;
 mod jobs;
+mod links;
 mod log;
 mod manager;
 mod mpi;

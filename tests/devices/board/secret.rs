@@ -65,6 +65,37 @@ fn records_pass_between_the_firmware_and_the_library_of_hosts() {
     }
 }
 
+/// A board that links itself to another begins the handshake.
+#[test]
+fn the_firmware_begins_the_handshake_as_hosts_do() {
+    for (theirs, fits) in [(SECRET, true), ("another secret of a host", false)] {
+        let ours = noise::secret(SECRET.as_bytes());
+        let (mut board, first) = noise::begin(&ours, [5; 32]).expect("there is room");
+        let params = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s".parse().expect("snow has the pattern");
+        let secret = noise::secret(theirs.as_bytes());
+        let builder = Builder::new(params).psk(0, &secret).and_then(|builder| builder.prologue(&MAGIC));
+        let mut host = builder.and_then(Builder::build_responder).expect("nothing is missing");
+        assert_eq!(host.read_message(&first, &mut []).is_ok(), fits);
+        if !fits {
+            continue;
+        }
+        let mut second = [0; MESSAGE];
+        host.write_message(&[], &mut second).expect("there is room");
+        let mut changed = second;
+        changed[40] ^= 1;
+        assert!(noise::begin(&ours, [5; 32]).is_ok_and(|(mut board, _)| board.complete(&changed).is_err()));
+        let mut board = board.complete(&second).expect("the host has the secret");
+        let mut host = host.into_transport_mode().expect("the handshake is complete");
+        let mut bytes = frame(&mut host, b"record");
+        let whole = bytes.len();
+        assert_eq!(board.open(&mut bytes), Ok(Some((&b"record"[..], whole))));
+        let mut buf = *b"  record                ";
+        let sealed = board.seal(&mut buf, 6).expect("there is room");
+        let mut opened = [0; 6 + 16];
+        assert_eq!(host.read_message(&sealed[2..], &mut opened), Ok(6));
+    }
+}
+
 #[test]
 fn another_secret_and_changed_frames_are_refused() {
     let (_, first) = host("another secret of a host");

@@ -22,13 +22,13 @@ use super::offload::managed;
 const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
 
 /// A port in front of a board's, which accepts this number of connections.
-pub(super) struct Front {
-    pub(super) address: String,
+pub(crate) struct Front {
+    pub(crate) address: String,
     thread: JoinHandle<Vec<TcpStream>>,
 }
 
 impl Front {
-    pub(super) fn new(board: &str, connections: usize) -> Front {
+    pub(crate) fn new(board: &str, connections: usize) -> Front {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let board = board.to_owned();
@@ -47,7 +47,7 @@ impl Front {
     }
 
     /// The connections to the board, when all have come.
-    fn connections(self) -> Vec<TcpStream> {
+    pub(crate) fn connections(self) -> Vec<TcpStream> {
         self.thread.join().expect("it accepts connections")
     }
 }
@@ -248,10 +248,16 @@ fn called_below(pid: u32, name: &str) -> Vec<u32> {
     children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
 }
 
-/// The launcher and all daemons are stopped while the ranks exchange values.
 #[test]
 fn fences_need_no_host() {
     let fleet = Fleet::start(&HERE);
+    passes_fences_without_hosts(fleet.run(3, 2, "-n 6"), 3, 6);
+    fleet.end();
+}
+
+/// Runs a job of that many hosts and ranks, which is given without a program. The launcher and all daemons are stopped while the
+/// ranks pass fences.
+pub(crate) fn passes_fences_without_hosts(job: Job, daemons: usize, ranks: usize) {
     let folder = Folder::new("stopped");
     let file = |name: &str| folder.path(name);
     let script = format!(
@@ -261,11 +267,11 @@ fn fences_need_no_host() {
         file("done")
     );
     let steps = ["init2", "fence2", "fence2", "fence2", "end2"];
-    let job = fleet.run(3, 2, "-n 6").args(["sh", "-c", &script, "sh"]).args(steps).start();
-    job.await_stdout("up\n", 6);
+    let job = job.args(["sh", "-c", &script, "sh"]).args(steps).start();
+    job.await_stdout("up\n", ranks);
     let head = job.pid().as_raw_nonzero().get() as u32;
     let hosts = [vec![head], called_below(head, "hydrant")].concat();
-    assert!(hosts.len() > 3, "{hosts:?}");
+    assert!(hosts.len() > daemons, "{hosts:?}");
     let signal = |signal| {
         for &host in &hosts {
             let pid = i32::try_from(host).ok().and_then(Pid::from_raw).expect("it is a process");
@@ -274,13 +280,12 @@ fn fences_need_no_host() {
     };
     signal(Signal::STOP);
     folder.file("go", "");
-    let are_done = || (0..6).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
+    let are_done = || (0..ranks).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
     let is_over = until(are_done);
     signal(Signal::CONT);
     let outcome = job.wait();
     assert!(is_over, "the ranks have waited for a host: {outcome}");
     outcome.code(0).quiet();
-    fleet.end();
 }
 
 /// Waits until something holds. Returns whether it does.

@@ -2,7 +2,7 @@
 
 mod clients;
 mod fleet;
-mod links;
+pub(crate) mod links;
 pub(crate) mod offload;
 mod pods;
 mod recordings;

@@ -1,0 +1,104 @@
+//! Messages between the server of a node and those of its neighbours on other boards.
+
+use hydrant_core::Fault;
+use hydrant_core::manage::OpenNode;
+use hydrant_core::peer::Tree;
+use hydrant_core::server::Input;
+use hydrant_core::server::link::Arrived;
+use hydrant_core::server::remote::{NodeReport, NodeRequest, record_max};
+
+use super::Serve;
+use crate::links::Bad;
+use crate::memory::BOARD_LINKS;
+use crate::net::Net;
+
+impl Serve<'_> {
+    /// Carries out a request about links.
+    pub(crate) fn arrange_links(&mut self, net: &mut Net, request: &NodeRequest<'_>) -> Result<(), Fault> {
+        let links = self.links.as_mut().ok_or(Fault::BadNode)?;
+        match *request {
+            NodeRequest::Link { node, addr } => {
+                if let Err(why) = links.want(node, addr) {
+                    self.report(net, &NodeReport::Unlinked { node, why });
+                }
+            }
+            NodeRequest::Tree { radix, linked, silence } => {
+                let OpenNode { node, nodes, .. } = links.unformed().ok_or(Fault::BadNode)?;
+                self.try_handle(net, Input::Node { node, nodes, radix })?;
+                if let Some(links) = &mut self.links {
+                    links.form(net, (node, Tree::new(nodes, radix)), linked, silence);
+                }
+            }
+            NodeRequest::Order { number, done } => links.note_order(number, done),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Goes on with links that come up, handles messages, and reports links that are lost. Returns whether the parent's board
+    /// is to be connected to.
+    // As a part of the caller, it would take stack from every input.
+    #[inline(never)]
+    pub(crate) fn run_links(&mut self, net: &mut Net) -> bool {
+        for at in 0..BOARD_LINKS {
+            let Some(links) = &mut self.links else { return false };
+            let mut passed = links.open(net, at);
+            if passed.is_ok() {
+                // Handling a message needs all of the server, with its other links.
+                let inbox = links.lend(at);
+                passed = self.pass_messages(net, at, inbox);
+                if let Some(links) = &mut self.links {
+                    links.get_back(at, inbox);
+                }
+            }
+            let has_jobs = !self.jobs.is_empty();
+            let report = self.links.as_mut().and_then(|links| links.settle(net, at, passed, has_jobs));
+            if let Some(report) = report {
+                self.report(net, &report);
+            }
+        }
+        self.links.as_ref().is_some_and(|links| links.is_wanted())
+    }
+
+    /// Handles the messages of a link that need not wait, while there is room for their outputs.
+    fn pass_messages(&mut self, net: &mut Net, at: usize, inbox: &mut [u8]) -> Result<(), Bad> {
+        let limits = *self.server().limits();
+        let unblocked = self.links.as_mut().and_then(|links| links.unblock(net, at, &limits));
+        if let Some(node) = unblocked {
+            self.try_handle(net, Input::PeerWritable { node })?;
+        }
+        loop {
+            let Some(links) = &mut self.links else { return Ok(()) };
+            let Some(received) = links.receive(net, at, inbox)? else { return Ok(()) };
+            let (mut taken, mut is_held) = (0, true);
+            while self.is_free()
+                && let Some(links) = &mut self.links
+                && let Some(node) = links.node(at)
+            {
+                match links.next_arrival(at, &inbox[taken..received.len], record_max(&limits))? {
+                    Arrived::Held => break,
+                    Arrived::Part => {
+                        is_held = false;
+                        break;
+                    }
+                    Arrived::Greeting(len) => {
+                        taken += len;
+                        links.greeted(at);
+                        self.report(net, &NodeReport::Linked { node });
+                    }
+                    Arrived::Message(bytes, len) => {
+                        taken += len;
+                        self.try_handle(net, Input::Peer { node, bytes })?;
+                    }
+                }
+            }
+            self.links.iter_mut().for_each(|links| links.consume(at, inbox, taken));
+            match received {
+                _ if is_held => return Ok(()),
+                received if received.are_new => {}
+                received if received.are_last => return Err(Bad::Lost("it closed the connection")),
+                _ => return Ok(()),
+            }
+        }
+    }
+}

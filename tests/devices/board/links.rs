@@ -1,0 +1,274 @@
+//! Boards with firmware that exchange messages with other boards directly.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
+use std::time::Duration;
+
+use hydrant_core::Limits;
+use hydrant_core::manage::{self, Error, OpenLink, OpenNode, Request};
+use hydrant_core::peer::tree::ROOT_ONE;
+use hydrant_core::server::link::LinkRecord;
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node, next_node};
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running, hydrant_bin};
+use rustix::process::Signal;
+
+use super::fleet::{self, LARGE, SMALL};
+use super::manager::Manager;
+use super::qemu::{Board, Kind, secret_file};
+use crate::serve::Machine;
+use crate::serve::links::{Front, passes_fences_without_hosts};
+use crate::serve::offload::managed;
+
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+const FEATURES: &str = "pmix,nodes,lazy-fences,links";
+/// What the head says.
+const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
+/// What a board says of a node that sent messages by links, and none by its host.
+/// The same of the first node, which sends the launcher what it knows.
+const SENT: &str = " messages sent to other boards, ";
+const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host";
+
+/// A line of the file of boards without the host. Boards reach this machine's ports at the gateway of QEMU's network.
+fn address(board: &Board) -> String {
+    let host = board.host(0);
+    format!("{host} 10.0.2.2:{}", host.port())
+}
+
+fn start(secret: bool) -> Option<Board> {
+    Board::of_node_with(Kind::Mps2An386, FEATURES, secret)
+}
+
+fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
+    fleet::run(folder, hosts, boards, &format!("{LARGE} -v {options}"))
+}
+
+#[test]
+fn mpich_runs_over_two_boards_that_need_no_host() {
+    let (Some(mut one), Some(mut two)) = (start(false), start(false)) else { return };
+    let folder = Folder::new("links-two");
+    let boards = [address(&one), address(&two)];
+    for fence in ["--fence collect -n 8", "--fence lazy -n 8"] {
+        let probe = run(&folder, 2, &boards, fence).arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).says("exchanged 64 cards", 1).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+        one.await_log(SENT);
+    }
+    if Peer::Mpich5.there() {
+        let sum = run(&folder, 2, &boards, "-n 8").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 8: 0 wrong\n", 1).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+        let spawn = run(&folder, 2, &boards, "-usize 8 -n 2 -ppn 1");
+        spawn.arg(Peer::Mpich5.program("mpi_spawn")).words("world 2").run().code(0).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+    }
+    if Peer::OpenMpi5.there() {
+        let job = run(&folder, 2, &boards, "-n 2 -ppn 1");
+        let variables = Peer::OpenMpi5.variables(&folder.0);
+        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 2: 0 wrong\n", 1).warns(DIRECTLY);
+        two.await_log(BY_LINKS_ALONE);
+    }
+    assert!(one.runs() && two.runs());
+}
+
+/// One end has the firmware's implementation of links, the other the native one, in both places.
+#[test]
+fn firmware_and_a_native_board_exchange_messages_directly() {
+    let Some(mut board) = start(false) else { return };
+    let folder = Folder::new("links-mixed");
+    let (native, target) = managed(Machine::Here, "--limit ranks=2000 -v");
+    let port = target.address.rsplit(':').next().expect("an address has a port");
+    // The board of the second host connects to that of the first.
+    let firmware_first = [board.host(0).to_string(), target.address.clone()];
+    let native_first = [format!("{} 10.0.2.2:{port}", target.address), board.host(0).to_string()];
+    for (boards, says) in [(firmware_first, SENT), (native_first, BY_LINKS_ALONE)] {
+        let probe = run(&folder, 3, &boards, "-n 12").arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).says("exchanged 144 cards", 1).warns(DIRECTLY);
+        board.await_log(says);
+    }
+    assert!(board.runs());
+    native.signal(Signal::TERM);
+    let outcome = native.wait();
+    outcome.code(0);
+    assert!(outcome.stderr.contains(BY_LINKS_ALONE), "{outcome}");
+}
+
+/// Messages, the handshake of both sides, and their frames. Board 2 is the child of one board and the parent of another, and the
+/// last host has no board.
+#[test]
+fn links_are_encrypted_with_the_secret() {
+    let (Some(mut one), Some(mut two), Some(mut three)) = (start(true), start(true), start(true)) else {
+        return;
+    };
+    let folder = Folder::new("links-secret");
+    let boards = [&one, &two, &three].map(address);
+    let secret = format!("--offload-secret {} -n 16", secret_file().display());
+    for _ in 0..2 {
+        let probe = run(&folder, 4, &boards, &secret).arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).says("exchanged 256 cards", 1).warns(DIRECTLY);
+        three.await_log(BY_LINKS_ALONE);
+        two.await_log(BY_LINKS_ALONE);
+        one.await_log(SENT);
+    }
+    assert!(one.runs() && two.runs() && three.runs());
+}
+
+#[test]
+fn fences_need_no_host() {
+    let (Some(one), Some(two)) = (start(false), start(false)) else { return };
+    let folder = Folder::new("links-stopped");
+    let boards = [address(&one), address(&two)];
+    passes_fences_without_hosts(fleet::run(&folder, 2, &boards, &format!("{LARGE} -n 8")), 2, 8);
+    assert!(one.runs() && two.runs());
+}
+
+#[test]
+fn a_lost_board_ends_the_job_by_a_name() {
+    let (Some(one), Some(two)) = (start(false), start(false)) else { return };
+    let folder = Folder::new("links-lost");
+    let boards = [address(&one), address(&two)];
+    let job = run(&folder, 2, &boards, "--heartbeat 4 -n 8")
+        .arg(RAW)
+        .steps("init2\nfence2\nsay up\nforever")
+        .start();
+    job.await_stdout("up\n", 8);
+    two.signal(Signal::KILL);
+    let outcome = job.wait();
+    outcome.code(1).warns("host n2 (node 2): ").warns(&two.host(0).to_string()).warns(" is lost: ");
+    assert!(one.runs());
+}
+
+/// A link whose connection goes through the test.
+fn job_through(front: &Front, one: &Board, two: &Board) -> Running {
+    let folder = Folder::new("links-front");
+    let port = front.address.rsplit(':').next().expect("an address has a port");
+    let boards = [format!("{} 10.0.2.2:{port}", one.host(0)), two.host(0).to_string()];
+    let job = run(&folder, 2, &boards, "-n 8").arg(RAW).steps("init2\nfence2\nsay up\nforever").start();
+    job.await_stdout("up\n", 8);
+    job
+}
+
+#[test]
+fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
+    let (Some(one), Some(two)) = (start(false), start(false)) else { return };
+    let front = Front::new(&one.host(0).to_string(), 1);
+    let job = job_through(&front, &one, &two);
+    front.connections()[0].shutdown(Shutdown::Both).expect("it is open");
+    let outcome = job.wait();
+    outcome.code(1);
+    let names = [one.host(0), two.host(0)];
+    let ends = [(1, names[0], names[1]), (2, names[1], names[0])].map(|(number, board, other)| {
+        format!("host n{number} (node {number}): board {board}: its link to board {other} is lost: ")
+    });
+    assert!(ends.iter().any(|end| outcome.stderr.contains(end)), "{outcome}");
+    assert!(one.runs() && two.runs());
+}
+
+/// Bytes of board 2 that are no message, and strangers without the token of the run.
+#[test]
+fn a_board_believes_its_neighbours_only_and_names_them() {
+    let (Some(one), Some(two)) = (start(false), start(false)) else { return };
+    let front = Front::new(&one.host(0).to_string(), 1);
+    let job = job_through(&front, &one, &two);
+    for (token, to, from) in [([0; 16], 1, 2), ([0xff; 16], 1, 3)] {
+        let mut stranger = Manager::connect(one.host(1));
+        assert_eq!(stranger.refused(&Request::Link(OpenLink { token, to, from })), Error::NoLink);
+    }
+    (&front.connections()[0]).write_all(&[0xff; 8]).expect("it is open");
+    let outcome = job.wait();
+    outcome.code(1).warns("host n2 (node 2): its PMI server sent host n1 (node 1) an invalid message: ");
+    assert!(one.runs() && two.runs());
+}
+
+/// Boards without links, and a board that the others do not reach.
+#[test]
+fn boards_that_cannot_be_linked_use_their_hosts() {
+    let (Some(mut one), Some(small)) = (start(false), Board::of_node(Kind::Lm3s6965evb, false)) else {
+        return;
+    };
+    let folder = Folder::new("links-none");
+    let boards = [one.host(0).to_string(), small.host(0).to_string()];
+    let probe = fleet::run(&folder, 3, &boards, &format!("{SMALL} -n 12")).arg(hydrant_bin()).arg("probe");
+    probe.run().code(0).quiet().says("exchanged 144 cards", 1);
+    one.await_log(" 0 messages sent to other boards, ");
+    let Some(two) = start(false) else { return };
+    // Nothing listens to port 1.
+    let boards = [format!("{} 10.0.2.2:1", one.host(0)), two.host(0).to_string()];
+    let probe = run(&folder, 2, &boards, "-n 8").arg(hydrant_bin()).arg("probe").run();
+    let note = format!(
+        "note: boards exchange messages by way of their hosts: host n2: board {} has no link to board {}: it ",
+        two.host(0),
+        one.host(0)
+    );
+    probe.code(0).says("exchanged 64 cards", 1).warns(&note);
+    one.await_log(" 0 messages sent to other boards, ");
+    assert!(one.runs() && two.runs() && small.runs());
+}
+
+/// Requests of a node's host, and the board's reports until it has handled them, without the last.
+fn ask(host: &mut Manager, requests: &[NodeRequest<'_>]) -> Vec<String> {
+    let mut buf = [0; 256];
+    for request in requests.iter().chain([&NodeRequest::Sync { number: 7 }]) {
+        let record = encode_node(request, &mut buf).expect("it is short").to_vec();
+        host.say_bytes(&record);
+    }
+    let mut reports = Vec::new();
+    loop {
+        while let Some((record, len)) = next_node(&host.held, 1 << 16).expect("it is a record") {
+            let report = manage::decode::<NodeReport<'_>>(record).expect("it is a report");
+            let (is_last, text) = (report == NodeReport::Synced { number: 7 }, format!("{report:?}"));
+            host.held.drain(..len);
+            if is_last {
+                return reports;
+            }
+            reports.push(text);
+        }
+        let mut bytes = [0; 2048];
+        let len = host.stream.read(&mut bytes).expect("the board answers");
+        assert!(len > 0, "the board has closed the connection");
+        host.held.extend_from_slice(&bytes[..len]);
+    }
+}
+
+/// A message without sense, which the board names when it handles it, and more than all buffers hold.
+#[test]
+fn a_message_waits_for_its_orders_and_the_link_is_not_read_meanwhile() {
+    let Some(mut board) = start(false) else { return };
+    let limits = Limits { links: 3, commit_bytes: 1024, kvs_bytes: 65536, ..Limits::for_ranks(16) };
+    let limits = Limits { ranks: 16, keys: 128, groups: 4, psets: 64, jobs: 8, spawn_bytes: 2304, ..limits };
+    let token = [7; 16];
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits, seed: None, link: Some(token) };
+    let mut host = Manager::connect(board.host(0));
+    host.done(&Request::Node(open));
+    let mut child = Manager::connect(board.host(1));
+    child.done(&Request::Link(OpenLink { token, to: 1, from: 2 }));
+    // A node links once.
+    let mut again = Manager::connect(board.host(2));
+    assert_eq!(again.refused(&Request::Link(OpenLink { token, to: 1, from: 2 })), Error::NoLink);
+    drop(again);
+    let tree = NodeRequest::Tree { radix: 2 | ROOT_ONE, linked: true, silence: 60_000 };
+    assert_eq!(ask(&mut host, &[tree]), Vec::<String>::new());
+    assert_eq!(ask(&mut host, &[tree]), ["Refused { request: 2, peer: None, why: BadNode }"]);
+    let mut buf = vec![0; 16384];
+    let message =
+        encode_node(&LinkRecord { orders: 1, bytes: &[0xff; 8000] }, &mut buf).expect("it fits").to_vec();
+    child.stream.set_write_timeout(Some(Duration::from_secs(1))).expect("it is not 0");
+    let is_full = (0..10_000).any(|_| match child.stream.write_all(&message) {
+        Ok(()) => false,
+        Err(why) => {
+            assert_eq!(why.kind(), ErrorKind::WouldBlock);
+            true
+        }
+    });
+    assert!(is_full, "the board reads on");
+    let order = |done| NodeRequest::Order { number: 1, done };
+    assert_eq!(ask(&mut host, &[order(false)]), Vec::<String>::new());
+    let reports = ask(&mut host, &[order(true), NodeRequest::Sync { number: 1 }]);
+    let reports = [reports, ask(&mut host, &[])].concat();
+    assert!(reports.iter().any(|report| report.contains("peer: Some(2), why: BadPeer")), "{reports:?}");
+    drop(host);
+    board.await_log("the node has ended: Closed");
+    assert!(board.runs());
+}
