@@ -3,6 +3,8 @@
 //! Snapshots are untrusted. All indices and counts that later code relies on are validated. Other values are not
 //! checked.
 
+use core::ops::Range;
+
 use super::Server;
 use super::collective::route;
 use super::jobs::printable;
@@ -86,8 +88,9 @@ impl<'s> Server<'s> {
         require(self.upcalls.load(reader.take()?), Damage::Upcalls)?;
         let (psets, sets, serial) = self.psets.state_mut();
         reader.fill(psets)?;
-        reader.fill(sets)?;
+        let used = reader.fill_front(sets)?;
         *serial = reader.take()?;
+        require(self.psets.used() == used, Damage::Psets)?;
         reader.fill(self.connections.state_mut())?;
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
@@ -126,8 +129,18 @@ impl<'s> Server<'s> {
         whole(self.names.is_sound(|name| self.awaiting(name)), Damage::Names)?;
         let upcalls = (0..self.limits.spawns).all(|upcall| self.is_sound_upcall(UpcallId(upcall)));
         whole(upcalls, Damage::Upcalls)?;
-        let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
-        whole(self.psets.is_sound(is_rank), Damage::Psets)
+        whole(self.psets.is_sound(|slots| self.are_ranks(slots)), Damage::Psets)
+    }
+
+    /// Returns whether slots are those of ranks.
+    fn are_ranks(&self, slots: Range<u32>) -> bool {
+        let job_of = |slot: u32| self.jobs.iter().find(|job| job.slots().contains(&(slot as usize)));
+        let mut next = slots.start;
+        while next < slots.end {
+            let Some(job) = job_of(next) else { return false };
+            next = job.first + job.size;
+        }
+        true
     }
 
     fn is_sound_job(&self, id: JobId) -> bool {
