@@ -21,7 +21,6 @@ use crate::tables::fence::Group;
 use crate::tables::kvs::Usage;
 use crate::tables::modex::Set;
 use crate::tables::names::Name;
-use crate::tables::psets::Pset;
 use crate::tables::tracker::Tracker;
 use crate::tables::upcalls::{Stage, Task, Upcall};
 
@@ -63,10 +62,7 @@ impl<'s> Server<'s> {
         let (groups, members) = self.groups.state_mut();
         groups.fill_with(Group::default);
         members.fill(0);
-        let (psets, members, serial) = self.psets.state_mut();
-        psets.fill_with(Pset::default);
-        members.fill(0);
-        *serial = 0;
+        self.psets.clear();
         // Zero is a valid turn.
         self.ready.set_turn(0);
         (self.exits, self.contexts, self.notices) = (0, 0, 0);
@@ -90,7 +86,7 @@ impl<'s> Server<'s> {
         reader.fill(psets)?;
         let used = reader.fill_front(sets)?;
         *serial = reader.take()?;
-        require(self.psets.used() == used, Damage::Psets)?;
+        require(self.psets.load(used), Damage::Psets)?;
         reader.fill(self.connections.state_mut())?;
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;

@@ -42,7 +42,8 @@ pub(crate) fn word(range: &Range<u32>, at: usize) -> u32 {
 pub(crate) fn first(set: &[u32], range: Range<u32>) -> Option<u32> {
     let mut words = (range.start / 32) as usize..(range.end.div_ceil(32) as usize).min(set.len());
     words.find_map(|at| {
-        let found = set[at] & word(&range, at);
+        // Most words of a long set are empty.
+        let found = if set[at] == 0 { 0 } else { set[at] & word(&range, at) };
         (found != 0).then(|| at as u32 * 32 + found.trailing_zeros())
     })
 }

@@ -90,6 +90,8 @@ pub(crate) struct Psets<'s> {
     sets: &'s mut [u32],
     /// Number of words of a bit for each rank slot.
     words: usize,
+    /// End of the slots with words before their end, if sets may have runs.
+    top: u32,
     /// Serial number of the last definition, retirement or end.
     serial: u32,
 }
@@ -114,7 +116,7 @@ impl<'s> Psets<'s> {
     /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
-        Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
+        Some(Psets { slots, sets, words: bits::words(ranks), top: 0, serial: 0 })
     }
 
     /// Defines a set of rank slots. `None` among `members` stands for a rank that does not exist. `jobs` are the slots of
@@ -164,7 +166,7 @@ impl<'s> Psets<'s> {
         jobs: impl Iterator<Item = Range<u32>>,
     ) -> Result<Option<Which>, Refusal> {
         let candidate = &self.sets[..self.words];
-        if bits::count(candidate) == 0 {
+        if bits::first(candidate, 0..u32::MAX).is_none() {
             return Err(Refusal::PsetEmpty);
         }
         let same =
@@ -215,9 +217,14 @@ impl<'s> Psets<'s> {
         }
         let (Range { start, end }, used) = (self.span(at), self.used());
         self.sets[self.words..].copy_within(end..used, start + len);
+        if at == self.top as usize {
+            self.slots[at].end = end as u32;
+            self.top += 1;
+        }
         // The sum is below `ENDED` again, so that bit stays.
         let moved = (start + len).wrapping_sub(end) as u32;
-        self.slots[at..].iter_mut().for_each(|slot| slot.end = slot.end.wrapping_add(moved));
+        let behind = &mut self.slots[at..self.top as usize];
+        behind.iter_mut().for_each(|slot| slot.end = slot.end.wrapping_add(moved));
         true
     }
 
@@ -229,7 +236,7 @@ impl<'s> Psets<'s> {
     fn compact(&mut self) {
         let members = &mut self.sets[self.words..];
         let (mut start, mut end) = (0, 0);
-        for slot in &mut *self.slots {
+        for slot in &mut self.slots[..self.top as usize] {
             let old = start..slot.end();
             start = old.end;
             if slot.serial > 0 {
@@ -237,6 +244,9 @@ impl<'s> Psets<'s> {
                 end += old.len();
             }
             slot.end = slot.end & ENDED | end as u32;
+        }
+        if end == 0 {
+            self.top = 0;
         }
     }
 
@@ -452,6 +462,13 @@ impl<'s> Psets<'s> {
         }
     }
 
+    /// Removes all sets, as if there had been none.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill(Pset::EMPTY);
+        self.sets.fill(0);
+        (self.top, self.serial) = (0, 0);
+    }
+
     /// Returns the slots, the members of their sets, and the last serial number, for a snapshot.
     pub(crate) fn state(&self) -> (&[Pset], &[u32], u32) {
         // The candidate is scratch space.
@@ -463,9 +480,20 @@ impl<'s> Psets<'s> {
         (self.slots, &mut self.sets[self.words..], &mut self.serial)
     }
 
+    /// Ends the restoring of a snapshot with so many words of members. Returns whether it is theirs.
+    pub(crate) fn load(&mut self, used: usize) -> bool {
+        self.top = self.slots.iter().rposition(|slot| slot.end > 0).map_or(0, |last| last as u32 + 1);
+        self.used() == used
+    }
+
     /// Returns the number of words that members take, with those of free slots.
-    pub(crate) fn used(&self) -> usize {
-        self.slots.len().checked_sub(1).map_or(0, |last| self.span(last).end)
+    fn used(&self) -> usize {
+        if RUNS { self.end_before(self.top as usize) } else { self.slots.len() * self.words }
+    }
+
+    /// Returns the end of the members of the sets in the slots before one.
+    fn end_before(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.slots[before].end())
     }
 
     /// Returns whether every set is consistent. `are_ranks` returns whether slots are those of ranks.
@@ -535,8 +563,8 @@ impl<'s> Psets<'s> {
         if !RUNS {
             return at * self.words..(at + 1) * self.words;
         }
-        let start = at.checked_sub(1).map_or(0, |before| self.slots[before].end());
-        start..self.slots[at].end()
+        let start = self.end_before(at);
+        if at < self.top as usize { start..self.slots[at].end() } else { start..start }
     }
 }
 

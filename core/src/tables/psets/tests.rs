@@ -311,6 +311,8 @@ proptest! {
                 }
             }
             prop_assert!(psets.is_sound(|slots| slots.end <= 320));
+            let (top, used) = (psets.top, psets.state().1.len());
+            prop_assert!(psets.load(used) && psets.top == top);
             for (name, members) in &known {
                 let which = psets.find(members[0], name).unwrap();
                 let asker = Asker { slot: members[0], job: 0..150 };
