@@ -195,7 +195,7 @@ impl<'s> Psets<'s> {
         Ok(free.is_none().then_some(Which::Stored(at as u32)))
     }
 
-    /// Stores the candidate's members in a slot. Returns false if there is no room for them. No members are changed then.
+    /// Stores the candidate's members in a slot. Returns false if there is no room for them. Nothing is changed then.
     fn store(&mut self, at: usize) -> bool {
         let len = members::len(self.candidate());
         if RUNS && !self.resize(at, len) {
@@ -209,11 +209,14 @@ impl<'s> Psets<'s> {
 
     /// Changes the number of words of a slot. Returns false if there is no room for them.
     fn resize(&mut self, at: usize, len: usize) -> bool {
-        if !self.has_room(at, len) {
-            self.compact();
-            if !self.has_room(at, len) {
+        let room = self.sets.len() - self.words;
+        if self.used() - self.span(at).len() + len > room {
+            let others = (0..self.top as usize).filter(|&other| other != at && self.slots[other].serial > 0);
+            let of_others: usize = others.map(|other| self.span(other).len()).sum();
+            if of_others + len > room {
                 return false;
             }
+            self.compact();
         }
         let (Range { start, end }, used) = (self.span(at), self.used());
         self.sets[self.words..].copy_within(end..used, start + len);
@@ -226,10 +229,6 @@ impl<'s> Psets<'s> {
         let behind = &mut self.slots[at..self.top as usize];
         behind.iter_mut().for_each(|slot| slot.end = slot.end.wrapping_add(moved));
         true
-    }
-
-    fn has_room(&self, at: usize, len: usize) -> bool {
-        self.used() - self.span(at).len() + len <= self.sets.len() - self.words
     }
 
     /// Drops the words of free slots.

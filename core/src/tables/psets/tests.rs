@@ -251,7 +251,17 @@ fn members_without_room_are_refused_and_room_is_free_again() {
         assert!(psets.prune(0).is_some());
     }
     define(&mut psets, "run", 0..10).unwrap();
-    assert_eq!((any(&mut psets, 1000), any(&mut psets, 1001)), (Ok(()), full));
+    assert_eq!(any(&mut psets, 1000), Ok(()));
+    // The words of a free slot are not enough.
+    psets.retire(0, "run").unwrap();
+    assert!(psets.prune(0).is_some());
+    define(&mut psets, "run", 0..10).unwrap();
+    define(&mut psets, "other", 3..5).unwrap();
+    psets.retire(4, "other").unwrap();
+    assert!(psets.prune(4).is_some());
+    let before = (psets.state().0.to_vec(), psets.state().1.to_vec());
+    assert_eq!(any(&mut psets, 1001), full);
+    assert!((&before.0[..], &before.1[..]) == (psets.state().0, psets.state().1), "nothing is changed");
     assert!(psets.is_sound(|slots| slots.end <= 320));
     assert_eq!(members(&psets, 3, "run"), Some((0..10).collect()));
     assert_eq!(members(&psets, 2, "any-1000"), Some((0..16).step_by(2).collect()));
