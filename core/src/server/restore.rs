@@ -130,11 +130,10 @@ impl<'s> Server<'s> {
 
     /// Returns whether slots are those of ranks.
     fn are_ranks(&self, slots: Range<u32>) -> bool {
-        let job_of = |slot: u32| self.jobs.iter().find(|job| job.slots().contains(&(slot as usize)));
         let mut next = slots.start;
         while next < slots.end {
-            let Some(job) = job_of(next) else { return false };
-            next = job.first + job.size;
+            let Some(job) = self.job_of_slot(next as usize) else { return false };
+            next = self.jobs[job.index()].slots().end as u32;
         }
         true
     }
@@ -211,8 +210,7 @@ impl<'s> Server<'s> {
             Set::ALL.iter().all(|&set| {
                 let mut next = self.modex.next(at, set, 0);
                 while let Some(slot) = next {
-                    let is_of = |job: &&Job| job.slots().contains(&(slot as usize));
-                    let job = self.jobs.iter().find(is_of);
+                    let job = self.job_of_slot(slot as usize).map(|job| &self.jobs[job.index()]);
                     if at >= links || !job.is_some_and(|job| job.lazy || !set.is_lazy()) {
                         return false;
                     }
@@ -353,7 +351,7 @@ impl<'s> Server<'s> {
         match group.job {
             None => *group == Group::default(),
             Some(job) => {
-                let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
+                let is_rank = |slot: u32| self.job_of_slot(slot as usize).is_some();
                 let way = |slot: u32| route(self.ranks, &self.links, slot);
                 self.job(job).is_ok()
                     && self.is_sound_tracker(&group.tracker)
