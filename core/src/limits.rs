@@ -96,7 +96,9 @@ pub struct Limits {
     /// Bytes of one upcall's request or result, at most [`MESSAGE_MAX`]. Less than [`SPAWN_BYTES_MIN`] on a host that
     /// starts no processes.
     pub spawn_bytes: u32,
-    /// Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs together.
+    /// Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs together. There is room for
+    /// 256 of them with any members. More are refused as this limit unless their members are a few runs, as those of hosts
+    /// are.
     pub psets: u32,
     /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX). 0 for
     /// a single node.

@@ -114,7 +114,8 @@ export interface Limits {
   spawnBytes?: number;
   /**
    * Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs
-   * together.
+   * together. There is room for 256 of them with any members. More are refused as this limit
+   * unless their members are a few runs, as those of hosts are.
    */
   psets?: number;
   /**

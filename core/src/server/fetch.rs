@@ -338,9 +338,10 @@ impl Server<'_> {
     /// Writes the pending ranks of one job: those of an answer, or those of a request. Returns `None` without any.
     fn write_ranks(&mut self, at: usize, is_answer: bool, buf: &mut [u8]) -> Option<usize> {
         let first = self.next_pending(at, is_answer, 0)?;
-        let id = self.jobs.iter().position(|job| job.slots().contains(&(first as usize)))?;
-        let (start, end) = (self.jobs[id].first, self.jobs[id].first + self.jobs[id].size);
-        let job = self.jobs[id].reference(JobId(id as u32));
+        let id = self.job_of_slot(first as usize)?;
+        let job = &self.jobs[id.index()];
+        let (start, end) = (job.first, job.first + job.size);
+        let job = job.reference(id);
         let head = if is_answer { Head::Fetched { job } } else { Head::Fetch { job } };
         let room = buf.len().min(self.limits.peer_message_max());
         let mut writer = Writer::new(buf.get_mut(..room)?, head)?;

@@ -73,6 +73,11 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// Returns the job that has a rank slot.
+    pub(super) fn job_of_slot(&self, slot: usize) -> Option<JobId> {
+        (0..).map(JobId).zip(&*self.jobs).find(|(_, job)| job.slots().contains(&slot)).map(|(id, _)| id)
+    }
+
     /// Returns the first of `size` consecutive free rank slots.
     fn free_ranks(&self, size: u32) -> Option<u32> {
         let living = self.jobs.iter().filter(|job| !job.name.is_empty());

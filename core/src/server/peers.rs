@@ -233,9 +233,8 @@ impl Server<'_> {
         if !self.links.get(at)?.carries(origin) {
             return None;
         }
-        let slots = |job: &Job| job.slots().contains(&(owner as usize));
-        let of = |(_, job): &(u32, &Job)| !job.name.is_empty() && slots(job);
-        let (id, job) = (0u32..).zip(&*self.jobs).find(of)?;
+        let id = self.job_of_slot(owner as usize)?;
+        let job = &self.jobs[id.index()];
         let of = match () {
             () if job.spaces.is(Kind::Kvs, space) => {
                 if LAZY_FENCES
@@ -251,7 +250,7 @@ impl Server<'_> {
             () if job.spaces.is(Kind::Commit, space) && is_remote(key) => RecordKind::Commit,
             () => return None,
         };
-        Some((Head::Records { job: job.reference(JobId(id)), of }, owner - job.first))
+        Some((Head::Records { job: job.reference(id), of }, owner - job.first))
     }
 
     /// Writes exits that the neighbour has not been sent, in the order of the ranks' slots. A message that is full is
@@ -261,22 +260,22 @@ impl Server<'_> {
         let mut cursor = link.exits;
         let mut writer = Writer::new(buf, Head::Exits)?;
         let mut any = false;
-        let mut job: Option<(JobId, Range<usize>)> = None;
+        let mut job = None;
         'passes: while !any && cursor.start(self.exits) {
             for index in cursor.slot()..self.ranks.len() {
                 let slot = &self.ranks[index];
                 if !cursor.sends(slot.end) || !link.carries(slot.node) {
                     continue;
                 }
-                if job.as_ref().is_none_or(|(_, slots)| !slots.contains(&index)) {
-                    let mut jobs = (0..).map(JobId).zip(self.jobs.iter().map(Job::slots));
-                    job = jobs.find(|(_, slots)| slots.contains(&index));
-                }
+                // Ranks of a job follow each other.
+                let is_of = |job: JobId| self.jobs[job.index()].slots().contains(&index);
+                job = job.filter(|&job| is_of(job)).or_else(|| self.job_of_slot(index));
                 // Exits of deregistered jobs are not sent.
-                let Some((job, slots)) = &job else { continue };
+                let Some(id) = job else { continue };
+                let of = &self.jobs[id.index()];
                 let report = ExitReport {
-                    job: self.jobs[job.index()].reference(*job),
-                    rank: (index - slots.start) as u32,
+                    job: of.reference(id),
+                    rank: index as u32 - of.first,
                     // A rank that is cut off from PMI has none.
                     exit: slot.exit.unwrap_or(Exit::Lost),
                     joined: slot.phase != RankPhase::New,

@@ -122,13 +122,13 @@ impl Server<'_> {
     }
 
     fn emit_kill_rank<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        let job = self.jobs.iter().position(|job| job.slots().contains(&index))?;
-        let state = &self.jobs[job];
+        let job = self.job_of_slot(index)?;
+        let state = &self.jobs[job.index()];
         let rank = Rank(index as u32 - state.first);
         let message = copy_text(&state.message, buf)?;
         let abort = self.ranks[index].abort.as_mut()?;
         abort.pending = false;
-        Some(Output::KillRank { job: JobId(job as u32), rank, code: abort.code, message })
+        Some(Output::KillRank { job, rank, code: abort.code, message })
     }
 
     fn write_stalled_init<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {

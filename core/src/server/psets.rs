@@ -130,7 +130,7 @@ impl Server<'_> {
     /// Ends the sets with ranks of a job that is over.
     pub(super) fn end_psets(&mut self, job: JobId) {
         let slots = slots(&self.jobs[job.index()]);
-        while let Some((which, removed)) = self.psets.end(slots.clone()) {
+        while let Some((which, removed)) = self.psets.end(&slots, slots_of(self.jobs)) {
             self.refuse_replies_about(which);
             #[cfg(feature = "pmix")]
             match removed {
@@ -198,10 +198,8 @@ impl Server<'_> {
     /// Returns the members of a set: those of one job after those of another.
     pub(super) fn members(&self, asker: Asker, which: Which) -> impl Iterator<Item = (JobId, Rank)> + '_ {
         self.jobs_of_set(asker.clone(), which).flat_map(move |(id, job)| {
-            let asker = asker.clone();
-            let ranks =
-                (0..job.size).filter(move |rank| self.psets.contains(which, &asker, job.first + rank));
-            ranks.map(move |rank| (id, Rank(rank)))
+            let members = self.psets.members(which, asker.clone(), slots(job));
+            members.map(move |slot| (id, Rank(slot - job.first)))
         })
     }
 
@@ -217,8 +215,9 @@ impl Server<'_> {
         let mut jobs = self.jobs_of_set(asker.clone(), which).peekable();
         while let Some((_, job)) = jobs.next() {
             if from < start + job.size {
-                let ranks = from - start..job.size;
-                let ranks = ranks.filter(move |rank| self.psets.contains(which, &asker, job.first + rank));
+                let Range { start: first, end } = slots(job);
+                let members = self.psets.members(which, asker, first + (from - start)..end);
+                let ranks = members.map(move |slot| slot - first);
                 return Some((job, start, ranks, jobs.peek().is_some()));
             }
             start += job.size;

@@ -3,6 +3,8 @@
 //! Snapshots are untrusted. All indices and counts that later code relies on are validated. Other values are not
 //! checked.
 
+use core::ops::Range;
+
 use super::Server;
 use super::collective::route;
 use super::jobs::printable;
@@ -19,7 +21,6 @@ use crate::tables::fence::Group;
 use crate::tables::kvs::Usage;
 use crate::tables::modex::Set;
 use crate::tables::names::Name;
-use crate::tables::psets::Pset;
 use crate::tables::tracker::Tracker;
 use crate::tables::upcalls::{Stage, Task, Upcall};
 
@@ -61,10 +62,7 @@ impl<'s> Server<'s> {
         let (groups, members) = self.groups.state_mut();
         groups.fill_with(Group::default);
         members.fill(0);
-        let (psets, members, serial) = self.psets.state_mut();
-        psets.fill_with(Pset::default);
-        members.fill(0);
-        *serial = 0;
+        self.psets.clear();
         // Zero is a valid turn.
         self.ready.set_turn(0);
         (self.exits, self.contexts, self.notices) = (0, 0, 0);
@@ -86,8 +84,9 @@ impl<'s> Server<'s> {
         require(self.upcalls.load(reader.take()?), Damage::Upcalls)?;
         let (psets, sets, serial) = self.psets.state_mut();
         reader.fill(psets)?;
-        reader.fill(sets)?;
+        let used = reader.fill_front(sets)?;
         *serial = reader.take()?;
+        require(self.psets.load(used), Damage::Psets)?;
         reader.fill(self.connections.state_mut())?;
         self.read_links(reader)?;
         require(self.ready.set_turn(reader.take()?), Damage::Turn)?;
@@ -126,8 +125,17 @@ impl<'s> Server<'s> {
         whole(self.names.is_sound(|name| self.awaiting(name)), Damage::Names)?;
         let upcalls = (0..self.limits.spawns).all(|upcall| self.is_sound_upcall(UpcallId(upcall)));
         whole(upcalls, Damage::Upcalls)?;
-        let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
-        whole(self.psets.is_sound(is_rank), Damage::Psets)
+        whole(self.psets.is_sound(|slots| self.are_ranks(slots)), Damage::Psets)
+    }
+
+    /// Returns whether slots are those of ranks.
+    fn are_ranks(&self, slots: Range<u32>) -> bool {
+        let mut next = slots.start;
+        while next < slots.end {
+            let Some(job) = self.job_of_slot(next as usize) else { return false };
+            next = self.jobs[job.index()].slots().end as u32;
+        }
+        true
     }
 
     fn is_sound_job(&self, id: JobId) -> bool {
@@ -202,8 +210,7 @@ impl<'s> Server<'s> {
             Set::ALL.iter().all(|&set| {
                 let mut next = self.modex.next(at, set, 0);
                 while let Some(slot) = next {
-                    let is_of = |job: &&Job| job.slots().contains(&(slot as usize));
-                    let job = self.jobs.iter().find(is_of);
+                    let job = self.job_of_slot(slot as usize).map(|job| &self.jobs[job.index()]);
                     if at >= links || !job.is_some_and(|job| job.lazy || !set.is_lazy()) {
                         return false;
                     }
@@ -344,7 +351,7 @@ impl<'s> Server<'s> {
         match group.job {
             None => *group == Group::default(),
             Some(job) => {
-                let is_rank = |slot: u32| self.jobs.iter().any(|job| job.slots().contains(&(slot as usize)));
+                let is_rank = |slot: u32| self.job_of_slot(slot as usize).is_some();
                 let way = |slot: u32| route(self.ranks, &self.links, slot);
                 self.job(job).is_ok()
                     && self.is_sound_tracker(&group.tracker)

@@ -160,8 +160,8 @@ impl Layout {
     pub fn checked(limits: &Limits) -> Option<Layout> {
         let wide = |limit: u32| u128::from(limit);
         let words = |bits: u32| wide(bits.div_ceil(32));
-        let sets = 2 * wide(limits.groups) + 1 + wide(limits.psets) + 1 + 5 * wide(limits.links);
-        let sets = sets * words(limits.ranks);
+        let sets = (2 * wide(limits.groups) + 1 + 5 * wide(limits.links)) * words(limits.ranks);
+        let sets = sets + u128::from(Psets::words_wide(limits.psets, limits.ranks));
         // The higher levels of the set of ready connections are together shorter than its lowest level.
         let bits = 2 * words(limits.conns) + 8 + sets + (wide(limits.jobs) + 2) * words(limits.jobs);
         // The number of index slots is rounded up to a power of two, which at most doubles it.

@@ -38,10 +38,26 @@ pub(crate) fn word(range: &Range<u32>, at: usize) -> u32 {
     if start < end { (u32::MAX >> (32 - (end - start))) << (start - first) } else { 0 }
 }
 
-/// Returns whether the set contains a number of a range.
-pub(crate) fn meets(set: &[u32], range: Range<u32>) -> bool {
-    let words = (range.start / 32) as usize..(range.end.div_ceil(32) as usize).min(set.len());
-    words.into_iter().any(|at| set[at] & word(&range, at) != 0)
+/// Returns the first number of a range that is in the set.
+pub(crate) fn first(set: &[u32], range: Range<u32>) -> Option<u32> {
+    let mut words = (range.start / 32) as usize..(range.end.div_ceil(32) as usize).min(set.len());
+    words.find_map(|at| {
+        // Most words of a long set are empty.
+        let found = if set[at] == 0 { 0 } else { set[at] & word(&range, at) };
+        (found != 0).then(|| at as u32 * 32 + found.trailing_zeros())
+    })
+}
+
+/// Returns the first number from `from` on that is not in the set.
+pub(crate) fn gap(set: &[u32], from: u32) -> u32 {
+    let mut n = from;
+    loop {
+        let ones = set.get((n / 32) as usize).map_or(0, |word| (word >> (n % 32)).trailing_ones());
+        n += ones;
+        if ones == 0 || !n.is_multiple_of(32) {
+            return n;
+        }
+    }
 }
 
 /// Inserts all numbers below `len`.
@@ -92,8 +108,9 @@ mod tests {
                 insert(&mut numbers, n);
             }
             assert_eq!([0, 1, 2].map(|at| word(&(start..end), at)), numbers, "{start}..{end}");
-            let expected = (start..end).any(|n| contains(&set, n));
-            assert_eq!(meets(&set, start..end), expected, "{start}..{end}");
+            let expected = (start..end).find(|&n| contains(&set, n));
+            assert_eq!(first(&set, start..end), expected, "{start}..{end}");
+            assert_eq!(gap(&numbers, start), end.min(96).max(start), "{start}..{end}");
         }
         for len in [0, 1, 32, 33, 96] {
             fill(&mut set, len);

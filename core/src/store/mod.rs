@@ -6,6 +6,7 @@ pub(crate) mod bytes;
 pub(crate) mod compare;
 mod entry;
 pub(crate) mod log;
+pub(crate) mod members;
 pub(crate) mod ready;
 
 pub(crate) mod view;

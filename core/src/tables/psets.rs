@@ -5,7 +5,12 @@
 //! is in and that are not retired, in the order of definition. A retired set is found by its name until it is removed.
 //! `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are not stored. A name is a URI: a name without a scheme
 //! is that of [`PSET_SCHEME`]. A job's ranks see one set of a name.
+//!
+//! The members of all sets share one slab of words, in the order of the slots. Each set takes as few words as its
+//! [form](Members) allows, so the sets of many hosts take little more than a run for each. Without runs all sets take the
+//! same.
 
+use core::iter::from_fn;
 use core::ops::Range;
 
 use heapless::String;
@@ -14,12 +19,18 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Refusal;
 use crate::limits::{Limit, PSET_NAME_MAX, PSET_SCHEME};
 use crate::store::bits;
+use crate::store::members::{self, Members, RUNS};
 
 /// Name of the set of all ranks of a job.
 pub(crate) const WORLD: &str = "mpi://WORLD";
 /// Name of the set of the requesting rank alone.
 pub(crate) const SELF: &str = "mpi://SELF";
 const RESERVED: &str = "mpi://";
+/// Number of sets that may have any members. More sets have room for one run each, and for a run of each rank: the sets of
+/// hosts have no common members.
+const SETS_OF_ANY: u64 = 256;
+/// Bit of [`Pset::end`].
+const ENDED: u32 = 1 << 31;
 
 /// Slot of a set.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -29,17 +40,27 @@ pub(crate) struct Pset {
     serial: u32,
     /// Serial number of the retirement or of the end. 0 for a set in use.
     retired: u32,
-    /// Whether a job of the set is over. The slot is kept for the events of its other jobs until it is needed.
-    ended: bool,
+    /// End of its members among the words of all sets, if sets may have runs. They begin at the end of those in the slot
+    /// before it. A free slot may have unused words. [`ENDED`] is set if a job of the set is over. The slot is then kept
+    /// for the events of its other jobs until it is needed.
+    end: u32,
 }
 
 impl Pset {
     /// Unused slot.
-    pub(crate) const EMPTY: Pset = Pset { name: String::new(), serial: 0, retired: 0, ended: false };
+    pub(crate) const EMPTY: Pset = Pset { name: String::new(), serial: 0, retired: 0, end: 0 };
 
     /// Returns whether the slot holds a set that can be found.
     pub(crate) fn is_known(&self) -> bool {
-        self.serial > 0 && !self.ended
+        self.serial > 0 && !self.has_ended()
+    }
+
+    fn has_ended(&self) -> bool {
+        self.end & ENDED != 0
+    }
+
+    fn end(&self) -> usize {
+        (self.end & !ENDED) as usize
     }
 }
 
@@ -65,9 +86,12 @@ pub(crate) struct Asker {
 #[derive(Debug)]
 pub(crate) struct Psets<'s> {
     slots: &'s mut [Pset],
-    /// A set of rank slots for each slot, and one for a candidate.
+    /// Bits of a candidate, and the members of all slots.
     sets: &'s mut [u32],
+    /// Number of words of a bit for each rank slot.
     words: usize,
+    /// End of the slots with words before their end, if sets may have runs.
+    top: u32,
     /// Serial number of the last definition, retirement or end.
     serial: u32,
 }
@@ -75,13 +99,24 @@ pub(crate) struct Psets<'s> {
 impl<'s> Psets<'s> {
     /// Returns the number of words that `psets` sets of at most `ranks` ranks need.
     pub(crate) const fn words(psets: u32, ranks: u32) -> usize {
-        (psets as usize + 1) * bits::words(ranks)
+        Psets::words_wide(psets, ranks) as usize
+    }
+
+    /// Returns the same, also if it exceeds the address space.
+    pub(crate) const fn words_wide(psets: u32, ranks: u32) -> u64 {
+        let (sets, of_set) = (psets as u64, bits::words(ranks) as u64);
+        let all = sets * of_set;
+        let most = SETS_OF_ANY * of_set + 2 * (ranks as u64 + sets);
+        let members = if !RUNS || all < most { all } else { most };
+        // Ends of members are numbers below `ENDED`.
+        let members = if !RUNS || members < ENDED as u64 { members } else { ENDED as u64 - 1 };
+        of_set + members
     }
 
     /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
-        Some(Psets { slots, sets, words: bits::words(ranks), serial: 0 })
+        Some(Psets { slots, sets, words: bits::words(ranks), top: 0, serial: 0 })
     }
 
     /// Defines a set of rank slots. `None` among `members` stands for a rank that does not exist. `jobs` are the slots of
@@ -98,7 +133,7 @@ impl<'s> Psets<'s> {
         jobs: impl Iterator<Item = Range<u32>>,
     ) -> Result<Option<Which>, Refusal> {
         let uri = definable(name)?;
-        let candidate = &mut self.sets[..self.words];
+        let candidate = self.candidate();
         candidate.fill(0);
         for member in members {
             bits::insert(candidate, member.ok_or(Refusal::BadGroup)?);
@@ -131,18 +166,17 @@ impl<'s> Psets<'s> {
         jobs: impl Iterator<Item = Range<u32>>,
     ) -> Result<Option<Which>, Refusal> {
         let candidate = &self.sets[..self.words];
-        if bits::count(candidate) == 0 {
+        if bits::first(candidate, 0..u32::MAX).is_none() {
             return Err(Refusal::PsetEmpty);
         }
         let same =
             (0..self.slots.len()).filter(|&at| self.slots[at].is_known() && self.slots[at].name == name);
         if same.clone().next().is_some() {
-            let of_candidate = |job: &Range<u32>| bits::meets(candidate, job.clone());
-            let known = jobs
-                .filter(of_candidate)
-                .find_map(|job| same.clone().find(|&at| bits::meets(self.set(at), job.clone())));
+            let of_candidate = |job: &Range<u32>| bits::first(candidate, job.clone()).is_some();
+            let known =
+                jobs.filter(of_candidate).find_map(|job| same.clone().find(|&at| self.meet(at, &job)));
             if let Some(at) = known {
-                return match self.set(at) == candidate {
+                return match self.set(at).are(candidate) {
                     _ if self.slots[at].retired > 0 => Err(Refusal::PsetRetired),
                     true => Ok(None),
                     false => Err(Refusal::PsetTaken),
@@ -153,14 +187,70 @@ impl<'s> Psets<'s> {
         let free = self.slots.iter().position(|slot| slot.serial == 0);
         let at = free.or_else(|| self.oldest_ended()).ok_or(full)?;
         let serial = self.next_serial()?;
-        let (candidate, sets) = self.sets.split_at_mut(self.words);
-        sets[at * self.words..][..self.words].copy_from_slice(candidate);
-        self.slots[at] = Pset { name, serial, retired: 0, ended: false };
+        if !self.store(at) {
+            return Err(full);
+        }
+        self.serial = serial;
+        self.slots[at] = Pset { name, serial, retired: 0, end: self.slots[at].end & !ENDED };
         Ok(free.is_none().then_some(Which::Stored(at as u32)))
     }
 
+    /// Stores the candidate's members in a slot. Returns false if there is no room for them. Nothing is changed then.
+    fn store(&mut self, at: usize) -> bool {
+        let len = members::len(self.candidate());
+        if RUNS && !self.resize(at, len) {
+            return false;
+        }
+        let span = self.span(at);
+        let (candidate, words) = self.sets.split_at_mut(self.words);
+        members::write(candidate, &mut words[span]);
+        true
+    }
+
+    /// Changes the number of words of a slot. Returns false if there is no room for them.
+    fn resize(&mut self, at: usize, len: usize) -> bool {
+        let room = self.sets.len() - self.words;
+        if self.used() - self.span(at).len() + len > room {
+            let others = (0..self.top as usize).filter(|&other| other != at && self.slots[other].serial > 0);
+            let of_others: usize = others.map(|other| self.span(other).len()).sum();
+            if of_others + len > room {
+                return false;
+            }
+            self.compact();
+        }
+        let (Range { start, end }, used) = (self.span(at), self.used());
+        self.sets[self.words..].copy_within(end..used, start + len);
+        if at == self.top as usize {
+            self.slots[at].end = end as u32;
+            self.top += 1;
+        }
+        // The sum is below `ENDED` again, so that bit stays.
+        let moved = (start + len).wrapping_sub(end) as u32;
+        let behind = &mut self.slots[at..self.top as usize];
+        behind.iter_mut().for_each(|slot| slot.end = slot.end.wrapping_add(moved));
+        true
+    }
+
+    /// Drops the words of free slots.
+    fn compact(&mut self) {
+        let members = &mut self.sets[self.words..];
+        let (mut start, mut end) = (0, 0);
+        for slot in &mut self.slots[..self.top as usize] {
+            let old = start..slot.end();
+            start = old.end;
+            if slot.serial > 0 {
+                members.copy_within(old.clone(), end);
+                end += old.len();
+            }
+            slot.end = slot.end & ENDED | end as u32;
+        }
+        if end == 0 {
+            self.top = 0;
+        }
+    }
+
     fn oldest_ended(&self) -> Option<usize> {
-        let ended = (0..self.slots.len()).filter(|&at| self.slots[at].ended);
+        let ended = (0..self.slots.len()).filter(|&at| self.slots[at].has_ended());
         ended.min_by_key(|&at| self.slots[at].retired)
     }
 
@@ -174,7 +264,8 @@ impl<'s> Psets<'s> {
         }
         let Some(Which::Stored(at)) = self.find(rank, name) else { return Err(Refusal::NoPset) };
         if self.slots[at as usize].retired == 0 {
-            self.slots[at as usize].retired = self.next_serial()?;
+            self.serial = self.next_serial()?;
+            self.slots[at as usize].retired = self.serial;
         }
         Ok(())
     }
@@ -184,35 +275,54 @@ impl<'s> Psets<'s> {
         let retired =
             |at: &usize| self.slots[*at].is_known() && self.slots[*at].retired > 0 && self.has(*at, rank);
         let at = (0..self.slots.len()).find(retired)?;
-        self.slots[at] = Pset::default();
+        self.remove(at);
         Some(Which::Stored(at as u32))
     }
 
-    /// Ends one of the sets with ranks of a job that is over. Returns which, and whether it is removed. Returns `None` if
-    /// there is none.
-    pub(crate) fn end(&mut self, job: Range<u32>) -> Option<(Which, bool)> {
-        let of_job = |at: &usize| self.slots[*at].serial > 0 && bits::meets(self.set(*at), job.clone());
+    /// Ends one of the sets with ranks of a job that is over. `jobs` are the slots of each job. Returns which, and whether it
+    /// is removed. Returns `None` if there is none.
+    pub(crate) fn end(
+        &mut self,
+        job: &Range<u32>,
+        jobs: impl Iterator<Item = Range<u32>>,
+    ) -> Option<(Which, bool)> {
+        let of_job = |at: &usize| self.slots[*at].serial > 0 && self.meet(*at, job);
         let at = (0..self.slots.len()).find(of_job)?;
-        let words = self.words;
-        let members = &mut self.sets[(1 + at) * words..][..words];
-        for (at, word) in members.iter_mut().enumerate() {
-            *word &= !bits::word(&job, at);
+        // Only the jobs of a set that has ended matter: a member of each is enough.
+        let mut remains = false;
+        for other in jobs.filter(|other| other != job) {
+            let Some(member) = self.set(at).first(other) else { continue };
+            let candidate = self.candidate();
+            if !remains {
+                candidate.fill(0);
+            }
+            bits::insert(candidate, member);
+            remains = true;
         }
         let serial = match self.slots[at].retired {
-            _ if bits::count(self.set(at)) == 0 => None,
+            _ if !remains => None,
             0 => self.next_serial().ok(),
             retired => Some(retired),
         };
+        let serial = serial.filter(|_| self.store(at));
         match serial {
-            Some(serial) => (self.slots[at].retired, self.slots[at].ended) = (serial, true),
-            None => self.slots[at] = Pset::default(),
+            Some(serial) => {
+                self.serial = self.serial.max(serial);
+                self.slots[at].retired = serial;
+                self.slots[at].end |= ENDED;
+            }
+            None => self.remove(at),
         }
         Some((Which::Stored(at as u32), serial.is_none()))
     }
 
-    fn next_serial(&mut self) -> Result<u32, Refusal> {
-        self.serial = self.serial.checked_add(1).ok_or(Refusal::Full(Limit::Psets, u32::MAX))?;
-        Ok(self.serial)
+    fn remove(&mut self, at: usize) {
+        self.slots[at] = Pset { end: self.slots[at].end & !ENDED, ..Pset::EMPTY };
+    }
+
+    /// Returns the serial number of the next change.
+    fn next_serial(&self) -> Result<u32, Refusal> {
+        self.serial.checked_add(1).ok_or(Refusal::Full(Limit::Psets, u32::MAX))
     }
 
     /// Returns the number of sets that a rank is in and that are not retired.
@@ -259,7 +369,7 @@ impl<'s> Psets<'s> {
         } else if name.eq_ignore_ascii_case(SELF) {
             Some(Which::Itself)
         } else {
-            self.named(name, |members| bits::contains(members, rank))
+            self.named(name, rank..rank + 1)
         }
     }
 
@@ -269,14 +379,14 @@ impl<'s> Psets<'s> {
         if name.eq_ignore_ascii_case(WORLD) {
             return Some(Which::World);
         }
-        self.named(name, |members| bits::meets(members, job.clone()))
+        self.named(name, job)
     }
 
     /// Returns the names of the sets with ranks of a job that are stored and not retired.
     #[cfg(feature = "pmix")]
     pub(crate) fn of_job(&self, job: Range<u32>) -> impl Iterator<Item = &str> + Clone {
         let sets = (0..self.slots.len()).filter(move |&at| {
-            self.slots[at].serial > 0 && self.slots[at].retired == 0 && bits::meets(self.set(at), job.clone())
+            self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.meet(at, &job)
         });
         sets.map(|at| self.slots[at].name.as_str())
     }
@@ -292,8 +402,7 @@ impl<'s> Psets<'s> {
         wanted: impl Fn(bool) -> bool,
     ) -> Option<(u32, Which, bool)> {
         let sets = (0u32..).zip(&*self.slots);
-        let sets =
-            sets.filter(|&(at, slot)| slot.serial > 0 && bits::meets(self.set(at as usize), job.clone()));
+        let sets = sets.filter(|&(at, slot)| slot.serial > 0 && self.meet(at as usize, &job));
         let changes = sets.map(|(at, slot)| match slot.retired {
             0 => (slot.serial, Which::Stored(at), false, false),
             retired => (retired, Which::Stored(at), true, slot.serial > after),
@@ -319,43 +428,85 @@ impl<'s> Psets<'s> {
         }
     }
 
-    /// Returns whether a rank slot is in a set of `asker`.
-    pub(crate) fn contains(&self, which: Which, asker: &Asker, rank: u32) -> bool {
-        self.word(which, asker, (rank / 32) as usize) & (1 << (rank % 32)) != 0
+    /// Returns the first slot of a range that is in a set of `asker`.
+    fn first(&self, which: Which, asker: &Asker, range: Range<u32>) -> Option<u32> {
+        let own = match which {
+            Which::World => asker.job.clone(),
+            Which::Itself => asker.slot..asker.slot + 1,
+            Which::Stored(at) => return self.set(at as usize).first(range),
+        };
+        Some(own.start.max(range.start)).filter(|&slot| slot < own.end.min(range.end))
+    }
+
+    /// Returns the slots of a range that are in a set of `asker`.
+    pub(crate) fn members(
+        &self,
+        which: Which,
+        asker: Asker,
+        range: Range<u32>,
+    ) -> impl Iterator<Item = u32> + '_ {
+        let Range { mut start, end } = range;
+        from_fn(move || {
+            let member = self.first(which, &asker, start..end)?;
+            start = member + 1;
+            Some(member)
+        })
     }
 
     /// Returns whether a set of `asker` has ranks of a job.
     pub(crate) fn meets(&self, which: Which, asker: &Asker, job: &Range<u32>) -> bool {
         match which {
             Which::World => asker.job == *job,
-            Which::Itself => job.contains(&asker.slot),
-            Which::Stored(at) => bits::meets(self.set(at as usize), job.clone()),
+            _ => self.first(which, asker, job.clone()).is_some(),
         }
     }
 
-    /// Returns the slots, their sets, and the last serial number, for a snapshot.
-    pub(crate) fn state(&self) -> (&[Pset], &[u32], u32) {
-        // The candidate is scratch space.
-        (self.slots, &self.sets[self.words..], self.serial)
+    /// Removes all sets, as if there had been none.
+    pub(crate) fn clear(&mut self) {
+        self.slots.fill(Pset::EMPTY);
+        self.sets.fill(0);
+        (self.top, self.serial) = (0, 0);
     }
 
-    /// Returns the same, for restoring a snapshot.
+    /// Returns the slots, the members of their sets, and the last serial number, for a snapshot.
+    pub(crate) fn state(&self) -> (&[Pset], &[u32], u32) {
+        // The candidate is scratch space.
+        (self.slots, &self.sets[self.words..][..self.used()], self.serial)
+    }
+
+    /// Returns the same, for restoring a snapshot. The members have all their room.
     pub(crate) fn state_mut(&mut self) -> (&mut [Pset], &mut [u32], &mut u32) {
         (self.slots, &mut self.sets[self.words..], &mut self.serial)
     }
 
-    /// Returns whether every set is consistent. `is_rank` returns whether a slot is that of a rank.
-    pub(crate) fn is_sound(&self, is_rank: impl Fn(u32) -> bool) -> bool {
+    /// Ends the restoring of a snapshot with so many words of members. Returns whether it is theirs.
+    pub(crate) fn load(&mut self, used: usize) -> bool {
+        self.top = self.slots.iter().rposition(|slot| slot.end > 0).map_or(0, |last| last as u32 + 1);
+        self.used() == used
+    }
+
+    /// Returns the number of words that members take, with those of free slots.
+    fn used(&self) -> usize {
+        if RUNS { self.end_before(self.top as usize) } else { self.slots.len() * self.words }
+    }
+
+    /// Returns the end of the members of the sets in the slots before one.
+    fn end_before(&self, at: usize) -> usize {
+        at.checked_sub(1).map_or(0, |before| self.slots[before].end())
+    }
+
+    /// Returns whether every set is consistent. `are_ranks` returns whether slots are those of ranks.
+    pub(crate) fn is_sound(&self, are_ranks: impl Fn(Range<u32>) -> bool) -> bool {
         self.slots.iter().enumerate().all(|(at, slot)| {
+            let Some(words) = self.sets[self.words..].get(self.span(at)) else { return false };
             if slot.serial == 0 {
-                return *slot == Pset::default();
+                return *slot == Pset { end: slot.end & !ENDED, ..Pset::EMPTY };
             }
-            let members = self.set(at);
             let changes = (1..=self.serial).contains(&slot.serial)
                 && (slot.retired == 0 || (slot.serial + 1..=self.serial).contains(&slot.retired))
-                && (slot.retired > 0 || !slot.ended);
+                && (slot.retired > 0 || !slot.has_ended());
             let named = definable(&slot.name).is_ok_and(|uri| uri == slot.name);
-            changes && named && bits::count(members) > 0 && bits::iter(members).all(&is_rank)
+            changes && named && members::are_sound(words, self.words, &are_ranks)
         })
     }
 
@@ -373,13 +524,19 @@ impl<'s> Psets<'s> {
     }
 
     fn has(&self, at: usize, rank: u32) -> bool {
-        bits::contains(self.set(at), rank)
+        self.meet(at, &(rank..rank + 1))
     }
 
-    fn named(&self, name: &str, fits: impl Fn(&[u32]) -> bool) -> Option<Which> {
+    /// Returns whether the set in a slot has members in a range.
+    fn meet(&self, at: usize, range: &Range<u32>) -> bool {
+        self.set(at).first(range.clone()).is_some()
+    }
+
+    /// Returns the set of that name among those with members in a range.
+    fn named(&self, name: &str, range: Range<u32>) -> Option<Which> {
         let name = uri(name)?;
         let mut known = (0..self.slots.len()).filter(|&at| self.slots[at].is_known());
-        let at = known.find(|&at| self.slots[at].name == name && fits(self.set(at)))?;
+        let at = known.find(|&at| self.slots[at].name == name && self.meet(at, &range))?;
         Some(Which::Stored(at as u32))
     }
 
@@ -388,12 +545,25 @@ impl<'s> Psets<'s> {
         match which {
             Which::World => bits::word(&asker.job, at),
             Which::Itself => bits::word(&(asker.slot..asker.slot + 1), at),
-            Which::Stored(set) => self.set(set as usize).get(at).copied().unwrap_or(0),
+            Which::Stored(set) => self.set(set as usize).word(at),
         }
     }
 
-    fn set(&self, at: usize) -> &[u32] {
-        &self.sets[(1 + at) * self.words..][..self.words]
+    fn candidate(&mut self) -> &mut [u32] {
+        &mut self.sets[..self.words]
+    }
+
+    fn set(&self, at: usize) -> Members<'_> {
+        Members::new(&self.sets[self.words..][self.span(at)], self.words)
+    }
+
+    /// Returns the place of a slot's words.
+    fn span(&self, at: usize) -> Range<usize> {
+        if !RUNS {
+            return at * self.words..(at + 1) * self.words;
+        }
+        let start = self.end_before(at);
+        if at < self.top as usize { start..self.slots[at].end() } else { start..start }
     }
 }
 

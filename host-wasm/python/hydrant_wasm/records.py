@@ -161,7 +161,8 @@ class Limits(Record):
     """
     psets: int = 0
     """Maximum number of process sets in addition to `mpi://WORLD` and `mpi://SELF`, of all jobs
-    together.
+    together. There is room for 256 of them with any members. More are refused as this limit
+    unless their members are a few runs, as those of hosts are.
     """
     links: int = 0
     """Maximum number of links to servers on other nodes, at most `LINKS_MAX`. 0 for a single node.

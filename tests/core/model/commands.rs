@@ -8,7 +8,7 @@ use proptest::prelude::*;
 pub(crate) struct Setup {
     /// Whether every table is small, so that it runs full.
     pub(crate) small: bool,
-    /// Varies the small limits.
+    /// Varies the limits, most of them if they are small.
     pub(crate) sizes: [u8; 10],
     /// The first job; its ranks join before the first step.
     pub(crate) job: JobPlan,

@@ -79,13 +79,19 @@ fn each() -> String {
     let slot = |with: Limits| more(Limits { ranks: 0, ..with }, Limits::NONE).to_string();
     let [psets, groups] = [Limits { psets: 1, ..none }, Limits { groups: 1, ..none }];
     let links = Limits { links: 1, ..none };
+    // There is room for 256 sets of any members. More have room for a run each, and all of them for a run of each rank.
+    let many = Limits { psets: 1000, ranks: 3200, ..Limits::NONE };
+    let set_of_run = more(Limits { psets: 1001, ..many }, many).to_string();
+    let of_word = more(Limits { ranks: 3232, ..many }, many) - of_word(none);
+    let runs = format!("{} for all", (of_word as f64 - 256.0 * 4.0) / 32.0);
     // The number of slots is a power of two, of which at most three quarters are used.
     let index =
         [(3 << 20) - 1, 3 << 20].map(|keys| bytes(&Limits { keys, ..Limits::NONE }) as f64 / f64::from(keys));
     let index = format!("{:.1} to {:.1}", index[0], index[1]);
     let rows = [
         ("rank of the run", of_rank, "-".to_owned()),
-        ("process set: one for each host, 256 and more others", slot(psets), sets(psets)),
+        ("process set, up to 256", slot(psets), sets(psets)),
+        ("process set above 256: one for each host", set_of_run, runs),
         ("group collective at the same time: 64", slot(groups), sets(groups)),
         ("link to a neighbour: children and parent", slot(links), sets(links)),
         (
@@ -167,6 +173,7 @@ fn log_of_rank(ranks: u32) -> u64 {
 
 /// Numbers of ranks at which tables end, and the messages of `hydrant run` there.
 fn ends() -> String {
+    const BLOCK: u32 = 128;
     const MEMORY: &str = "the server's tables would take N MiB of memory, which is not there";
     const LOG: &str = "limit kvs-bytes: this rank's share (N) and the common rest are used up";
     let mut text =
@@ -175,18 +182,16 @@ fn ends() -> String {
         let hosts = hosts.map_or("any".to_owned(), |hosts| hosts.to_string());
         let _ = writeln!(text, "| {end} | {ranks} | {hosts} | {bytes} | `{message}` |");
     };
-    for (gigabytes, block) in [(4, 16), (16, 64), (64, 128)] {
-        let of = |ranks: u32| written(&limits(ranks, ranks.div_ceil(block)));
-        let ranks = largest(HOSTS_MAX as u32 * block, |ranks| of(ranks) <= gigabytes << 30);
-        let end = format!("memory of {gigabytes} GiB, {block} ranks a host");
-        row(&end, ranks, Some(ranks.div_ceil(block)), of(ranks), MEMORY);
-    }
     for parts in [4, 1] {
         let pair = record(PART);
         let ranks = largest(i32::MAX as u32, |ranks| log_of_rank(ranks) >= parts * pair);
         let end = format!("log, {} bytes a rank", parts * u64::from(PART));
         row(&end, ranks, Some(DAEMONS[0]), limits(ranks, DAEMONS[0]).kvs_bytes.into(), LOG);
     }
+    let of = |ranks: u32| written(&limits(ranks, ranks.div_ceil(BLOCK)));
+    let ranks = largest(HOSTS_MAX as u32 * BLOCK, |ranks| of(ranks) <= 1 << 30);
+    let end = format!("memory of 1 GiB, {BLOCK} ranks a host");
+    row(&end, ranks, Some(ranks.div_ceil(BLOCK)), of(ranks), MEMORY);
     let slots = bytes(&Limits { ranks: RANKS_MAX, ..Limits::NONE });
     let message = format!("N ranks, but at most {RANKS_MAX} can run on several hosts");
     row("ranks", RANKS_MAX, None, slots, &message);

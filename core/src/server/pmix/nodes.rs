@@ -79,11 +79,9 @@ impl Server<'_> {
         while let Some(slot) = self.modex.pop(at) {
             let link: &Link = self.links.get(at)?;
             let carries = link.carries(self.ranks.get(slot as usize)?.node);
-            let Some(id) = self.jobs.iter().position(|job| job.slots().contains(&(slot as usize))) else {
-                continue;
-            };
-            let job = &self.jobs[id];
-            let (whose, rank) = (job.reference(JobId(id as u32)), slot - job.first);
+            let Some(id) = self.job_of_slot(slot as usize) else { continue };
+            let job = &self.jobs[id.index()];
+            let (whose, rank) = (job.reference(id), slot - job.first);
             if !carries {
                 return Some(Writer::new(buf, Head::Get { job: whose, rank: Rank(rank) })?.finish().len());
             }

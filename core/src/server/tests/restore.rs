@@ -11,6 +11,9 @@ use crate::store::log::hash;
 /// Limits of a node among several.
 const NODE: Limits = Limits { links: 3, commit_bytes: if cfg!(feature = "pmix") { 128 } else { 0 }, ..SMALL };
 
+/// Limits with which members of process sets have both forms.
+const SETS: Limits = Limits { ranks: 160, psets: 4, ..SMALL };
+
 /// Creates a server with an entry in every table.
 fn busy() -> Host {
     let mut host = Host::v2(3);
@@ -83,7 +86,7 @@ fn node() -> Host {
 
 fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
     let limits = snapshot::limits(snapshot)?;
-    if limits != NODE && limits != SMALL {
+    if ![NODE, SMALL, SETS].contains(&limits) {
         return Err(Fault::Snapshot(Damage::Limits));
     }
     Server::restore(snapshot, storage(&limits))
@@ -128,6 +131,14 @@ fn exercise(mut server: Server<'static>) {
         Input::PeerWritable { node: 0 },
         Input::PeerWritable { node: 3 },
     ];
+    for request in [
+        &b"cmd=pset-combine;name=all;operation=union;pset1=bits;pset2=runs;"[..],
+        b"cmd=pset-retire;name=bits;",
+        b"cmd=pset-prune;",
+        b"cmd=pset-define;name=more;members=0,3;",
+    ] {
+        inputs.push(Input::PsetRequest { job: JOB, rank: Rank(0), request });
+    }
     for conn in (0..4).map(ConnId) {
         inputs.push(Input::Bytes { conn, bytes: put, full: false });
         for body in [
@@ -162,7 +173,7 @@ fn exercise(mut server: Server<'static>) {
 
 #[test]
 fn what_is_restored_is_what_was_saved() {
-    for host in [busy(), node()] {
+    for host in [busy(), node(), with_sets()] {
         let snapshot = saved(&host.server);
         assert!(saved(&restored(&snapshot).unwrap()) == snapshot);
         exercise(restored(&snapshot).unwrap());
@@ -245,6 +256,24 @@ fn what_was_made_up_is_refused_or_harmless() {
 #[test]
 fn what_was_made_up_of_a_node_is_refused_or_harmless() {
     make_up(&saved(&node().server), &["Conns", "Encoding", "Jobs", "Kvs", "Nodes", "Ranks"]);
+}
+
+/// Creates a server with process sets of both forms, and with words that a removed set has left.
+fn with_sets() -> Host {
+    let mut host = Host::with_limits(SETS);
+    host.job(spec(6));
+    for (name, members) in [("gone", "1,3"), ("bits", "0,2,4"), ("runs", "0-1,4"), ("run", "2-5")] {
+        host.tell(Input::Define { job: JOB, name, members: members.as_bytes(), other: None });
+    }
+    for request in [&b"cmd=pset-retire;name=gone;"[..], b"cmd=pset-prune;"] {
+        host.tell(Input::PsetRequest { job: JOB, rank: Rank(1), request });
+    }
+    host
+}
+
+#[test]
+fn what_was_made_up_of_sets_is_refused_or_harmless() {
+    make_up(&saved(&with_sets().server), &["Encoding", "Jobs", "Psets"]);
 }
 
 /// Changes each byte of a snapshot. `expected` are the errors that this must lead to.

@@ -1,6 +1,8 @@
 //! Tests of the table of process sets.
 
 use super::*;
+use proptest::prelude::*;
+use std::format;
 use std::string::String;
 use std::vec::Vec;
 
@@ -27,7 +29,11 @@ fn members(psets: &Psets<'_>, rank: u32, name: &str) -> Option<Vec<u32>> {
     let which = psets.find(rank, name)?;
     let job = JOBS.into_iter().find(|job| job.contains(&rank)).unwrap();
     let asker = Asker { slot: rank, job };
-    Some((0..16).filter(|&rank| psets.contains(which, &asker, rank)).collect())
+    Some(psets.members(which, asker, 0..16).collect())
+}
+
+fn end(psets: &mut Psets<'_>, job: Range<u32>) -> Option<(Which, bool)> {
+    psets.end(&job, JOBS.into_iter())
 }
 
 fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
@@ -45,7 +51,7 @@ fn a_rank_sees_its_own_sets_and_indices_stay() {
     assert_eq!(names(&psets, 1), [WORLD, SELF, "app://low", "app://odd"]);
     assert_eq!(names(&psets, 5), [WORLD, SELF, "app://odd"]);
     assert_eq!(psets.nth(5, 3), None);
-    assert_eq!(psets.end(8..16), Some((Which::Stored(0), true)));
+    assert_eq!(end(&mut psets, 8..16), Some((Which::Stored(0), true)));
     define(&mut psets, "late", 1..6).unwrap();
     let sets = [WORLD, SELF, "app://low", "app://odd", "app://late"];
     assert_eq!(names(&psets, 1), sets, "a freed slot does not reorder");
@@ -148,7 +154,7 @@ fn a_set_holds_ranks_of_two_jobs_until_one_is_over() {
     let nothing = combine(&mut psets, 1, "none", |one, other| one & !other, ["mine", "both"]);
     assert_eq!(nothing, Err(Refusal::PsetEmpty));
     // The second job is over. Its own set leaves its slot, the common ones end.
-    let ended: Vec<_> = core::iter::from_fn(|| psets.end(8..16)).collect();
+    let ended: Vec<_> = from_fn(|| end(&mut psets, 8..16)).collect();
     assert_eq!(ended.iter().filter(|(_, removed)| *removed).count(), 1, "{ended:?}");
     assert_eq!(
         (names(&psets, 1), members(&psets, 1, "both")),
@@ -157,7 +163,7 @@ fn a_set_holds_ranks_of_two_jobs_until_one_is_over() {
     assert_eq!(names(&psets, 2), [WORLD, SELF]);
     assert_eq!(psets.retire(1, "both"), Err(Refusal::NoPset));
     assert_eq!(psets.prune(1), None);
-    assert!(psets.is_sound(|rank| rank < 8));
+    assert!(psets.is_sound(|slots| slots.end <= 8));
     // Their slots and names are free. The one that ended first is taken first.
     let taken = |psets: &mut Psets<'_>, name| psets.define(name, (0..8).map(Some), JOBS.into_iter());
     assert_eq!(taken(&mut psets, "both"), Ok(None));
@@ -177,10 +183,10 @@ fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
     define(&mut psets, "both", 6..10).unwrap();
     let defined = Some((1, Which::Stored(0), false));
     assert_eq!([0..8, 8..16].map(|job| psets.next_change(job, 0, |_| true)), [defined; 2]);
-    assert_eq!(psets.end(8..16), Some((Which::Stored(0), false)));
+    assert_eq!(end(&mut psets, 8..16), Some((Which::Stored(0), false)));
     assert_eq!(psets.next_change(0..8, 1, |_| true), Some((2, Which::Stored(0), true)));
     assert_eq!(psets.next_change(8..16, 0, |_| true), None);
-    assert_eq!(psets.end(0..8), Some((Which::Stored(0), true)));
+    assert_eq!(end(&mut psets, 0..8), Some((Which::Stored(0), true)));
     assert_eq!(psets.next_change(0..8, 0, |_| true), None);
 }
 
@@ -189,7 +195,139 @@ fn the_end_of_a_set_of_one_job_takes_no_serial_number() {
     let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
     define(&mut psets, "one", 0..4).unwrap();
-    assert_eq!(psets.end(0..8), Some((Which::Stored(0), true)));
+    assert_eq!(end(&mut psets, 0..8), Some((Which::Stored(0), true)));
     define(&mut psets, "other", 8..12).unwrap();
     assert_eq!(psets.serial(psets.find(8, "other").unwrap()), 2);
+}
+
+/// Slots and words for so many sets of 320 ranks.
+fn room(sets: u32) -> (Vec<Pset>, Vec<u32>) {
+    ((0..sets).map(|_| Pset::default()).collect(), std::vec![0; Psets::words(sets, 320)])
+}
+
+/// Members in many runs.
+#[cfg(feature = "many-hosts")]
+fn scattered(from: u32) -> impl Iterator<Item = u32> {
+    (from..320).step_by(2)
+}
+
+#[test]
+#[cfg(feature = "many-hosts")]
+fn members_have_the_room_of_some_sets_of_any_ranks_and_of_a_run_for_each_rank_and_set() {
+    let (mut slots, mut sets) = room(1000);
+    let mut psets = Psets::new(&mut slots, &mut sets, 320).unwrap();
+    for set in 0..256 {
+        define(&mut psets, &format!("any-{set}"), scattered(set % 2)).unwrap();
+    }
+    // Sets of 40 hosts, with a run for each rank.
+    for host in 0..40 {
+        define(&mut psets, &format!("host-{host}"), (host..320).step_by(40)).unwrap();
+    }
+    for set in 0..704 {
+        define(&mut psets, &format!("run-{set}"), set % 16..320 - set % 16).unwrap();
+    }
+    assert_eq!(define(&mut psets, "more", 0..1), Err(Refusal::Full(Limit::Psets, 1000)));
+    assert!(psets.is_sound(|slots| slots.end <= 320));
+    let hosts = (0..40).map(|host| (host, psets.find(host, &format!("host-{host}")).unwrap()));
+    for (host, which) in hosts {
+        let asker = Asker { slot: host, job: 0..8 };
+        let expected: Vec<_> = (host..320).step_by(40).collect();
+        assert_eq!(psets.members(which, asker, 0..320).collect::<Vec<_>>(), expected);
+    }
+}
+
+#[test]
+#[cfg(feature = "many-hosts")]
+fn members_without_room_are_refused_and_room_is_free_again() {
+    let (mut slots, mut sets) = room(1000);
+    let mut psets = Psets::new(&mut slots, &mut sets, 320).unwrap();
+    let any = |psets: &mut Psets<'_>, set| define(psets, &format!("any-{set}"), scattered(0));
+    let full = Err(Refusal::Full(Limit::Psets, 1000));
+    let stored = (0..1000).take_while(|&set| any(&mut psets, set).is_ok()).count() as u32;
+    assert_eq!(stored, (256 * 10 + 2 * 320 + 2 * 1000) / 10);
+    assert_eq!(define(&mut psets, "run", 0..10), full, "no word is left");
+    for set in [7, 400] {
+        psets.retire(0, &format!("any-{set}")).unwrap();
+        assert!(psets.prune(0).is_some());
+    }
+    define(&mut psets, "run", 0..10).unwrap();
+    assert_eq!(any(&mut psets, 1000), Ok(()));
+    // The words of a free slot are not enough.
+    psets.retire(0, "run").unwrap();
+    assert!(psets.prune(0).is_some());
+    define(&mut psets, "run", 0..10).unwrap();
+    define(&mut psets, "other", 3..5).unwrap();
+    psets.retire(4, "other").unwrap();
+    assert!(psets.prune(4).is_some());
+    let before = (psets.state().0.to_vec(), psets.state().1.to_vec());
+    assert_eq!(any(&mut psets, 1001), full);
+    assert!((&before.0[..], &before.1[..]) == (psets.state().0, psets.state().1), "nothing is changed");
+    assert!(psets.is_sound(|slots| slots.end <= 320));
+    assert_eq!(members(&psets, 3, "run"), Some((0..10).collect()));
+    assert_eq!(members(&psets, 2, "any-1000"), Some((0..16).step_by(2).collect()));
+}
+
+/// Change of the sets of two jobs.
+#[derive(Clone, Debug)]
+enum Change {
+    Define(Vec<(u32, u32)>),
+    Prune(usize),
+    End(bool),
+}
+
+proptest! {
+    #[test]
+    fn sets_keep_their_members_while_others_come_and_go(
+        changes in proptest::collection::vec(
+            prop_oneof![
+                4 => proptest::collection::vec((0u32..320, 1u32..40), 1..8).prop_map(Change::Define),
+                2 => (0usize..4).prop_map(Change::Prune),
+                1 => any::<bool>().prop_map(Change::End),
+            ],
+            1..40,
+        ),
+    ) {
+        let jobs = [0..150, 150..320];
+        let (mut slots, mut sets) = room(4);
+        let mut psets = Psets::new(&mut slots, &mut sets, 320).unwrap();
+        let mut known: Vec<(String, Vec<u32>)> = Vec::new();
+        for (number, change) in changes.into_iter().enumerate() {
+            match change {
+                Change::Define(runs) => {
+                    let name = format!("set-{number}");
+                    let ranks = |(start, len)| start..u32::min(start + len, 320);
+                    let mut members: Vec<u32> = runs.into_iter().flat_map(ranks).collect();
+                    let mut define = || psets.define(&name, members.iter().copied().map(Some), jobs.clone().into_iter());
+                    if known.len() == 4 {
+                        prop_assert_eq!(define(), Err(Refusal::Full(Limit::Psets, 4)));
+                        continue;
+                    }
+                    prop_assert!(define().is_ok());
+                    prop_assert_eq!(define(), Ok(None), "it is the same set");
+                    members.sort_unstable();
+                    members.dedup();
+                    known.push((name, members));
+                }
+                Change::Prune(at) if at < known.len() => {
+                    let (name, members) = known.remove(at);
+                    prop_assert_eq!(psets.retire(members[0], &name), Ok(()));
+                    prop_assert!(psets.prune(members[0]).is_some());
+                }
+                Change::Prune(_) => {}
+                Change::End(second) => {
+                    let job = &jobs[usize::from(second)];
+                    while psets.end(job, jobs.clone().into_iter()).is_some() {}
+                    known.retain(|(_, members)| !members.iter().any(|member| job.contains(member)));
+                }
+            }
+            prop_assert!(psets.is_sound(|slots| slots.end <= 320));
+            let (top, used) = (psets.top, psets.state().1.len());
+            prop_assert!(psets.load(used) && psets.top == top);
+            for (name, members) in &known {
+                let which = psets.find(members[0], name).unwrap();
+                let asker = Asker { slot: members[0], job: 0..150 };
+                prop_assert_eq!(&psets.members(which, asker, 0..320).collect::<Vec<_>>(), members);
+            }
+        }
+    }
 }
