@@ -85,7 +85,7 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the next number in turn: the lowest one above the last one [passed](Ready::pass), or else the lowest.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn next(&self) -> Option<u32> {
         // The top word is zero if the set is empty.
         self.words.last().filter(|&&word| word != 0)?;
@@ -93,7 +93,7 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the lowest number that is not below `start`, or else the lowest.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn from(&self, start: u32) -> Option<u32> {
         self.not_below(start).or_else(|| self.not_below(0))
     }
@@ -121,7 +121,7 @@ impl<'s> Ready<'s> {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
-    #[inline]
+    #[inline(always)]
     fn not_below(&self, from: u32) -> Option<u32> {
         let word = from / 32;
         // Mostly it is in the same word. Firmware is short of flash memory.
