@@ -33,7 +33,8 @@ impl Server<'_> {
         bytes: &[u8],
         full: bool,
     ) -> Result<Consumed, Fault> {
-        if self.frequent_bytes(now, conn, bytes).is_some() {
+        // Firmware is short of flash memory.
+        if cfg!(not(target_os = "none")) && self.frequent_bytes(now, conn, bytes).is_some() {
             return Ok(Consumed { bytes: bytes.len() as u32, again: false });
         }
         self.any_bytes(now, conn, bytes, full)
@@ -48,8 +49,8 @@ impl Server<'_> {
     }
 
     /// Executes all messages of a connection that are complete.
-    #[cold]
-    #[inline(never)]
+    #[cfg_attr(not(target_os = "none"), cold, inline(never))]
+    #[cfg_attr(target_os = "none", inline)]
     fn any_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8], full: bool) -> Result<Consumed, Fault> {
         self.conn(conn)?;
         #[cfg(feature = "pmix")]
@@ -141,7 +142,8 @@ impl Server<'_> {
     }
 
     /// Marks a connection as ready that is about to have this reply.
-    #[inline]
+    // Firmware is short of flash memory.
+    #[cfg_attr(not(target_os = "none"), inline)]
     fn note_reply(&mut self, conn: ConnId, state: ReplyState) {
         if matches!(state, ReplyState::Ready(_)) && !self.conns[conn.index()].blocked {
             self.ready.insert(conn.0);

@@ -74,7 +74,8 @@ impl Server<'_> {
     }
 
     /// Ends the job if a rank waits for one that has exited or is cut off.
-    #[inline]
+    // Firmware is short of flash memory.
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);
@@ -84,7 +85,7 @@ impl Server<'_> {
     }
 
     /// Does the same once ranks have exited or are cut off.
-    #[cold]
+    #[cfg_attr(not(target_os = "none"), cold)]
     fn end_if_lost(&mut self, job: JobId, cut_off: bool) {
         let state = &self.jobs[job.index()];
         let ranks = &self.ranks[state.slots()];

@@ -68,8 +68,6 @@ pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
 #[inline]
 pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
     let frame = match framing {
-        // Firmware is short of flash memory.
-        _ if cfg!(target_os = "none") => None,
         Framing::Counted => counted(bytes).ok()?,
         Framing::Line if bytes.starts_with(CMD) => {
             let end = scan::find_const::<b'\n'>(bytes)?;
