@@ -33,6 +33,25 @@ impl Server<'_> {
         bytes: &[u8],
         full: bool,
     ) -> Result<Consumed, Fault> {
+        // Firmware is short of flash memory.
+        if cfg!(not(target_os = "none")) && self.frequent_bytes(now, conn, bytes).is_some() {
+            return Ok(Consumed { bytes: bytes.len() as u32, again: false });
+        }
+        self.any_bytes(now, conn, bytes, full)
+    }
+
+    /// Executes bytes that are one put, get or fence with which nothing is unusual. Returns `None` otherwise, and
+    /// [`any_bytes`](Server::any_bytes) executes them. Without the general loop the values of this path stay in registers.
+    #[inline]
+    fn frequent_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8]) -> Option<()> {
+        let framing = framing(self.conns.get(conn.index())?);
+        self.frequent(now, conn, &wire::only_frame(bytes, framing)?)
+    }
+
+    /// Executes all messages of a connection that are complete.
+    #[cfg_attr(not(target_os = "none"), cold, inline(never))]
+    #[cfg_attr(target_os = "none", inline)]
+    fn any_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8], full: bool) -> Result<Consumed, Fault> {
         self.conn(conn)?;
         #[cfg(feature = "pmix")]
         if self.is_pmix(conn, bytes) {
@@ -47,7 +66,7 @@ impl Server<'_> {
                 break;
             }
             match wire::next_frame(rest, framing(slot)) {
-                Ok(Some(frame)) => match self.message(now, conn, &frame) {
+                Ok(Some(frame)) => match self.any_message(now, conn, &frame) {
                     Ok(true) => rest = &rest[frame.len as usize..],
                     Ok(false) => {
                         again = true;
@@ -66,14 +85,7 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Executes one message. Returns false if the message must wait until a reply is taken.
-    #[inline]
-    fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
-        if self.frequent(now, conn, frame).is_some() { Ok(true) } else { self.any_message(now, conn, frame) }
-    }
-
-    /// Executes a put, a get or a fence with which nothing is unusual. Returns `None` otherwise, and
-    /// [`any_message`](Server::any_message) executes the message.
+    /// Executes a put, a get or a fence with which nothing is unusual. Returns `None` otherwise.
     #[inline]
     fn frequent(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Option<()> {
         let slot = self.conns.get(conn.index())?;
@@ -81,6 +93,8 @@ impl Server<'_> {
         if slot.phase != Phase::Ready
             || slot.query
             || slot.replies.is_full()
+            || slot.closing.is_some()
+            || slot.pmix.is_some()
             || counted != (frame.kind == wire::frame::Kind::Counted)
         {
             return None;
@@ -102,24 +116,38 @@ impl Server<'_> {
             Frequent::Put { .. } | Frequent::Get { .. } => return None,
             Frequent::Fence => {
                 self.fence(now, requester, true).ok()?;
-                self.add_reply(conn, PendingReply { thrid: Vec::new(), state: ReplyState::Fence });
-                self.after_command(now, conn, ReplyState::Fence);
+                self.add_plain_reply(conn, ReplyState::Fence);
+                self.check_fence(requester.job);
+                self.after_arrival(now, requester.job);
                 return Some(());
             }
         };
-        self.add_reply(conn, PendingReply { thrid: Vec::new(), state: ReplyState::Ready(response) });
+        self.add_plain_reply(conn, ReplyState::Ready(response));
         Some(())
     }
 
+    /// Adds a reply without a thread id, whose unused bytes are not copied.
+    #[inline(always)]
+    fn add_plain_reply(&mut self, conn: ConnId, state: ReplyState) {
+        self.note_reply(conn, state);
+        let pushed = self.conns[conn.index()].replies.push(PendingReply { thrid: Vec::new(), state });
+        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
+    }
+
     /// Adds a reply to those of a connection, which has room for it.
-    #[inline]
     fn add_reply(&mut self, conn: ConnId, reply: PendingReply) {
-        let slot = &mut self.conns[conn.index()];
-        if matches!(reply.state, ReplyState::Ready(_)) && !slot.blocked {
+        self.note_reply(conn, reply.state);
+        let pushed = self.conns[conn.index()].replies.push(reply);
+        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
+    }
+
+    /// Marks a connection as ready that is about to have this reply.
+    // Firmware is short of flash memory.
+    #[cfg_attr(not(target_os = "none"), inline)]
+    fn note_reply(&mut self, conn: ConnId, state: ReplyState) {
+        if matches!(state, ReplyState::Ready(_)) && !self.conns[conn.index()].blocked {
             self.ready.insert(conn.0);
         }
-        let pushed = slot.replies.push(reply);
-        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
     }
 
     /// Executes any message. Returns false if the message must wait until a reply is taken.
@@ -175,7 +203,6 @@ impl Server<'_> {
     }
 
     /// Applies the effects of a command beyond its own reply, which is pending.
-    #[inline]
     pub(super) fn after_command(&mut self, now: Time, conn: ConnId, state: ReplyState) {
         let Some(Requester { job, .. }) = self.requester(conn) else { return };
         match state {
@@ -189,15 +216,21 @@ impl Server<'_> {
             | ReplyState::Fetch { .. }
             | ReplyState::Ready(_) => return,
         }
+        self.after_arrival(now, job);
+        #[cfg(feature = "pmix")]
+        if let ReplyState::GroupFence { group, .. } = state {
+            self.check_others_for_lost(now, job, group);
+        }
+    }
+
+    /// Begins to watch a collective in which a rank has arrived.
+    #[inline]
+    fn after_arrival(&mut self, now: Time, job: JobId) {
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
             self.schedule(now, warning);
         }
         self.check_for_lost(now, job);
-        #[cfg(feature = "pmix")]
-        if let ReplyState::GroupFence { group, .. } = state {
-            self.check_others_for_lost(now, job, group);
-        }
     }
 
     #[cold]

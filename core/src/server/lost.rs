@@ -74,12 +74,20 @@ impl Server<'_> {
     }
 
     /// Ends the job if a rank waits for one that has exited or is cut off.
+    // Firmware is short of flash memory.
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);
-        if state.exited == 0 && !cut_off || !state.cleanup || state.ending.is_some() {
-            return;
+        if (state.exited > 0 || cut_off) && state.cleanup && state.ending.is_none() {
+            self.end_if_lost(job, cut_off);
         }
+    }
+
+    /// Does the same once ranks have exited or are cut off.
+    #[cfg_attr(not(target_os = "none"), cold)]
+    fn end_if_lost(&mut self, job: JobId, cut_off: bool) {
+        let state = &self.jobs[job.index()];
         let ranks = &self.ranks[state.slots()];
         let lost = |rank: &RankSlot| {
             let lost = rank.exit.or((cut_off && rank.is_cut_off()).then_some(Exit::Lost));

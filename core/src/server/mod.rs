@@ -289,7 +289,7 @@ impl<'s> Server<'s> {
     #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.events_pending || self.links.ready().is_some() || self.ready.next().is_some()
+        self.events_pending || self.ready.len() > 0 || self.links.ready().is_some()
     }
 
     /// Returns the limits that the server was created with.

@@ -38,7 +38,7 @@ impl Server<'_> {
                 return None;
             }
             // A search for another connection would go round all of them.
-            Some(_) if at.passed == self.ready.len() => return None,
+            Some(_) if !self.has_reply_behind(at) => return None,
             None => self.ready.next(),
             Some(_) => self.ready.from(at.next),
         };
@@ -55,6 +55,13 @@ impl Server<'_> {
         Some((conn, self.encode(conn, index, response, buf)))
     }
 
+    /// Returns whether [`peek_reply`](Server::peek_reply) has another reply to look for behind a position.
+    #[inline]
+    #[must_use]
+    pub fn has_reply_behind(&self, at: &Peek) -> bool {
+        at.passed != self.ready.len()
+    }
+
     /// Takes the first reply that [`peek_reply`](Server::peek_reply) returns. Returns whether there was one.
     #[inline]
     pub fn take_reply(&mut self) -> bool {
@@ -62,10 +69,14 @@ impl Server<'_> {
             return false;
         }
         let Some(conn) = self.ready.next().map(ConnId) else { return false };
-        let Some((index, ..)) = self.plain_reply(conn) else { return false };
+        let Some((index, _, more)) = self.plain_reply(conn) else { return false };
         self.ready.pass(conn.0);
         self.conns[conn.index()].remove_reply(index);
-        self.check_ready(conn);
+        if more {
+            self.check_ready(conn);
+        } else {
+            self.ready.remove(conn.0);
+        }
         true
     }
 

@@ -207,6 +207,20 @@ impl Server<'_> {
         if let Some(dialect) = conn.pmix {
             return self.encode_pmix(id, at, dialect, answer, buf);
         }
+        let op = match answer {
+            // Firmware is short of flash memory.
+            _ if cfg!(target_os = "none") => None,
+            Response::Done(Op::Put) => Some(Op::Put),
+            Response::Fence(None) => Some(Op::Fence),
+            _ => None,
+        };
+        if let Some(op) = op
+            && self.requester(id).is_some()
+            && conn.replies.get(at).is_some_and(|reply| reply.thrid.is_empty())
+            && let Some(len) = wire::encode_frequent(conn.protocol, op, buf)
+        {
+            return len;
+        }
         // Lists are built at the end of the buffer, which their replies do not use.
         let (buf, scratch) = match answer {
             Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),

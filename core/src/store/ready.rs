@@ -85,7 +85,8 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the next number in turn: the lowest one above the last one [passed](Ready::pass), or else the lowest.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn next(&self) -> Option<u32> {
         // The top word is zero if the set is empty.
         self.words.last().filter(|&&word| word != 0)?;
@@ -93,7 +94,8 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the lowest number that is not below `start`, or else the lowest.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn from(&self, start: u32) -> Option<u32> {
         self.not_below(start).or_else(|| self.not_below(0))
     }
@@ -121,7 +123,8 @@ impl<'s> Ready<'s> {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn not_below(&self, from: u32) -> Option<u32> {
         let word = from / 32;
         // Mostly it is in the same word. Firmware is short of flash memory.

@@ -123,12 +123,12 @@ impl<'a> Pairs<'a> {
     fn plain_value(&mut self, is_last: bool) -> Option<&'a [u8]> {
         let (end, escape) = match self.separator {
             Separator::Semicolon => {
-                let end = scan::find(b';', self.rest)?;
+                let end = scan::find_const::<b';'>(self.rest)?;
                 (end, self.rest.get(end + 1) == Some(&b';'))
             }
-            Separator::Blank if is_last => (self.rest.len(), scan::holds([b'\\'], self.rest)),
+            Separator::Blank if is_last => (self.rest.len(), scan::holds_const::<b'\\', b'\\'>(self.rest)),
             Separator::Blank => {
-                let end = scan::find_any([b' ', b'\\'], self.rest).unwrap_or(self.rest.len());
+                let end = scan::find_either::<b' ', b'\\'>(self.rest).unwrap_or(self.rest.len());
                 (end, self.rest.get(end) == Some(&b'\\'))
             }
             Separator::Space | Separator::Line => return None,

@@ -64,6 +64,20 @@ pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
     }
 }
 
+/// Returns the message in `bytes` if they are one in the usual framing of the connection, and nothing else.
+#[inline]
+pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
+    let frame = match framing {
+        Framing::Counted => counted(bytes).ok()?,
+        Framing::Line if bytes.starts_with(CMD) => {
+            let end = scan::find_const::<b'\n'>(bytes)?;
+            Some(frame(bytes, end, end + 1, Kind::Line).ok()?)
+        }
+        Framing::Line => None,
+    };
+    frame.filter(|frame| frame.len as usize == bytes.len())
+}
+
 /// Returns the first reply in `bytes`, for clients. The reply to `initack` is a frame of four lines, or of one line if
 /// it is a refusal.
 ///
@@ -166,7 +180,7 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
     let Some(body) = rest.get(..len as usize) else { return Ok(None) };
     // MPICH 4.0.2 counts six bytes too many, and sends the memory after the message: `20    cmd=kvs-fence;\0;valu`.
-    let end = scan::find(0, body).unwrap_or(body.len());
+    let end = scan::find_const::<0>(body).unwrap_or(body.len());
     Ok(Some(Frame { body: body.get(..end).unwrap_or_default(), len: PREFIX + len, kind: Kind::Counted }))
 }
 

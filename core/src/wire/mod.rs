@@ -52,7 +52,9 @@ mod write;
 
 pub(crate) use command::Frequent;
 pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation, Undecoded};
+pub(crate) use frame::only_frame;
 pub use frame::{Frame, Framing, next_frame};
+pub(crate) use reply::encode_frequent;
 pub use reply::{Codes, Failure, Reply};
 pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;

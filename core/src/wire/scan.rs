@@ -62,6 +62,81 @@ pub(super) fn holds<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> bool {
     }
 }
 
+/// Returns the position of the first byte that is `A` or `B`, or the length of `bytes` if there is none.
+///
+/// For frequent messages in a sandbox, which checks the time at each call and at each turn of a loop: the bytes are constants
+/// of the code, and a turn takes 16 bytes.
+#[cfg_attr(target_family = "wasm", inline(never))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
+pub(super) fn end_at<const A: u8, const B: u8>(bytes: &[u8]) -> usize {
+    let (mut at, mut rest) = (0, bytes);
+    while let Some((chunk, after)) = rest.split_first_chunk() {
+        if let found @ 1.. = hits_of_16::<A, B>(chunk) {
+            return at + found.trailing_zeros() as usize;
+        }
+        (at, rest) = (at + 16, after);
+    }
+    if rest.is_empty() {
+        return at;
+    }
+    if let Some(last) = bytes.last_chunk() {
+        // The part of this chunk that overlaps the previous one has no hit.
+        let found = hits_of_16::<A, B>(last) >> (16 - rest.len());
+        return if found == 0 { bytes.len() } else { at + found.trailing_zeros() as usize };
+    }
+    if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
+        let mut both = [0; 16];
+        both[..8].copy_from_slice(first);
+        both[8..].copy_from_slice(last);
+        return match hits_of_16::<A, B>(&both).trailing_zeros() as usize {
+            found @ ..8 => found,
+            found @ 8..16 => found + bytes.len() - 16,
+            _ => bytes.len(),
+        };
+    }
+    bytes.iter().position(|&b| b == A || b == B).unwrap_or(bytes.len())
+}
+
+/// Returns a bit for each byte that is `A` or `B`.
+#[cfg(target_feature = "simd128")]
+#[inline]
+fn hits_of_16<const A: u8, const B: u8>(bytes: &[u8; 16]) -> u32 {
+    use core::arch::wasm32::{u8x16_bitmask, u8x16_eq, u8x16_splat, u64x2, v128_or};
+    let word = |at| bytes[at..].first_chunk().map_or(0, |&word| u64::from_le_bytes(word));
+    let vector = u64x2(word(0), word(8));
+    let found = u8x16_eq(vector, u8x16_splat(A));
+    let found = if A == B { found } else { v128_or(found, u8x16_eq(vector, u8x16_splat(B))) };
+    u32::from(u8x16_bitmask(found))
+}
+
+/// Returns a bit for each byte that is `A` or `B`.
+#[cfg(not(target_feature = "simd128"))]
+#[inline]
+fn hits_of_16<const A: u8, const B: u8>(bytes: &[u8; 16]) -> u32 {
+    (0..).zip(bytes).fold(0, |found, (at, &byte)| found | u32::from(byte == A || byte == B) << at)
+}
+
+/// Whether frequent messages are searched by [`end_at`].
+pub(super) const CHUNKS: bool = cfg!(all(target_family = "wasm", target_feature = "simd128"));
+
+/// Does the same as [`find`].
+#[inline]
+pub(super) fn find_const<const A: u8>(bytes: &[u8]) -> Option<usize> {
+    if CHUNKS { Some(end_at::<A, A>(bytes)).filter(|&at| at < bytes.len()) } else { find(A, bytes) }
+}
+
+/// Does the same as [`find_any`].
+#[inline]
+pub(super) fn find_either<const A: u8, const B: u8>(bytes: &[u8]) -> Option<usize> {
+    if CHUNKS { Some(end_at::<A, B>(bytes)).filter(|&at| at < bytes.len()) } else { find_any([A, B], bytes) }
+}
+
+/// Does the same as [`holds`].
+#[inline]
+pub(super) fn holds_const<const A: u8, const B: u8>(bytes: &[u8]) -> bool {
+    if CHUNKS { end_at::<A, B>(bytes) < bytes.len() } else { holds([A, B], bytes) }
+}
+
 /// Parses a decimal number without sign.
 #[inline]
 pub(super) fn number(digits: &[u8]) -> Option<u32> {
@@ -122,6 +197,19 @@ mod tests {
             let first = bytes.iter().position(|b| wanted.contains(b));
             prop_assert_eq!(find_any(wanted, &bytes), first);
             prop_assert_eq!(holds(wanted, &bytes), first.is_some());
+        }
+
+        #[test]
+        fn finds_constants_as_any_bytes(
+            bytes in prop::collection::vec(prop_oneof![8 => any::<u8>(), 1 => Just(b' '), 1 => Just(b'!')], 0..80),
+        ) {
+            let first = |wanted: &[u8]| bytes.iter().position(|b| wanted.contains(b));
+            let or_len = |found: Option<usize>| found.unwrap_or(bytes.len());
+            prop_assert_eq!(end_at::<b' ', b'\\'>(&bytes), or_len(first(br" \")));
+            prop_assert_eq!(end_at::<b' ', b' '>(&bytes), or_len(first(b" ")));
+            prop_assert_eq!(find_const::<b' '>(&bytes), first(b" "));
+            prop_assert_eq!(find_either::<0, b' '>(&bytes), first(b"\0 "));
+            prop_assert_eq!(holds_const::<0, b' '>(&bytes), first(b"\0 ").is_some());
         }
 
         #[test]

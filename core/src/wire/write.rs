@@ -66,7 +66,7 @@ impl Style {
                 let at = bytes.iter().position(|&b| b == b' ' || b == b'\\')?;
                 Some((at, if bytes[at] == b' ' { br"\ " } else { br"\\" }))
             }
-            Style::Counted => scan::find(b';', bytes).map(|at| (at, &b";;"[..])),
+            Style::Counted => scan::find_const::<b';'>(bytes).map(|at| (at, &b";;"[..])),
             Style::Binary => {
                 let at = scan::find_any([b';', 0, 1], bytes)?;
                 Some((at, [&[1u8, 1][..], &[1, 2], b";;"][usize::from(bytes[at].min(2))]))
@@ -77,7 +77,13 @@ impl Style {
     #[inline]
     fn carries(self, bytes: &[u8]) -> bool {
         let line_feed = if self == Style::Counted { 0 } else { b'\n' };
-        self == Style::Binary || !scan::holds([0, line_feed], bytes)
+        match self {
+            Style::Binary => true,
+            // Compilers do not vectorize the search for these two as constants.
+            _ if !scan::CHUNKS => !scan::holds([0, line_feed], bytes),
+            Style::Counted => !scan::holds_const::<0, 0>(bytes),
+            Style::Line | Style::EscapedLine => !scan::holds_const::<0, b'\n'>(bytes),
+        }
     }
 }
 

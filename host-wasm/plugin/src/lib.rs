@@ -134,36 +134,68 @@ fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<(
 #[inline]
 fn take(server: &mut Server<'_>, taken: u32) -> Result<(), CallError> {
     let offered = OFFERED.with(|offered| mem::take(offered));
-    if taken > offered || !(0..taken).all(|_| server.take_reply()) {
-        return Err(CallError::InvalidRecord);
-    }
-    Ok(())
+    let taken = match taken {
+        _ if taken > offered => false,
+        0 => true,
+        1 => server.take_reply(),
+        _ => take_several(server, taken),
+    };
+    if taken { Ok(()) } else { Err(CallError::InvalidRecord) }
+}
+
+/// Takes replies. It is apart from [`take`], because compilers load all that a loop needs in front of it.
+#[inline(never)]
+fn take_several(server: &mut Server<'_>, taken: u32) -> bool {
+    (0..taken).all(|_| server.take_reply())
 }
 
 /// Applies inputs until one is refused, and writes the next replies if none is.
 #[inline]
-fn apply(
+fn apply(server: &mut Server<'_>, now: Time, inputs: &[u8], output: &mut Turn<'_>) -> Result<(), CallError> {
+    if !inputs.is_empty() {
+        let others = apply_first(server, now, inputs, output)?;
+        if !others.is_empty() {
+            apply_several(server, now, others, output)?;
+        }
+    }
+    output.offer(server);
+    Ok(())
+}
+
+/// Applies inputs until one is refused. It is apart from [`apply`] as [`take_several`] is from [`take`].
+#[inline(never)]
+fn apply_several(
     server: &mut Server<'_>,
     now: Time,
     mut inputs: &[u8],
     output: &mut Turn<'_>,
 ) -> Result<(), CallError> {
     while !inputs.is_empty() {
-        let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
-        let len = (part.len & !FULL) as usize;
-        let (bytes, rest) = rest.split_at_checked(len).ok_or(CallError::InvalidRecord)?;
-        if output.head.results == INPUTS_MAX {
-            return Err(CallError::InvalidRecord);
-        }
-        let input = match part.conn {
-            RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
-            conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
-        };
-        output.accepted(server.handle(now, input)?);
-        inputs = rest;
+        inputs = apply_first(server, now, inputs, output)?;
     }
-    output.offer(server);
     Ok(())
+}
+
+/// Applies the first of the inputs. Returns the others.
+#[inline]
+fn apply_first<'i>(
+    server: &mut Server<'_>,
+    now: Time,
+    inputs: &'i [u8],
+    output: &mut Turn<'_>,
+) -> Result<&'i [u8], CallError> {
+    let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
+    let len = (part.len & !FULL) as usize;
+    let (bytes, rest) = rest.split_at_checked(len).ok_or(CallError::InvalidRecord)?;
+    if output.head.results == INPUTS_MAX {
+        return Err(CallError::InvalidRecord);
+    }
+    let input = match part.conn {
+        RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
+        conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
+    };
+    output.accepted(server.handle(now, input)?);
+    Ok(rest)
 }
 
 /// Takes the first `taken` replies of the last return and saves the server: encodes `Result<MemorySpan, CallError>`. The

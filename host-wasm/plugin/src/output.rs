@@ -35,16 +35,32 @@ impl<'b> Turn<'b> {
     #[inline]
     pub(crate) fn offer(&mut self, server: &Server<'_>) {
         let mut at = Peek::default();
-        while let Some(rest) = self.rest()
-            && let Some((head, bytes)) = rest.split_at_mut_checked(Part::LEN)
-            && let Some((conn, len)) = server.peek_reply(&mut at, bytes)
+        if server.has_output() && self.offer_next(server, &mut at) && server.has_reply_behind(&at) {
+            self.offer_others(server, &mut at);
+        }
+        OFFERED.with(|offered| *offered = self.head.outputs);
+        self.head.flags = if at.has_more() { MORE } else { 0 };
+    }
+
+    /// Writes the replies behind a position. It is apart from [`Turn::offer`], because compilers load all that a loop needs
+    /// in front of it.
+    #[inline(never)]
+    fn offer_others(&mut self, server: &Server<'_>, at: &mut Peek) {
+        while self.offer_next(server, at) {}
+    }
+
+    /// Writes the reply at a position. Returns whether there is one.
+    #[inline]
+    fn offer_next(&mut self, server: &Server<'_>, at: &mut Peek) -> bool {
+        if let Some((head, bytes)) = self.rest().and_then(|rest| rest.split_at_mut_checked(Part::LEN))
+            && let Some((conn, len)) = server.peek_reply(at, bytes)
         {
             let _ = Part { conn: conn.0, len: len as u32 }.write(head);
             self.len += Part::LEN + len;
             self.head.outputs += 1;
+            return true;
         }
-        OFFERED.with(|offered| *offered = self.head.outputs);
-        self.head.flags = if at.has_more() { MORE } else { 0 };
+        false
     }
 
     /// Takes the next output and writes its record.

@@ -136,7 +136,7 @@ fn config(settings: &Settings) -> Config {
         .wasm_multi_memory(false)
         .wasm_memory64(false)
         .wasm_relaxed_simd(false)
-        .wasm_simd(false)
+        .wasm_simd(true)
         .wasm_tail_call(false)
         .wasm_extended_const(false);
     config
