@@ -239,7 +239,7 @@ fn a_message_waits_for_its_orders_and_the_link_is_not_read_meanwhile() {
     let limits = Limits { links: 3, commit_bytes: 1024, kvs_bytes: 65536, ..Limits::for_ranks(16) };
     let limits = Limits { ranks: 16, keys: 128, groups: 4, psets: 64, jobs: 8, spawn_bytes: 2304, ..limits };
     let token = [7; 16];
-    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits, seed: None, link: Some(token), record: false };
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits, seed: None, link: Some(token), record: None };
     let mut host = Manager::connect(board.host(0));
     host.done(&Request::Node(open));
     let mut child = Manager::connect(board.host(1));
