@@ -332,7 +332,9 @@ typedef struct hydrant_limits {
     /* Bytes of one upcall's request or result, at most HYDRANT_MESSAGE_MAX. Less than
        HYDRANT_SPAWN_BYTES_MIN on a host that starts no processes. */
     uint32_t spawn_bytes;
-    /* Maximum number of process sets in addition to mpi://WORLD and mpi://SELF, of all jobs together. */
+    /* Maximum number of process sets in addition to mpi://WORLD and mpi://SELF, of all jobs together.
+       There is room for 256 of them with any members. More are refused as this limit unless their members
+       are a few runs, as those of hosts are. */
     uint32_t psets;
     /* Maximum number of links to servers on other nodes, at most LINKS_MAX. 0 for a single node. */
     uint32_t links;
