@@ -481,7 +481,7 @@ impl<'s> Psets<'s> {
 
     /// Ends the restoring of a snapshot with so many words of members. Returns whether it is theirs.
     pub(crate) fn load(&mut self, used: usize) -> bool {
-        self.top = self.slots.iter().rposition(|slot| slot.end > 0).map_or(0, |last| last as u32 + 1);
+        self.top = self.slots.iter().rposition(|slot| slot.end() > 0).map_or(0, |last| last as u32 + 1);
         self.used() == used
     }
 
