@@ -81,11 +81,11 @@ fn a_program_that_is_not_there_is_not_started_anywhere() {
 fn a_daemon_that_is_killed_ends_the_job() {
     let job = raw("-n 8", "init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 8);
-    // Of four hosts in a binary tree the head starts n1, with n2 below, and n3, with n4 below.
-    kill_process(daemons(&job)[1], Signal::KILL).expect("the daemon runs");
+    // Of four hosts in a binary tree the head starts n1, with n2 and n3 below, and n4.
+    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
-    outcome.code(1).warns("host n3 (node 3): its daemon is lost: its connection was closed\n");
-    outcome.warns("4 ranks were running there and on the host below it, 4 other ranks were ended\n");
+    outcome.code(1).warns("host n1 (node 1): its daemon is lost: its connection was closed\n");
+    outcome.warns("6 ranks were running there and on the 2 hosts below it, 2 other ranks were ended\n");
 }
 
 #[test]

@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::tree::Tree;
+use super::tree::{Place, Tree};
 
 /// Maximum number of links of a node. Each has a bit in sets of links.
 pub const LINKS_MAX: u32 = 63;
@@ -249,9 +249,9 @@ impl<'s> Links<'s> {
 
 /// Returns unused links to the neighbours of a node, the parent first.
 fn neighbours(node: u32, tree: Tree) -> impl Iterator<Item = Link> {
-    let part = tree.subtree(node);
-    let up = tree.parent(node).map(|node| Link { node, up: true, part, ..Link::default() });
-    let down = tree.children(node).map(|part| Link { node: part.start, part, ..Link::default() });
+    let Place { parent, subtree, children } = tree.place(node);
+    let up = parent.map(|node| Link { node, up: true, part: subtree, ..Link::default() });
+    let down = children.map(|part| Link { node: part.start, part, ..Link::default() });
     up.into_iter().chain(down)
 }
 

@@ -7,6 +7,8 @@ use serde::{Deserialize, Serialize};
 
 /// Minimum number of children of an inner node, if there are enough nodes. With 1 the tree would be a chain.
 pub const RADIX_MIN: u32 = 2;
+/// Maximum number of children of a node.
+pub const RADIX_MAX: u32 = 32;
 
 /// Added to a radix: node 1 is the root of the tree, and node 0 is a leaf below it.
 pub const ROOT_ONE: u32 = 1 << 31;
@@ -14,15 +16,19 @@ pub const ROOT_ONE: u32 = 1 << 31;
 /// Tree over the nodes `0..nodes`. Every subtree is a range of node numbers.
 ///
 /// The root of a range is its first node. The others are divided into at most `radix` ranges, each of them a tree of
-/// the same kind. Their lengths differ by at most one, and the longer ones come first. The root of the whole tree is
-/// node 0, and the number of a parent is lower than those of its children. All nodes derive the tree from the same two
-/// numbers.
+/// the same kind. The root of the whole tree is node 0, and the number of a parent is lower than those of its children.
+/// All nodes derive the tree from the same two numbers.
+///
+/// The tree has the lowest depth that the radix allows. Within this depth the lengths of the ranges are those with which
+/// a fence takes the fewest steps up the tree. A node handles the messages of its children one after the other, a step
+/// each, and a message is on its way for a step. A child whose message may arrive later can have a longer range. The first
+/// child has the longest range. Its message arrives last, and it is the first to get one from its parent.
 ///
 /// With [`ROOT_ONE`] the nodes from 1 on form a tree of this kind, and node 0 is one more child of its root, node 1. Nodes
 /// exchange messages without node 0 then.
 ///
-/// Every method takes O(depth) steps. The depth is at most 32. Node numbers that are not in the tree give `None` or an
-/// empty range.
+/// A method takes some thousand instructions for each level on the way from the root; [`Tree::place`] is for those that
+/// ask often. The depth is at most 32. Node numbers that are not in the tree give `None` or an empty range.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Tree {
     nodes: u32,
@@ -30,8 +36,8 @@ pub struct Tree {
 }
 
 impl Tree {
-    /// Creates a tree of `nodes` nodes with at most `radix` children per node, or [`RADIX_MIN`] if `radix` is lower. The
-    /// radix may include [`ROOT_ONE`].
+    /// Creates a tree of `nodes` nodes with at most `radix` children per node. A radix outside [`RADIX_MIN`] to
+    /// [`RADIX_MAX`] counts as the nearer of the two. It may include [`ROOT_ONE`].
     pub const fn new(nodes: u32, radix: u32) -> Tree {
         Tree { nodes, radix }
     }
@@ -41,11 +47,14 @@ impl Tree {
         self.nodes
     }
 
-    /// Returns the maximum number of children of a node. The lower bound is applied here because a deserialized tree
-    /// may contain a lower value.
+    /// Returns the maximum number of children of a node. The bounds are applied here because a deserialized tree
+    /// may contain another value.
     pub const fn radix(&self) -> u32 {
-        let radix = self.radix & !ROOT_ONE;
-        if radix < RADIX_MIN { RADIX_MIN } else { radix }
+        match self.radix & !ROOT_ONE {
+            ..RADIX_MIN => RADIX_MIN,
+            radix @ RADIX_MIN..RADIX_MAX => radix,
+            _ => RADIX_MAX,
+        }
     }
 
     /// Returns the second number of [`Tree::new`]: the radix, with [`ROOT_ONE`] for a tree of that form.
@@ -65,7 +74,7 @@ impl Tree {
 
     /// Returns the parent of `node`, or `None` for the root.
     pub fn parent(&self, node: u32) -> Option<u32> {
-        self.find(node)?.parent
+        self.place(node).parent
     }
 
     /// Returns whether one of the nodes is the parent of the other.
@@ -75,108 +84,120 @@ impl Tree {
 
     /// Returns the range of nodes in the subtree of `node`. It is its first, except for the root of a tree with [`ROOT_ONE`].
     pub fn subtree(&self, node: u32) -> Range<u32> {
-        self.find(node).map_or(0..0, |place| place.subtree)
+        self.place(node).subtree
     }
 
-    /// Returns the subtrees of the children of `node` in ascending order. A child is the start of its range.
+    /// Returns the subtrees of the children of `node`. A child is the start of its range. They are in ascending order of
+    /// the nodes and in descending order of the lengths, except for node 0 below node 1, which comes first.
     pub fn children(&self, node: u32) -> Children {
-        self.parts(&self.subtree(node)).children()
+        self.place(node).children
     }
 
     /// Returns the neighbour of `from` on the path to `to`, or `None` if both are the same.
     pub fn towards(&self, from: u32, to: u32) -> Option<u32> {
-        if to >= self.nodes {
-            return None;
-        }
-        let place = self.find(from)?;
-        if from == to {
-            None
-        } else if place.subtree.contains(&to) {
-            // Only the root can have a node before itself in its subtree.
-            Some(if to == 0 { 0 } else { self.parts(&place.subtree).holding(to).start })
-        } else {
-            place.parent
-        }
+        if to < self.nodes { self.place(from).towards(to) } else { None }
     }
 
     /// Returns the number of links between the root and the farthest node.
-    pub fn depth(&self) -> u32 {
-        let mut subtree = 0..self.nodes;
-        let mut depth = 0;
-        while let Some(longest) = self.parts(&subtree).longest() {
-            subtree = longest;
+    pub const fn depth(&self) -> u32 {
+        let below_zero = self.has_root_one() as u32;
+        let (mut depth, mut room) = (0, 1u32);
+        while room < self.nodes - below_zero {
+            room = room.saturating_mul(self.radix()).saturating_add(1);
             depth += 1;
         }
-        depth
+        if depth < below_zero { below_zero } else { depth }
     }
 
-    fn find(&self, node: u32) -> Option<Place> {
+    /// Returns the place of `node`. A node that is not in the tree has an empty one.
+    pub fn place(&self, node: u32) -> Place {
+        let nowhere = Place { parent: None, subtree: 0..0, children: Children::NONE };
         if node >= self.nodes {
-            return None;
+            return nowhere;
         }
         if node == 0 && self.has_root_one() {
-            return Some(Place { parent: Some(1), subtree: 0..1 });
+            return Place { parent: Some(1), subtree: 0..1, ..nowhere };
         }
-        let mut place = Place { parent: None, subtree: 0..self.nodes };
+        let mut depth = self.depth();
         let mut root = self.before_root();
+        let mut place =
+            Place { parent: None, subtree: 0..self.nodes, children: self.divide(0..self.nodes, depth) };
         while root != node {
-            place = Place { parent: Some(root), subtree: self.parts(&place.subtree).holding(node) };
+            let Some(subtree) = place.children.find(|part| part.contains(&node)) else { return nowhere };
+            depth -= 1;
+            place = Place { parent: Some(root), children: self.divide(subtree.clone(), depth), subtree };
             root = place.subtree.start;
         }
-        Some(place)
+        place
     }
 
-    /// Returns the division of `subtree` below its root.
-    fn parts(&self, subtree: &Range<u32>) -> Parts {
-        let has_zero = self.has_root_one() && *subtree == (0..self.nodes);
+    /// Returns the division of a subtree below its root, which is at most `depth` levels deep.
+    fn divide(&self, subtree: Range<u32>, depth: u32) -> Children {
+        let has_zero = self.has_root_one() && subtree == (0..self.nodes);
         let below = (subtree.end - subtree.start).saturating_sub(1 + u32::from(has_zero));
-        let count = below.min(self.radix());
-        let (length, longer) = match count {
-            0 => (0, 0),
-            _ => (below / count, below % count),
-        };
-        Parts { has_zero, start: subtree.end - below, count, length, longer }
+        let mut children = Children { has_zero, next: subtree.end - below, ..Children::NONE };
+        if below > 0 {
+            children.lengths = lengths(below, self.radix() as usize, depth);
+        }
+        children
     }
 }
 
-/// Location of a node.
-struct Place {
-    parent: Option<u32>,
-    subtree: Range<u32>,
+/// Place of a node in a [`Tree`].
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The parent, except for the root.
+    pub parent: Option<u32>,
+    /// The nodes of the subtree.
+    pub subtree: Range<u32>,
+    /// The subtrees of the children.
+    pub children: Children,
 }
 
-/// Division into `count` adjacent ranges from `start` on. Each has `length` nodes, and each of the first `longer` has
-/// one more. Node 0 may be one more range.
-struct Parts {
-    has_zero: bool,
-    start: u32,
-    count: u32,
-    length: u32,
-    longer: u32,
+impl Place {
+    /// Returns the neighbour on the path to another node of the tree, or `None` for the node itself.
+    pub fn towards(&self, to: u32) -> Option<u32> {
+        match self.children.clone().find(|part| part.contains(&to)) {
+            Some(part) => Some(part.start),
+            None if self.subtree.contains(&to) => None,
+            None => self.parent,
+        }
+    }
 }
 
-impl Parts {
-    fn children(self) -> Children {
-        let Parts { has_zero, start: next, count: left, length, longer } = self;
-        Children { has_zero, next, left, length, longer }
-    }
+/// Steps within which the root of any tree has all messages: [`RADIX_MAX`] + 1 for each of 7 levels. Trees with a lower
+/// radix have more levels, but take fewer steps.
+const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * 7;
 
-    /// Returns the longest range. The first is at least as long as the others.
-    fn longest(mut self) -> Option<Range<u32>> {
-        self.has_zero &= self.count == 0;
-        self.children().next()
-    }
+/// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. Children that
+/// are not needed get 0.
+fn lengths(below: u32, radix: usize, depth: u32) -> [u32; RADIX_MAX as usize] {
+    let mut most = [1; STEPS_MAX];
+    let most = &mut most[..depth as usize * (radix + 1)];
+    (1..depth).for_each(|_| add_level(most, radix));
+    // The message of child `i` arrives `i` steps before that of child 0. The fewest steps that leave room for all are sought.
+    let mut room = 0;
+    let steps = (0..most.len()).find(|&steps| {
+        room += u64::from(most[steps]) - u64::from(steps.checked_sub(radix).map_or(0, |steps| most[steps]));
+        room >= below.into()
+    });
+    let steps = steps.unwrap_or(most.len() - 1);
+    let mut left = below;
+    core::array::from_fn(|child| {
+        let most = if child < radix.min(steps + 1) { most[steps - child] } else { 0 };
+        let length = most.min(left);
+        left -= length;
+        length
+    })
+}
 
-    /// Returns the range that contains `node`, which is not 0. One of them must contain it.
-    fn holding(&self, node: u32) -> Range<u32> {
-        let at = node - self.start;
-        let split = self.longer * (self.length + 1);
-        let (first, step) = match at < split {
-            true => (self.start, self.length + 1),
-            false => (self.start + split, self.length),
-        };
-        let start = node - (node - first) % step;
-        start..start + step
+/// Allows one more level below the root of the trees. Element `i` of `most` says how many nodes a tree can have whose root
+/// has all messages within `i` steps.
+fn add_level(most: &mut [u32], radix: usize) {
+    // From the last on, because a number follows from lower ones of the level before.
+    for steps in (2..most.len()).rev() {
+        let children = (steps - 1).saturating_sub(radix)..steps - 1;
+        most[steps] = 1 + most[children].iter().sum::<u32>();
     }
 }
 
@@ -185,9 +206,12 @@ impl Parts {
 pub struct Children {
     has_zero: bool,
     next: u32,
-    left: u32,
-    length: u32,
-    longer: u32,
+    lengths: [u32; RADIX_MAX as usize],
+    at: usize,
+}
+
+impl Children {
+    const NONE: Children = Children { has_zero: false, next: 0, lengths: [0; RADIX_MAX as usize], at: 0 };
 }
 
 impl Iterator for Children {
@@ -197,16 +221,16 @@ impl Iterator for Children {
         if core::mem::take(&mut self.has_zero) {
             return Some(0..1);
         }
-        self.left = self.left.checked_sub(1)?;
-        let more = u32::from(self.longer > 0);
-        self.longer -= more;
+        let length = *self.lengths.get(self.at).filter(|length| **length > 0)?;
+        self.at += 1;
         let start = self.next;
-        self.next += self.length + more;
+        self.next += length;
         Some(start..self.next)
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.left as usize + usize::from(self.has_zero);
+        let left = self.lengths[self.at..].iter().take_while(|length| **length > 0).count();
+        let left = left + usize::from(self.has_zero);
         (left, Some(left))
     }
 }
@@ -216,6 +240,8 @@ impl FusedIterator for Children {}
 
 #[cfg(test)]
 mod tests {
+    use core::cmp::Reverse;
+    use std::collections::HashSet;
     use std::vec::Vec;
 
     use proptest::prelude::*;
@@ -227,7 +253,18 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_divided_evenly_with_the_longer_parts_first() {
+    fn a_child_whose_message_is_handled_later_has_more_nodes() {
+        let ends = |nodes, radix| {
+            children(Tree::new(nodes, radix), 0).iter().map(|part| part.end).collect::<Vec<_>>()
+        };
+        assert_eq!(ends(9, 8), [2, 3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(ends(17, 8), [6, 10, 13, 15, 16, 17]);
+        assert_eq!(ends(73, 8), [10, 19, 28, 37, 46, 55, 64, 73], "a full tree");
+        assert_eq!(ends(257, 8), [59, 111, 156, 193, 223, 246, 257]);
+    }
+
+    #[test]
+    fn nodes_know_their_parents_and_the_way_to_others() {
         let tree = Tree::new(12, 3);
         assert_eq!(children(tree, 0), [1..5, 5..9, 9..12]);
         assert_eq!(children(tree, 1), [2..3, 3..4, 4..5]);
@@ -247,12 +284,15 @@ mod tests {
     #[test]
     fn node_zero_is_a_leaf_below_the_root_of_the_others() {
         let tree = Tree::new(12, 3 | ROOT_ONE);
-        assert_eq!(children(tree, 1), [0..1, 2..6, 6..9, 9..12]);
+        assert_eq!(children(tree, 1), [0..1, 2..6, 6..10, 10..12]);
         assert_eq!((children(tree, 0), tree.subtree(0), tree.subtree(1)), (Vec::new(), 0..1, 0..12));
         assert_eq!(children(tree, 2), [3..4, 4..5, 5..6]);
         assert_eq!((tree.parent(0), tree.parent(1), tree.parent(2)), (Some(1), None, Some(1)));
         let next = |from, to| tree.towards(from, to);
-        assert_eq!((next(0, 11), next(11, 0), next(9, 0), next(1, 0)), (Some(1), Some(9), Some(1), Some(0)));
+        assert_eq!(
+            (next(0, 11), next(11, 0), next(10, 0), next(1, 0)),
+            (Some(1), Some(10), Some(1), Some(0))
+        );
         assert_eq!((tree.depth(), tree.radix(), tree.form()), (2, 3, 3 | ROOT_ONE));
         let two = Tree::new(2, 8 | ROOT_ONE);
         assert_eq!((two.children(1).next(), two.children(1).len()), (Some(0..1), 1));
@@ -286,6 +326,48 @@ mod tests {
         }
     }
 
+    #[test]
+    fn the_largest_trees_are_complete_within_the_steps() {
+        for radix in RADIX_MIN..=RADIX_MAX {
+            let tree = Tree::new(u32::MAX, radix);
+            assert!(tree.depth() * (radix + 1) <= STEPS_MAX as u32, "radix {radix}");
+            let last =
+                core::iter::successors(Some(0), |&node| children(tree, node).last().map(|part| part.start));
+            assert_eq!(last.map(|node| tree.subtree(node).end).collect::<HashSet<_>>(), [u32::MAX].into());
+        }
+    }
+
+    /// Returns the steps until a node has all messages of its subtree.
+    fn steps(tree: Tree, node: u32) -> u32 {
+        let parts = children(tree, node);
+        let arrival = |(at, part): (usize, &Range<u32>)| steps(tree, part.start) + 2 + at as u32;
+        parts.iter().enumerate().map(arrival).max().unwrap_or(0)
+    }
+
+    /// Returns the fewest steps of all divisions of `below` nodes among at most `radix` children, none longer than `longest`.
+    fn fewest(below: u32, longest: u32, radix: u32, depth: u32, all: u32) -> Option<u32> {
+        if below == 0 {
+            return Some(0);
+        }
+        let left = radix.checked_sub(1).filter(|_| depth > 0)?;
+        let of = |length: u32| {
+            let child = fewest(length - 1, length - 1, all, depth - 1, all)? + 2 + all - radix;
+            Some(child.max(fewest(below - length, length, left, depth, all)?))
+        };
+        (1..=longest.min(below)).filter_map(of).min()
+    }
+
+    #[test]
+    fn no_division_takes_fewer_steps() {
+        for radix in [2, 3, 4, 8] {
+            for nodes in 1..15 {
+                let tree = Tree::new(nodes, radix);
+                let best = fewest(nodes - 1, nodes - 1, radix, tree.depth(), radix);
+                assert_eq!(Some(steps(tree, 0)), best, "{nodes} nodes, radix {radix}");
+            }
+        }
+    }
+
     proptest! {
         #[test]
         fn children_and_parents_agree(nodes in 1u32..300, radix in 0u32..40, is_flat in any::<bool>()) {
@@ -315,8 +397,7 @@ mod tests {
                     next = part.end;
                 }
                 prop_assert_eq!(next, subtree.end);
-                let lengths = || parts.iter().map(ExactSizeIterator::len);
-                prop_assert!(lengths().max().unwrap_or(0) - lengths().min().unwrap_or(0) <= 1);
+                prop_assert!(parts.is_sorted_by_key(|part| Reverse(part.len())));
                 hanging += parts.len();
                 let above = core::iter::successors(tree.parent(node), |&above| tree.parent(above)).count();
                 deepest = deepest.max(above);

@@ -112,18 +112,17 @@ pub use error::{
     MESSAGE_MAX, OverlayError, SpecError,
 };
 pub use event_loop::{EventLoop, Turn};
+pub use hydrant_core::peer::tree::RADIX_MAX;
 pub use link::{Channel, Link, RECEIVE_BUFFER_MIN};
 pub use overlay::{BEYOND_CREDIT_MAX, Destination, Event, Overlay, TreeSpec};
 pub use star::{Candidate, Ticket, connect};
 
 /// Default radix. Two levels of daemons reach 72 hosts, three 584 and four 4,680. Each level costs a fence one hop each way,
 /// and the start one login. Each child costs a daemon one more copy of all data to send, and one more process while it
-/// starts. Fences alone are quickest with 4, and the start by ssh with 8 to 16 (docs/scaling.md).
+/// starts. Empty fences are quickest with 8, those with data with less, and the start by ssh with 8 to 16 (docs/scaling.md).
 pub const RADIX_DEFAULT: u32 = 8;
-/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences are quickest with 4.
+/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences with data are quickest with few children.
 pub const RADIX_OF_STEP: u32 = 4;
-/// Maximum radix.
-pub const RADIX_MAX: u32 = 32;
 /// Default radix of daemons that are started in this way.
 pub fn radix_default(bootstrap: &Bootstrap) -> u32 {
     match bootstrap {

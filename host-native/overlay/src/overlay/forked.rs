@@ -68,7 +68,7 @@ impl Overlay {
     ) -> Result<(), Error> {
         let key = LinkKey::Link(parent).encode(self.keys);
         poller.add(&fd, key, Interest::Read)?;
-        let behind = self.tree.nodes() - self.tree.subtree(self.node).len() as u32;
+        let behind = self.tree.nodes() - self.place.subtree.len() as u32;
         let neighbour = Neighbour::new(Link::inherited(fd, now), key, behind);
         self.parent_link = ParentLink::Established(parent, Box::new(neighbour));
         // Shows the parent that this daemon runs.

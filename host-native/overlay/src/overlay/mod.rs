@@ -16,7 +16,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-use hydrant_core::peer::tree::Tree;
+use hydrant_core::peer::tree::{Place, Tree};
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
@@ -115,6 +115,8 @@ pub struct TreeSpec {
 pub struct Overlay {
     node: u32,
     tree: Tree,
+    /// This node's place in the tree.
+    place: Place,
     id: OverlayId,
     settings: DaemonSettings,
     parent_host: String,
@@ -209,6 +211,7 @@ impl Overlay {
         Overlay {
             node,
             tree,
+            place: tree.place(node),
             id,
             settings,
             parent_host: String::new(),
@@ -235,7 +238,7 @@ impl Overlay {
         main: Option<DaemonMain>,
         (now, files, poller): (u64, &OpenFiles, &Poller),
     ) -> Result<(), OverlayError> {
-        let subtrees = self.tree.children(self.node);
+        let subtrees = self.place.children.clone();
         let node = self.node;
         let fork = main.filter(|_| self.settings.forks_daemons());
         if subtrees.len() > 0 && fork.is_none() {
@@ -326,7 +329,7 @@ impl Overlay {
     /// Whether streams may be sent towards `node`. If not, [`Event::CreditAvailable`] follows. Streams that are sent
     /// without credit are stored in the process at the other end. It ends the link after [`BEYOND_CREDIT_MAX`] bytes.
     pub fn has_credit(&mut self, node: u32) -> bool {
-        let next = self.tree.towards(self.node, node);
+        let next = self.towards(node);
         next.is_none_or(|next| self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit()))
     }
 
@@ -409,7 +412,17 @@ impl Overlay {
     }
 
     fn parent(&self) -> Option<u32> {
-        self.tree.parent(self.node)
+        self.place.parent
+    }
+
+    /// The neighbour on the path to another node. There is none for this node and for numbers that are not in the tree.
+    fn towards(&self, node: u32) -> Option<u32> {
+        if node < self.tree.nodes() { self.place.towards(node) } else { None }
+    }
+
+    /// Whether a node is in the subtree of that child.
+    fn is_below(&self, child: u32, node: u32) -> bool {
+        self.children.iter().any(|other| other.node() == child && other.subtree.contains(&node))
     }
 
     fn child(&mut self, node: u32) -> Option<&mut Child> {
@@ -440,7 +453,7 @@ impl Overlay {
         let ParentLink::Connecting(connector) = &mut self.parent_link else { return Ok(()) };
         let parent = connector.parent();
         let Some(link) = connector.advance(now, poller).map_err(Box::new)? else { return Ok(()) };
-        let behind = self.tree.nodes() - self.tree.subtree(self.node).len() as u32;
+        let behind = self.tree.nodes() - self.place.subtree.len() as u32;
         let neighbour = Neighbour::new(link, LinkKey::Link(parent).encode(self.keys), behind);
         neighbour.watch(poller)?;
         if let ParentLink::Connecting(connector) = std::mem::replace(&mut self.parent_link, ParentLink::None)
@@ -527,10 +540,10 @@ impl Overlay {
         let Some(authenticated) = self.incoming.receive(index, expected, guide) else { return Ok(()) };
         let node = authenticated.node;
         let link = Link::new(authenticated.fd, authenticated.noise, now);
-        let behind = self.tree.subtree(node).len() as u32;
-        let neighbour = Neighbour::new(link, LinkKey::Link(node).encode(self.keys), behind);
-        neighbour.watch(poller)?;
+        let key = LinkKey::Link(node).encode(self.keys);
         let Some(child) = self.child(node) else { return Ok(()) };
+        let neighbour = Neighbour::new(link, key, child.subtree.len() as u32);
+        neighbour.watch(poller)?;
         let state = std::mem::replace(&mut child.state, ChildState::Joined(Box::new(neighbour)));
         // Confirms the proof.
         let _ = self.send(now, node, Channel::Link, &[]);

@@ -114,7 +114,7 @@ impl Overlay {
                 Ok(())
             }
             Destination::Node(node) => {
-                let next = self.tree.towards(self.node, node).ok_or(LinkError::Malformed)?;
+                let next = self.towards(node).ok_or(LinkError::Malformed)?;
                 self.send(now, next, channel, &envelope)
             }
             Destination::Descendants => self.send_to_children(now, channel, &envelope),
@@ -176,11 +176,11 @@ impl Overlay {
         // A neighbour may send in the name of the nodes on its side of the link only. Only a parent may send to all
         // descendants.
         let is_valid_sender = match is_from_parent {
-            true => from < self.tree.nodes() && !self.tree.subtree(self.node).contains(&from),
-            false => self.tree.subtree(via).contains(&from),
+            true => from < self.tree.nodes() && !self.place.subtree.contains(&from),
+            false => self.is_below(via, from),
         };
         let next = match to {
-            Destination::Node(node) => self.tree.towards(self.node, node),
+            Destination::Node(node) => self.towards(node),
             Destination::Descendants => None,
         };
         let is_valid_destination = match to {
@@ -251,9 +251,7 @@ impl Overlay {
                 }
                 self.check_complete(now);
             }
-            LinkMessage::Failed(failure)
-                if !is_from_parent && self.tree.subtree(via).contains(&failure.node) =>
-            {
+            LinkMessage::Failed(failure) if !is_from_parent && self.is_below(via, failure.node) => {
                 self.report_failure(now, failure);
             }
             LinkMessage::Shutdown if is_from_parent => self.events.push_back(Event::Shutdown),

@@ -133,7 +133,7 @@ impl Overlay {
     ) -> Result<(), OverlayError> {
         let node = self.node;
         let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
-        let subtrees: Vec<Range<u32>> = self.tree.children(node).collect();
+        let subtrees: Vec<Range<u32>> = self.place.children.clone().collect();
         if !subtrees.is_empty() {
             self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
         }

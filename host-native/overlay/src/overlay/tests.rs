@@ -323,7 +323,7 @@ fn a_node_that_sends_streams_without_credit_is_named() {
 fn forged_senders_and_destinations_are_rejected() {
     let forged = [
         // A node that is not below the child.
-        route::Envelope { to: Destination::Node(0), from: 3, body: b"" },
+        route::Envelope { to: Destination::Node(0), from: 4, body: b"" },
         route::Envelope { to: Destination::Node(0), from: 0, body: b"" },
         // Back to the sender's side of the link.
         route::Envelope { to: Destination::Node(1), from: 1, body: b"" },
@@ -335,7 +335,7 @@ fn forged_senders_and_destinations_are_rejected() {
     let mut wrong: Vec<(Channel, Vec<u8>)> =
         forged.iter().map(|forged| (Channel::Control, postcard::to_stdvec(forged).unwrap())).collect();
     let failure =
-        DaemonFailure { node: 3, host: "host3".into(), cause: FailureCause::NotStarted(String::new()) };
+        DaemonFailure { node: 4, host: "host4".into(), cause: FailureCause::NotStarted(String::new()) };
     for note in [LinkMessage::Shutdown, LinkMessage::Failed(failure)] {
         wrong.push((Channel::Link, postcard::to_stdvec(&note).unwrap()));
     }
