@@ -88,7 +88,7 @@ pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 pub use sys::open_pty;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
-pub const OWN_VARIABLES: [&str; 18] = [
+pub const OWN_VARIABLES: [&str; 19] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -103,6 +103,7 @@ pub const OWN_VARIABLES: [&str; 18] = [
     "HYDRANT_KVS",
     "PMIX_NAMESPACE",
     "PMIX_RANK",
+    "PMIX_HOSTNAME",
     "PMIX_SERVER_URI41",
     "PMIX_SERVER_URI4",
     "PMIX_SERVER_URI3",
@@ -382,6 +383,8 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
     if let Some(address) = setting.pmix {
         add_pmix_variables(env, setting.jobid, address, &mut own);
+        // The name that the server has for this host. By its own name a client would not find the ranks of its host.
+        own.push(("PMIX_HOSTNAME", setting.host.to_owned()));
         numbered.push(("PMIX_RANK", RankNumber::Rank));
     }
     match &setting.pmi {

@@ -30,12 +30,23 @@ fn ranks_of_all_nodes_form_one_job() {
     }
 }
 
+/// A rank finds the others of its host by the name that hydrant has for it, which is not the machine's here.
+#[test]
+fn hosts_have_more_than_two_ranks() {
+    for peer in BOTH {
+        let transport = if peer == Peer::OpenMpi4 { "-env OMPI_MCA_btl self,tcp" } else { "" };
+        let Some(job) = Launch::new(peer, &format!("{} {transport} -n 8", nodes(2, 4, 2))) else { return };
+        job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
+    }
+}
+
 /// Without a fence that collects, data are fetched from the node of their rank.
 #[test]
 fn data_are_fetched_when_ranks_first_communicate() {
-    let direct = "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0";
+    let direct =
+        "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0 -env OMPI_MCA_btl self,tcp";
     for peer in BOTH {
-        let Some(job) = launch(peer, &format!("-n 8 {direct}")) else { return };
+        let Some(job) = Launch::new(peer, &format!("{} -n 8 {direct}", nodes(4, 2, 2))) else { return };
         job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
     }
 }
