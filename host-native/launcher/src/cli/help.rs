@@ -12,7 +12,7 @@ pub(super) const WIDTH: usize = 100;
 
 pub(super) const ABOUT: &str = "\
 Process manager for parallel (MPI) jobs. hydrant starts the ranks of a job and exchanges their connection data. It serves \
-PMI-1 and PMI-2, so programs linked with MPICH, Intel MPI or Slurm's libpmi2 run unmodified.";
+PMI-1, PMI-2 and PMIx, so programs linked with MPICH, Open MPI, Intel MPI or Slurm's libpmi2 run unmodified.";
 
 pub(super) const AFTER: &str = "\
 Examples:
