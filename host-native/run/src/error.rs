@@ -38,7 +38,7 @@ pub enum RunError {
         why: io::Error,
     },
     /// `--stdin` with a rank that the job does not have.
-    #[error("standard input is for rank {rank}, and the job has ranks 0 to {}", ranks - 1)]
+    #[error("--stdin={rank}: the job has ranks 0 to {} only", ranks - 1)]
     StdinRank {
         /// The rank.
         rank: u32,
@@ -122,7 +122,7 @@ pub enum RunError {
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
     /// Job without ranks, or with more than 32-bit numbers can count.
-    #[error("cannot run a job of {0} ranks")]
+    #[error("cannot run a job of {0} ranks: give from 1 to {max} with -n", max = i32::MAX)]
     Size(u64),
     /// Limit of ranks with which the members of a process group do not fit into a message between hosts.
     #[error(

@@ -26,7 +26,9 @@ impl Engine<'_, '_> {
             Event::Message { via, from, body, .. } => self.take_output(via, from, &body)?,
             Event::Failed(failure) => {
                 let Some(nodes) = &self.nodes else { return Ok(()) };
-                let (lost, reason) = (nodes.links.tree().subtree(failure.node), failure.to_string());
+                let lost = nodes.links.tree().subtree(failure.node);
+                let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                let reason = format!("{failure}{hint}");
                 self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
             }
             Event::CreditAvailable { .. } => self.send_files()?,
