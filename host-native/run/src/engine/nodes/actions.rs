@@ -254,7 +254,7 @@ impl Engine<'_, '_> {
     }
 
     /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
-    pub(in super::super) fn grant(&mut self) {
+    pub(in super::super) fn acknowledge_output(&mut self) {
         let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
         let sinks = &self.sinks;
         head.unacknowledged.retain(|&(sink, via, len)| {

@@ -23,7 +23,7 @@ use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
-use super::sink::Said;
+use super::sink::Unsent;
 use crate::error::RunError;
 use daemon::Daemon;
 pub use daemon::{DaemonError, daemon, forked_daemon};
@@ -179,7 +179,7 @@ impl<'s> Engine<'_, 's> {
     /// Sends a report of this daemon's to the head.
     pub(super) fn send_report(&mut self, report: &Report) {
         // Pending output is sent first, to keep the order.
-        self.send_said();
+        self.send_unsent();
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
@@ -194,7 +194,7 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// This process is about to be stopped.
-    pub(super) fn hush(&mut self) {
+    pub(super) fn announce_pause(&mut self) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.links.announce_pause(now, &self.poller);
@@ -266,7 +266,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
         self.carry_out_actions()?;
         self.print_fences();
-        self.send_said();
+        self.send_unsent();
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.flush(now, &self.poller);
@@ -284,18 +284,18 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// Sends pending output of ranks and of this daemon to the head.
-    fn send_said(&mut self) {
+    fn send_unsent(&mut self) {
         if !self.is_daemon() {
             return;
         }
         let now = self.now();
-        for said in self.sinks.take_said() {
+        for unsent in self.sinks.take_unsent() {
             let Some(nodes) = &mut self.nodes else { return };
-            match said {
-                Said::Line(line) => {
+            match unsent {
+                Unsent::Line(line) => {
                     nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Print(line)));
                 }
-                Said::Bytes(stream, bytes) => {
+                Unsent::Bytes(stream, bytes) => {
                     let Some((job, rank)) = self.jobs.of_slot(stream / 2) else { continue };
                     let (job, rank, stderr) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
                     let mut rest = bytes.as_slice();
@@ -312,7 +312,7 @@ impl<'s> Engine<'_, 's> {
             }
         }
         if let Some(nodes) = &mut self.nodes {
-            self.sinks.stuff(!nodes.links.has_credit(0));
+            self.sinks.set_blocked(!nodes.links.has_credit(0));
         }
     }
 
