@@ -63,10 +63,10 @@ pub enum RunError {
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
     /// Core on a board, which cannot be replaced.
-    #[error("the core on a board cannot be replaced")]
+    #[error("a PMI server on a board cannot be replaced")]
     CoreOnBoard,
     /// Failed core, which cannot be replaced.
-    #[error("the core has failed")]
+    #[error("the PMI server has failed, so there is no state to go on with")]
     CoreFailed,
     /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]

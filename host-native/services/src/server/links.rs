@@ -158,9 +158,17 @@ impl Links {
     /// Connects to the server of the parent at the management port `addr`, on a thread.
     pub(super) fn connect(&mut self, node: u32, addr: &str) {
         // Names would be looked up for any host.
-        let is_addr = addr.parse::<SocketAddr>().is_ok();
-        if !is_addr || self.is_formed || self.connecting.is_some() || self.neighbours.contains_key(&node) {
-            let why = format!("{addr:?} is no address of another board, or it is too late");
+        let refusal = if addr.parse::<SocketAddr>().is_err() {
+            Some("is not IP:PORT")
+        } else if self.is_formed {
+            Some("came after the tree of the nodes was formed")
+        } else if self.connecting.is_some() || self.neighbours.contains_key(&node) {
+            Some("is of a node that this one is linked to already")
+        } else {
+            None
+        };
+        if let Some(what) = refusal {
+            let why = format!("the address {addr:?} of another board {what}");
             self.events.push_back(LinkEvent::Unlinked { node, why });
             return;
         }
