@@ -231,7 +231,7 @@ impl Outlets {
 
     /// Another node's.
     fn of_daemon(setup: &Setup) -> Outlets {
-        let stdin = Stdin::fed(setup.stdin, setup.fence_warning);
+        let stdin = Stdin::from_head(setup.stdin, setup.fence_warning);
         Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
     }
 }
