@@ -109,6 +109,20 @@ impl Nodes {
         let sent = self.links.route(now, to, channel, record);
         debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
     }
+
+    /// Sends output of a rank to the head, in chunks. An empty one, the end of the stream, is sent as it is.
+    fn send_output(&mut self, now: u64, output: OutputChunk<'_>) {
+        let mut rest = output.bytes;
+        loop {
+            let (bytes, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
+            let chunk = encode(&OutputChunk { bytes, ..output });
+            self.send(now, Destination::Node(0), Channel::Stream, &chunk);
+            rest = behind;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 impl<'s> Engine<'_, 's> {
@@ -298,16 +312,7 @@ impl<'s> Engine<'_, 's> {
                 Unsent::Bytes(stream, bytes) => {
                     let Some((job, rank)) = self.jobs.of_slot(stream / 2) else { continue };
                     let (job, rank, stderr) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
-                    let mut rest = bytes.as_slice();
-                    loop {
-                        let (piece, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
-                        let piece = OutputChunk { job, rank, stderr, bytes: piece };
-                        nodes.send(now, Destination::Node(0), Channel::Stream, &encode(&piece));
-                        rest = behind;
-                        if rest.is_empty() {
-                            break;
-                        }
-                    }
+                    nodes.send_output(now, OutputChunk { job, rank, stderr, bytes: &bytes });
                 }
             }
         }
