@@ -1,8 +1,8 @@
-//! PMI-1 and PMI-2 process manager protocol as a state machine without I/O, in `no_std` Rust without an allocator.
+//! PMI-1, PMI-2 and PMIx process manager protocols as a state machine without I/O, in `no_std` Rust without an allocator.
 //!
 //! A process manager gives the processes of an MPI program their ranks, a key-value store, fences, a name service and
-//! process spawning. [`Server`] implements the process manager's side of the protocol, and [`client::Client`] the
-//! program's side. A host embeds them. It owns the sockets, the clock, the memory and the processes.
+//! process spawning. [`Server`] implements the process manager's side of the protocols, and [`client::Client`] the
+//! program's side of PMI-1 and PMI-2. A host embeds them. It owns the sockets, the clock, the memory and the processes.
 //!
 //! - [`Server::handle`] applies one [`Input`]: a registered job, a connection, received bytes, an exited process.
 //! - [`Server::poll`] returns the next [`Output`]: a reply to send, a connection to close, a job to abort.

@@ -59,10 +59,7 @@ fn input_goes_to_the_ranks_that_the_user_names() {
     // The launcher does not touch it.
     let job = Job::new("sh").arg("-c").arg("\"$0\" \"$@\"; cat").arg(hydrant_bin());
     job.words("run -s none -n 2 cat").input("rest\n").run().code(0).says("rest\n", 1).quiet();
-    raw("-s 3 -n 3", "count")
-        .run()
-        .code(1)
-        .warns("standard input is for rank 3, and the job has ranks 0 to 2");
+    raw("-s 3 -n 3", "count").run().code(1).warns("--stdin=3: the job has ranks 0 to 2 only");
 }
 
 #[test]

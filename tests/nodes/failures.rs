@@ -2,8 +2,7 @@
 
 use std::fs;
 
-use hydrant_tests::Job;
-use hydrant_tests::{Running, nodes};
+use hydrant_tests::{Folder, Job, Running, nodes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::{raw, shell};
@@ -148,6 +147,18 @@ fn a_host_that_cannot_be_reached_is_named_and_nothing_starts() {
     let job = Job::hydrant("-hosts n[1-4] --iface lo --radix 2 --bootstrap").arg(command);
     let outcome = job.words("-n 4 echo started").run();
     outcome.code(1).says("started", 0).warns("the job was not started: host n3 (node 3): ").warns("no route");
+}
+
+#[test]
+fn a_host_that_ssh_does_not_reach_is_named_with_a_command_to_try() {
+    let folder = Folder::new("ssh-unreachable");
+    let ssh = folder.executable("ssh", "#!/bin/sh\necho 'Permission denied (publickey).' >&2\nexit 255\n");
+    let options = format!("-hosts n1 --bootstrap ssh --bootstrap-exec {ssh} --iface lo -n 1 echo started");
+    let outcome = Job::hydrant(&options).run();
+    outcome.code(1).says("started", 0).warns("    Permission denied (publickey).\n").warns(
+        "hint: try: ssh -o BatchMode=yes n1 true. If that works, install hydrant at the same path there, or name its path \
+         with --remote-hydrant\n",
+    );
 }
 
 #[test]

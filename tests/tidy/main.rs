@@ -1,6 +1,7 @@
 //! Rules for source files that neither the compiler nor clippy checks.
 
 mod imports;
+mod map;
 mod tables;
 mod words;
 

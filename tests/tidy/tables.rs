@@ -12,7 +12,7 @@ const SUITES: &[&str] = &["core", "devices", "launch", "libraries", "nodes", "sa
 const STATES: &[&str] = &["done", "partly: ", "not: ", "library", "free"];
 
 /// Returns the cells of each row of all tables, without headings.
-fn rows(document: &str) -> Vec<Vec<&str>> {
+pub(super) fn rows(document: &str) -> Vec<Vec<&str>> {
     let lines: Vec<&str> = document.lines().collect();
     let is_heading = |at: usize| lines.get(at + 1).is_some_and(|next| next.starts_with("|---"));
     let rows = lines.iter().enumerate().filter(|&(at, line)| line.starts_with("| ") && !is_heading(at));

@@ -29,7 +29,7 @@ pub enum Error {
         max: usize,
     },
     /// A job without ranks, or with more ranks than a number holds.
-    #[error("a job of {0} ranks cannot be run")]
+    #[error("cannot run a job of {0} ranks: give from 1 to {max}", max = i32::MAX)]
     Size(u64),
     /// The ranks of a spawned job cannot be placed.
     #[error(transparent)]

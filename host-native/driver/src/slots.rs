@@ -1,19 +1,14 @@
 //! Memory of a server's slots in large pages.
 
-use std::slice;
-
+use hydrant_arena::BumpArena;
 use hydrant_core::Storage;
-use hydrant_core::storage::{Arena, Bulk, Layout, Slot};
+use hydrant_core::storage::{Bulk, Layout};
 
 use crate::segment::Memory;
 use crate::sys;
 
 /// Length of a large page in bytes.
 pub(crate) const LARGE: usize = 2 << 20;
-/// Alignment of all slots, at most. Each slab may be preceded by padding up to it.
-const ALIGNMENT: usize = 16;
-/// Slabs of slots.
-const SLABS: usize = 9;
 
 /// Memory of slots in large pages, if the system has some. A server writes all slots at its start. In small pages the page
 /// faults take several times as long as the writing.
@@ -30,7 +25,7 @@ impl LargePages {
     /// Maps memory for the slots of a layout. None if they would use little of a large page, or if the address space is
     /// exhausted.
     pub(crate) fn try_new(layout: &Layout) -> Option<LargePages> {
-        let needed = layout.bytes_written().checked_add(SLABS * ALIGNMENT)?;
+        let needed = layout.bytes_written().checked_add(BumpArena::PADDING_MAX)?;
         if needed < LARGE / 3 {
             return None;
         }
@@ -45,8 +40,8 @@ impl LargePages {
 
     /// Lends empty slots, and the slabs of `bulk`.
     pub(crate) fn lend<'s>(&'s mut self, layout: &Layout, bulk: Bulk<'s>) -> Storage<'s> {
-        let rest = &mut self.memory.lend().0[self.start..][..self.len];
-        let storage = Storage::with_slots_in(layout, &mut Bump { rest }, bulk);
+        let pages = &mut self.memory.lend().0[self.start..][..self.len];
+        let storage = Storage::with_slots_in(layout, &mut BumpArena::new(pages), bulk);
         storage.expect("the memory was mapped for slots of this layout")
     }
 }
@@ -61,30 +56,6 @@ pub(crate) fn prefer_large_pages(bytes: &mut [u8]) {
         let start = range.start.wrapping_add(start - range.start as usize);
         // SAFETY: the pages lie within the slice.
         unsafe { sys::prefer_large_pages(start.cast(), len) };
-    }
-}
-
-/// Bump allocator over a slice.
-struct Bump<'s> {
-    rest: &'s mut [u8],
-}
-
-impl<'s> Arena<'s> for Bump<'s> {
-    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'s mut [T]> {
-        let padding = self.rest.as_ptr().align_offset(align_of::<T>());
-        self.rest.split_off_mut(..padding)?;
-        let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
-        let first: *mut T = bytes.as_mut_ptr().cast();
-        for at in 0..len {
-            // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed only here.
-            unsafe { first.add(at).write(T::empty()) };
-        }
-        // SAFETY: all `len` slots have been written, in memory that is borrowed for `'s` only here.
-        Some(unsafe { slice::from_raw_parts_mut(first, len) })
-    }
-
-    fn bytes(&mut self, len: usize) -> Option<&'s mut [u8]> {
-        self.rest.split_off_mut(..len)
     }
 }
 

@@ -171,9 +171,7 @@ impl LaunchError {
             LaunchError::PreloadPath { .. } => {
                 "copy the library and set HYDRANT_MPI_LIB to the copy".to_owned()
             }
-            LaunchError::PoolTooLarge { .. } => {
-                "give --mem-pool a smaller SIZE, or raise the limit (ulimit -f)".to_owned()
-            }
+            LaunchError::PoolTooLarge { .. } => "give --mem-pool a smaller SIZE".to_owned(),
             _ => return None,
         })
     }

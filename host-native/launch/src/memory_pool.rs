@@ -25,9 +25,10 @@ impl MemoryPool {
     pub fn new(size: u64) -> Result<MemoryPool, LaunchError> {
         // A file that exceeds this limit would be answered with a signal.
         let longest = getrlimit(Resource::Fsize).current.unwrap_or(u64::MAX);
-        for (limit, what) in
-            [(longest, "the limit of file sizes"), (installed_memory(), "the memory of this host")]
-        {
+        for (limit, what) in [
+            (longest, "the limit of file sizes (ulimit -f)"),
+            (installed_memory(), "the memory of this host"),
+        ] {
             if size > limit {
                 return Err(LaunchError::PoolTooLarge { size, limit, what });
             }

@@ -36,10 +36,8 @@ fn main() -> ExitCode {
         Ok(Action::Doctor(question)) => doctor(&question),
         Ok(Action::Daemon) => hydrant_run::daemon()
             .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
-        Ok(Action::Reach(options)) => reach::reach(&options).map_or_else(
-            |error| fail("hydrant reach", &error, error.hint().map(str::to_owned)),
-            |()| ExitCode::SUCCESS,
-        ),
+        Ok(Action::Reach(options)) => reach::reach(&options)
+            .map_or_else(|error| fail("hydrant reach", &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Observe(command)) => observe::main(&command),
         Ok(Action::Print(text)) => print(&text),
         Err(CliError::NoCommand(help)) => {

@@ -81,10 +81,11 @@ pub enum ReachError {
 
 impl ReachError {
     /// Remedy, if there is a specific one.
-    pub fn hint(&self) -> Option<&'static str> {
+    pub fn hint(&self) -> Option<String> {
         match self {
-            ReachError::Overlay(error) => error.hint(),
-            _ => None,
+            ReachError::Failed(failure) => failure.hint(),
+            ReachError::Overlay(error) => error.hint().map(str::to_owned),
+            ReachError::Signal(_) => None,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
 
 use hydrant_reactor::{Error, OpenFilesError};
 use rustix::io::Errno;
@@ -130,6 +131,22 @@ pub struct DaemonFailure {
     pub host: String,
     /// The cause.
     pub cause: FailureCause,
+}
+
+impl DaemonFailure {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<String> {
+        match &self.cause {
+            FailureCause::BootstrapExited { command, .. } if Path::new(command).ends_with("ssh") => {
+                Some(format!(
+                    "try: ssh -o BatchMode=yes {} true. If that works, install hydrant at the same path there, or name its path \
+                 with --remote-hydrant",
+                    self.host
+                ))
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Cause of a daemon's failure.

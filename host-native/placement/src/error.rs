@@ -262,7 +262,7 @@ pub enum HostlistError {
     #[error("range {0} counts down")]
     Backwards(String),
     /// An empty entry of a list.
-    #[error("empty host name beside a comma")]
+    #[error("empty host name; write for example a,b or n[01-03]")]
     Empty,
     /// Numbers between brackets that make names longer than [`HOST_NAME_MAX`].
     #[error("'{0}' makes host names of more than {HOST_NAME_MAX} bytes")]

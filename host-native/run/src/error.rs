@@ -38,7 +38,7 @@ pub enum RunError {
         why: io::Error,
     },
     /// `--stdin` with a rank that the job does not have.
-    #[error("standard input is for rank {rank}, and the job has ranks 0 to {}", ranks - 1)]
+    #[error("--stdin={rank}: the job has ranks 0 to {} only", ranks - 1)]
     StdinRank {
         /// The rank.
         rank: u32,
@@ -63,10 +63,10 @@ pub enum RunError {
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
     /// Core on a board, which cannot be replaced.
-    #[error("the core on a board cannot be replaced")]
+    #[error("a PMI server on a board cannot be replaced")]
     CoreOnBoard,
     /// Failed core, which cannot be replaced.
-    #[error("the core has failed")]
+    #[error("the PMI server has failed, so there is no state to go on with")]
     CoreFailed,
     /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]
@@ -122,7 +122,7 @@ pub enum RunError {
     #[error(transparent)]
     InsufficientMemory(#[from] InsufficientMemory),
     /// Job without ranks, or with more than 32-bit numbers can count.
-    #[error("cannot run a job of {0} ranks")]
+    #[error("cannot run a job of {0} ranks: give from 1 to {max} with -n", max = i32::MAX)]
     Size(u64),
     /// Limit of ranks with which the members of a process group do not fit into a message between hosts.
     #[error(

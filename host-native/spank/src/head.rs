@@ -174,17 +174,10 @@ impl Star {
             self.flush()?;
             let wake = backend.poll_at().map(|Time(at)| at);
             for event in self.turn(wake)? {
-                let now = Time(self.clock.now());
                 match event {
                     Event::Stop => return Ok(()),
                     Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
-                    Event::Message(node, Channel::Peer, bytes) => {
-                        match backend.handle(now, Input::Peer { node, bytes: &bytes }) {
-                            Err(error) if error.fault().is_none() => return Err(error.into()),
-                            Err(_) => self.invalid(node),
-                            Ok(_) => {}
-                        }
-                    }
+                    Event::Message(node, Channel::Peer, bytes) => self.take_peer(backend, node, &bytes)?,
                     Event::Message(node, ..) => self.invalid(node),
                     Event::Lost(node, error) => self.lost(node, &error),
                 }
@@ -197,6 +190,16 @@ impl Star {
                 backend.handle(now, Input::PeerWritable { node })?;
             }
         }
+    }
+
+    /// Passes a message of a node's server to that of the head. An invalid one ends the step.
+    fn take_peer(&mut self, backend: &mut AnyBackend<'_>, node: u32, bytes: &[u8]) -> Result<(), Error> {
+        match backend.handle(Time(self.clock.now()), Input::Peer { node, bytes }) {
+            Err(error) if error.fault().is_none() => return Err(error.into()),
+            Err(_) => self.invalid(node),
+            Ok(_) => {}
+        }
+        Ok(())
     }
 
     /// Returns the nodes whose queues have drained.

@@ -2,7 +2,11 @@
 //!
 //! Slurm loads the library as a SPANK plugin. A step of `srun --hydrant` is served by a thread of each of its slurmstepds, in
 //! this process or as `hydrant.wasm` in a sandbox. Slurm starts the tasks, passes their output and ends them.
-//! `docs/slurm.md` describes installation and use.
+//! `docs/slurm.md` describes installation and use. With the library in plugstack.conf:
+//!
+//! ```text
+//! srun --mpi=none --hydrant -n 8 ./hello
+//! ```
 //!
 //! The library is for Linux. Elsewhere the crate is empty. Modules import only from rows below their own:
 //!

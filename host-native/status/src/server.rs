@@ -84,11 +84,11 @@ struct Client {
     interest: Interest,
 }
 
-/// What becomes of a client.
+/// Whether a client stays connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Stays,
-    Goes,
+enum ClientState {
+    Open,
+    Closed,
 }
 
 impl StatusServer {
@@ -168,7 +168,7 @@ impl StatusServer {
             }
             client.report_lost();
             client.out.extend(&message);
-            if client.flush(poller) == Fate::Goes {
+            if client.flush(poller) == ClientState::Closed {
                 *slot = None;
             }
         }
@@ -236,8 +236,8 @@ impl StatusServer {
         let slot = self.clients.get_mut(at)?;
         let client = slot.as_mut()?;
         let received = match client.flush(poller) {
-            Fate::Stays => client.receive(),
-            Fate::Goes => Err(Errno::PIPE),
+            ClientState::Open => client.receive(),
+            ClientState::Closed => Err(Errno::PIPE),
         };
         match received {
             Ok(None) => None,
@@ -260,7 +260,7 @@ impl StatusServer {
             && let Some(client) = slot
         {
             change(client);
-            if client.flush(poller) == Fate::Goes {
+            if client.flush(poller) == ClientState::Closed {
                 *slot = None;
             }
         }
@@ -286,13 +286,13 @@ impl Client {
     }
 
     /// Sends what the socket takes.
-    fn flush(&mut self, poller: &Poller) -> Fate {
+    fn flush(&mut self, poller: &Poller) -> ClientState {
         while self.pending() > 0 {
             match send(&self.fd, &self.out[self.sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => self.sent += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => break,
-                Err(_) => return Fate::Goes,
+                Err(_) => return ClientState::Closed,
             }
         }
         if self.pending() == 0 {
@@ -306,7 +306,7 @@ impl Client {
             self.sent = 0;
         }
         self.watch(poller);
-        Fate::Stays
+        ClientState::Open
     }
 
     /// Has the poller report what the client waits for next.

@@ -12,7 +12,7 @@ use crate::clock::{Links, TIME_MAX};
 use crate::conn::{Conn, Room};
 use crate::error::TimelineError;
 use crate::model::{Clock, LeftOut, Millis, Node, Note, Protocol, Span};
-use crate::requests::Meeting;
+use crate::requests::Participants;
 use crate::{Budget, JOBS_MAX, NOTES_MAX};
 
 /// All recordings of a run, before their clocks are tied.
@@ -29,7 +29,7 @@ pub(crate) struct Collection {
     /// Drafts by job and rank.
     pub(crate) tracks: BTreeMap<(usize, u32), TrackDraft>,
     /// Numbers of collectives, by job, node and members, and by occurrence.
-    meetings: BTreeMap<MeetingKey, usize>,
+    numbers: BTreeMap<CollectiveKey, usize>,
     pub(crate) collectives: Vec<CollectiveDraft>,
     pub(crate) notes: Vec<Note>,
     pub(crate) left_out: LeftOut,
@@ -59,9 +59,9 @@ pub(crate) struct TrackDraft {
 
 /// Members of a collective: one number for all of its occurrences.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum MeetingKey {
+enum CollectiveKey {
     /// Job, node if it matters, and members.
-    Members(Option<usize>, Option<usize>, Meeting),
+    Members(Option<usize>, Option<usize>, Participants),
     /// Number of the members, and occurrence.
     Occurrence(usize, u32),
 }
@@ -85,7 +85,7 @@ impl Collection {
             jobs: Vec::new(),
             names: BTreeMap::new(),
             tracks: BTreeMap::new(),
-            meetings: BTreeMap::new(),
+            numbers: BTreeMap::new(),
             collectives: Vec::new(),
             notes: Vec::new(),
             left_out: LeftOut::default(),
@@ -139,32 +139,32 @@ impl Collection {
     }
 
     /// Returns the collective at which a rank arrives.
-    fn meet(&mut self, node: usize, job: usize, rank: u32, meeting: Meeting) -> Option<usize> {
+    fn arrive(&mut self, node: usize, job: usize, rank: u32, participants: Participants) -> Option<usize> {
         self.track(node, job, rank)?;
-        let room = self.meetings.len() < self.budget.collectives;
-        let (name, whole) = (meeting.name.clone(), meeting.members.is_empty());
-        let key = MeetingKey::Members(
-            (!meeting.crosses_jobs).then_some(job),
-            meeting.on_node.then_some(node),
-            meeting,
+        let room = self.numbers.len() < self.budget.collectives;
+        let (name, whole) = (participants.name.clone(), participants.members.is_empty());
+        let key = CollectiveKey::Members(
+            (!participants.crosses_jobs).then_some(job),
+            participants.on_node.then_some(node),
+            participants,
         );
-        let next = self.meetings.len();
-        let members = match self.meetings.get(&key) {
+        let next = self.numbers.len();
+        let members = match self.numbers.get(&key) {
             Some(&members) => members,
             None if !room => return self.no_room(),
-            None => *self.meetings.entry(key).or_insert(next),
+            None => *self.numbers.entry(key).or_insert(next),
         };
         let count = self.tracks.get_mut(&(job, rank))?.counts.entry(members).or_insert(0);
         *count = count.saturating_add(1);
-        let occurrence = MeetingKey::Occurrence(members, *count);
-        if let Some(&at) = self.meetings.get(&occurrence) {
+        let occurrence = CollectiveKey::Occurrence(members, *count);
+        if let Some(&at) = self.numbers.get(&occurrence) {
             return Some(at);
         }
         if !room {
             return self.no_room();
         }
         let number = *count;
-        self.meetings.insert(occurrence, self.collectives.len());
+        self.numbers.insert(occurrence, self.collectives.len());
         self.collectives.push(CollectiveDraft { name, number, whole });
         Some(self.collectives.len() - 1)
     }
@@ -280,8 +280,8 @@ impl NodeReader<'_> {
         let bytes = &self.bytes[..self.bytes.len().min(consumed.bytes as usize)];
         let Collection { room, .. } = &mut *self.all;
         let mut own = std::mem::replace(room, Room { spans: 0, text: None, spans_lost: 0, messages_lost: 0 });
-        conn.requests(self.now, self.sequence, bytes, &mut own, |job, rank, meeting| {
-            rank.and_then(|rank| self.all.meet(self.at, job, rank, meeting))
+        conn.requests(self.now, self.sequence, bytes, &mut own, |job, rank, participants| {
+            rank.and_then(|rank| self.all.arrive(self.at, job, rank, participants))
         });
         self.all.room = own;
     }

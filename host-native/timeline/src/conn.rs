@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use crate::model::{Message, Phase, Span};
-use crate::requests::{Decoder, Key, Meeting};
+use crate::requests::{Decoder, Key, Participants};
 
 /// Requests of one phase that begin within this many milliseconds of the reply before belong to the same span.
 const GAP_MAX: u64 = 20;
@@ -85,21 +85,21 @@ impl Conn {
         }
     }
 
-    /// Takes the requests in bytes that the server consumed. `meet` returns the number of a collective.
+    /// Takes the requests in bytes that the server consumed. `arrive` returns the number of a collective.
     pub(crate) fn requests(
         &mut self,
         now: u64,
         sequence: u64,
         mut bytes: &[u8],
         room: &mut Room,
-        mut meet: impl FnMut(usize, Option<u32>, Meeting) -> Option<usize>,
+        mut arrive: impl FnMut(usize, Option<u32>, Participants) -> Option<usize>,
     ) {
         while !bytes.is_empty() {
             let (len, request, text) = self.decoder.request(bytes);
             bytes = &bytes[len..];
             self.first.get_or_insert(now);
-            let meeting = request.meeting.filter(|_| room.spans > 0);
-            let collective = meeting.and_then(|meeting| meet(self.job, self.rank, meeting));
+            let participants = request.participants.filter(|_| room.spans > 0);
+            let collective = participants.and_then(|participants| arrive(self.job, self.rank, participants));
             let Some(at) = self.span(now, sequence, request.phase, collective, room) else {
                 room.spans_lost += 1;
                 continue;

@@ -20,7 +20,7 @@ pub(crate) struct Request {
     /// Whether the server replies.
     pub(crate) replied: bool,
     /// The collective, for [`Phase::Fence`].
-    pub(crate) meeting: Option<Meeting>,
+    pub(crate) participants: Option<Participants>,
 }
 
 /// Distinguishes replies of one connection.
@@ -37,7 +37,7 @@ pub(crate) enum Key {
 
 /// Members of a collective.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Meeting {
+pub(crate) struct Participants {
     /// Kind and members, for people.
     pub(crate) name: String,
     /// All members, where the name may be truncated. Empty for all ranks of the job.
@@ -48,9 +48,9 @@ pub(crate) struct Meeting {
     pub(crate) on_node: bool,
 }
 
-impl Meeting {
-    fn world(name: &str) -> Meeting {
-        Meeting { name: name.to_owned(), members: Vec::new(), crosses_jobs: false, on_node: false }
+impl Participants {
+    fn world(name: &str) -> Participants {
+        Participants { name: name.to_owned(), members: Vec::new(), crosses_jobs: false, on_node: false }
     }
 }
 
@@ -106,7 +106,7 @@ impl Decoder {
         let frame = next_frame(bytes, framing).ok().flatten();
         let len = frame.map_or(bytes.len(), |frame| frame.len as usize).clamp(1, bytes.len());
         let text = bytes[..len.min(crate::TEXT_MAX)].escape_ascii().to_string();
-        let unknown = Request { phase: Phase::Other, key: Key::Order, replied: true, meeting: None };
+        let unknown = Request { phase: Phase::Other, key: Key::Order, replied: true, participants: None };
         let Some(frame) = frame else { return (len, unknown, text) };
         let (thread, command) = match wire::decode(&frame) {
             Ok(Message { command, thrid }) => (thrid, Some(command)),
@@ -125,11 +125,11 @@ impl Decoder {
         let Some(command) = command else { return (len, Request { key, ..unknown }, text) };
         let phase = phase_of(&command);
         let replied = !matches!(command, Command::Abort { .. });
-        (len, Request { phase, key, replied, meeting: meeting_of(&command) }, text)
+        (len, Request { phase, key, replied, participants: participants_of(&command) }, text)
     }
 
     fn pmix(&mut self, bytes: &[u8]) -> Request {
-        let request = |phase, tag| Request { phase, key: Key::Tag(tag), replied: true, meeting: None };
+        let request = |phase, tag| Request { phase, key: Key::Tag(tag), replied: true, participants: None };
         match pmix::next_frame(bytes) {
             Ok(Some(pmix::Frame::Hello { body, .. })) => {
                 self.protocol = Some(Protocol::Pmix);
@@ -140,9 +140,9 @@ impl Decoder {
             }
             Ok(Some(pmix::Frame::Message { tag, body, .. })) => match pmix::decode(self.integers, body) {
                 Ok(Ok(command)) => {
-                    let (phase, meeting) = self.pmix_phase(&command);
+                    let (phase, participants) = self.pmix_phase(&command);
                     let replied = !matches!(command, pmix::Command::DeregisterEvents(_));
-                    Request { meeting, replied, ..request(phase, tag) }
+                    Request { participants, replied, ..request(phase, tag) }
                 }
                 _ => request(Phase::Other, tag),
             },
@@ -150,22 +150,23 @@ impl Decoder {
         }
     }
 
-    fn pmix_phase(&self, command: &pmix::Command<'_>) -> (Phase, Option<Meeting>) {
-        let meets = |what: &str, procs: &Procs<'_>| (Phase::Fence, Some(self.pmix_meeting(what, procs)));
+    fn pmix_phase(&self, command: &pmix::Command<'_>) -> (Phase, Option<Participants>) {
+        let fence = |what: &str, procs: &Procs<'_>| (Phase::Fence, Some(self.pmix_participants(what, procs)));
         match command {
             pmix::Command::JobInfo => (Phase::Init, None),
             pmix::Command::Commit(_) => (Phase::Put, None),
-            pmix::Command::Fence { procs, .. } => meets("fence", procs),
-            pmix::Command::Connect(procs, _) => meets("connect", procs),
-            pmix::Command::Disconnect(procs, _) => meets("disconnect", procs),
+            pmix::Command::Fence { procs, .. } => fence("fence", procs),
+            pmix::Command::Connect(procs, _) => fence("connect", procs),
+            pmix::Command::Disconnect(procs, _) => fence("disconnect", procs),
             pmix::Command::GroupConstruct { name, procs, .. } => {
-                meets(&format!("group construct {}", name.escape_ascii()), procs)
+                fence(&format!("group construct {}", name.escape_ascii()), procs)
             }
             // Its members are those of the group, which the request does not repeat.
             pmix::Command::GroupDestruct { name, .. } => {
-                let mut meeting = Meeting::world(&short(format!("group destruct {}", name.escape_ascii())));
-                (meeting.members, meeting.crosses_jobs) = (name.to_vec(), true);
-                (Phase::Fence, Some(meeting))
+                let mut participants =
+                    Participants::world(&short(format!("group destruct {}", name.escape_ascii())));
+                (participants.members, participants.crosses_jobs) = (name.to_vec(), true);
+                (Phase::Fence, Some(participants))
             }
             pmix::Command::Get { .. } | pmix::Command::Query(_) => (Phase::Get, None),
             pmix::Command::Publish(_) | pmix::Command::Lookup(..) | pmix::Command::Unpublish(..) => {
@@ -177,9 +178,9 @@ impl Decoder {
         }
     }
 
-    fn pmix_meeting(&self, what: &str, procs: &Procs<'_>) -> Meeting {
+    fn pmix_participants(&self, what: &str, procs: &Procs<'_>) -> Participants {
         if procs.is_whole(self.job.as_bytes()) {
-            return Meeting::world(&short(what.to_owned()));
+            return Participants::world(&short(what.to_owned()));
         }
         let mut members: Vec<(&[u8], u32)> =
             procs.iter().map(|Proc { namespace, rank }| (namespace, rank)).collect();
@@ -198,7 +199,7 @@ impl Decoder {
                 name += &format!(" {job}{rank}");
             }
         }
-        Meeting { name: short(name), members: key, crosses_jobs, on_node: false }
+        Participants { name: short(name), members: key, crosses_jobs, on_node: false }
     }
 }
 
@@ -227,11 +228,11 @@ fn phase_of(command: &Command<'_>) -> Phase {
     }
 }
 
-fn meeting_of(command: &Command<'_>) -> Option<Meeting> {
+fn participants_of(command: &Command<'_>) -> Option<Participants> {
     let group = match command {
-        Command::Ring { .. } => return Some(Meeting::world("ring")),
+        Command::Ring { .. } => return Some(Participants::world("ring")),
         // The same fence in all protocols.
-        Command::Fence { group: None } => return Some(Meeting::world("fence")),
+        Command::Fence { group: None } => return Some(Participants::world("fence")),
         Command::Fence { group: Some(group) } => group,
         _ => return None,
     };
@@ -248,7 +249,12 @@ fn meeting_of(command: &Command<'_>) -> Option<Meeting> {
         }
     };
     let members = [members, tag.to_be_bytes().to_vec()].concat();
-    Some(Meeting { name: short(format!("barrier of {name}:{tag}")), members, crosses_jobs: false, on_node })
+    Some(Participants {
+        name: short(format!("barrier of {name}:{tag}")),
+        members,
+        crosses_jobs: false,
+        on_node,
+    })
 }
 
 /// Truncates a name, all of whose characters are ASCII.

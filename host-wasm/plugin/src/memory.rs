@@ -4,8 +4,9 @@ use core::arch::wasm32::{memory_grow, memory_size};
 use core::cell::UnsafeCell;
 use core::{ptr, slice};
 
+use hydrant_arena::BumpArena;
 use hydrant_core::Storage;
-use hydrant_core::storage::{Arena, Layout, Slot};
+use hydrant_core::storage::Layout;
 
 const PAGE: usize = 64 * 1024;
 
@@ -74,33 +75,8 @@ pub(crate) fn extend(room: &mut &'static mut [u8], len: usize) -> Option<()> {
 
 /// Lays storage out in memory that is taken from the host.
 pub(crate) fn storage(layout: &Layout) -> Option<Storage<'static>> {
-    // Each slab may be preceded by padding for alignment.
-    let rest = bytes(layout.bytes().checked_add(12 * 16)?)?;
-    Storage::in_arena(layout, &mut Bump { rest })
-}
-
-/// Bump allocator over a slice.
-struct Bump {
-    rest: &'static mut [u8],
-}
-
-impl Arena<'static> for Bump {
-    fn slots<T: Slot>(&mut self, len: usize) -> Option<&'static mut [T]> {
-        let padding = self.rest.as_ptr().align_offset(align_of::<T>());
-        self.rest.split_off_mut(..padding)?;
-        let bytes = self.rest.split_off_mut(..len.checked_mul(size_of::<T>())?)?;
-        let first: *mut T = bytes.as_mut_ptr().cast();
-        for at in 0..len {
-            // SAFETY: the slot lies in `bytes`, which is aligned for it and borrowed only here.
-            unsafe { first.add(at).write(T::empty()) };
-        }
-        // SAFETY: all `len` slots have been written, in memory that is borrowed only here and never freed.
-        Some(unsafe { slice::from_raw_parts_mut(first, len) })
-    }
-
-    fn bytes(&mut self, len: usize) -> Option<&'static mut [u8]> {
-        self.rest.split_off_mut(..len)
-    }
+    let memory = bytes(layout.bytes().checked_add(BumpArena::PADDING_MAX)?)?;
+    Storage::in_arena(layout, &mut BumpArena::new(memory))
 }
 
 /// Grows the memory by at least `len` bytes. Returns the address of the first new byte.

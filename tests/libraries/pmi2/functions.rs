@@ -169,7 +169,11 @@ fn a_memory_pool_that_cannot_be_had_is_an_error() {
         .warns("the memory pool of 9223370937343148032 bytes exceeds ")
         .warns("--mem-pool a smaller SIZE");
     let limited = Job::new("sh").args(["-c", "ulimit -f 8; exec \"$@\"", "sh"]).arg(hydrant_bin());
-    limited.words("run --mem-pool 1M -n 1 true").run().code(1).warns("exceeds the limit of file sizes, ");
+    limited
+        .words("run --mem-pool 1M -n 1 true")
+        .run()
+        .code(1)
+        .warns("exceeds the limit of file sizes (ulimit -f), ");
     let offload = Job::new(hydrant_bin()).words("offload --target 127.0.0.1 --mem-pool 1M -n 1 true").run();
     offload.code(2).warns("--mem-pool does not apply to 'hydrant offload'");
 }

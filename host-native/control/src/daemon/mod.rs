@@ -110,7 +110,7 @@ impl Daemon {
             return Ok(());
         }
         match event {
-            DaemonEvent::Order(bytes) => self.obey(now, decode(bytes).ok_or(Error::InvalidOrder)?)?,
+            DaemonEvent::Order(bytes) => self.handle_order(now, decode(bytes).ok_or(Error::InvalidOrder)?)?,
             DaemonEvent::SetupApplied => {
                 if self.config.needs_ready {
                     self.report(Report::Ready);

@@ -13,7 +13,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The order starts a job under a number that is in use.
-    pub(super) fn obey(&mut self, now: u64, order: Order) -> Result<(), Error> {
+    pub(super) fn handle_order(&mut self, now: u64, order: Order) -> Result<(), Error> {
         match order {
             Order::Identify => self.report(Report::Identity { pid: self.config.process }),
             // The settings are part of the way to join.

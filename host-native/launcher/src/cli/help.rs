@@ -12,7 +12,7 @@ pub(super) const WIDTH: usize = 100;
 
 pub(super) const ABOUT: &str = "\
 Process manager for parallel (MPI) jobs. hydrant starts the ranks of a job and exchanges their connection data. It serves \
-PMI-1 and PMI-2, so programs linked with MPICH, Intel MPI or Slurm's libpmi2 run unmodified.";
+PMI-1, PMI-2 and PMIx, so programs linked with MPICH, Open MPI, Intel MPI or Slurm's libpmi2 run unmodified.";
 
 pub(super) const AFTER: &str = "\
 Examples:
@@ -155,7 +155,7 @@ Exit codes:
   those of 'hydrant run', and 1 if the board cannot be reached, does not respond, or refuses the job";
 
 pub(super) const PROBE_ABOUT: &str = "\
-Rank program that checks and times the PMI exchange. Each rank initializes PMI, puts its card (host, process id) and some \
+Rank program that checks and times the PMI exchange. Each rank initializes PMI, puts its business card (host, process id) and some \
 values, enters a fence, gets the values of all ranks and compares them byte by byte. Rank 0 prints a table of the ranks with \
 the time of each step in microseconds.
 

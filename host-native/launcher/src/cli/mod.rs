@@ -497,7 +497,7 @@ fn typed<A: Args + FromArgMatches>(options: &[ParsedOption]) -> Result<A, UsageE
 
 /// Converts clap's error. The location is that of the last option with the name and value in the error.
 fn value_error(options: &[ParsedOption], error: &clap::Error) -> UsageError {
-    use clap::error::ContextKind;
+    use clap::error::{ContextKind, ContextValue};
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (arg, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
     let name = arg.split(' ').next().unwrap_or_default();
@@ -505,10 +505,13 @@ fn value_error(options: &[ParsedOption], error: &clap::Error) -> UsageError {
         let canonical = option.canonical.to_string_lossy();
         canonical.split('=').next() == Some(name) && (value.is_empty() || canonical.ends_with(&value))
     });
-    let expected = match std::error::Error::source(error) {
-        Some(why) => why.to_string(),
-        None if value.is_empty() => "the value is empty".to_owned(),
-        None => error.kind().as_str().unwrap_or("cannot be parsed").to_owned(),
+    let expected = match (std::error::Error::source(error), error.get(ContextKind::ValidValue)) {
+        (Some(why), _) => why.to_string(),
+        (None, Some(ContextValue::Strings(valid))) if !valid.is_empty() => {
+            format!("expected {}", valid.join(" or "))
+        }
+        _ if value.is_empty() => "the value is empty".to_owned(),
+        _ => error.kind().as_str().unwrap_or("cannot be parsed").to_owned(),
     };
     let option = invalid.or(options.last()).expect("clap reports errors of given options only");
     UsageError::InvalidValue {

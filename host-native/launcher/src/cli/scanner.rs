@@ -162,7 +162,7 @@ impl Scanner<'_> {
             let (location, option) = (argument.location.clone(), spelling.to_owned());
             EarlyExit::from(UsageError::UnknownOption { location, option, hint })
         };
-        let meaning = match (foreign::meaning(name), self.glued(name)) {
+        let meaning = match (foreign::meaning(name), self.split_attached(name)) {
             (Some(meaning), _) => meaning,
             (None, Some((short, number))) if inline.is_none() => {
                 let words = [format!("-{short}"), number.to_owned()].map(OsString::from);
@@ -301,7 +301,7 @@ impl Scanner<'_> {
     }
 
     /// Splits `n4` into a one-letter option that takes a value, and a number.
-    fn glued<'n>(&self, name: &'n str) -> Option<(&'n str, &'n str)> {
+    fn split_attached<'n>(&self, name: &'n str) -> Option<(&'n str, &'n str)> {
         let (short, rest) = name.split_at(name.find(|c: char| c.is_ascii_digit())?);
         let arg = self.find(short)?;
         (arg.get_action().takes_values() && rest.chars().all(|c| c.is_ascii_digit())).then_some((short, rest))

@@ -376,6 +376,8 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -hosts a:0 -n 2 a",
         "mpiexec -host -oProxyCommand=x a",
         "mpiexec -ppn 0 a",
+        "mpiexec --fence eager a",
+        "mpiexec --spare twice a",
         "mpiexec -map-by node -ppn 2 a",
         "mpiexec -rr -map-by node a",
         "mpiexec -rr -ppn 2 a",

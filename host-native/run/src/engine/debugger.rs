@@ -27,7 +27,7 @@ impl Engine<'_, '_> {
         self.debuggers_informed = true;
         if self.is_head() && hydrant_mpir::is_awaited() {
             // The debugger stops this process, which then sends no heartbeats.
-            self.hush();
+            self.announce_pause();
         }
         match self.control_of_head() {
             Some(head) => {

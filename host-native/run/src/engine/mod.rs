@@ -72,11 +72,11 @@ use token::Token;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
 const OWN_FILES: u64 = 40;
-/// Connections to a job's port that descriptors are kept for beside its ranks' own.
+/// Connections of processes that are no ranks, for which a job's port reserves descriptors.
 const STRANGERS: u64 = 64;
 /// Descriptors for concurrent look-ups of names of other runs. The system may refuse further ones.
 const LOOKUPS: u64 = 64;
-/// Reading buffer: room for a message that came in pieces, and a good piece more.
+/// Length of the reading buffer: a message that came in pieces, and 192 KiB more.
 const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
 
 /// Runs a job and all that it spawns to their end. Returns the exit code: 0 if every rank exited with 0, otherwise that
@@ -102,15 +102,19 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         return Err(RunError::StdinRank { rank, ranks });
     }
     match located {
-        Location::Local => {}
+        Location::Local => run_here(plan, ranks),
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
             if let Some(notice) = deployment.job_map.oversubscription() {
                 messages::print(messages::HYDRANT, notice);
             }
-            return nodes::run(plan, &deployment);
+            nodes::run(plan, &deployment)
         }
     }
+}
+
+/// Runs a job whose ranks are all on this machine, as [`run`] does.
+fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
     let guardian = start_guardian()?;
@@ -227,7 +231,7 @@ impl Outlets {
 
     /// Another node's.
     fn of_daemon(setup: &Setup) -> Outlets {
-        let stdin = Stdin::fed(setup.stdin, setup.fence_warning);
+        let stdin = Stdin::from_head(setup.stdin, setup.fence_warning);
         Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
     }
 }

@@ -80,7 +80,7 @@ impl Engine<'_, '_> {
             self.streams.resume(sink, now, &mut self.buffer, &mut self.sinks, &self.poller);
             self.sinks.flush(&self.poller);
         }
-        self.grant();
+        self.acknowledge_output();
     }
 
     /// Ends jobs whose ranks have all ended, once their output is written. Returns true if no job is left.

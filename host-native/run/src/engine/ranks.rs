@@ -145,7 +145,7 @@ impl Engine<'_, '_> {
                 Event::Stop => {
                     self.flush();
                     result = result.and(self.suspend());
-                    self.hush();
+                    self.announce_pause();
                     self.signals.stop_process();
                     result = result.and(self.resume());
                 }
@@ -253,7 +253,7 @@ impl Engine<'_, '_> {
         if self.plan.options.verbose {
             self.sinks.print(&format!("{name} {exit}"));
         }
-        let received = self.hear_out(id, rank);
+        let received = self.read_last_requests(id, rank);
         let job = &mut self.jobs[id];
         job.run.remove_leftovers(rank);
         if let Some(code) = job.rank_exited(rank, exit, None) {

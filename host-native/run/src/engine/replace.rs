@@ -66,7 +66,7 @@ impl Engine<'_, '_> {
             return Err(RunError::CoreOnBoard);
         }
         // Compiling a plugin takes time.
-        self.hush();
+        self.announce_pause();
         let builder = BackendBuilder::new(plugin, &self.warnings)?;
         if let Some(driver) = self.core.driver() {
             driver.backend_mut().replace_core(&builder)?;

@@ -222,7 +222,7 @@ impl Engine<'_, '_> {
     }
 
     /// Reads the last requests of a rank whose process has ended.
-    pub(super) fn hear_out(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
+    pub(super) fn read_last_requests(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
         if let Some(board) = self.core.node() {
             // A rank may have ended because its board is lost, which is the reason to report.
             let read = board.read_last(job, Rank(rank)).map_err(RunError::from);

@@ -25,9 +25,9 @@ const LINES_MAX: usize = 1 << 20;
 
 /// Pending bytes for the head from which on ranks are not read, and the cost of a message beside its bytes. A read that has
 /// begun adds to them. The sum is less than what a node may send beyond its credit.
-const SAID_MAX: usize = 256 * 1024;
-const SAID_COST: usize = 32;
-const _: () = assert!(SAID_MAX + super::BUFFER < BEYOND_CREDIT_MAX as usize);
+const UNSENT_MAX: usize = 256 * 1024;
+const UNSENT_COST: usize = 32;
+const _: () = assert!(UNSENT_MAX + super::BUFFER < BEYOND_CREDIT_MAX as usize);
 
 /// The number of a sink.
 pub(crate) type SinkId = usize;
@@ -50,14 +50,14 @@ pub(crate) struct Sinks {
     /// Number of the launcher's lines that were dropped since the last notice about them.
     lost_lines: usize,
     /// Pending output for the head, in order. None on a node that writes its own output.
-    uplink: Option<Vec<Said>>,
+    uplink: Option<Vec<Unsent>>,
     /// Its length in bytes.
-    said: usize,
+    unsent: usize,
 }
 
-/// Something for the head.
+/// Output for the head that has not been sent.
 #[derive(Debug)]
-pub(crate) enum Said {
+pub(crate) enum Unsent {
     /// A line of the launcher.
     Line(String),
     /// Bytes of this stream. Empty at its end.
@@ -74,8 +74,8 @@ pub(crate) struct Sink {
     open_line: Option<u32>,
     /// Streams that wait for room.
     held: Vec<u32>,
-    /// Its head has no room for more.
-    stuffed: bool,
+    /// The head has no room for more.
+    blocked: bool,
 }
 
 impl Sinks {
@@ -100,7 +100,7 @@ impl Sinks {
     }
 
     /// Standard output is the first sink, and standard error the last.
-    fn with(all: Vec<Sink>, uplink: Option<Vec<Said>>) -> Sinks {
+    fn with(all: Vec<Sink>, uplink: Option<Vec<Unsent>>) -> Sinks {
         Sinks {
             stdout: 0,
             stderr: all.len() - 1,
@@ -112,19 +112,19 @@ impl Sinks {
             ranks_wrote: false,
             lost_lines: 0,
             uplink,
-            said: 0,
+            unsent: 0,
         }
     }
 
     /// Takes the pending output for the head.
-    pub(crate) fn take_said(&mut self) -> Vec<Said> {
-        self.said = 0;
+    pub(crate) fn take_unsent(&mut self) -> Vec<Unsent> {
+        self.unsent = 0;
         self.uplink.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Sets whether the head has no room for more output.
-    pub(crate) fn stuff(&mut self, full: bool) {
-        let before = std::mem::replace(&mut self.all[0].stuffed, full);
+    pub(crate) fn set_blocked(&mut self, full: bool) {
+        let before = std::mem::replace(&mut self.all[0].blocked, full);
         if before && !full && !self.all[0].held.is_empty() {
             self.changed.push(0);
         }
@@ -132,8 +132,8 @@ impl Sinks {
 
     /// Handles the end of a stream.
     pub(crate) fn end(&mut self, stream: u32) {
-        if let Some(said) = &mut self.uplink {
-            said.push(Said::Bytes(stream, Vec::new()));
+        if let Some(unsent) = &mut self.uplink {
+            unsent.push(Unsent::Bytes(stream, Vec::new()));
         }
     }
 
@@ -181,10 +181,10 @@ impl Sinks {
 
     /// Adds a stream's bytes.
     pub(crate) fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
-        if let Some(said) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
-            said.push(Said::Bytes(stream, bytes.to_vec()));
-            self.said += bytes.len() + SAID_COST;
-            self.all[0].stuffed |= self.said >= SAID_MAX;
+        if let Some(unsent) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
+            unsent.push(Unsent::Bytes(stream, bytes.to_vec()));
+            self.unsent += bytes.len() + UNSENT_COST;
+            self.all[0].blocked |= self.unsent >= UNSENT_MAX;
             return;
         }
         if !bytes.is_empty() {
@@ -231,8 +231,8 @@ impl Sinks {
 
     /// Prints a line of the launcher's own on standard error.
     pub(crate) fn print(&mut self, line: &str) {
-        if let Some(said) = &mut self.uplink {
-            return said.push(Said::Line(line.to_owned()));
+        if let Some(unsent) = &mut self.uplink {
+            return unsent.push(Unsent::Line(line.to_owned()));
         }
         if self.drops_lines(line) {
             return;
@@ -348,7 +348,7 @@ const ERASE: &[u8] = b"\r\x1b[K";
 
 impl Sink {
     fn new(writer: Writer) -> Sink {
-        Sink { writer, users: None, open_line: None, held: Vec::new(), stuffed: false }
+        Sink { writer, users: None, open_line: None, held: Vec::new(), blocked: false }
     }
 
     /// Returns whether the sink is a terminal.
@@ -358,7 +358,7 @@ impl Sink {
 
     /// Returns whether the sink is full, so that ranks have to wait.
     pub(crate) fn is_full(&self) -> bool {
-        self.stuffed || self.writer.is_full()
+        self.blocked || self.writer.is_full()
     }
 
     /// The stream that left it in the middle of a line.
@@ -505,17 +505,17 @@ mod tests {
             sinks.put(0, 2, b"x");
             reads += 1;
         }
-        assert!(reads * (1 + SAID_COST) >= SAID_MAX);
+        assert!(reads * (1 + UNSENT_COST) >= UNSENT_MAX);
         sinks.hold(0, 2);
         // The end of a stream waits for nothing.
         sinks.end(4);
-        assert_eq!(sinks.take_said().len(), reads + 1);
-        sinks.stuff(false);
+        assert_eq!(sinks.take_unsent().len(), reads + 1);
+        sinks.set_blocked(false);
         assert!(sinks.have_changed() && !sinks.get(0).is_full());
         assert_eq!((sinks.changed(), sinks.release(0)), (Some(0), vec![2]));
-        sinks.put(0, 2, &[0; SAID_MAX]);
-        sinks.take_said();
-        sinks.stuff(true);
+        sinks.put(0, 2, &[0; UNSENT_MAX]);
+        sinks.take_unsent();
+        sinks.set_blocked(true);
         assert!(sinks.get(0).is_full() && !sinks.have_changed(), "there is no credit");
     }
 

@@ -86,7 +86,9 @@ impl Engine<'_, '_> {
             .collect();
         let elsewhere = running.count() - here.len();
         if elsewhere > 0 {
-            self.sinks.print(&format!("stack traces are of this host only, {elsewhere} ranks run on others"));
+            self.sinks.print(&format!(
+                "stack traces are made on this host only; {elsewhere} ranks run on other hosts"
+            ));
         }
         let target = |rank: &&Rank| {
             let (pid, host) = (rank.pid?, rank.host.as_deref()?);

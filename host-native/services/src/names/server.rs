@@ -9,7 +9,7 @@ use hydrant_reactor::signals::Event;
 use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, Reactor};
 use rustix::process::Signal;
 
-use super::socket::{self, Visitor};
+use super::socket::{self, Accepted};
 use super::{NameService, NameServiceError, Options};
 
 /// Keys of this event loop.
@@ -112,14 +112,14 @@ impl<'s> NameServer<'s> {
         // More may be pending; the socket stays readable then.
         for _ in 0..ACCEPT_MAX {
             match self.listener.socket().accept() {
-                Ok(Visitor::Admitted(fd, jobid)) => {
+                Ok(Accepted::Admitted(fd, jobid)) => {
                     let now = self.now();
                     self.service.open((fd, jobid), &self.reactor.poller, now)?;
                 }
-                Ok(Visitor::Foreign(user)) => {
+                Ok(Accepted::Foreign(user)) => {
                     self.log.line(&format!("refused a process of user {user}"), &self.reactor.poller)
                 }
-                Ok(Visitor::None) => return Ok(()),
+                Ok(Accepted::None) => return Ok(()),
                 Err(error) => {
                     self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
                     let now = self.now();

@@ -31,7 +31,7 @@ pub(super) struct Listener {
 
 /// Result of accepting a connection.
 #[derive(Debug)]
-pub(super) enum Visitor {
+pub(super) enum Accepted {
     /// A process of this user, and the job id that its socket is bound to.
     Admitted(OwnedFd, Option<String>),
     /// A process of that user.
@@ -83,17 +83,17 @@ impl Listener {
     }
 
     /// Accepts the next connection.
-    pub(super) fn accept(&self) -> io::Result<Visitor> {
+    pub(super) fn accept(&self) -> io::Result<Accepted> {
         loop {
             return match accept_stream(&self.fd) {
                 Ok(fd) => Ok(match peer_user(&fd)? {
                     user if user == geteuid().as_raw() => {
                         let jobid = local::peer_name(&fd).as_deref().and_then(jobid_of);
-                        Visitor::Admitted(fd, jobid)
+                        Accepted::Admitted(fd, jobid)
                     }
-                    user => Visitor::Foreign(user),
+                    user => Accepted::Foreign(user),
                 }),
-                Err(Errno::AGAIN) => Ok(Visitor::None),
+                Err(Errno::AGAIN) => Ok(Accepted::None),
                 Err(Errno::INTR | Errno::CONNABORTED) => continue,
                 Err(errno) => Err(errno.into()),
             };
@@ -218,7 +218,7 @@ mod tests {
         let jobid = format!("{JOBID_PREFIX}test-{}", std::process::id());
         let first = join(&path, Some(&jobid)).unwrap();
         let accepted = |listener: &Listener| match listener.accept() {
-            Ok(Visitor::Admitted(_, jobid)) => jobid,
+            Ok(Accepted::Admitted(_, jobid)) => jobid,
             other => panic!("{other:?}"),
         };
         assert_eq!(accepted(&listener), Some(jobid.clone()));

@@ -18,7 +18,7 @@ use hydrant_core::{Fault, Input, Limits};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
 
 use super::endpoint::Endpoint;
-use super::meeting::{Arrival, Place};
+use super::link_arrivals::{Arrival, Arrivals};
 use super::token::Token;
 use crate::Error;
 use crate::board::{Board, Connection, ConnectionError, Secret};
@@ -42,7 +42,7 @@ pub(super) enum LinkEvent {
 /// Links of one node.
 #[derive(Debug)]
 pub(super) struct Links {
-    place: Place,
+    arrivals: Arrivals,
     token: [u8; 16],
     node: u32,
     secret: Option<Secret>,
@@ -127,14 +127,14 @@ impl Link {
 impl Links {
     /// Links of a node that is opened with that token, none yet.
     pub(super) fn new(
-        (place, token, node): (Place, [u8; 16], u32),
+        (arrivals, token, node): (Arrivals, [u8; 16], u32),
         secret: Option<Secret>,
         limits: &Limits,
         poller: &Poller,
     ) -> Result<Links, Error> {
-        poller.add(place.bell(), Token::Bell, Interest::Read)?;
+        poller.add(arrivals.wake(), Token::Bell, Interest::Read)?;
         Ok(Links {
-            place,
+            arrivals,
             token,
             node,
             secret,
@@ -158,29 +158,37 @@ impl Links {
     /// Connects to the server of the parent at the management port `addr`, on a thread.
     pub(super) fn connect(&mut self, node: u32, addr: &str) {
         // Names would be looked up for any host.
-        let is_addr = addr.parse::<SocketAddr>().is_ok();
-        if !is_addr || self.is_formed || self.connecting.is_some() || self.neighbours.contains_key(&node) {
-            let why = format!("{addr:?} is no address of another board, or it is too late");
+        let refusal = if addr.parse::<SocketAddr>().is_err() {
+            Some("is not IP:PORT")
+        } else if self.is_formed {
+            Some("came after the tree of the nodes was formed")
+        } else if self.connecting.is_some() || self.neighbours.contains_key(&node) {
+            Some("is of a node that this one is linked to already")
+        } else {
+            None
+        };
+        if let Some(what) = refusal {
+            let why = format!("the address {addr:?} of another board {what}");
             self.events.push_back(LinkEvent::Unlinked { node, why });
             return;
         }
         self.connecting = Some(node);
         let open = OpenLink { token: self.token, to: node, from: self.node };
-        let (addr, secret, door) = (addr.to_owned(), self.secret.clone(), self.place.door());
+        let (addr, secret, sender) = (addr.to_owned(), self.secret.clone(), self.arrivals.sender());
         let connect = move || {
             let board = Board::connect(&addr, secret.as_ref(), Duration::from_millis(STALL_MS));
             let linked = board.and_then(|board| board.into_link(&open)).map_err(|why| why.to_string());
-            door.arrive(Arrival::Parent(linked));
+            sender.send(Arrival::Parent(linked));
         };
         let started = std::thread::Builder::new().name("link".to_owned()).spawn(connect);
         if let Err(why) = started {
-            self.place.door().arrive(Arrival::Parent(Err(format!("cannot start a thread: {why}"))));
+            self.arrivals.sender().send(Arrival::Parent(Err(format!("cannot start a thread: {why}"))));
         }
     }
 
     /// Takes connections that have come up.
     pub(super) fn take_arrivals(&mut self, endpoint: &mut Endpoint<'_>) -> Result<(), Error> {
-        for arrival in self.place.arrivals() {
+        for arrival in self.arrivals.take() {
             let (is_parent, node, connection) = match arrival {
                 Arrival::Parent(result) => match (self.connecting.take(), result) {
                     (Some(node), Ok(connection)) => (true, node, connection),

@@ -22,7 +22,7 @@ use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 use super::Options;
 use super::endpoint::{Endpoint, OWN_FILES};
 use super::event::{JobEvent, truncate};
-use super::meeting::{Arrival, Door};
+use super::link_arrivals::{Arrival, ArrivalSender};
 use super::node::Nodes;
 use super::recorded::RecordedServer;
 use super::status::Processes;
@@ -249,7 +249,7 @@ impl Management<'_, '_> {
         self.managed.endpoint.poller().remove(host.link.stream());
         let open = match opening {
             Opening::Node(open) => open,
-            Opening::Link(from, door) => return door.arrive(Arrival::Child(from, host.link)),
+            Opening::Link(from, sender) => return sender.send(Arrival::Child(from, host.link)),
         };
         let (node, from) = (open.node, host.from);
         match self.managed.nodes.start(host.link, open, self.managed.options) {
@@ -355,7 +355,7 @@ enum Opening {
     /// It is that of a node's host.
     Node(OpenNode),
     /// It links the node of this number to one that is served here.
-    Link(u32, Door),
+    Link(u32, ArrivalSender),
 }
 
 impl Managed<'_, '_> {
@@ -457,8 +457,8 @@ impl Service for Managed<'_, '_> {
     }
 
     fn begin_link(&mut self, _: usize, link: &OpenLink) -> Result<(), Failure<ServiceError>> {
-        let door = self.nodes.meeting.door(link.token, link.to).ok_or(Error::NoLink)?;
-        self.opening = Some(Opening::Link(link.from, door));
+        let sender = self.nodes.linked.sender(link.token, link.to).ok_or(Error::NoLink)?;
+        self.opening = Some(Opening::Link(link.from, sender));
         Ok(())
     }
 }

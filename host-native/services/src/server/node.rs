@@ -25,8 +25,8 @@ use super::Options;
 use super::called::{self, NodeError, ended};
 use super::endpoint::Endpoint;
 use super::event::{JobEvent, truncate};
+use super::link_arrivals::{Arrivals, LinkedNodes};
 use super::links::{LinkEvent, Links};
-use super::meeting::{Meeting, Place};
 use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
@@ -46,7 +46,7 @@ const HOST: Token = Token::Host(0);
 /// Nodes that a management server serves.
 #[derive(Debug, Default)]
 pub(super) struct Nodes {
-    pub(super) meeting: Meeting,
+    pub(super) linked: LinkedNodes,
     count: Arc<AtomicUsize>,
     jobs: Arc<AtomicUsize>,
 }
@@ -97,14 +97,14 @@ impl Nodes {
     pub(super) fn start(&self, link: Connection, open: OpenNode, options: &Options) -> io::Result<()> {
         let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
         // Other boards may link to the node as soon as its host has the reply.
-        let place = open.link.map(|token| self.meeting.place(token, open.node)).transpose()?;
+        let arrivals = open.link.map(|token| self.linked.accept(token, open.node)).transpose()?;
         count.fetch_add(1, Ordering::Relaxed);
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
             let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
             let result = match open.seed {
                 Some(seed) => called::serve(link, &open.limits, seed, jobs).map(|()| Sent::default()),
-                None => serve(link, open, &options, (jobs, place)),
+                None => serve(link, open, &options, (jobs, arrivals)),
             };
             match result {
                 Ok(sent) if verbose => say(&format!("its host has closed the connection; {sent}")),
@@ -139,7 +139,7 @@ fn serve(
     link: Connection,
     open: OpenNode,
     options: &Options,
-    (jobs, place): (Arc<AtomicUsize>, Option<Place>),
+    (jobs, arrivals): (Arc<AtomicUsize>, Option<Arrivals>),
 ) -> Result<Sent, NodeError> {
     let OpenNode { node, nodes, radix, limits, seed: _, link: token, record } = open;
     let mut storage = MappedStorage::try_new(&limits).map_err(Error::from)?;
@@ -147,9 +147,9 @@ fn serve(
     let server = Server::new_zeroed(limits, storage.lend(), seed).map_err(Error::from)?;
     let server = RecordedServer::of_node(server, record.is_some());
     let mut endpoint = Endpoint::of_thread(&options.job.allow, &limits, server)?;
-    let links = match place.zip(token) {
-        Some((place, token)) => {
-            Some(Links::new((place, token, node), options.secret.clone(), &limits, endpoint.poller())?)
+    let links = match arrivals.zip(token) {
+        Some((arrivals, token)) => {
+            Some(Links::new((arrivals, token, node), options.secret.clone(), &limits, endpoint.poller())?)
         }
         None => {
             endpoint.handle(Input::Node { node, nodes, radix }).map_err(Error::from)?;

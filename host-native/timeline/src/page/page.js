@@ -2,7 +2,7 @@
 (() => {
   // Fields of a track and of a span, which the page has as arrays.
   const JOB = 0, RANK = 1, NODE = 2, PROTOCOL = 3, EXIT = 4, FAILED = 5, SPANS = 6;
-  const PHASE = 0, START = 1, END = 2, OPEN = 3, REQUESTS = 4, MEETING = 5, LANE = 6, MESSAGES = 7;
+  const PHASE = 0, START = 1, END = 2, OPEN = 3, REQUESTS = 4, COLLECTIVE = 5, LANE = 6, MESSAGES = 7;
   const AXIS = 26, ROW_MIN = 0.5, ROW_MAX = 40, TABLE_MAX = 500;
   const { head, collectives, tracks } = JSON.parse(document.getElementById("data").textContent);
   const byId = (id) => document.getElementById(id);
@@ -25,7 +25,7 @@
   const rankName = (track) =>
     `rank ${track[RANK]}` + (severalJobs ? ` of ${head.jobs[track[JOB]].name}` : "") + (severalHosts ? ` on ${head.nodes[track[NODE]]}` : "");
   const phaseName = (span) => head.phases[span[PHASE]];
-  const spanName = (span) => (span[MEETING] === null ? phaseName(span) : collectives[span[MEETING]].name);
+  const spanName = (span) => (span[COLLECTIVE] === null ? phaseName(span) : collectives[span[COLLECTIVE]].name);
   function table(columns, rows, className = "") {
     const cells = columns.map(([title, kind]) => make("th", { className: kind, scope: "col" }, title));
     return make("div", { className: "scroll " + className }, make("table", {}, make("thead", {}, make("tr", {}, ...cells)), make("tbody", {}, ...rows)));
@@ -212,9 +212,9 @@
     const picked = view.picked ?? view.hover;
     if (!picked) return;
     const span = tracks[picked.track][SPANS][picked.span];
-    const meeting = span[MEETING] === null ? null : collectives[span[MEETING]];
-    if (meeting) {
-      const at = x(meeting.at);
+    const collective = span[COLLECTIVE] === null ? null : collectives[span[COLLECTIVE]];
+    if (collective) {
+      const at = x(collective.at);
       brush.strokeStyle = colours.late;
       brush.setLineDash([4, 3]);
       brush.beginPath();
@@ -223,7 +223,7 @@
       brush.stroke();
       brush.setLineDash([]);
       for (let row = first; row < last && view.row >= 4; row++) {
-        const other = tracks[view.order[row]][SPANS].find((other) => other[MEETING] === span[MEETING]);
+        const other = tracks[view.order[row]][SPANS].find((other) => other[COLLECTIVE] === span[COLLECTIVE]);
         if (!other) continue;
         brush.strokeRect(x(other[START]) + 0.5, y(row) + 0.5, Math.max(2, x(other[END]) - x(other[START])) - 1, view.row - 1);
       }
@@ -286,8 +286,8 @@
     const parts = [`${seconds(span[START])} to ${seconds(span[END])}`, seconds(span[END] - span[START])];
     if (span[REQUESTS]) parts.push(plural(span[REQUESTS], "request"));
     if (span[OPEN]) parts.push("no reply");
-    if (span[MEETING] !== null) {
-      const { rank, lead, arrived, size } = collectives[span[MEETING]];
+    if (span[COLLECTIVE] !== null) {
+      const { rank, lead, arrived, size } = collectives[span[COLLECTIVE]];
       parts.push(`${arrived}${size ? " of " + size : ""} arrived`, `last: ${rank}, ${seconds(lead)} after the one before`);
     }
     return parts.join(", ");
@@ -405,7 +405,7 @@
   const behind = tracks.map(() => ({ sum: 0, times: 0, last: 0 }));
   const arrivals = collectives.map(() => []);
   tracks.forEach((track, at) => {
-    for (const span of track[SPANS]) if (span[MEETING] !== null) arrivals[span[MEETING]].push([span[START], at]);
+    for (const span of track[SPANS]) if (span[COLLECTIVE] !== null) arrivals[span[COLLECTIVE]].push([span[START], at]);
   });
   arrivals.forEach((arrived, number) => {
     if (!arrived.length) return;
@@ -483,8 +483,8 @@
     byId("late").replaceChildren(...(rows.length ? [about, table(columns, rows)] : [none]));
   }
   function fences() {
-    const rows = collectives.slice(0, TABLE_MAX).map((meeting) => {
-      const { name, arrived, size, first, at, waited, longest, lead, rank, last, open } = meeting;
+    const rows = collectives.slice(0, TABLE_MAX).map((collective) => {
+      const { name, arrived, size, first, at, waited, longest, lead, rank, last, open } = collective;
       const go = () => {
         show(first, Math.max(at, first + longest));
         if (last) pick({ track: last[0], span: last[1] });

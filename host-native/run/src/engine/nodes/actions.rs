@@ -26,7 +26,9 @@ impl Engine<'_, '_> {
             Event::Message { via, from, body, .. } => self.take_output(via, from, &body)?,
             Event::Failed(failure) => {
                 let Some(nodes) = &self.nodes else { return Ok(()) };
-                let (lost, reason) = (nodes.links.tree().subtree(failure.node), failure.to_string());
+                let lost = nodes.links.tree().subtree(failure.node);
+                let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
+                let reason = format!("{failure}{hint}");
                 self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
             }
             Event::CreditAvailable { .. } => self.send_files()?,
@@ -252,7 +254,7 @@ impl Engine<'_, '_> {
     }
 
     /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
-    pub(in super::super) fn grant(&mut self) {
+    pub(in super::super) fn acknowledge_output(&mut self) {
         let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
         let sinks = &self.sinks;
         head.unacknowledged.retain(|&(sink, via, len)| {

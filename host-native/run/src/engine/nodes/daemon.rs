@@ -295,7 +295,7 @@ impl Engine<'_, '_> {
                 if let Some(nodes) = &mut self.nodes
                     && nodes.links.tree().parent(nodes.links.node()) == Some(neighbour)
                 {
-                    self.sinks.stuff(!nodes.links.has_credit(0));
+                    self.sinks.set_blocked(!nodes.links.has_credit(0));
                 }
                 Ok(())
             }

@@ -26,8 +26,7 @@ use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
 use super::{Nodes, Role, fences};
-use crate::backend::RunBackend;
-use crate::backend::{BackendBuilder, read_plugin};
+use crate::backend::{BackendBuilder, RunBackend, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Plan, Plugin};
@@ -87,7 +86,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     // A daemon reports that there is too little memory.
     let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
     let main = forked_daemon(slots.flatten());
-    let head = TreeSpec { head: host.clone(), hosts: hosts.clone(), radix: tree.radix() };
+    let head = TreeSpec { head: host.clone(), hosts, radix: tree.radix() };
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
     let links = Overlay::head(head, settings, Some(main), now, LINKS, &files, poller)?;
@@ -102,24 +101,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.warnings = warnings;
     engine.recording = recording;
     engine.names = Some(names);
-    let link_addr = |(node, of): (u32, &Node)| {
-        cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
-    };
-    let link_addrs = (1..).zip(job_map.nodes()).filter_map(link_addr).collect();
-    let config = Config {
-        host,
-        hosts,
-        map_by: cluster.placement.policy.map_by,
-        verbose: plan.options.verbose,
-        exit_report: plan.options.exit_report,
-        fence_warning: plan.options.fence_warning.as_millis() as u64,
-        plugin: file,
-        process: std::process::id(),
-        order_max: ORDER_MAX,
-        link_addrs,
-    };
     let head = Head {
-        control: hydrant_control::Head::new(config, first),
+        control: hydrant_control::Head::new(config(plan, job_map, host, file), first),
         backend_failed: false,
         unacknowledged: Vec::new(),
         draining: Vec::new(),
@@ -132,6 +115,26 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
     engine.run()
+}
+
+/// Settings of the control of a run from `host`.
+fn config(plan: &Plan, job_map: &JobMap, host: String, plugin: Option<OsString>) -> Config {
+    let (options, cluster) = (&plan.options, &plan.options.cluster);
+    let link_addr = |(node, of): (u32, &Node)| {
+        cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
+    };
+    Config {
+        host,
+        hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
+        map_by: cluster.placement.policy.map_by,
+        verbose: options.verbose,
+        exit_report: options.exit_report,
+        fence_warning: options.fence_warning.as_millis() as u64,
+        plugin,
+        process: std::process::id(),
+        order_max: ORDER_MAX,
+        link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
+    }
 }
 
 /// The name service of the run with this nonce: of another process, or of the head.

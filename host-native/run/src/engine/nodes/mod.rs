@@ -23,7 +23,7 @@ use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
-use super::sink::Said;
+use super::sink::Unsent;
 use crate::error::RunError;
 use daemon::Daemon;
 pub use daemon::{DaemonError, daemon, forked_daemon};
@@ -109,6 +109,20 @@ impl Nodes {
         let sent = self.links.route(now, to, channel, record);
         debug_assert!(sent.is_ok(), "records are short, and go to nodes that there are: {sent:?}");
     }
+
+    /// Sends output of a rank to the head, in chunks. An empty one, the end of the stream, is sent as it is.
+    fn send_output(&mut self, now: u64, output: OutputChunk<'_>) {
+        let mut rest = output.bytes;
+        loop {
+            let (bytes, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
+            let chunk = encode(&OutputChunk { bytes, ..output });
+            self.send(now, Destination::Node(0), Channel::Stream, &chunk);
+            rest = behind;
+            if rest.is_empty() {
+                return;
+            }
+        }
+    }
 }
 
 impl<'s> Engine<'_, 's> {
@@ -179,7 +193,7 @@ impl<'s> Engine<'_, 's> {
     /// Sends a report of this daemon's to the head.
     pub(super) fn send_report(&mut self, report: &Report) {
         // Pending output is sent first, to keep the order.
-        self.send_said();
+        self.send_unsent();
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
@@ -194,7 +208,7 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// This process is about to be stopped.
-    pub(super) fn hush(&mut self) {
+    pub(super) fn announce_pause(&mut self) {
         let now = self.now();
         if let Some(nodes) = &mut self.nodes {
             nodes.links.announce_pause(now, &self.poller);
@@ -266,7 +280,7 @@ impl<'s> Engine<'_, 's> {
     pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
         self.carry_out_actions()?;
         self.print_fences();
-        self.send_said();
+        self.send_unsent();
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         nodes.links.flush(now, &self.poller);
@@ -284,35 +298,26 @@ impl<'s> Engine<'_, 's> {
     }
 
     /// Sends pending output of ranks and of this daemon to the head.
-    fn send_said(&mut self) {
+    fn send_unsent(&mut self) {
         if !self.is_daemon() {
             return;
         }
         let now = self.now();
-        for said in self.sinks.take_said() {
+        for unsent in self.sinks.take_unsent() {
             let Some(nodes) = &mut self.nodes else { return };
-            match said {
-                Said::Line(line) => {
+            match unsent {
+                Unsent::Line(line) => {
                     nodes.send(now, Destination::Node(0), Channel::Control, &encode(&Report::Print(line)));
                 }
-                Said::Bytes(stream, bytes) => {
+                Unsent::Bytes(stream, bytes) => {
                     let Some((job, rank)) = self.jobs.of_slot(stream / 2) else { continue };
                     let (job, rank, stderr) = (job.id, hydrant_core::Rank(rank), stream % 2 == 1);
-                    let mut rest = bytes.as_slice();
-                    loop {
-                        let (piece, behind) = rest.split_at(rest.len().min(CHUNK_MAX));
-                        let piece = OutputChunk { job, rank, stderr, bytes: piece };
-                        nodes.send(now, Destination::Node(0), Channel::Stream, &encode(&piece));
-                        rest = behind;
-                        if rest.is_empty() {
-                            break;
-                        }
-                    }
+                    nodes.send_output(now, OutputChunk { job, rank, stderr, bytes: &bytes });
                 }
             }
         }
         if let Some(nodes) = &mut self.nodes {
-            self.sinks.stuff(!nodes.links.has_credit(0));
+            self.sinks.set_blocked(!nodes.links.has_credit(0));
         }
     }
 

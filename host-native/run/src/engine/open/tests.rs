@@ -279,7 +279,10 @@ fn a_job_has_between_one_and_two_to_the_31_ranks() {
         size(&programs).map_err(|error| error.to_string())
     };
     assert_eq!(sized(&[i32::MAX as u32 - 1, 1]), Ok(i32::MAX as u32));
-    assert_eq!(sized(&[]).unwrap_err(), "cannot run a job of 0 ranks");
-    assert_eq!(sized(&[u32::MAX, 1]).unwrap_err(), "cannot run a job of 4294967296 ranks");
+    assert_eq!(sized(&[]).unwrap_err(), "cannot run a job of 0 ranks: give from 1 to 2147483647 with -n");
+    assert_eq!(
+        sized(&[u32::MAX, 1]).unwrap_err(),
+        "cannot run a job of 4294967296 ranks: give from 1 to 2147483647 with -n"
+    );
     assert!(sized(&[i32::MAX as u32, 1]).is_err());
 }

@@ -29,13 +29,13 @@ use input::{Input, close_stdin};
 /// Standard input of the ranks of the first job.
 #[derive(Debug)]
 pub(crate) struct Stdin {
-    way: Way,
+    route: Route,
     stall: Stall,
 }
 
-/// Way of the input to its readers.
+/// Route of the input to its readers.
 #[derive(Debug)]
-enum Way {
+enum Route {
     /// No rank of this process reads.
     Closed,
     /// This rank inherits the launcher's input.
@@ -45,7 +45,7 @@ enum Way {
     /// Readers are on other nodes.
     Sent(Source),
     /// The input comes from another node.
-    Fed(Fed),
+    FromHead(FromHead),
 }
 
 /// Input of a rank.
@@ -73,7 +73,7 @@ const CREDIT: u32 = BEHIND_MAX as u32;
 
 /// Input from the head.
 #[derive(Debug, Default)]
-struct Fed {
+struct FromHead {
     target: StdinTarget,
     feed: Feed,
     /// Position that the head has been told of.
@@ -95,114 +95,114 @@ struct Stall {
 impl Stdin {
     /// Input of the launcher, for ranks of this process.
     pub(crate) fn new(target: StdinTarget, ranks: u32, warning: Duration, poller: &Poller) -> Stdin {
-        let mut way = match target {
-            StdinTarget::None => Way::Closed,
-            StdinTarget::All => Way::Pumped(Input::new(), Feed::new(0..ranks)),
+        let mut route = match target {
+            StdinTarget::None => Route::Closed,
+            StdinTarget::All => Route::Pumped(Input::new(), Feed::new(0..ranks)),
             StdinTarget::Rank(rank) if isatty(stdin()) => {
-                Way::Pumped(Input::new(), Feed::new(rank..rank + 1))
+                Route::Pumped(Input::new(), Feed::new(rank..rank + 1))
             }
-            StdinTarget::Rank(rank) => Way::Inherited(rank),
+            StdinTarget::Rank(rank) => Route::Inherited(rank),
         };
-        if let Way::Pumped(input, _) = &mut way {
+        if let Route::Pumped(input, _) = &mut route {
             input.watch(true, poller);
         }
-        Stdin { way, stall: Stall::new(target, warning) }
+        Stdin { route, stall: Stall::new(target, warning) }
     }
 
     /// Input of a head, with readers on other nodes. Reading starts after [`Stdin::allow`].
     pub(crate) fn sent() -> Stdin {
         let source = Source { input: Input::new(), credit: 0, pieces: Vec::new() };
-        Stdin { way: Way::Sent(source), stall: Stall::default() }
+        Stdin { route: Route::Sent(source), stall: Stall::default() }
     }
 
     /// Input of the ranks of a daemon. [`Stdin::expect`] names them.
-    pub(crate) fn fed(target: StdinTarget, warning: Duration) -> Stdin {
-        let fed = Fed { target, closed: true, ..Fed::default() };
-        Stdin { way: Way::Fed(fed), stall: Stall::new(target, warning) }
+    pub(crate) fn from_head(target: StdinTarget, warning: Duration) -> Stdin {
+        let from_head = FromHead { target, closed: true, ..FromHead::default() };
+        Stdin { route: Route::FromHead(from_head), stall: Stall::new(target, warning) }
     }
 
     /// Tells a daemon the ranks of the first job that it will start.
     pub(crate) fn expect(&mut self, ranks: impl Iterator<Item = u32>) {
-        if let Way::Fed(fed) = &mut self.way {
-            let target = fed.target;
-            fed.feed = Feed::new(ranks.filter(|&rank| target.includes(rank)));
-            fed.closed = fed.feed.is_closed();
+        if let Route::FromHead(from_head) = &mut self.route {
+            let target = from_head.target;
+            from_head.feed = Feed::new(ranks.filter(|&rank| target.includes(rank)));
+            from_head.closed = from_head.feed.is_closed();
         }
     }
 
     /// Adds credit: all of it when the job is being started, otherwise the `bytes` that all readers have consumed.
     pub(crate) fn allow(&mut self, bytes: Option<u32>) {
-        if let Way::Sent(source) = &mut self.way {
+        if let Route::Sent(source) = &mut self.route {
             source.credit = source.credit.saturating_add(bytes.unwrap_or(CREDIT)).min(CREDIT);
         }
     }
 
     /// Takes the pieces to send to the readers' nodes.
     pub(crate) fn take_pieces(&mut self) -> Vec<Vec<u8>> {
-        match &mut self.way {
-            Way::Sent(source) => std::mem::take(&mut source.pieces),
+        match &mut self.route {
+            Route::Sent(source) => std::mem::take(&mut source.pieces),
             _ => Vec::new(),
         }
     }
 
     /// Closes the input of a head after all readers have closed theirs. A writer notices.
     pub(crate) fn close(&mut self, poller: &Poller) -> Result<(), Errno> {
-        match &mut self.way {
-            Way::Sent(source) => source.input.close(poller),
+        match &mut self.route {
+            Route::Sent(source) => source.input.close(poller),
             _ => Ok(()),
         }
     }
 
     /// Handles input from the head. An empty slice marks the end.
     pub(crate) fn feed(&mut self, bytes: &[u8], now: u64, poller: &Poller) {
-        if let Way::Fed(fed) = &mut self.way {
-            fed.feed.push(bytes, poller);
-            self.stall.observe(&fed.feed, now);
+        if let Route::FromHead(from_head) = &mut self.route {
+            from_head.feed.push(bytes, poller);
+            self.stall.observe(&from_head.feed, now);
         }
     }
 
     /// Takes the report for the head: the number of consumed bytes, and whether all ranks have closed their input.
     pub(crate) fn take_news(&mut self) -> (u32, bool) {
-        let Way::Fed(fed) = &mut self.way else { return (0, false) };
-        if fed.closed {
+        let Route::FromHead(from_head) = &mut self.route else { return (0, false) };
+        if from_head.closed {
             return (0, false);
         }
-        let reached = fed.feed.reached();
-        let taken = (reached - fed.reported) as u32;
-        fed.reported = reached;
-        fed.closed = fed.feed.is_closed();
-        (taken, fed.closed)
+        let reached = from_head.feed.reached();
+        let taken = (reached - from_head.reported) as u32;
+        from_head.reported = reached;
+        from_head.closed = from_head.feed.is_closed();
+        (taken, from_head.closed)
     }
 
     /// Takes the input of a rank of the first job.
     pub(crate) fn for_rank(&mut self, rank: u32, poller: &Poller) -> Result<RankInput, Errno> {
-        let pipe = match &mut self.way {
-            Way::Inherited(reader) if *reader == rank => return Ok(RankInput::Inherited),
-            Way::Closed | Way::Inherited(_) | Way::Sent(_) => None,
-            Way::Pumped(_, feed) | Way::Fed(Fed { feed, .. }) => feed.open(rank, poller)?,
+        let pipe = match &mut self.route {
+            Route::Inherited(reader) if *reader == rank => return Ok(RankInput::Inherited),
+            Route::Closed | Route::Inherited(_) | Route::Sent(_) => None,
+            Route::Pumped(_, feed) | Route::FromHead(FromHead { feed, .. }) => feed.open(rank, poller)?,
         };
         Ok(pipe.map_or(RankInput::Null, RankInput::Pipe))
     }
 
     /// Closes an inherited input after its rank has been started, so that a writer notices when the rank stops reading.
     pub(crate) fn release(&mut self) -> Result<(), Errno> {
-        self.way = Way::Closed;
+        self.route = Route::Closed;
         close_stdin()
     }
 
     /// Returns the time of the next [`pump`](Stdin::pump) that the poller does not report.
     pub(crate) fn deadline(&self) -> Option<u64> {
-        let of_input = match &self.way {
-            Way::Closed | Way::Inherited(_) | Way::Fed(_) => None,
-            Way::Pumped(input, feed) => input.deadline(room(input, feed) > 0),
-            Way::Sent(source) => source.input.deadline(source.credit > 0),
+        let of_input = match &self.route {
+            Route::Closed | Route::Inherited(_) | Route::FromHead(_) => None,
+            Route::Pumped(input, feed) => input.deadline(room(input, feed) > 0),
+            Route::Sent(source) => source.input.deadline(source.credit > 0),
         };
         of_input.into_iter().chain(self.stall.deadline()).min()
     }
 
     /// Handles an event of a reader's pipe.
     pub(crate) fn reader_ready(&mut self, index: u32, now: u64, poller: &Poller) {
-        if let Way::Pumped(_, feed) | Way::Fed(Fed { feed, .. }) = &mut self.way {
+        if let Route::Pumped(_, feed) | Route::FromHead(FromHead { feed, .. }) = &mut self.route {
             feed.ready(index as usize, poller);
         }
         self.pump(now, poller);
@@ -210,9 +210,9 @@ impl Stdin {
 
     /// Handles new input, a change to the foreground, and room for more.
     pub(crate) fn pump(&mut self, now: u64, poller: &Poller) {
-        match &mut self.way {
-            Way::Closed | Way::Inherited(_) => {}
-            Way::Pumped(input, feed) => {
+        match &mut self.route {
+            Route::Closed | Route::Inherited(_) => {}
+            Route::Pumped(input, feed) => {
                 while room(input, feed) > 0 {
                     let Some(piece) = input.read(room(input, feed), now) else { break };
                     feed.push(&piece, poller);
@@ -224,14 +224,16 @@ impl Stdin {
                 }
                 self.stall.observe(feed, now);
             }
-            Way::Sent(source) => source.run(now, poller),
-            Way::Fed(fed) => self.stall.observe(&fed.feed, now),
+            Route::Sent(source) => source.run(now, poller),
+            Route::FromHead(from_head) => self.stall.observe(&from_head.feed, now),
         }
     }
 
     /// Takes the ranks that all others have been waiting for.
     pub(crate) fn take_stalled(&mut self, now: u64) -> Vec<u32> {
-        let (Way::Pumped(_, feed) | Way::Fed(Fed { feed, .. })) = &self.way else { return Vec::new() };
+        let (Route::Pumped(_, feed) | Route::FromHead(FromHead { feed, .. })) = &self.route else {
+            return Vec::new();
+        };
         if self.stall.deadline().is_none_or(|at| now < at) {
             return Vec::new();
         }

@@ -10,7 +10,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
-use super::super::meeting::Meeting;
+use super::super::link_arrivals::LinkedNodes;
 use super::super::recorded::RecordedServer;
 use super::*;
 
@@ -70,14 +70,14 @@ impl<'s> Bench<'s> {
         let server = Server::new(limits(), storage.lend(), 1).unwrap();
         let server = RecordedServer::new(server, 1, None);
         let mut endpoint = Endpoint::of_thread(&[], &limits(), server).unwrap();
-        let place = Meeting::default().place(TOKEN, NODE).unwrap();
-        let door = place.door();
-        let mut links = Links::new((place, TOKEN, NODE), None, &limits(), endpoint.poller()).unwrap();
+        let arrivals = LinkedNodes::default().accept(TOKEN, NODE).unwrap();
+        let sender = arrivals.sender();
+        let mut links = Links::new((arrivals, TOKEN, NODE), None, &limits(), endpoint.poller()).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let own = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let above = listener.accept().unwrap().0;
         links.connecting = Some(ABOVE);
-        door.arrive(Arrival::Parent(Ok(Connection::of_host(own, None).unwrap())));
+        sender.send(Arrival::Parent(Ok(Connection::of_host(own, None).unwrap())));
         links.take_arrivals(&mut endpoint).unwrap();
         let mut bench = Bench { endpoint, links, above };
         bench.say(&LinkRecord { orders: 0, bytes: &[] });
@@ -224,17 +224,17 @@ fn links_that_are_not_used_are_closed() {
     let mut storage = MappedStorage::new(&limits());
     let server = RecordedServer::new(Server::new(limits(), storage.lend(), 1).unwrap(), 1, None);
     let mut endpoint = Endpoint::of_thread(&[], &limits(), server).unwrap();
-    let place = Meeting::default().place(TOKEN, ABOVE).unwrap();
-    let door = place.door();
-    let mut links = Links::new((place, TOKEN, ABOVE), None, &limits(), endpoint.poller()).unwrap();
+    let arrivals = LinkedNodes::default().accept(TOKEN, ABOVE).unwrap();
+    let sender = arrivals.sender();
+    let mut links = Links::new((arrivals, TOKEN, ABOVE), None, &limits(), endpoint.poller()).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut connect = |from| {
         let child = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let own = Connection::of_server(listener.accept().unwrap().0, None).unwrap();
-        door.arrive(Arrival::Child(from, own));
+        sender.send(Arrival::Child(from, own));
         child
     };
-    // The second takes the place of no other. Node 9 is not in the tree.
+    // The second takes the arrivals of no other. Node 9 is not in the tree.
     let mut children = [NODE, NODE, 9].map(&mut connect);
     links.take_arrivals(&mut endpoint).unwrap();
     assert_eq!(links.form(Tree::new(3, RADIX), true, 10_000, &mut endpoint).unwrap(), Ok(()));
