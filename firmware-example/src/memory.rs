@@ -133,7 +133,7 @@ pub(crate) const fn most_of_node(open: &OpenNode) -> &'static Limits {
     if CALLS && open.seed.is_some() { &TABLES } else { &LIMITS }
 }
 
-/// Limits of the server of a node.
+/// Limits of the server of a node: of connections, names and upcalls at most its own.
 pub(crate) fn limits_of_node(open: &OpenNode) -> Limits {
     let (run, most) = (&open.limits, most_of_node(open));
     Limits {

@@ -120,8 +120,8 @@ impl Serve<'_> {
 
     /// Gives all clients the time in which the board has waited for its host, and has not read what they sent.
     fn extend_deadlines(&mut self, net: &mut Net) {
-        let waited = core::mem::take(&mut net.waited);
-        if NODES && waited > 0 {
+        if NODES && net.waited > 0 {
+            let waited = core::mem::take(&mut net.waited);
             self.clients.iter_mut().for_each(|client| client.since += waited);
             self.long.extend_deadline(waited);
         }

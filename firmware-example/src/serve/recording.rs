@@ -53,7 +53,10 @@ enum Reader<'n> {
 impl Sink<'_> {
     /// Reports the piece to the host of the node.
     fn flush(&mut self) {
-        if let Reader::Node { link, piece, len } = &mut self.reader {
+        if let Reader::Node { link, piece, len } = &mut self.reader
+            && NODES
+            && *len > 0
+        {
             link.send(self.net, &NodeReport::Recorded(&piece[..core::mem::take(len)]));
         }
     }
