@@ -1,6 +1,6 @@
 //! Connection of the host of a node or of the board of another node: received bytes, and records to send.
 
-use hydrant_core::manage::{self, PREFIX, Request};
+use hydrant_core::manage::{self, PREFIX, Request, STALL_MS};
 use postcard::ser_flavors::{Flavor, Size};
 use postcard::serialize_with_flavor;
 use serde::Serialize;
@@ -21,11 +21,18 @@ pub(crate) struct Link {
     channel: Channel,
     /// The other side does not read.
     stalled: bool,
+    /// Whether to wait for it without end, while the connection is there.
+    is_patient: bool,
 }
 
 impl Link {
     pub(crate) const fn new(handle: SocketHandle, channel: Channel) -> Link {
-        Link { handle, channel, stalled: false }
+        Link { handle, channel, stalled: false, is_patient: false }
+    }
+
+    /// Makes it wait for the other side without end, while the connection is there.
+    pub(crate) const fn wait(&mut self) {
+        self.is_patient = true;
     }
 
     /// The socket.
@@ -82,6 +89,14 @@ impl Link {
             .and_then(|()| serialize_with_flavor(report, sink));
         self.stalled = sent.is_err();
     }
+
+    /// The same with a record that is encoded, with its prefix.
+    pub(crate) fn send_encoded(&mut self, net: &mut Net, record: &[u8]) {
+        let mut chunk = [0; FRONT + CHUNK + TAG];
+        let mut sink = Sink { net, link: self, chunk: &mut chunk, len: 0 };
+        let sent = sink.try_extend(record).and_then(|()| sink.finalize());
+        self.stalled = sent.is_err();
+    }
 }
 
 /// Encoder into a connection. The chunk is borrowed, because encoders are moved.
@@ -97,7 +112,8 @@ impl Sink<'_> {
         let bytes = self.link.channel.seal(self.chunk, self.len);
         let bytes = bytes.map_err(|Forged| postcard::Error::SerializeBufferFull)?;
         self.len = 0;
-        if self.net.send_all(self.link.handle, bytes) {
+        let patience = (!self.link.is_patient).then_some(STALL_MS);
+        if self.net.send_all(self.link.handle, bytes, patience) {
             Ok(())
         } else {
             Err(postcard::Error::SerializeBufferFull)

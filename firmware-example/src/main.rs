@@ -11,6 +11,7 @@
 #[cfg(feature = "bench")]
 mod bench;
 mod board;
+mod calls;
 mod channel;
 mod config;
 mod events;

@@ -426,17 +426,21 @@ impl Service for Board<'_, '_> {
         if !memory::NODES {
             return Err(Error::NoNodes.into());
         }
-        if node.seed.is_some() {
+        if node.seed.is_some() && (!memory::CALLS || node.link.is_some() || node.record.is_some()) {
             return Err(Error::NoCalls.into());
         }
         if node.link.is_some() && memory::BOARD_LINKS == 0 {
             return Err(Error::NoLink.into());
         }
-        if node.record.is_some() {
-            return Err(Error::NoRecording.into());
-        }
         if self.serve.is_busy() {
             return Err(Error::Busy.into());
+        }
+        // The host repeats the inputs on a server with the same limits.
+        let most = memory::most_of_node(node);
+        if (node.record.is_some() || node.seed.is_some())
+            && let Some(limit) = node.limits.above(*most).next()
+        {
+            return Err(Fault::Full(limit, most.of(limit)).into());
         }
         let links = memory::LIMITS.links;
         let fits = |form| {

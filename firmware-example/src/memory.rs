@@ -4,7 +4,9 @@ use core::mem::MaybeUninit;
 use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
+use hydrant_core::manage::OpenNode;
 use hydrant_core::manage::server::{HostSlot, JobSlot};
+use hydrant_core::server::call::{Callee, call_max};
 use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{fixed_storage, manage};
@@ -15,6 +17,8 @@ use crate::{noise, secret};
 
 #[cfg(all(feature = "links", feature = "lm3s6965evb"))]
 compile_error!("lm3s6965evb has no room for the feature links");
+#[cfg(all(feature = "spares", feature = "lm3s6965evb"))]
+compile_error!("lm3s6965evb has no room for the feature spares");
 
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
@@ -45,12 +49,14 @@ pub(crate) const LINKS: usize = 2 + BOARD_LINKS;
 pub(crate) const CLIENT_BUFFER: usize = 384;
 /// Whether the board serves nodes of runs on several hosts.
 pub(crate) const NODES: bool = cfg!(feature = "nodes");
+/// Whether hosts may call the server of a node, and keep connections and the time.
+pub(crate) const CALLS: bool = cfg!(feature = "spares");
 /// Longest frame of the host of a node, of a board with a [secret](crate::secret). Hosts divide records into 4,096 bytes.
 pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::OVERHEAD } else { 0 };
 /// Receive buffer of a management connection.
 const LINK_RX_BUFFER: usize = match () {
     () if NODE_FRAME > LINK_RX => NODE_FRAME,
-    () if BOARD_LINKS > 0 => 4096,
+    () if BOARD_LINKS > 0 || CALLS => 4096,
     () => LINK_RX,
 };
 /// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
@@ -115,9 +121,27 @@ pub(crate) const OWN_LIMITS: Limits =
 pub(crate) const NODE_LIMITS: Limits =
     Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
 
-/// Limits of the server of a node.
-pub(crate) const fn limits_of_node(run: &Limits) -> Limits {
-    Limits { conns: LIMITS.conns, names: LIMITS.names, spawns: LIMITS.spawns, ..*run }
+/// Capacities of the tables. A node that is called has connections of its host: of each rank its own, one of PMIx and one for
+/// queries, and as many before their handshake as other hosts have.
+const TABLES: Limits = match CALLS {
+    true => Limits { conns: 3 * RANKS + 64, names: 16, spawns: 16, ..LIMITS },
+    false => LIMITS,
+};
+
+/// Largest limits of the server of a node. One with a seed is called.
+pub(crate) const fn most_of_node(open: &OpenNode) -> &'static Limits {
+    if CALLS && open.seed.is_some() { &TABLES } else { &LIMITS }
+}
+
+/// Limits of the server of a node: of connections, names and upcalls at most its own.
+pub(crate) fn limits_of_node(open: &OpenNode) -> Limits {
+    let (run, most) = (&open.limits, most_of_node(open));
+    Limits {
+        conns: run.conns.min(most.conns),
+        names: run.names.min(most.names),
+        spawns: run.spawns.min(most.spawns),
+        ..*run
+    }
 }
 /// Bytes of a record of a node that are sent at once, in a frame if the board has a secret.
 pub(crate) const CHUNK: usize = 256;
@@ -126,8 +150,16 @@ pub(crate) const fn on_link(run: &Limits) -> usize {
     let len = NODE_PREFIX + record_max(run);
     if secret::IS_SET { len + len.div_ceil(CHUNK) * noise::OVERHEAD } else { len }
 }
-/// Size of the buffer for requests of a node's host, in bytes: one record, and a frame behind an incomplete one.
-const REQUESTS: usize = if NODES { NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME } else { 0 };
+/// Size of the buffer for the messages of another board, in bytes: one record, and a frame behind an incomplete one.
+const INBOX: usize = NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME;
+/// Size of the buffer for requests of a node's host, in bytes.
+const REQUESTS: usize = match () {
+    () if !NODES => 0,
+    () if CALLS => NODE_PREFIX + call_max(&TABLES) + NODE_FRAME,
+    () => INBOX,
+};
+/// Size of the buffer for a return of a call, in bytes.
+const RETURNS: usize = if CALLS { Callee::buffer_max(&TABLES) } else { 0 };
 /// Size of the buffer for one output, in bytes.
 pub(crate) const REPLY: usize = LIMITS.output_room();
 
@@ -162,7 +194,7 @@ macro_rules! place {
 }
 
 /// The core's tables.
-pub(crate) type Tables = fixed_storage!(LIMITS);
+pub(crate) type Tables = fixed_storage!(TABLES);
 
 /// The core's tables. Called once.
 pub(crate) fn tables() -> &'static mut Tables {
@@ -175,9 +207,14 @@ pub(crate) fn requests() -> &'static mut [u8] {
     place!(REQUEST_BUFFER: [u8; REQUESTS] = |_| 0)
 }
 
+/// Room for a return of a call. Called once.
+pub(crate) fn returns() -> &'static mut [u8] {
+    place!(RETURN_BUFFER: [u8; RETURNS] = |_| 0)
+}
+
 /// Room for the messages of each board that a node is linked to. Called once.
 pub(crate) fn inboxes() -> impl Iterator<Item = &'static mut [u8]> {
-    place!(INBOXES: [[u8; REQUESTS]; BOARD_LINKS] = |_| [0; REQUESTS]).iter_mut().map(|inbox| &mut inbox[..])
+    place!(INBOXES: [[u8; INBOX]; BOARD_LINKS] = |_| [0; INBOX]).iter_mut().map(|inbox| &mut inbox[..])
 }
 
 /// Returns the socket storage of smoltcp, without the buffers. Called once.

@@ -1,14 +1,16 @@
 //! A node of a run on several hosts: the requests of its host, and the reports to it.
 //!
 //! [`Request::Node`](hydrant_core::manage::Request::Node) turns a management connection into that of a node. It then carries the
-//! inputs and outputs of the server, among them the messages of other nodes, until the host closes it.
+//! inputs and outputs of the server, among them the messages of other nodes, until the host closes it. Of a node with a spare it
+//! carries [calls](crate::calls) of the server instead.
 
 use hydrant_core::Fault;
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node, record_max};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node};
 use smoltcp::socket::tcp;
 
+use crate::calls::{Calls, longest_record};
 use crate::memory::BOARD_LINKS;
 use crate::net::Net;
 use crate::noise::Forged;
@@ -45,22 +47,24 @@ pub(crate) struct Requests {
     len: usize,
     /// Number of requests so far.
     count: u32,
+    calls: Calls,
 }
 
 impl Requests {
     pub(crate) fn new(buf: &'static mut [u8]) -> Requests {
-        Requests { buf, len: 0, count: 0 }
+        Requests { buf, len: 0, count: 0, calls: Calls::new() }
     }
 
     /// Forgets the requests of an earlier node.
     pub(crate) fn clear(&mut self) {
         (self.len, self.count) = (0, 0);
+        self.calls.clear();
     }
 
     /// Carries out the requests that have arrived, while there is room for their outputs.
     #[inline(never)]
     pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) -> Result<(), End> {
-        let max = record_max(serve.server().limits());
+        let max = longest_record(serve);
         loop {
             let link = serve.node.as_mut().ok_or(End::Closed)?;
             if link.is_stalled() {
@@ -77,7 +81,11 @@ impl Requests {
             while serve.is_free()
                 && let Some((record, whole)) = next_node(&self.buf[taken..self.len], max)?
             {
-                carry_out(net, serve, self.count, &decode(record)?)?;
+                if serve.is_called() {
+                    self.calls.carry_out(net, serve, record)?;
+                } else {
+                    carry_out(net, serve, self.count, &decode(record)?)?;
+                }
                 self.count = self.count.wrapping_add(1);
                 taken += whole;
             }

@@ -147,7 +147,9 @@ pub struct OpenNode {
     pub nodes: u32,
     /// Maximum number of children of a node, as in [`Input::Node`](crate::Input::Node).
     pub radix: u32,
-    /// Capacities of the node's PMI server. They are the same on all nodes of the run.
+    /// Capacities of the node's PMI server. They are the same on all nodes of the run, but those of connections, names and
+    /// upcalls ([`Limits::conns`], [`Limits::names`] and [`Limits::spawns`]), of which a server may have fewer. One that is
+    /// called or recorded has exactly these, or refuses the node with [`Fault::Full`].
     pub limits: Limits,
     /// Seed of the server if the host [calls](crate::server::call) it and keeps the connections of clients. `None` if clients
     /// connect to the server.

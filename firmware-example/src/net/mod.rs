@@ -26,6 +26,8 @@ static FRAMES_WAIT: Signal<CriticalSectionRawMutex, ()> = Signal::new();
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Shortest such time that a host may ask for.
 const PATIENCE_MIN: Duration = Duration::from_secs(1);
+/// The same for a host that is waited for: smoltcp's probes of a closed window are up to a minute apart.
+const WAIT_PATIENCE: u64 = 130_000;
 /// Interval of keep-alive packets to a silent peer.
 const KEEP_ALIVE: Duration = Duration::from_secs(4);
 
@@ -34,6 +36,8 @@ pub(crate) struct Net {
     iface: Interface,
     device: Device,
     pub(crate) sockets: SocketSet<'static>,
+    /// Milliseconds in which the board has waited for a host without end and has done nothing else.
+    pub(crate) waited: u64,
 }
 
 /// Wakes the loop. Called by the interrupt.
@@ -66,7 +70,7 @@ impl Net {
             let _ = iface.routes_mut().add_default_ipv4_route(gateway);
         }
         device.nic.listen();
-        Net { iface, device, sockets: SocketSet::new(memory::sockets()) }
+        Net { iface, device, sockets: SocketSet::new(memory::sockets()), waited: 0 }
     }
 
     /// Adds a socket over these buffers.
@@ -104,8 +108,9 @@ impl Net {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
     }
 
-    /// Sends all of these bytes. Waits for room, until the other side has not read for [`STALL_MS`]. Returns false then.
-    pub(crate) fn send_all(&mut self, handle: SocketHandle, mut bytes: &[u8]) -> bool {
+    /// Sends all of these bytes. Waits for room, until the other side has not read for that many milliseconds. Returns false
+    /// then, or if the connection is lost.
+    pub(crate) fn send_all(&mut self, handle: SocketHandle, mut bytes: &[u8], patience: Option<u64>) -> bool {
         let mut since = time::millis();
         while !bytes.is_empty() {
             let Ok(sent) = self.sockets.get_mut::<tcp::Socket<'_>>(handle).send_slice(bytes) else {
@@ -116,13 +121,30 @@ impl Net {
                 // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
                 board::watchdog_feed();
                 since = time::millis();
-            } else if time::millis() >= since + STALL_MS {
-                return false;
-            } else {
+            } else if let Some(patience) = patience {
+                if time::millis() >= since + patience {
+                    return false;
+                }
                 self.poll();
+            } else {
+                self.wait(handle);
             }
         }
         true
+    }
+
+    /// Waits until there is room for bytes, or the connection is lost.
+    #[inline(never)]
+    fn wait(&mut self, handle: SocketHandle) {
+        let since = time::millis();
+        self.set_patience(handle, Some(WAIT_PATIENCE));
+        let is_full = |socket: &tcp::Socket<'_>| socket.may_send() && !socket.can_send();
+        while is_full(self.sockets.get(handle)) {
+            board::watchdog_feed();
+            self.poll();
+        }
+        self.set_patience(handle, None);
+        self.waited += time::millis() - since;
     }
 
     /// Sleeps until a frame comes, a millisecond has passed that something was due in, `wake` is reached, or the watchdog

@@ -7,7 +7,7 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, State};
 
 use super::Serve;
-use crate::memory::CLIENT_BUFFER;
+use crate::memory::{CLIENT_BUFFER, NODES};
 use crate::net::Net;
 use crate::time;
 
@@ -86,11 +86,13 @@ impl Serve<'_> {
     /// Handles one client.
     pub(super) fn client(&mut self, net: &mut Net, at: usize) {
         let conn = ConnId(at as u32);
+        self.extend_deadlines(net);
         if self.clients[at].job.is_none() && !self.accept(net, conn) {
             return;
         }
         self.unblock(net, conn);
         self.receive(net, conn);
+        self.extend_deadlines(net);
         let client = &mut self.clients[at];
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
         // An incomplete message stays incomplete when the client has closed.
@@ -114,6 +116,15 @@ impl Serve<'_> {
         self.release_long(conn);
         self.handle_infallible(net, Input::Closed { conn });
         self.derive_exit(net, rank);
+    }
+
+    /// Gives all clients the time in which the board has waited for its host, and has not read what they sent.
+    fn extend_deadlines(&mut self, net: &mut Net) {
+        if NODES && net.waited > 0 {
+            let waited = core::mem::take(&mut net.waited);
+            self.clients.iter_mut().for_each(|client| client.since += waited);
+            self.long.extend_deadline(waited);
+        }
     }
 
     /// Reports a new client to the server. Returns whether there is one.
@@ -207,7 +218,8 @@ impl Serve<'_> {
     fn pass_copy(&mut self, net: &mut Net, conn: ConnId, len: usize) -> Option<(Consumed, usize)> {
         let input = Input::Bytes { conn, bytes: &self.reply[..len], full: false };
         let now = Time(time::millis());
-        let took = super::handle(&mut self.server, &mut self.recording, net, now, input).ok()?;
+        let took =
+            super::handle(&mut self.server, (&mut self.recording, &mut self.node), net, now, input).ok()?;
         let socket = net.sockets.get_mut::<tcp::Socket<'_>>(self.clients[conn.index()].handle);
         let mut left = took.bytes as usize;
         while left > 0 {

@@ -5,7 +5,7 @@ use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::{Fault, JobId, Limit};
 
 use super::Serve;
-use crate::memory::{CLIENTS, JOBS, OWN_LIMITS};
+use crate::memory::{JOBS, OWN_LIMITS};
 use crate::net::Net;
 
 /// Number of the board's own job. Only nodes of runs have others.
@@ -96,9 +96,10 @@ impl Serve<'_> {
         self.port.checked_add(id.0 as u16).ok_or(Fault::Full(Limit::Jobs, id.0))?;
         job.served = true;
         let ranks = |id| Some(self.server.job_report(id)?.connected + self.server.awaited(id)?);
-        if self.jobs.serving().filter_map(ranks).sum::<u32>() > CLIENTS as u32 {
+        let most = self.clients.len() as u32;
+        if self.jobs.serving().filter_map(ranks).sum::<u32>() > most {
             self.jobs.get_mut(id).into_iter().for_each(|job| job.served = false);
-            return Err(Fault::Full(Limit::Conns, CLIENTS as u32));
+            return Err(Fault::Full(Limit::Conns, most));
         }
         // Clients may connect as soon as the host knows. Connections that are aborted for them end before.
         self.keep_listening(net);

@@ -30,6 +30,10 @@ impl<'s> Long<'s> {
     pub(super) fn deadline(&self) -> Option<u64> {
         self.owner.map(|_| self.since + STALL_MS)
     }
+
+    pub(super) const fn extend_deadline(&mut self, millis: u64) {
+        self.since += millis;
+    }
 }
 
 impl Serve<'_> {
@@ -71,7 +75,8 @@ impl Serve<'_> {
             let full = late || long.len == long.buf.len();
             let input = Input::Bytes { conn, bytes: &long.buf[..long.len], full };
             let now = Time(time::millis());
-            let took = super::handle(&mut self.server, &mut self.recording, net, now, input);
+            let to = (&mut self.recording, &mut self.node);
+            let took = super::handle(&mut self.server, to, net, now, input);
             let Ok(took) = took else { return };
             let consumed = took.bytes as usize;
             self.counters.bytes_in += consumed as u64;

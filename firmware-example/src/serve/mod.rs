@@ -14,7 +14,8 @@ mod recording;
 
 use heapless::Vec;
 use hydrant_core::manage::server::exit_of_connection;
-use hydrant_core::manage::{BoardReport, Error, OpenNode, STALL_MS};
+use hydrant_core::manage::{BadRecord, BoardReport, Error, OpenNode, STALL_MS};
+use hydrant_core::server::call::{Call, Callee};
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::trace::Closing;
@@ -25,7 +26,7 @@ use smoltcp::socket::tcp;
 use crate::events::{self, Event};
 use crate::link::Link;
 use crate::links::Links;
-use crate::memory::{self, BOARD_LINKS, CLIENTS, NODES};
+use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, NODES};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
@@ -54,6 +55,8 @@ pub(crate) struct Serve<'s> {
     /// An input was deferred for lack of room.
     deferred: bool,
     recording: Option<Recording>,
+    /// The host of the node calls the server, and keeps connections and the time.
+    is_called: bool,
     pub(crate) counters: &'s mut BoardReport,
 }
 
@@ -102,11 +105,18 @@ impl<'s> Serve<'s> {
         let (open, node) = node.filter(|_| NODES).unzip();
         let links = links.as_deref_mut().filter(|_| BOARD_LINKS > 0);
         let links = links.and_then(|links| links.restart(open).then_some(links));
-        let limits = open.map_or(memory::OWN_LIMITS, |open| memory::limits_of_node(&open.limits));
+        let limits = open.as_ref().map_or(memory::OWN_LIMITS, memory::limits_of_node);
+        let recorded = open.and_then(|open| open.record);
+        let called = open.and_then(|open| open.seed).filter(|_| CALLS);
+        let mut node = node;
+        if let Some(link) = node.as_mut().filter(|_| recorded.is_some()) {
+            link.wait();
+        }
+        let most = CLIENTS.min(limits.conns as usize);
         let mut serve = Serve {
-            server: Server::new(limits, tables.lend(), memory::SEED)
+            server: Server::new(limits, tables.lend(), recorded.or(called).unwrap_or(memory::SEED))
                 .expect("the slabs are as long as the largest limits say"),
-            clients,
+            clients: &mut clients[..most],
             node,
             links,
             opening: None,
@@ -116,11 +126,13 @@ impl<'s> Serve<'s> {
             tail: None,
             long: Long::new(long),
             deferred: false,
-            recording: None,
+            recording: recorded.map(|_| Recording::new(None)),
+            is_called: called.is_some(),
             counters,
         };
-        // A node with links is in no tree yet.
-        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|_| serve.links.is_none()) {
+        // A node with links is in no tree yet, and the first call makes it a node of its tree.
+        let is_formed = serve.links.is_none() && !serve.is_called;
+        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|_| is_formed) {
             serve.handle_infallible(net, Input::Node { node, nodes, radix });
         }
         serve
@@ -131,7 +143,7 @@ impl Serve<'_> {
     /// Returns the next deadline: of the server, of a blocked reply, of a long message, of a handshake or of a closing
     /// connection.
     pub(crate) fn poll_at(&self, net: &Net) -> Option<u64> {
-        let core = self.server.poll_at().map(|at| at.0);
+        let core = self.server.poll_at().filter(|_| !self.is_called()).map(|at| at.0);
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
         let handshakes = self.clients.iter().filter_map(Client::handshake_deadline).min();
         let closing = self.clients.iter().filter_map(|client| client.closing_deadline(net)).min();
@@ -143,11 +155,14 @@ impl Serve<'_> {
     /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
     pub(crate) fn run(&mut self, net: &mut Net) -> bool {
         self.deferred = false;
+        if self.is_called() {
+            return false;
+        }
         self.listen(net);
         if self.server.poll_at().is_some_and(|at| at.0 <= time::millis()) {
             self.handle_infallible(net, Input::Timeout);
         }
-        for at in 0..CLIENTS {
+        for at in 0..self.clients.len() {
             self.flush(net);
             if self.is_free() {
                 self.client(net, at);
@@ -176,7 +191,7 @@ impl Serve<'_> {
     /// Passes an input to the server and records it. A client's bytes bypass this while nothing is recorded.
     fn handle(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
         let now = Time(time::millis());
-        handle(&mut self.server, &mut self.recording, net, now, input)
+        handle(&mut self.server, (&mut self.recording, &mut self.node), net, now, input)
     }
 
     /// Prepares a recording, if no job is open. The server starts anew, because a recording begins with a new server.
@@ -187,7 +202,7 @@ impl Serve<'_> {
         if !self.server.restart() {
             return Err(Error::Order);
         }
-        self.recording = Some(Recording::new(handle));
+        self.recording = Some(Recording::new(Some(handle)));
         Ok(())
     }
 
@@ -195,13 +210,14 @@ impl Serve<'_> {
     pub(crate) fn begin_recording(&mut self, net: &mut Net) {
         let begin =
             Record::Begin { program: crate::board::NAME, limits: memory::OWN_LIMITS, seed: memory::SEED };
-        send_record(&mut self.recording, net, &begin);
+        send_record((&mut self.recording, &mut self.node), net, &begin);
     }
 
     /// Sends the last record.
     pub(crate) fn end_recording(&mut self, net: &mut Net) {
         if let Some(Recording { inputs, outputs, .. }) = self.recording {
-            send_record(&mut self.recording, net, &Record::End { inputs, outputs });
+            let end = Record::End { inputs, outputs };
+            send_record((&mut self.recording, &mut self.node), net, &end);
         }
         self.recording = None;
     }
@@ -226,7 +242,8 @@ impl Serve<'_> {
             if let Some(recording) = &mut self.recording {
                 recording.outputs += u64::from(output.is_some());
                 if !core::mem::replace(&mut recording.silent, output.is_none()) || output.is_some() {
-                    send_record(&mut self.recording, net, &output.map_or(Record::Silence, Record::Output));
+                    let record = output.map_or(Record::Silence, Record::Output);
+                    send_record((&mut self.recording, &mut self.node), net, &record);
                 }
             }
             let Some(output) = output else { break };
@@ -242,7 +259,7 @@ impl Serve<'_> {
                 {
                     if is_full {
                         // The node is a neighbour.
-                        let _ = self.server.handle(Time(time::millis()), Input::PeerBlocked { node });
+                        let _ = self.handle(net, Input::PeerBlocked { node });
                     }
                     continue;
                 }
@@ -371,6 +388,26 @@ impl Serve<'_> {
         self.has_node() || !self.jobs.is_empty() || self.recording.is_some()
     }
 
+    /// Returns whether the host of the node calls the server.
+    pub(crate) const fn is_called(&self) -> bool {
+        CALLS && self.is_called
+    }
+
+    /// Carries out a call of the host of the node, with a buffer for its return, and sends that.
+    pub(crate) fn call(
+        &mut self,
+        net: &mut Net,
+        callee: &mut Callee,
+        call: &Call<'_>,
+        buf: &mut [u8],
+    ) -> Result<(), BadRecord> {
+        let returned = callee.carry_out(&mut self.server, call, buf)?;
+        if let Some(link) = &mut self.node {
+            link.send_encoded(net, returned);
+        }
+        Ok(())
+    }
+
     /// Returns the server, for queries.
     pub(crate) fn server(&self) -> &Server<'_> {
         &self.server
@@ -385,7 +422,7 @@ impl Serve<'_> {
 /// Passes an input to the server and records input and result.
 fn handle(
     server: &mut Server<'_>,
-    recording: &mut Option<Recording>,
+    (recording, node): (&mut Option<Recording>, &mut Option<Link>),
     net: &mut Net,
     now: Time,
     input: Input<'_>,
@@ -394,23 +431,30 @@ fn handle(
         recording.inputs += 1;
         recording.silent = false;
     }
-    send_record(recording, net, &Record::Input { now, input });
+    send_record((recording, node), net, &Record::Input { now, input });
     let result = server.handle(now, input);
     let record = match result {
         Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
         Err(fault) => Record::Refused(fault),
     };
-    send_record(recording, net, &record);
+    send_record((recording, node), net, &record);
     result
 }
 
-/// Sends a record if there is a recording. The recording ends if the host does not read.
-fn send_record(recording: &mut Option<Recording>, net: &mut Net, record: &Record<'_>) {
-    if let Some(Recording { handle, .. }) = *recording
-        && !recording::send_record(net, handle, record)
-    {
-        defmt::warn!("the recording ends: its reader does not read");
-        net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
-        *recording = None;
+/// Sends a record if there is a recording. That of the board's own jobs ends if the host does not read.
+fn send_record(
+    (recording, node): (&mut Option<Recording>, &mut Option<Link>),
+    net: &mut Net,
+    record: &Record<'_>,
+) {
+    let Some(Recording { handle, .. }) = *recording else { return };
+    match (handle, node) {
+        (Some(handle), _) if !recording::send_record(net, handle, record) => {
+            defmt::warn!("the recording ends: its reader does not read");
+            net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
+            *recording = None;
+        }
+        (None, Some(link)) => recording::report_record(net, link, record),
+        _ => {}
     }
 }

@@ -24,7 +24,7 @@ pub(super) const SMALL: &str = "--limit jobs=3 --limit ranks=16 --limit keys=128
 pub(super) const LARGE: &str = "--limit jobs=8 --limit ranks=16 --limit keys=128 --limit kvs-bytes=65536 --limit groups=4 \
     --limit spawn-bytes=2304 --limit psets=64 --limit commit-bytes=1024";
 /// Limits of [`SMALL`].
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     jobs: 3,
     ranks: 16,
     conns: 64,
@@ -291,7 +291,8 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
         assert_eq!(host.refused(&Request::Node(wrong)), Error::Fault(why), "{wrong:?}");
     }
     assert_eq!(host.refused(&Request::Node(OpenNode { seed: Some(1), ..open })), Error::NoCalls);
-    assert_eq!(host.refused(&Request::Node(OpenNode { record: Some(1), ..open })), Error::NoRecording);
+    let recorded = OpenNode { record: Some(1), ..open };
+    assert_eq!(host.refused(&Request::Node(recorded)), Error::Fault(Fault::Full(Limit::Conns, 8)));
     assert_eq!(host.refused(&Request::Node(OpenNode { link: Some([1; 16]), ..open })), Error::NoLink);
     // The board has two connections for hosts.
     drop(host);

@@ -14,6 +14,7 @@ mod offload;
 mod qemu;
 mod recording;
 mod secret;
+mod spares;
 mod spawn;
 mod talk;
 mod trouble;

@@ -9,10 +9,10 @@ use super::qemu::{Board, Kind};
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 /// Most bytes of stack that the small board may use of those that are left.
-const STACK_MAX: u32 = 8200;
+pub(super) const STACK_MAX: u32 = 8200;
 
 /// The largest stack usage of a board that serves no node.
-fn stack(board: &Board) -> u32 {
+pub(super) fn stack(board: &Board) -> u32 {
     let target = board.host(0).to_string();
     let outcome = Job::new(hydrant_bin()).args(["offload", "--summary", "--target", &target, "true"]).run();
     let stack = outcome.stderr.split(" bytes of stack").next().and_then(|text| text.rsplit(' ').next());

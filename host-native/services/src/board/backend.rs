@@ -74,17 +74,18 @@ impl BoardBackend {
     ) -> Result<BoardBackend, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
-        let (addr, link) = board.into_node(&OpenNode { seed: Some(seed), ..open }).map_err(in_node)?;
+        let open = OpenNode { seed: Some(seed), ..open };
+        let (addr, link, limits) = board.into_node(&open).map_err(in_node)?;
         Ok(BoardBackend {
             target: target.to_owned(),
             addr,
             link,
-            validator: Validator::new(open.limits),
+            validator: Validator::new(limits),
             patience: Patience::new(CALL_MAX.min(heartbeat / 2), Instant::now()),
             poll_at: None,
             record: Vec::new(),
             outputs: Outputs::default(),
-            buffer: vec![0; NODE_PREFIX + call_max(&open.limits)],
+            buffer: vec![0; NODE_PREFIX + call_max(&limits)],
             failed: false,
         })
     }

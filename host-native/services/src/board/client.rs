@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::manage::{
-    self, BoardReport, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
+    self, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
 };
 use hydrant_core::trace::Closing;
-use hydrant_core::{Input, JobId, Limit, Limits};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -130,16 +130,31 @@ impl Board {
         Ok(())
     }
 
-    /// Has the board serve a node. Returns the address of its management port, and the connection for the records of the node.
-    pub(super) fn into_node(mut self, open: &OpenNode) -> Result<(SocketAddr, Connection), BoardError> {
+    /// Has the board serve a node. Returns its address, the connection for records, and the limits of a called or recorded server.
+    pub(super) fn into_node(
+        mut self,
+        open: &OpenNode,
+    ) -> Result<(SocketAddr, Connection, Limits), BoardError> {
         if let Some(most) = self.nodes {
             let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
             if !limits.is_empty() {
                 return Err(BoardError::Small { addr: self.addr, limits });
             }
         }
-        self.done(NODE, &Request::Node(*open))?;
-        Ok((self.addr, self.link))
+        let mut open = *open;
+        // A small board has room for fewer, and says so if the limits have to be its own.
+        let mut own = vec![Limit::Conns, Limit::Names, Limit::Spawns];
+        loop {
+            match self.done(NODE, &Request::Node(open)) {
+                Err(BoardError::Refused { why: Error::Fault(Fault::Full(limit, most)), .. })
+                    if most < open.limits.of(limit) && own.contains(&limit) =>
+                {
+                    own.retain(|&other| other != limit);
+                    open.limits.set(limit, most);
+                }
+                result => return result.map(|()| (self.addr, self.link, open.limits)),
+            }
+        }
     }
 
     /// Returns whether it can be linked to the boards of other nodes.

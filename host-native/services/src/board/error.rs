@@ -238,7 +238,9 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         }
         Error::NoRecording => Some("record a job of 'hydrant run' instead"),
         Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
-        Error::NoCalls => Some("run without --spare, or use a board with 'hydrant serve --manage'"),
+        Error::NoCalls => Some(
+            "run without --spare, use a board with 'hydrant serve --manage', or build its firmware with the feature spares",
+        ),
         Error::Busy => Some("wait until its host has finished, or use another board"),
         Error::Fault(Fault::Full(Limit::Jobs, _)) => {
             Some("wait until one of its jobs is over, or use another board")

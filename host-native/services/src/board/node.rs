@@ -28,6 +28,8 @@ pub struct NodeBoard {
     addr: SocketAddr,
     link: Connection,
     open: OpenNode,
+    /// Limits of the board's server, if it is recorded.
+    own_limits: Limits,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
     /// The board exchanges messages with others by itself.
@@ -97,13 +99,14 @@ impl NodeBoard {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         let open = OpenNode { link: open.link.filter(|_| board.has_links()), ..open };
-        let (addr, link) = board.into_node(&open).map_err(in_node)?;
+        let (addr, link, limits) = board.into_node(&open).map_err(in_node)?;
         let start = Instant::now();
         Ok(NodeBoard {
             target: target.to_owned(),
             addr,
             link,
             open,
+            own_limits: limits,
             sizes: BTreeMap::new(),
             is_linked: false,
             requests: 0,
@@ -137,9 +140,14 @@ impl NodeBoard {
         self.addr.ip()
     }
 
-    /// The limits of the board's server.
+    /// The limits of the run.
     pub fn limits(&self) -> &Limits {
         &self.open.limits
+    }
+
+    /// The limits of the board's server, if the node was opened for a [recording](OpenNode::record).
+    pub fn own_limits(&self) -> &Limits {
+        &self.own_limits
     }
 
     /// Returns the address at which other boards reach it, if it can be linked to them. [`NodeBoard::form`] is to follow then.

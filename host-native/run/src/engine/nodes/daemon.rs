@@ -244,7 +244,7 @@ impl<'s> Own<'s> {
         let open = OpenNode { record: setup.record.is_some().then_some(seed), ..open };
         let mut board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
         let path = setup.recording(host);
-        let recording = record_up_to(RECORDING_MAX, path.as_deref(), &open.limits, seed)?;
+        let recording = record_up_to(RECORDING_MAX, path.as_deref(), board.own_limits(), seed)?;
         if let Some(file) = &recording {
             board.record(Rc::clone(file));
         }
@@ -259,9 +259,10 @@ impl<'s> Own<'s> {
         (target, open): (&str, OpenNode),
         inherited: &Inherited,
     ) -> Result<Own<'s>, RunError> {
-        let OpenNode { node, nodes, radix, limits, .. } = open;
+        let OpenNode { node, nodes, radix, .. } = open;
         let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
         let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
+        let limits = *board.limits();
         let spare = OwnedServer::new(limits, seed)?;
         let warnings = Warnings::default();
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;

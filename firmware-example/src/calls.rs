@@ -1,0 +1,46 @@
+//! Calls of the host of a node that has a spare: the host keeps the connections of clients and the time, and another server
+//! that gets the same inputs has the same outputs.
+
+use hydrant_core::manage::{BadRecord, decode};
+use hydrant_core::server::call::{Call, Callee, call_max};
+use hydrant_core::server::remote::record_max;
+
+use crate::memory::{self, CALLS};
+use crate::net::Net;
+use crate::serve::Serve;
+
+/// State of the calls of a node.
+pub(crate) struct Calls {
+    callee: Callee,
+    /// Room for a return.
+    buf: &'static mut [u8],
+}
+
+impl Calls {
+    pub(crate) fn new() -> Calls {
+        let buf = if CALLS { memory::returns() } else { &mut [] };
+        Calls { callee: Callee::default(), buf }
+    }
+
+    /// Forgets the calls of an earlier node.
+    pub(crate) fn clear(&mut self) {
+        self.callee = Callee::default();
+    }
+
+    /// Carries out a call, and sends its return.
+    pub(crate) fn carry_out(
+        &mut self,
+        net: &mut Net,
+        serve: &mut Serve<'_>,
+        record: &[u8],
+    ) -> Result<(), BadRecord> {
+        let call = decode::<Call<'_>>(record)?;
+        serve.call(net, &mut self.callee, &call, self.buf)
+    }
+}
+
+/// Returns the longest record of the host of a node.
+pub(crate) fn longest_record(serve: &Serve<'_>) -> usize {
+    let limits = serve.server().limits();
+    if serve.is_called() { call_max(limits) } else { record_max(limits) }
+}

@@ -1,0 +1,182 @@
+//! `hydrant run --offload --spare native`: the built-in server takes the place of firmware that fails.
+
+use hydrant_core::manage::{Error, OpenNode, Request};
+use hydrant_core::server::call::Call;
+use hydrant_core::server::remote::{NodeRequest, encode_node};
+use hydrant_core::{Fault, Limit, Limits};
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running, hydrant_bin};
+use rustix::process::Signal;
+
+use super::fleet::{self, LARGE, LIMITS, SMALL};
+use super::manager::Manager;
+use super::qemu::{Board, Kind, secret_file};
+
+const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
+const FEATURES: &str = "pmix,nodes,lazy-fences,links,spares";
+const TAKEN: &str = "; the built-in server has taken its place\n";
+
+fn start(secret: bool) -> Option<Board> {
+    Board::of_node_with(Kind::Mps2An386, FEATURES, secret)
+}
+
+/// A job whose first hosts have these boards, with the folder of its recordings.
+struct Spared {
+    folder: Folder,
+    addresses: Vec<String>,
+}
+
+impl Spared {
+    fn new(boards: &[&Board]) -> Spared {
+        let addresses = boards.iter().map(|board| board.host(0).to_string()).collect();
+        Spared { folder: Folder::new("spared-boards"), addresses }
+    }
+
+    /// A run over `hosts` hosts with four slots each.
+    fn run(&self, hosts: u32, options: &str) -> Job {
+        let record = self.folder.path("run.rec");
+        let options = format!("{LARGE} --spare native --record {record} {options}");
+        fleet::run(&self.folder, hosts, &self.addresses, &options)
+    }
+
+    /// Each server's recording replays: it has the outputs of one server without a failure.
+    fn replays(&self, hosts: usize) {
+        for host in 0..=hosts {
+            let end = if host == 0 { String::new() } else { format!(".n{host}") };
+            let file = self.folder.path(&format!("run.rec{end}"));
+            Job::new(hydrant_bin()).words("replay --quiet").arg(file).run().code(0).says("all the same", 1);
+        }
+    }
+
+    /// Kills the board of the first host, lets the job go on, and wants a warning that names both.
+    #[track_caller]
+    fn goes_on_without(&self, board: &Board, mut job: Running, says: &str, times: usize) {
+        board.signal(Signal::KILL);
+        job.end_input();
+        let outcome = job.wait();
+        let address = &self.addresses[0];
+        let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: ");
+        outcome.code(0).says(says, times).warns(&warning).warns("the connection is lost: ").warns(TAKEN);
+        assert_eq!(outcome.stderr.matches("warning: board").count(), 1, "{outcome}");
+    }
+}
+
+/// The board is killed before, between and behind the fences of a job.
+#[test]
+fn ranks_do_not_notice_firmware_that_is_killed_before_between_and_behind_fences() {
+    let put = "frame cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0";
+    let get = "frame cmd=kvs-get;key=k0;\nexpect rc=0;found=TRUE;value=v0\n\
+        frame cmd=kvs-get;key=k7;\nexpect rc=0;found=TRUE;value=v7";
+    let wait = "say up\ncat";
+    for steps in [
+        format!("init2\n{put}\n{wait}\nfence2\n{get}\nfence2\nend2\nsay done"),
+        format!("init2\n{put}\nfence2\n{wait}\n{get}\nfence2\nend2\nsay done"),
+        format!("init2\n{put}\nfence2\n{get}\nfence2\n{wait}\nend2\nsay done"),
+    ] {
+        let Some(board) = start(false) else { return };
+        let spared = Spared::new(&[&board]);
+        let job = spared.run(2, "--stdin all -n 8").arg(RAW).steps(&steps).hold_input().start();
+        job.await_stdout("up\n", 8);
+        spared.goes_on_without(&board, job, "done\n", 8);
+        spared.replays(2);
+    }
+}
+
+/// The last rank starts when the others wait in the fence of `MPI_Init` and the board is gone.
+#[test]
+fn mpich_does_not_notice_firmware_that_is_killed() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let Some(board) = start(true) else { return };
+    let spared = Spared::new(&[&board]);
+    let secret = secret_file();
+    let options = format!("--offload-secret {} --fence-warning 1 --stdin 7 -n 8", secret.display());
+    let program = Peer::Mpich5.program("mpi_allreduce");
+    let script = format!("[ \"$PMI_RANK\" != 7 ] || read -r line; exec {}", program.display());
+    let job = spared.run(2, &options).words("sh -c").arg(script).hold_input().start();
+    job.await_stderr(" missing: rank 7 ");
+    spared.goes_on_without(&board, job, "allreduce of 8: 0 wrong\n", 1);
+    spared.replays(2);
+}
+
+/// The recordings show that firmware has the outputs of a server in the host's process.
+#[test]
+fn firmware_with_spares_serves_what_others_do() {
+    let (Some(mut one), Some(two)) = (start(false), start(false)) else { return };
+    let spared = Spared::new(&[&one, &two]);
+    for fence in ["collect", "lazy"] {
+        let probe = spared.run(3, &format!("--fence {fence} -n 12")).arg(hydrant_bin()).arg("probe").run();
+        probe.code(0).quiet().says("exchanged 144 cards", 1);
+        spared.replays(3);
+    }
+    if Peer::Mpich5.there() {
+        let sum = spared.run(2, "-n 8").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).quiet().says("allreduce of 8: 0 wrong\n", 1);
+        spared.replays(2);
+        let spawn = spared.run(2, "-usize 9 -n 4").arg(Peer::Mpich5.program("mpi_spawn")).words("self 2");
+        spawn.run().code(0).says(" of 4 done", 4);
+        spared.replays(2);
+    }
+    if Peer::OpenMpi5.there() {
+        let job = spared.run(2, "-n 2 -ppn 1");
+        let variables = Peer::OpenMpi5.variables(&spared.folder.0);
+        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
+        sum.code(0).says("allreduce of 2: 0 wrong\n", 1);
+        spared.replays(2);
+    }
+    // The same boards serve nodes without a spare.
+    let probe = fleet::run(&spared.folder, 2, &spared.addresses, &format!("{LARGE} -n 8"));
+    probe.arg(hydrant_bin()).arg("probe").run().code(0).quiet().says("exchanged 64 cards", 1);
+    one.await_log("the node has ended: Closed");
+    assert!(one.runs() && two.runs());
+}
+
+#[test]
+fn a_board_without_the_feature_refuses_spares_with_what_to_do() {
+    let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
+    let folder = Folder::new("spares-none");
+    let run = |options: &str| {
+        fleet::run(&folder, 2, &[board.host(0).to_string()], &format!("{SMALL} {options} -n 4 true")).run()
+    };
+    run("--spare native")
+        .code(1)
+        .warns("refuses a node of this run: nodes with a spare on their host are not supported\n")
+        .warns("hint: run without --spare, use a board with 'hydrant serve --manage', or build ")
+        .warns(" with the feature spares\n");
+    run("").code(0).quiet();
+    assert!(board.runs());
+}
+
+/// The board ends the connection or refuses, and serves the next host.
+#[test]
+fn a_host_whose_calls_make_no_sense_is_refused_or_given_up() {
+    let Some(mut board) = start(false) else { return };
+    let limits = Limits { jobs: 8, links: 9, conns: 112, names: 16, spawns: 16, ..LIMITS };
+    let seed = Some(1);
+    let open = OpenNode { node: 1, nodes: 3, radix: 2, limits, seed, link: None, record: None };
+    let mut host = Manager::connect(board.host(0));
+    let many = OpenNode { limits: Limits { conns: 113, ..limits }, ..open };
+    assert_eq!(host.refused(&Request::Node(many)), Error::Fault(Fault::Full(Limit::Conns, 112)));
+    for wrong in [OpenNode { record: seed, ..open }, OpenNode { link: Some([1; 16]), ..open }] {
+        assert_eq!(host.refused(&Request::Node(wrong)), Error::NoCalls);
+    }
+    drop(host);
+    board.await_log(" is gone");
+    let mut buf = [0; 64];
+    let untaken = encode_node(&Call::Poll { taken: 1 }, &mut buf).expect("it is short").to_vec();
+    let request = encode_node(&NodeRequest::Sync { number: 1 }, &mut buf).expect("it is short").to_vec();
+    for call in [vec![0xFF; 4], vec![1, 0, 0, 0, 0xFF], untaken, request] {
+        let mut host = Manager::connect(board.host(0));
+        host.done(&Request::Node(open));
+        let mut other = Manager::connect(board.host(1));
+        assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
+        drop(other);
+        board.await_log(" is gone");
+        host.say_bytes(&call);
+        assert!(host.closed(), "{call:?}");
+        board.await_log("the node has ended: Malformed");
+    }
+    assert!(board.runs());
+}
