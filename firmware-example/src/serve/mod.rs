@@ -119,8 +119,9 @@ impl<'s> Serve<'s> {
             recording: None,
             counters,
         };
-        // A node with links is in no tree yet.
-        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|_| serve.links.is_none()) {
+        // A lone node is in no tree, and one with links not yet.
+        let in_tree = open.filter(|open| open.nodes > 1 && serve.links.is_none());
+        if let Some(OpenNode { node, nodes, radix, .. }) = in_tree {
             serve.handle_infallible(net, Input::Node { node, nodes, radix });
         }
         serve
@@ -217,8 +218,10 @@ impl Serve<'_> {
     fn drain(&mut self, net: &mut Net) {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
-                if self.node.is_none() {
-                    events::queue(Event::LimitHit { limit, size: memory::OWN_LIMITS.of(limit) });
+                let size = self.server.limits().of(limit);
+                match self.node.as_mut().filter(|_| NODES) {
+                    Some(link) => link.send(net, &NodeReport::limit_hit(limit, size)),
+                    None => events::queue(Event::LimitHit { limit, size }),
                 }
                 continue;
             }

@@ -7,9 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hydrant_core::limits::SPAWN_BYTES_MIN;
-use hydrant_core::manage::{
-    self, BoardReport, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
-};
+use hydrant_core::manage::{self, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::Closing;
 use hydrant_core::{Input, JobId, Limit, Limits};
 use hydrant_reactor::enable_keepalive;
@@ -19,6 +17,7 @@ use rustix::io::Errno;
 use super::error::{NODE, PATIENCE, RECORDING};
 use super::event::Event;
 use super::heartbeat::{Due, Heartbeat};
+use super::lines::{board_line, job_line, limit_line};
 use super::{BoardError, BoardRecording, Connection, ConnectionError, Secret};
 
 /// Description of the requests that show whether the board answers.
@@ -142,6 +141,16 @@ impl Board {
         Ok((self.addr, self.link))
     }
 
+    /// Returns the largest limits of a node, if the board serves nodes.
+    pub fn node_limits(&self) -> Option<&Limits> {
+        self.nodes.as_ref()
+    }
+
+    /// The board's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Returns whether it can be linked to the boards of other nodes.
     pub(super) fn has_links(&self) -> bool {
         self.links
@@ -164,6 +173,15 @@ impl Board {
         format!(
             "board {name} at {addr} serves up to {} ranks in {} jobs, {sockets} connections, {} keys in {} bytes",
             limits.ranks, limits.jobs, limits.keys, limits.kvs_bytes
+        )
+    }
+
+    /// The board in a few words, when it serves a run as a node.
+    pub(super) fn describe_node(&self) -> String {
+        let Board { name, addr, sockets, limits, .. } = self;
+        format!(
+            "board {name} at {addr} serves runs of up to {} ranks, {sockets} connections, {} keys in {} bytes",
+            limits.ranks, limits.keys, limits.kvs_bytes
         )
     }
 
@@ -358,15 +376,13 @@ impl Board {
                 }
             }
             Report::LimitHit { limit: Limit::SpawnBytes, size } if size < SPAWN_BYTES_MIN => {
+                let without_record = if self.nodes.is_some() { ", without --record" } else { "" };
                 self.lines.push_back(format!(
-                    "the board refused a client: limit spawn-bytes of {size} there is too small for spawns; for these use \
-                     'hydrant run --offload TARGET', with which this host starts them"
+                    "the board refused a client: limit spawn-bytes of {size} there is too small for spawns: use a board that \
+                     serves nodes of runs{without_record}"
                 ));
             }
-            Report::LimitHit { limit, size } => self.lines.push_back(format!(
-                "the board refused a client: limit {} of {size} is used up there",
-                limit.name()
-            )),
+            Report::LimitHit { limit, size } => self.lines.push_back(limit_line(limit, size)),
             Report::Closed { rank: Some(_), why: Closing::JobOver, .. } => {}
             Report::Closed { rank: Some(rank), why, .. } => {
                 self.lines.push_back(format!("the board closed the PMI connection of rank {rank}: {why}"));
@@ -563,23 +579,4 @@ fn reach(target: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-fn job_line(report: &JobReport) -> String {
-    let JobReport { size, connected, in_fence, finalized, exited, .. } = report;
-    format!(
-        "the board's job of {size} ranks: {connected} connected, {in_fence} in the fence, {finalized} finalized, \
-         {exited} ended"
-    )
-}
-
-fn board_line(report: &BoardReport) -> String {
-    let BoardReport {
-        sockets, free_sockets, accepted, closed, turned_away, jobs, bytes_in, bytes_out, ..
-    } = report;
-    let stack = if report.stack > 0 { format!(", {} bytes of stack", report.stack) } else { String::new() };
-    format!(
-        "the board since its start: {jobs} jobs, {accepted} clients of which {closed} were closed and {turned_away} \
-         refused, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
-    )
 }
