@@ -130,6 +130,31 @@ fn ranks_that_there_are_none_of_are_refused() {
     server.wait().code(0).quiet();
 }
 
+/// A host that opens its job by the management protocol, which has no spawns.
+#[test]
+fn spawns_of_a_host_without_a_node_are_refused() {
+    let (server, target) = managed(Machine::Here, "");
+    let mut host = TcpStream::connect(&target.address).unwrap();
+    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ask(&mut host, &Request::Hello { version: VERSION }, |report| {
+        assert!(matches!(report, Report::Welcome(_)), "{report:?}");
+    });
+    let job = JobId(0);
+    let mut port = 0;
+    let open = OpenJob { exits_reported: false, ..OpenJob::new("kvs_0", 1) };
+    ask(&mut host, &Request::Open(open), |report| match report {
+        Report::Opened { job: JobId(0), port: opened } => port = opened,
+        other => panic!("{other:?}"),
+    });
+    ask(&mut host, &Request::Serve { job }, |report| assert_eq!(report, Report::Done));
+    let steps = format!("ack1\ninit2\n{}\nrefused errcodes say why\nend2", spawn_request("x", 2));
+    let rank = Job::new(RAW).env("PMI_PORT", format!("127.0.0.1:{port}")).env("PMI_ID", "0").steps(&steps);
+    rank.env("PMI_RANK", "0").env("PMI_SIZE", "1").env("PMI_JOBID", "kvs_0").run().code(0).quiet();
+    drop(host);
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
 #[test]
 fn several_hosts_at_the_same_time() {
     let (server, target) = managed(Machine::Here, "");

@@ -14,7 +14,7 @@ use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::error::{NODE, PATIENCE, RECORDING};
+use super::error::{PATIENCE, RECORDING};
 use super::event::Event;
 use super::heartbeat::{Due, Heartbeat};
 use super::lines::{board_line, job_line, limit_line};
@@ -129,15 +129,20 @@ impl Board {
         Ok(())
     }
 
-    /// Has the board serve a node. Returns the address of its management port, and the connection for the records of the node.
-    pub(super) fn into_node(mut self, open: &OpenNode) -> Result<(SocketAddr, Connection), BoardError> {
+    /// Has the board serve a node, which errors call `what`. Returns the address of its management port, and the connection for
+    /// the records of the node.
+    pub(super) fn into_node(
+        mut self,
+        what: &'static str,
+        open: &OpenNode,
+    ) -> Result<(SocketAddr, Connection), BoardError> {
         if let Some(most) = self.nodes {
             let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
             if !limits.is_empty() {
                 return Err(BoardError::Small { addr: self.addr, limits });
             }
         }
-        self.done(NODE, &Request::Node(*open))?;
+        self.done(what, &Request::Node(*open))?;
         Ok((self.addr, self.link))
     }
 

@@ -17,7 +17,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::client::timespec;
-use super::error::PATIENCE;
+use super::error::{NODE, PATIENCE};
 use super::heartbeat::{Due, Heartbeat};
 use super::queries::{Answer, Purpose, Queries, RankState, Unasked};
 use super::{Board, BoardError, Connection, ConnectionError, NodeRecording, Secret};
@@ -103,7 +103,7 @@ impl NodeBoard {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         let open = OpenNode { link: open.link.filter(|_| board.has_links()), ..open };
-        let opened = board.into_node(&open).map_err(in_node)?;
+        let opened = board.into_node(NODE, &open).map_err(in_node)?;
         Ok(NodeBoard::new(target.to_owned(), opened, open, heartbeat))
     }
 
@@ -223,7 +223,7 @@ impl NodeBoard {
                     }
                     // The limit is the board's.
                     Reply::Refused(why @ Fault::Full(..)) if self.is_lone() => {
-                        return Err(other(self.refused("the job", why)));
+                        return Err(other(self.refused(lone::JOB, why)));
                     }
                     Reply::Refused(why) => return Err(BackendError::Fault(why)),
                     Reply::Served(_) | Reply::Synced => {}

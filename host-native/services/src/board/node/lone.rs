@@ -15,6 +15,9 @@ use super::super::queries::Purpose;
 use super::super::{Board, BoardError};
 use super::NodeBoard;
 
+/// Description of the first job in error messages.
+pub(super) const JOB: &str = "the job";
+
 impl NodeBoard {
     /// Has a board serve all jobs of a run on this host, with limits that are as close to these as those of the board allow.
     /// Returns it with a description.
@@ -33,7 +36,7 @@ impl NodeBoard {
         }
         let open = OpenNode { node: 0, nodes: 1, radix: 2, limits, seed: None, link: None, record: None };
         let (described, name) = (board.describe_node(), board.name().to_owned());
-        let opened = board.into_node(&open)?;
+        let opened = board.into_node(JOB, &open)?;
         Ok((NodeBoard::new(name, opened, open, heartbeat), described))
     }
 
