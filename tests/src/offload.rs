@@ -143,7 +143,8 @@ impl Target {
 
     /// A fence that hangs is reported, with how the board sees the job, and what it counted when all is over.
     pub fn status(&self) {
-        let steps = "ack1\ninit1\nonly 0\ncat\nall\nfence1\nend1";
+        // Both are connected behind the first fence.
+        let steps = "ack1\ninit1\nfence1\nonly 0\ncat\nall\nfence1\nend1";
         let mut job = self.raw("-v --summary -fence-warning 0.1 -n 2", steps).hold_input().start();
         job.await_stderr("ranks have been waiting for 0.1 s: 1 of 2 have come, missing: rank 0 (pid ");
         job.await_stderr("the board's job of 2 ranks: 2 connected, 1 in the fence, 0 finalized, 0 ended\n");
