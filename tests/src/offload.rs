@@ -16,6 +16,20 @@ pub const SPAWN: &str = r"ack1
     fence1
     end1";
 
+/// A request for `count` ranks of a shell script, without its reply.
+pub fn spawn_request(script: &str, count: u32) -> String {
+    format!(
+        "frame cmd=spawn;ncmds=1;preputcount=0;subcmd=sh;maxprocs={count};argc=1;argv0={script};infokeycount=0;"
+    )
+}
+
+/// A script in `folder` in which the raw client takes these steps.
+pub fn script(folder: &Folder, raw: &str, name: &str, steps: &str) -> String {
+    let words = steps.lines().flat_map(|step| step.trim().splitn(2, ' '));
+    let words: String = words.map(|word| format!(" '{word}'")).collect();
+    folder.file(name, &format!("exec {raw}{words}\n"))
+}
+
 /// Something that serves jobs for hosts.
 #[derive(Clone, Debug)]
 pub struct Target {
@@ -129,7 +143,8 @@ impl Target {
 
     /// A fence that hangs is reported, with how the board sees the job, and what it counted when all is over.
     pub fn status(&self) {
-        let steps = "ack1\ninit1\nonly 0\ncat\nall\nfence1\nend1";
+        // Both are connected behind the first fence.
+        let steps = "ack1\ninit1\nfence1\nonly 0\ncat\nall\nfence1\nend1";
         let mut job = self.raw("-v --summary -fence-warning 0.1 -n 2", steps).hold_input().start();
         job.await_stderr("ranks have been waiting for 0.1 s: 1 of 2 have come, missing: rank 0 (pid ");
         job.await_stderr("the board's job of 2 ranks: 2 connected, 1 in the fence, 0 finalized, 0 ended\n");
@@ -152,10 +167,71 @@ impl Target {
         outcome.warns(&format!(" has not answered for 4 s{fence}"));
     }
 
-    /// What a board does not do, it refuses.
-    pub fn refusals(&self, ranks: u32) {
+    /// A board that serves no nodes has no spawns.
+    pub fn refuses_spawns(&self) {
         let outcome = self.raw("-n 2", SPAWN).run();
-        outcome.code(0).warns("is too small for spawns; for these use 'hydrant run --offload TARGET', ");
+        outcome.code(0).warns("is too small for spawns: use a board that serves nodes of runs");
+    }
+
+    /// Jobs that ranks of MPICH spawn. This machine starts the processes, and the board serves them.
+    pub fn spawns(&self) {
+        if !Peer::Mpich5.there() {
+            return;
+        }
+        let run = |options: &str| self.offload(options).arg(Peer::Mpich5.program("mpi_spawn"));
+        let world = run("-usize 4 -n 2").words("world 2").run();
+        world.code(0).quiet().says("child 0 of 2\n", 1).says("child 1 of 2\n", 1);
+        world.says(" of 2 done, universe 4\n", 2);
+        let fails = run("-n 2").words("fails 5").run();
+        fails.code(5).says("child 0 of 1\n", 1).says(" of 2 done", 2).warns("5");
+        run("-n 2").words("missing").run().code(0).says("refused: class other codes other other\n", 2);
+    }
+
+    /// Jobs that ranks of MPICH spawn one after the other, and from each other. A job may open before the last one is over.
+    pub fn repeated_spawns(&self) {
+        if !Peer::Mpich5.there() {
+            return;
+        }
+        let run = |options: &str| self.offload(options).arg(Peer::Mpich5.program("mpi_spawn"));
+        run("-n 2").words("again 3").run().code(0).quiet().says("child 0 of 1\n", 3).says(" of 2 done", 2);
+        run("-n 1").words("nested 2").run().code(0).quiet().says("child 0 of 1\n", 3).says(" of 1 done", 1);
+    }
+
+    /// Jobs of two ranks of Open MPI that spawn two.
+    pub fn open_mpi_spawns(&self) {
+        let peer = Peer::OpenMpi5;
+        if !peer.there() {
+            return;
+        }
+        let folder = Folder::new("offload-spawn-pmix");
+        let variables = peer.variables(&folder.0);
+        let job = self.offload("-n 2");
+        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let outcome = job.arg(peer.program("mpi_spawn")).words("world 2").run();
+        outcome.code(0).says("child 1 of 2\n", 1).says(" of 2 done", 2);
+    }
+
+    /// A spawned job that fails ends alone, and its exit code is that of the run.
+    pub fn spawned_failures(&self) {
+        let folder = Folder::new("offload-spawn-fails");
+        for (ending, code, says) in [
+            ("frame cmd=abort;isworld=TRUE;msg=enough;\nforever", 1, "aborted the job: enough\n"),
+            ("kill 9", 137, "died by SIGKILL\n"),
+            ("hangup\nforever", 1, "closed its PMI connection without finalizing"),
+            ("exit 0", 1, "exited with code 0 without finalizing"),
+        ] {
+            let steps = format!("init2\nfence2\nonly 0\n{ending}\nonly 1\nfence2");
+            let spawn = spawn_request(&script(&folder, self.raw, "child", &steps), 2);
+            let steps = format!(
+                "init2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nfence2\nend2\nsay done"
+            );
+            let outcome = self.raw("-n 2", &steps).run();
+            outcome.code(code).says("done\n", 2).warns(&format!("rank 0 of spawned job 1 {says}"));
+        }
+    }
+
+    /// What a board has no room for, it refuses.
+    pub fn refusals(&self, ranks: u32) {
         let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
         outcome.code(1).warns(&format!("refuses the job: the limit ranks of {ranks} is used up"));
     }

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::{Input, Output, RankStatus};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{Limits, MESSAGE_MAX};
+use crate::limits::{Limit, Limits, MESSAGE_MAX};
 use crate::manage::BadRecord;
 use crate::time::Time;
 use crate::trace::Closing;
@@ -22,6 +22,9 @@ pub const NODE_PREFIX: usize = 4;
 pub(super) const HEAD_MAX: usize = 256;
 /// Longest decimal rank with its comma, in the ranks of a process set.
 const RANK_MAX: usize = 11;
+
+/// Number of no request, in [`NodeReport::Refused`].
+pub const UNASKED: u32 = u32::MAX;
 
 /// Request of a host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +97,7 @@ pub enum NodeReport<'a> {
         /// Their port, at the address of the management port.
         port: u16,
     },
-    /// A request was refused.
+    /// A request was refused. With the number [`UNASKED`], a client was refused because a [limit](Fault::Full) is reached.
     Refused {
         /// Number of the request.
         request: u32,
@@ -143,6 +146,13 @@ pub enum NodeReport<'a> {
         /// The reason.
         why: &'a str,
     },
+}
+
+impl NodeReport<'_> {
+    /// Returns the report that a client was refused because a limit of this size is reached.
+    pub const fn limit_hit(limit: Limit, size: u32) -> NodeReport<'static> {
+        NodeReport::Refused { request: UNASKED, peer: None, why: Fault::Full(limit, size) }
+    }
 }
 
 /// Returns the maximum length of a record in bytes between a host and a server with these limits.

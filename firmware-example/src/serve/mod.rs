@@ -130,9 +130,9 @@ impl<'s> Serve<'s> {
             is_called: called.is_some(),
             counters,
         };
-        // A node with links is in no tree yet, and the first call makes it a node of its tree.
+        // A lone node is in no tree, one with links not yet, and the first call makes a called node one of its tree.
         let is_formed = serve.links.is_none() && !serve.is_called;
-        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|_| is_formed) {
+        if let Some(OpenNode { node, nodes, radix, .. }) = open.filter(|open| open.nodes > 1 && is_formed) {
             serve.handle_infallible(net, Input::Node { node, nodes, radix });
         }
         serve
@@ -233,8 +233,10 @@ impl Serve<'_> {
     fn drain(&mut self, net: &mut Net) {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
-                if self.node.is_none() {
-                    events::queue(Event::LimitHit { limit, size: memory::OWN_LIMITS.of(limit) });
+                let size = self.server.limits().of(limit);
+                match self.node.as_mut().filter(|_| NODES) {
+                    Some(link) => link.send(net, &NodeReport::limit_hit(limit, size)),
+                    None => events::queue(Event::LimitHit { limit, size }),
                 }
                 continue;
             }

@@ -160,8 +160,8 @@ pub enum State {
     NotConnected,
     /// Its process runs, and it has not initialized PMI or PMIx.
     Started,
-    /// Its process runs, and it is known to be connected. More is not known: its PMI server is in a sandbox or at the
-    /// board of `hydrant offload`, or its host does not answer.
+    /// Its process runs, and it is known to be connected. More is not known: its PMI server is in a sandbox or at a
+    /// board that serves no nodes, or its host does not answer.
     Running,
     /// It is between init and finalize.
     Initialized,

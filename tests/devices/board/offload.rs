@@ -8,7 +8,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{hydrant_bin, nodes, target_dir};
 use rustix::process::Signal;
 
-use super::qemu::Board;
+use super::qemu::{Board, Kind};
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
@@ -48,6 +48,33 @@ fn the_ranks_are_this_machines_and_what_is_said_of_them_too() {
     target.failures();
     target.status();
     target.refusals(16);
+    target.refuses_spawns();
+    assert!(board.runs());
+}
+
+/// A board that serves nodes serves a run of one host as one, with as many limits as it has.
+fn of_node(kind: Kind) -> Option<(Board, Target)> {
+    let board = Board::of_node(kind, false)?;
+    let target = Target { address: board.host(0).to_string(), ports: String::new(), raw: RAW };
+    Some((board, target))
+}
+
+#[test]
+fn ranks_of_a_small_board_that_serves_nodes_spawn() {
+    let Some((board, target)) = of_node(Kind::Lm3s6965evb) else { return };
+    target.spawns();
+    target.spawned_failures();
+    target.ranks_of_this_machine();
+    target.status();
+    target.refusals(16);
+    assert!(board.runs());
+}
+
+#[test]
+fn ranks_of_open_mpi_spawn_at_a_large_board_that_serves_nodes() {
+    let Some((board, target)) = of_node(Kind::Mps2An386) else { return };
+    target.open_mpi_spawns();
+    target.repeated_spawns();
     assert!(board.runs());
 }
 

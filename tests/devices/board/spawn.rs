@@ -1,5 +1,6 @@
 //! Jobs that ranks of boards spawn: the host starts the processes, and the board serves them at another port.
 
+use hydrant_tests::offload::{self, spawn_request as spawn};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 use rustix::process::Signal;
@@ -25,18 +26,9 @@ fn alone(board: &Board, limits: &str, options: &str) -> Job {
     job.words(limits).words(options)
 }
 
-/// A request for `count` ranks of a shell script, without its reply.
-fn spawn(script: &str, count: u32) -> String {
-    format!(
-        "frame cmd=spawn;ncmds=1;preputcount=0;subcmd=sh;maxprocs={count};argc=1;argv0={script};infokeycount=0;"
-    )
-}
-
 /// A script in `folder` that runs these steps.
 fn script(folder: &Folder, name: &str, steps: &str) -> String {
-    let words = steps.lines().flat_map(|step| step.trim().splitn(2, ' '));
-    let words: String = words.map(|word| format!(" '{word}'")).collect();
-    folder.file(name, &format!("exec {RAW}{words}\n"))
+    offload::script(folder, RAW, name, steps)
 }
 
 #[test]

@@ -8,9 +8,9 @@ use std::time::Duration;
 use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Rank};
-use hydrant_tests::offload::Target;
+use hydrant_tests::offload::{Target, script, spawn_request};
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, Running};
+use hydrant_tests::{Folder, Job, Running};
 use hydrant_tests::{hydrant_bin, target_dir};
 use rustix::process::Signal;
 
@@ -50,6 +50,31 @@ fn everything_that_a_board_does() {
 }
 
 #[test]
+fn ranks_of_a_server_spawn() {
+    let (server, target) = managed(Machine::Here, "");
+    target.spawns();
+    target.repeated_spawns();
+    target.open_mpi_spawns();
+    target.spawned_failures();
+    server.signal(Signal::TERM);
+    server.wait().code(0).quiet();
+}
+
+/// The line of the board comes before the failure of the client that was refused.
+#[test]
+fn a_limit_of_the_board_that_is_used_up_is_named() {
+    if !Peer::SlurmPmi2.there() {
+        return;
+    }
+    let (server, target) = managed(Machine::Here, "--limit kvs-bytes=16384");
+    let full = target.offload("-n 8").arg(Peer::SlurmPmi2.program("pmi2_kvs")).words("-k 8 -v 900").run();
+    full.warns("the board refused a client: limit kvs-bytes of 16384 is used up there\n");
+    assert!(!full.status.success(), "{full}");
+    server.signal(Signal::TERM);
+    server.wait().code(0).warns("limit kvs-bytes of 16384 is used up");
+}
+
+#[test]
 fn recorded_jobs_of_a_server_replay() {
     let file = target_dir().join(format!("served-{}.rec", std::process::id()));
     let recording = |number: u32| PathBuf::from(format!("{}.{number}", file.display()));
@@ -57,15 +82,19 @@ fn recorded_jobs_of_a_server_replay() {
     for (args, code) in [("-n 4", 0), ("-n 2", 0)] {
         target.offload(args).arg(hydrant_bin()).arg("probe").run().code(code);
     }
+    let folder = Folder::new("offload-recorded");
+    let spawn = spawn_request(&script(&folder, RAW, "child", "init2\nfence2\nend2\nsay met"), 2);
+    let steps = format!("init2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2");
+    target.raw("-n 2", &steps).run().code(0).quiet().says("met\n", 2);
     target.offload("-n 2 sh -c").arg("exit 3").run().code(3);
     server.signal(Signal::TERM);
     server.wait().code(0).quiet();
-    for (number, ranks) in [(1, 4), (2, 2), (3, 2)] {
+    for (number, ranks, jobs) in [(1, 4, 1), (2, 2, 1), (3, 2, 2), (4, 2, 1)] {
         let replay = Job::new(hydrant_bin()).words("replay").arg(recording(number)).run();
-        replay.code(0).says(" outputs, all the same", 1).says(&format!("of {ranks} ranks"), 1);
+        replay.code(0).says(" outputs, all the same", 1).says(&format!("of {ranks} ranks"), jobs);
         std::fs::remove_file(recording(number)).expect("it was just read");
     }
-    assert!(!recording(4).exists());
+    assert!(!recording(5).exists());
 }
 
 /// Tells a server something, and hands its answer to `answer`.
@@ -101,6 +130,31 @@ fn ranks_that_there_are_none_of_are_refused() {
     server.wait().code(0).quiet();
 }
 
+/// A host that opens its job by the management protocol, which has no spawns.
+#[test]
+fn spawns_of_a_host_without_a_node_are_refused() {
+    let (server, target) = managed(Machine::Here, "");
+    let mut host = TcpStream::connect(&target.address).unwrap();
+    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    ask(&mut host, &Request::Hello { version: VERSION }, |report| {
+        assert!(matches!(report, Report::Welcome(_)), "{report:?}");
+    });
+    let job = JobId(0);
+    let mut port = 0;
+    let open = OpenJob { exits_reported: false, ..OpenJob::new("kvs_0", 1) };
+    ask(&mut host, &Request::Open(open), |report| match report {
+        Report::Opened { job: JobId(0), port: opened } => port = opened,
+        other => panic!("{other:?}"),
+    });
+    ask(&mut host, &Request::Serve { job }, |report| assert_eq!(report, Report::Done));
+    let steps = format!("ack1\ninit2\n{}\nrefused errcodes say why\nend2", spawn_request("x", 2));
+    let rank = Job::new(RAW).env("PMI_PORT", format!("127.0.0.1:{port}")).env("PMI_ID", "0").steps(&steps);
+    rank.env("PMI_RANK", "0").env("PMI_SIZE", "1").env("PMI_JOBID", "kvs_0").run().code(0).quiet();
+    drop(host);
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
 #[test]
 fn several_hosts_at_the_same_time() {
     let (server, target) = managed(Machine::Here, "");
@@ -113,6 +167,48 @@ fn several_hosts_at_the_same_time() {
     second.wait().code(0).quiet();
     first.end_input();
     first.wait().code(0).quiet();
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
+/// Each host calls its first job 0 and the spawned one 1. The server tells them apart.
+#[test]
+fn ranks_of_several_hosts_spawn_at_the_same_time() {
+    let (server, target) = managed(Machine::Here, "");
+    let folder = Folder::new("offload-hosts");
+    let spawn = spawn_request(&script(&folder, RAW, "child", "init2\nfence2\nend2\nsay met"), 2);
+    let steps = format!(
+        "init2\nonly 0\nsay here\ncat\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done"
+    );
+    let mut jobs = [(); 3].map(|()| target.raw("-n 2", &steps).hold_input().start());
+    for job in &jobs {
+        job.await_stdout("here", 1);
+    }
+    for job in jobs.iter_mut().rev() {
+        job.end_input();
+    }
+    for job in jobs {
+        job.wait().code(0).quiet().says("met\n", 2).says("done\n", 2);
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0).quiet();
+}
+
+/// The board of the job is asked.
+#[test]
+fn status_shows_what_ranks_of_both_jobs_wait_for() {
+    let (server, target) = managed(Machine::Here, "");
+    let folder = Folder::new("offload-status");
+    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
+    let spawn = spawn_request(&script(&folder, RAW, "child", &format!("init2\nsay up\n{wait}")), 1);
+    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
+    let job = target.raw("-n 2", &steps).start();
+    job.await_stdout("up\n", 1);
+    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
+    job.signal(Signal::TERM);
+    job.wait().code(143);
+    watch.wait().code(0);
     server.signal(Signal::TERM);
     server.wait().code(0);
 }

@@ -30,7 +30,8 @@ pub(super) struct OffloadArgs {
     /// Ports for the ranks instead of the port that the board reports: 4000-4007,4100
     ///
     /// Rank 0 connects to the first port, rank 1 to the second, and so on, starting again after the last. Use it for boards
-    /// behind port forwarding that accepts one connection at a time on each port, such as QEMU's.
+    /// behind port forwarding that accepts one connection at a time on each port, such as QEMU's. The ports are those of the
+    /// first job: ranks of spawned jobs connect to the port that the board reports.
     #[arg(long, value_name = "PORT,...", value_parser = ports, value_delimiter = ',')]
     pmi_ports: Vec<(u16, u16)>,
 
@@ -52,7 +53,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 25] = [
     ("sandbox", "the PMI server runs on the board"),
     ("spare", "only plugins and the boards of 'hydrant run --offload' have spares"),
     ("mem_pool", "a board does not know which ranks share a host"),
-    ("name_server", "the board stores published names"),
+    ("name_server", "its jobs find the names of their own run only"),
     ("limit", "the capacities of a board are fixed when it is built or started"),
     ("hosts", LOCAL_RANKS),
     ("hostfile", LOCAL_RANKS),

@@ -1,32 +1,38 @@
 //! A board that serves the job instead of a core in this process.
 
+use std::iter;
 use std::net::IpAddr;
 use std::path::Path;
 
 use hydrant_core::JobId;
 use hydrant_driver::Event;
 use hydrant_reactor::Interest;
-use hydrant_services::board::NodeEvent;
+use hydrant_services::board::{Board, NodeBoard, NodeEvent};
 
-use super::Engine;
+use super::server::PmiServer;
 use super::token::Token;
+use super::{Engine, limits, open};
 use crate::error::RunError;
+use crate::plan::{Offload, Plan};
 
 impl Engine<'_, '_> {
-    /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job.
-    pub(super) fn begin_at_board(&mut self, job: JobId) -> Result<Option<(IpAddr, Vec<u16>)>, RunError> {
-        if let Some(board) = self.core.node() {
-            return Ok(Some((board.host(), vec![board.serve(job)?])));
-        }
-        let Some(board) = self.core.board() else { return Ok(None) };
-        board.serve()?;
-        let (host, port) = board.address();
+    /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job. The ports of
+    /// the command line are those of the first job.
+    pub(super) fn begin_at_board(
+        &mut self,
+        job: JobId,
+        is_first: bool,
+    ) -> Result<Option<(IpAddr, Vec<u16>)>, RunError> {
+        let (host, port) = match &mut self.core {
+            PmiServer::Local(_) => return Ok(None),
+            PmiServer::Node(board) => (board.host(), board.serve(job)?),
+            PmiServer::Board(board) => {
+                board.serve()?;
+                board.address()
+            }
+        };
         let ports = self.plan.options.offload.as_ref().map(|offload| offload.ports.clone());
-        let ports = ports.filter(|ports| !ports.is_empty()).unwrap_or_else(|| vec![port]);
-        if self.plan.options.verbose {
-            let line = board.describe();
-            self.sinks.print(&line);
-        }
+        let ports = ports.filter(|ports| is_first && !ports.is_empty()).unwrap_or_else(|| vec![port]);
         Ok(Some((host, ports)))
     }
 
@@ -58,7 +64,7 @@ impl Engine<'_, '_> {
                 Ok(())
             }
             NodeEvent::Ranks { query, ranks } => {
-                self.report_rank_states(query, &ranks);
+                self.rank_states(query, &ranks);
                 Ok(())
             }
             NodeEvent::Server(event) => self.take_server_event(event),
@@ -67,7 +73,12 @@ impl Engine<'_, '_> {
 
     /// Prints the next line of the board. Returns whether there was one.
     pub(super) fn show_board(&mut self) -> bool {
-        let Some(line) = self.core.board().and_then(|board| board.line()) else { return false };
+        let line = match &mut self.core {
+            PmiServer::Local(_) => None,
+            PmiServer::Board(board) => board.line(),
+            PmiServer::Node(board) => board.line(),
+        };
+        let Some(line) = line else { return false };
         self.sinks.print(&line);
         true
     }
@@ -79,15 +90,48 @@ impl Engine<'_, '_> {
 
     /// Ends the job on the board. Prints the counters of the board if the user asked for a summary.
     pub(super) fn part_from_board(&mut self) -> Result<(), RunError> {
-        let Some(board) = self.core.board() else { return Ok(()) };
-        let counted = board.finish()?;
+        let Some(offload) = &self.plan.options.offload else { return Ok(()) };
+        let counted = match &mut self.core {
+            PmiServer::Local(_) => return Ok(()),
+            PmiServer::Board(board) => board.finish()?,
+            PmiServer::Node(board) => {
+                if offload.summary {
+                    board.count_all()?;
+                }
+                let jobs: String = iter::from_fn(|| board.line()).map(|line| line + "; ").collect();
+                board.end();
+                if offload.summary { jobs + &connect(self.plan, offload)?.finish()? } else { jobs }
+            }
+        };
         while self.show_board() {}
-        if self.plan.options.offload.as_ref().is_some_and(|offload| offload.summary) {
+        if offload.summary {
             self.sinks.print(&counted);
         }
         self.flush();
         Ok(())
     }
+}
+
+/// Connects to the board of `hydrant offload`.
+fn connect(plan: &Plan, offload: &Offload) -> Result<Board, RunError> {
+    let heartbeat = plan.options.cluster.heartbeat;
+    Ok(Board::connect(&offload.target, offload.secret.as_ref(), heartbeat)?)
+}
+
+/// Connects to the board of `hydrant offload`, which serves the run on this host: as a node if it can. Only a node's ranks may
+/// spawn. Returns it with a description.
+pub(super) fn board_of<'s>(plan: &Plan, offload: &Offload) -> Result<(PmiServer<'s>, String), RunError> {
+    let mut board = connect(plan, offload)?;
+    if let Some(path) = &plan.options.record {
+        // Boards record all that they serve, and not one node.
+        board.record(&offload.target, offload.secret.as_ref(), path)?;
+    } else if let Some(most) = board.node_limits().copied() {
+        let wanted = limits(plan, open::size(&plan.programs)?);
+        let (node, described) = NodeBoard::lone(board, &most, &wanted, plan.options.cluster.heartbeat)?;
+        return Ok((PmiServer::Node(Box::new(node)), described));
+    }
+    let described = board.describe();
+    Ok((PmiServer::Board(Box::new(board)), described))
 }
 
 /// Folder of shared memory segments.

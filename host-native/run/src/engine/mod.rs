@@ -37,7 +37,7 @@ use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
-use hydrant_driver::{PORT_FILES, Sharing};
+use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_launch::{find_mpi_library, prepare};
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
@@ -45,7 +45,6 @@ use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
 use hydrant_record::RecordingFile;
-use hydrant_services::board::Board;
 use hydrant_services::names::NameClient;
 
 use crate::backend::RunBackend;
@@ -121,15 +120,15 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
+    let mut name_storage = MappedStorage::new(&Limits::NONE);
     let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
     let warnings = Warnings::default();
+    let mut described = None;
     let core = match &plan.options.offload {
         Some(offload) => {
-            let (secret, heartbeat) = (offload.secret.as_ref(), plan.options.cluster.heartbeat);
-            let mut board = Box::new(Board::connect(&offload.target, secret, heartbeat)?);
-            let record = plan.options.record.as_deref();
-            record.map(|path| board.record(&offload.target, secret, path)).transpose()?;
-            PmiServer::Board(board)
+            let (core, board) = board::board_of(plan, offload)?;
+            described = Some(board);
+            core
         }
         None => {
             let limits = limits(plan, ranks);
@@ -147,6 +146,9 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
+    if let Some(board) = described.filter(|_| plan.options.verbose) {
+        engine.sinks.print(&board);
+    }
     engine.procs.guard(guardian);
     engine.preload = preload;
     engine.warnings = warnings;
@@ -161,6 +163,10 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
         .map(|path| NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller))
         .transpose();
     engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
+    if engine.core.node().is_some() {
+        // Boards have room for few names.
+        engine.names = Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?, &mut name_storage)?);
+    }
     let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
     engine.open_job(name, (plan.programs.clone(), checked), None)?;
     engine.open_status(Bootstrap::Local);

@@ -4,19 +4,31 @@
 use hydrant_control::protocol::JobRecord;
 use hydrant_core::wire::{Command, Protocol, decode_upcall};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
-use hydrant_driver::{AnyBackend, BackendError};
+use hydrant_driver::{AnyBackend, BackendError, MappedStorage};
 use hydrant_reactor::{Key, Poller};
-use hydrant_services::names::{Answer, LocalNames, NameClient, NameServiceError, Request};
+use hydrant_services::names::{self, Answer, LocalNames, NameClient, NameServiceError, Request};
 
 use super::Engine;
+use crate::backend::BackendBuilder;
 use crate::error::RunError;
 
 /// Name service of the run's jobs.
 pub(super) enum Names<'s> {
     /// Of another process, which several runs share.
     Shared(NameClient),
-    /// Of this process, for the nodes of this run.
+    /// Of this process, for the nodes of this run, or for its board.
     Local(LocalNames<AnyBackend<'s>>),
+}
+
+impl<'s> Names<'s> {
+    /// A name service of this process.
+    pub(super) fn local(
+        builder: &BackendBuilder,
+        storage: &'s mut MappedStorage,
+    ) -> Result<Names<'s>, RunError> {
+        let backend = builder.build_late(names::LIMITS_OF_RUN, 0, storage)?;
+        Ok(Names::Local(LocalNames::new(backend)))
+    }
 }
 
 impl Names<'_> {

@@ -69,7 +69,7 @@ impl Engine<'_, '_> {
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         self.register(&record, spawn)?;
         if let Some(launcher) = &mut launcher
-            && let Err(error) = self.direct_clients(launcher, id, &record.name)
+            && let Err(error) = self.direct_clients(launcher, &record)
         {
             self.forget(id)?;
             return Err(error);
@@ -156,8 +156,9 @@ impl Engine<'_, '_> {
     }
 
     /// Adds the client variables that depend on the registered job.
-    fn direct_clients(&mut self, launcher: &mut Launcher, id: JobId, name: &str) -> Result<(), RunError> {
-        if let Some((host, ports)) = self.begin_at_board(id)? {
+    fn direct_clients(&mut self, launcher: &mut Launcher, record: &JobRecord) -> Result<(), RunError> {
+        let (id, name) = (record.id, &record.name);
+        if let Some((host, ports)) = self.begin_at_board(id, record.ordinal == 0)? {
             launcher.set_ports(host, &ports, self.serves_pmix());
         }
         let space = self.sharing.as_ref().zip(self.core.kvs_space(id));

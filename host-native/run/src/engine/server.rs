@@ -104,7 +104,7 @@ impl<'s> PmiServer<'s> {
         match self {
             PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
             PmiServer::Board(board) => Ok(board.handle_timeout()?),
-            PmiServer::Node(board) => Ok(board.handle_timeout().map(|()| false)?),
+            PmiServer::Node(board) => Ok(board.handle_timeout()?),
         }
     }
 

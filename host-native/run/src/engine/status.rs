@@ -13,6 +13,7 @@ use hydrant_services::board::RankState;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
+use super::open::ALONE;
 use super::replace::Replacement;
 use super::{Engine, server::PmiServer, token};
 use crate::error::RunError;
@@ -208,7 +209,7 @@ impl Engine<'_, '_> {
         self.prepare_core();
         let Some(control) = self.control_of_head() else {
             let ranks = self.local_ranks(id, first);
-            return self.pass_ranks(recipient, id, ranks);
+            return self.complete_ranks(recipient, id, ranks);
         };
         let Some(job) = control.jobs().get(id) else { return self.pass_ranks(recipient, id, Vec::new()) };
         let ranks: Vec<(u32, record::Rank)> = range(job.size(), first)
@@ -232,17 +233,48 @@ impl Engine<'_, '_> {
         }
     }
 
+    /// Passes the ranks of this machine on, when their board has answered what they do, if they have one.
+    fn complete_ranks(&mut self, recipient: Recipient, job: JobId, ranks: Vec<record::Rank>) {
+        let deadline = self.now() + QUERY_TIMEOUT;
+        let running = ranks.iter().filter(|rank| rank.state.is_running());
+        let running: Vec<u32> = running.map(|rank| rank.rank).collect();
+        let (Some(board), Some(status)) = (self.core.node(), &mut self.status_socket) else {
+            return self.pass_ranks(recipient, job, ranks);
+        };
+        status.latest += 1;
+        let number = status.latest;
+        // The loss of the board is reported elsewhere.
+        if running.is_empty() || board.query_ranks(number, job, running).is_err() {
+            return self.pass_ranks(recipient, job, ranks);
+        }
+        let ranks = ranks.into_iter().map(|rank| (ALONE, rank)).collect();
+        status.queries.push(Query { number, job, recipient, deadline, nodes: vec![ALONE], ranks });
+    }
+
+    /// Handles the states of ranks that this node's board has sent.
+    pub(super) fn rank_states(&mut self, query: u64, states: &[RankState]) {
+        if self.is_daemon() {
+            self.report_rank_states(query, states)
+        } else {
+            self.take_states(ALONE, query, states)
+        }
+    }
+
     /// Applies what a node has sent about its ranks. Answers that are late, or to no query, are dropped.
     pub(super) fn rank_states_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
+        self.take_states(node, number, &decode::<Vec<RankState>>(body).unwrap_or_default());
+    }
+
+    fn take_states(&mut self, node: u32, number: u64, states: &[RankState]) {
         let Some(status) = &mut self.status_socket else { return };
         let Some(at) = status.queries.iter().position(|query| query.number == number) else { return };
         let query = &mut status.queries[at];
-        for (rank, state, wait) in decode::<Vec<RankState>>(body).unwrap_or_default() {
-            let mut ranks = query.ranks.iter_mut().filter(|(of, known)| *of == node && known.rank == rank);
+        for (rank, state, wait) in states {
+            let mut ranks = query.ranks.iter_mut().filter(|(of, known)| *of == node && known.rank == *rank);
             if let Some((_, known)) = ranks.next().filter(|(_, known)| known.state.is_running())
                 && state.is_running()
             {
-                (known.state, known.waits_for) = (state, wait);
+                (known.state, known.waits_for) = (*state, wait.clone());
             }
         }
         query.nodes.retain(|&of| of != node);

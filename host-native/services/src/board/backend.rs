@@ -14,7 +14,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::client::timespec;
-use super::error::CallError;
+use super::error::{CallError, NODE};
 use super::patience::Patience;
 use super::{Board, BoardError, Connection, ConnectionError, Secret};
 
@@ -75,7 +75,7 @@ impl BoardBackend {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         let open = OpenNode { seed: Some(seed), ..open };
-        let (addr, link, limits) = board.into_node(&open).map_err(in_node)?;
+        let (addr, link, limits) = board.into_node(NODE, &open).map_err(in_node)?;
         Ok(BoardBackend {
             target: target.to_owned(),
             addr,

@@ -7,18 +7,17 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use hydrant_core::limits::SPAWN_BYTES_MIN;
-use hydrant_core::manage::{
-    self, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome,
-};
+use hydrant_core::manage::{self, Error, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::Closing;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits};
 use hydrant_reactor::enable_keepalive;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 
-use super::error::{NODE, PATIENCE, RECORDING};
+use super::error::{PATIENCE, RECORDING};
 use super::event::Event;
 use super::heartbeat::{Due, Heartbeat};
+use super::lines::{board_line, job_line, limit_line};
 use super::{BoardError, BoardRecording, Connection, ConnectionError, Secret};
 
 /// Description of the requests that show whether the board answers.
@@ -130,9 +129,11 @@ impl Board {
         Ok(())
     }
 
-    /// Has the board serve a node. Returns its address, the connection for records, and the limits of a called or recorded server.
+    /// Has the board serve a node, which errors call `what`. Returns the address of its management port, the connection for the
+    /// records of the node, and the limits of a called or recorded server.
     pub(super) fn into_node(
         mut self,
+        what: &'static str,
         open: &OpenNode,
     ) -> Result<(SocketAddr, Connection, Limits), BoardError> {
         if let Some(most) = self.nodes {
@@ -145,7 +146,7 @@ impl Board {
         // A small board has room for fewer, and says so if the limits have to be its own.
         let mut own = vec![Limit::Conns, Limit::Names, Limit::Spawns];
         loop {
-            match self.done(NODE, &Request::Node(open)) {
+            match self.done(what, &Request::Node(open)) {
                 Err(BoardError::Refused { why: Error::Fault(Fault::Full(limit, most)), .. })
                     if most < open.limits.of(limit) && own.contains(&limit) =>
                 {
@@ -155,6 +156,16 @@ impl Board {
                 result => return result.map(|()| (self.addr, self.link, open.limits)),
             }
         }
+    }
+
+    /// Returns the largest limits of a node, if the board serves nodes.
+    pub fn node_limits(&self) -> Option<&Limits> {
+        self.nodes.as_ref()
+    }
+
+    /// The board's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
     }
 
     /// Returns whether it can be linked to the boards of other nodes.
@@ -179,6 +190,15 @@ impl Board {
         format!(
             "board {name} at {addr} serves up to {} ranks in {} jobs, {sockets} connections, {} keys in {} bytes",
             limits.ranks, limits.jobs, limits.keys, limits.kvs_bytes
+        )
+    }
+
+    /// The board in a few words, when it serves a run as a node.
+    pub(super) fn describe_node(&self) -> String {
+        let Board { name, addr, sockets, limits, .. } = self;
+        format!(
+            "board {name} at {addr} serves runs of up to {} ranks, {sockets} connections, {} keys in {} bytes",
+            limits.ranks, limits.keys, limits.kvs_bytes
         )
     }
 
@@ -373,15 +393,13 @@ impl Board {
                 }
             }
             Report::LimitHit { limit: Limit::SpawnBytes, size } if size < SPAWN_BYTES_MIN => {
+                let without_record = if self.nodes.is_some() { ", without --record" } else { "" };
                 self.lines.push_back(format!(
-                    "the board refused a client: limit spawn-bytes of {size} there is too small for spawns; for these use \
-                     'hydrant run --offload TARGET', with which this host starts them"
+                    "the board refused a client: limit spawn-bytes of {size} there is too small for spawns: use a board that \
+                     serves nodes of runs{without_record}"
                 ));
             }
-            Report::LimitHit { limit, size } => self.lines.push_back(format!(
-                "the board refused a client: limit {} of {size} is used up there",
-                limit.name()
-            )),
+            Report::LimitHit { limit, size } => self.lines.push_back(limit_line(limit, size)),
             Report::Closed { rank: Some(_), why: Closing::JobOver, .. } => {}
             Report::Closed { rank: Some(rank), why, .. } => {
                 self.lines.push_back(format!("the board closed the PMI connection of rank {rank}: {why}"));
@@ -578,23 +596,4 @@ fn reach(target: &str) -> io::Result<TcpStream> {
         }
     }
     Err(last)
-}
-
-fn job_line(report: &JobReport) -> String {
-    let JobReport { size, connected, in_fence, finalized, exited, .. } = report;
-    format!(
-        "the board's job of {size} ranks: {connected} connected, {in_fence} in the fence, {finalized} finalized, \
-         {exited} ended"
-    )
-}
-
-fn board_line(report: &BoardReport) -> String {
-    let BoardReport {
-        sockets, free_sockets, accepted, closed, turned_away, jobs, bytes_in, bytes_out, ..
-    } = report;
-    let stack = if report.stack > 0 { format!(", {} bytes of stack", report.stack) } else { String::new() };
-    format!(
-        "the board since its start: {jobs} jobs, {accepted} clients of which {closed} were closed and {turned_away} \
-         refused, {bytes_in} bytes in, {bytes_out} bytes out, {free_sockets} of {sockets} connections free{stack}"
-    )
 }

@@ -61,6 +61,11 @@ impl Heartbeat {
         self.fence = (report.in_fence > 0).then_some((report.in_fence, report.size));
     }
 
+    /// Records that no rank waits in a fence.
+    pub(super) fn left_fence(&mut self) {
+        self.fence = None;
+    }
+
     /// Records that a heartbeat was sent.
     pub(super) fn sent(&mut self, now: Instant) {
         self.sent = self.sent.or(Some(now));

@@ -6,6 +6,7 @@ mod connection;
 mod error;
 mod event;
 mod heartbeat;
+mod lines;
 mod node;
 mod patience;
 mod queries;

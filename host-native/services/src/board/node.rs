@@ -1,5 +1,7 @@
 //! Client of a board that serves one node of a run: the PMI server of that node, on the other side of a connection.
 
+mod lone;
+
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
@@ -7,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, encode_node, record_max};
+use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node, record_max};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
 use hydrant_record::RecordingFile;
@@ -15,9 +17,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use super::client::timespec;
-use super::error::PATIENCE;
+use super::error::{NODE, PATIENCE};
 use super::heartbeat::{Due, Heartbeat};
-use super::queries::{Queries, RankState, Unasked};
+use super::queries::{Answer, Purpose, Queries, RankState, Unasked};
 use super::{Board, BoardError, Connection, ConnectionError, NodeRecording, Secret};
 
 /// Connection to a board that serves one node of a run.
@@ -39,6 +41,10 @@ pub struct NodeBoard {
     events: VecDeque<NodeEvent>,
     /// Queries of ranks that the board has not answered.
     queries: Queries,
+    /// Lines to print.
+    lines: VecDeque<String>,
+    /// Job with ranks in a fence, at the last count.
+    fence_of: Option<JobId>,
     /// Recording of the node, if its board sends one.
     recording: Option<NodeRecording>,
     heartbeat: Heartbeat,
@@ -99,25 +105,36 @@ impl NodeBoard {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         let open = OpenNode { link: open.link.filter(|_| board.has_links()), ..open };
-        let (addr, link, limits) = board.into_node(&open).map_err(in_node)?;
+        let opened = board.into_node(NODE, &open).map_err(in_node)?;
+        Ok(NodeBoard::new(target.to_owned(), opened, open, heartbeat))
+    }
+
+    fn new(
+        target: String,
+        (addr, link, own_limits): (SocketAddr, Connection, Limits),
+        open: OpenNode,
+        heartbeat: Duration,
+    ) -> NodeBoard {
         let start = Instant::now();
-        Ok(NodeBoard {
-            target: target.to_owned(),
+        NodeBoard {
+            target,
             addr,
             link,
             open,
-            own_limits: limits,
+            own_limits,
             sizes: BTreeMap::new(),
             is_linked: false,
             requests: 0,
             events: VecDeque::new(),
             queries: Queries::default(),
+            lines: VecDeque::new(),
+            fence_of: None,
             recording: None,
             heartbeat: Heartbeat::new(heartbeat, start),
             start,
             record: Vec::new(),
             buffer: vec![0; NODE_PREFIX + record_max(&open.limits)],
-        })
+        }
     }
 
     /// Writes what the server takes and answers to `file`, if the node was opened with the [seed](OpenNode::record) there.
@@ -128,11 +145,6 @@ impl NodeBoard {
     /// Returns the connection to poll for reading.
     pub fn stream(&self) -> &TcpStream {
         self.link.stream()
-    }
-
-    /// The board in a few words.
-    pub fn describe(&self) -> String {
-        format!("board {} at {} serves node {}", self.target, self.addr, self.open.node)
     }
 
     /// Returns the host for clients.
@@ -217,17 +229,33 @@ impl NodeBoard {
                     Reply::Refused(Fault::NoLazyFences) => {
                         return Err(other(self.named(BoardError::NoLazyFences { addr: self.addr })));
                     }
+                    // The limit is the board's.
+                    Reply::Refused(why @ Fault::Full(..)) if self.is_lone() => {
+                        return Err(other(self.refused(lone::JOB, why)));
+                    }
                     Reply::Refused(why) => return Err(BackendError::Fault(why)),
                     Reply::Served(_) | Reply::Synced => {}
                 }
                 if let Input::RegisterJob(spec) = input {
                     self.sizes.insert(spec.job, spec.size);
+                    self.watch_fences(spec.fence_warning);
                 }
                 Ok(())
+            }
+            // No other node waits for what the exit causes, so it comes first.
+            Input::Exited { .. } if self.is_lone() => {
+                self.ask("the end of a rank", &request).map(drop).map_err(other)
+            }
+            Input::Connected { .. } if self.is_lone() => {
+                match self.ask("a connection of jobs", &request).map_err(other)? {
+                    Reply::Refused(why) => Err(BackendError::Fault(why)),
+                    Reply::Served(_) | Reply::Synced => Ok(()),
+                }
             }
             // The run may end next. The board then has no job of it.
             Input::DeregisterJob { job } => {
                 self.sizes.remove(job);
+                self.forget_fence(*job);
                 self.ask("the end of a job", &request).map(drop).map_err(other)
             }
             _ => self.send(&request).map_err(other),
@@ -247,10 +275,14 @@ impl NodeBoard {
     /// # Errors
     /// The board is lost.
     pub fn query_ranks(&mut self, query: u64, job: JobId, ranks: Vec<u32>) -> Result<(), BoardError> {
+        self.query(Purpose::States(query), job, ranks)
+    }
+
+    fn query(&mut self, purpose: Purpose, job: JobId, ranks: Vec<u32>) -> Result<(), BoardError> {
         for &rank in &ranks {
             self.send(&NodeRequest::Rank { job, rank: Rank(rank) })?;
         }
-        self.queries.begin(query, job, ranks);
+        self.queries.begin(purpose, job, ranks);
         Ok(())
     }
 
@@ -325,11 +357,20 @@ impl NodeBoard {
                 self.events.push_back(NodeEvent::Unlinked { node, why });
                 Replied::Event
             }
+            NodeReport::Refused { request: UNASKED, peer: None, why } => {
+                self.client_refused(why);
+                Replied::Event
+            }
             NodeReport::Refused { request, peer: None, why } => Replied::Refused { request, why },
             NodeReport::Rank { job, rank, now, status } => {
                 let answered = self.queries.take((job, rank), now, status);
-                let answered = answered.map_err(|Unasked| self.garbled())?;
-                self.events.extend(answered.map(|(query, ranks)| NodeEvent::Ranks { query, ranks }));
+                match answered.map_err(|Unasked| self.garbled())? {
+                    Some(Answer::States(query, ranks)) => {
+                        self.events.push_back(NodeEvent::Ranks { query, ranks });
+                    }
+                    Some(Answer::Counted(job, counted, print)) => self.counted(job, &counted, print),
+                    None => {}
+                }
                 Replied::Event
             }
             NodeReport::Closed { job, rank, why } => {
@@ -344,6 +385,9 @@ impl NodeBoard {
                     && let Some(event) = Event::of(output)
                 {
                     self.events.push_back(NodeEvent::Server(event));
+                    if let Output::StalledFence { job, .. } = output {
+                        self.count_ranks(job, Purpose::Print)?;
+                    }
                 }
                 Replied::Event
             }
@@ -397,17 +441,23 @@ impl NodeBoard {
         self.heartbeat.deadline().saturating_duration_since(self.start).as_millis() as u64 + 1
     }
 
-    /// Sends heartbeats, and the bytes that wait for the socket.
+    /// Sends heartbeats, and the bytes that wait for the socket. Returns whether there is a line to print.
     ///
     /// # Errors
     /// The board does not answer.
-    pub fn handle_timeout(&mut self) -> Result<(), BoardError> {
+    pub fn handle_timeout(&mut self) -> Result<bool, BoardError> {
         let now = Instant::now();
         match self.heartbeat.due(now) {
-            Due::Nothing | Due::Report => Ok(()),
+            Due::Nothing => Ok(false),
+            Due::Report => {
+                let silence = self.heartbeat.silence(self.heartbeat.report_after());
+                self.lines.push_back(format!("the board {} at {} {silence}", self.target, self.addr));
+                Ok(true)
+            }
             Due::Send => {
                 self.heartbeat.sent(now);
-                self.send(&NodeRequest::Sync { number: u32::MAX })
+                self.count_waiting()?;
+                self.send(&NodeRequest::Sync { number: u32::MAX }).map(|()| false)
             }
             Due::Lost => {
                 let silence = self.heartbeat.silence(self.heartbeat.timeout);
@@ -422,6 +472,9 @@ impl NodeBoard {
     }
 
     fn named(&self, why: BoardError) -> BoardError {
+        if self.is_lone() {
+            return why;
+        }
         BoardError::Node { target: self.target.clone(), why: Box::new(why) }
     }
 

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use hydrant_core::manage::{JobPhase, JobReport, RankReport};
 use hydrant_core::server::RankStatus;
 use hydrant_core::{JobId, Rank, Time};
 use hydrant_status::record::{State, Wait};
@@ -17,40 +18,86 @@ pub(super) struct Queries(VecDeque<Query>);
 #[derive(Debug)]
 pub(super) struct Unasked;
 
+/// Purpose of a query.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Purpose {
+    /// The states of ranks are for the query of this number.
+    States(u64),
+    /// The ranks of a job are counted for a line to print.
+    Print,
+    /// The ranks of a job are counted for the report about a silent board.
+    Watch,
+}
+
+/// Answered query.
+#[derive(Debug)]
+pub(super) enum Answer {
+    /// States of ranks, for the query of this number.
+    States(u64, Vec<RankState>),
+    /// Numbers of ranks of a job. They are printed if the flag is set.
+    Counted(JobId, JobReport, bool),
+}
+
 #[derive(Debug)]
 struct Query {
-    number: u64,
+    purpose: Purpose,
     job: JobId,
     /// Ranks that the board has been asked for and has not answered.
     asked: VecDeque<u32>,
     ranks: Vec<RankState>,
+    counted: JobReport,
 }
 
 impl Queries {
     /// Begins a query of ranks that the board is asked for, of which there is at least one.
-    pub(super) fn begin(&mut self, number: u64, job: JobId, asked: Vec<u32>) {
-        self.0.push_back(Query { number, job, asked: asked.into(), ranks: Vec::new() });
+    pub(super) fn begin(&mut self, purpose: Purpose, job: JobId, asked: Vec<u32>) {
+        let counted = JobReport {
+            phase: JobPhase::Served,
+            size: asked.len() as u32,
+            connected: 0,
+            initialized: 0,
+            in_fence: 0,
+            finalized: 0,
+            exited: 0,
+        };
+        self.0.push_back(Query { purpose, job, asked: asked.into(), ranks: Vec::new(), counted });
     }
 
-    /// Takes the board's answer for one rank at its time `now`. Returns the query's number and ranks with its last rank.
+    /// Takes the board's answer for one rank at its time `now`. Returns the answer to the query with its last rank.
     /// Returns [`Unasked`] if it is not the next rank that the board was asked for.
     pub(super) fn take(
         &mut self,
         (job, rank): (JobId, Rank),
         now: Time,
         status: Option<RankStatus<'_>>,
-    ) -> Result<Option<(u64, Vec<RankState>)>, Unasked> {
+    ) -> Result<Option<Answer>, Unasked> {
         let query = self.0.front_mut().filter(|query| query.job == job).ok_or(Unasked)?;
         if query.asked.pop_front() != Some(rank.0) {
             return Err(Unasked);
         }
-        let state = |status: RankStatus<'_>| {
-            (rank.0, State::from(&status.report), status.wait.map(|wait| Wait::new(&wait, now.0)))
-        };
-        query.ranks.extend(status.map(state));
+        if let Some(status) = status {
+            count(&mut query.counted, &status.report);
+            if let Purpose::States(_) = query.purpose {
+                let state = State::from(&status.report);
+                query.ranks.push((rank.0, state, status.wait.map(|wait| Wait::new(&wait, now.0))));
+            }
+        }
         if !query.asked.is_empty() {
             return Ok(None);
         }
-        Ok(self.0.pop_front().map(|query| (query.number, query.ranks)))
+        Ok(self.0.pop_front().map(|query| match query.purpose {
+            Purpose::States(number) => Answer::States(number, query.ranks),
+            Purpose::Print => Answer::Counted(query.job, query.counted, true),
+            Purpose::Watch => Answer::Counted(query.job, query.counted, false),
+        }))
     }
+}
+
+/// Counts a rank.
+fn count(all: &mut JobReport, rank: &RankReport) {
+    all.connected += u32::from(rank.conn.is_some());
+    all.initialized += u32::from(rank.initialized);
+    all.in_fence += u32::from(rank.in_fence);
+    all.finalized += u32::from(rank.finalized);
+    all.exited += u32::from(rank.exit.is_some());
 }

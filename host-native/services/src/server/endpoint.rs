@@ -203,7 +203,7 @@ impl<'s> Endpoint<'s> {
         if let Some(port) = self.ports.get_mut(job.index()) {
             *port = None;
         }
-        self.events.retain(|event| !event.is_of(job));
+        self.events.retain(|event| event.job() != Some(job));
         Ok(())
     }
 
@@ -285,7 +285,12 @@ impl<'s> Endpoint<'s> {
                 }
                 Token::Log => self.log.flush(&self.poller),
                 Token::Status(key) => self.status_ready(key),
-                Token::Signals | Token::Manage | Token::Host(_) | Token::Bell | Token::Link(_) => {}
+                Token::Signals
+                | Token::Manage
+                | Token::Host(_)
+                | Token::Bell
+                | Token::Link(_)
+                | Token::Lone(_) => {}
             }
         }
         self.handle_timeout()

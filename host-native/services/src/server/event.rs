@@ -2,8 +2,9 @@
 
 use std::net::SocketAddr;
 
+use hydrant_core::server::remote::NodeReport;
 use hydrant_core::trace::{Cause, Closing, Stream};
-use hydrant_core::{ConnId, JobId, Limit, Rank};
+use hydrant_core::{ConnId, JobId, Limit, Output, Rank};
 use hydrant_driver::Event;
 
 /// Maximum length in bytes of a text in an event, so that the event fits into a record.
@@ -35,9 +36,9 @@ pub(super) enum JobEvent {
 }
 
 impl JobEvent {
-    /// Returns whether the event is of a job.
-    pub(super) fn is_of(&self, which: JobId) -> bool {
-        match self {
+    /// Returns the job that the event is of.
+    pub(super) fn job(&self) -> Option<JobId> {
+        match *self {
             JobEvent::Joined { job, .. }
             | JobEvent::Left { job, .. }
             | JobEvent::Abort { job, .. }
@@ -45,9 +46,36 @@ impl JobEvent {
             | JobEvent::StalledFence { job, .. }
             | JobEvent::Closed { job, .. }
             | JobEvent::RemoveFiles { job, .. }
-            | JobEvent::Log { job, .. } => *job == which,
-            JobEvent::Full { .. } | JobEvent::Node(_) => false,
+            | JobEvent::Log { job, .. }
+            | JobEvent::Node(Event::Spawn { job, .. } | Event::Upcall { job, .. }) => Some(job),
+            JobEvent::Full { .. } | JobEvent::Node(_) => None,
         }
+    }
+
+    /// Returns the report for the host of a node, which calls the job `job`. None if the host sees the event itself.
+    pub(super) fn report(&self, job: JobId) -> Option<NodeReport<'_>> {
+        let output = match *self {
+            // The host sees processes end, and its own limits.
+            JobEvent::Left { .. } | JobEvent::Full { .. } => return None,
+            JobEvent::Closed { rank, why, .. } => return Some(NodeReport::Closed { job, rank, why }),
+            JobEvent::Joined { rank, conn, .. } => Output::Joined { conn, job, rank },
+            JobEvent::Abort { cause, ref message, .. } => Output::AbortJob { job, cause, message },
+            JobEvent::Kill { rank, code, ref message, .. } => Output::KillRank { job, rank, code, message },
+            JobEvent::StalledFence { arrived, size, ref missing, .. } => {
+                Output::StalledFence { job, arrived, size, missing }
+            }
+            JobEvent::RemoveFiles { rank, ref paths, .. } => Output::RemoveFiles { job, rank, paths },
+            JobEvent::Log { rank, stream, ref text, .. } => Output::Log { job, rank, stream, text },
+            JobEvent::Node(Event::Spawn { spawn, rank, protocol, ref request, .. }) => {
+                Output::Spawn { spawn, job, rank, protocol, request }
+            }
+            JobEvent::Node(Event::Upcall { upcall, rank, protocol, ref request, .. }) => {
+                Output::Upcall { upcall, job, rank, protocol, request }
+            }
+            JobEvent::Node(Event::Peer { node, ref bytes }) => Output::Peer { node, bytes },
+            JobEvent::Node(_) => return None,
+        };
+        Some(NodeReport::Output(output))
     }
 }
 

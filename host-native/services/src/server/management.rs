@@ -2,6 +2,10 @@
 //!
 //! Several hosts may manage jobs at the same time. Each one manages and queries the jobs that were opened from its address.
 
+mod lone;
+#[cfg(test)]
+mod tests;
+
 use std::io::Write;
 use std::net::{SocketAddr, TcpStream};
 
@@ -29,6 +33,7 @@ use super::status::Processes;
 use super::token::Token;
 use crate::Error as ServiceError;
 use crate::board::{Connection, ConnectionError};
+use lone::{LONE_MAX, LoneNode, is_lone};
 
 /// Maximum number of connected hosts.
 const HOSTS: usize = 64;
@@ -37,7 +42,8 @@ const HOSTS: usize = 64;
 pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceError> {
     let limits = options.limits_managed();
     let reactor = Reactor::new(Token::Signals)?;
-    let files = OWN_FILES + u64::from(limits.conns) + PORT_FILES * u64::from(limits.jobs) + HOSTS as u64;
+    let files =
+        OWN_FILES + u64::from(limits.conns) + PORT_FILES * u64::from(limits.jobs) + (HOSTS + LONE_MAX) as u64;
     let _files = OpenFiles::reserve(files)?;
     let mut storage = MappedStorage::try_new(&limits)?;
     let seed = random_u32()?;
@@ -64,7 +70,7 @@ pub(super) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, endpoint, nodes: Nodes::default(), opening: None },
+        managed: Managed { options, endpoint, nodes: Nodes::default(), lone: Vec::new(), opening: None },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
@@ -107,6 +113,7 @@ impl Management<'_, '_> {
                 match token {
                     Token::Manage => self.accept()?,
                     Token::Host(number) => self.host_ready(number as usize)?,
+                    Token::Lone(number) => self.lone_ready(number)?,
                     _ => {}
                 }
             }
@@ -116,7 +123,8 @@ impl Management<'_, '_> {
                 && let Some(signal) = self.managed.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
-                let jobs = self.server.running_jobs() + self.managed.nodes.running_jobs();
+                let of_nodes = self.managed.nodes.running_jobs() + self.managed.lone_jobs();
+                let jobs = self.server.running_jobs() + of_nodes;
                 if jobs == 0 {
                     return Ok(0);
                 }
@@ -226,7 +234,7 @@ impl Management<'_, '_> {
                 return Ok(Err(why));
             }
             if received.next == Next::Node {
-                self.pass_on(number);
+                self.pass_on(number)?;
                 return Ok(Ok(()));
             }
         }
@@ -241,15 +249,19 @@ impl Management<'_, '_> {
         Ok(self.update_interest(number))
     }
 
-    /// Passes a connection on to the thread that goes on with it: that of a new node, or that of a node it links to.
-    fn pass_on(&mut self, number: usize) {
+    /// Passes a connection on: to a lone node, to the thread of a new node, or to that of a node it links to.
+    fn pass_on(&mut self, number: usize) -> Result<(), ServiceError> {
         let Some((host, opening)) = self.hosts[number].take().zip(self.managed.opening.take()) else {
-            return;
+            return Ok(());
         };
         self.managed.endpoint.poller().remove(host.link.stream());
         let open = match opening {
+            Opening::Node(open) if is_lone(&open) => return self.add_lone(host, &open),
             Opening::Node(open) => open,
-            Opening::Link(from, sender) => return sender.send(Arrival::Child(from, host.link)),
+            Opening::Link(from, sender) => {
+                sender.send(Arrival::Child(from, host.link));
+                return Ok(());
+            }
         };
         let (node, from) = (open.node, host.from);
         match self.managed.nodes.start(host.link, open, self.managed.options) {
@@ -258,6 +270,7 @@ impl Management<'_, '_> {
                 self.log(&format!("closed the connection of host {from}: cannot start a thread: {why}"))
             }
         }
+        Ok(())
     }
 
     /// Polls a host for writing while its send buffer is full, and for reading otherwise.
@@ -314,6 +327,7 @@ impl Management<'_, '_> {
                 if limit != Limit::SpawnBytes {
                     self.log(&format!("limit {} of {size} is used up", limit.name()));
                 }
+                self.send_limit_hit(limit, size)?;
                 let report = Report::LimitHit { limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
             }
@@ -330,13 +344,15 @@ impl Management<'_, '_> {
             JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
             JobEvent::RemoveFiles { job, rank, ref paths } => (job, Report::RemoveFiles { job, rank, paths }),
             JobEvent::Log { job, rank, stream, ref text } => (job, Report::Log { job, rank, stream, text }),
-            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
-            JobEvent::Node(_) => return Ok(()),
+            JobEvent::Node(_) => return self.send_upcall(&event),
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));
         }
-        self.server.event_recipient(job).map_or(Ok(()), |host| self.send(host, &report))
+        match self.server.event_recipient(job) {
+            Some(host) => self.send(host, &report),
+            None => self.send_to_lone(&event).map(drop),
+        }
     }
 }
 
@@ -346,6 +362,8 @@ struct Managed<'o, 's> {
     endpoint: Endpoint<'s>,
     /// Nodes of runs, which have servers of their own.
     nodes: Nodes,
+    /// Lone nodes by their number.
+    lone: Vec<Option<LoneNode>>,
     /// What the connection is for whose host gets a reply next.
     opening: Option<Opening>,
 }
@@ -364,13 +382,10 @@ impl Managed<'_, '_> {
             self.endpoint.log(&line());
         }
     }
-}
 
-impl Service for Managed<'_, '_> {
-    type Error = ServiceError;
-
-    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<ServiceError>> {
-        let job = self.endpoint.free_id();
+    /// Registers a job and opens its port, where clients wait to be accepted. Returns the port.
+    fn register(&mut self, spec: JobSpec<'_>) -> Result<u16, Failure<ServiceError>> {
+        let JobSpec { job, name, size, .. } = spec;
         // The port of job n is n higher than that of job 0. Port 0 lets the system choose.
         let mut addr = self.options.job.pmi_port;
         if addr.port() != 0 {
@@ -385,13 +400,21 @@ impl Service for Managed<'_, '_> {
                 return Err(Fault::Full(Limit::Conns, conns).into());
             }
         };
-        self.endpoint.handle(Input::RegisterJob(JobSpec::managed(job, open)))?;
+        self.endpoint.handle(Input::RegisterJob(spec))?;
         let addr = port.addr();
-        self.endpoint.open(job, open.size, port).map_err(Failure::Fatal)?;
+        self.endpoint.open(job, size, port).map_err(Failure::Fatal)?;
         self.endpoint.pause(job, true).map_err(Failure::Fatal)?;
-        let OpenJob { name, size, .. } = *open;
         self.log_verbose(|| format!("job {job} of {size} ranks is called {name}, at {addr}"));
-        Ok((job, addr.port()))
+        Ok(addr.port())
+    }
+}
+
+impl Service for Managed<'_, '_> {
+    type Error = ServiceError;
+
+    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<ServiceError>> {
+        let job = self.endpoint.free_id();
+        Ok((job, self.register(JobSpec::managed(job, open))?))
     }
 
     fn set_program(
@@ -451,7 +474,7 @@ impl Service for Managed<'_, '_> {
     }
 
     fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
-        self.nodes.check(node)?;
+        if is_lone(node) { self.check_lone(node) } else { self.nodes.check(node) }?;
         self.opening = Some(Opening::Node(*node));
         Ok(())
     }
@@ -481,100 +504,5 @@ fn describe(report: &Report<'_>) -> String {
         Report::RemoveFiles { rank, paths, .. } => format!("rank {rank} leaves {}", paths.escape_ascii()),
         Report::Log { rank, text, .. } => format!("rank {rank} logs {}", text.escape_ascii()),
         other => format!("{other:?}"),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io::Write;
-    use std::net::TcpListener;
-
-    use hydrant_core::Limits;
-
-    use super::super::options::{JobOptions, test_options};
-    use super::*;
-
-    fn loopback(port: u16) -> SocketAddr {
-        ([127, 0, 0, 1], port).into()
-    }
-
-    /// Runs `body` with a server for two jobs whose first PMI port is `port`.
-    fn with_managed(port: u16, body: impl FnOnce(&mut Managed<'_, '_>)) {
-        let options =
-            Options { job: JobOptions { pmi_port: loopback(port), ..test_options().job }, ..test_options() };
-        let limits = Limits { jobs: 2, ..Limits::for_ranks(4) };
-        let mut storage = MappedStorage::new(&limits);
-        let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
-        let reactor = Reactor::new(Token::Signals).unwrap();
-        let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
-        body(&mut Managed { options: &options, endpoint, nodes: Nodes::default(), opening: None });
-    }
-
-    /// Number and port of an opened job, or the error that its host gets.
-    fn open(managed: &mut Managed<'_, '_>, name: &str) -> Result<(JobId, u16), Error> {
-        managed.open(&OpenJob::new(name, 2)).map_err(|failure| match failure {
-            Failure::Refused(error) => error,
-            Failure::Fatal(error) => panic!("{error}"),
-        })
-    }
-
-    /// Connects as rank 1 and starts PMI-1.
-    fn connect(port: u16) -> TcpStream {
-        let mut stream = TcpStream::connect(loopback(port)).unwrap();
-        stream.write_all(b"cmd=initack pmiid=1\n").unwrap();
-        stream
-    }
-
-    #[test]
-    fn ranks_join_once_the_host_accepts_clients() {
-        with_managed(0, |managed| {
-            let (job, port) = open(managed, "kvs_0").unwrap();
-            let _stream = connect(port);
-            let mut tokens = Vec::new();
-            managed.endpoint.turn(None, &mut tokens).unwrap();
-            assert_eq!((tokens.as_slice(), managed.used(Limit::Conns)), (&[Token::Listener(0)][..], 0));
-            assert!(managed.accept_clients(job).is_ok());
-            let joined = (0..100).find_map(|_| {
-                managed.endpoint.turn(None, &mut tokens).unwrap();
-                managed.endpoint.next_event()
-            });
-            let joined = joined.expect("the rank joins");
-            assert!(matches!(joined, JobEvent::Joined { job: JobId(0), rank: Rank(1), .. }), "{joined:?}");
-            assert_eq!(managed.used(Limit::Conns), 1);
-        });
-    }
-
-    #[test]
-    fn each_job_has_a_port_until_it_is_forgotten() {
-        with_managed(0, |managed| {
-            let (first, port) = open(managed, "kvs_0").unwrap();
-            let (second, other) = open(managed, "kvs_1").unwrap();
-            assert_eq!((first, second), (JobId(0), JobId(1)));
-            assert_ne!(port, other);
-            assert!(managed.forget(first).is_ok());
-            assert!(managed.job_report(first).is_none() && managed.job_report(second).is_some());
-            assert!(TcpStream::connect(loopback(port)).is_err());
-            assert_eq!(open(managed, "kvs_2").unwrap().0, first);
-        });
-    }
-
-    #[test]
-    fn a_job_beyond_the_limit_is_refused_and_leaves_no_port() {
-        with_managed(0, |managed| {
-            open(managed, "kvs_0").unwrap();
-            open(managed, "kvs_1").unwrap();
-            assert_eq!(open(managed, "kvs_2"), Err(Error::Fault(Fault::Full(Limit::Jobs, 2))));
-            assert_eq!((managed.endpoint.free_id(), managed.board_report().jobs), (JobId(2), 2));
-        });
-    }
-
-    #[test]
-    fn a_port_in_use_is_refused_as_a_used_up_limit() {
-        let used = TcpListener::bind(loopback(0)).unwrap();
-        with_managed(used.local_addr().unwrap().port(), |managed| {
-            let conns = managed.endpoint.usage(Limit::Conns).1;
-            assert_eq!(open(managed, "kvs_0"), Err(Error::Fault(Fault::Full(Limit::Conns, conns))));
-            assert!(managed.job_report(JobId(0)).is_none());
-        });
     }
 }

@@ -13,9 +13,9 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node, is_of_host, record_max,
 };
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Output, Rank, Server, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage, TcpPort};
 use hydrant_reactor::{Interest, random_u32};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -400,41 +400,18 @@ impl Node<'_> {
                 self.send(&NodeReport::Unlinked { node: *node, why: truncate(why) })
             }
             &LinkEvent::BadPeer { node, why } => {
-                self.send(&NodeReport::Refused { request: u32::MAX, peer: Some(node), why })
+                self.send(&NodeReport::Refused { request: UNASKED, peer: Some(node), why })
             }
         }
     }
 
     fn send_event(&mut self, event: &JobEvent) -> Result<(), NodeError> {
-        let output = match event {
-            // The host sees processes end, and its own limits.
-            JobEvent::Left { .. } | JobEvent::Full { .. } => return Ok(()),
-            &JobEvent::Closed { job, rank, why, .. } => {
-                return self.send(&NodeReport::Closed { job, rank, why });
-            }
-            &JobEvent::Joined { job, rank, conn, .. } => Output::Joined { conn, job, rank },
-            &JobEvent::Abort { job, cause, ref message } => Output::AbortJob { job, cause, message },
-            &JobEvent::Kill { job, rank, code, ref message } => Output::KillRank { job, rank, code, message },
-            &JobEvent::StalledFence { job, arrived, size, ref missing } => {
-                Output::StalledFence { job, arrived, size, missing }
-            }
-            &JobEvent::RemoveFiles { job, rank, ref paths } => Output::RemoveFiles { job, rank, paths },
-            &JobEvent::Log { job, rank, stream, ref text } => Output::Log { job, rank, stream, text },
-            JobEvent::Node(event) => match *event {
-                Event::Spawn { spawn, job, rank, protocol, ref request } => {
-                    Output::Spawn { spawn, job, rank, protocol, request }
-                }
-                Event::Upcall { upcall, job, rank, protocol, ref request } => {
-                    Output::Upcall { upcall, job, rank, protocol, request }
-                }
-                Event::Peer { node, ref bytes } => {
-                    self.sent += 1;
-                    Output::Peer { node, bytes }
-                }
-                _ => return Ok(()),
-            },
-        };
-        self.send(&NodeReport::Output(output))
+        if let JobEvent::Node(Event::Peer { .. }) = event {
+            self.sent += 1;
+        }
+        // Messages for other nodes are of no job.
+        let report = event.report(event.job().unwrap_or_default());
+        report.map_or(Ok(()), |report| self.send(&report))
     }
 
     fn send(&mut self, report: &NodeReport<'_>) -> Result<(), NodeError> {
@@ -455,7 +432,7 @@ impl Node<'_> {
 }
 
 /// Separates refusals of the server from errors that end the node.
-fn fault_of(result: Result<(), Error>) -> Result<Result<(), Fault>, NodeError> {
+pub(super) fn fault_of(result: Result<(), Error>) -> Result<Result<(), Fault>, NodeError> {
     match result {
         Ok(()) => Ok(Ok(())),
         Err(Error::Driver(why)) if why.fault().is_some() => Ok(why.fault().map_or(Ok(()), Err)),

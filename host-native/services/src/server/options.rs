@@ -96,6 +96,8 @@ impl Options {
             Limits { jobs: 1, ranks: size, conns: size.saturating_add(64), ..Limits::for_ranks(size) };
         limits.psets = limits.psets.saturating_add((self.job.programs.len() + self.job.pset.len()) as u32);
         let mut limits = self.replaced(limits);
+        // No processes are spawned.
+        limits.spawn_bytes = limits.spawn_bytes.min(SPAWN_BYTES_MIN - 1);
         // PMIx clients learn from the server which ranks share their node, and would learn that all do.
         if self.job.map != NodeGrouping::Together {
             limits.commit_bytes = 0;
@@ -103,12 +105,11 @@ impl Options {
         limits
     }
 
-    /// Replaces capacities by those of the command line. No processes are spawned.
+    /// Replaces capacities by those of the command line.
     fn replaced(&self, mut limits: Limits) -> Limits {
         for &(limit, size) in &self.limit {
             limits.set(limit, size);
         }
-        limits.spawn_bytes = limits.spawn_bytes.min(SPAWN_BYTES_MIN - 1);
         limits
     }
 }

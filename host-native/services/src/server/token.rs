@@ -30,6 +30,8 @@ pub(super) enum Token {
     Bell,
     /// The link to this node.
     Link(u32),
+    /// The connection of the host of this lone node.
+    Lone(u32),
 }
 
 impl From<Token> for Key {
@@ -42,6 +44,7 @@ impl From<Token> for Key {
             Token::Host(host) => OWN.key(4, host),
             Token::Bell => OWN.key(5, 0),
             Token::Link(node) => OWN.key(6, node),
+            Token::Lone(number) => OWN.key(7, number),
             Token::Conn(key) | Token::Status(key) => key,
         }
     }
@@ -65,6 +68,7 @@ impl Token {
             4 => Token::Host(index),
             5 => Token::Bell,
             6 => Token::Link(index),
+            7 => Token::Lone(index),
             _ => return None,
         })
     }
@@ -85,6 +89,7 @@ mod tests {
             Token::Host(5),
             Token::Bell,
             Token::Link(9),
+            Token::Lone(3),
             Token::Status(STATUS.key(1, 7)),
         ];
         for token in tokens {

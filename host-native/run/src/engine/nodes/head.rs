@@ -15,7 +15,7 @@ use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_pro
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_services::board::Secret;
-use hydrant_services::names::{self, LocalNames, NameClient};
+use hydrant_services::names::NameClient;
 
 use super::super::names::Names;
 use super::super::server::PmiServer;
@@ -151,7 +151,7 @@ fn names<'s>(
             let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, poller);
             Names::Shared(joined.map_err(Box::new)?)
         }
-        None => Names::Local(LocalNames::new(builder.build_late(names::LIMITS_OF_RUN, 0, storage)?)),
+        None => Names::local(builder, storage)?,
     })
 }
 
