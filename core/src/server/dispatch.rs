@@ -33,8 +33,10 @@ impl Server<'_> {
         bytes: &[u8],
         full: bool,
     ) -> Result<Consumed, Fault> {
-        // Firmware is short of flash memory.
-        if cfg!(not(target_os = "none")) && self.frequent_bytes(now, conn, bytes).is_some() {
+        // Firmware is short of flash memory, and a plugin calls `answer` before.
+        if cfg!(not(any(target_os = "none", target_family = "wasm")))
+            && self.frequent_bytes(now, conn, bytes).is_some()
+        {
             return Ok(Consumed { bytes: bytes.len() as u32, again: false });
         }
         self.any_bytes(now, conn, bytes, full)
@@ -88,47 +90,73 @@ impl Server<'_> {
     /// Executes a put, a get or a fence with which nothing is unusual. Returns `None` otherwise.
     #[inline]
     fn frequent(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Option<()> {
+        let counted = framing(self.conns.get(conn.index())?) == Framing::Counted;
+        if counted != (frame.kind == wire::frame::Kind::Counted) {
+            return None;
+        }
+        let requester = self.usual_requester(conn)?;
+        match wire::frequent(frame)? {
+            Frequent::Fence => self.frequent_fence(now, requester),
+            command => {
+                let response = self.frequent_response(requester, command)?;
+                self.add_plain_reply(conn, ReplyState::Ready(response));
+                Some(())
+            }
+        }
+    }
+
+    /// Returns the rank of a connection if nothing is unusual about the connection, which has a place for a reply.
+    #[inline]
+    pub(super) fn usual_requester(&self, conn: ConnId) -> Option<Requester> {
         let slot = self.conns.get(conn.index())?;
-        let counted = framing(slot) == Framing::Counted;
         if slot.phase != Phase::Ready
             || slot.query
             || slot.replies.is_full()
             || slot.closing.is_some()
             || slot.pmix.is_some()
-            || counted != (frame.kind == wire::frame::Kind::Counted)
         {
             return None;
         }
-        let requester = self.requester(conn)?;
+        self.requester(conn)
+    }
+
+    /// Executes a put or a get with which nothing is unusual. Returns its response.
+    #[inline]
+    pub(super) fn frequent_response(
+        &mut self,
+        requester: Requester,
+        command: Frequent<'_>,
+    ) -> Option<Response> {
         let job = &self.jobs[requester.job.index()];
         let own = |kvs: Option<&[u8]>| kvs.is_none_or(|kvs| kvs.is_empty() || same(kvs, job.name.as_bytes()));
         let space = (job.spaces, Kind::Kvs);
-        let response = match wire::frequent(frame)? {
+        match command {
             Frequent::Put { kvs, key, value } if own(kvs) => {
                 let used = &mut self.ranks[requester.index].used;
                 let owner = Owner { id: requester.index as u32, used, quota: job.quota };
                 self.kvs.put(space, Some(owner), key, Some(core::iter::once(value))).ok()?;
-                Response::Done(Op::Put)
+                Some(Response::Done(Op::Put))
             }
             Frequent::Get { kvs, key } if own(kvs) => {
-                Response::Record(Op::Get, self.kvs.find(space, key).ok()??)
+                Some(Response::Record(Op::Get, self.kvs.find(space, key).ok()??))
             }
-            Frequent::Put { .. } | Frequent::Get { .. } => return None,
-            Frequent::Fence => {
-                self.fence(now, requester, true).ok()?;
-                self.add_plain_reply(conn, ReplyState::Fence);
-                self.check_fence(requester.job);
-                self.after_arrival(now, requester.job);
-                return Some(());
-            }
-        };
-        self.add_plain_reply(conn, ReplyState::Ready(response));
+            Frequent::Put { .. } | Frequent::Get { .. } | Frequent::Fence => None,
+        }
+    }
+
+    /// Executes a fence with which nothing is unusual.
+    #[inline]
+    pub(super) fn frequent_fence(&mut self, now: Time, requester: Requester) -> Option<()> {
+        self.fence(now, requester, true).ok()?;
+        self.add_plain_reply(requester.conn, ReplyState::Fence);
+        self.check_fence(requester.job);
+        self.after_arrival(now, requester.job);
         Some(())
     }
 
     /// Adds a reply without a thread id, whose unused bytes are not copied.
     #[inline(always)]
-    fn add_plain_reply(&mut self, conn: ConnId, state: ReplyState) {
+    pub(super) fn add_plain_reply(&mut self, conn: ConnId, state: ReplyState) {
         self.note_reply(conn, state);
         let pushed = self.conns[conn.index()].replies.push(PendingReply { thrid: Vec::new(), state });
         debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
@@ -528,7 +556,7 @@ impl Server<'_> {
 
 /// Returns the framing of the next message. Handshakes and all PMI-1 messages are lines.
 #[inline]
-fn framing(conn: &Conn) -> Framing {
+pub(super) fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
         (Protocol::V2, Phase::Negotiated | Phase::Ready) => Framing::Counted,
         _ => Framing::Line,

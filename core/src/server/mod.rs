@@ -15,6 +15,7 @@ pub mod link;
 mod lost;
 mod names;
 mod nodes;
+mod offer;
 mod peek;
 mod peers;
 #[cfg(feature = "pmix")]
@@ -35,6 +36,7 @@ pub use backend::{Backend, ClientBytes};
 pub use held::Held;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
+pub use offer::{OFFERED_MAX, Offered};
 pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};

@@ -8,14 +8,29 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     if cfg!(target_os = "none") {
         return one == other;
     }
-    let ((words, rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
-    one.len() == other.len()
-        && words.iter().zip(others).all(|(word, other)| word == other)
-        // The last words overlap those before them.
-        && match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
-            (Some(word), Some(other)) => word == other,
-            _ => rest.iter().eq(other_rest),
+    if one.len() != other.len() {
+        return false;
+    }
+    // Most names and keys are compared without a loop, by two parts that may overlap.
+    match one.len() {
+        8..=16 => ends::<8>(one) == ends::<8>(other),
+        17..=32 => ends::<16>(one) == ends::<16>(other),
+        _ => {
+            let ((words, rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+            words.iter().zip(others).all(|(word, other)| word == other)
+                // The last words overlap those before them.
+                && match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+                    (Some(word), Some(other)) => word == other,
+                    _ => rest.iter().eq(other_rest),
+                }
         }
+    }
+}
+
+/// Returns the first and the last bytes.
+#[inline]
+fn ends<const N: usize>(bytes: &[u8]) -> (Option<&[u8; N]>, Option<&[u8; N]>) {
+    (bytes.first_chunk(), bytes.last_chunk())
 }
 
 #[cfg(test)]

@@ -51,14 +51,22 @@ impl<'s> Ready<'s> {
     #[inline]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
-        let mut at = n;
-        for (level, start) in self.start[..self.levels].iter().enumerate() {
+        let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
+        let before = *word;
+        *word |= 1 << (n % 32);
+        self.count += u32::from(before != *word);
+        if before == 0 {
+            self.insert_above(n / 32);
+        }
+    }
+
+    /// Marks a word as not zero in the levels above it.
+    fn insert_above(&mut self, word: u32) {
+        let mut at = word;
+        for start in self.start[..self.levels].iter().skip(1) {
             let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
             let before = *word;
             *word |= 1 << (at % 32);
-            if level == 0 {
-                self.count += u32::from(before != *word);
-            }
             if before != 0 {
                 return;
             }
@@ -69,14 +77,21 @@ impl<'s> Ready<'s> {
     /// Removes a number.
     #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
-        let mut at = n;
-        for (level, start) in self.start[..self.levels].iter().enumerate() {
+        let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
+        let before = *word;
+        *word &= !(1 << (n % 32));
+        self.count -= u32::from(before != *word);
+        if *word == 0 {
+            self.remove_above(n / 32);
+        }
+    }
+
+    /// Marks a word as zero in the levels above it.
+    fn remove_above(&mut self, word: u32) {
+        let mut at = word;
+        for start in self.start[..self.levels].iter().skip(1) {
             let Some(word) = self.words.get_mut((start + at / 32) as usize) else { return };
-            let before = *word;
             *word &= !(1 << (at % 32));
-            if level == 0 {
-                self.count -= u32::from(before != *word);
-            }
             if *word != 0 {
                 return;
             }

@@ -9,12 +9,16 @@ use crate::fault::Refusal;
 enum Separator {
     /// Blank in a PMI-1 line.
     Blank,
+    /// Blank in what may be several PMI-1 lines, of which [`Pairs::in_order`] takes one.
+    UnframedLine,
     /// Blank or line feed, in a PMI-1 reply of several lines.
     Space,
     /// Line feed in a PMI-1 block.
     Line,
     /// Semicolon after each pair in PMI-2.
     Semicolon,
+    /// Semicolon in a PMI-2 message that may have NUL, of which [`Pairs::in_order`] takes one that has none.
+    UnframedCounted,
 }
 
 /// Pairs of a message in their order. Tokens without `=` are skipped.
@@ -34,6 +38,12 @@ impl<'a> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
     }
 
+    /// Reads what is a PMI-1 line if it has no line feed. Only [`Pairs::in_order`] checks that.
+    #[inline]
+    pub(super) fn unframed_line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
+        Pairs { separator: Separator::UnframedLine, ..Pairs::line(rest, last) }
+    }
+
     /// Reads a PMI-1 reply. Replies have no escapes.
     pub(super) fn reply(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Space, escape: Escape::None, last }
@@ -47,6 +57,12 @@ impl<'a> Pairs<'a> {
     /// Reads a PMI-2 message.
     pub(super) fn counted(rest: &'a [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Semicolon, escape: Escape::Semicolon, last: b"" }
+    }
+
+    /// Reads what is a PMI-2 message if it has no NUL. Only [`Pairs::in_order`] checks that.
+    #[inline]
+    pub(super) fn unframed_counted(rest: &'a [u8]) -> Pairs<'a> {
+        Pairs { separator: Separator::UnframedCounted, ..Pairs::counted(rest) }
     }
 
     /// Returns the bytes that have not been read.
@@ -68,9 +84,9 @@ impl<'a> Pairs<'a> {
     #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
         let separator = match self.separator {
-            Separator::Blank | Separator::Space => b' ',
+            Separator::Blank | Separator::UnframedLine | Separator::Space => b' ',
             Separator::Line => b'\n',
-            Separator::Semicolon => b';',
+            Separator::Semicolon | Separator::UnframedCounted => b';',
         };
         let other = if self.separator == Separator::Space { b'\n' } else { separator };
         let end = scan::find_any([b'=', separator, other], self.rest)?;
@@ -93,12 +109,12 @@ impl<'a> Pairs<'a> {
     fn value(&mut self, is_last: bool) -> Option<Text<'a>> {
         let whole = self.rest.len();
         let (end, escape) = match self.separator {
-            Separator::Blank if is_last => (whole, self.escape),
+            Separator::Blank | Separator::UnframedLine if is_last => (whole, self.escape),
             Separator::Space if is_last => (whole, Escape::None),
-            Separator::Blank => self.word(),
+            Separator::Blank | Separator::UnframedLine => self.word(),
             Separator::Space => (scan::find_any([b' ', b'\n'], self.rest).unwrap_or(whole), Escape::None),
             Separator::Line => (scan::find(b'\n', self.rest).unwrap_or(whole), Escape::None),
-            Separator::Semicolon => self.semicolon()?,
+            Separator::Semicolon | Separator::UnframedCounted => self.semicolon()?,
         };
         let (value, after) = self.rest.split_at(end);
         self.rest = after.get(1..).unwrap_or_default();
@@ -126,10 +142,21 @@ impl<'a> Pairs<'a> {
                 let end = scan::find_const::<b';'>(self.rest)?;
                 (end, self.rest.get(end + 1) == Some(&b';'))
             }
+            Separator::UnframedCounted => {
+                let end = scan::find_either::<b';', 0>(self.rest)?;
+                (end, self.rest.get(end) == Some(&0) || self.rest.get(end + 1) == Some(&b';'))
+            }
             Separator::Blank if is_last => (self.rest.len(), scan::holds_const::<b'\\', b'\\'>(self.rest)),
             Separator::Blank => {
                 let end = scan::find_either::<b' ', b'\\'>(self.rest).unwrap_or(self.rest.len());
                 (end, self.rest.get(end) == Some(&b'\\'))
+            }
+            Separator::UnframedLine if is_last => {
+                (self.rest.len(), scan::holds_const::<b'\\', b'\n'>(self.rest))
+            }
+            Separator::UnframedLine => {
+                let end = scan::find_of::<b' ', b'\\', b'\n'>(self.rest).unwrap_or(self.rest.len());
+                (end, self.rest.get(end).is_some_and(|&byte| byte != b' '))
             }
             Separator::Space | Separator::Line => return None,
         };

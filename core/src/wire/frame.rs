@@ -78,6 +78,30 @@ pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
     frame.filter(|frame| frame.len as usize == bytes.len())
 }
 
+/// Returns the body of the counted message in `bytes` if they are one and nothing else. NUL may be in it.
+#[inline]
+pub(super) fn only_body(bytes: &[u8]) -> Option<&[u8]> {
+    let (prefix, body) = bytes.split_first_chunk()?;
+    // A count of MPICH is compared as a word.
+    if bytes.len() <= MESSAGE_MAX as usize && *prefix == count(body.len()) {
+        return Some(body);
+    }
+    let len = length(prefix).ok()??;
+    (bytes.len() <= MESSAGE_MAX as usize && len as usize == body.len()).then_some(body)
+}
+
+/// Returns the count in front of a message with this length, right-aligned as MPICH does. It has the last six digits.
+#[inline]
+pub(super) fn count(len: usize) -> [u8; PREFIX as usize] {
+    let mut rest = len as u32;
+    let mut count = [b' '; PREFIX as usize];
+    for place in count.iter_mut().rev() {
+        *place = if rest > 0 { b'0' + (rest % 10) as u8 } else { b' ' };
+        rest /= 10;
+    }
+    count
+}
+
 /// Returns the first reply in `bytes`, for clients. The reply to `initack` is a frame of four lines, or of one line if
 /// it is a refusal.
 ///

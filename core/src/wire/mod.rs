@@ -54,14 +54,16 @@ pub(crate) use command::Frequent;
 pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation, Undecoded};
 pub(crate) use frame::only_frame;
 pub use frame::{Frame, Framing, next_frame};
-pub(crate) use reply::encode_frequent;
 pub use reply::{Codes, Failure, Reply};
+pub(crate) use reply::{encode_found, encode_frequent};
 pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;
 pub use write::Unsent;
 pub(crate) use write::decimal;
 
 use serde::{Deserialize, Serialize};
+
+use crate::limits::MESSAGE_MAX;
 
 /// Protocol that a connection uses after its handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -116,6 +118,17 @@ pub(crate) fn frequent<'a>(frame: &Frame<'a>) -> Option<Frequent<'a>> {
         frame::Kind::Counted => v2::frequent(frame.body),
         frame::Kind::Line => v1::frequent(frame.body),
         frame::Kind::Block => None,
+    }
+}
+
+/// Reads bytes that are one [`Frequent`] command in the usual framing, and nothing else. It does the same as [`only_frame`] and
+/// [`frequent`], but searches the bytes once for all that ends a field or a message.
+#[inline]
+pub(crate) fn only_frequent(bytes: &[u8], framing: Framing) -> Option<Frequent<'_>> {
+    match framing {
+        Framing::Counted => v2::only_frequent(frame::only_body(bytes)?),
+        Framing::Line if bytes.len() <= MESSAGE_MAX as usize => v1::only_frequent(bytes.strip_suffix(b"\n")?),
+        Framing::Line => None,
     }
 }
 

@@ -62,16 +62,16 @@ pub(super) fn holds<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns the position of the first byte that is `A` or `B`, or the length of `bytes` if there is none.
+/// Returns the position of the first byte that is `A`, `B` or `C`, or the length of `bytes` if there is none.
 ///
 /// For frequent messages in a sandbox, which checks the time at each call and at each turn of a loop: the bytes are constants
 /// of the code, and a turn takes 16 bytes.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
-pub(super) fn end_at<const A: u8, const B: u8>(bytes: &[u8]) -> usize {
+pub(super) fn end_at<const A: u8, const B: u8, const C: u8>(bytes: &[u8]) -> usize {
     let (mut at, mut rest) = (0, bytes);
     while let Some((chunk, after)) = rest.split_first_chunk() {
-        if let found @ 1.. = hits_of_16::<A, B>(chunk) {
+        if let found @ 1.. = hits_of_16::<A, B, C>(chunk) {
             return at + found.trailing_zeros() as usize;
         }
         (at, rest) = (at + 16, after);
@@ -81,39 +81,42 @@ pub(super) fn end_at<const A: u8, const B: u8>(bytes: &[u8]) -> usize {
     }
     if let Some(last) = bytes.last_chunk() {
         // The part of this chunk that overlaps the previous one has no hit.
-        let found = hits_of_16::<A, B>(last) >> (16 - rest.len());
+        let found = hits_of_16::<A, B, C>(last) >> (16 - rest.len());
         return if found == 0 { bytes.len() } else { at + found.trailing_zeros() as usize };
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let mut both = [0; 16];
         both[..8].copy_from_slice(first);
         both[8..].copy_from_slice(last);
-        return match hits_of_16::<A, B>(&both).trailing_zeros() as usize {
+        return match hits_of_16::<A, B, C>(&both).trailing_zeros() as usize {
             found @ ..8 => found,
             found @ 8..16 => found + bytes.len() - 16,
             _ => bytes.len(),
         };
     }
-    bytes.iter().position(|&b| b == A || b == B).unwrap_or(bytes.len())
+    bytes.iter().position(|&b| b == A || b == B || b == C).unwrap_or(bytes.len())
 }
 
-/// Returns a bit for each byte that is `A` or `B`.
+/// Returns a bit for each byte that is `A`, `B` or `C`.
 #[cfg(target_feature = "simd128")]
 #[inline]
-fn hits_of_16<const A: u8, const B: u8>(bytes: &[u8; 16]) -> u32 {
+fn hits_of_16<const A: u8, const B: u8, const C: u8>(bytes: &[u8; 16]) -> u32 {
     use core::arch::wasm32::{u8x16_bitmask, u8x16_eq, u8x16_splat, u64x2, v128_or};
     let word = |at| bytes[at..].first_chunk().map_or(0, |&word| u64::from_le_bytes(word));
     let vector = u64x2(word(0), word(8));
     let found = u8x16_eq(vector, u8x16_splat(A));
     let found = if A == B { found } else { v128_or(found, u8x16_eq(vector, u8x16_splat(B))) };
+    let found = if B == C { found } else { v128_or(found, u8x16_eq(vector, u8x16_splat(C))) };
     u32::from(u8x16_bitmask(found))
 }
 
-/// Returns a bit for each byte that is `A` or `B`.
+/// Returns a bit for each byte that is `A`, `B` or `C`.
 #[cfg(not(target_feature = "simd128"))]
 #[inline]
-fn hits_of_16<const A: u8, const B: u8>(bytes: &[u8; 16]) -> u32 {
-    (0..).zip(bytes).fold(0, |found, (at, &byte)| found | u32::from(byte == A || byte == B) << at)
+fn hits_of_16<const A: u8, const B: u8, const C: u8>(bytes: &[u8; 16]) -> u32 {
+    (0..)
+        .zip(bytes)
+        .fold(0, |found, (at, &byte)| found | u32::from(byte == A || byte == B || byte == C) << at)
 }
 
 /// Whether frequent messages are searched by [`end_at`].
@@ -122,19 +125,30 @@ pub(super) const CHUNKS: bool = cfg!(all(target_family = "wasm", target_feature 
 /// Does the same as [`find`].
 #[inline]
 pub(super) fn find_const<const A: u8>(bytes: &[u8]) -> Option<usize> {
-    if CHUNKS { Some(end_at::<A, A>(bytes)).filter(|&at| at < bytes.len()) } else { find(A, bytes) }
+    if CHUNKS { Some(end_at::<A, A, A>(bytes)).filter(|&at| at < bytes.len()) } else { find(A, bytes) }
 }
 
 /// Does the same as [`find_any`].
 #[inline]
 pub(super) fn find_either<const A: u8, const B: u8>(bytes: &[u8]) -> Option<usize> {
-    if CHUNKS { Some(end_at::<A, B>(bytes)).filter(|&at| at < bytes.len()) } else { find_any([A, B], bytes) }
+    if CHUNKS {
+        Some(end_at::<A, B, B>(bytes)).filter(|&at| at < bytes.len())
+    } else {
+        find_any([A, B], bytes)
+    }
+}
+
+/// Does the same as [`find_any`] for three bytes.
+#[inline]
+pub(super) fn find_of<const A: u8, const B: u8, const C: u8>(bytes: &[u8]) -> Option<usize> {
+    let end = if CHUNKS { end_at::<A, B, C>(bytes) } else { return find_any([A, B, C], bytes) };
+    Some(end).filter(|&at| at < bytes.len())
 }
 
 /// Does the same as [`holds`].
 #[inline]
 pub(super) fn holds_const<const A: u8, const B: u8>(bytes: &[u8]) -> bool {
-    if CHUNKS { end_at::<A, B>(bytes) < bytes.len() } else { holds([A, B], bytes) }
+    if CHUNKS { end_at::<A, B, B>(bytes) < bytes.len() } else { holds([A, B], bytes) }
 }
 
 /// Parses a decimal number without sign.
@@ -205,10 +219,12 @@ mod tests {
         ) {
             let first = |wanted: &[u8]| bytes.iter().position(|b| wanted.contains(b));
             let or_len = |found: Option<usize>| found.unwrap_or(bytes.len());
-            prop_assert_eq!(end_at::<b' ', b'\\'>(&bytes), or_len(first(br" \")));
-            prop_assert_eq!(end_at::<b' ', b' '>(&bytes), or_len(first(b" ")));
+            prop_assert_eq!(end_at::<b' ', b'\\', b'\\'>(&bytes), or_len(first(br" \")));
+            prop_assert_eq!(end_at::<b' ', b' ', b' '>(&bytes), or_len(first(b" ")));
             prop_assert_eq!(find_const::<b' '>(&bytes), first(b" "));
             prop_assert_eq!(find_either::<0, b' '>(&bytes), first(b"\0 "));
+            prop_assert_eq!(end_at::<0, b'!', b' '>(&bytes), or_len(first(b"\0! ")));
+            prop_assert_eq!(find_of::<0, b'!', b' '>(&bytes), first(b"\0! "));
             prop_assert_eq!(holds_const::<0, b' '>(&bytes), first(b"\0 ").is_some());
         }
 

@@ -209,11 +209,8 @@ impl<'b> Writer<'b> {
     #[inline]
     pub(super) fn count(&mut self) -> &mut Self {
         const PREFIX: usize = super::frame::PREFIX as usize;
-        let mut rest = self.at.saturating_sub(PREFIX);
-        let Some(prefix) = self.buf.first_chunk_mut::<PREFIX>() else { return self };
-        for place in prefix.iter_mut().rev() {
-            *place = if rest > 0 { b'0' + (rest % 10) as u8 } else { b' ' };
-            rest /= 10;
+        if let Some(prefix) = self.buf.first_chunk_mut::<PREFIX>() {
+            *prefix = super::frame::count(self.at.saturating_sub(PREFIX));
         }
         self
     }

@@ -1,6 +1,6 @@
 //! Progress of a server with the requests of one connection.
 
-use hydrant_core::limits::PENDING_MAX;
+use hydrant_core::limits::{MESSAGE_MAX, PENDING_MAX};
 use hydrant_core::server::Consumed;
 use hydrant_core::wire::frame::Kind;
 use hydrant_core::wire::pmix::{self, Hello};
@@ -62,8 +62,7 @@ impl Progress {
         while !done.is_empty()
             && let Ok(Some((len, due))) = self.next(done, own, lazy)
         {
-            self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
-            self.overdue += i64::from(due == Due::AtOnce);
+            self.record(due);
             done = &done[len..];
         }
         if rest.is_empty() {
@@ -80,7 +79,27 @@ impl Progress {
         }
     }
 
+    /// Records a put, a get or a fence that the server has consumed, if `bytes` are one and nothing else. Gets are answered
+    /// `at_once` or may have to wait. Returns false without a change if [`consume`](Progress::consume) has to read the bytes.
+    #[inline]
+    pub(crate) fn consume_frequent(&mut self, bytes: &[u8], at_once: bool) -> bool {
+        match only_frequent(bytes, at_once) {
+            Some(due) if self.pmix == Some(false) => {
+                self.record(due);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    #[inline]
+    fn record(&mut self, due: Due) {
+        self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
+        self.overdue += i64::from(due == Due::AtOnce);
+    }
+
     /// Records a reply, or an event for a PMIx client, whose tag is 0.
+    #[inline]
     pub(crate) fn reply(&mut self, bytes: &[u8]) {
         if self.pmix != Some(true) || bytes.get(4..8) != Some(&[0; 4]) {
             self.owed = self.owed.saturating_sub(1);
@@ -136,6 +155,48 @@ impl Progress {
             None => None,
         })
     }
+}
+
+/// Returns when the reply is due if `bytes` are one put, get or fence and nothing else. Other bytes of this kind are found by
+/// [`wire::next_frame`] and [`frequent`], which take longer.
+#[inline]
+fn only_frequent(bytes: &[u8], at_once: bool) -> Option<Due> {
+    if bytes == b"cmd=barrier_in\n" || bytes == b"    14cmd=kvs-fence;" {
+        return Some(Due::Later);
+    }
+    if bytes.len() > MESSAGE_MAX as usize {
+        return None;
+    }
+    let (put, get) = if let Some((b'\n', line)) = bytes.split_last() {
+        let whole = !holds_line_feed(line);
+        (whole && line.starts_with(b"cmd=put "), whole && line.starts_with(b"cmd=get "))
+    } else {
+        let (prefix, body) = bytes.split_first_chunk()?;
+        let whole = count(prefix) == Some(body.len());
+        (whole && body.starts_with(b"cmd=kvs-put;"), whole && body.starts_with(b"cmd=kvs-get;"))
+    };
+    (put || (at_once && get)).then_some(Due::AtOnce)
+}
+
+/// Returns whether a line feed occurs. Compilers search chunks by vectors.
+#[inline]
+fn holds_line_feed(bytes: &[u8]) -> bool {
+    let holds = |chunk: &[u8; 16]| chunk.iter().fold(false, |hit, &byte| hit | (byte == b'\n'));
+    match bytes.last_chunk() {
+        Some(last) => bytes.as_chunks().0.iter().fold(holds(last), |hit, chunk| hit | holds(chunk)),
+        None => bytes.contains(&b'\n'),
+    }
+}
+
+/// Returns the length in front of a counted message, if it is right-aligned and without leading zeros.
+#[inline]
+fn count(prefix: &[u8; 6]) -> Option<usize> {
+    prefix.iter().try_fold(0, |number, &byte| match byte {
+        b'1'..=b'9' => Some(number * 10 + usize::from(byte - b'0')),
+        b'0' if number > 0 => Some(number * 10),
+        b' ' if number == 0 => Some(0),
+        _ => None,
+    })
 }
 
 /// Returns when the reply to a put, a get or a fence is due, without decoding it. Gets are answered `at_once` or may have to
@@ -230,6 +291,58 @@ mod tests {
         assert!(!consume(&mut Progress::default(), b"cmd=get_maxes\n", 3, false), "half a message");
         assert!(!consume(&mut Progress::default(), b"rubbish", 0, false));
         assert!(consume(&mut Progress::default(), b"rubbish", 7, false));
+    }
+
+    #[test]
+    fn frequent_messages_are_read_as_all_others() {
+        let long = format!("cmd=put key={} value=b", "k".repeat(40));
+        let far = format!("{:6}cmd=kvs-put;key={};value=b;", 100, "k".repeat(75));
+        let mut messages: Vec<Vec<u8>> = [
+            &b"cmd=barrier_in\n"[..],
+            b"cmd=barrier_in \n",
+            b"cmd=barrier_in\ncmd=barrier_in\n",
+            b"    14cmd=kvs-fence;",
+            b"14    cmd=kvs-fence;",
+            b"cmd=put kvsname=a key=b value=c\n",
+            b"cmd=put kvsname=a\nkey=b value=c\n",
+            b"cmd=get kvsname=a key=b\n",
+            b"cmd=get key=b",
+            b"cmd=put \n",
+            b"\n",
+            b"    22cmd=kvs-get;key=a;\0\0\0\0",
+            b"    18cmd=kvs-get;key=a;",
+            b"    17cmd=kvs-get;key=a;",
+            b"    19cmd=kvs-get;key=a;",
+            b"  0018cmd=kvs-get;key=a;",
+            b"0   18cmd=kvs-get;key=a;",
+            b"18    cmd=kvs-get;key=a;",
+            b"1 8   cmd=kvs-get;key=a;",
+            b"    27cmd=kvs-put;key=a;value=\n\n;",
+            b"    27cmd=kvs-put;key=a;value=;\n",
+        ]
+        .map(<[u8]>::to_vec)
+        .to_vec();
+        messages.push([long.as_bytes(), b"\n"].concat());
+        messages.push([&long.as_bytes()[..30], b"\n", &long.as_bytes()[30..], b"\n"].concat());
+        messages.push(far.into_bytes());
+        let mut frequent = 0;
+        for bytes in messages {
+            for at_once in [false, true] {
+                let known = Progress { pmix: Some(false), ..Progress::default() };
+                let (mut one, mut other) = (known, known);
+                if !one.consume_frequent(&bytes, at_once) {
+                    assert_eq!((one.owed, one.overdue), (0, 0));
+                    continue;
+                }
+                let consumed = Consumed { bytes: bytes.len() as u32, again: false };
+                assert!(other.consume(&bytes, consumed, None, !at_once), "{}", bytes.escape_ascii());
+                assert_eq!((one.owed, one.overdue), (other.owed, other.overdue), "{}", bytes.escape_ascii());
+                frequent += 1;
+                assert!(!Progress::default().consume_frequent(&bytes, at_once), "the protocol is not known");
+                assert!(!Progress { pmix: Some(true), ..known }.consume_frequent(&bytes, at_once));
+            }
+        }
+        assert_eq!(frequent, 17);
     }
 
     #[test]

@@ -99,6 +99,7 @@ pub enum Violation {
 #[derive(Clone, Debug)]
 pub struct Validator {
     limits: Limits,
+    output_max: usize,
     jobs: Vec<Option<Job>>,
     conns: Vec<Option<Conn>>,
     /// For each upcall number, whether the upcall is outstanding.
@@ -107,6 +108,8 @@ pub struct Validator {
     tree: Tree,
     /// Whether a job can have lazy fences.
     lazy: bool,
+    /// Whether gets of a job may have to wait: for the host, or for other nodes.
+    gets_wait: bool,
     peers: Vec<Peer>,
     /// How many messages to each neighbour the inputs so far can have caused.
     messages_max: u64,
@@ -172,12 +175,14 @@ impl Validator {
     pub fn new(limits: Limits) -> Validator {
         Validator {
             limits,
+            output_max: limits.output_max(),
             jobs: vec![None; limits.jobs as usize],
             conns: vec![None; limits.conns as usize],
             upcalls: vec![false; limits.spawns as usize],
             node: 0,
             tree: Tree::new(1, 0),
             lazy: false,
+            gets_wait: false,
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
@@ -207,6 +212,7 @@ impl Validator {
             Held::BlockedLink { node } => self.block(node, true),
             Held::Job { job, name, size, remote_names, lazy, aborted } => {
                 self.lazy |= lazy;
+                self.gets_wait |= lazy || remote_names;
                 if let Some(slot) = self.jobs.get_mut(job.index()) {
                     let own = remote_names.then(|| name.to_owned());
                     *slot = Some(Job { own, size, aborted, mapping: Vec::new() });
@@ -263,20 +269,51 @@ impl Validator {
         consumed: Consumed,
         poll_at: Option<Time>,
     ) -> Result<(), Violation> {
-        self.outputs = 0;
-        self.messages_max = self.messages_max.saturating_add(messages_max(input));
-        let given = if let Input::Bytes { bytes, .. } = input { bytes.len() } else { 0 };
-        if consumed.bytes as usize > given {
-            return Err(Violation::Consumed { consumed: consumed.bytes, given });
-        }
         match *input {
             Input::Bytes { conn, bytes, .. } => self.check_bytes(conn, bytes, consumed),
-            _ => self.check_event(now, input, poll_at),
+            _ => self.check_event(now, input, consumed, poll_at),
         }
     }
 
+    /// Records bytes of a client as [`check_input`](Validator::check_input) does.
+    ///
+    /// # Errors
+    /// [`Violation`] if the server cannot have consumed so many bytes.
+    #[inline]
+    pub fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
+        self.begin(bytes.len());
+        if consumed.bytes as usize == bytes.len()
+            && !consumed.again
+            && let Some(Some(open)) = self.conns.get_mut(conn.index())
+            && open.progress.consume_frequent(bytes, !self.gets_wait)
+        {
+            if !std::mem::replace(&mut open.asking, true) {
+                self.asking.push(conn);
+            }
+            return Ok(());
+        }
+        self.check_any_bytes(conn, bytes, consumed)
+    }
+
+    /// Begins the outputs after an input with so many bytes.
+    #[inline]
+    fn begin(&mut self, bytes: usize) {
+        self.outputs = 0;
+        self.messages_max = self.messages_max.saturating_add(messages_max(bytes));
+    }
+
     /// Records an input that is no client's bytes, and checks the deadline after it.
-    fn check_event(&mut self, now: Time, input: &Input<'_>, poll_at: Option<Time>) -> Result<(), Violation> {
+    fn check_event(
+        &mut self,
+        now: Time,
+        input: &Input<'_>,
+        consumed: Consumed,
+        poll_at: Option<Time>,
+    ) -> Result<(), Violation> {
+        self.begin(if let Input::Peer { bytes, .. } = input { bytes.len() } else { 0 });
+        if consumed.bytes > 0 {
+            return Err(Violation::Consumed { consumed: consumed.bytes, given: 0 });
+        }
         match *input {
             Input::Blocked { conn } | Input::Writable { conn } => {
                 let open = self.conn(conn)?;
@@ -288,6 +325,7 @@ impl Validator {
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
                     self.lazy |= spec.fence != FenceMode::Collect && self.tree.nodes() > 1;
+                    self.gets_wait |= self.lazy || spec.remote_names;
                     let own = spec.remote_names.then(|| spec.name.to_owned());
                     *slot = Some(Job { own, size: spec.size, aborted: false, mapping: Vec::new() });
                 }
@@ -332,8 +370,12 @@ impl Validator {
         Ok(())
     }
 
-    /// Records bytes of a client and checks that the server has consumed what it must.
-    fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
+    /// Records any bytes of a client and checks that the server has consumed what it must.
+    #[cold]
+    fn check_any_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
+        if consumed.bytes as usize > bytes.len() {
+            return Err(Violation::Consumed { consumed: consumed.bytes, given: bytes.len() });
+        }
         let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
         let open = slot.ok_or(Violation::UnknownConn(conn))?;
         if !std::mem::replace(&mut open.asking, true) {
@@ -453,8 +495,11 @@ impl Validator {
     ///
     /// # Errors
     /// [`Violation`] if a correct server would have a reply for a connection that has had an input.
+    #[inline]
     pub fn check_silence(&mut self) -> Result<(), Violation> {
-        self.cleanups.clear();
+        if !self.cleanups.is_empty() {
+            self.cleanups.clear();
+        }
         while let Some(id) = self.asking.pop() {
             let Some(open) = self.conns.get_mut(id.index()).and_then(Option::as_mut) else { continue };
             open.asking = false;
@@ -465,11 +510,13 @@ impl Validator {
         Ok(())
     }
 
+    #[inline]
     fn length(&self, bytes: &[u8], least: usize) -> Result<(), Violation> {
-        let valid = (least..=self.limits.output_max()).contains(&bytes.len());
+        let valid = (least..=self.output_max).contains(&bytes.len());
         if valid { Ok(()) } else { Err(Violation::InvalidLength(bytes.len())) }
     }
 
+    #[inline]
     fn conn(&mut self, conn: ConnId) -> Result<&mut Conn, Violation> {
         self.conns.get_mut(conn.index()).and_then(Option::as_mut).ok_or(Violation::UnknownConn(conn))
     }
@@ -505,13 +552,10 @@ fn names_files(bytes: &[u8]) -> bool {
     bytes.windows(CLEANUP.len()).any(|part| part == CLEANUP)
 }
 
-/// Returns how many messages to one neighbour an input can cause, at once or later. A message carries records, a collective
-/// that completed in this subtree, or an exit. Each is caused by an input, by a client's command or by a part of a
+/// Returns how many messages to one neighbour an input with so many bytes can cause, at once or later. A message carries records, a
+/// collective that completed in this subtree, or an exit. Each is caused by an input, by a client's command or by a part of a
 /// neighbour's message. Commands and parts are at least two bytes long.
-fn messages_max(input: &Input<'_>) -> u64 {
-    let bytes = match *input {
-        Input::Bytes { bytes, .. } | Input::Peer { bytes, .. } => bytes.len(),
-        _ => 0,
-    };
+#[inline]
+fn messages_max(bytes: usize) -> u64 {
     1 + bytes as u64 / 2
 }

@@ -15,10 +15,11 @@ use core::mem;
 use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult};
 use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
 use hydrant_core::{ConnId, Fault, Input, Limits, Server, Time, snapshot};
 use memory::{Buffer, Cell};
-use output::Turn;
+use output::{LastReplies, Turn};
 use serde::{Deserialize, Serialize};
 
 /// Size of the input buffer in bytes: the most that a host holds of a connection's bytes, and the record around them.
@@ -31,8 +32,7 @@ static INPUT: Buffer<INPUT_MAX> = Buffer::new();
 static OUTPUT: Buffer<OUTPUT_MAX> = Buffer::new();
 /// Buffer for the text of an output, before it is encoded.
 static TEXT: Buffer<{ MESSAGE_MAX as usize }> = Buffer::new();
-/// Number of replies in the last return.
-static OFFERED: Cell<u32> = Cell::new(0);
+static LAST: Cell<LastReplies> = Cell::new(LastReplies::new());
 /// Memory of the snapshot that was saved or is to be restored.
 static SNAPSHOT: Cell<&'static mut [u8]> = Cell::new(&mut []);
 static SERVER: Cell<Option<Server<'static>>> = Cell::new(None);
@@ -88,9 +88,9 @@ fn reserve(len: u32) -> Result<StartResult, CallError> {
 /// the time `now`, and returns the next replies.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
-    turn(taken, |server, output| {
+    turn(taken, |server, last, output| {
         INPUT.with(|input| match input.get(..len as usize) {
-            Some(inputs) => apply(server, Time(now), inputs, output),
+            Some(inputs) => apply(server, Time(now), inputs, last, output),
             None => Err(CallError::InvalidRecord),
         })
     })
@@ -99,8 +99,8 @@ pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
 /// Takes the first `taken` replies of the last return, and returns the next outputs.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_poll(taken: u32) -> u32 {
-    turn(taken, |server, output| {
-        output.offer(server);
+    turn(taken, |server, last, output| {
+        output.offer(server, last);
         if output.head.outputs == 0 && output.head.flags & MORE != 0 {
             output.poll(server);
         }
@@ -110,18 +110,24 @@ pub extern "C" fn hydrant_poll(taken: u32) -> u32 {
 
 /// Takes replies, calls `act`, and completes the return. Returns its length.
 #[inline]
-fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<(), CallError>) -> u32 {
+fn turn(
+    taken: u32,
+    act: impl FnOnce(&mut Server<'_>, &mut LastReplies, &mut Turn<'_>) -> Result<(), CallError>,
+) -> u32 {
     OUTPUT.with(|buf| {
         let mut output = Turn::new(buf);
         let result = SERVER.with(|server| {
             let server = server.as_mut().ok_or(CallError::WrongState)?;
-            take(server, taken)?;
-            let result = act(server, &mut output);
-            if result.is_err() {
-                output.head.flags = if server.has_output() { MORE } else { 0 };
-            }
-            output.set_poll_at(server.poll_at());
-            result
+            LAST.with(|last| {
+                take(server, last, taken)?;
+                let result = act(server, last, &mut output);
+                if result.is_err() {
+                    server.settle(&mut last.offered, 0);
+                    output.head.flags = if server.has_output() { MORE } else { 0 };
+                }
+                output.set_poll_at(server.poll_at());
+                result
+            })
         });
         if let Err(error) = result {
             output.fail(&error);
@@ -132,56 +138,65 @@ fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<(
 
 /// Takes replies of the last return. The others are withdrawn.
 #[inline]
-fn take(server: &mut Server<'_>, taken: u32) -> Result<(), CallError> {
-    let offered = OFFERED.with(|offered| mem::take(offered));
-    let taken = match taken {
-        _ if taken > offered => false,
-        0 => true,
-        1 => server.take_reply(),
-        _ => take_several(server, taken),
+fn take(server: &mut Server<'_>, last: &mut LastReplies, taken: u32) -> Result<(), CallError> {
+    let is_taken = match mem::take(&mut last.peeked) {
+        0 => server.settle(&mut last.offered, taken),
+        peeked => take_peeked(server, peeked, taken),
     };
-    if taken { Ok(()) } else { Err(CallError::InvalidRecord) }
+    if is_taken { Ok(()) } else { Err(CallError::InvalidRecord) }
 }
 
-/// Takes replies. It is apart from [`take`], because compilers load all that a loop needs in front of it.
-#[inline(never)]
-fn take_several(server: &mut Server<'_>, taken: u32) -> bool {
-    (0..taken).all(|_| server.take_reply())
+#[cold]
+fn take_peeked(server: &mut Server<'_>, peeked: u32, taken: u32) -> bool {
+    taken <= peeked && (0..taken).all(|_| server.take_reply())
 }
 
 /// Applies inputs until one is refused, and writes the next replies if none is.
 #[inline]
-fn apply(server: &mut Server<'_>, now: Time, inputs: &[u8], output: &mut Turn<'_>) -> Result<(), CallError> {
-    if !inputs.is_empty() {
-        let others = apply_first(server, now, inputs, output)?;
-        if !others.is_empty() {
-            apply_several(server, now, others, output)?;
+fn apply(
+    server: &mut Server<'_>,
+    now: Time,
+    inputs: &[u8],
+    last: &mut LastReplies,
+    output: &mut Turn<'_>,
+) -> Result<(), CallError> {
+    if let Some((part, rest)) = Part::read(inputs) {
+        let several = rest.len() > (part.len & !FULL) as usize;
+        output.expect_results(several);
+        if several {
+            apply_several(server, now, inputs, last, output)?;
+        } else {
+            apply_first(server, now, inputs, last, output)?;
         }
+    } else if !inputs.is_empty() {
+        return Err(CallError::InvalidRecord);
     }
-    output.offer(server);
+    output.offer(server, last);
     Ok(())
 }
 
-/// Applies inputs until one is refused. It is apart from [`apply`] as [`take_several`] is from [`take`].
+/// Applies inputs until one is refused. It is apart from [`apply`], because compilers load all that a loop needs in front of it.
 #[inline(never)]
 fn apply_several(
     server: &mut Server<'_>,
     now: Time,
     mut inputs: &[u8],
+    last: &mut LastReplies,
     output: &mut Turn<'_>,
 ) -> Result<(), CallError> {
     while !inputs.is_empty() {
-        inputs = apply_first(server, now, inputs, output)?;
+        inputs = apply_first(server, now, inputs, last, output)?;
     }
     Ok(())
 }
 
 /// Applies the first of the inputs. Returns the others.
-#[inline]
+#[inline(never)]
 fn apply_first<'i>(
     server: &mut Server<'_>,
     now: Time,
     inputs: &'i [u8],
+    last: &mut LastReplies,
     output: &mut Turn<'_>,
 ) -> Result<&'i [u8], CallError> {
     let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
@@ -190,12 +205,33 @@ fn apply_first<'i>(
     if output.head.results == INPUTS_MAX {
         return Err(CallError::InvalidRecord);
     }
+    // No connection has the number of a record.
+    let consumed = if output.answer(server, now, (ConnId(part.conn), bytes), &mut last.offered) {
+        Consumed { bytes: len as u32, again: false }
+    } else {
+        apply_other(server, now, (part, bytes), last, output)?
+    };
+    output.accepted(consumed);
+    Ok(rest)
+}
+
+/// Applies an input that the server does not [answer](Server::answer). Replies before it have to wait for its own.
+#[cold]
+#[inline(never)]
+fn apply_other(
+    server: &mut Server<'_>,
+    now: Time,
+    (part, bytes): (Part, &[u8]),
+    last: &mut LastReplies,
+    output: &mut Turn<'_>,
+) -> Result<Consumed, CallError> {
+    server.settle(&mut last.offered, 0);
+    output.withdraw();
     let input = match part.conn {
         RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
         conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
     };
-    output.accepted(server.handle(now, input)?);
-    Ok(rest)
+    Ok(server.handle(now, input)?)
 }
 
 /// Takes the first `taken` replies of the last return and saves the server: encodes `Result<MemorySpan, CallError>`. The
@@ -204,7 +240,7 @@ fn apply_first<'i>(
 pub extern "C" fn hydrant_snapshot(taken: u32) -> u32 {
     let result = SERVER.with(|server| {
         let server = server.as_mut().ok_or(CallError::WrongState)?;
-        take(server, taken)?;
+        LAST.with(|last| take(server, last, taken))?;
         let len = server.snapshot_len();
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;

@@ -242,7 +242,7 @@ impl Plugin {
         let results = calls.output(store, len).map_or(&[][..], |bytes| returned.results(bytes));
         let checked = these.iter_mut().zip(consumed(results)).try_for_each(|(input, consumed)| {
             input.consumed = consumed;
-            validator.check_input(now, &input.input(), consumed, returned.poll_at)
+            validator.check_bytes(input.conn, input.bytes, consumed)
         });
         checked.map_err(|violation| self.fail(violation))?;
         if returned.error != 0 {
@@ -376,11 +376,14 @@ impl Backend for Plugin {
         // Every input fits unless the plugin's buffer is shorter than the ABI demands.
         let len = len.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))?;
         let (len, returned) = self.turn(now, len, 1)?;
-        let results = self.calls.output(&self.store, len).map_or(&[][..], |bytes| returned.results(bytes));
-        let Some(consumed) = consumed(results).next().filter(|_| returned.error == 0) else {
+        if returned.error != 0 {
             return Err(self.not_accepted(len, Some(returned)));
+        }
+        let consumed = returned.first;
+        let checked = match input {
+            Input::Bytes { conn, bytes, .. } => self.validator.check_bytes(conn, bytes, consumed),
+            _ => self.validator.check_input(now, &input, consumed, returned.poll_at),
         };
-        let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
         checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
         Ok(consumed)
     }
@@ -407,9 +410,23 @@ impl Backend for Plugin {
             return Ok(None);
         }
         let Plugin { calls, store, validator, outputs, .. } = self;
-        match next_output(calls.memory.data(store), calls.output.start, outputs, validator, buf) {
-            Ok(output) => Ok(Some(output)),
-            Err(kind) => Err(self.fail(kind)),
+        let Some((part, bytes)) = calls.next_part(store, outputs) else { return Err(self.fail(malformed())) };
+        outputs.at += Part::LEN + bytes.len();
+        outputs.left -= 1;
+        if part.conn == RECORD || buf.len() < bytes.len() {
+            let output = record(validator, (part, bytes), outputs.are_any(), buf);
+            return output.map(Some).map_err(|kind| self.fail(kind));
+        }
+        outputs.taken += 1;
+        let conn = ConnId(part.conn);
+        let (copy, _) = buf.split_at_mut(bytes.len());
+        copy.copy_from_slice(bytes);
+        let checked = validator.check_reply(conn, bytes);
+        let checked =
+            if outputs.are_any() { checked } else { checked.and_then(|()| validator.check_silence()) };
+        match checked {
+            Ok(()) => Ok(Some(Output::Bytes { conn, bytes: copy })),
+            Err(violation) => Err(self.fail(violation)),
         }
     }
 
@@ -479,6 +496,15 @@ impl Calls {
     fn returned<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Result<&'a [u8], PluginErrorKind> {
         self.output(store, len).ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
     }
+
+    /// Returns the next output in the plugin's output buffer, or `None` if it is malformed.
+    #[inline]
+    fn next_part<'a>(&self, store: &'a Store<StoreLimits>, outputs: &Outputs) -> Option<(Part, &'a [u8])> {
+        let Buffer { start, .. } = self.output;
+        let rest = self.memory.data(store).get(start + outputs.at..start + outputs.end)?;
+        let (part, rest) = Part::read(rest)?;
+        Some((part, rest.get(..part.len as usize)?))
+    }
 }
 
 #[cold]
@@ -486,34 +512,23 @@ fn decode<'a, T: Deserialize<'a>>(record: &'a [u8]) -> Result<T, PluginErrorKind
     postcard::from_bytes(record).map_err(|_| malformed())
 }
 
-/// Takes the next output of the plugin's output buffer, which begins at `start`. Checks it and copies its bytes to `buf`.
-#[inline]
-fn next_output<'b>(
-    memory: &[u8],
-    start: usize,
-    outputs: &mut Outputs,
+/// Checks an output that the plugin has returned as a record, and copies its bytes to `buf`. Refuses a reply, which is too long.
+#[cold]
+fn record<'b>(
     validator: &mut Validator,
+    (part, bytes): (Part, &[u8]),
+    are_any: bool,
     buf: &'b mut [u8],
 ) -> Result<Output<'b>, PluginErrorKind> {
-    let rest = memory.get(start + outputs.at..start + outputs.end).ok_or_else(malformed)?;
-    let (part, bytes) = Part::read(rest).ok_or_else(malformed)?;
-    let bytes = bytes.get(..part.len as usize).ok_or_else(malformed)?;
-    outputs.at += Part::LEN + bytes.len();
-    outputs.left -= 1;
     let output = if part.conn == RECORD {
         let output = decode(bytes)?;
         validator.check_output(&output)?;
         output.copy_to(buf)
     } else {
-        outputs.taken += 1;
-        let conn = ConnId(part.conn);
-        validator.check_reply(conn, bytes)?;
-        buf.get_mut(..bytes.len()).map(|copy| {
-            copy.copy_from_slice(bytes);
-            Output::Bytes { conn, bytes: copy }
-        })
+        validator.check_reply(ConnId(part.conn), bytes)?;
+        None
     };
-    if !outputs.are_any() {
+    if !are_any {
         validator.check_silence()?;
     }
     output.ok_or(PluginErrorKind::InvalidRecord("output too long"))

@@ -14,6 +14,8 @@ const _: () = assert!(INPUTS_MAX as usize <= hydrant_validator::INPUTS_MAX);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned {
     pub(crate) poll_at: Option<Time>,
+    /// The first result, if there is one.
+    pub(crate) first: Consumed,
     /// Length of the record of an error, which begins at `start`. 0 without an error.
     pub(crate) error: u32,
     /// Range of the outputs in the buffer, and their number.
@@ -28,12 +30,13 @@ impl Returned {
     /// Reads the return of a call with so many inputs. Returns `None` if it is malformed.
     #[inline]
     pub(crate) fn read(bytes: &[u8], inputs: u32) -> Option<Returned> {
-        let (head, _) = TurnHead::read(bytes)?;
+        let (head, rest) = TurnHead::read(bytes)?;
         // The input that is refused has no result.
         let valid = if head.error == 0 { head.results == inputs } else { head.results < inputs.max(1) };
         let start = TurnHead::LEN + head.results as usize * InputResult::LEN;
         (valid && start <= bytes.len()).then_some(Returned {
             poll_at: (head.flags & DEADLINE != 0).then_some(Time(head.poll_at)),
+            first: consumed(rest).next().filter(|_| head.results > 0).unwrap_or_default(),
             error: head.error,
             start,
             end: bytes.len(),

@@ -69,12 +69,13 @@ fn start(runs: u32) -> Result<Vec<Row>> {
     Ok(vec![row("compiled", &compiled), row("cached", &cached)])
 }
 
-/// Commands, by one call each and by one call for several.
+/// Commands, by one call each and by one call for several, and a call without the command: what no shorter path saves.
 fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
     let sandbox = Sandbox::load(&plugin()?, &Settings::default())?;
     let mut rows = Vec::new();
     for pmi in [Pmi::V1, Pmi::V2] {
         for &keys in counts {
+            let mut fences = Vec::new();
             for together in [TOGETHER, 1] {
                 let how = if together > 1 { format!(", {together} a call") } else { String::new() };
                 let mut columns = [(); 3].map(|()| (Samples::default(), Samples::default()));
@@ -86,6 +87,7 @@ fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
                         without.push(outside[at]);
                     }
                 }
+                fences.extend(columns[2].0.median());
                 rows.extend(OPERATIONS.iter().zip(&columns).map(|(operation, (within, without))| Row {
                     what: format!("sandbox, PMI-{} {operation}{how}", pmi.name()),
                     n: keys,
@@ -95,6 +97,16 @@ fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
                     target: Some(Target::OfFloor(TIMES)),
                     ..Row::default()
                 }));
+            }
+            // A 32nd of a call is below the accuracy.
+            if let [several, one] = fences[..] {
+                rows.push(Row {
+                    what: format!("sandbox, PMI-{} call by itself", pmi.name()),
+                    n: keys,
+                    unit: "ns",
+                    hydrant: Some(one - several),
+                    ..Row::default()
+                });
             }
         }
     }

@@ -43,8 +43,7 @@ fn hosts_have_more_than_two_ranks() {
 /// Without a fence that collects, data are fetched from the node of their rank.
 #[test]
 fn data_are_fetched_when_ranks_first_communicate() {
-    let direct =
-        "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0 -env OMPI_MCA_btl self,tcp";
+    let direct = "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0 -env OMPI_MCA_btl self,tcp";
     for peer in BOTH {
         let Some(job) = Launch::new(peer, &format!("{} -n 8 {direct}", nodes(4, 2, 2))) else { return };
         job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);

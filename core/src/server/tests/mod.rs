@@ -11,6 +11,7 @@ mod lazy;
 mod lost;
 mod names;
 mod nodes;
+mod offer;
 mod peek;
 #[cfg(feature = "pmix")]
 mod pmix;
@@ -71,8 +72,7 @@ struct Host {
 
 impl Host {
     fn with_limits(limits: Limits) -> Host {
-        let storage = storage(&limits);
-        let index = storage.index;
+        let storage @ Storage { index, .. } = storage(&limits);
         let server = Server::new(limits, storage, SEED).unwrap();
         let (replies, events, messages) = (VecDeque::new(), Vec::new(), VecDeque::new());
         Host { server, index, now: Time(0), replies, events, messages }

@@ -42,12 +42,26 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
 /// Reads a line that is a [`Frequent`] command.
 #[inline]
 pub(in crate::wire) fn frequent(line: &[u8]) -> Option<Frequent<'_>> {
+    frequent_in(line, Pairs::line)
+}
+
+/// Reads bytes that are one line and a [`Frequent`] command. They may be several lines, and are nothing of this kind then.
+#[inline]
+pub(in crate::wire) fn only_frequent(bytes: &[u8]) -> Option<Frequent<'_>> {
+    frequent_in(bytes, Pairs::unframed_line)
+}
+
+#[inline(always)]
+fn frequent_in<'a>(
+    line: &'a [u8],
+    pairs: impl Fn(&'a [u8], &'static [u8]) -> Pairs<'a>,
+) -> Option<Frequent<'a>> {
     if let Some(rest) = line.strip_prefix(b"cmd=put ") {
-        let [kvs, key, value] = Pairs::line(rest, b"value").in_order([b"kvsname", b"key", b"value"])?;
+        let [kvs, key, value] = pairs(rest, b"value").in_order([b"kvsname", b"key", b"value"])?;
         return Some(Frequent::Put { kvs, key: key?, value: value? });
     }
     if let Some(rest) = line.strip_prefix(b"cmd=get ") {
-        let [kvs, key] = Pairs::line(rest, b"").in_order([b"kvsname", b"key"])?;
+        let [kvs, key] = pairs(rest, b"").in_order([b"kvsname", b"key"])?;
         return Some(Frequent::Get { kvs, key: key? });
     }
     (line == b"cmd=barrier_in").then_some(Frequent::Fence)

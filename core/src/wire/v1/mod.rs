@@ -6,6 +6,6 @@
 mod command;
 mod reply;
 
-pub(super) use command::frequent;
 pub use command::{decode, encode};
+pub(super) use command::{frequent, only_frequent};
 pub use reply::{decode_reply, encode_reply};

@@ -31,16 +31,27 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     }
 }
 
-/// Reads a counted message that is a [`Frequent`] command.
+/// Reads a message that is a [`Frequent`] command.
 #[inline]
 pub(in crate::wire) fn frequent(body: &[u8]) -> Option<Frequent<'_>> {
+    frequent_in(body, Pairs::counted)
+}
+
+/// Reads a message that is a [`Frequent`] command. It may have NUL, and is nothing of this kind then.
+#[inline]
+pub(in crate::wire) fn only_frequent(body: &[u8]) -> Option<Frequent<'_>> {
+    frequent_in(body, Pairs::unframed_counted)
+}
+
+#[inline(always)]
+fn frequent_in<'a>(body: &'a [u8], pairs: impl Fn(&'a [u8]) -> Pairs<'a>) -> Option<Frequent<'a>> {
     if let Some(rest) = body.strip_prefix(b"cmd=kvs-put;") {
-        let [key, value] = Pairs::counted(rest).in_order([b"key", b"value"])?;
+        let [key, value] = pairs(rest).in_order([b"key", b"value"])?;
         return Some(Frequent::Put { kvs: None, key: key?, value: value? });
     }
     if let Some(rest) = body.strip_prefix(b"cmd=kvs-get;") {
         // The rank in `srcid` is only a hint.
-        let [kvs, _, key] = Pairs::counted(rest).in_order([b"jobid", b"srcid", b"key"])?;
+        let [kvs, _, key] = pairs(rest).in_order([b"jobid", b"srcid", b"key"])?;
         return Some(Frequent::Get { kvs, key: key? });
     }
     (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)

@@ -14,6 +14,6 @@ mod tests;
 /// Name of the field of a value that holds NUL, in place of `value`.
 const ESCAPED_VALUE: &[u8] = b"escaped-value";
 
-pub(super) use command::frequent;
 pub use command::{decode, encode};
+pub(super) use command::{frequent, only_frequent};
 pub use reply::{Answer, decode_reply, encode_reply};

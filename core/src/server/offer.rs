@@ -1,0 +1,234 @@
+//! Replies that the server takes for a host, which may leave the last ones.
+
+use heapless::Vec;
+
+use super::Server;
+use super::dispatch::framing;
+use crate::ids::ConnId;
+use crate::state::{PendingReply, ReplyState, Response};
+use crate::time::Time;
+use crate::wire::{self, Frequent, Op, Protocol};
+
+/// Largest number of replies of one offer.
+pub const OFFERED_MAX: usize = 256;
+
+/// Replies that the server has taken since the offer was last [settled](Server::settle).
+///
+/// A host that takes all of them costs the server nothing more.
+#[derive(Debug)]
+pub struct Offered {
+    replies: [(u32, Plain); OFFERED_MAX],
+    len: u32,
+    /// Lower bound of the connection in turn before the first of them.
+    turn: u32,
+}
+
+/// A response of a frequent reply: the place of a record, or one of two numbers that no record has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Plain(u32);
+
+impl Plain {
+    const PUT: Plain = Plain(u32::MAX);
+    const FENCE: Plain = Plain(u32::MAX - 1);
+
+    #[inline(always)]
+    fn of(response: Response) -> Option<Plain> {
+        match response {
+            Response::Done(Op::Put) => Some(Plain::PUT),
+            Response::Fence(None) => Some(Plain::FENCE),
+            Response::Record(Op::Get, record) => Some(Plain(record)),
+            _ => None,
+        }
+    }
+
+    fn response(self) -> Response {
+        match self {
+            Plain::PUT => Response::Done(Op::Put),
+            Plain::FENCE => Response::Fence(None),
+            Plain(record) => Response::Record(Op::Get, record),
+        }
+    }
+}
+
+impl Offered {
+    /// Creates an offer without replies.
+    #[must_use]
+    pub const fn new() -> Offered {
+        Offered { replies: [(0, Plain(0)); OFFERED_MAX], len: 0, turn: 0 }
+    }
+
+    /// Returns the number of replies.
+    #[inline]
+    #[must_use]
+    pub const fn len(&self) -> u32 {
+        self.len
+    }
+
+    /// Returns whether there are no replies.
+    #[inline]
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// Adds a reply. `turn` is the lower bound of the connection in turn before it. Returns false if there is no place.
+    #[inline]
+    fn push(&mut self, conn: ConnId, plain: Plain, turn: u32) -> bool {
+        let Some(place) = self.replies.get_mut(self.len as usize) else { return false };
+        *place = (conn.0, plain);
+        if self.len == 0 {
+            self.turn = turn;
+        }
+        self.len += 1;
+        true
+    }
+
+    /// Returns whether a reply of this connection is in turn behind the others.
+    #[inline]
+    fn is_behind(&self, conn: ConnId) -> bool {
+        let at = |conn: u32| conn.wrapping_sub(self.turn);
+        match self.len.checked_sub(1).and_then(|last| self.replies.get(last as usize)) {
+            Some(&(last, _)) => at(conn.0) > at(last) && (self.len as usize) < OFFERED_MAX,
+            None => true,
+        }
+    }
+}
+
+impl Default for Offered {
+    fn default() -> Offered {
+        Offered::new()
+    }
+}
+
+impl Server<'_> {
+    /// Executes a client's bytes that are one put, get or fence with which nothing is unusual. If its reply is the server's only
+    /// output behind those of `offered`, it is written to `buf` and offered, and its length is returned. Otherwise 0 is
+    /// returned, and `offered` has no replies: they are pending again.
+    ///
+    /// Returns `None` if [`handle`](Server::handle) has to execute the bytes, after [`settle`](Server::settle).
+    #[inline]
+    pub fn answer(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        bytes: &[u8],
+        offered: &mut Offered,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let framing = framing(self.conns.get(conn.index())?);
+        let requester = self.usual_requester(conn)?;
+        let command = wire::only_frequent(bytes, framing)?;
+        if matches!(command, Frequent::Fence) {
+            self.withdraw(offered);
+            return self.frequent_fence(now, requester).map(|()| 0);
+        }
+        let response = self.frequent_response(requester, command)?;
+        let slot = &self.conns[conn.index()];
+        if slot.replies.is_empty()
+            && !slot.blocked
+            && !self.has_output()
+            && offered.is_behind(conn)
+            && buf.len() >= self.output_max as usize
+            && let Some(plain) = Plain::of(response)
+            && let Some(len) = self.write_plain(slot.protocol, plain, buf)
+            && offered.push(conn, plain, self.ready.turn())
+        {
+            self.ready.pass(conn.0);
+            return Some(len);
+        }
+        self.withdraw(offered);
+        self.add_plain_reply(conn, ReplyState::Ready(response));
+        Some(0)
+    }
+
+    /// Takes the next output if it is the only reply of its connection and to a put, a get or a fence: writes it to `buf`, and
+    /// returns its connection and length. `has_event` must be false.
+    #[inline]
+    pub fn offer_reply(&mut self, offered: &mut Offered, buf: &mut [u8]) -> Option<(ConnId, usize)> {
+        let turn = self.ready.turn();
+        let conn = ConnId(self.ready.next()?);
+        let slot = self.conns.get_mut(conn.index())?;
+        let [PendingReply { thrid, state: ReplyState::Ready(response) }] = slot.replies.as_slice() else {
+            return None;
+        };
+        if !thrid.is_empty()
+            || slot.pmix.is_some()
+            || slot.joined_pending
+            || slot.closing_pending
+            || slot.events.due
+            || buf.len() < self.output_max as usize
+        {
+            return None;
+        }
+        let (plain, protocol) = (Plain::of(*response)?, slot.protocol);
+        // A job that has ended refuses.
+        self.requester(conn)?;
+        let len = self.write_plain(protocol, plain, buf)?;
+        if !offered.push(conn, plain, turn) {
+            return None;
+        }
+        self.conns[conn.index()].replies.clear();
+        self.ready.remove(conn.0);
+        self.ready.pass(conn.0);
+        Some((conn, len))
+    }
+
+    /// Returns whether an output that is not of a connection may be next.
+    #[inline]
+    #[must_use]
+    pub fn has_event(&self) -> bool {
+        self.events_pending || self.links.ready().is_some()
+    }
+
+    /// Ends an offer: the host has taken so many of its replies. The others are pending again, so the outputs are those of a
+    /// host that polls. It must come before the next input. Returns false if there are not as many. All are pending again then.
+    #[inline]
+    pub fn settle(&mut self, offered: &mut Offered, taken: u32) -> bool {
+        let is_valid = taken <= offered.len;
+        if taken != offered.len {
+            self.put_back(offered, if is_valid { taken } else { 0 });
+        }
+        offered.len = 0;
+        is_valid
+    }
+
+    #[inline]
+    fn withdraw(&mut self, offered: &mut Offered) {
+        if offered.len > 0 {
+            self.put_back(offered, 0);
+            offered.len = 0;
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn put_back(&mut self, offered: &Offered, taken: u32) {
+        for (at, &(conn, plain)) in (0..offered.len).zip(&offered.replies) {
+            if at < taken {
+                continue;
+            }
+            let state = ReplyState::Ready(plain.response());
+            if let Some(slot) = self.conns.get_mut(conn as usize)
+                && slot.replies.push(PendingReply { thrid: Vec::new(), state }).is_ok()
+                && !slot.blocked
+            {
+                self.ready.insert(conn);
+            }
+        }
+        match taken.checked_sub(1).and_then(|last| offered.replies.get(last as usize)) {
+            Some(&(last, _)) => self.ready.pass(last),
+            None => {
+                self.ready.set_turn(offered.turn);
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn write_plain(&self, protocol: Protocol, plain: Plain, buf: &mut [u8]) -> Option<usize> {
+        match plain {
+            Plain::PUT => wire::encode_frequent(protocol, Op::Put, buf),
+            Plain::FENCE => wire::encode_frequent(protocol, Op::Fence, buf),
+            Plain(record) => wire::encode_found(protocol, self.kvs.record(record)?.value, buf),
+        }
+    }
+}
