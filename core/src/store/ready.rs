@@ -48,7 +48,8 @@ impl<'s> Ready<'s> {
     }
 
     /// Inserts a number.
-    #[inline]
+    #[cfg_attr(target_os = "none", inline(never))]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
@@ -75,7 +76,8 @@ impl<'s> Ready<'s> {
     }
 
     /// Removes a number.
-    #[inline]
+    #[cfg_attr(target_os = "none", inline(never))]
+    #[cfg_attr(not(target_os = "none"), inline)]
     pub(crate) fn remove(&mut self, n: u32) {
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
         let before = *word;

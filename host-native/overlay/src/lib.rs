@@ -121,7 +121,8 @@ pub use star::{Candidate, Ticket, connect};
 /// and the start one login. Each child costs a daemon one more copy of all data to send, and one more process while it
 /// starts. Empty fences are quickest with 8, those with data with less, and the start by ssh with 8 to 16 (docs/scaling.md).
 pub const RADIX_DEFAULT: u32 = 8;
-/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences with data are quickest with few children.
+/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences with data are quickest with
+/// few children.
 pub const RADIX_OF_STEP: u32 = 4;
 /// Default radix of daemons that are started in this way.
 pub fn radix_default(bootstrap: &Bootstrap) -> u32 {
