@@ -59,23 +59,23 @@ fn is_settled(all: &Cluster) {
 
 #[test]
 fn a_fence_moves_nothing_and_a_hint_asks_one_node() {
-    // Node 0 has the children 1 and 3. Theirs are 2 and 4. Ranks 0 to 3 are on nodes 1 to 4.
-    let mut all = Cluster::lazy(5, 2, 8, 1);
-    for rank in 0..8 {
+    // Node 0 has the children 1 and 4. Theirs are 2, 3 and 5. Ranks 0 to 4 are on nodes 1 to 5.
+    let mut all = Cluster::lazy(6, 2, 10, 1);
+    for rank in 0..10 {
         put(&mut all, rank, &format!("k{rank}"), &format!("v{rank}"));
     }
     fence(&mut all);
-    assert_eq!(records(&all), [0, 2, 2, 2, 2]);
-    assert_eq!(get(&mut all, 0, 3, "k3").as_deref(), Some("v3"));
-    // Both ranks of node 4 were asked for. Nodes on the way have kept copies.
-    assert_eq!(records(&all), [2, 4, 2, 4, 2]);
-    ask(&mut all, 4, 7, "k7");
-    assert_eq!(value(&all.replies.remove(&4).unwrap()).as_deref(), Some("v7"), "at once");
+    assert_eq!(records(&all), [0, 2, 2, 2, 2, 2]);
+    assert_eq!(get(&mut all, 0, 4, "k4").as_deref(), Some("v4"));
+    // Both ranks of node 5 were asked for. Nodes on the way have kept copies.
+    assert_eq!(records(&all), [2, 4, 2, 2, 4, 2]);
+    ask(&mut all, 5, 9, "k9");
+    assert_eq!(value(&all.replies.remove(&5).unwrap()).as_deref(), Some("v9"), "at once");
     // What was asked for once comes with each fence.
-    put(&mut all, 3, "k3", "new");
+    put(&mut all, 4, "k4", "new");
     fence(&mut all);
-    assert_eq!(records(&all), [3, 5, 2, 5, 3]);
-    ask(&mut all, 0, 3, "k3");
+    assert_eq!(records(&all), [3, 5, 2, 2, 5, 3]);
+    ask(&mut all, 0, 4, "k4");
     assert_eq!(value(&all.replies.remove(&0).unwrap()).as_deref(), Some("new"));
 }
 
@@ -332,7 +332,7 @@ fn false_requests_and_answers_of_neighbours_change_nothing() {
         (2, Head::Fetch { job }, vec![range(0, 9)]),
         (2, Head::Fetch { job }, vec![range(4, 1), range(0, 1)]),
         (2, Head::Fetch { job }, vec![range(u32::MAX, u32::MAX)]),
-        (0, Head::Fetch { job }, vec![range(2, 1)]),
+        (0, Head::Fetch { job }, vec![range(3, 1)]),
         (2, Head::Fetched { job }, vec![range(0, 1)]),
         (2, Head::Fetched { job }, vec![range(2, 1)]),
         (0, Head::Fetched { job }, vec![range(1, 1)]),
