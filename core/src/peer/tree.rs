@@ -111,35 +111,40 @@ impl Tree {
 
     /// Returns the place of `node`. A node that is not in the tree has an empty one.
     pub fn place(&self, node: u32) -> Place {
-        let nowhere = Place { parent: None, subtree: 0..0, children: Children::NONE };
+        let mut place = Place { parent: None, subtree: 0..0, children: Children::NONE };
         if node >= self.nodes {
-            return nowhere;
+            return place;
         }
         if node == 0 && self.has_root_one() {
-            return Place { parent: Some(1), subtree: 0..1, ..nowhere };
+            (place.parent, place.subtree) = (Some(1), 0..1);
+            return place;
         }
         let mut depth = self.depth();
         let mut root = self.before_root();
-        let mut place =
-            Place { parent: None, subtree: 0..self.nodes, children: self.divide(0..self.nodes, depth) };
-        while root != node {
-            let Some(subtree) = place.children.find(|part| part.contains(&node)) else { return nowhere };
+        place.subtree = 0..self.nodes;
+        self.divide(&place.subtree, depth, &mut place.children);
+        while root != node
+            && let Some(subtree) = place.children.find(|part| part.contains(&node))
+        {
             depth -= 1;
-            place = Place { parent: Some(root), children: self.divide(subtree.clone(), depth), subtree };
-            root = place.subtree.start;
+            place.parent = Some(root);
+            root = subtree.start;
+            place.subtree = subtree;
+            self.divide(&place.subtree, depth, &mut place.children);
         }
         place
     }
 
-    /// Returns the division of a subtree below its root, which is at most `depth` levels deep.
-    fn divide(&self, subtree: Range<u32>, depth: u32) -> Children {
-        let has_zero = self.has_root_one() && subtree == (0..self.nodes);
+    /// Divides a subtree below its root, which is at most `depth` levels deep. The result is written in its place, because
+    /// firmware is short of stack.
+    fn divide(&self, subtree: &Range<u32>, depth: u32, children: &mut Children) {
+        let has_zero = self.has_root_one() && *subtree == (0..self.nodes);
         let below = (subtree.end - subtree.start).saturating_sub(1 + u32::from(has_zero));
-        let mut children = Children { has_zero, next: subtree.end - below, ..Children::NONE };
+        (children.has_zero, children.next, children.at) = (has_zero, subtree.end - below, 0);
+        children.lengths.fill(0);
         if below > 0 {
-            children.lengths = lengths(below, self.radix() as usize, depth);
+            divide(below, self.radix() as usize, depth, &mut children.lengths);
         }
-        children
     }
 }
 
@@ -169,9 +174,9 @@ impl Place {
 /// radix have more levels, but take fewer steps.
 const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * 7;
 
-/// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. Children that
-/// are not needed get 0.
-fn lengths(below: u32, radix: usize, depth: u32) -> [u32; RADIX_MAX as usize] {
+/// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. The lengths of
+/// children that are not needed stay 0.
+fn divide(below: u32, radix: usize, depth: u32, lengths: &mut [u32; RADIX_MAX as usize]) {
     let mut most = [1; STEPS_MAX];
     let most = &mut most[..depth as usize * (radix + 1)];
     (1..depth).for_each(|_| add_level(most, radix));
@@ -183,12 +188,10 @@ fn lengths(below: u32, radix: usize, depth: u32) -> [u32; RADIX_MAX as usize] {
     });
     let steps = steps.unwrap_or(most.len() - 1);
     let mut left = below;
-    core::array::from_fn(|child| {
-        let most = if child < radix.min(steps + 1) { most[steps - child] } else { 0 };
-        let length = most.min(left);
-        left -= length;
-        length
-    })
+    for (length, most) in lengths.iter_mut().zip(most[..=steps].iter().rev()).take(radix) {
+        *length = left.min(*most);
+        left -= *length;
+    }
 }
 
 /// Allows one more level below the root of the trees. Element `i` of `most` says how many nodes a tree can have whose root

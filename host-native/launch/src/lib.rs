@@ -88,7 +88,7 @@ pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 pub use sys::open_pty;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
-pub const OWN_VARIABLES: [&str; 19] = [
+pub const OWN_VARIABLES: [&str; 18] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -103,7 +103,6 @@ pub const OWN_VARIABLES: [&str; 19] = [
     "HYDRANT_KVS",
     "PMIX_NAMESPACE",
     "PMIX_RANK",
-    "PMIX_HOSTNAME",
     "PMIX_SERVER_URI41",
     "PMIX_SERVER_URI4",
     "PMIX_SERVER_URI3",
@@ -119,6 +118,8 @@ const PMI_FD: RawFd = 3;
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable that chooses MPICH's version of PMI, and its older names.
 const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
+/// Variable with the name of the host for libpmix.
+const PMIX_HOSTNAME: &str = "PMIX_HOSTNAME";
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -382,9 +383,7 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
     }
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
     if let Some(address) = setting.pmix {
-        add_pmix_variables(env, setting.jobid, address, &mut own);
-        // The name that the server has for this host. By its own name a client would not find the ranks of its host.
-        own.push(("PMIX_HOSTNAME", setting.host.to_owned()));
+        add_pmix_variables(env, setting.jobid, address, setting.host, &mut own);
         numbered.push(("PMIX_RANK", RankNumber::Rank));
     }
     match &setting.pmi {
@@ -418,11 +417,16 @@ fn add_pmix_variables(
     env: &[(OsString, OsString)],
     jobid: &str,
     address: PmixAddress,
+    host: &OsStr,
     own: &mut Vec<(&str, OsString)>,
 ) {
     let address = if let PmixAddress::Port(address) = address { Some(address.to_string()) } else { None };
     let variables = pmix_variables(jobid, address.as_deref());
     own.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
+    // The name that the server has for this host. By its own name a client would not find the ranks of its host.
+    if !env.iter().any(|(name, _)| name == PMIX_HOSTNAME) {
+        own.push((PMIX_HOSTNAME, host.to_owned()));
+    }
     // MPICH 5 refuses to choose between PMI and PMIx.
     if !MPICH_PMI_VERSION.iter().any(|known| env.iter().any(|(name, _)| name == known)) {
         own.push((MPICH_PMI_VERSION[0], "1".into()));

@@ -373,13 +373,12 @@ fn environment() -> String {
          MPI_LOCALRANKID, MPI_LOCALNRANKS            number of the rank on this host, ranks on this host\n  \
          PMI_HOSTNAME                                name of this host\n  \
          PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* job id, rank and address for PMIx clients\n  \
-         PMIX_HOSTNAME                               name of this host for PMIx clients\n  \
          HYDRANT_KVS                                 shared memory with values for libpmi2, not with --pmi-port\n  \
          HYDRANT_QUERY                               with --mpi-psets: address for queries of process sets\n\
          With --mpi-psets, libhydrant_mpi.so is the first entry of LD_PRELOAD. It is searched in the directory of hydrant and \
          in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n\
          Ranks also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE and PMIX_BFROP_BUFFER_TYPE, JSM_JSRUN_PORT for Open MPI 4, \
-         and MPIR_CVAR_PMI_VERSION=1 for MPICH unless it is assigned.\n",
+         and unless they are assigned PMIX_HOSTNAME, the name of this host, and MPIR_CVAR_PMI_VERSION=1 for MPICH.\n",
     );
     text
 }
