@@ -444,9 +444,8 @@ impl Service for Board<'_, '_> {
         }
         let links = memory::LIMITS.links;
         let fits = |form| {
-            let tree = Tree::new(node.nodes, form);
-            let children = tree.children(node.node).take(links as usize + 1).count();
-            children + usize::from(tree.parent(node.node).is_some()) <= links as usize
+            let place = Tree::new(node.nodes, form).place(node.node);
+            place.children.len() + usize::from(place.parent.is_some()) <= links as usize
         };
         if node.node >= node.nodes
             || !fits(node.radix)

@@ -126,11 +126,12 @@ impl<'s> Links<'s> {
     /// Makes this node a node of a tree. Returns `None`, without a change, if the tree does not have the node, or if
     /// there are fewer slots than neighbours.
     pub(crate) fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
-        let count = neighbours(node, tree).count();
+        let place = tree.place(node);
+        let count = usize::from(place.parent.is_some()) + place.children.len();
         if node >= tree.nodes() || count > self.slots.len().min(LINKS_MAX as usize) {
             return None;
         }
-        self.slots.iter_mut().zip(neighbours(node, tree)).for_each(|(slot, link)| *slot = link);
+        self.slots.iter_mut().zip(neighbours(place)).for_each(|(slot, link)| *slot = link);
         (self.count, self.node, self.tree) = (count, node, tree);
         Some(())
     }
@@ -145,8 +146,8 @@ impl<'s> Links<'s> {
     pub(crate) fn rejoin(&mut self, count: usize, node: u32, tree: Tree) -> Option<()> {
         let saved = self.slots.get(..count.min(LINKS_MAX as usize))?;
         let way = |link: &Link| (link.node, link.up, link.part.clone());
-        let sound =
-            node < tree.nodes() && saved.iter().map(way).eq(neighbours(node, tree).map(|link| way(&link)));
+        let sound = node < tree.nodes()
+            && saved.iter().map(way).eq(neighbours(tree.place(node)).map(|link| way(&link)));
         (self.count, self.node, self.tree) = (count, node, tree);
         sound.then_some(())
     }
@@ -247,9 +248,8 @@ impl<'s> Links<'s> {
     }
 }
 
-/// Returns unused links to the neighbours of a node, the parent first.
-fn neighbours(node: u32, tree: Tree) -> impl Iterator<Item = Link> {
-    let Place { parent, subtree, children } = tree.place(node);
+/// Returns unused links to the neighbours of a node with this place, the parent first.
+fn neighbours(Place { parent, subtree, children }: Place) -> impl Iterator<Item = Link> {
     let up = parent.map(|node| Link { node, up: true, part: subtree, ..Link::default() });
     let down = children.map(|part| Link { node: part.start, part, ..Link::default() });
     up.into_iter().chain(down)

@@ -143,7 +143,7 @@ impl Tree {
         (children.has_zero, children.next, children.at) = (has_zero, subtree.end - below, 0);
         children.lengths.fill(0);
         if below > 0 {
-            divide(below, self.radix() as usize, depth, &mut children.lengths);
+            set_lengths(&mut children.lengths, below, self.radix() as usize, depth);
         }
     }
 }
@@ -176,7 +176,7 @@ const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * 7;
 
 /// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. The lengths of
 /// children that are not needed stay 0.
-fn divide(below: u32, radix: usize, depth: u32, lengths: &mut [u32; RADIX_MAX as usize]) {
+fn set_lengths(lengths: &mut [u32; RADIX_MAX as usize], below: u32, radix: usize, depth: u32) {
     let mut most = [1; STEPS_MAX];
     let most = &mut most[..depth as usize * (radix + 1)];
     (1..depth).for_each(|_| add_level(most, radix));

@@ -97,7 +97,7 @@ impl ChildLauncher<'_> {
         };
         let host = self.hosts[from].clone();
         if let Some(main) = self.fork.clone() {
-            return self.fork(main, spec, now, files, poller);
+            return self.fork(main, (subtree, spec), now, files, poller);
         }
         let daemon = [self.settings.program.clone(), "daemon".into()];
         let program = self.settings.bootstrap_exec.as_deref().map(Path::new);

@@ -2,6 +2,7 @@
 //!
 //! Only the two processes have the ends of such a link, so it needs neither a secret nor encryption.
 
+use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::UnixStream;
@@ -22,12 +23,11 @@ impl ChildLauncher<'_> {
     pub(super) fn fork(
         &self,
         main: DaemonMain,
-        spec: DaemonSpec,
+        (subtree, spec): (Range<u32>, DaemonSpec),
         now: u64,
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<(Child, Option<DaemonFailure>), Error> {
-        let subtree = self.tree.subtree(spec.node);
         let (host, command) = (spec.host().to_owned(), "hydrant daemon".to_owned());
         let mut child =
             Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
