@@ -373,7 +373,7 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         own.push(("PMI_SPAWNED", "1".into()));
     }
     // Unbuffered by default, as on a terminal. The user may override it.
-    if !env.iter().any(|(name, _)| name == GFORTRAN_UNBUFFERED) {
+    if !is_assigned(env, GFORTRAN_UNBUFFERED) {
         own.push((GFORTRAN_UNBUFFERED, "y".into()));
     }
     if let Some((address, library)) = &setting.psets {
@@ -424,13 +424,18 @@ fn add_pmix_variables(
     let variables = pmix_variables(jobid, address.as_deref());
     own.extend(variables.into_iter().map(|(name, value)| (name, value.into())));
     // The name that the server has for this host. By its own name a client would not find the ranks of its host.
-    if !env.iter().any(|(name, _)| name == PMIX_HOSTNAME) {
+    if !is_assigned(env, PMIX_HOSTNAME) {
         own.push((PMIX_HOSTNAME, host.to_owned()));
     }
     // MPICH 5 refuses to choose between PMI and PMIx.
-    if !MPICH_PMI_VERSION.iter().any(|known| env.iter().any(|(name, _)| name == known)) {
+    if !MPICH_PMI_VERSION.iter().any(|name| is_assigned(env, name)) {
         own.push((MPICH_PMI_VERSION[0], "1".into()));
     }
+}
+
+/// Returns whether a program's environment has a variable.
+fn is_assigned(env: &[(OsString, OsString)], variable: &str) -> bool {
+    env.iter().any(|(name, _)| name == variable)
 }
 
 fn variable(name: &OsStr, value: &OsStr) -> Result<CString, LaunchError> {
