@@ -114,6 +114,11 @@ impl Job {
         self
     }
 
+    /// Adds `-env NAME VALUE` for each of these variables.
+    pub fn assign(self, variables: impl IntoIterator<Item = (impl AsRef<OsStr>, impl AsRef<OsStr>)>) -> Job {
+        variables.into_iter().fold(self, |job, (name, value)| job.arg("-env").arg(name).arg(value))
+    }
+
     /// Removes an environment variable.
     pub fn env_remove(mut self, key: &str) -> Job {
         self.command.env_remove(key);

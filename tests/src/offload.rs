@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::Signal;
+
 use crate::hydrant_bin;
 use crate::peers::Peer;
 use crate::{Folder, Job, Outcome};
@@ -28,6 +30,42 @@ pub fn script(folder: &Folder, raw: &str, name: &str, steps: &str) -> String {
     let words = steps.lines().flat_map(|step| step.trim().splitn(2, ' '));
     let words: String = words.map(|word| format!(" '{word}'")).collect();
     folder.file(name, &format!("exec {raw}{words}\n"))
+}
+
+/// Jobs of MPICH that spawn, twice, with a failure, and without a program. `run` gives a job with these options.
+pub fn mpich_spawns(run: impl Fn(&str) -> Job) {
+    let run = |options: &str| run(options).arg(Peer::Mpich5.program("mpi_spawn"));
+    for _ in 0..2 {
+        let world = run("-usize 4 -n 2").words("world 2").run();
+        world.code(0).quiet().says("child 0 of 2\n", 1).says("child 1 of 2\n", 1);
+        world.says(" of 2 done, universe 4\n", 2);
+    }
+    let fails = run("-n 2").words("fails 5").run();
+    fails.code(5).says("child 0 of 1\n", 1).says(" of 2 done", 2).warns("5");
+    run("-n 2").words("missing").run().code(0).says("refused: class other codes other other\n", 2);
+}
+
+/// Makes a job of two ranks one of Open MPI that spawns two.
+pub fn open_mpi_spawns(job: Job) {
+    let peer = Peer::OpenMpi5;
+    let folder = Folder::new("spawn-pmix");
+    let job = job.assign(peer.variables(&folder.0)).arg(peer.program("mpi_spawn"));
+    job.words("world 2").run().code(0).says("child 1 of 2\n", 1).says(" of 2 done", 2);
+}
+
+/// Makes a job of two ranks one that spawns a rank. `hydrant status` shows what a rank of each job waits for.
+pub fn status_shows_what_ranks_of_both_jobs_wait_for(raw: &str, job: Job) {
+    let folder = Folder::new("spawn-status");
+    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
+    let spawn = spawn_request(&script(&folder, raw, "child", &format!("init2\nsay up\n{wait}")), 1);
+    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
+    let job = job.arg(raw).steps(&steps).start();
+    job.await_stdout("up\n", 1);
+    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
+    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
+    job.signal(Signal::TERM);
+    job.wait().code(143);
+    watch.wait().code(0);
 }
 
 /// Something that serves jobs for hosts.
@@ -93,8 +131,7 @@ impl Target {
         let sum = format!("allreduce of {size}: 0 wrong\n");
         for (program, said, times) in [("mpi_hello", hello, size), ("mpi_allreduce", sum, 1)] {
             let job = self.offload(&format!("{options} -n {size}"));
-            let variables = variables.iter();
-            let job = variables.fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+            let job = job.assign(variables.clone());
             job.arg(peer.program(program)).run().code(0).quiet().says(&said, times);
             let segments = fs::read_dir("/dev/shm").expect("the system has shared memory").flatten();
             let left = segments.filter(|file| file.file_name().to_string_lossy().contains(&host));
@@ -178,13 +215,7 @@ impl Target {
         if !Peer::Mpich5.there() {
             return;
         }
-        let run = |options: &str| self.offload(options).arg(Peer::Mpich5.program("mpi_spawn"));
-        let world = run("-usize 4 -n 2").words("world 2").run();
-        world.code(0).quiet().says("child 0 of 2\n", 1).says("child 1 of 2\n", 1);
-        world.says(" of 2 done, universe 4\n", 2);
-        let fails = run("-n 2").words("fails 5").run();
-        fails.code(5).says("child 0 of 1\n", 1).says(" of 2 done", 2).warns("5");
-        run("-n 2").words("missing").run().code(0).says("refused: class other codes other other\n", 2);
+        mpich_spawns(|options| self.offload(options));
     }
 
     /// Jobs that ranks of MPICH spawn one after the other, and from each other. A job may open before the last one is over.
@@ -199,16 +230,9 @@ impl Target {
 
     /// Jobs of two ranks of Open MPI that spawn two.
     pub fn open_mpi_spawns(&self) {
-        let peer = Peer::OpenMpi5;
-        if !peer.there() {
-            return;
+        if Peer::OpenMpi5.there() {
+            open_mpi_spawns(self.offload("-n 2"));
         }
-        let folder = Folder::new("offload-spawn-pmix");
-        let variables = peer.variables(&folder.0);
-        let job = self.offload("-n 2");
-        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
-        let outcome = job.arg(peer.program("mpi_spawn")).words("world 2").run();
-        outcome.code(0).says("child 1 of 2\n", 1).says(" of 2 done", 2);
     }
 
     /// A spawned job that fails ends alone, and its exit code is that of the run.

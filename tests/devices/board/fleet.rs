@@ -285,6 +285,20 @@ fn of_two_hosts_that_ask_at_once_one_is_served() {
     assert!(board.runs());
 }
 
+/// A record after which the board ends the node. While it serves it, it is busy for others.
+#[track_caller]
+pub(super) fn ends_the_node(board: &mut Board, open: OpenNode, record: &[u8]) {
+    let mut host = Manager::connect(board.host(0));
+    host.done(&Request::Node(open));
+    let mut other = Manager::connect(board.host(1));
+    assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
+    drop(other);
+    board.await_log(" is gone");
+    host.say_bytes(record);
+    assert!(host.closed(), "{record:?}");
+    board.await_log("the node has ended: Malformed");
+}
+
 /// Requests of a host that lies. The board ends the connection or refuses, and serves the next host.
 #[test]
 fn a_host_that_lies_is_refused_by_name_or_given_up() {
@@ -313,15 +327,7 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
         requests.push(encode_node(&NodeRequest::Input(input), &mut buf).expect("it is short").to_vec());
     }
     for request in requests {
-        let mut host = Manager::connect(board.host(0));
-        host.done(&Request::Node(open));
-        let mut other = Manager::connect(board.host(1));
-        assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
-        drop(other);
-        board.await_log(" is gone");
-        host.say_bytes(&request);
-        assert!(host.closed(), "{request:?}");
-        board.await_log("the node has ended: Malformed");
+        ends_the_node(&mut board, open, &request);
     }
     assert!(board.runs());
 }

@@ -1,14 +1,14 @@
 //! Boards with firmware that exchange messages with other boards directly.
 
-use std::io::{ErrorKind, Read, Write};
+use std::io::{ErrorKind, Write};
 use std::net::Shutdown;
 use std::time::Duration;
 
 use hydrant_core::Limits;
-use hydrant_core::manage::{self, Error, OpenLink, OpenNode, Request};
+use hydrant_core::manage::{Error, OpenLink, OpenNode, Request};
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::link::LinkRecord;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node, next_node};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
@@ -64,8 +64,7 @@ fn mpich_runs_over_two_boards_that_need_no_host() {
     }
     if Peer::OpenMpi5.there() {
         let job = run(&folder, 2, &boards, "-n 2 -ppn 1");
-        let variables = Peer::OpenMpi5.variables(&folder.0);
-        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let job = job.assign(Peer::OpenMpi5.variables(&folder.0));
         let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
         sum.code(0).says("allreduce of 2: 0 wrong\n", 1).warns(DIRECTLY);
         two.await_log(BY_LINKS_ALONE);
@@ -215,21 +214,14 @@ fn ask(host: &mut Manager, requests: &[NodeRequest<'_>]) -> Vec<String> {
         host.say_bytes(&record);
     }
     let mut reports = Vec::new();
-    loop {
-        while let Some((record, len)) = next_node(&host.held, 1 << 16).expect("it is a record") {
-            let report = manage::decode::<NodeReport<'_>>(record).expect("it is a report");
-            let (is_last, text) = (report == NodeReport::Synced { number: 7 }, format!("{report:?}"));
-            host.held.drain(..len);
-            if is_last {
-                return reports;
-            }
-            reports.push(text);
+    host.node_reports(|report| {
+        let is_last = *report == NodeReport::Synced { number: 7 };
+        if !is_last {
+            reports.push(format!("{report:?}"));
         }
-        let mut bytes = [0; 2048];
-        let len = host.stream.read(&mut bytes).expect("the board answers");
-        assert!(len > 0, "the board has closed the connection");
-        host.held.extend_from_slice(&bytes[..len]);
-    }
+        is_last
+    });
+    reports
 }
 
 /// A message without sense, which the board names when it handles it, and more than all buffers hold.

@@ -7,9 +7,9 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use hydrant_core::manage::{Error, OpenJob, OpenNode, Request, STALL_MS, decode};
+use hydrant_core::manage::{Error, OpenJob, OpenNode, Request, STALL_MS};
 use hydrant_core::server::JobSpec;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node, next_node};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node};
 use hydrant_core::{Input, JobId, Limits};
 use hydrant_record::{Record, Writer};
 use hydrant_tests::peers::Peer;
@@ -101,25 +101,25 @@ fn a_recording_begins_between_jobs() {
 }
 
 /// Boards of the first hosts of a run, and a folder for recordings.
-struct Recorded {
-    folder: Folder,
-    boards: Vec<String>,
+pub(super) struct Recorded {
+    pub(super) folder: Folder,
+    pub(super) boards: Vec<String>,
 }
 
 impl Recorded {
-    fn new(boards: &[&Board]) -> Recorded {
+    pub(super) fn new(boards: &[&Board]) -> Recorded {
         let boards = boards.iter().map(|board| board.host(0).to_string()).collect();
         Recorded { folder: Folder::new("recorded-boards"), boards }
     }
 
     /// A run over `hosts` hosts with four slots each.
-    fn run(&self, hosts: u32, options: &str) -> Job {
+    pub(super) fn run(&self, hosts: u32, options: &str) -> Job {
         let options = format!("{options} --record {}", self.folder.path("run.rec"));
         fleet::run(&self.folder, hosts, &self.boards, &options)
     }
 
     /// The recordings of all nodes replay on a server here. Those of boards have `text` at least so often.
-    fn replay(&self, hosts: usize, text: &str, times: usize) {
+    pub(super) fn replay(&self, hosts: usize, text: &str, times: usize) {
         for host in 0..=hosts {
             let end = if host == 0 { String::new() } else { format!(".n{host}") };
             let file = self.folder.path(&format!("run.rec{end}"));
@@ -204,25 +204,14 @@ impl Lines {
     }
 }
 
-/// Reads reports of a node up to the first for which `is_last` holds. Adds the pieces of its recording.
+/// Reads the reports of a node up to the first for which `is_last` holds. Adds the pieces of its recording.
 fn read_reports(host: &mut Manager, recorded: &mut Vec<u8>, is_last: impl Fn(&NodeReport<'_>) -> bool) {
-    loop {
-        while let Some((record, len)) = next_node(&host.held, 1 << 16).expect("it is a record") {
-            let report = decode::<NodeReport<'_>>(record).expect("it is a report");
-            if let NodeReport::Recorded(piece) = report {
-                recorded.extend_from_slice(piece);
-            }
-            let is_last = is_last(&report);
-            host.held.drain(..len);
-            if is_last {
-                return;
-            }
+    host.node_reports(|report| {
+        if let NodeReport::Recorded(piece) = report {
+            recorded.extend_from_slice(piece);
         }
-        let mut bytes = [0; 4096];
-        let len = host.stream.read(&mut bytes).expect("the board answers");
-        assert!(len > 0, "the board has closed the connection");
-        host.held.extend_from_slice(&bytes[..len]);
-    }
+        is_last(report)
+    });
 }
 
 /// A client asks until all buffers on the way to the host are full.

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use super::fleet::{self, LARGE, LIMITS, SMALL};
 use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
+use super::recording::Recorded;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 const FEATURES: &str = "pmix,nodes,lazy-fences,links,spares";
@@ -20,32 +21,22 @@ fn start(secret: bool) -> Option<Board> {
     Board::of_node_with(Kind::Mps2An386, FEATURES, secret)
 }
 
-/// A job whose first hosts have these boards, with the folder of its recordings.
-struct Spared {
-    folder: Folder,
-    addresses: Vec<String>,
-}
+/// A job whose first hosts have these boards, with recordings.
+struct Spared(Recorded);
 
 impl Spared {
     fn new(boards: &[&Board]) -> Spared {
-        let addresses = boards.iter().map(|board| board.host(0).to_string()).collect();
-        Spared { folder: Folder::new("spared-boards"), addresses }
+        Spared(Recorded::new(boards))
     }
 
     /// A run over `hosts` hosts with four slots each.
     fn run(&self, hosts: u32, options: &str) -> Job {
-        let record = self.folder.path("run.rec");
-        let options = format!("{LARGE} --spare native --record {record} {options}");
-        fleet::run(&self.folder, hosts, &self.addresses, &options)
+        self.0.run(hosts, &format!("{LARGE} --spare native {options}"))
     }
 
     /// Each server's recording replays: it has the outputs of one server without a failure.
     fn replays(&self, hosts: usize) {
-        for host in 0..=hosts {
-            let end = if host == 0 { String::new() } else { format!(".n{host}") };
-            let file = self.folder.path(&format!("run.rec{end}"));
-            Job::new(hydrant_bin()).words("replay --quiet").arg(file).run().code(0).says("all the same", 1);
-        }
+        self.0.replay(hosts, "", 0);
     }
 
     /// Kills the board of the first host, lets the job go on, and wants a warning that names both.
@@ -54,7 +45,7 @@ impl Spared {
         board.signal(Signal::KILL);
         job.end_input();
         let outcome = job.wait();
-        let address = &self.addresses[0];
+        let address = &self.0.boards[0];
         let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: ");
         outcome.code(0).says(says, times).warns(&warning).warns("the connection is lost: ").warns(TAKEN);
         assert_eq!(outcome.stderr.matches("warning: board").count(), 1, "{outcome}");
@@ -120,14 +111,13 @@ fn firmware_with_spares_serves_what_others_do() {
     }
     if Peer::OpenMpi5.there() {
         let job = spared.run(2, "-n 2 -ppn 1");
-        let variables = Peer::OpenMpi5.variables(&spared.folder.0);
-        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let job = job.assign(Peer::OpenMpi5.variables(&spared.0.folder.0));
         let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
         sum.code(0).says("allreduce of 2: 0 wrong\n", 1);
         spared.replays(2);
     }
     // The same boards serve nodes without a spare.
-    let probe = fleet::run(&spared.folder, 2, &spared.addresses, &format!("{LARGE} -n 8"));
+    let probe = fleet::run(&spared.0.folder, 2, &spared.0.boards, &format!("{LARGE} -n 8"));
     probe.arg(hydrant_bin()).arg("probe").run().code(0).quiet().says("exchanged 64 cards", 1);
     one.await_log("the node has ended: Closed");
     assert!(one.runs() && two.runs());
@@ -168,15 +158,7 @@ fn a_host_whose_calls_make_no_sense_is_refused_or_given_up() {
     let untaken = encode_node(&Call::Poll { taken: 1 }, &mut buf).expect("it is short").to_vec();
     let request = encode_node(&NodeRequest::Sync { number: 1 }, &mut buf).expect("it is short").to_vec();
     for call in [vec![0xFF; 4], vec![1, 0, 0, 0, 0xFF], untaken, request] {
-        let mut host = Manager::connect(board.host(0));
-        host.done(&Request::Node(open));
-        let mut other = Manager::connect(board.host(1));
-        assert_eq!(other.refused(&Request::Node(open)), Error::Busy);
-        drop(other);
-        board.await_log(" is gone");
-        host.say_bytes(&call);
-        assert!(host.closed(), "{call:?}");
-        board.await_log("the node has ended: Malformed");
+        fleet::ends_the_node(&mut board, open, &call);
     }
     assert!(board.runs());
 }

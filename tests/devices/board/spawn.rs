@@ -1,9 +1,8 @@
 //! Jobs that ranks of boards spawn: the host starts the processes, and the board serves them at another port.
 
-use hydrant_tests::offload::{self, spawn_request as spawn};
+use hydrant_tests::offload::{self, mpich_spawns, open_mpi_spawns, spawn_request as spawn};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
-use rustix::process::Signal;
 
 use super::fleet::{self, LARGE, SMALL};
 use super::qemu::{Board, Kind};
@@ -38,15 +37,7 @@ fn mpich_spawns_over_a_small_board() {
         return;
     }
     let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
-    let run = |options: &str| alone(&board, SMALL, options).arg(peer.program("mpi_spawn"));
-    for _ in 0..2 {
-        let world = run("-usize 4 -n 2").words("world 2").run();
-        world.code(0).quiet().says("child 0 of 2\n", 1).says("child 1 of 2\n", 1);
-        world.says(" of 2 done, universe 4\n", 2);
-    }
-    let fails = run("-n 2").words("fails 5").run();
-    fails.code(5).says("child 0 of 1\n", 1).says(" of 2 done", 2).warns("5");
-    run("-n 2").words("missing").run().code(0).says("refused: class other codes other other\n", 2);
+    mpich_spawns(|options| alone(&board, SMALL, options));
     // The ranks of one host have a board, and those of the other have none.
     let folder = Folder::new("spawn-hosts");
     let both = fleet::run(&folder, 2, &[board.host(0).to_string()], &format!("{SMALL} -n 4"));
@@ -79,12 +70,7 @@ fn pmix_clients_spawn_over_boards() {
         return;
     }
     let Some(board) = Board::of_node(Kind::Mps2An386, false) else { return };
-    let folder = Folder::new("spawn-pmix");
-    let job = alone(&board, LARGE, "-n 2");
-    let variables = peer.variables(&folder.0);
-    let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
-    let outcome = job.arg(peer.program("mpi_spawn")).words("world 2").run();
-    outcome.code(0).says("child 1 of 2\n", 1).says(" of 2 done", 2);
+    open_mpi_spawns(alone(&board, LARGE, "-n 2"));
     assert!(board.runs());
 }
 
@@ -121,18 +107,7 @@ fn ranks_of_two_jobs_are_told_apart_and_one_job_follows_another() {
 #[test]
 fn status_shows_what_ranks_of_both_jobs_wait_for() {
     let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };
-    let folder = Folder::new("spawn-status");
-    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
-    let child = script(&folder, "child", &format!("init2\nsay up\n{wait}"));
-    let spawn = spawn(&child, 1);
-    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
-    let job = alone(&board, SMALL, "-n 2").arg(RAW).steps(&steps).start();
-    job.await_stdout("up\n", 1);
-    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
-    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
-    job.signal(Signal::TERM);
-    job.wait().code(143);
-    watch.wait().code(0);
+    offload::status_shows_what_ranks_of_both_jobs_wait_for(RAW, alone(&board, SMALL, "-n 2"));
     assert!(board.runs());
 }
 

@@ -106,8 +106,7 @@ fn open_mpi_runs_over_boards() {
     let fleet = Fleet::start(&HERE[..2]);
     let folder = Folder::new("fleet-ompi");
     let job = fleet.run(3, 2, "-n 6").recorded();
-    let variables = Peer::OpenMpi5.variables(&folder.0);
-    let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+    let job = job.assign(Peer::OpenMpi5.variables(&folder.0));
     let outcome = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
     outcome.code(0).says("allreduce of 6: 0 wrong\n", 1);
     fleet.end();

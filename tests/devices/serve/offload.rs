@@ -8,7 +8,7 @@ use std::time::Duration;
 use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Rank};
-use hydrant_tests::offload::{Target, script, spawn_request};
+use hydrant_tests::offload::{self, Target, script, spawn_request};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
 use hydrant_tests::{hydrant_bin, target_dir};
@@ -108,14 +108,20 @@ fn ask(host: &mut TcpStream, request: &Request<'_>, answer: impl FnOnce(Report<'
     answer(manage::decode(record).unwrap());
 }
 
-#[test]
-fn ranks_that_there_are_none_of_are_refused() {
-    let (server, target) = managed(Machine::Here, "--limit ranks=20");
+/// A host that a server has welcomed.
+fn host(target: &Target) -> TcpStream {
     let mut host = TcpStream::connect(&target.address).unwrap();
     host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
     ask(&mut host, &Request::Hello { version: VERSION }, |report| {
         assert!(matches!(report, Report::Welcome(_)), "{report:?}");
     });
+    host
+}
+
+#[test]
+fn ranks_that_there_are_none_of_are_refused() {
+    let (server, target) = managed(Machine::Here, "--limit ranks=20");
+    let mut host = host(&target);
     let job = JobId(0);
     ask(&mut host, &Request::Open(OpenJob::new("kvs_0", 2)), |report| {
         assert!(matches!(report, Report::Opened { job: JobId(0), .. }), "{report:?}");
@@ -134,11 +140,7 @@ fn ranks_that_there_are_none_of_are_refused() {
 #[test]
 fn spawns_of_a_host_without_a_node_are_refused() {
     let (server, target) = managed(Machine::Here, "");
-    let mut host = TcpStream::connect(&target.address).unwrap();
-    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    ask(&mut host, &Request::Hello { version: VERSION }, |report| {
-        assert!(matches!(report, Report::Welcome(_)), "{report:?}");
-    });
+    let mut host = host(&target);
     let job = JobId(0);
     let mut port = 0;
     let open = OpenJob { exits_reported: false, ..OpenJob::new("kvs_0", 1) };
@@ -198,17 +200,7 @@ fn ranks_of_several_hosts_spawn_at_the_same_time() {
 #[test]
 fn status_shows_what_ranks_of_both_jobs_wait_for() {
     let (server, target) = managed(Machine::Here, "");
-    let folder = Folder::new("offload-status");
-    let wait = "frame cmd=info-getnodeattr;key=late;wait=TRUE;\nexpect rc=0";
-    let spawn = spawn_request(&script(&folder, RAW, "child", &format!("init2\nsay up\n{wait}")), 1);
-    let steps = format!("init2\nonly 1\nfence2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nforever");
-    let job = target.raw("-n 2", &steps).start();
-    job.await_stdout("up\n", 1);
-    let watch = Job::command("status --watch=0.1").arg(job.pid().to_string()).start();
-    watch.await_stdout("fence 1, ", 1).await_stdout("node attribute late", 1);
-    job.signal(Signal::TERM);
-    job.wait().code(143);
-    watch.wait().code(0);
+    offload::status_shows_what_ranks_of_both_jobs_wait_for(RAW, target.offload("-n 2"));
     server.signal(Signal::TERM);
     server.wait().code(0);
 }

@@ -190,8 +190,7 @@ fn open_mpi_does_not_notice_a_board_that_fails() {
         let mut spared = Spared::start(&HERE[..2]);
         let folder = Folder::new("spared-ompi");
         let job = spared.run(3, 2, "--heartbeat 4 --fence-warning 1 --stdin 5 -n 6");
-        let variables = Peer::OpenMpi5.variables(&folder.0);
-        let job = variables.iter().fold(job, |job, (name, value)| job.args(["-env", name]).arg(value));
+        let job = job.assign(Peer::OpenMpi5.variables(&folder.0));
         let mut job = last_rank_waits(job, &program.display().to_string(), 5).start();
         job.await_stderr(" missing: rank 5 ");
         let (board, warning) = spared.fail(1, signal);

@@ -44,8 +44,7 @@ impl Launch {
 
 /// Adds the variables by which Debian's Open MPI finds its files below `target/peers`.
 pub(super) fn relocated(job: Job) -> Job {
-    let variables = openmpi4_variables().into_iter();
-    variables.fold(job, |job, (name, value)| job.args(["-env", name]).arg(value))
+    job.assign(openmpi4_variables())
 }
 
 #[test]
