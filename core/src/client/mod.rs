@@ -19,11 +19,11 @@ use core::fmt;
 
 pub use crate::store::view::LogView;
 pub use offer::Offer;
-pub use session::{SESSION_MAX, Session, Settled, Ticket};
+pub use session::{Completed, SESSION_MAX, Session, Ticket};
 
 use crate::fault::Malformed;
 use crate::wire::frame::{Framing, next_reply};
-use crate::wire::{Command, Op, Protocol, Reply, Text, Unsent, v1, v2};
+use crate::wire::{Command, EncodeError, Op, Protocol, Reply, Text, v1, v2};
 
 /// Connection of the process to its server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -62,12 +62,12 @@ pub struct Received<'a> {
     pub consumed: u32,
 }
 
-/// Error of a call. [`Error::Unsent`], [`Error::Busy`] and [`Error::OutOfOrder`] change nothing. All others end the
+/// Error of a call. [`Error::Encode`], [`Error::Busy`] and [`Error::OutOfOrder`] change nothing. All others end the
 /// use of the connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Error {
     /// A request that cannot be encoded into the buffer.
-    Unsent(Unsent),
+    Encode(EncodeError),
     /// A request while another one is outstanding.
     Busy,
     /// A request before the end of the handshake, or a handshake command as a request.
@@ -87,7 +87,7 @@ pub enum Error {
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Error::Unsent(unsent) => unsent.fmt(f),
+            Error::Encode(error) => error.fmt(f),
             Error::Busy => f.write_str("a request is outstanding already"),
             Error::OutOfOrder => {
                 f.write_str("a request before the end of the handshake, or a handshake command as a request")
@@ -105,9 +105,9 @@ impl fmt::Display for Error {
 
 impl core::error::Error for Error {}
 
-impl From<Unsent> for Error {
-    fn from(unsent: Unsent) -> Error {
-        Error::Unsent(unsent)
+impl From<EncodeError> for Error {
+    fn from(error: EncodeError) -> Error {
+        Error::Encode(error)
     }
 }
 
@@ -162,7 +162,7 @@ impl Client {
     ///
     /// # Errors
     /// [`Error::Busy`] before the reply to the previous step, [`Error::Refused`] if that reply was a refusal,
-    /// [`Error::Over`], [`Error::Unsent`].
+    /// [`Error::Over`], [`Error::Encode`].
     pub fn handshake<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<&'b [u8]>, Error> {
         self.handshake_to(None, buf)
     }
@@ -197,7 +197,7 @@ impl Client {
     /// Writes a request. [`Command::Abort`] has no reply, so no request is outstanding after it.
     ///
     /// # Errors
-    /// [`Error::Busy`], [`Error::OutOfOrder`], [`Error::Over`], and [`Error::Unsent`] if the buffer is too short or
+    /// [`Error::Busy`], [`Error::OutOfOrder`], [`Error::Over`], and [`Error::Encode`] if the buffer is too short or
     /// the protocol does not have the command.
     pub fn request<'b>(&mut self, command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Error> {
         if self.is_waiting() {
@@ -215,7 +215,7 @@ impl Client {
     fn send<'b>(&mut self, command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Error> {
         let bytes = match self.protocol {
             Protocol::V1 => v1::encode(command, buf)?,
-            Protocol::V2 if command.holds_nul() => return Err(Unsent::Unprintable.into()),
+            Protocol::V2 if command.holds_nul() => return Err(EncodeError::Unprintable.into()),
             Protocol::V2 => v2::encode(command, None, buf)?,
         };
         match command.op() {

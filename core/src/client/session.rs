@@ -3,7 +3,7 @@
 use super::{Client, Error, Received, State};
 use crate::limits::PENDING_MAX;
 use crate::wire::frame::{Framing, next_reply};
-use crate::wire::{Command, Op, Protocol, Reply, Text, Unsent, v2};
+use crate::wire::{Command, EncodeError, Op, Protocol, Reply, Text, v2};
 
 /// Maximum number of outstanding requests: the maximum number of pending replies of a connection.
 pub const SESSION_MAX: usize = PENDING_MAX;
@@ -28,7 +28,7 @@ impl Ticket {
 
 /// A reply and the request that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Settled<'a> {
+pub struct Completed<'a> {
     /// The completed request.
     pub ticket: Ticket,
     /// The reply and its length.
@@ -41,7 +41,7 @@ enum Slot {
     Free,
     UnderWay(Asked),
     /// The reply has been received. The ticket has not been released.
-    Settled,
+    Completed,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,7 @@ impl Session {
     /// # Errors
     /// [`Error::Busy`] if a reply must come first: the session is full, or this request and all but one of the others
     /// may wait for other ranks, or the server does not repeat `thrid`. [`Error::OutOfOrder`], [`Error::Over`], and
-    /// [`Error::Unsent`] if the buffer is too short, the protocol does not have the command, or a value with NUL comes
+    /// [`Error::EncodeError`] if the buffer is too short, the protocol does not have the command, or a value with NUL comes
     /// before [`Session::escape_values`].
     pub fn request<'b>(
         &mut self,
@@ -140,7 +140,7 @@ impl Session {
             return Ok((None, bytes));
         }
         if !self.escapes && command.holds_nul() {
-            return Err(Unsent::Unprintable.into());
+            return Err(EncodeError::Unprintable.into());
         }
         let asked = Asked { op, waits: waits(command) };
         let ticket = self.room(asked).ok_or(Error::Busy)?;
@@ -161,7 +161,7 @@ impl Session {
     /// Releases the ticket of a request whose reply was taken, for use by another request. Does nothing before the
     /// reply was received.
     pub fn release(&mut self, ticket: Ticket) {
-        if let Some(Slot::Settled) = self.slots.get(ticket.index()) {
+        if let Some(Slot::Completed) = self.slots.get(ticket.index()) {
             self.set(ticket, Slot::Free);
         }
     }
@@ -187,26 +187,26 @@ impl Session {
     /// # Errors
     /// [`Error::Malformed`] and [`Error::Unasked`] end the session. [`Error::Over`] after that, [`Error::OutOfOrder`]
     /// if no request is outstanding.
-    pub fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Settled<'a>>, Error> {
+    pub fn receive<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Completed<'a>>, Error> {
         if !self.is_waiting() {
             return Err(if self.over { Error::Over } else { Error::OutOfOrder });
         }
-        let settled = self.read(bytes);
-        if settled.is_err() {
+        let completed = self.read(bytes);
+        if completed.is_err() {
             self.slots = [Slot::Free; SESSION_MAX];
             self.over = true;
         }
-        settled
+        completed
     }
 
-    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Settled<'a>>, Error> {
+    fn read<'a>(&mut self, bytes: &'a [u8]) -> Result<Option<Completed<'a>>, Error> {
         let Some(frame) = next_reply(bytes, Framing::Counted).map_err(Error::Malformed)? else {
             return Ok(None);
         };
         let answer = v2::decode_reply(&frame).map_err(Error::Malformed)?;
         let unasked = Error::Unasked(answer.reply.op());
         let (ticket, asked) = self.owner(&answer.reply, answer.thrid).ok_or(unasked)?;
-        self.set(ticket, Slot::Settled);
+        self.set(ticket, Slot::Completed);
         if self.threads == Threads::Unknown {
             self.threads = if answer.thrid.is_some() { Threads::Thrid } else { Threads::NoThrid };
         }
@@ -216,7 +216,7 @@ impl Session {
             reply => reply,
         };
         self.over |= asked.op == Op::Finalize;
-        Ok(Some(Settled { ticket, received: Received { reply, consumed: frame.len } }))
+        Ok(Some(Completed { ticket, received: Received { reply, consumed: frame.len } }))
     }
 
     /// Returns the request of a reply: that of its `thrid`, or the only one that it can answer.
@@ -273,7 +273,7 @@ mod tests {
         for end in 0..message.len() {
             assert!(matches!(session.receive(&message[..end]), Ok(None)));
         }
-        let Settled { ticket, received } = session.receive(message)?.unwrap();
+        let Completed { ticket, received } = session.receive(message)?.unwrap();
         assert_eq!(received.consumed as usize, message.len());
         session.release(ticket);
         Ok((ticket.index(), received.reply))
@@ -322,7 +322,7 @@ mod tests {
     fn values_with_nul_need_a_server_that_reads_escapes() {
         let mut session = known(true);
         let put = |value| Command::Put { kvs: None, key: "k".into(), value };
-        assert_eq!(ask(&mut session, put("a\0".into())), Err(Error::Unsent(Unsent::Unprintable)));
+        assert_eq!(ask(&mut session, put("a\0".into())), Err(Error::Encode(EncodeError::Unprintable)));
         session.escape_values();
         let wanted = "cmd=kvs-put;thrid=0;key=k;escaped-value=a\x01\x01;";
         assert_eq!(ask(&mut session, put("a\0".into())), Ok((0, wanted.into())));
@@ -407,7 +407,7 @@ mod tests {
         fn replies_find_their_askers(told: bool, steps in prop::collection::vec((0..3, 0..8_usize), 0..80)) {
             let mut session = known(told);
             let mut under_way: Vec<(Ticket, Op)> = Vec::new();
-            let mut settled: Vec<Ticket> = Vec::new();
+            let mut completed: Vec<Ticket> = Vec::new();
             for (step, which) in steps {
                 if step == 0 {
                     let commands = [
@@ -421,13 +421,13 @@ mod tests {
                         Ok((ticket, _)) => {
                             let ticket = ticket.unwrap();
                             prop_assert!(!under_way.iter().any(|(other, _)| *other == ticket));
-                            prop_assert!(!settled.contains(&ticket));
+                            prop_assert!(!completed.contains(&ticket));
                             under_way.push((ticket, command.op()));
                         }
                         Err(error) => {
                             prop_assert_eq!(error, Error::Busy);
                             let quick = under_way.iter().filter(|(_, op)| matches!(op, Op::GetJobId | Op::Put));
-                            let full = quick.count() + settled.len() > 0;
+                            let full = quick.count() + completed.len() > 0;
                             let same = under_way.iter().any(|(_, op)| *op == command.op());
                             prop_assert!(full || waits(&command) || (!told && same));
                         }
@@ -443,9 +443,9 @@ mod tests {
                     let thrid = if told { std::format!("thrid={};", ticket.index()) } else { String::new() };
                     let reply = message(&std::format!("cmd={name}-response;{thrid}rc=0;{rest}"));
                     prop_assert_eq!(session.receive(&reply).unwrap().unwrap().ticket, ticket);
-                    settled.push(ticket);
-                } else if step == 2 && !settled.is_empty() {
-                    session.release(settled.swap_remove(which % settled.len()));
+                    completed.push(ticket);
+                } else if step == 2 && !completed.is_empty() {
+                    session.release(completed.swap_remove(which % completed.len()));
                 }
                 prop_assert_eq!(session.is_waiting(), !under_way.is_empty());
             }

@@ -132,14 +132,14 @@ fn what_fails_without_harm() {
     let mut client = Client::new(Protocol::V1, Start::Fd { rank: 0, size: 1 });
     assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::OutOfOrder));
     assert_eq!(client.receive(b""), Err(Error::OutOfOrder));
-    assert_eq!(client.handshake(&mut [0; 8]), Err(Error::Unsent(Unsent::DoesNotFit)));
+    assert_eq!(client.handshake(&mut [0; 8]), Err(Error::Encode(EncodeError::DoesNotFit)));
     assert!(client.handshake(&mut [0; 64]).is_ok());
     assert_eq!(client.handshake(&mut [0; 64]), Err(Error::Busy));
     assert!(client.receive(b"cmd=response_to_init rc=0 pmi_version=1 pmi_subversion=1\n").is_ok());
     let ring = Command::Ring { count: 0, left: "".into(), right: "".into() };
-    assert_eq!(client.request(&ring, &mut [0; 64]), Err(Error::Unsent(Unsent::Unsupported)));
+    assert_eq!(client.request(&ring, &mut [0; 64]), Err(Error::Encode(EncodeError::Unsupported)));
     let put = Command::Put { kvs: None, key: "k".into(), value: "a\nb".into() };
-    assert_eq!(client.request(&put, &mut [0; 64]), Err(Error::Unsent(Unsent::Unprintable)));
+    assert_eq!(client.request(&put, &mut [0; 64]), Err(Error::Encode(EncodeError::Unprintable)));
     assert_eq!(client.request(&Command::InitAck { pmiid: 0 }, &mut [0; 64]), Err(Error::OutOfOrder));
     assert!(client.request(&Command::GetMaxes, &mut [0; 64]).is_ok());
     assert_eq!(client.request(&Command::GetMaxes, &mut [0; 64]), Err(Error::Busy));

@@ -374,11 +374,12 @@ impl Server<'_> {
         bit: u64,
         up: bool,
     ) -> Option<(u32, JobId, Collective, Option<u32>)> {
-        let meets =
+        let trackers =
             |job: &Job| [(Collective::Fence, job.fence_tracker), (Collective::Ring, job.ring_tracker)];
         let of_jobs =
             (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()).flat_map(|(id, job)| {
-                meets(job).map(|(at, tracker)| tracker.pending(bit, up).map(|due| (due, JobId(id), at, None)))
+                trackers(job)
+                    .map(|(at, tracker)| tracker.pending(bit, up).map(|due| (due, JobId(id), at, None)))
             });
         let group = self.groups.next_pending(bit, up).and_then(|(at, due)| {
             let group = self.groups.get(at)?;

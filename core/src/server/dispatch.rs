@@ -12,7 +12,7 @@ use crate::store::compare::same;
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::{self, Command, Framing, Frequent, Message, Op, Protocol, Text, Undecoded};
+use crate::wire::{self, Command, DecodeError, Framing, Frequent, Message, Op, Protocol, Text};
 
 /// Rank that sent a request.
 #[derive(Clone, Copy)]
@@ -190,8 +190,8 @@ impl Server<'_> {
         let decoded = wire::decode(frame);
         let (thrid, command) = match &decoded {
             Ok(Message { thrid, command }) => (*thrid, Ok(command)),
-            Err(Undecoded::Refused { op, refusal, thrid }) => (*thrid, Err((*op, *refusal))),
-            Err(Undecoded::Malformed(malformed)) => return Err(*malformed),
+            Err(DecodeError::Refused { op, refusal, thrid }) => (*thrid, Err((*op, *refusal))),
+            Err(DecodeError::Malformed(malformed)) => return Err(*malformed),
         };
         if let Ok(Command::Abort { code, world, message }) = command {
             self.abort(conn, *code, *world, *message);

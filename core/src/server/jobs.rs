@@ -81,7 +81,7 @@ impl Server<'_> {
     /// Returns the first of `size` consecutive free rank slots.
     fn free_ranks(&self, size: u32) -> Option<u32> {
         let living = self.jobs.iter().filter(|job| !job.name.is_empty());
-        free_stretch(living.map(|job| (job.first, job.size)), size, self.limits.ranks)
+        first_fit(living.map(|job| (job.first, job.size)), size, self.limits.ranks)
     }
 
     pub(super) fn set_program(
@@ -224,7 +224,7 @@ pub(super) fn printable(name: &str) -> bool {
 
 /// Returns the first of `size` consecutive numbers below `room` that are in no range of `taken`. A range is its first
 /// number and its length.
-fn free_stretch(taken: impl Iterator<Item = (u32, u32)> + Clone, size: u32, room: u32) -> Option<u32> {
+fn first_fit(taken: impl Iterator<Item = (u32, u32)> + Clone, size: u32, room: u32) -> Option<u32> {
     let mut start: u32 = 0;
     loop {
         let before = start;
@@ -244,7 +244,7 @@ fn free_stretch(taken: impl Iterator<Item = (u32, u32)> + Clone, size: u32, room
 
 #[cfg(test)]
 mod tests {
-    use super::free_stretch;
+    use super::first_fit;
     use proptest::prelude::*;
     use std::vec::Vec;
 
@@ -265,16 +265,16 @@ mod tests {
             taken.sort_by_key(|&(first, _)| (u64::from(first) + 1).wrapping_mul(order | 1));
             let free = |start: u32| taken.iter().all(|&(first, len)| start >= first + len || start + size <= first);
             let expected = (0..room).find(|&start| start + size <= room && free(start));
-            prop_assert_eq!(free_stretch(taken.iter().copied(), size, room), expected);
+            prop_assert_eq!(first_fit(taken.iter().copied(), size, room), expected);
         }
     }
 
     #[test]
     fn numbers_end_somewhere() {
         let taken = [(0, u32::MAX - 1)];
-        assert_eq!(free_stretch(taken.into_iter(), 1, u32::MAX), Some(u32::MAX - 1));
-        assert_eq!(free_stretch(taken.into_iter(), 2, u32::MAX), None);
-        assert_eq!(free_stretch([].into_iter(), u32::MAX, u32::MAX), Some(0));
-        assert_eq!(free_stretch([].into_iter(), 1, 0), None);
+        assert_eq!(first_fit(taken.into_iter(), 1, u32::MAX), Some(u32::MAX - 1));
+        assert_eq!(first_fit(taken.into_iter(), 2, u32::MAX), None);
+        assert_eq!(first_fit([].into_iter(), u32::MAX, u32::MAX), Some(0));
+        assert_eq!(first_fit([].into_iter(), 1, 0), None);
     }
 }

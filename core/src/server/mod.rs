@@ -7,7 +7,7 @@ mod collective;
 mod dispatch;
 mod fetch;
 mod handshake;
-mod held;
+mod host_state;
 mod inbox;
 mod io;
 mod jobs;
@@ -33,7 +33,7 @@ mod tests;
 mod upcalls;
 
 pub use backend::{Backend, ClientBytes};
-pub use held::Held;
+pub use host_state::HostState;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
 pub use offer::{OFFERED_MAX, Offered};

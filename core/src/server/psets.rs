@@ -191,8 +191,8 @@ impl Server<'_> {
 
     /// Returns the jobs with ranks in a set, in the order of their numbers.
     fn jobs_of_set(&self, asker: Asker, which: Which) -> impl Iterator<Item = (JobId, &Job)> + '_ {
-        let meets = move |job: &Job| job.size > 0 && self.psets.meets(which, &asker, &slots(job));
-        (0..).map(JobId).zip(&*self.jobs).filter(move |(_, job)| meets(job))
+        let intersects = move |job: &Job| job.size > 0 && self.psets.intersects(which, &asker, &slots(job));
+        (0..).map(JobId).zip(&*self.jobs).filter(move |(_, job)| intersects(job))
     }
 
     /// Returns the members of a set: those of one job after those of another.

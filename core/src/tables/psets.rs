@@ -174,7 +174,7 @@ impl<'s> Psets<'s> {
         if same.clone().next().is_some() {
             let of_candidate = |job: &Range<u32>| bits::first(candidate, job.clone()).is_some();
             let known =
-                jobs.filter(of_candidate).find_map(|job| same.clone().find(|&at| self.meet(at, &job)));
+                jobs.filter(of_candidate).find_map(|job| same.clone().find(|&at| self.has_any(at, &job)));
             if let Some(at) = known {
                 return match self.set(at).are(candidate) {
                     _ if self.slots[at].retired > 0 => Err(Refusal::PsetRetired),
@@ -286,7 +286,7 @@ impl<'s> Psets<'s> {
         job: &Range<u32>,
         jobs: impl Iterator<Item = Range<u32>>,
     ) -> Option<(Which, bool)> {
-        let of_job = |at: &usize| self.slots[*at].serial > 0 && self.meet(*at, job);
+        let of_job = |at: &usize| self.slots[*at].serial > 0 && self.has_any(*at, job);
         let at = (0..self.slots.len()).find(of_job)?;
         // Only the jobs of a set that has ended matter: a member of each is enough.
         let mut remains = false;
@@ -386,7 +386,7 @@ impl<'s> Psets<'s> {
     #[cfg(feature = "pmix")]
     pub(crate) fn of_job(&self, job: Range<u32>) -> impl Iterator<Item = &str> + Clone {
         let sets = (0..self.slots.len()).filter(move |&at| {
-            self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.meet(at, &job)
+            self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.has_any(at, &job)
         });
         sets.map(|at| self.slots[at].name.as_str())
     }
@@ -402,7 +402,7 @@ impl<'s> Psets<'s> {
         wanted: impl Fn(bool) -> bool,
     ) -> Option<(u32, Which, bool)> {
         let sets = (0u32..).zip(&*self.slots);
-        let sets = sets.filter(|&(at, slot)| slot.serial > 0 && self.meet(at as usize, &job));
+        let sets = sets.filter(|&(at, slot)| slot.serial > 0 && self.has_any(at as usize, &job));
         let changes = sets.map(|(at, slot)| match slot.retired {
             0 => (slot.serial, Which::Stored(at), false, false),
             retired => (retired, Which::Stored(at), true, slot.serial > after),
@@ -454,7 +454,7 @@ impl<'s> Psets<'s> {
     }
 
     /// Returns whether a set of `asker` has ranks of a job.
-    pub(crate) fn meets(&self, which: Which, asker: &Asker, job: &Range<u32>) -> bool {
+    pub(crate) fn intersects(&self, which: Which, asker: &Asker, job: &Range<u32>) -> bool {
         match which {
             Which::World => asker.job == *job,
             _ => self.first(which, asker, job.clone()).is_some(),
@@ -524,11 +524,11 @@ impl<'s> Psets<'s> {
     }
 
     fn has(&self, at: usize, rank: u32) -> bool {
-        self.meet(at, &(rank..rank + 1))
+        self.has_any(at, &(rank..rank + 1))
     }
 
     /// Returns whether the set in a slot has members in a range.
-    fn meet(&self, at: usize, range: &Range<u32>) -> bool {
+    fn has_any(&self, at: usize, range: &Range<u32>) -> bool {
         self.set(at).first(range.clone()).is_some()
     }
 
@@ -536,7 +536,7 @@ impl<'s> Psets<'s> {
     fn named(&self, name: &str, range: Range<u32>) -> Option<Which> {
         let name = uri(name)?;
         let mut known = (0..self.slots.len()).filter(|&at| self.slots[at].is_known());
-        let at = known.find(|&at| self.slots[at].name == name && self.meet(at, &range))?;
+        let at = known.find(|&at| self.slots[at].name == name && self.has_any(at, &range))?;
         Some(Which::Stored(at as u32))
     }
 

@@ -18,7 +18,7 @@ pub struct Message<'a> {
 
 /// Error of decoding a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Undecoded<'a> {
+pub enum DecodeError<'a> {
     /// The frame is invalid. The connection must be closed.
     Malformed(Malformed),
     /// The command is refused. The connection remains usable.
@@ -32,9 +32,9 @@ pub enum Undecoded<'a> {
     },
 }
 
-impl From<Malformed> for Undecoded<'_> {
+impl From<Malformed> for DecodeError<'_> {
     fn from(malformed: Malformed) -> Self {
-        Undecoded::Malformed(malformed)
+        DecodeError::Malformed(malformed)
     }
 }
 

@@ -51,14 +51,14 @@ pub mod v2;
 mod write;
 
 pub(crate) use command::Frequent;
-pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation, Undecoded};
+pub use command::{Command, DecodeError, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
 pub(crate) use frame::only_frame;
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
 pub(crate) use reply::{encode_found, encode_frequent};
 pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;
-pub use write::Unsent;
+pub use write::EncodeError;
 pub(crate) use write::decimal;
 
 use serde::{Deserialize, Serialize};
@@ -100,9 +100,9 @@ impl Protocol {
 /// Decodes a request in the protocol of its frame.
 ///
 /// # Errors
-/// See [`Undecoded`].
+/// See [`DecodeError`].
 #[inline]
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
         frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
@@ -166,14 +166,14 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
 /// A text that the protocol cannot carry becomes an error reply with [`crate::Refusal::Unprintable`].
 ///
 /// # Errors
-/// [`Unsent::DoesNotFit`] if `buf` is too short. Its content is then unspecified.
+/// [`EncodeError::DoesNotFit`] if `buf` is too short. Its content is then unspecified.
 #[inline]
 pub fn encode_reply<'b>(
     protocol: Protocol,
     reply: &Reply<'_>,
     thrid: Option<Text<'_>>,
     buf: &'b mut [u8],
-) -> Result<&'b [u8], Unsent> {
+) -> Result<&'b [u8], EncodeError> {
     match protocol {
         Protocol::V1 => v1::encode_reply(reply, buf),
         Protocol::V2 => v2::encode_reply(reply, thrid, buf),

@@ -359,7 +359,7 @@ impl core::fmt::Debug for Spawn<'_> {
 mod tests {
     use super::*;
     use crate::wire::frame::{Framing, next_frame};
-    use crate::wire::{Command, Message, Undecoded, decode};
+    use crate::wire::{Command, DecodeError, Message, decode};
     use std::string::String;
     use std::vec::Vec;
 
@@ -367,7 +367,7 @@ mod tests {
         let frame = next_frame(bytes, framing).unwrap().unwrap();
         match decode(&frame) {
             Ok(Message { command: Command::Spawn(spawn), .. }) => Ok(spawn),
-            Err(Undecoded::Refused { refusal, .. }) => Err(refusal),
+            Err(DecodeError::Refused { refusal, .. }) => Err(refusal),
             other => panic!("{other:?}"),
         }
     }

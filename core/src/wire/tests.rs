@@ -149,7 +149,7 @@ fn what_does_not_fit_is_told_at_every_length() {
             let whole = said(protocol, &reply);
             for len in 0..whole.len() {
                 let mut buf = std::vec![0; len];
-                assert_eq!(encode_reply(protocol, &reply, None, &mut buf), Err(Unsent::DoesNotFit));
+                assert_eq!(encode_reply(protocol, &reply, None, &mut buf), Err(EncodeError::DoesNotFit));
             }
             let mut buf = std::vec![0; whole.len()];
             assert_eq!(encode_reply(protocol, &reply, None, &mut buf), Ok(whole.as_bytes()));
@@ -336,7 +336,7 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
     let bytes = match encoded {
         Ok(bytes) => bytes,
         Err(why) => {
-            assert_eq!(why, Unsent::Unsupported);
+            assert_eq!(why, EncodeError::Unsupported);
             let only_v1 =
                 matches!(command.op(), Op::InitAck | Op::GetMaxes | Op::GetUniverseSize | Op::GetAppnum)
                     || matches!(

@@ -7,7 +7,7 @@ use super::token::Text;
 
 /// Error of encoding a message. The content of the buffer is then unspecified.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Unsent {
+pub enum EncodeError {
     /// A message longer than the buffer, or than [`crate::limits::MESSAGE_MAX`].
     DoesNotFit,
     /// A text with a byte that the protocol cannot carry: NUL, or a line feed in PMI-1.
@@ -16,17 +16,17 @@ pub enum Unsent {
     Unsupported,
 }
 
-impl fmt::Display for Unsent {
+impl fmt::Display for EncodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Unsent::DoesNotFit => "the message is longer than its buffer",
-            Unsent::Unprintable => "a text holds a byte that the protocol cannot carry",
-            Unsent::Unsupported => "the protocol has no such command",
+            EncodeError::DoesNotFit => "the message is longer than its buffer",
+            EncodeError::Unprintable => "a text holds a byte that the protocol cannot carry",
+            EncodeError::Unsupported => "the protocol has no such command",
         })
     }
 }
 
-impl core::error::Error for Unsent {}
+impl core::error::Error for EncodeError {}
 
 /// Returns the decimal digits of a number, written to the end of `room`.
 #[inline]
@@ -93,7 +93,7 @@ pub(super) struct Writer<'b> {
     buf: &'b mut [u8],
     at: usize,
     style: Style,
-    failed: Option<Unsent>,
+    failed: Option<EncodeError>,
 }
 
 impl<'b> Writer<'b> {
@@ -115,7 +115,7 @@ impl<'b> Writer<'b> {
                 room.copy_from_slice(bytes);
                 self.at += bytes.len();
             }
-            None => self.fail(Unsent::DoesNotFit),
+            None => self.fail(EncodeError::DoesNotFit),
         }
         self
     }
@@ -124,7 +124,7 @@ impl<'b> Writer<'b> {
     #[inline]
     pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
         if !self.style.carries(bytes) {
-            self.fail(Unsent::Unprintable);
+            self.fail(EncodeError::Unprintable);
         }
         let mut rest = bytes;
         while let Some((at, escape)) = self.style.special(rest) {
@@ -199,8 +199,8 @@ impl<'b> Writer<'b> {
 
     /// Stores an error. A text that cannot be carried takes precedence over a short buffer, because a longer buffer
     /// would not help.
-    pub(super) fn fail(&mut self, why: Unsent) {
-        if self.failed != Some(Unsent::Unprintable) {
+    pub(super) fn fail(&mut self, why: EncodeError) {
+        if self.failed != Some(EncodeError::Unprintable) {
             self.failed = Some(why);
         }
     }
@@ -217,12 +217,12 @@ impl<'b> Writer<'b> {
 
     /// Returns the message, if it was written completely.
     #[inline]
-    pub(super) fn finish(self) -> Result<&'b [u8], Unsent> {
+    pub(super) fn finish(self) -> Result<&'b [u8], EncodeError> {
         let Writer { buf, at, failed, .. } = self;
         match failed {
             Some(why) => Err(why),
-            None if at > crate::limits::MESSAGE_MAX as usize => Err(Unsent::DoesNotFit),
-            None => buf.get(..at).ok_or(Unsent::DoesNotFit),
+            None if at > crate::limits::MESSAGE_MAX as usize => Err(EncodeError::DoesNotFit),
+            None => buf.get(..at).ok_or(EncodeError::DoesNotFit),
         }
     }
 }

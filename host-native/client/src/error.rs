@@ -5,7 +5,7 @@ use std::io;
 use std::os::fd::RawFd;
 
 use hydrant_core::client;
-use hydrant_core::wire::{Op, Unsent};
+use hydrant_core::wire::{EncodeError, Op};
 use rustix::io::Errno;
 
 /// Why a connection could not be opened, or why a request failed.
@@ -88,7 +88,7 @@ pub enum Error {
 impl From<client::Error> for Error {
     fn from(error: client::Error) -> Error {
         match error {
-            client::Error::Unsent(Unsent::DoesNotFit) => Error::RequestTooLong,
+            client::Error::Encode(EncodeError::DoesNotFit) => Error::RequestTooLong,
             other => Error::Protocol(other),
         }
     }

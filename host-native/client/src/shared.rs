@@ -203,8 +203,8 @@ impl Shared {
     /// Moves every whole reply from the input to its slot.
     fn distribute(&mut self) -> Result<(), Error> {
         while self.session.is_waiting() {
-            let Some(settled) = self.session.receive(&self.input)? else { break };
-            let (ticket, len) = (settled.ticket, settled.received.consumed as usize);
+            let Some(completed) = self.session.receive(&self.input)? else { break };
+            let (ticket, len) = (completed.ticket, completed.received.consumed as usize);
             self.replies[ticket.index()] = Some(self.input.drain(..len).collect());
         }
         Ok(())

@@ -275,7 +275,7 @@ impl<R> Jobs<R> {
 
     /// Start of a free stretch of [slots](Job::slots) for so many ranks.
     pub fn free_slots(&self, ranks: u32) -> u32 {
-        free_stretch(self.iter().map(Job::slots), ranks)
+        first_fit(self.iter().map(Job::slots), ranks)
     }
 
     /// Number of jobs so far, including those that have ended: the ordinal of the next one.
@@ -363,7 +363,7 @@ impl<R> IndexMut<JobId> for Jobs<R> {
 }
 
 /// Start of the first free stretch of `len` numbers beside those in use.
-pub fn free_stretch(used: impl Iterator<Item = Range<u32>> + Clone, len: u32) -> u32 {
+pub fn first_fit(used: impl Iterator<Item = Range<u32>> + Clone, len: u32) -> u32 {
     let starts = std::iter::once(0).chain(used.clone().map(|used| used.end));
     let is_free = |start: &u32| {
         let end = start.saturating_add(len);

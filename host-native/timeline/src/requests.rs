@@ -1,7 +1,7 @@
 //! Requests of clients by phase, from the bytes that the server consumed.
 
 use hydrant_core::wire::pmix::{self, Hello, Proc, Procs, WILDCARD};
-use hydrant_core::wire::{self, Command, Framing, Integers, Members, Message, Undecoded, next_frame};
+use hydrant_core::wire::{self, Command, DecodeError, Framing, Integers, Members, Message, next_frame};
 use hydrant_record::Dialect;
 
 use crate::model::{Phase, Protocol};
@@ -110,8 +110,8 @@ impl Decoder {
         let Some(frame) = frame else { return (len, unknown, text) };
         let (thread, command) = match wire::decode(&frame) {
             Ok(Message { command, thrid }) => (thrid, Some(command)),
-            Err(Undecoded::Refused { thrid, .. }) => (thrid, None),
-            Err(Undecoded::Malformed(_)) => (None, None),
+            Err(DecodeError::Refused { thrid, .. }) => (thrid, None),
+            Err(DecodeError::Malformed(_)) => (None, None),
         };
         let key = match thread {
             Some(thread) => Key::Thread(thread.parts().flatten().copied().take(THREAD_MAX).collect()),

@@ -4,7 +4,7 @@ use hydrant_core::limits::{MESSAGE_MAX, PENDING_MAX};
 use hydrant_core::server::Consumed;
 use hydrant_core::wire::frame::Kind;
 use hydrant_core::wire::pmix::{self, Hello};
-use hydrant_core::wire::{self, Command, Frame, Framing, Integers, Message, Undecoded};
+use hydrant_core::wire::{self, Command, DecodeError, Frame, Framing, Integers, Message};
 
 /// First byte of a PMIx handshake.
 const PMIX_HELLO: u8 = 0xff;
@@ -131,9 +131,9 @@ impl Progress {
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
         let due = frequent(&frame, own.is_none() && !lazy).unwrap_or_else(|| match wire::decode(&frame) {
             Ok(Message { command, .. }) => due(&command, own, lazy),
-            Err(Undecoded::Refused { .. }) => Due::AtOnce,
+            Err(DecodeError::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
-            Err(Undecoded::Malformed(_)) => Due::Never,
+            Err(DecodeError::Malformed(_)) => Due::Never,
         });
         Ok(Some((frame.len as usize, due)))
     }

@@ -6,7 +6,7 @@ use std::ops::Range;
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::peer::message;
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::{Consumed, FenceMode, Held};
+use hydrant_core::server::{Consumed, FenceMode, HostState};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
 use crate::progress::Progress;
@@ -197,7 +197,7 @@ impl Validator {
     pub fn of(server: &Server<'_>) -> Validator {
         let limits = *server.limits();
         let mut validator = Validator::new(limits);
-        server.held(&mut |held| validator.hold(held));
+        server.host_state(&mut |state| validator.take_over(state));
         // Messages that blocked links hold back: records, ranks and requests about them, collectives.
         let Limits { kvs_bytes, ranks, jobs, groups, names, .. } = limits;
         let of = |count: u32, each: u64| u64::from(count) * each;
@@ -206,11 +206,11 @@ impl Validator {
         validator
     }
 
-    fn hold(&mut self, held: Held<'_>) {
-        match held {
-            Held::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
-            Held::BlockedLink { node } => self.block(node, true),
-            Held::Job { job, name, size, remote_names, lazy, aborted } => {
+    fn take_over(&mut self, state: HostState<'_>) {
+        match state {
+            HostState::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
+            HostState::BlockedLink { node } => self.block(node, true),
+            HostState::Job { job, name, size, remote_names, lazy, aborted } => {
                 self.lazy |= lazy;
                 self.gets_wait |= lazy || remote_names;
                 if let Some(slot) = self.jobs.get_mut(job.index()) {
@@ -218,20 +218,20 @@ impl Validator {
                     *slot = Some(Job { own, size, aborted, mapping: Vec::new() });
                 }
             }
-            Held::Rank { job, rank: Rank(rank), node } => {
+            HostState::Rank { job, rank: Rank(rank), node } => {
                 let Some(job) = self.jobs.get_mut(job.index()).and_then(Option::as_mut) else { return };
                 match job.mapping.last_mut() {
                     Some((ranks, of)) if *of == node && ranks.end == rank => ranks.end += 1,
                     _ => job.mapping.push((rank..rank + 1, node)),
                 }
             }
-            Held::Conn { conn, job, closing, blocked, spoken, pmix, owed } => {
+            HostState::Conn { conn, job, closing, blocked, spoken, pmix, owed } => {
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
                     let progress = Progress::resumed(spoken.then_some(pmix), owed);
                     *slot = Some(Conn { job, closing, blocked, asking: false, progress });
                 }
             }
-            Held::Upcall(upcall) => {
+            HostState::Upcall(upcall) => {
                 if let Some(slot) = self.upcalls.get_mut(upcall.index()) {
                     *slot = true;
                 }

@@ -2,7 +2,7 @@
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::{
-    Command, Group, Members, Program, RankList, RankRanges, Spawn, Text, Unsent, v1, v2,
+    Command, EncodeError, Group, Members, Program, RankList, RankRanges, Spawn, Text, v1, v2,
 };
 
 use super::commands::{Ask, key, name, operation, pset, text};
@@ -24,8 +24,8 @@ pub(crate) fn request(
     }
     match encode(&ask, job.as_deref(), counted, thrid.as_deref()) {
         Ok(bytes) => Some(Request { ask, job, thrid, bytes }),
-        Err(Unsent::Unsupported) => Some(unknown(counted, thrid)),
-        Err(Unsent::Unprintable | Unsent::DoesNotFit) => None,
+        Err(EncodeError::Unsupported) => Some(unknown(counted, thrid)),
+        Err(EncodeError::Unprintable | EncodeError::DoesNotFit) => None,
     }
 }
 
@@ -40,7 +40,7 @@ fn list(ranks: &[u8]) -> String {
     ranks.iter().map(u8::to_string).collect::<Vec<_>>().join(",")
 }
 
-fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> Result<Vec<u8>, Unsent> {
+fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> Result<Vec<u8>, EncodeError> {
     // Texts that the command borrows.
     let (a, b, ranks) = texts(ask);
     let (ta, tb) = (Text::plain(&a), Text::plain(&b));
@@ -52,7 +52,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
     };
     let pairs = [(ta, tb)];
     let command = match *ask {
-        Ask::Init { .. } if counted => return Err(Unsent::Unsupported),
+        Ask::Init { .. } if counted => return Err(EncodeError::Unsupported),
         Ask::Init { version } => Command::Init { version: u32::from(version), subversion: 1 },
         Ask::InitAck { rank } => Command::InitAck { pmiid: u32::from(rank) },
         Ask::FullInit { rank, .. } => {
@@ -102,7 +102,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         }
         Ask::Abort { code, world, .. } => Command::Abort { code: code.map(i32::from), world, message: ta },
         Ask::Finalize => Command::Finalize,
-        Ask::Unknown => return Err(Unsent::Unsupported),
+        Ask::Unknown => return Err(EncodeError::Unsupported),
     };
     let mut buf = vec![0; MESSAGE_MAX as usize];
     let bytes = match counted {

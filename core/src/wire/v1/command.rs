@@ -1,20 +1,20 @@
 //! Commands of PMI-1.
 
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Frequent, Group, Members, Message, Op, Undecoded};
+use crate::wire::command::{Command, DecodeError, Frequent, Group, Members, Message, Op};
 use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
-use crate::wire::write::{Style, Unsent, Writer};
+use crate::wire::write::{EncodeError, Style, Writer};
 
 /// Decodes a line or a block.
 ///
 /// # Errors
-/// [`Undecoded`] for a malformed or refused request.
+/// [`DecodeError`] for a malformed or refused request.
 #[inline]
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     let (op, result) = match frame.kind {
         Kind::Block => (Op::Spawn, spawn(frame.body)),
         _ => {
@@ -35,7 +35,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     };
     match result {
         Ok(command) => Ok(Message { command, thrid: None }),
-        Err(refusal) => Err(Undecoded::Refused { op, refusal, thrid: None }),
+        Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: None }),
     }
 }
 
@@ -160,8 +160,8 @@ fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
 /// Encodes a command.
 ///
 /// # Errors
-/// [`Unsent::Unsupported`] for a command that only PMI-2 has, or a look-up with a timeout. Others: see [`Unsent`].
-pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
+/// [`EncodeError::Unsupported`] for a command that only PMI-2 has, or a look-up with a timeout. Others: see [`EncodeError`].
+pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], EncodeError> {
     let style = if matches!(command, Command::Spawn(_)) { Style::Line } else { Style::EscapedLine };
     let mut w = Writer::new(buf, style);
     match command {
@@ -233,7 +233,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         | Command::PsetCombine { .. }
         | Command::PsetNext { .. }
         | Command::PsetRetire { .. }
-        | Command::PsetPrune => return Err(Unsent::Unsupported),
+        | Command::PsetPrune => return Err(EncodeError::Unsupported),
     };
     w.raw(b"\n");
     w.finish()
@@ -292,8 +292,8 @@ mod tests {
         assert_eq!(frame.len as usize, line.len());
         match decode(&frame) {
             Ok(message) => Ok(message.command),
-            Err(Undecoded::Refused { op, refusal, .. }) => Err((op, refusal)),
-            Err(Undecoded::Malformed(why)) => panic!("{why}"),
+            Err(DecodeError::Refused { op, refusal, .. }) => Err((op, refusal)),
+            Err(DecodeError::Malformed(why)) => panic!("{why}"),
         }
     }
 

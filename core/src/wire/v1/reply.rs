@@ -6,28 +6,28 @@ use crate::wire::fields::{Fields, Pairs, integer, number};
 use crate::wire::frame::Frame;
 use crate::wire::reply::{Codes, Failure, Reply};
 use crate::wire::token::{Escape, Text};
-use crate::wire::write::{Style, Unsent, Writer};
+use crate::wire::write::{EncodeError, Style, Writer};
 
 /// Encodes a reply. A text that a line cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that
 /// PMI-1 does not have becomes one with [`Refusal::Unsupported`].
 ///
 /// # Errors
-/// [`Unsent::DoesNotFit`].
+/// [`EncodeError::DoesNotFit`].
 #[inline]
-pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], Unsent> {
+pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], EncodeError> {
     let mut w = Writer::new(&mut *buf, Style::Line);
     let written = match put(&mut w, reply) {
         Ok(()) => w.finish(),
-        Err(unsent) => Err(unsent),
+        Err(error) => Err(error),
     };
     let refusal = match written {
         Ok(bytes) => {
             let len = bytes.len();
-            return buf.get(..len).ok_or(Unsent::DoesNotFit);
+            return buf.get(..len).ok_or(EncodeError::DoesNotFit);
         }
-        Err(Unsent::DoesNotFit) => return Err(Unsent::DoesNotFit),
-        Err(Unsent::Unprintable) => Refusal::Unprintable,
-        Err(Unsent::Unsupported) => Refusal::Unsupported,
+        Err(EncodeError::DoesNotFit) => return Err(EncodeError::DoesNotFit),
+        Err(EncodeError::Unprintable) => Refusal::Unprintable,
+        Err(EncodeError::Unsupported) => Refusal::Unsupported,
     };
     let mut w = Writer::new(buf, Style::Line);
     refused(&mut w, reply.op(), &Failure::Refusal(refusal), Codes::same(0, 0));
@@ -84,7 +84,7 @@ fn start(w: &mut Writer<'_>, op: Op) {
 }
 
 #[inline]
-fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     match reply {
         Reply::Found(Op::Get, value) => w.quick(b"cmd=get_result rc=0 value=").text(value),
         Reply::Done(Op::Put) => w.quick(b"cmd=put_result rc=0"),
@@ -97,7 +97,7 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
 
 /// Encodes an infrequent reply.
 #[cold]
-fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     if let Reply::Refused(op, failure) = reply {
         refused(w, *op, failure, Codes::same(0, 0));
         return Ok(());
@@ -145,7 +145,7 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
         | Reply::PsetNext { .. }
         | Reply::PsetInfo { .. }
         | Reply::PsetMembers { .. }
-        | Reply::Ring { .. } => return Err(Unsent::Unsupported),
+        | Reply::Ring { .. } => return Err(EncodeError::Unsupported),
     };
     w.raw(b"\n");
     Ok(())

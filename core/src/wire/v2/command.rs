@@ -2,21 +2,21 @@
 
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, Frequent, Message, Op, RankRanges, SetOperation, Undecoded};
+use crate::wire::command::{Command, DecodeError, Frequent, Message, Op, RankRanges, SetOperation};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::v1;
-use crate::wire::write::{Style, Unsent, Writer};
+use crate::wire::write::{EncodeError, Style, Writer};
 
 /// Decodes a counted message, or the line `init`.
 ///
 /// # Errors
-/// [`Undecoded`] for a malformed or refused request.
+/// [`DecodeError`] for a malformed or refused request.
 #[inline]
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     if frame.kind != Kind::Counted {
         return v1::decode(frame);
     }
@@ -27,7 +27,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Undecoded<'a>> {
     let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
     match command(op, &mut fields) {
         Ok(command) => Ok(Message { command, thrid: fields.thrid }),
-        Err(refusal) => Err(Undecoded::Refused { op, refusal, thrid: fields.thrid }),
+        Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: fields.thrid }),
     }
 }
 
@@ -202,18 +202,18 @@ fn abort<'a>(fields: &mut Fields<'a>) -> Command<'a> {
 /// [`ESCAPES_ATTR`](crate::limits::ESCAPES_ATTR).
 ///
 /// # Errors
-/// [`Unsent::Unsupported`] for a command that only PMI-1 has, a `put` into another job's space, or a fence of a group.
-/// Others: see [`Unsent`].
+/// [`EncodeError::Unsupported`] for a command that only PMI-1 has, a `put` into another job's space, or a fence of a group.
+/// Others: see [`EncodeError`].
 pub fn encode<'b>(
     command: &Command<'_>,
     thrid: Option<Text<'_>>,
     buf: &'b mut [u8],
-) -> Result<&'b [u8], Unsent> {
+) -> Result<&'b [u8], EncodeError> {
     if matches!(command, Command::Init { .. }) {
         return v1::encode(command, buf);
     }
     let mut w = Writer::new(buf, Style::Counted);
-    w.raw(b"      cmd=").raw(name(command).ok_or(Unsent::Unsupported)?).raw(b";");
+    w.raw(b"      cmd=").raw(name(command).ok_or(EncodeError::Unsupported)?).raw(b";");
     if let Some(thrid) = thrid {
         w.raw(b"thrid=").text(&thrid).raw(b";");
     }
@@ -381,7 +381,7 @@ mod tests {
     use super::*;
     use crate::wire::frame::{Framing, next_frame};
 
-    fn asks(bytes: &[u8]) -> Result<Message<'_>, Undecoded<'_>> {
+    fn asks(bytes: &[u8]) -> Result<Message<'_>, DecodeError<'_>> {
         let frame = next_frame(bytes, Framing::Counted).unwrap().unwrap();
         assert_eq!(frame.len as usize, bytes.len());
         decode(&frame)
@@ -468,7 +468,7 @@ mod tests {
         }
         let refused = asks(b"    23cmd=pset-list;thrid=ab;");
         let (op, refusal) = (Op::Unknown, Refusal::Unsupported);
-        assert_eq!(refused, Err(Undecoded::Refused { op, refusal, thrid: Some("ab".into()) }));
+        assert_eq!(refused, Err(DecodeError::Refused { op, refusal, thrid: Some("ab".into()) }));
     }
 
     #[test]
@@ -482,7 +482,7 @@ mod tests {
             (b"    31cmd=name-lookup;name=s;wait=-1;", Op::Lookup, Refusal::BadField),
             (b"    44cmd=ring;ring-count=x;ring-left=;ring-right;", Op::Ring, Refusal::BadField),
         ] {
-            assert_eq!(asks(bytes), Err(Undecoded::Refused { op, refusal, thrid: None }));
+            assert_eq!(asks(bytes), Err(DecodeError::Refused { op, refusal, thrid: None }));
         }
     }
 }

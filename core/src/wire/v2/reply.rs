@@ -8,7 +8,7 @@ use crate::wire::frame::{Frame, Kind};
 use crate::wire::reply::{Codes, Failure, Reply};
 use crate::wire::token::Text;
 use crate::wire::v1;
-use crate::wire::write::{Style, Unsent, Writer};
+use crate::wire::write::{EncodeError, Style, Writer};
 
 /// Reply with its thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,13 +24,13 @@ pub struct Answer<'a> {
 /// that [`decode_reply`] reads. A reply that PMI-2 does not have becomes one with [`Refusal::Unsupported`].
 ///
 /// # Errors
-/// [`Unsent::DoesNotFit`].
+/// [`EncodeError::DoesNotFit`].
 #[inline]
 pub fn encode_reply<'b>(
     reply: &Reply<'_>,
     thrid: Option<Text<'_>>,
     buf: &'b mut [u8],
-) -> Result<&'b [u8], Unsent> {
+) -> Result<&'b [u8], EncodeError> {
     if matches!(reply.op(), Op::Init | Op::InitAck) {
         return v1::encode_reply(reply, buf);
     }
@@ -38,11 +38,11 @@ pub fn encode_reply<'b>(
     let refusal = match put(&mut w, reply, thrid).and_then(|()| w.finish()) {
         Ok(bytes) => {
             let len = bytes.len();
-            return buf.get(..len).ok_or(Unsent::DoesNotFit);
+            return buf.get(..len).ok_or(EncodeError::DoesNotFit);
         }
-        Err(Unsent::DoesNotFit) => return Err(Unsent::DoesNotFit),
-        Err(Unsent::Unprintable) => Refusal::Unprintable,
-        Err(Unsent::Unsupported) => Refusal::Unsupported,
+        Err(EncodeError::DoesNotFit) => return Err(EncodeError::DoesNotFit),
+        Err(EncodeError::Unprintable) => Refusal::Unprintable,
+        Err(EncodeError::Unsupported) => Refusal::Unsupported,
     };
     let mut w = Writer::new(buf, Style::Counted);
     put(&mut w, &Reply::Refused(reply.op(), Failure::Refusal(refusal)), thrid)?;
@@ -91,7 +91,7 @@ fn name(op: Op) -> &'static [u8] {
 }
 
 #[inline]
-fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), Unsent> {
+fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), EncodeError> {
     w.quick(b"      cmd=").raw(name(reply.op())).quick(b";");
     if let Some(thrid) = thrid {
         w.raw(b"thrid=").text(&thrid).raw(b";");
@@ -111,7 +111,7 @@ fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result
 
 /// Encodes an infrequent reply.
 #[cold]
-fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     match reply {
         Reply::Refused(_, why) => failure(w, why),
         Reply::NotSpawned { why, codes } => {
@@ -152,7 +152,7 @@ fn truth(value: bool) -> &'static [u8] {
     if value { b"TRUE" } else { b"FALSE" }
 }
 
-fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
+fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     match reply {
         // Slurm's PMI2_Init fails without one of these.
         Reply::FullInit { rank, size, appnum, debugged, verbose, spawner } => {
@@ -210,7 +210,7 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), Unsent> {
             w.raw(b"kvscopy=FALSE;");
         }
         Reply::Fence { tag: None } | Reply::Done(_) => {}
-        _ => return Err(Unsent::Unsupported),
+        _ => return Err(EncodeError::Unsupported),
     }
     Ok(())
 }

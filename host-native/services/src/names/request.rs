@@ -6,7 +6,7 @@ use std::os::fd::OwnedFd;
 use hydrant_control::JOBID_PREFIX;
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
-use hydrant_core::wire::{Command, Failure, Op, Protocol, Reply, Text, Unsent, decode_upcall};
+use hydrant_core::wire::{Command, EncodeError, Failure, Op, Protocol, Reply, Text, decode_upcall};
 use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use hydrant_reactor::NO_SIGPIPE;
 use rustix::io::Errno;
@@ -90,8 +90,8 @@ impl Request {
         }
         let refusal = match client.request(&command, buffer) {
             Ok(bytes) => return Ok(Ok(bytes)),
-            Err(Error::Unsent(Unsent::DoesNotFit)) => Refusal::NameLength,
-            Err(Error::Unsent(_)) => Refusal::Unprintable,
+            Err(Error::Encode(EncodeError::DoesNotFit)) => Refusal::NameLength,
+            Err(Error::Encode(_)) => Refusal::Unprintable,
             Err(error) => return Err(error.to_string()),
         };
         Ok(Err(self.refused_for(refusal)))

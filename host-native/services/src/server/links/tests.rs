@@ -195,8 +195,8 @@ fn a_full_link_blocks_the_server() {
         assert!(sent < 100_000, "the link takes everything");
     }
     let mut blocked = Vec::new();
-    bench.endpoint.server().held(&mut |held| {
-        if let hydrant_core::server::Held::BlockedLink { node } = held {
+    bench.endpoint.server().host_state(&mut |state| {
+        if let hydrant_core::server::HostState::BlockedLink { node } = state {
             blocked.push(node);
         }
     });

@@ -6,9 +6,9 @@ use crate::state::Phase;
 use crate::tables::upcalls::Stage;
 use crate::wire::Integers;
 
-/// Something that a host has given a server, or a server has requested of a host.
+/// Part of the state that a host keeps of a server: what it has given the server, or the server has requested of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Held<'a> {
+pub enum HostState<'a> {
     /// The node of the server, and the tree of nodes.
     Node {
         /// Number of the node.
@@ -70,14 +70,14 @@ pub enum Held<'a> {
 
 impl Server<'_> {
     /// Passes all that the host knows of to `visit`, so that another host can go on with the server.
-    pub fn held(&self, visit: &mut dyn FnMut(Held<'_>)) {
+    pub fn host_state(&self, visit: &mut dyn FnMut(HostState<'_>)) {
         let (links, node, tree) = self.links.state();
-        visit(Held::Node { node, nodes: tree.nodes(), radix: tree.form() });
+        visit(HostState::Node { node, nodes: tree.nodes(), radix: tree.form() });
         for link in links.iter().filter(|link| link.blocked) {
-            visit(Held::BlockedLink { node: link.node });
+            visit(HostState::BlockedLink { node: link.node });
         }
         for (id, job) in (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()) {
-            visit(Held::Job {
+            visit(HostState::Job {
                 job: id,
                 name: &job.name,
                 size: job.size,
@@ -86,12 +86,12 @@ impl Server<'_> {
                 aborted: job.ending.is_some() && !job.ending_pending,
             });
             for (rank, slot) in (0..).map(Rank).zip(&self.ranks[job.slots()]) {
-                visit(Held::Rank { job: id, rank, node: slot.node });
+                visit(HostState::Rank { job: id, rank, node: slot.node });
             }
         }
         for (id, conn) in (0..).map(ConnId).zip(&*self.conns) {
             let Some(job) = conn.job else { continue };
-            visit(Held::Conn {
+            visit(HostState::Conn {
                 conn: id,
                 job,
                 closing: conn.closing.is_some() && !conn.closing_pending,
@@ -104,7 +104,7 @@ impl Server<'_> {
         let (upcalls, _) = self.upcalls.state();
         for (id, slot) in (0..).map(UpcallId).zip(upcalls) {
             if slot.parent.is_some() && matches!(slot.stage, Stage::Passed | Stage::Begun(_)) {
-                visit(Held::Upcall(id));
+                visit(HostState::Upcall(id));
             }
         }
     }
