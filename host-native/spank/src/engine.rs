@@ -3,10 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Input, Limits, Output, Server, Time};
+use hydrant_core::{Limits, Server};
 use hydrant_driver::{AnyBackend, BackendError, MappedStorage, NativeBackend};
-use hydrant_wasm::{Plugin, PluginError, Sandbox, Settings};
+use hydrant_wasm::{PluginBackend, PluginError, Sandbox, Settings};
 
 /// What makes the server of a step.
 #[derive(Debug)]
@@ -44,40 +43,7 @@ impl Engine {
     ) -> Result<Box<AnyBackend<'s>>, BackendError> {
         match self {
             Engine::BuiltIn => Ok(Box::new(NativeBackend(Server::new_zeroed(limits, storage.lend(), seed)?))),
-            Engine::Sandbox(sandbox) => {
-                Ok(Box::new(Sandboxed(sandbox.server(limits, seed).map_err(backend_error)?)))
-            }
+            Engine::Sandbox(sandbox) => Ok(Box::new(PluginBackend(sandbox.server(limits, seed)?))),
         }
-    }
-}
-
-/// Server in a plugin.
-#[derive(Debug)]
-struct Sandboxed(Plugin);
-
-fn backend_error(error: hydrant_wasm::Error) -> BackendError {
-    match error {
-        hydrant_wasm::Error::Fault(why) => why.into(),
-        hydrant_wasm::Error::Plugin(why) => BackendError::Other(Box::new(why)),
-    }
-}
-
-impl Backend for Sandboxed {
-    type Error = BackendError;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        self.0.handle(now, input).map_err(backend_error)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        self.0.poll(buf).map_err(backend_error)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.0.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.0.limits()
     }
 }

@@ -10,6 +10,8 @@
 //!   ([`Validator`]).
 //! - Complete messages of clients must be consumed, and requests that depend on no other rank must be answered at once.
 //!
+//! The feature `driver` adds `PluginBackend`, a plugin as a backend of `hydrant-driver`.
+//!
 //! A violation ends the instance with an [`Error`] that names the file. `docs/wasm-abi.md` describes the ABI, and the crate
 //! `hydrant-abi` has its records.
 //!
@@ -33,6 +35,8 @@
 //! # }
 //! ```
 
+#[cfg(feature = "driver")]
+mod backend;
 mod cache;
 mod error;
 mod plugin;
@@ -40,6 +44,8 @@ mod sandbox;
 mod ticker;
 mod turn;
 
+#[cfg(feature = "driver")]
+pub use backend::PluginBackend;
 pub use error::{Error, PluginError, PluginErrorKind};
 pub use hydrant_validator::{Validator, Violation};
 pub use plugin::Plugin;

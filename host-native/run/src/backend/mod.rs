@@ -14,13 +14,15 @@ use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::{
     AnyBackend, BackendError, LateServer, MappedStorage, NativeBackend, OwnedServer, UnusedSlots,
 };
+#[cfg(feature = "sandbox")]
+use hydrant_wasm::PluginBackend;
 
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Plugin, Spare};
 pub(crate) use run_backend::RunBackend;
 #[cfg(feature = "sandbox")]
-use sandbox::{Checked, Sandboxed};
+use sandbox::Checked;
 use saved::Saved;
 #[cfg(feature = "sandbox")]
 use spare::Primary;
@@ -125,11 +127,11 @@ impl BackendBuilder {
             }
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(sandbox) => {
-                Ok(Core::Sandboxed(Box::new(Sandboxed::new(sandbox, limits, seed)?)))
+                Ok(Core::Sandboxed(Box::new(sandbox::server(sandbox, limits, seed)?)))
             }
             #[cfg(feature = "sandbox")]
             BackendBuilder::Spared(sandbox, warnings) => {
-                let plugin = Sandboxed::new(sandbox, limits, seed)?;
+                let plugin = sandbox::server(sandbox, limits, seed)?;
                 let spare = OwnedServer::new(limits, seed)?;
                 Ok(Core::Spared(Box::new(Spared::new(plugin, spare, warnings))))
             }
@@ -180,17 +182,17 @@ impl BackendBuilder {
             }
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(sandbox) => {
-                Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
+                Ok(Core::Sandboxed(Box::new(sandbox::restore(sandbox, saved)?)))
             }
             // What a plugin has stored is no state for a spare, whose outputs are not checked.
             #[cfg(feature = "sandbox")]
             BackendBuilder::Spared(sandbox, _) if saved.is_plugins => {
-                Ok(Core::Sandboxed(Box::new(Sandboxed::restore(sandbox, saved)?)))
+                Ok(Core::Sandboxed(Box::new(sandbox::restore(sandbox, saved)?)))
             }
             #[cfg(feature = "sandbox")]
             BackendBuilder::Spared(sandbox, warnings) => {
                 let spare = OwnedServer::restore(&saved.state)?;
-                let plugin = Sandboxed::restore(sandbox, saved)?;
+                let plugin = sandbox::restore(sandbox, saved)?;
                 Ok(Core::Spared(Box::new(Spared::new(plugin, spare, warnings))))
             }
         }
@@ -208,7 +210,7 @@ pub(crate) enum Core<'s> {
     Checked(Box<Checked>),
     /// In a plugin.
     #[cfg(feature = "sandbox")]
-    Sandboxed(Box<Sandboxed>),
+    Sandboxed(Box<PluginBackend>),
     /// In a plugin or on a board, with one in this process as its spare.
     Spared(Box<Spared>),
     /// Stub in place of a failed core: it accepts all inputs and has no outputs.

@@ -7,7 +7,7 @@ use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{BackendError, OwnedServer};
-use hydrant_wasm::{Sandbox, Settings, Validator, Violation};
+use hydrant_wasm::{PluginBackend, Sandbox, Settings, Validator, Violation};
 
 use super::saved::Saved;
 use super::spare::Primary;
@@ -18,23 +18,19 @@ const FILE: &str = "hydrant.wasm";
 /// Environment variable with the path of the plugin.
 const VARIABLE: &str = "HYDRANT_WASM";
 
-/// A core in a plugin.
-#[derive(Debug)]
-pub(crate) struct Sandboxed(hydrant_wasm::Plugin);
-
-impl Sandboxed {
-    /// Has a plugin make a server.
-    pub(crate) fn new(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Sandboxed, RunError> {
-        Ok(Sandboxed(sandbox.server(limits, seed).map_err(backend_error)?))
-    }
-
-    /// Has a plugin go on with a state.
-    pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<Sandboxed, RunError> {
-        Ok(Sandboxed(sandbox.restore(&saved.state, saved.validator).map_err(backend_error)?))
-    }
+/// Has a plugin make a server.
+pub(crate) fn server(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<PluginBackend, RunError> {
+    let plugin = sandbox.server(limits, seed).map_err(BackendError::from)?;
+    Ok(PluginBackend(plugin))
 }
 
-impl Primary for Sandboxed {
+/// Has a plugin go on with a state.
+pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<PluginBackend, RunError> {
+    let plugin = sandbox.restore(&saved.state, saved.validator).map_err(BackendError::from)?;
+    Ok(PluginBackend(plugin))
+}
+
+impl Primary for PluginBackend {
     fn noun(&self) -> &'static str {
         "plugin"
     }
@@ -44,7 +40,7 @@ impl Primary for Sandboxed {
     }
 
     fn save(&mut self) -> Result<Saved, RunError> {
-        let state = self.0.snapshot().map_err(backend_error)?;
+        let state = self.0.snapshot().map_err(BackendError::from)?;
         Ok(Saved { state, is_plugins: true, validator: self.0.validator().clone() })
     }
 }
@@ -106,33 +102,6 @@ impl Backend for Checked {
 
 fn violation(violation: Violation) -> BackendError {
     BackendError::Other(format!("the state that the plugin has left is invalid: {violation}").into())
-}
-
-fn backend_error(error: hydrant_wasm::Error) -> BackendError {
-    match error {
-        hydrant_wasm::Error::Fault(why) => why.into(),
-        hydrant_wasm::Error::Plugin(why) => BackendError::Other(Box::new(why)),
-    }
-}
-
-impl Backend for Sandboxed {
-    type Error = BackendError;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        self.0.handle(now, input).map_err(backend_error)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        self.0.poll(buf).map_err(backend_error)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.0.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
 }
 
 /// Finds a plugin and reads it.
