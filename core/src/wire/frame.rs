@@ -78,9 +78,10 @@ pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
     frame.filter(|frame| frame.len as usize == bytes.len())
 }
 
-/// Returns the body of the counted message in `bytes` if they are one and nothing else. NUL may be in it.
+/// Returns the body of the counted message in `bytes` if they are one and nothing else. The count may have any form that
+/// [`next_frame`] reads. NUL may be in the body.
 #[inline]
-pub(super) fn only_body(bytes: &[u8]) -> Option<&[u8]> {
+pub fn only_body(bytes: &[u8]) -> Option<&[u8]> {
     let (prefix, body) = bytes.split_first_chunk()?;
     // A count of MPICH is compared as a word.
     if bytes.len() <= MESSAGE_MAX as usize && *prefix == count(body.len()) {
