@@ -38,6 +38,16 @@ pub enum UsageError {
         /// The option.
         option: String,
     },
+    /// Value behind an option that takes one after `=` only.
+    #[error("{location}: {option} takes its file after '=', and '{value}' would be the program")]
+    DetachedValue {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+        /// The value.
+        value: String,
+    },
     /// `--spare` without a plugin or boards.
     #[error(
         "{location}: {option} is of no use without --sandbox or --offload: only plugins and boards have spares"
@@ -179,6 +189,9 @@ impl UsageError {
         Some(match self {
             UsageError::UnknownOption { hint, .. } => hint.clone(),
             UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
+            UsageError::DetachedValue { option, value, .. } => {
+                format!("write {option}={value}, or -- before a program of that name")
+            }
             UsageError::SpareAlone { .. } => "add --sandbox or --offload, or remove the option".to_owned(),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),

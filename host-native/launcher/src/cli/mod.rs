@@ -158,7 +158,7 @@ fn with_two_dashes(argument: OsString) -> OsString {
 /// Parses the commands that have clap's syntax.
 fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
     use clap::error::ErrorKind;
-    let matches = match commands::hydrant().try_get_matches_from(arguments) {
+    let matches = match commands::hydrant().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) if error.exit_code() == 0 => return Ok(Action::Print(error.to_string())),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
@@ -167,7 +167,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
             return Err(CliError::Clap(unknown_command(error)));
         }
-        Err(error) => return Err(CliError::Clap(error)),
+        Err(error) => return Err(CliError::Clap(with_value_hint(error, &arguments))),
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
     let action = match command {
@@ -210,6 +210,31 @@ fn unknown_command(mut error: clap::Error) -> clap::Error {
             Some(near) => format!("a similar command exists: '{near}'"),
             None => format!("to start a program write 'hydrant run {name}'"),
         };
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+    }
+    error
+}
+
+/// Adds a hint to the error of an argument that is left over because it follows an option with a value after `=` only.
+fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let is_excess = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::String(argument)) => !argument.starts_with('-'),
+        _ => false,
+    };
+    if error.kind() != ErrorKind::UnknownArgument || !is_excess {
+        return error;
+    }
+    let hydrant = commands::hydrant();
+    let command = arguments.get(1).and_then(|name| hydrant.find_subcommand(name));
+    let long = |option: &OsString| {
+        let name = option.to_str()?.strip_prefix("--")?;
+        let mut options = command?.get_arguments().filter(|arg| arg.is_require_equals_set());
+        options.any(|arg| arg.get_long() == Some(name)).then(|| name.to_owned())
+    };
+    let detached = arguments.windows(2).find_map(|pair| Some((long(&pair[0])?, &pair[1])));
+    if let Some((name, value)) = detached.filter(|(_, value)| !value.as_encoded_bytes().starts_with(b"-")) {
+        let hint = format!("--{name} takes its value after '=': --{name}={}", escaped(value));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error

@@ -244,7 +244,11 @@ impl Scanner<'_> {
         }
 
         let value = match (Values::of(arg), inline) {
-            (Values::None | Values::OptionalInline, None) => None,
+            (Values::None, None) => None,
+            (Values::OptionalInline, None) => {
+                check_next(argument, &spelling, arg, rest)?;
+                None
+            }
             (Values::None, Some(_)) => {
                 let location = argument.location.clone();
                 return Err(UsageError::UnexpectedValue { location, option: spelling }.into());
@@ -324,6 +328,24 @@ fn read_as(spelling: &str, words: &[OsString]) -> String {
             let words: Vec<String> = words.iter().map(|word| escaped(word)).collect();
             format!("{spelling} is read as {}", words.join(" "))
         }
+    }
+}
+
+/// Refuses a next argument with the extension of the files that an option names after `=`: it would be the program.
+fn check_next(option: &Argument, spelling: &str, arg: &Arg, rest: &Rest<'_>) -> Result<(), UsageError> {
+    let extension = match arg.get_id().as_str() {
+        "json" => ".json",
+        _ => ".wasm",
+    };
+    match rest.as_slice().first() {
+        Some(next) if next.text.as_bytes().ends_with(extension.as_bytes()) => {
+            Err(UsageError::DetachedValue {
+                location: option.location.clone(),
+                option: spelling.to_owned(),
+                value: escaped(&next.text),
+            })
+        }
+        _ => Ok(()),
     }
 }
 

@@ -118,7 +118,7 @@ pub enum BoardError {
         why: String,
     },
     /// Error of the board that serves a node of a run on several hosts.
-    #[error("board {target}: {why}")]
+    #[error("board {target}: {}", of_board(why))]
     Node {
         /// As the user named it.
         target: String,
@@ -218,6 +218,14 @@ impl BoardError {
             },
             _ => None,
         }
+    }
+}
+
+/// Describes the error of a board that has been named.
+fn of_board(error: &BoardError) -> String {
+    match error {
+        BoardError::Unreachable { why, .. } => format!("cannot connect: {why}"),
+        error => error.to_string(),
     }
 }
 
