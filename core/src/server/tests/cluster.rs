@@ -24,12 +24,14 @@ pub(super) const LIMITS: Limits = Limits {
 /// One of so many messages leads to a state that is saved and restored.
 const RESTORED: u32 = 29;
 
-/// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)`.
+/// Servers of several nodes. Node 0 is the head, and rank `r` is on node `1 + r % (nodes - 1)` unless placed otherwise.
 pub(super) struct Cluster {
     pub(super) hosts: Vec<Host>,
     /// Messages in flight, by sender and receiver.
     pub(super) wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
     pub(super) size: u32,
+    /// Node of each rank.
+    map: Vec<u32>,
     pub(super) seed: u64,
     /// Ranks with a reply since the last check, and the replies.
     pub(super) replies: BTreeMap<u32, String>,
@@ -67,20 +69,38 @@ impl Cluster {
     }
 
     pub(super) fn of(limits: Limits, (nodes, radix): (u32, u32), spec: JobSpec<'_>, seed: u64) -> Cluster {
+        let map = (0..spec.size).map(|rank| 1 + rank % (nodes - 1)).collect();
+        Cluster::placed(limits, (nodes, radix), spec, map, seed)
+    }
+
+    /// Servers of ranks on the nodes of `map`.
+    pub(super) fn placed(
+        limits: Limits,
+        (nodes, radix): (u32, u32),
+        spec: JobSpec<'_>,
+        map: Vec<u32>,
+        seed: u64,
+    ) -> Cluster {
         let size = spec.size;
         let mut hosts = Vec::new();
         for node in 0..nodes {
             let mut host = Host::with_limits(limits);
             host.tell(Input::Node { node, nodes, radix });
             host.job(spec);
-            for rank in 0..size {
-                let node = 1 + rank % (nodes - 1);
+            for (rank, &node) in (0..).zip(&map) {
                 host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });
             }
             hosts.push(host);
         }
-        let mut all =
-            Cluster { hosts, wires: BTreeMap::new(), size, seed, replies: BTreeMap::new(), delivered: 0 };
+        let mut all = Cluster {
+            hosts,
+            wires: BTreeMap::new(),
+            size,
+            map,
+            seed,
+            replies: BTreeMap::new(),
+            delivered: 0,
+        };
         for rank in 0..size {
             let host = all.host(rank);
             host.open(rank, Some(rank));
@@ -95,7 +115,7 @@ impl Cluster {
     }
 
     pub(super) fn node(&self, rank: u32) -> usize {
-        1 + rank as usize % (self.hosts.len() - 1)
+        self.map[rank as usize] as usize
     }
 
     pub(super) fn host(&mut self, rank: u32) -> &mut Host {
