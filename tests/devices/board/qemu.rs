@@ -15,6 +15,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Job, Running};
 use hydrant_tests::{PATIENCE, free_ports, target_dir};
 use object::{Object, ObjectSymbol};
+use rustix::fs::{FlockOperation, flock};
 use rustix::process::Signal;
 
 use super::forward;
@@ -63,6 +64,8 @@ impl Kind {
         if let Some((_, elf)) = built.iter().find(|(build, _)| *build == (self, features, secret)) {
             return elf.clone();
         }
+        // Builds of all features have the same name, and another process may build, too.
+        let _lock = lock();
         let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../firmware-example/build");
         let output = Command::new(build)
             .arg(self.name())
@@ -82,13 +85,23 @@ impl Kind {
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         let said = String::from_utf8_lossy(&output.stdout);
         let file = PathBuf::from(said.lines().last().expect("it names the file"));
-        // The next build has the same name.
         let with = if secret { "-secret" } else { "" };
         let elf = target_dir().join(format!("firmware-{}-{features}{with}.elf", self.name()));
-        fs::copy(&file, &elf).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        // A board of another process may be reading the file of this name.
+        let copy = elf.with_extension("new");
+        fs::copy(&file, &copy).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
+        fs::rename(&copy, &elf).unwrap_or_else(|e| panic!("{}: {e}", elf.display()));
         built.push(((self, features, secret), elf.clone()));
         elf
     }
+}
+
+/// Takes the lock of firmware builds. Dropping the file releases it.
+fn lock() -> fs::File {
+    let path = target_dir().join("firmware.lock");
+    let file = fs::File::create(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    flock(&file, FlockOperation::LockExclusive).expect("the lock is released when its process ends");
+    file
 }
 
 /// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host.
