@@ -4,11 +4,15 @@
 //! be retired, and is removed by a prune. It ends with the first of its jobs that is over. A rank numbers the sets that it
 //! is in and that are not retired, in the order of definition. A retired set is found by its name until it is removed.
 //! `mpi://WORLD` and `mpi://SELF` are in the list of every rank and are not stored. A name is a URI: a name without a scheme
-//! is that of [`PSET_SCHEME`]. A job's ranks see one set of a name.
+//! is that of [`PSET_SCHEME`](crate::limits::PSET_SCHEME). A job's ranks see one set of a name.
 //!
 //! The members of all sets share one slab of words, in the order of the slots. Each set takes as few words as its
 //! [form](Members) allows, so the sets of many hosts take little more than a run for each. Without runs all sets take the
 //! same.
+
+mod index;
+mod name;
+mod slot;
 
 use core::iter::from_fn;
 use core::ops::Range;
@@ -17,52 +21,17 @@ use heapless::String;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::limits::{Limit, PSET_NAME_MAX, PSET_SCHEME};
+use crate::limits::{Limit, PSET_NAME_MAX};
 use crate::store::bits;
 use crate::store::members::{self, Members, RUNS};
+use name::{SELF, WORLD, definable, is_reserved, uri};
+use slot::ENDED;
 
-/// Name of the set of all ranks of a job.
-pub(crate) const WORLD: &str = "mpi://WORLD";
-/// Name of the set of the requesting rank alone.
-pub(crate) const SELF: &str = "mpi://SELF";
-const RESERVED: &str = "mpi://";
+pub(crate) use slot::Pset;
+
 /// Number of sets that may have any members. More sets have room for one run each, and for a run of each rank: the sets of
 /// hosts have no common members.
 const SETS_OF_ANY: u64 = 256;
-/// Bit of [`Pset::end`].
-const ENDED: u32 = 1 << 31;
-
-/// Slot of a set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Pset {
-    name: String<PSET_NAME_MAX, u8>,
-    /// Serial number of the definition. 0 marks a free slot.
-    serial: u32,
-    /// Serial number of the retirement or of the end. 0 for a set in use.
-    retired: u32,
-    /// End of its members among the words of all sets, if sets may have runs. They begin at the end of those in the slot
-    /// before it. A free slot may have unused words. [`ENDED`] is set if a job of the set is over. The slot is then kept
-    /// for the events of its other jobs until it is needed.
-    end: u32,
-}
-
-impl Pset {
-    /// Unused slot.
-    pub(crate) const EMPTY: Pset = Pset { name: String::new(), serial: 0, retired: 0, end: 0 };
-
-    /// Returns whether the slot holds a set that can be found.
-    pub(crate) fn is_known(&self) -> bool {
-        self.serial > 0 && !self.has_ended()
-    }
-
-    fn has_ended(&self) -> bool {
-        self.end & ENDED != 0
-    }
-
-    fn end(&self) -> usize {
-        (self.end & !ENDED) as usize
-    }
-}
 
 /// Process set of a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,6 +63,9 @@ pub(crate) struct Psets<'s> {
     top: u32,
     /// Serial number of the last definition, retirement or end.
     serial: u32,
+    /// End of slots at the front that are in use.
+    #[cfg(feature = "many-hosts")]
+    in_use: u32,
 }
 
 impl<'s> Psets<'s> {
@@ -116,7 +88,15 @@ impl<'s> Psets<'s> {
     /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
         let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
-        Some(Psets { slots, sets, words: bits::words(ranks), top: 0, serial: 0 })
+        Some(Psets {
+            slots,
+            sets,
+            words: bits::words(ranks),
+            top: 0,
+            serial: 0,
+            #[cfg(feature = "many-hosts")]
+            in_use: 0,
+        })
     }
 
     /// Defines a set of rank slots. `None` among `members` stands for a rank that does not exist. `jobs` are the slots of
@@ -169,8 +149,7 @@ impl<'s> Psets<'s> {
         if bits::first(candidate, 0..u32::MAX).is_none() {
             return Err(Refusal::PsetEmpty);
         }
-        let same =
-            (0..self.slots.len()).filter(|&at| self.slots[at].is_known() && self.slots[at].name == name);
+        let same = self.known(&name);
         if same.clone().next().is_some() {
             let of_candidate = |job: &Range<u32>| bits::first(candidate, job.clone()).is_some();
             let known =
@@ -183,15 +162,20 @@ impl<'s> Psets<'s> {
                 };
             }
         }
+        drop(same);
         let full = Refusal::Full(Limit::Psets, self.slots.len() as u32);
-        let free = self.slots.iter().position(|slot| slot.serial == 0);
+        let free = self.first_free();
         let at = free.or_else(|| self.oldest_ended()).ok_or(full)?;
         let serial = self.next_serial()?;
         if !self.store(at) {
             return Err(full);
         }
         self.serial = serial;
-        self.slots[at] = Pset { name, serial, retired: 0, end: self.slots[at].end & !ENDED };
+        if free.is_none() {
+            self.unlink(at);
+        }
+        self.slots[at] = self.slots[at].with_set(name, serial);
+        self.link(at, free.is_some());
         Ok(free.is_none().then_some(Which::Stored(at as u32)))
     }
 
@@ -317,7 +301,8 @@ impl<'s> Psets<'s> {
     }
 
     fn remove(&mut self, at: usize) {
-        self.slots[at] = Pset { end: self.slots[at].end & !ENDED, ..Pset::EMPTY };
+        self.unlink(at);
+        self.slots[at] = self.slots[at].with_set(String::new(), 0);
     }
 
     /// Returns the serial number of the next change.
@@ -466,6 +451,7 @@ impl<'s> Psets<'s> {
         self.slots.fill(Pset::EMPTY);
         self.sets.fill(0);
         (self.top, self.serial) = (0, 0);
+        self.relink();
     }
 
     /// Returns the slots, the members of their sets, and the last serial number, for a snapshot.
@@ -482,6 +468,7 @@ impl<'s> Psets<'s> {
     /// Ends the restoring of a snapshot with so many words of members. Returns whether it is theirs.
     pub(crate) fn load(&mut self, used: usize) -> bool {
         self.top = self.slots.iter().rposition(|slot| slot.end() > 0).map_or(0, |last| last as u32 + 1);
+        self.relink();
         self.used() == used
     }
 
@@ -500,7 +487,7 @@ impl<'s> Psets<'s> {
         self.slots.iter().enumerate().all(|(at, slot)| {
             let Some(words) = self.sets[self.words..].get(self.span(at)) else { return false };
             if slot.serial == 0 {
-                return *slot == Pset { end: slot.end & !ENDED, ..Pset::EMPTY };
+                return slot.is_empty();
             }
             let changes = (1..=self.serial).contains(&slot.serial)
                 && (slot.retired == 0 || (slot.serial + 1..=self.serial).contains(&slot.retired))
@@ -535,8 +522,7 @@ impl<'s> Psets<'s> {
     /// Returns the set of that name among those with members in a range.
     fn named(&self, name: &str, range: Range<u32>) -> Option<Which> {
         let name = uri(name)?;
-        let mut known = (0..self.slots.len()).filter(|&at| self.slots[at].is_known());
-        let at = known.find(|&at| self.slots[at].name == name && self.has_any(at, &range))?;
+        let at = self.known(&name).find(|&at| self.has_any(at, &range))?;
         Some(Which::Stored(at as u32))
     }
 
@@ -565,29 +551,6 @@ impl<'s> Psets<'s> {
         let start = self.end_before(at);
         if at < self.top as usize { start..self.slots[at].end() } else { start..start }
     }
-}
-
-/// Returns the URI of a name that a set can have.
-fn definable(name: &str) -> Result<String<PSET_NAME_MAX, u8>, Refusal> {
-    uri(name).filter(|_| is_name(name)).ok_or(Refusal::PsetName)
-}
-
-/// Returns the URI of a name. Returns `None` if it is too long.
-fn uri(name: &str) -> Option<String<PSET_NAME_MAX, u8>> {
-    let has_scheme = name.as_bytes().windows(3).any(|part| part == b"://");
-    let mut uri = String::new();
-    uri.push_str(if has_scheme { "" } else { PSET_SCHEME }).ok()?;
-    uri.push_str(name).ok()?;
-    Some(uri)
-}
-
-fn is_name(name: &str) -> bool {
-    let printable = name.bytes().all(|byte| byte.is_ascii_graphic() && byte != b';');
-    !name.is_empty() && !is_reserved(name) && printable
-}
-
-fn is_reserved(name: &str) -> bool {
-    name.get(..RESERVED.len()).is_some_and(|start| start.eq_ignore_ascii_case(RESERVED))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Tests of the table of process sets.
 
 use super::*;
+use crate::limits::PSET_SCHEME;
 use proptest::prelude::*;
 use std::format;
 use std::string::String;
@@ -320,6 +321,12 @@ proptest! {
                     known.retain(|(_, members)| !members.iter().any(|member| job.contains(member)));
                 }
             }
+            for name in (0..=number).map(|number| format!("app://set-{number}")) {
+                let has_name = |at: &usize| psets.slots[*at].is_known() && psets.slots[*at].name.as_str() == name;
+                let walked: Vec<usize> = (0..4).filter(has_name).collect();
+                prop_assert_eq!(psets.known(&name).collect::<Vec<_>>(), walked);
+            }
+            prop_assert_eq!(psets.first_free(), psets.slots.iter().position(|slot| slot.serial == 0));
             prop_assert!(psets.is_sound(|slots| slots.end <= 320));
             let (top, used) = (psets.top, psets.state().1.len());
             prop_assert!(psets.load(used) && psets.top == top);
