@@ -264,6 +264,18 @@ impl Target {
         replays(&[(2, 2)], 1);
     }
 
+    /// The same of ranks of Open MPI, which spawn.
+    pub fn open_mpi_recordings(&self) {
+        if !Peer::OpenMpi5.there() {
+            return;
+        }
+        let folder = Folder::new("offload-recordings-pmix");
+        let file = folder.path("run.rec");
+        open_mpi_spawns(self.offload(&format!("-n 2 --record {file}")));
+        let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+        replay.code(0).says(" outputs, all the same", 1).says("! start spawn", 1).says("of 2 ranks", 2);
+    }
+
     /// A spawned job that fails ends alone, and its exit code is that of the run.
     pub fn spawned_failures(&self) {
         let folder = Folder::new("offload-spawn-fails");

@@ -80,6 +80,7 @@ fn ranks_of_open_mpi_spawn_at_a_large_board_that_serves_nodes() {
     target.open_mpi_spawns();
     target.repeated_spawns();
     target.recordings();
+    target.open_mpi_recordings();
     assert!(board.runs());
 }
 

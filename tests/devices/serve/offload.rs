@@ -54,6 +54,7 @@ fn ranks_of_a_server_spawn() {
     target.spawns();
     target.repeated_spawns();
     target.open_mpi_spawns();
+    target.open_mpi_recordings();
     target.spawned_failures();
     server.signal(Signal::TERM);
     server.wait().code(0).quiet();
