@@ -121,14 +121,15 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
+    let (mut slabs, mut sharing, mut topology_file) = (None, None, None);
+    let recording;
     let warnings = Warnings::default();
     let mut described = None;
     let core = match &plan.options.offload {
         Some(offload) => {
-            let (core, board) = board::board_of(plan, offload)?;
-            described = Some(board);
-            core
+            let board = board::board_of(plan, offload)?;
+            (described, recording) = (Some(board.described), board.recording);
+            board.core
         }
         None => {
             let limits = limits(plan, ranks);
