@@ -52,7 +52,7 @@ use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
+use crate::topology_file::SharedTopologyFile;
 use jobs::Jobs;
 use label::Labels;
 use names::Names;
@@ -140,7 +140,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            topology_file = TopologyProgram::find().and_then(TopologyFile::shared);
+            topology_file = Some(SharedTopologyFile::default());
             let core = builder.build(limits, seed, slabs)?;
             PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
         }
