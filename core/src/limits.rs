@@ -230,9 +230,11 @@ impl Limits {
 /// Name of a limit, in errors and on a host's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+// The variants begin with 1, so that no limit in an unused slot is zero.
+#[repr(u8)]
 pub enum Limit {
     /// [`Limits::jobs`]
-    Jobs,
+    Jobs = 1,
     /// [`Limits::ranks`]
     Ranks,
     /// [`Limits::conns`]

@@ -10,9 +10,11 @@ use crate::ids::Rank;
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+// The variants begin with 1, so that no exit in an unused slot is zero.
+#[repr(u8)]
 pub enum Exit {
     /// Exit with this code, 0 to 255.
-    Code(u8),
+    Code(u8) = 1,
     /// Death by this signal.
     Signal(u8),
     /// Closed connection without further information, on hosts that do not start processes.
@@ -77,6 +79,8 @@ impl fmt::Display for SignalName {
 /// Reason for aborting a job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+// As in `Exit`.
+#[repr(u8)]
 pub enum Cause {
     /// Request of the rank. Its message is a separate field of the output.
     Abort {
@@ -84,7 +88,7 @@ pub enum Cause {
         rank: Rank,
         /// The exit code that it requested, if any.
         code: Option<i32>,
-    },
+    } = 1,
     /// Exit of the rank between init and finalize.
     NoFinalize {
         /// The rank.
@@ -141,9 +145,11 @@ impl fmt::Display for Cause {
 /// Reason for closing a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
+// As in `Exit`.
+#[repr(u8)]
 pub enum Closing {
     /// Bytes that are not PMI.
-    Malformed(Malformed),
+    Malformed(Malformed) = 1,
     /// Refused handshake. The client has got the error reply.
     Refused,
     /// Deregistered job.

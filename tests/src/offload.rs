@@ -235,6 +235,47 @@ impl Target {
         }
     }
 
+    /// Recordings of runs with and without spawns, which the server sends to this machine, replay here.
+    pub fn recordings(&self) {
+        let folder = Folder::new("offload-recordings");
+        let file = folder.path("run.rec");
+        let recorded = |options: &str| self.offload(&format!("{options} --record {file}"));
+        let replays = |jobs: &[(u32, usize)], spawns: usize| {
+            let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+            replay.code(0).says(" outputs, all the same", 1).says("! start spawn", spawns);
+            for &(ranks, times) in jobs {
+                replay.says(&format!("of {ranks} ranks"), times);
+            }
+        };
+        let child = script(&folder, self.raw, "child", "init2\nfence2\nend2\nsay met");
+        let spawn = spawn_request(&child, 3);
+        let steps = format!("init2\nonly 0\n{spawn}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2");
+        let raw = recorded("-n 2").arg(self.raw).steps(&steps).run();
+        raw.code(0).quiet().says("met\n", 3);
+        replays(&[(2, 1), (3, 1)], 1);
+        if !Peer::Mpich5.there() {
+            return;
+        }
+        let sum = recorded("-n 4").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).quiet().says("allreduce of 4: 0 wrong\n", 1);
+        replays(&[(4, 1)], 0);
+        let world = recorded("-usize 4 -n 2").arg(Peer::Mpich5.program("mpi_spawn")).words("world 2").run();
+        world.code(0).quiet().says("child 1 of 2\n", 1).says(" of 2 done, universe 4\n", 2);
+        replays(&[(2, 2)], 1);
+    }
+
+    /// The same of ranks of Open MPI, which spawn.
+    pub fn open_mpi_recordings(&self) {
+        if !Peer::OpenMpi5.there() {
+            return;
+        }
+        let folder = Folder::new("offload-recordings-pmix");
+        let file = folder.path("run.rec");
+        open_mpi_spawns(self.offload(&format!("-n 2 --record {file}")));
+        let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+        replay.code(0).says(" outputs, all the same", 1).says("! start spawn", 1).says("of 2 ranks", 2);
+    }
+
     /// A spawned job that fails ends alone, and its exit code is that of the run.
     pub fn spawned_failures(&self) {
         let folder = Folder::new("offload-spawn-fails");

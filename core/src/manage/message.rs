@@ -143,7 +143,8 @@ pub struct OpenLink {
 pub struct OpenNode {
     /// Number of the node in the tree, as in [`Input::Node`](crate::Input::Node).
     pub node: u32,
-    /// Number of nodes. The only node of a run is in no tree, and its jobs may share their server with those of other hosts.
+    /// Number of nodes. The only node of a run is in no tree, and its jobs may share their server with those of other hosts, unless
+    /// it is [recorded](OpenNode::record).
     pub nodes: u32,
     /// Maximum number of children of a node, as in [`Input::Node`](crate::Input::Node).
     pub radix: u32,

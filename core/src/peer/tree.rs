@@ -232,13 +232,17 @@ impl Iterator for Children {
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = self.lengths[self.at..].iter().take_while(|length| **length > 0).count();
-        let left = left + usize::from(self.has_zero);
-        (left, Some(left))
+        (self.len(), Some(self.len()))
     }
 }
 
-impl ExactSizeIterator for Children {}
+impl ExactSizeIterator for Children {
+    fn len(&self) -> usize {
+        let left = self.lengths[self.at..].iter().take_while(|length| **length > 0).count();
+        left + usize::from(self.has_zero)
+    }
+}
+
 impl FusedIterator for Children {}
 
 #[cfg(test)]

@@ -7,7 +7,7 @@ use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
-use crate::state::{Aborted, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::store::compare::same;
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
@@ -403,7 +403,7 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         let slot = &mut self.ranks[index];
         // A process that has exited need not be killed.
-        if state.ending.is_some() || slot.abort.is_some() || (slot.exit.is_some() && !world) {
+        if state.ending.is_some() || !matches!(slot.abort, Abort::No) || (slot.exit.is_some() && !world) {
             return;
         }
         state.message.clear();
@@ -416,7 +416,7 @@ impl Server<'_> {
         if world {
             self.end_job(job, Cause::Abort { rank, code });
         } else {
-            slot.abort = Some(Aborted { code, pending: true });
+            slot.abort = Abort::Requested { code, pending: true };
             self.events_pending = true;
         }
     }

@@ -7,7 +7,7 @@ use super::io::{FenceMode, JobSpec};
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX};
-use crate::state::{Job, RankPhase, RankSlot};
+use crate::state::{Abort, Job, RankPhase, RankSlot};
 use crate::store::log;
 use crate::tables::kvs::{Kind, Owner, Spaces};
 use crate::time::Time;
@@ -65,6 +65,7 @@ impl Server<'_> {
             ..Job::default()
         };
         self.ranks[job.slots()].fill(RankSlot::default());
+        self.ranks_end = self.ranks_end.max(job.first + job.size);
         self.jobs[spec.job.index()] = job;
         if let Some(spawn) = spec.spawn {
             self.begin_spawned(spawn, spec.job);
@@ -140,7 +141,7 @@ impl Server<'_> {
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
         self.jobs[job.index()].exited += 1;
         let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
-        let aborted = slot.abort.is_some();
+        let aborted = !matches!(slot.abort, Abort::No);
         #[cfg(feature = "pmix")]
         self.end_gets_of(job, Some(rank));
         let cause = match phase {

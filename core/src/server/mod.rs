@@ -123,6 +123,8 @@ pub struct Server<'s> {
     conns: &'s mut [Conn],
     /// End of the connection slots that have been in use. Walks end here: a large table is mostly unused.
     conns_end: u32,
+    /// The same for rank slots.
+    ranks_end: u32,
     kvs: Kvs<'s>,
     groups: Groups<'s>,
     names: Names<'s>,
@@ -205,6 +207,7 @@ impl<'s> Server<'s> {
             ranks,
             conns,
             conns_end: 0,
+            ranks_end: 0,
             kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short_index)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
             names: Names::new(names),

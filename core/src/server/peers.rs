@@ -262,7 +262,7 @@ impl Server<'_> {
         let mut any = false;
         let mut job = None;
         'passes: while !any && cursor.start(self.exits) {
-            for index in cursor.slot()..self.ranks.len() {
+            for index in cursor.slot()..self.ranks_end as usize {
                 let slot = &self.ranks[index];
                 if !cursor.sends(slot.end) || !link.carries(slot.node) {
                     continue;

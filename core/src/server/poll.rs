@@ -6,7 +6,7 @@ use super::psets::slots;
 use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{DEBUGGED_ATTR, KEY_MAX, KVSNAME_MAX, VALUE_MAX, VERBOSE_ATTR};
-use crate::state::{Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
+use crate::state::{Abort, Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::Stall;
 use crate::tables::psets::Asker;
 use crate::tables::upcalls::{Stage, Task};
@@ -59,9 +59,11 @@ impl Server<'_> {
     #[cold]
     fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
         if self.events_pending {
-            let Server { upcalls, ranks, jobs, groups, .. } = self;
+            let Server { upcalls, jobs, groups, .. } = self;
+            let ranks = &self.ranks[..self.ranks_end as usize];
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
-            let aborted = || ranks.iter().position(|rank| rank.abort.is_some_and(|it| it.pending));
+            let is_aborted = |rank: &RankSlot| matches!(rank.abort, Abort::Requested { pending: true, .. });
+            let aborted = || ranks.iter().position(is_aborted);
             let events_pending = (upcalls.unsent().map(Event::Upcall))
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
@@ -126,9 +128,9 @@ impl Server<'_> {
         let state = &self.jobs[job.index()];
         let rank = Rank(index as u32 - state.first);
         let message = copy_text(&state.message, buf)?;
-        let abort = self.ranks[index].abort.as_mut()?;
-        abort.pending = false;
-        Some(Output::KillRank { job, rank, code: abort.code, message })
+        let Abort::Requested { code, pending } = &mut self.ranks[index].abort else { return None };
+        *pending = false;
+        Some(Output::KillRank { job, rank, code: *code, message })
     }
 
     fn write_stalled_init<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {

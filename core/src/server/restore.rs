@@ -14,7 +14,7 @@ use crate::limits::{LAZY_FENCES, SPAWN_PROGRAMS_MAX};
 use crate::peer::links::Answer;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::state::{Conn, Job, PendingReply, RankPhase, RankSlot, ReplyState, Response, RingPart};
+use crate::state::{Abort, Conn, Job, PendingReply, RankPhase, RankSlot, ReplyState, Response, RingPart};
 use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
@@ -41,6 +41,7 @@ impl<'s> Server<'s> {
         // Ready connections and pending events are derived from the other state.
         let last = server.conns.iter().rposition(|conn| conn.job.is_some());
         server.conns_end = last.map_or(0, |last| last as u32 + 1);
+        server.ranks_end = server.jobs.iter().map(|job| job.first + job.size).max().unwrap_or(0);
         for conn in 0..limits.conns {
             server.check_ready(ConnId(conn));
         }
@@ -238,7 +239,7 @@ impl<'s> Server<'s> {
                     };
                     let is_here = rank.node == self.links.node();
                     rank.node < self.links.tree().nodes()
-                        && (is_here || !rank.is_connected() && !rank.in_fence && rank.abort.is_none())
+                        && (is_here || !rank.is_connected() && !rank.in_fence && matches!(rank.abort, Abort::No))
                         && rank.conn.is_none_or(back)
                         && rank.pmix.is_none_or(back)
                         && (!rank.excluded

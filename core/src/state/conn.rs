@@ -4,7 +4,6 @@ use heapless::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::reply::PendingReply;
-use crate::fault::Malformed;
 use crate::ids::{JobId, Rank};
 use crate::limits::{EVENT_CODES_MAX, PENDING_MAX};
 use crate::trace::Closing;
@@ -66,8 +65,7 @@ impl Events {
 }
 
 impl Conn {
-    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
-    /// is not always zero.
+    /// Unused slot. It consists of zero bytes, for a `static` in `.bss`.
     pub(crate) const EMPTY: Conn = Conn {
         job: None,
         rank: None,
@@ -79,7 +77,7 @@ impl Conn {
         blocked: false,
         joined: false,
         joined_pending: false,
-        closing: Some(Closing::Malformed(Malformed::Length)),
+        closing: None,
         closing_pending: false,
         events: Events::EMPTY,
         replies: Vec::new(),

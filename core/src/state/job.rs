@@ -87,8 +87,7 @@ pub(crate) struct Job {
 }
 
 impl Job {
-    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
-    /// is not always zero.
+    /// Unused slot. It consists of zero bytes, for a `static` in `.bss`.
     pub(crate) const EMPTY: Job = Job {
         name: String::new(),
         hash: 0,
@@ -119,7 +118,7 @@ impl Job {
         excluded_count: 0,
         cut_off: None,
         begun: false,
-        ending: Some(Cause::Abort { rank: Rank(0), code: None }),
+        ending: None,
         ending_pending: false,
         message: String::new(),
         hit: 0,
@@ -157,8 +156,8 @@ pub(crate) struct RankSlot {
     /// Whether it exited, with or without an error, or was cut off from PMI, in a job that continues. Collectives do
     /// not wait for it.
     pub(crate) excluded: bool,
-    /// Request to abort this rank alone, if it sent one.
-    pub(crate) abort: Option<Aborted>,
+    /// Whether it has asked to abort itself alone.
+    pub(crate) abort: Abort,
     /// Contribution to the ring, while it waits there.
     pub(crate) ring: Option<RingPart>,
     /// Number of its program on the command line.
@@ -194,17 +193,16 @@ impl RankSlot {
 }
 
 impl RankSlot {
-    /// Slot of zero bytes, for a `static` in `.bss`. `Server::new` overwrites it with the default value, whose `None`
-    /// is not always zero.
+    /// Unused slot. It consists of zero bytes, for a `static` in `.bss`.
     pub(crate) const EMPTY: RankSlot = RankSlot {
         conn: None,
         pmix: None,
         phase: RankPhase::New,
-        exit: Some(Exit::Code(0)),
+        exit: None,
         in_fence: false,
         dead: false,
         excluded: false,
-        abort: Some(Aborted { code: None, pending: false }),
+        abort: Abort::No,
         ring: None,
         appnum: 0,
         used: Usage::NONE,
@@ -215,12 +213,20 @@ impl RankSlot {
 }
 
 /// Request of a rank to abort itself alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Aborted {
-    /// Requested exit code.
-    pub(crate) code: Option<i32>,
-    /// Whether [`Output::KillRank`](crate::Output::KillRank) is pending.
-    pub(crate) pending: bool,
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+// `No` is zero bytes. An `Option` of a structure with an `Option` is not.
+#[repr(u8)]
+pub(crate) enum Abort {
+    /// None.
+    #[default]
+    No,
+    /// It was received.
+    Requested {
+        /// Requested exit code.
+        code: Option<i32>,
+        /// Whether [`Output::KillRank`](crate::Output::KillRank) is pending.
+        pending: bool,
+    },
 }
 
 /// Contribution of a rank to the ring, or its result.

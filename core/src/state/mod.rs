@@ -7,5 +7,5 @@ mod reply;
 #[cfg(feature = "pmix")]
 pub(crate) use conn::Dialect;
 pub(crate) use conn::{Conn, Phase};
-pub(crate) use job::{Aborted, Job, RankPhase, RankSlot, RingPart};
+pub(crate) use job::{Abort, Job, RankPhase, RankSlot, RingPart};
 pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};

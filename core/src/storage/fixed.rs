@@ -2,7 +2,7 @@
 
 use core::sync::atomic::AtomicU32;
 
-use super::Storage;
+use super::{Bulk, Layout, Storage};
 use crate::peer::links::Link;
 use crate::state::{Conn, Job, RankSlot};
 use crate::tables::fence::Group;
@@ -47,6 +47,8 @@ pub struct FixedStorage<
     psets: [Pset; PSETS],
     links: [Link; LINKS],
     bits: [u32; BITS],
+    /// A server has used the slots.
+    used: bool,
 }
 
 impl<
@@ -79,11 +81,26 @@ impl<
             psets: [const { Pset::EMPTY }; PSETS],
             links: [const { Link::EMPTY }; LINKS],
             bits: [0; BITS],
+            used: false,
         }
+    }
+
+    /// Returns whether storage of this type has as many slots as a layout, of which the slabs of [`Bulk`] are elsewhere.
+    pub const fn has_slots_for(layout: &Layout) -> bool {
+        layout.jobs <= JOBS
+            && layout.ranks <= RANKS
+            && layout.conns <= CONNS
+            && layout.groups <= GROUPS
+            && layout.names <= NAMES
+            && layout.upcalls <= UPCALLS
+            && layout.psets <= PSETS
+            && layout.links <= LINKS
+            && layout.bits <= BITS
     }
 
     /// Lends the slabs to a server.
     pub fn lend(&mut self) -> Storage<'_> {
+        let unused = !core::mem::replace(&mut self.used, true);
         Storage {
             jobs: &mut self.jobs,
             ranks: &mut self.ranks,
@@ -97,8 +114,14 @@ impl<
             psets: &mut self.psets,
             links: &mut self.links,
             bits: &mut self.bits,
-            unused: false,
+            unused,
         }
+    }
+
+    /// Lends these slots and the slabs of `bulk` to a server.
+    pub fn lend_slots<'s>(&'s mut self, bulk: Bulk<'s>) -> Storage<'s> {
+        let Bulk { log, index, requests } = bulk;
+        Storage { log, index, requests, ..self.lend() }
     }
 }
 

@@ -9,7 +9,7 @@
 //! - [`Storage::in_arena`] carves the slabs from a memory region of the host, and [`Storage::with_slots_in`] those of slots.
 //!
 //! The slots are opaque. [`Server::new`](crate::Server::new) resets them, so their content does not matter. Slots that
-//! `OwnedSlots` lends for the first time, and those of an arena, need no reset: a server writes none that it does not use.
+//! are lent for the first time, and those of an arena, need no reset: a server writes none that it does not use.
 
 mod fixed;
 #[cfg(any(test, feature = "alloc"))]

@@ -66,6 +66,9 @@ pub(crate) struct Psets<'s> {
     /// End of slots at the front that are in use.
     #[cfg(feature = "many-hosts")]
     in_use: u32,
+    /// Number of slots that have heads of lists.
+    #[cfg(feature = "many-hosts")]
+    buckets: u32,
 }
 
 impl<'s> Psets<'s> {
@@ -96,6 +99,8 @@ impl<'s> Psets<'s> {
             serial: 0,
             #[cfg(feature = "many-hosts")]
             in_use: 0,
+            #[cfg(feature = "many-hosts")]
+            buckets: 0,
         })
     }
 
@@ -258,7 +263,7 @@ impl<'s> Psets<'s> {
     pub(crate) fn prune(&mut self, rank: u32) -> Option<Which> {
         let retired =
             |at: &usize| self.slots[*at].is_known() && self.slots[*at].retired > 0 && self.has(*at, rank);
-        let at = (0..self.slots.len()).find(retired)?;
+        let at = (0..self.slots_end()).find(retired)?;
         self.remove(at);
         Some(Which::Stored(at as u32))
     }
@@ -271,7 +276,7 @@ impl<'s> Psets<'s> {
         jobs: impl Iterator<Item = Range<u32>>,
     ) -> Option<(Which, bool)> {
         let of_job = |at: &usize| self.slots[*at].serial > 0 && self.has_any(*at, job);
-        let at = (0..self.slots.len()).find(of_job)?;
+        let at = (0..self.slots_end()).find(of_job)?;
         // Only the jobs of a set that has ended matter: a member of each is enough.
         let mut remains = false;
         for other in jobs.filter(|other| other != job) {
@@ -370,7 +375,7 @@ impl<'s> Psets<'s> {
     /// Returns the names of the sets with ranks of a job that are stored and not retired.
     #[cfg(feature = "pmix")]
     pub(crate) fn of_job(&self, job: Range<u32>) -> impl Iterator<Item = &str> + Clone {
-        let sets = (0..self.slots.len()).filter(move |&at| {
+        let sets = (0..self.slots_end()).filter(move |&at| {
             self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.has_any(at, &job)
         });
         sets.map(|at| self.slots[at].name.as_str())
@@ -386,7 +391,7 @@ impl<'s> Psets<'s> {
         after: u32,
         wanted: impl Fn(bool) -> bool,
     ) -> Option<(u32, Which, bool)> {
-        let sets = (0u32..).zip(&*self.slots);
+        let sets = (0u32..).zip(&self.slots[..self.slots_end()]);
         let sets = sets.filter(|&(at, slot)| slot.serial > 0 && self.has_any(at as usize, &job));
         let changes = sets.map(|(at, slot)| match slot.retired {
             0 => (slot.serial, Which::Stored(at), false, false),
@@ -507,7 +512,7 @@ impl<'s> Psets<'s> {
 
     fn of(&self, rank: u32) -> impl Iterator<Item = usize> + '_ {
         let in_use = |at: &usize| self.slots[*at].serial > 0 && self.slots[*at].retired == 0;
-        (0..self.slots.len()).filter(in_use).filter(move |&at| self.has(at, rank))
+        (0..self.slots_end()).filter(in_use).filter(move |&at| self.has(at, rank))
     }
 
     fn has(&self, at: usize, rank: u32) -> bool {
@@ -533,6 +538,11 @@ impl<'s> Psets<'s> {
             Which::Itself => bits::word(&(asker.slot..asker.slot + 1), at),
             Which::Stored(set) => self.set(set as usize).word(at),
         }
+    }
+
+    /// Returns the end of the slots with sets. Walks end here: a large table is mostly unused.
+    fn slots_end(&self) -> usize {
+        if RUNS { self.top as usize } else { self.slots.len() }
     }
 
     fn candidate(&mut self) -> &mut [u32] {

@@ -30,8 +30,7 @@ pub(crate) struct Upcall {
 }
 
 impl Upcall {
-    /// Slot of zero bytes, for a `static` in `.bss`. `Upcalls::new` overwrites it with the default value, whose `None`
-    /// is not always zero.
+    /// Unused slot. It consists of zero bytes, for a `static` in `.bss`.
     pub(crate) const EMPTY: Upcall = Upcall {
         parent: None,
         spawner: String::new(),
@@ -40,7 +39,7 @@ impl Upcall {
         stage: Stage::Asked,
         len: 0,
         name: String::new(),
-        full: Some(Limit::Jobs),
+        full: None,
     };
 }
 

@@ -67,7 +67,7 @@ pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 pub use port::{ACCEPT_MAX, PORT_FILES, TcpPort, is_out_of_files};
 pub use segment::Sharing;
-pub use storage::{InsufficientMemory, MappedStorage, UnusedSlots, installed_memory};
+pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
 
 /// A backend that is chosen at run time.
 pub type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;

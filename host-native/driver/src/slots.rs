@@ -1,8 +1,9 @@
-//! Memory of a server's slots in large pages.
+//! Memory of a server's slots: in `.bss`, in large pages, or on the heap.
 
 use hydrant_arena::BumpArena;
-use hydrant_core::Storage;
-use hydrant_core::storage::{Bulk, Layout};
+use hydrant_core::storage::{Bulk, FixedStorage, Layout, OwnedSlots};
+use hydrant_core::{Limits, Storage, fixed_storage};
+use static_cell::ConstStaticCell;
 
 use crate::segment::Memory;
 use crate::sys;
@@ -10,8 +11,56 @@ use crate::sys;
 /// Length of a large page in bytes.
 pub(crate) const LARGE: usize = 2 << 20;
 
-/// Memory of slots in large pages, if the system has some. A server writes all slots at its start. In small pages the page
-/// faults take several times as long as the writing.
+/// Most bytes of slots that are on the heap although those in `.bss` would do: slots of servers that serve no run.
+const FEW: usize = 32 << 10;
+
+/// Limits of the slots in `.bss`: the defaults of a run of 3,072 ranks, or on 1,024 hosts.
+const STATIC: Limits = Limits {
+    jobs: 64,
+    ranks: 4096,
+    conns: 8256,
+    groups: 64,
+    names: 64,
+    spawns: 64,
+    psets: 4096,
+    links: 33,
+    ..Limits::NONE
+};
+
+type StaticSlots = fixed_storage!(STATIC);
+
+/// Slots of the first server of a process. They consist of zero bytes, so only pages with slots in use take memory and time.
+static SLOTS: ConstStaticCell<StaticSlots> = ConstStaticCell::new(FixedStorage::new());
+
+/// Memory of the slots of a server.
+#[derive(Debug)]
+pub(crate) enum Slots {
+    Static(&'static mut StaticSlots),
+    Large(LargePages),
+    Heap(OwnedSlots),
+}
+
+impl Slots {
+    /// Reserves slots for a layout. None if the memory is insufficient.
+    pub(crate) fn try_new(layout: &Layout) -> Option<Slots> {
+        let is_static = layout.bytes_written() > FEW && StaticSlots::has_slots_for(layout);
+        let slots = is_static.then(|| SLOTS.try_take()).flatten().map(Slots::Static);
+        let slots = slots.or_else(|| LargePages::try_new(layout).map(Slots::Large));
+        slots.or_else(|| OwnedSlots::try_new(layout).map(Slots::Heap))
+    }
+
+    /// Lends the slots, which are for this layout, and the slabs of `bulk`.
+    pub(crate) fn lend<'s>(&'s mut self, layout: &Layout, bulk: Bulk<'s>) -> Storage<'s> {
+        match self {
+            Slots::Static(slots) => slots.lend_slots(bulk),
+            Slots::Large(pages) => pages.lend(layout, bulk),
+            Slots::Heap(slots) => slots.lend(bulk),
+        }
+    }
+}
+
+/// Memory of many slots in large pages, if the system has some. All slots are written at first. In small pages the page faults
+/// take several times as long as the writing.
 #[derive(Debug)]
 pub(crate) struct LargePages {
     memory: Memory,
@@ -69,6 +118,37 @@ mod tests {
     #[test]
     fn few_slots_take_no_large_page() {
         assert!(LargePages::try_new(&Layout::of(&Limits::NONE)).is_none());
+    }
+
+    #[test]
+    fn slots_of_a_default_run_are_static_once() {
+        let defaults = Limits { links: 9, ..Limits::for_ranks(3072) };
+        let layout = Layout::of(&Limits { conns: 2 * defaults.conns - 64, ..defaults });
+        assert!(StaticSlots::has_slots_for(&layout));
+        assert!(matches!(Slots::try_new(&Layout::of(&Limits::NONE)), Some(Slots::Heap(_))));
+        // Another test may have them.
+        let first = Slots::try_new(&layout);
+        assert!(matches!(first, Some(Slots::Static(_) | Slots::Large(_))));
+        assert!(matches!(Slots::try_new(&layout), Some(Slots::Large(_))));
+    }
+
+    /// A file is mapped behind `.data`, and none behind `.bss`.
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn static_slots_take_no_space_in_the_program_file() {
+        let maps = std::fs::read_to_string("/proc/self/maps").expect("Linux has this file");
+        let start = (&raw const SLOTS).addr();
+        for address in [start + (4 << 10), start + size_of_val(&SLOTS) - 1] {
+            let is_in = |line: &&str| {
+                let (range, _) = line.split_once(' ')?;
+                let (start, end) = range.split_once('-')?;
+                let hex = |digits| usize::from_str_radix(digits, 16).ok();
+                Some((hex(start)?..hex(end)?).contains(&address))
+            };
+            let line = maps.lines().find(|line| is_in(line) == Some(true)).expect("the static is mapped");
+            let inode = line.split_whitespace().nth(4);
+            assert_eq!(inode, Some("0"), "{line}");
+        }
     }
 
     #[test]

@@ -2,11 +2,11 @@
 
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::storage::{Bulk, Layout, OwnedSlots};
+use hydrant_core::storage::{Bulk, Layout};
 use hydrant_core::{Limits, Storage};
 
 use crate::segment::{Memory, Segment, Sharing};
-use crate::slots::{LARGE, LargePages, prefer_large_pages};
+use crate::slots::{LARGE, Slots, prefer_large_pages};
 use crate::sys;
 
 /// Memory of the key-value log and its index.
@@ -27,13 +27,6 @@ impl KvsMemory {
             KvsMemory::Shared(segment) => segment.lend(),
         }
     }
-}
-
-/// Memory of the slots.
-#[derive(Debug)]
-enum Slots {
-    Heap(OwnedSlots),
-    Large(LargePages),
 }
 
 /// The limits require more memory than the system provides.
@@ -60,7 +53,7 @@ pub struct MappedStorage {
 }
 
 impl MappedStorage {
-    /// Allocates storage for these limits in memory of this process.
+    /// Reserves storage for these limits in memory of this process.
     ///
     /// # Panics
     /// The memory is insufficient. [`MappedStorage::try_new`] is for limits that a user sets.
@@ -73,28 +66,24 @@ impl MappedStorage {
     /// # Errors
     /// [`InsufficientMemory`]
     pub fn try_new(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
-        MappedStorage::make(limits, KvsMemory::private, None)
+        MappedStorage::make(limits, KvsMemory::private)
     }
 
-    /// Allocates storage for these limits with a key-value log that other processes may read, if the system supports
-    /// it. Takes `slots` if they are for the same limits.
+    /// Reserves storage for these limits with a key-value log that other processes may read, if the system supports
+    /// it.
     ///
     /// # Errors
     /// [`InsufficientMemory`]
-    pub fn try_shared(
-        limits: &Limits,
-        slots: Option<UnusedSlots>,
-    ) -> Result<MappedStorage, InsufficientMemory> {
+    pub fn try_shared(limits: &Limits) -> Result<MappedStorage, InsufficientMemory> {
         let shared = |lengths: &Layout| {
             Segment::new(lengths).map(KvsMemory::Shared).or_else(|| KvsMemory::private(lengths))
         };
-        MappedStorage::make(limits, shared, slots)
+        MappedStorage::make(limits, shared)
     }
 
     fn make(
         limits: &Limits,
         kvs: impl FnOnce(&Layout) -> Option<KvsMemory>,
-        slots: Option<UnusedSlots>,
     ) -> Result<MappedStorage, InsufficientMemory> {
         let lengths = lengths(limits)?;
         let insufficient = InsufficientMemory(Some(lengths.bytes()));
@@ -105,11 +94,8 @@ impl MappedStorage {
             prefer_large_pages(log);
         }
         let requests = Memory::new(0, lengths.requests).ok_or(insufficient)?;
-        let slots = slots.filter(|slots| slots.lengths == lengths).map(|slots| Slots::Heap(slots.slots));
-        let slots = slots
-            .or_else(|| LargePages::try_new(&lengths).map(Slots::Large))
-            .or_else(|| OwnedSlots::try_new(&lengths).map(Slots::Heap));
-        Ok(MappedStorage { lengths, slots: slots.ok_or(insufficient)?, kvs, requests })
+        let slots = Slots::try_new(&lengths).ok_or(insufficient)?;
+        Ok(MappedStorage { lengths, slots, kvs, requests })
     }
 
     /// Returns how ranks read the log of a server with this hash seed. None if they cannot.
@@ -124,30 +110,7 @@ impl MappedStorage {
     pub fn lend(&mut self) -> Storage<'_> {
         let (log, index) = self.kvs.lend();
         let bulk = Bulk { log, index, requests: self.requests.lend().0 };
-        match &mut self.slots {
-            Slots::Heap(slots) => slots.lend(bulk),
-            Slots::Large(pages) => pages.lend(&self.lengths, bulk),
-        }
-    }
-}
-
-/// Slots of the tables of a server, without its key-value log. A process makes them before it forks others that need them:
-/// these share the memory of the slots that they do not use.
-#[derive(Debug)]
-pub struct UnusedSlots {
-    lengths: Layout,
-    slots: OwnedSlots,
-}
-
-impl UnusedSlots {
-    /// Allocates the slots for these limits.
-    ///
-    /// # Errors
-    /// [`InsufficientMemory`]
-    pub fn try_new(limits: &Limits) -> Result<UnusedSlots, InsufficientMemory> {
-        let lengths = lengths(limits)?;
-        let slots = OwnedSlots::try_new(&lengths).ok_or(InsufficientMemory(Some(lengths.bytes())))?;
-        Ok(UnusedSlots { lengths, slots })
+        self.slots.lend(&self.lengths, bulk)
     }
 }
 
@@ -199,7 +162,7 @@ mod tests {
                 "{limit:?}"
             );
             assert_eq!(
-                MappedStorage::try_shared(&limits, None).err(),
+                MappedStorage::try_shared(&limits).err(),
                 Some(InsufficientMemory(Some(bytes))),
                 "{limit:?}"
             );
@@ -211,16 +174,6 @@ mod tests {
             let lengths = Layout::of(&most(limit));
             assert_eq!((log.len(), index.len()), (lengths.log, lengths.index));
             log[lengths.log - 1] = 1;
-        }
-    }
-
-    #[test]
-    fn slots_for_other_limits_are_not_taken() {
-        let limits = Limits::for_ranks(2);
-        for others in [limits, Limits { conns: 1, ..limits }] {
-            let slots = UnusedSlots::try_new(&others).expect("there is memory for a small job");
-            let mut slabs = MappedStorage::try_shared(&limits, Some(slots)).expect("as above");
-            assert!(hydrant_core::Server::new_zeroed(limits, slabs.lend(), 3).is_ok());
         }
     }
 

@@ -112,7 +112,7 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let tree = TreeSpec { head, hosts, radix: options.radix };
     let now = event_loop.now();
     let (files, poller) = (&event_loop.files, &event_loop.reactor.poller);
-    let mut overlay = Overlay::head(tree, settings, Some(forked_daemon(None)), now, LINKS, files, poller)?;
+    let mut overlay = Overlay::head(tree, settings, Some(forked_daemon()), now, LINKS, files, poller)?;
     for addr in overlay.addrs() {
         print_line(&format!("listening at {addr}"));
     }

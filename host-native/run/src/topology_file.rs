@@ -47,18 +47,32 @@ pub(crate) struct TopologyProgram {
 
 /// Topology file in memory, which ranks open by the descriptor of this process. It is empty until a rank asks for it, and
 /// remains empty if it cannot be written. MPICH then scans the machine itself.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct TopologyFile {
-    program: TopologyProgram,
-    memory: OwnedFd,
+    /// None before the first offer, and on systems that cannot write the file.
+    source: Option<Source>,
     state: State,
     /// Connections whose requests wait for the file.
     waiting: Vec<ConnId>,
 }
 
 #[derive(Debug)]
+struct Source {
+    program: TopologyProgram,
+    memory: OwnedFd,
+}
+
+impl Source {
+    fn new(program: TopologyProgram) -> Option<Source> {
+        let memory = fixed_memory(c"topology", 0).ok()?;
+        Some(Source { program, memory })
+    }
+}
+
+#[derive(Debug, Default)]
 enum State {
     /// No job has the attribute.
+    #[default]
     Unused,
     /// Ranks may ask.
     Offered,
@@ -88,29 +102,23 @@ impl TopologyProgram {
 }
 
 impl TopologyFile {
-    /// Prepares a file. None without memory for it.
-    pub(crate) fn shared(program: TopologyProgram) -> Option<SharedTopologyFile> {
-        TopologyFile::new(program).ok().map(|file| Rc::new(RefCell::new(file)))
-    }
-
-    fn new(program: TopologyProgram) -> io::Result<TopologyFile> {
-        let memory = fixed_memory(c"topology", 0)?;
-        Ok(TopologyFile { program, memory, state: State::Unused, waiting: Vec::new() })
-    }
-
-    /// Returns the path for a job, whose ranks may ask from now on.
-    pub(crate) fn offer(&mut self) -> String {
+    /// Returns the path for a job, whose ranks may ask from now on. None if the system cannot write the file.
+    pub(crate) fn offer(&mut self) -> Option<String> {
         if let State::Unused = self.state {
+            let source = self.source.take();
+            self.source = source.or_else(|| TopologyProgram::find().and_then(Source::new));
             self.state = State::Offered;
         }
-        format!("/proc/{}/fd/{}", std::process::id(), self.memory.as_raw_fd())
+        let memory = &self.source.as_ref()?.memory;
+        Some(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()))
     }
 
     /// Returns whether these bytes of a connection ask for the path, and have to wait.
     pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
+        let is_request = |source: &Source| source.program.attribute.find(bytes).is_some();
         let waits = !matches!(self.state, State::Unused | State::Done)
             && bytes.len() <= REQUEST_MAX
-            && self.program.attribute.find(bytes).is_some();
+            && self.source.as_ref().is_some_and(is_request);
         if waits && let State::Offered = self.state {
             self.state = State::Asked;
         }
@@ -145,8 +153,9 @@ impl TopologyFile {
     }
 
     fn start(&self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<State> {
+        let source = self.source.as_ref()?;
         let output = fixed_memory(c"topology", SIZE_MAX).ok()?;
-        let pid = start_helper(&self.program.command, null, output.as_fd(), files).ok()?;
+        let pid = start_helper(&source.program.command, null, output.as_fd(), files).ok()?;
         Some(State::Running { pid, output, deadline: now + TIME_MAX })
     }
 
@@ -164,13 +173,14 @@ impl TopologyFile {
     /// Puts memory with the topology behind the descriptor, if it is whole.
     fn store(&mut self, output: &OwnedFd) -> io::Result<()> {
         let text = read_written(output.as_fd(), SIZE_MAX)?;
+        let Some(source) = &mut self.source else { return Ok(()) };
         if !text.trim_ascii_end().ends_with(b"</topology>") {
             return Ok(());
         }
         let memory = fixed_memory(c"topology", text.len() as u64)?;
         File::from(memory.try_clone()?).write_all(&text)?;
-        dup2(&memory, &mut self.memory)?;
-        Ok(fcntl_setfd(&self.memory, FdFlags::CLOEXEC)?)
+        dup2(&memory, &mut source.memory)?;
+        Ok(fcntl_setfd(&source.memory, FdFlags::CLOEXEC)?)
     }
 }
 
@@ -188,14 +198,17 @@ mod tests {
     const REQUEST: &[u8] = b"cmd=get kvsname=kvs key=PMI_hwloc_xmlfile\n";
 
     fn file_by(script: &str) -> TopologyFile {
-        let command = ["/bin/sh", "-c", script].map(OsString::from).into();
-        TopologyFile::new(TopologyProgram::new(command)).unwrap()
+        file_of(["/bin/sh", "-c", script].map(OsString::from).into())
+    }
+
+    fn file_of(command: Vec<OsString>) -> TopologyFile {
+        TopologyFile { source: Source::new(TopologyProgram::new(command)), ..TopologyFile::default() }
     }
 
     /// Starts the program of a file for one connection that asks.
     fn started(script: &str) -> (TopologyFile, String) {
         let mut file = file_by(script);
-        let path = file.offer();
+        let path = file.offer().unwrap();
         assert_eq!(file.poll_at(), None);
         assert!(file.defer(ConnId(3), REQUEST) && file.defer(ConnId(3), REQUEST));
         assert_eq!(file.poll_at(), Some(0), "the program has to be started");
@@ -216,7 +229,7 @@ mod tests {
         file.ended(pid);
         assert_eq!(keep_time(&mut file, 6), [ConnId(3)]);
         assert!(!file.defer(ConnId(4), REQUEST));
-        assert_eq!(file.offer(), path);
+        assert_eq!(file.offer().as_ref(), Some(&path));
         fs::read_to_string(&path).unwrap()
     }
 
@@ -243,7 +256,7 @@ mod tests {
 
     #[test]
     fn ranks_do_not_wait_for_a_program_that_cannot_be_started() {
-        let mut file = TopologyFile::new(TopologyProgram::new(vec!["/nowhere/lstopo".into()])).unwrap();
+        let mut file = file_of(vec!["/nowhere/lstopo".into()]);
         file.offer();
         assert!(file.defer(ConnId(0), REQUEST));
         assert_eq!(keep_time(&mut file, 0), [ConnId(0)]);

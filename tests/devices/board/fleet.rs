@@ -126,15 +126,18 @@ fn a_board_with_a_secret_serves_a_node_beside_hosts_without_a_board() {
     refused.code(1).warns(" refuses the handshake: ").warns("the board has another secret, or none");
     board.await_log("does not have the secret, and is given up");
     run(&format!("{secret} true")).run().code(0).quiet();
-    // A run of one host, and a spawn of it.
+    // A recorded run of one host, and a spawn of it.
     let child = offload::script(&folder, RAW, "child", "init2\nfence2\nend2\nsay met");
     let steps = format!(
         "init2\nonly 0\n{}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2\nsay done",
         offload::spawn_request(&child, 2)
     );
     let lone = Job::new(hydrant_bin()).args(["offload", "--target", &boards[0], "--secret-file"]);
-    let lone = lone.arg(secret_file()).words("-n 2").arg(RAW).steps(&steps).run();
+    let file = folder.path("run.rec");
+    let lone = lone.arg(secret_file()).args(["--record", &file, "-n", "2"]).arg(RAW).steps(&steps).run();
     lone.code(0).quiet().says("met\n", 2).says("done\n", 2);
+    let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+    replay.code(0).says(" outputs, all the same", 1).says("! start spawn", 1);
     assert!(board.runs());
 }
 

@@ -9,6 +9,7 @@ use hydrant_tests::{hydrant_bin, nodes, target_dir};
 use rustix::process::Signal;
 
 use super::qemu::{Board, Kind};
+use super::spawn::{STACK_MAX, stack};
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
@@ -63,10 +64,13 @@ fn of_node(kind: Kind) -> Option<(Board, Target)> {
 fn ranks_of_a_small_board_that_serves_nodes_spawn() {
     let Some((board, target)) = of_node(Kind::Lm3s6965evb) else { return };
     target.spawns();
+    target.recordings();
     target.spawned_failures();
     target.ranks_of_this_machine();
     target.status();
     target.refusals(16);
+    let stack = stack(&board);
+    assert!(stack < STACK_MAX, "{stack} bytes of stack");
     assert!(board.runs());
 }
 
@@ -75,6 +79,8 @@ fn ranks_of_open_mpi_spawn_at_a_large_board_that_serves_nodes() {
     let Some((board, target)) = of_node(Kind::Mps2An386) else { return };
     target.open_mpi_spawns();
     target.repeated_spawns();
+    target.recordings();
+    target.open_mpi_recordings();
     assert!(board.runs());
 }
 

@@ -299,6 +299,24 @@ impl Board {
         qemu.send(b"system_reset\n").expect("the monitor reads");
     }
 
+    /// Stops the processor, and waits until it stands still. The board's network goes on.
+    pub(crate) fn halt(&mut self) {
+        self.command("stop\ninfo status\n", "VM status: paused");
+    }
+
+    /// Lets the processor go on.
+    pub(crate) fn go_on(&mut self) {
+        self.command("cont\ninfo status\n", "VM status: running");
+    }
+
+    /// Gives the monitor commands, and waits until it has said `text` once more.
+    fn command(&mut self, commands: &str, text: &str) {
+        let qemu = self.qemu.as_mut().expect("the board runs");
+        let said = qemu.stdout().matches(text).count();
+        qemu.send(commands.as_bytes()).expect("the monitor reads");
+        qemu.await_stdout(text, said + 1);
+    }
+
     /// Waits until the board has stopped, and gives the code with which it did.
     pub(crate) fn stopped(&mut self) -> Option<i32> {
         self.qemu.take().expect("waited for once").wait().status.code()

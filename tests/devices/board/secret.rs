@@ -143,7 +143,10 @@ fn a_board_with_a_secret_serves_the_hosts_that_have_it() {
     target.raw("-n 3", steps).run().code(1).warns("refuses the handshake").warns("set --secret-file FILE");
     board.await_log("does not have the secret, and is given up");
     let outcome = target.raw(&format!("{secret} --record {} -n 3", folder.path("rec")), steps).run();
-    outcome.code(1).warns("recording is not supported");
+    outcome
+        .code(1)
+        .warns("recording is not supported\nhint: ")
+        .warns("build its firmware with the feature nodes");
     target.raw(&job, steps).run().code(0);
     assert!(board.runs());
 }

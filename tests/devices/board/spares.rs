@@ -39,18 +39,31 @@ impl Spared {
         self.0.replay(hosts, "", 0);
     }
 
-    /// Kills the board of the first host, lets the job go on, and wants a warning that names both.
+    /// Lets a job go on when the board of the first host has failed, and wants a warning that names both and the reason.
     #[track_caller]
-    fn goes_on_without(&self, board: &Board, mut job: Running, says: &str, times: usize) {
-        board.signal(Signal::KILL);
+    fn goes_on_without_board(&self, mut job: Running, why: &str, says: &str, times: usize) {
         job.end_input();
         let outcome = job.wait();
         let address = &self.0.boards[0];
-        let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: ");
-        outcome.code(0).says(says, times).warns(&warning).warns("the connection is lost: ").warns(TAKEN);
+        let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: {why}");
+        outcome.code(0).says(says, times).warns(&warning).warns(TAKEN);
         assert_eq!(outcome.stderr.matches("warning: board").count(), 1, "{outcome}");
     }
+
+    /// MPICH's job of eight ranks on two hosts. The last rank starts at the end of its input, when the others wait in the fence
+    /// of `MPI_Init`.
+    fn mpich(&self, options: &str) -> Running {
+        let program = Peer::Mpich5.program("mpi_allreduce");
+        let script = format!("[ \"$PMI_RANK\" != 7 ] || read -r line; exec {}", program.display());
+        let job = self.run(2, &format!("{options} --fence-warning 1 --stdin 7 -n 8"));
+        let job = job.words("sh -c").arg(script).hold_input().start();
+        job.await_stderr(" missing: rank 7 ");
+        job
+    }
 }
+
+/// Reason for a spare in the place of a board that was killed.
+const LOST: &str = "the connection is lost: ";
 
 /// The board is killed before, between and behind the fences of a job.
 #[test]
@@ -68,12 +81,12 @@ fn ranks_do_not_notice_firmware_that_is_killed_before_between_and_behind_fences(
         let spared = Spared::new(&[&board]);
         let job = spared.run(2, "--stdin all -n 8").arg(RAW).steps(&steps).hold_input().start();
         job.await_stdout("up\n", 8);
-        spared.goes_on_without(&board, job, "done\n", 8);
+        board.signal(Signal::KILL);
+        spared.goes_on_without_board(job, LOST, "done\n", 8);
         spared.replays(2);
     }
 }
 
-/// The last rank starts when the others wait in the fence of `MPI_Init` and the board is gone.
 #[test]
 fn mpich_does_not_notice_firmware_that_is_killed() {
     if !Peer::Mpich5.there() {
@@ -81,14 +94,42 @@ fn mpich_does_not_notice_firmware_that_is_killed() {
     }
     let Some(board) = start(true) else { return };
     let spared = Spared::new(&[&board]);
-    let secret = secret_file();
-    let options = format!("--offload-secret {} --fence-warning 1 --stdin 7 -n 8", secret.display());
-    let program = Peer::Mpich5.program("mpi_allreduce");
-    let script = format!("[ \"$PMI_RANK\" != 7 ] || read -r line; exec {}", program.display());
-    let job = spared.run(2, &options).words("sh -c").arg(script).hold_input().start();
-    job.await_stderr(" missing: rank 7 ");
-    spared.goes_on_without(&board, job, "allreduce of 8: 0 wrong\n", 1);
+    let job = spared.mpich(&format!("--offload-secret {}", secret_file().display()));
+    board.signal(Signal::KILL);
+    spared.goes_on_without_board(job, LOST, "allreduce of 8: 0 wrong\n", 1);
     spared.replays(2);
+}
+
+/// A processor that has stopped while its network goes on, and a board that is frozen as a whole. A call has half of the
+/// heartbeat's time. Both serve the next run when they go on.
+#[test]
+fn mpich_does_not_notice_firmware_that_is_frozen() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let Some(mut board) = start(false) else { return };
+    let spared = Spared::new(&[&board]);
+    for only_processor in [true, false] {
+        let job = spared.mpich("--heartbeat 8");
+        if only_processor {
+            board.halt();
+        } else {
+            board.signal(Signal::STOP);
+        }
+        let why = "no response within 4 s";
+        spared.goes_on_without_board(job, why, "allreduce of 8: 0 wrong\n", 1);
+        spared.replays(2);
+        if only_processor {
+            board.go_on();
+        } else {
+            board.signal(Signal::CONT);
+        }
+        board.await_log("the node has ended: Closed");
+        let sum = spared.run(2, "-n 8").arg(Peer::Mpich5.program("mpi_allreduce")).run();
+        sum.code(0).quiet().says("allreduce of 8: 0 wrong\n", 1);
+        board.await_log("the node has ended: Closed");
+    }
+    assert!(board.runs());
 }
 
 /// The recordings show that firmware has the outputs of a server in the host's process.

@@ -11,7 +11,7 @@ use hydrant_core::{Fault, JobId, Rank};
 use hydrant_tests::offload::{self, Target, script, spawn_request};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
-use hydrant_tests::{hydrant_bin, target_dir};
+use hydrant_tests::{free_ports, hydrant_bin, target_dir};
 use rustix::process::Signal;
 
 use super::{Machine, RAW, aarch64_bin};
@@ -40,10 +40,9 @@ fn everything_that_a_board_does() {
         target.failures();
         target.status();
         target.refusals(20);
+        target.recordings();
         let outcome = target.offload("--record /nonexistent/file -n 1 true").run();
-        outcome.code(1).warns(
-            "refuses a recording: recording is not supported\nhint: record a job of 'hydrant run' instead",
-        );
+        outcome.code(1).warns("cannot record to /nonexistent/file: ");
         server.signal(Signal::TERM);
         server.wait().code(0).quiet();
     }
@@ -55,6 +54,7 @@ fn ranks_of_a_server_spawn() {
     target.spawns();
     target.repeated_spawns();
     target.open_mpi_spawns();
+    target.open_mpi_recordings();
     target.spawned_failures();
     server.signal(Signal::TERM);
     server.wait().code(0).quiet();
@@ -67,9 +67,13 @@ fn a_limit_of_the_board_that_is_used_up_is_named() {
         return;
     }
     let (server, target) = managed(Machine::Here, "--limit kvs-bytes=16384");
-    let full = target.offload("-n 8").arg(Peer::SlurmPmi2.program("pmi2_kvs")).words("-k 8 -v 900").run();
-    full.warns("the board refused a client: limit kvs-bytes of 16384 is used up there\n");
-    assert!(!full.status.success(), "{full}");
+    let folder = Folder::new("offload-full");
+    for options in ["-n 8".to_owned(), format!("-n 8 --record {}", folder.path("run.rec"))] {
+        let full = target.offload(&options).arg(Peer::SlurmPmi2.program("pmi2_kvs"));
+        let full = full.words("-k 8 -v 900").run();
+        full.warns("the board refused a client: limit kvs-bytes of 16384 is used up there\n");
+        assert!(!full.status.success(), "{full}");
+    }
     server.signal(Signal::TERM);
     server.wait().code(0).warns("limit kvs-bytes of 16384 is used up");
 }
@@ -95,6 +99,51 @@ fn recorded_jobs_of_a_server_replay() {
         std::fs::remove_file(recording(number)).expect("it was just read");
     }
     assert!(!recording(5).exists());
+}
+
+/// A recorded run has a server of its own. The first jobs of all hosts have the same number, and would have the same port.
+#[test]
+fn a_recording_of_a_host_has_no_jobs_of_others() {
+    let [port] = free_ports();
+    let (server, target) = managed(Machine::Here, &format!("--pmi-port 127.0.0.1:{port}"));
+    let folder = Folder::new("offload-recorded-alone");
+    let waiting = "ack1\ninit1\nonly 0\nsay here\ncat\nall\nfence1\nend1";
+    let mut others =
+        [format!("-n 5 --record {}", folder.path("other.rec")), "-n 3".to_owned()].map(|options| {
+            let job = target.raw(&options, waiting).hold_input().start();
+            job.await_stdout("here", 1);
+            job
+        });
+    let file = folder.path("run.rec");
+    target.raw(&format!("-n 2 --record {file}"), "init2\nfence2\nend2").run().code(0).quiet();
+    for job in &mut others {
+        job.end_input();
+    }
+    for job in others {
+        job.wait().code(0).quiet();
+    }
+    for (file, ranks) in [(file, 2), (folder.path("other.rec"), 5)] {
+        let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+        replay.code(0).says(" outputs, all the same", 1).says("+ job kvs_", 1);
+        replay.says(&format!("of {ranks} ranks"), 1);
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0).quiet();
+}
+
+/// Its recording has what came before.
+#[test]
+fn a_recorded_board_that_is_lost_ends_the_ranks() {
+    let (server, target) = managed(Machine::Here, "");
+    let folder = Folder::new("offload-recorded-lost");
+    let file = folder.path("run.rec");
+    let job = target.raw(&format!("-n 2 --record {file}"), "init2\nfence2\nsay here\nforever").start();
+    job.await_stdout("here", 2);
+    server.signal(Signal::KILL);
+    job.wait().code(1).warns(&format!("the board at {} is lost: ", target.address));
+    let replay = Job::new(hydrant_bin()).args(["replay", &file]).run();
+    replay.code(0).says(" outputs, all the same", 1).says("! joined", 2);
+    assert!(!server.wait().status.success());
 }
 
 /// Tells a server something, and hands its answer to `answer`.

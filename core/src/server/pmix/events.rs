@@ -12,7 +12,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::PORT_MAX;
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
-use crate::state::{PendingReply, Phase, RankSlot, ReplyState, Response};
+use crate::state::{Abort, PendingReply, Phase, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
 use crate::tables::names::NameRef;
 use crate::tables::psets::Which;
@@ -67,7 +67,7 @@ fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
 /// Returns the code of the event that a rank's death causes, or `None` if it has none.
 fn death(slot: &RankSlot) -> Option<i32> {
     slot.dead.then_some(match slot.exit {
-        _ if slot.abort.is_some() => event::ABORTED,
+        _ if !matches!(slot.abort, Abort::No) => event::ABORTED,
         Some(Exit::Signal(_)) => event::SIGNALLED,
         _ => event::NO_FINALIZE,
     })
@@ -150,6 +150,9 @@ impl Server<'_> {
     pub(in super::super) fn write_notice_for(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         loop {
             let link = self.links.get(at)?;
+            if link.notices_sent == self.notices {
+                return None;
+            }
             let numbered = self.names.marked(PREFIX).map(|notice| (self.number(notice), notice));
             let next =
                 numbered.filter(|&(number, _)| number > link.notices_sent).min_by_key(|&(number, _)| number);

@@ -1,7 +1,8 @@
 //! Index of process sets by name, and the first free slot.
 //!
 //! A run of many hosts has a set for each of them. With the feature `many-hosts` the slots are a hash table, too: each has
-//! the head of a list of the sets whose names hash to its number. A small server walks its few slots.
+//! the head of a list of the sets whose names hash to its number. The table grows with the sets, so that unused slots are
+//! not touched. A small server walks its few slots.
 
 use super::Psets;
 #[cfg(feature = "many-hosts")]
@@ -38,11 +39,15 @@ impl Psets<'_> {
         behind.iter().position(|slot| slot.serial == 0).map(|at| self.in_use as usize + at)
     }
 
-    /// Notes that a slot has a set, and that those before it have one if it was the first free slot.
+    /// Notes that a slot has a set. `was_free` is whether it was the first free one.
     pub(super) fn link(&mut self, at: usize, was_free: bool) {
         if was_free {
             self.in_use = at as u32 + 1;
         }
+        if at < self.buckets as usize { self.chain(at) } else { self.relink() }
+    }
+
+    fn chain(&mut self, at: usize) {
         let Some(bucket) = self.bucket(&self.slots[at].name) else { return };
         self.slots[at].links.next = self.slots[bucket].links.head;
         self.slots[bucket].links.head = at as u32 + 1;
@@ -67,21 +72,24 @@ impl Psets<'_> {
         }
     }
 
-    /// Makes the index of sets that were restored.
+    /// Makes the index anew, with lists for twice as many sets.
     pub(super) fn relink(&mut self) {
+        let end = self.slots_end();
+        let old = end.max(self.buckets as usize);
+        self.slots[..old].iter_mut().for_each(|slot| slot.links = Links::NONE);
+        self.buckets = self.slots.len().min(2 * end) as u32;
         self.in_use = 0;
-        self.slots.iter_mut().for_each(|slot| slot.links = Links::NONE);
-        for at in 0..self.slots.len() {
+        for at in 0..end {
             if self.slots[at].serial > 0 {
-                let was_free = at == self.in_use as usize;
-                self.link(at, was_free);
+                self.in_use += u32::from(self.in_use == at as u32);
+                self.chain(at);
             }
         }
     }
 
     /// Returns the slot with the head of the list of a name.
     fn bucket(&self, name: &str) -> Option<usize> {
-        (hash(0, name.as_bytes()) as usize).checked_rem(self.slots.len())
+        (hash(0, name.as_bytes()) as usize).checked_rem(self.buckets as usize)
     }
 }
 

@@ -69,8 +69,7 @@ mod tests {
     #[test]
     fn unused_memory_is_not_allocated() {
         let limits = Limits::for_ranks(100_000);
-        let mut slabs =
-            crate::MappedStorage::try_shared(&limits, None).expect("there is memory for a small job");
+        let mut slabs = crate::MappedStorage::try_shared(&limits).expect("there is memory for a small job");
         let sharing = slabs.sharing(3).expect("this system has memory to share");
         let lengths = Layout::of(&limits);
         assert_eq!((sharing.index as usize, sharing.log as usize), (lengths.index, lengths.log));

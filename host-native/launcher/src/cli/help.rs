@@ -143,8 +143,8 @@ PMI_PORT and PMI_ID in their environment and connect to the board. This machine 
 signals and standard input, and reports their exits to the board. Exit codes and failure reports are those of 'hydrant run'.
 
 Ranks may spawn (MPI_Comm_spawn) if the board serves nodes of runs, as 'hydrant serve --manage' does, and firmware with its \
-feature nodes: this machine starts the processes, and the board serves them. Other boards refuse spawns, and so do those that \
-record (--record). With -v, the capacities of the board are printed.";
+feature nodes: this machine starts the processes, and the board serves them. Other boards refuse spawns. With -v, the \
+capacities of the board are printed.";
 
 pub(super) const OFFLOAD_AFTER: &str = "\
 Examples:

@@ -49,7 +49,6 @@ use crate::value::{Timeout, UniverseSize, pset_name};
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
-use offload::OffloadArgs;
 use scanner::{EarlyExit, Scanner, Segment};
 use serve::ServeArgs;
 
@@ -272,8 +271,8 @@ fn parse_job(
         .zip(arguments)
         .map(|(number, text)| Argument { text, location: Location::Argument(number) })
         .collect();
-    let job_options = OffloadArgs::augment_args(JobArgs::augment_args(Command::new("job")));
-    let mut scanner = Scanner::new(command, job_options, environment);
+    let program_options = ProgramArgs::augment_args(Command::new("program"));
+    let mut scanner = Scanner::new(command, program_options, environment);
     let planned = scan(&scanner, called, &arguments)
         .and_then(|segments| plan(segments, environment, is_offload).map_err(EarlyExit::from));
     match planned {

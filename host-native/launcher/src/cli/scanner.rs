@@ -74,7 +74,7 @@ impl Values {
 /// Scanner for the options of one command.
 pub(super) struct Scanner<'e> {
     command: Command,
-    job_options: Command,
+    program_options: Command,
     environment: &'e Environment,
 }
 
@@ -82,10 +82,15 @@ pub(super) struct Scanner<'e> {
 type Rest<'a> = std::slice::Iter<'a, Argument>;
 
 impl Scanner<'_> {
-    /// `job_options` holds the options that apply to the whole job. `environment` is that of the launcher.
-    pub(super) fn new(mut command: Command, job_options: Command, environment: &Environment) -> Scanner<'_> {
+    /// `program_options` holds the options that apply to one program. All others apply to the whole job. `environment` is that of
+    /// the launcher.
+    pub(super) fn new(
+        mut command: Command,
+        program_options: Command,
+        environment: &Environment,
+    ) -> Scanner<'_> {
         command.build();
-        Scanner { command, job_options, environment }
+        Scanner { command, program_options, environment }
     }
 
     /// The command whose options are scanned.
@@ -281,7 +286,8 @@ impl Scanner<'_> {
             canonical.push("=");
             canonical.push(OsString::from_vec(value));
         }
-        let is_job_option = self.job_options.get_arguments().any(|option| option.get_id() == arg.get_id());
+        let is_job_option =
+            self.program_options.get_arguments().all(|option| option.get_id() != arg.get_id());
         let (location, id) = (argument.location.clone(), arg.get_id().to_string());
         Ok(ParsedOption { location, spelling, canonical, id, is_job_option })
     }

@@ -69,7 +69,8 @@ pub(super) struct ServeArgs {
     ///
     /// A recording has all inputs and outputs of the PMI server, for 'hydrant replay'. It begins when a job starts while
     /// there is no other, and ends with the last job. Jobs that run at the same time share a recording. The recordings
-    /// together have at most 1 GiB. Only this user can read them: they contain all that the ranks have exchanged.
+    /// together have at most 1 GiB. Only this user can read them: they contain all that the ranks have exchanged. With
+    /// --manage, runs that their hosts record, and nodes of runs on several hosts, are not among them.
     #[arg(long, value_name = "FILE", requires = "served")]
     pub record: Option<PathBuf>,
 
@@ -97,8 +98,8 @@ pub(super) struct JobArgs {
     ///
     /// At a loopback address only processes of the same user are accepted. At any other address every process that can reach it
     /// is accepted as the rank that it claims to be: PMI has no authentication. Use a trusted network and --allow. With
-    /// --manage the ranks of job 0 connect to this port and those of job N to the port N higher; port 0 selects a free port
-    /// for each job.
+    /// --manage the ranks of job 0 connect to this port and those of job N to the port N higher, or to the next one that is
+    /// free; port 0 selects a free port for each job.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, requires = "served")]
     #[arg(default_value = value::PMI_PORT_DEFAULT)]
     pub pmi_port: SocketAddr,

@@ -11,9 +11,7 @@ use std::path::PathBuf;
 use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Server, Time};
-use hydrant_driver::{
-    AnyBackend, BackendError, LateServer, MappedStorage, NativeBackend, OwnedServer, UnusedSlots,
-};
+use hydrant_driver::{AnyBackend, BackendError, LateServer, MappedStorage, NativeBackend, OwnedServer};
 #[cfg(feature = "sandbox")]
 use hydrant_wasm::PluginBackend;
 
@@ -95,18 +93,8 @@ impl BackendBuilder {
     /// # Errors
     /// The memory is not there.
     pub fn storage(&self, limits: &Limits, shared: bool) -> Result<MappedStorage, RunError> {
-        self.storage_with(limits, shared, None)
-    }
-
-    /// Storage as above, with `slots` if it is shared and they are for these limits.
-    pub(crate) fn storage_with(
-        &self,
-        limits: &Limits,
-        shared: bool,
-        slots: Option<UnusedSlots>,
-    ) -> Result<MappedStorage, RunError> {
         let storage = match self {
-            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits, slots),
+            BackendBuilder::BuiltIn if shared => MappedStorage::try_shared(limits),
             BackendBuilder::BuiltIn => MappedStorage::try_new(limits),
             #[cfg(feature = "sandbox")]
             BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => MappedStorage::try_new(&Limits::NONE),

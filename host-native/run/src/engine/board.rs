@@ -3,15 +3,17 @@
 use std::iter;
 use std::net::IpAddr;
 use std::path::Path;
+use std::rc::Rc;
 
 use hydrant_core::JobId;
 use hydrant_driver::Event;
 use hydrant_reactor::Interest;
-use hydrant_services::board::{Board, NodeBoard, NodeEvent};
+use hydrant_record::RecordingFile;
+use hydrant_services::board::{Board, NodeBoard, NodeEvent, RECORDING_MAX};
 
 use super::server::PmiServer;
 use super::token::Token;
-use super::{Engine, limits, open};
+use super::{Engine, limits, open, record_up_to};
 use crate::error::RunError;
 use crate::plan::{Offload, Plan};
 
@@ -118,20 +120,35 @@ fn connect(plan: &Plan, offload: &Offload) -> Result<Board, RunError> {
     Ok(Board::connect(&offload.target, offload.secret.as_ref(), heartbeat)?)
 }
 
+/// The board of `hydrant offload`.
+pub(super) struct OffloadBoard<'s> {
+    pub(super) core: PmiServer<'s>,
+    /// The board in a few words.
+    pub(super) described: String,
+    /// The recording that the board of a node sends. Other boards have one of their own.
+    pub(super) recording: Option<Rc<RecordingFile>>,
+}
+
 /// Connects to the board of `hydrant offload`, which serves the run on this host: as a node if it can. Only a node's ranks may
-/// spawn. Returns it with a description.
-pub(super) fn board_of<'s>(plan: &Plan, offload: &Offload) -> Result<(PmiServer<'s>, String), RunError> {
+/// spawn.
+pub(super) fn board_of<'s>(plan: &Plan, offload: &Offload) -> Result<OffloadBoard<'s>, RunError> {
     let mut board = connect(plan, offload)?;
-    if let Some(path) = &plan.options.record {
-        // Boards record all that they serve, and not one node.
-        board.record(&offload.target, offload.secret.as_ref(), path)?;
-    } else if let Some(most) = board.node_limits().copied() {
-        let wanted = limits(plan, open::size(&plan.programs)?);
-        let (node, described) = NodeBoard::lone(board, &most, &wanted, plan.options.cluster.heartbeat)?;
-        return Ok((PmiServer::Node(Box::new(node)), described));
+    let path = plan.options.record.as_deref();
+    let Some(most) = board.node_limits().copied() else {
+        if let Some(path) = path {
+            board.record(&offload.target, offload.secret.as_ref(), path)?;
+        }
+        let described = board.describe();
+        return Ok(OffloadBoard { core: PmiServer::Board(Box::new(board)), described, recording: None });
+    };
+    let (wanted, seed) = (limits(plan, open::size(&plan.programs)?), open::random()?);
+    let (heartbeat, recorded) = (plan.options.cluster.heartbeat, path.map(|_| seed));
+    let (mut node, described) = NodeBoard::lone(board, &most, &wanted, heartbeat, recorded)?;
+    let recording = record_up_to(RECORDING_MAX, path, node.own_limits(), seed)?;
+    if let Some(file) = &recording {
+        node.record(Rc::clone(file));
     }
-    let described = board.describe();
-    Ok((PmiServer::Board(Box::new(board)), described))
+    Ok(OffloadBoard { core: PmiServer::Node(Box::new(node)), described, recording })
 }
 
 /// Folder of shared memory segments.

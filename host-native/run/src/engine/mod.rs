@@ -52,7 +52,7 @@ use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
+use crate::topology_file::SharedTopologyFile;
 use jobs::Jobs;
 use label::Labels;
 use names::Names;
@@ -121,14 +121,15 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let (mut slabs, mut recording, mut sharing, mut topology_file) = (None, None, None, None);
+    let (mut slabs, mut sharing, mut topology_file) = (None, None, None);
+    let recording;
     let warnings = Warnings::default();
     let mut described = None;
     let core = match &plan.options.offload {
         Some(offload) => {
-            let (core, board) = board::board_of(plan, offload)?;
-            described = Some(board);
-            core
+            let board = board::board_of(plan, offload)?;
+            (described, recording) = (Some(board.described), board.recording);
+            board.core
         }
         None => {
             let limits = limits(plan, ranks);
@@ -139,7 +140,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
             let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
             sharing = slabs.sharing(seed);
             recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            topology_file = TopologyProgram::find().and_then(TopologyFile::shared);
+            topology_file = Some(SharedTopologyFile::default());
             let core = builder.build(limits, seed, slabs)?;
             PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
         }

@@ -237,7 +237,7 @@ impl Engine<'_, '_> {
         let here = NodeRanks::of_node(&record.blocks, self.node()).count();
         let is_given =
             self.plan.options.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
-        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer())
+        (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer()).flatten()
     }
 
     /// Has the topology file written once a rank has asked for it, and passes the requests that waited for it.

@@ -393,10 +393,9 @@ impl Board {
                 }
             }
             Report::LimitHit { limit: Limit::SpawnBytes, size } if size < SPAWN_BYTES_MIN => {
-                let without_record = if self.nodes.is_some() { ", without --record" } else { "" };
                 self.lines.push_back(format!(
                     "the board refused a client: limit spawn-bytes of {size} there is too small for spawns: use a board that \
-                     serves nodes of runs{without_record}"
+                     serves nodes of runs"
                 ));
             }
             Report::LimitHit { limit, size } => self.lines.push_back(limit_line(limit, size)),

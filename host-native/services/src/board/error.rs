@@ -244,7 +244,9 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         Error::NoRecording if what == NODE => {
             Some("run without --record, or use a board with 'hydrant serve --manage'")
         }
-        Error::NoRecording => Some("record a job of 'hydrant run' instead"),
+        Error::NoRecording => Some(
+            "use a board with 'hydrant serve --manage', build its firmware with the feature nodes, or record a job of 'hydrant run'",
+        ),
         Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
         Error::NoCalls => Some(
             "run without --spare, use a board with 'hydrant serve --manage', or build its firmware with the feature spares",

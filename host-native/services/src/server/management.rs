@@ -28,6 +28,7 @@ use super::endpoint::{Endpoint, OWN_FILES};
 use super::event::{JobEvent, truncate};
 use super::link_arrivals::{Arrival, ArrivalSender};
 use super::node::Nodes;
+use super::ports::open_port;
 use super::recorded::RecordedServer;
 use super::status::Processes;
 use super::token::Token;
@@ -386,13 +387,13 @@ impl Managed<'_, '_> {
     /// Registers a job and opens its port, where clients wait to be accepted. Returns the port.
     fn register(&mut self, spec: JobSpec<'_>) -> Result<u16, Failure<ServiceError>> {
         let JobSpec { job, name, size, .. } = spec;
-        // The port of job n is n higher than that of job 0. Port 0 lets the system choose.
+        // The port of job n is n higher than that of job 0, or the next one that is free.
         let mut addr = self.options.job.pmi_port;
         if addr.port() != 0 {
             let port = u16::try_from(u32::from(addr.port()) + job.0);
             addr.set_port(port.map_err(|_| Fault::Full(Limit::Jobs, job.0))?);
         }
-        let port = match TcpPort::open(addr) {
+        let port = match open_port(addr) {
             Ok(port) => port,
             Err(error) => {
                 self.endpoint.log(&error.to_string());

@@ -14,6 +14,7 @@ mod network;
 mod node;
 mod options;
 mod pmi;
+mod ports;
 mod recorded;
 mod status;
 mod token;

@@ -16,7 +16,7 @@ use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node, is_of_host, record_max,
 };
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_driver::{Event, MappedStorage, TcpPort};
+use hydrant_driver::{Event, MappedStorage};
 use hydrant_reactor::{Interest, random_u32};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -27,6 +27,7 @@ use super::endpoint::Endpoint;
 use super::event::{JobEvent, truncate};
 use super::link_arrivals::{Arrivals, LinkedNodes};
 use super::links::{LinkEvent, Links};
+use super::ports::open_port;
 use super::recorded::RecordedServer;
 use super::token::Token;
 use crate::Error;
@@ -38,8 +39,6 @@ const NODES_MAX: usize = 64;
 const LINKS_MAX: u32 = 64;
 /// Bytes that wait for the host above which no more reports are sent.
 const HIGH_WATER: usize = 256 * 1024;
-/// Ports that are tried for a job.
-const PORTS_MAX: u16 = 1024;
 /// Key of the host's connection.
 const HOST: Token = Token::Host(0);
 
@@ -151,6 +150,8 @@ fn serve(
         Some((arrivals, token)) => {
             Some(Links::new((arrivals, token, node), options.secret.clone(), &limits, endpoint.poller())?)
         }
+        // The only node of a run is in no tree.
+        None if nodes == 1 => None,
         None => {
             endpoint.handle(Input::Node { node, nodes, radix }).map_err(Error::from)?;
             None
@@ -347,21 +348,12 @@ impl Node<'_> {
     /// Opens the port of a job. Returns it.
     fn accept_clients(&mut self, job: JobId) -> Result<Result<u16, Fault>, NodeError> {
         let Some(&size) = self.sizes.get(&job) else { return Ok(Err(Fault::NoSuchJob)) };
-        let mut addr = self.pmi_port;
-        let fixed = addr.port();
-        // Jobs of the management server and of other nodes have ports too.
-        for _ in 0..PORTS_MAX {
-            if let Ok(port) = TcpPort::open(addr) {
-                let number = port.addr().port();
-                self.endpoint.open(job, size, port)?;
-                return Ok(Ok(number));
-            }
-            match addr.port().checked_add(1) {
-                Some(next) if fixed != 0 => addr.set_port(next),
-                _ => break,
-            }
-        }
-        Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)))
+        let Ok(port) = open_port(self.pmi_port) else {
+            return Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)));
+        };
+        let number = port.addr().port();
+        self.endpoint.open(job, size, port)?;
+        Ok(Ok(number))
     }
 
     /// Sends the next part of the recording.
@@ -408,6 +400,9 @@ impl Node<'_> {
     fn send_event(&mut self, event: &JobEvent) -> Result<(), NodeError> {
         if let JobEvent::Node(Event::Peer { .. }) = event {
             self.sent += 1;
+        }
+        if let JobEvent::Full { limit } = *event {
+            return self.send(&NodeReport::limit_hit(limit, self.endpoint.usage(limit).1));
         }
         // Messages for other nodes are of no job.
         let report = event.report(event.job().unwrap_or_default());

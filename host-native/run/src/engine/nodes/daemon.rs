@@ -1,13 +1,12 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
-use std::cell::RefCell;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
-use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing, UnusedSlots};
+use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing};
 use hydrant_launch::FileReceiver;
 use hydrant_launch::{PreparedProgram, find_mpi_library, prepare_file};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
@@ -28,7 +27,7 @@ use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
-use crate::topology_file::{SharedTopologyFile, TopologyFile, TopologyProgram};
+use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
 use hydrant_record::RecordingFile;
 
@@ -74,35 +73,12 @@ impl DaemonError {
 /// # Errors
 /// The node could not start, or its parent is lost. All daemons below it have been killed.
 pub fn daemon() -> Result<(), DaemonError> {
-    serve(DaemonSpec::read().map_err(JoinError::from)?, &Rc::new(Inherited::new(None)))
+    serve(DaemonSpec::read().map_err(JoinError::from)?)
 }
 
-/// What daemons that are forked find in their memory.
-struct Inherited {
-    /// Slots for a daemon's server.
-    slots: RefCell<Option<UnusedSlots>>,
-    /// To find the program in each daemon costs more.
-    topology: Option<TopologyProgram>,
-}
-
-impl Inherited {
-    fn new(slots: Option<UnusedSlots>) -> Inherited {
-        Inherited { slots: RefCell::new(slots), topology: TopologyProgram::find() }
-    }
-
-    /// Prepares a topology file, if there is a program that writes it.
-    fn topology_file(&self) -> Option<SharedTopologyFile> {
-        self.topology.clone().and_then(TopologyFile::shared)
-    }
-}
-
-/// Returns what daemons run that this process forks, and those that they fork. `slots` are for the limits of their servers.
-pub fn forked_daemon(slots: Option<UnusedSlots>) -> DaemonMain {
-    main_of_forked(Rc::new(Inherited::new(slots)))
-}
-
-fn main_of_forked(inherited: Rc<Inherited>) -> DaemonMain {
-    Rc::new(move |spec| match serve(spec, &inherited) {
+/// Returns what daemons run that this process forks, and those that they fork.
+pub fn forked_daemon() -> DaemonMain {
+    Rc::new(|spec| match serve(spec) {
         Ok(()) => 0,
         Err(error) => {
             messages::print_error(messages::DAEMON, &error, error.hint());
@@ -111,9 +87,9 @@ fn main_of_forked(inherited: Rc<Inherited>) -> DaemonMain {
     })
 }
 
-fn serve(spec: DaemonSpec, inherited: &Rc<Inherited>) -> Result<(), DaemonError> {
-    match join(spec, main_of_forked(inherited.clone()), Token::Signals.into(), LINKS)? {
-        Some(joined) => Ok(serve_node(joined, inherited)?),
+fn serve(spec: DaemonSpec) -> Result<(), DaemonError> {
+    match join(spec, forked_daemon(), Token::Signals.into(), LINKS)? {
+        Some(joined) => Ok(serve_node(joined)?),
         None => Ok(()),
     }
 }
@@ -122,7 +98,7 @@ fn serve(spec: DaemonSpec, inherited: &Rc<Inherited>) -> Result<(), DaemonError>
 ///
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
-fn serve_node(joined: Joined, inherited: &Inherited) -> Result<(), RunError> {
+fn serve_node(joined: Joined) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
     let guardian = start_guardian()?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
@@ -132,7 +108,7 @@ fn serve_node(joined: Joined, inherited: &Inherited) -> Result<(), RunError> {
     }
     // The process ends after this, and its memory with it. To unmap it first costs more.
     let mut slabs = ManuallyDrop::new(MappedStorage::new(&Limits::NONE));
-    let (own, unfit) = match Own::make(&setup, &host, &links, (&mut slabs, inherited)) {
+    let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
         Ok(own) => (own, None),
         Err(error) => (Own::gone(setup.limits), Some(error)),
     };
@@ -210,7 +186,7 @@ impl<'s> Own<'s> {
         setup: &Setup,
         host: &str,
         links: &Overlay,
-        (slabs, inherited): (&'s mut MappedStorage, &Inherited),
+        slabs: &'s mut MappedStorage,
     ) -> Result<Own<'s>, RunError> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
@@ -218,24 +194,30 @@ impl<'s> Own<'s> {
             let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
             let open = OpenNode { node, nodes, radix, limits, seed: None, link, record: None };
             if setup.boards.spare {
-                return Own::beside_board(setup, host, (target, open), inherited);
+                return Own::beside_board(setup, host, target, open);
             }
             return Own::at_board(setup, host, target, open);
         }
         let seed = open::random()?;
         let warnings = Warnings::default();
         let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
-        *slabs = builder.storage_with(&limits, !setup.by_port, inherited.slots.take())?;
+        *slabs = builder.storage(&limits, !setup.by_port)?;
         let sharing = slabs.sharing(seed);
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let topology_file = inherited.topology_file();
+        let topology_file = SharedTopologyFile::default();
         let core = builder.build(limits, seed, slabs)?;
-        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
         // Whether boards are linked decides about the tree.
         if setup.boards.link.is_none() {
             core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
         }
-        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing, topology_file })
+        Ok(Own {
+            core: PmiServer::local(core),
+            warnings,
+            recording,
+            sharing,
+            topology_file: Some(topology_file),
+        })
     }
 
     /// Makes a core on a board, to which the ranks connect.
@@ -253,12 +235,7 @@ impl<'s> Own<'s> {
     }
 
     /// Makes a core on a board, with a spare here.
-    fn beside_board(
-        setup: &Setup,
-        host: &str,
-        (target, open): (&str, OpenNode),
-        inherited: &Inherited,
-    ) -> Result<Own<'s>, RunError> {
+    fn beside_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
         let OpenNode { node, nodes, radix, .. } = open;
         let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
         let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
@@ -266,11 +243,17 @@ impl<'s> Own<'s> {
         let spare = OwnedServer::new(limits, seed)?;
         let warnings = Warnings::default();
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let topology_file = inherited.topology_file();
+        let topology_file = SharedTopologyFile::default();
         let core = Core::Spared(Box::new(Spared::new(board, spare, &warnings)));
-        let mut core = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
         core.handle(Time(0), Input::Node { node, nodes, radix })?;
-        Ok(Own { core: PmiServer::local(core), warnings, recording, sharing: None, topology_file })
+        Ok(Own {
+            core: PmiServer::local(core),
+            warnings,
+            recording,
+            sharing: None,
+            topology_file: Some(topology_file),
+        })
     }
 }
 

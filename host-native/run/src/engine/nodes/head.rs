@@ -9,7 +9,7 @@ use hydrant_control::protocol::{Boards, PluginFile, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
-use hydrant_driver::{MappedStorage, UnusedSlots};
+use hydrant_driver::MappedStorage;
 use hydrant_launch::FileSender;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
@@ -83,13 +83,10 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let names = names(plan, (&host, first.nonce), &builder, &mut name_storage, &reactor.poller)?;
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let settings = settings(plan, deployment)?;
-    // A daemon reports that there is too little memory.
-    let slots = settings.forks_daemons().then(|| UnusedSlots::try_new(&first.setup.limits).ok());
-    let main = forked_daemon(slots.flatten());
     let head = TreeSpec { head: host.clone(), hosts, radix: tree.radix() };
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
-    let links = Overlay::head(head, settings, Some(main), now, LINKS, &files, poller)?;
+    let links = Overlay::head(head, settings, Some(forked_daemon()), now, LINKS, &files, poller)?;
     let mut slabs = builder.storage(&limits, false)?;
     let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
     // Whether boards are linked decides about the tree.

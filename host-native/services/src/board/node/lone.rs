@@ -19,8 +19,8 @@ use super::NodeBoard;
 pub(super) const JOB: &str = "the job";
 
 impl NodeBoard {
-    /// Has a board serve all jobs of a run on this host, with limits that are as close to these as those of the board allow.
-    /// Returns it with a description.
+    /// Has a board serve all jobs of a run on this host, with limits that are as close to these as those of the board allow. With
+    /// a seed for [`NodeBoard::record`] it sends a recording. Returns it with a description.
     ///
     /// # Errors
     /// The board is lost or refuses.
@@ -29,12 +29,13 @@ impl NodeBoard {
         most: &Limits,
         wanted: &Limits,
         heartbeat: Duration,
+        record: Option<u32>,
     ) -> Result<(NodeBoard, String), BoardError> {
         let mut limits = *wanted;
         for limit in wanted.above(*most) {
             limits.set(limit, most.of(limit));
         }
-        let open = OpenNode { node: 0, nodes: 1, radix: 2, limits, seed: None, link: None, record: None };
+        let open = OpenNode { node: 0, nodes: 1, radix: 2, limits, seed: None, link: None, record };
         let (described, name) = (board.describe_node(), board.name().to_owned());
         let opened = board.into_node(JOB, &open)?;
         Ok((NodeBoard::new(name, opened, open, heartbeat), described))
@@ -116,15 +117,25 @@ impl NodeBoard {
         if self.link.flush().is_err() || self.link.stream().shutdown(Shutdown::Write).is_err() {
             return;
         }
-        while self.link.fill().is_ok() && !self.link.is_ended() {
-            let len = self.link.received().len();
-            self.link.consume(len);
+        while self.link.fill().is_ok() && self.take_rest() {
             let left = deadline.saturating_duration_since(Instant::now());
             if left.is_zero() {
                 return;
             }
             // The deadline limits the wait for every result of `poll`.
             let _ = poll(&mut [PollFd::new(self.link.stream(), PollFlags::IN)], Some(&timespec(left)));
+        }
+    }
+
+    /// Takes the last reports, which may have the end of a recording. Returns whether there may be more.
+    fn take_rest(&mut self) -> bool {
+        loop {
+            match self.next_report() {
+                Ok(Some(_)) => self.events.clear(),
+                Ok(None) => return true,
+                // The board has closed the connection.
+                Err(_) => return false,
+            }
         }
     }
 }

@@ -59,7 +59,7 @@ struct LoneJob {
     port: u16,
 }
 
-/// Returns whether a node is served here. Others have servers and threads of their own.
+/// Returns whether a node is served here. Others, and those that their hosts record, have servers and threads of their own.
 pub(super) fn is_lone(open: &OpenNode) -> bool {
     open.nodes == 1 && open.seed.is_none() && open.link.is_none() && open.record.is_none()
 }

@@ -14,8 +14,11 @@ fn loopback(port: u16) -> SocketAddr {
 
 /// Runs `body` with a server for two jobs whose first PMI port is `port`.
 pub(super) fn with_managed(port: u16, body: impl FnOnce(&mut Managed<'_, '_>)) {
-    let options =
-        Options { job: JobOptions { pmi_port: loopback(port), ..test_options().job }, ..test_options() };
+    with_managed_at(loopback(port), body);
+}
+
+fn with_managed_at(pmi_port: SocketAddr, body: impl FnOnce(&mut Managed<'_, '_>)) {
+    let options = Options { job: JobOptions { pmi_port, ..test_options().job }, ..test_options() };
     let limits = Limits { jobs: 2, ..Limits::for_ranks(4) };
     let mut storage = MappedStorage::new(&limits);
     let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
@@ -84,9 +87,19 @@ fn a_job_beyond_the_limit_is_refused_and_leaves_no_port() {
 }
 
 #[test]
-fn a_port_in_use_is_refused_as_a_used_up_limit() {
+fn a_port_in_use_is_passed_over() {
     let used = TcpListener::bind(loopback(0)).unwrap();
-    with_managed(used.local_addr().unwrap().port(), |managed| {
+    let number = used.local_addr().unwrap().port();
+    with_managed(number, |managed| {
+        let [first, second] = ["kvs_0", "kvs_1"].map(|name| open(managed, name).unwrap().1);
+        assert!(number < first && first < second, "{number}, {first}, {second}");
+    });
+}
+
+#[test]
+fn an_address_without_free_ports_is_refused_as_a_used_up_limit() {
+    // An address for documentation is none of this machine's.
+    with_managed_at("192.0.2.1:4000".parse().unwrap(), |managed| {
         let conns = managed.endpoint.usage(Limit::Conns).1;
         assert_eq!(open(managed, "kvs_0"), Err(Error::Fault(Fault::Full(Limit::Conns, conns))));
         assert!(managed.job_report(JobId(0)).is_none());
