@@ -242,6 +242,7 @@ impl Server<'_> {
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
             | ReplyState::Fetch { .. }
+            | ReplyState::Echo(_)
             | ReplyState::Ready(_) => return,
         }
         self.after_arrival(now, job);
@@ -319,7 +320,8 @@ impl Server<'_> {
             Command::Init { version, .. } => return self.init(now, conn, version).map(ReplyState::Ready),
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
-                return self.full_init(now, conn, rank, jobid).map(ReplyState::Ready);
+                let response = self.full_init(now, conn, rank, jobid)?;
+                return Ok(self.ask_for_echo(conn).unwrap_or(ReplyState::Ready(response)));
             }
             _ => {}
         }
