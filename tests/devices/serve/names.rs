@@ -16,6 +16,14 @@ use super::links::until;
 
 const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
 
+/// A name server, at a socket in a folder.
+pub(crate) fn name_server(folder: &Folder) -> Running {
+    let path = folder.path("names");
+    let mut service = Job::new(hydrant_bin()).words("serve --name-server").arg(&path).start();
+    assert_eq!(service.line(), format!("hydrant serve: listening at {path}"));
+    service
+}
+
 /// A name server, and two boards for all runs.
 struct Shared {
     fleet: Fleet,
@@ -26,10 +34,7 @@ struct Shared {
 impl Shared {
     fn start() -> Shared {
         let folder = Folder::new("names-of-boards");
-        let path = folder.path("names");
-        let mut service = Job::new(hydrant_bin()).words("serve --name-server").arg(&path).start();
-        assert_eq!(service.line(), format!("hydrant serve: listening at {path}"));
-        Shared { fleet: Fleet::start(&HERE[..2]), folder, service }
+        Shared { fleet: Fleet::start(&HERE[..2]), service: name_server(&folder), folder }
     }
 
     /// A run over both boards, with two ranks on each host.
@@ -96,49 +101,54 @@ impl Reader {
     }
 }
 
-/// The daemon of the first host is stopped, so the launcher does not learn of a fence that the ranks of both hosts leave.
 #[test]
 fn a_read_waits_for_fences_that_ranks_have_left() {
     let shared = Shared::start();
     for fence in ["collect", "lazy"] {
-        let files = Folder::new("fenced");
-        let file = |name: &str| files.path(name);
-        let script = format!(
-            "echo $PPID > {} && echo up $PMI_JOBID; until [ -e {} ]; do sleep 0.05; done
-            {} \"$@\" && : > {}; until [ -e {} ]; do sleep 0.05; done",
-            file("daemon$PMI_ID"),
-            file("go"),
-            super::RAW,
-            file("done$PMI_ID"),
-            file("over")
-        );
-        let steps = "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\nend2";
-        let job = shared.run(&format!("--fence {fence} -n 4")).args(["sh", "-c", &script, "sh"]).steps(steps);
-        let mut job = job.start();
-        let [line, ..] = job.lines::<4>();
-        let jobid = line.strip_prefix("up ").expect("a rank says its job id");
-        let daemon = files.read("daemon0").trim().parse().ok().and_then(Pid::from_raw);
-        let signal = |signal| kill_process(daemon.expect("a shell has a parent"), signal).expect("it runs");
-        signal(Signal::STOP);
-        files.file("go", "");
-        let have_left = until(|| (0..4).all(|rank| Path::new(&file(&format!("done{rank}"))).exists()));
-        let mut reader = Reader::new(jobid);
-        reader.ask("cmd=fullinit;pmirank=0;");
-        // When the second of two more is answered, the launcher has handled what came before the first.
-        let others = [Reader::new(jobid), Reader::new(jobid)];
-        let is_early = reader.has_reply();
-        signal(Signal::CONT);
-        assert!(have_left, "the ranks have waited for a host");
-        assert!(!is_early, "the launcher does not know what it lacks: {}", reader.reply());
-        let reply = reader.reply();
-        assert!(reply.contains("cmd=fullinit-response;rc=0;"), "{reply}");
-        for rank in 0..4 {
-            reader.ask(&format!("cmd=kvs-get;key=k{rank};"));
-            assert_eq!(reader.reply(), format!("cmd=kvs-get-response;rc=0;found=TRUE;value=v{rank};"));
-        }
-        drop(others);
-        files.file("over", "");
-        job.wait().code(0).warns(DIRECTLY);
+        waits_for_a_fence(shared.run(&format!("--fence {fence} -n 4")).recorded(), 4);
     }
     shared.end();
+}
+
+/// Runs a job of two hosts and that many ranks, which is given without a program. The daemon of the first host is stopped while
+/// the ranks pass a fence, so the launcher does not learn of it.
+pub(crate) fn waits_for_a_fence(job: Job, ranks: usize) {
+    let files = Folder::new("fenced");
+    let file = |name: &str| files.path(name);
+    let script = format!(
+        "echo $PPID > {} && echo up $PMI_JOBID; until [ -e {} ]; do sleep 0.05; done
+        {} \"$@\" && : > {}; until [ -e {} ]; do sleep 0.05; done",
+        file("daemon$PMI_ID"),
+        file("go"),
+        super::RAW,
+        file("done$PMI_ID"),
+        file("over")
+    );
+    let steps = "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\nend2";
+    let mut job = job.args(["sh", "-c", &script, "sh"]).steps(steps).start();
+    job.await_stdout("up ", ranks);
+    let line = job.line();
+    let jobid = line.strip_prefix("up ").expect("a rank says its job id");
+    let daemon = files.read("daemon0").trim().parse().ok().and_then(Pid::from_raw);
+    let signal = |signal| kill_process(daemon.expect("a shell has a parent"), signal).expect("it runs");
+    signal(Signal::STOP);
+    files.file("go", "");
+    let have_left = until(|| (0..ranks).all(|rank| Path::new(&file(&format!("done{rank}"))).exists()));
+    let mut reader = Reader::new(jobid);
+    reader.ask("cmd=fullinit;pmirank=0;");
+    // When the second of two more is answered, the launcher has handled what came before the first.
+    let others = [Reader::new(jobid), Reader::new(jobid)];
+    let is_early = reader.has_reply();
+    signal(Signal::CONT);
+    assert!(have_left, "the ranks have waited for a host");
+    assert!(!is_early, "the launcher does not know what it lacks: {}", reader.reply());
+    let reply = reader.reply();
+    assert!(reply.contains("cmd=fullinit-response;rc=0;"), "{reply}");
+    for rank in 0..ranks {
+        reader.ask(&format!("cmd=kvs-get;key=k{rank};"));
+        assert_eq!(reader.reply(), format!("cmd=kvs-get-response;rc=0;found=TRUE;value=v{rank};"));
+    }
+    drop(others);
+    files.file("over", "");
+    job.wait().code(0).warns(DIRECTLY);
 }
