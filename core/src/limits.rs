@@ -64,8 +64,6 @@ pub(crate) const fn exit_delay(limits: &Limits) -> u64 {
 pub const AUTO_NODES_MAX: u32 = 64;
 /// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
 pub(crate) const LAZY_FENCES: bool = cfg!(feature = "lazy-fences");
-/// Whether servers send and answer echoes, for heads that are leaves. A board without links saves their code.
-pub(crate) const ECHOES: bool = cfg!(feature = "links");
 
 /// Maximum length in bytes of a message to another node, unless the members of a group need more. Nodes with short logs send
 /// [shorter](Limits::peer_message_max) ones.

@@ -28,7 +28,7 @@ pub(crate) struct Link {
     pub(crate) exits: ExitCursor,
     /// Number of the newest notice that has been sent or is not sent over it.
     pub(crate) notices_sent: u32,
-    /// Number of the newest [echo](super::message::Head::Echo) that a client or the neighbour has asked for.
+    /// Number of the newest echo (`Head::Echo`) that a client or the neighbour has asked for.
     pub(crate) echo: u32,
     /// Number of the newest echo that has been sent.
     pub(crate) echo_sent: u32,

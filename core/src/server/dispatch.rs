@@ -321,7 +321,11 @@ impl Server<'_> {
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
                 let response = self.full_init(now, conn, rank, jobid)?;
-                return Ok(self.ask_for_echo(conn).unwrap_or(ReplyState::Ready(response)));
+                #[cfg(feature = "links")]
+                if let Some(waiting) = self.ask_for_echo(conn) {
+                    return Ok(waiting);
+                }
+                return Ok(ReplyState::Ready(response));
             }
             _ => {}
         }

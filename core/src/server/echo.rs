@@ -15,7 +15,6 @@
 use super::Server;
 use crate::fault::Fault;
 use crate::ids::ConnId;
-use crate::limits::ECHOES;
 use crate::peer::message::{Head, Writer};
 use crate::state::{Phase, ReplyState, Response};
 
@@ -25,11 +24,6 @@ fn is_up_to(number: u32, newest: u32) -> bool {
 }
 
 impl Server<'_> {
-    /// Returns whether this node is a head that is not the root.
-    pub(super) fn is_behind_root(&self) -> bool {
-        ECHOES && self.links.node() == 0 && self.links.have_parent()
-    }
-
     /// Asks the parent for an echo if the client of a connection, which has introduced itself, reads for another run. Returns the
     /// reply that waits for it.
     #[inline]

@@ -5,6 +5,7 @@ mod backend;
 pub mod call;
 mod collective;
 mod dispatch;
+#[cfg(feature = "links")]
 mod echo;
 mod fetch;
 mod handshake;

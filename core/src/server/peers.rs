@@ -10,7 +10,7 @@ use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{ECHOES, LAZY_FENCES, exit_delay};
+use crate::limits::{LAZY_FENCES, exit_delay};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
@@ -72,7 +72,8 @@ impl Server<'_> {
             return Some(len);
         }
         let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
-            if ECHOES && let Some(len) = self.write_echo(at, buf) {
+            #[cfg(feature = "links")]
+            if let Some(len) = self.write_echo(at, buf) {
                 return Some(len);
             }
             if let Some(len) = self.write_piece(at, buf) {
@@ -305,7 +306,7 @@ impl Server<'_> {
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
             Head::Exits => self.receive_exits(now, &link, body),
-            Head::Echo { .. } if !ECHOES => Err(Fault::BadPeer),
+            #[cfg(feature = "links")]
             Head::Echo { number } => self.receive_echo(at, number),
             // The job may be deregistered here before the sender's host deregisters it.
             Head::Records { job, .. }
