@@ -475,7 +475,9 @@ export type Input =
    * A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with
    * `pmirank` and optionally `pmijobid`. It is independent of the rank's own connection and of
    * its init and finalize. It may query process sets, attributes, the job id and key-value
-   * pairs, and may define, retire and prune process sets. Other requests are refused.
+   * pairs, and may define, retire and prune process sets. Other requests are refused. At a head
+   * that is a leaf, the reply to `fullinit` waits until all is there that had been released
+   * before, with the feature `links`.
    */
   | {
       type: "OpenedQuery";
@@ -1214,7 +1216,9 @@ export class Inputs {
    * A query connection was opened. Its handshake is that of PMI-2: `init`, then `fullinit` with
    * `pmirank` and optionally `pmijobid`. It is independent of the rank's own connection and of
    * its init and finalize. It may query process sets, attributes, the job id and key-value
-   * pairs, and may define, retire and prune process sets. Other requests are refused.
+   * pairs, and may define, retire and prune process sets. Other requests are refused. At a head
+   * that is a leaf, the reply to `fullinit` waits until all is there that had been released
+   * before, with the feature `links`.
    */
   openedQuery(input: {
     /** An unused connection number. */

@@ -6,7 +6,7 @@
  *   connect PIPE     connect and disconnect, with invalid arguments
  *   chain PIPE PIPE  connect to two jobs, which are then connected to each other
  *   first            connect to the job of another run that shares the name service, which is
- *   second           this one; it ends when its input does
+ *   second           this one; it ends when the input of its last rank does
  *   one              the last rank aborts itself only; the others continue
  *   world            rank 0 aborts the job
  *
@@ -195,16 +195,29 @@ static void tell(const char *name)
     OK(PMI2_Nameserv_publish(name, NULL, jobid));
 }
 
+/* Every rank puts a pair. Returns whether this one, the last rank, also put `across` and talks to the other job. */
+static int puts_before_it_talks(const char *job, const char *across)
+{
+    char key[32];
+    snprintf(key, sizeof key, "rank %d", rank);
+    OK(PMI2_KVS_Put(key, job));
+    if (rank == size - 1)
+        OK(PMI2_KVS_Put("across", across));
+    OK(PMI2_KVS_Fence());
+    return rank == size - 1;
+}
+
 static void first(void)
 {
     char other[256];
     PMI2_Connect_comm_t comm;
     memset(&comm, 1, sizeof comm);
-    OK(PMI2_KVS_Put("across", "first"));
-    OK(PMI2_KVS_Fence());
+    if (!puts_before_it_talks("first", "first"))
+        return;
     await("second", other, sizeof other);
     FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);
     OK(PMI2_Job_Connect(other, &comm));
+    check_value(other, PMI2_ID_NULL, "rank 0", "second");
     CHECK(!comm.read && !comm.write && !comm.ctx && comm.isMaster == -1);
     check_value(other, PMI2_ID_NULL, "across", "second;value");
     check_value(other, 0, "across", "second;value");
@@ -221,10 +234,11 @@ static void first(void)
 static void second(void)
 {
     char other[256], byte;
-    OK(PMI2_KVS_Put("across", "second;value"));
-    OK(PMI2_KVS_Fence());
+    if (!puts_before_it_talks("second", "second;value"))
+        return;
     tell("second");
     await("connected", other, sizeof other);
+    check_value(other, PMI2_ID_NULL, "rank 0", "first");
     check_value(other, PMI2_ID_NULL, "across", "first");
     OK(PMI2_Job_Disconnect(other));
     FAILS(has_key(other, "across") ? PMI2_SUCCESS : PMI2_FAIL);

@@ -28,6 +28,10 @@ pub(crate) struct Link {
     pub(crate) exits: ExitCursor,
     /// Number of the newest notice that has been sent or is not sent over it.
     pub(crate) notices_sent: u32,
+    /// Number of the newest echo (`Head::Echo`) that a client or the neighbour has asked for.
+    pub(crate) echo: u32,
+    /// Number of the newest echo that has been sent.
+    pub(crate) echo_sent: u32,
     /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
@@ -98,6 +102,8 @@ impl Link {
         fetch_pending: false,
         exits: ExitCursor { sent: 0, until: 0, slot: 0 },
         notices_sent: 0,
+        echo: 0,
+        echo_sent: 0,
         blocked: false,
         events_pending: false,
     };

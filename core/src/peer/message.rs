@@ -10,6 +10,7 @@
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
 //! | [`Head::Get`] | nothing |
 //! | [`Head::Notice`] | the notice as the server stores it |
+//! | `Head::Echo` | nothing |
 //! | [`Head::Fetch`], [`Head::Fetched`] | ranks: a [`RankRange`] for each stretch, in ascending order, concatenated |
 //!
 //! The host delimits messages, and keeps those of one link in order.
@@ -83,6 +84,13 @@ pub enum Head {
     Fetched {
         /// The job.
         job: JobRef,
+    },
+    /// Request of a head that is a leaf, to the root. The root sends it back. What the root had released when it got the request
+    /// is sent before. A board without links saves its code.
+    #[cfg(feature = "links")]
+    Echo {
+        /// Number of the request. An answer is also one to earlier requests.
+        number: u32,
     },
 }
 

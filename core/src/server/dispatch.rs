@@ -242,6 +242,7 @@ impl Server<'_> {
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
             | ReplyState::Fetch { .. }
+            | ReplyState::Echo(_)
             | ReplyState::Ready(_) => return,
         }
         self.after_arrival(now, job);
@@ -319,7 +320,12 @@ impl Server<'_> {
             Command::Init { version, .. } => return self.init(now, conn, version).map(ReplyState::Ready),
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
-                return self.full_init(now, conn, rank, jobid).map(ReplyState::Ready);
+                let response = self.full_init(now, conn, rank, jobid)?;
+                #[cfg(feature = "links")]
+                if let Some(waiting) = self.ask_for_echo(conn) {
+                    return Ok(waiting);
+                }
+                return Ok(ReplyState::Ready(response));
             }
             _ => {}
         }

@@ -5,6 +5,8 @@ mod backend;
 pub mod call;
 mod collective;
 mod dispatch;
+#[cfg(feature = "links")]
+mod echo;
 mod fetch;
 mod handshake;
 mod host_state;

@@ -72,6 +72,10 @@ impl Server<'_> {
             return Some(len);
         }
         let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
+            #[cfg(feature = "links")]
+            if let Some(len) = self.write_echo(at, buf) {
+                return Some(len);
+            }
             if let Some(len) = self.write_piece(at, buf) {
                 return Some(len);
             }
@@ -302,6 +306,8 @@ impl Server<'_> {
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
             Head::Exits => self.receive_exits(now, &link, body),
+            #[cfg(feature = "links")]
+            Head::Echo { number } => self.receive_echo(at, number),
             // The job may be deregistered here before the sender's host deregisters it.
             Head::Records { job, .. }
             | Head::Arrive { job, .. }

@@ -328,6 +328,11 @@ impl<'s> Server<'s> {
                 let is_rank = |slot: u32| job.slots().contains(&(slot as usize));
                 job.lazy && log.holds(key) && source.is_none_or(is_rank)
             }),
+            ReplyState::Echo(_) => {
+                self.conns[conn.index()].query
+                    && self.conns[conn.index()].rank.is_some()
+                    && self.is_behind_root()
+            }
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),

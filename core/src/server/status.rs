@@ -211,7 +211,8 @@ impl Server<'_> {
             ReplyState::Lookup { at, .. } => Wait::Name(self.names.awaited(at)?),
             ReplyState::Upcall(Op::Spawn, _) => Wait::Spawn,
             ReplyState::Upcall(..) => Wait::Upcall,
-            ReplyState::Ready(_) => return None,
+            // Clients of other runs are not asked about.
+            ReplyState::Echo(_) | ReplyState::Ready(_) => return None,
         })
     }
 }

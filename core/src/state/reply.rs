@@ -65,6 +65,8 @@ pub(crate) enum ReplyState {
         /// Slot of the rank that is asked for the pair. All ranks are asked without one.
         source: Option<u32>,
     },
+    /// A handshake that waits for the echo of this number.
+    Echo(u32),
     /// Waits for the host to complete an upcall.
     Upcall(Op, UpcallId),
     /// Ready to be sent.

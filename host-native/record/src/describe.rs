@@ -209,6 +209,7 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
         Head::Notice { job: JobRef { job, .. }, rank } => {
             format!("event of rank {rank} of job {job}, {} bytes", body.len())
         }
+        Head::Echo { number } => format!("echo {number}, which follows all releases before it"),
         Head::Exits => {
             let gone = message::parts::<ExitReport>(body).map_while(|gone| gone);
             let gone = gone.map(|ExitReport { job: JobRef { job, .. }, rank, exit, dead, .. }| {

@@ -223,7 +223,9 @@ impl<'w> Table<'w> {
             Some((Head::Fetch { job } | Head::Fetched { job }, _)) => {
                 self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
-            None => self.line(Subject::default(), mark, format_args!("{node}: {}", bytes.escape_ascii())),
+            Some((Head::Echo { .. }, _)) | None => {
+                self.line(Subject::default(), mark, format_args!("{node}: {}", of_peer(bytes)));
+            }
         }
     }
 

@@ -18,6 +18,8 @@ pub(crate) struct Progress {
     /// Whether the connection speaks PMIx. Its first byte says so.
     pmix: Option<bool>,
     integers: Integers,
+    /// The reply to the handshake may have to wait for another node.
+    is_echoed: bool,
     /// Consumed requests without a reply.
     owed: u32,
     /// Requests with an immediate reply, less all replies. Positive if a request was due for a reply that is missing.
@@ -40,7 +42,13 @@ impl Progress {
     /// client, once the protocol is known.
     pub(crate) fn resumed(pmix: Option<Option<Integers>>, owed: u32) -> Progress {
         let integers = pmix.flatten().unwrap_or_default();
-        Progress { pmix: pmix.map(|integers| integers.is_some()), integers, owed, overdue: 0 }
+        let pmix = pmix.map(|integers| integers.is_some());
+        Progress { pmix, integers, owed, ..Progress::default() }
+    }
+
+    /// Returns this progress at a head that asks the root for an echo before it answers a handshake.
+    pub(crate) fn of_head(self, is_leaf: bool) -> Progress {
+        Progress { is_echoed: is_leaf, ..self }
     }
 
     /// Records the requests in `bytes`. Returns whether a server may leave those that it has not consumed. `own` is the job id
@@ -130,6 +138,7 @@ impl Progress {
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
         let due = frequent(&frame, own.is_none() && !lazy).unwrap_or_else(|| match wire::decode(&frame) {
+            Ok(Message { command: Command::FullInit { .. }, .. }) if self.is_echoed => Due::Later,
             Ok(Message { command, .. }) => due(&command, own, lazy),
             Err(DecodeError::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
@@ -388,5 +397,20 @@ mod tests {
         assert!(!is_overdue(get, Some("kvs_1")));
         assert!(is_overdue(get, Some("kvs_2")), "its own job");
         assert!(is_overdue(get, None), "the host knows no other runs");
+    }
+
+    #[test]
+    fn a_handshake_at_a_head_below_the_root_may_wait() {
+        let hello = b"cmd=init pmi_version=2 pmi_subversion=0\n    23cmd=fullinit;pmirank=0;";
+        for is_leaf in [false, true] {
+            let mut progress = Progress::default().of_head(is_leaf);
+            assert!(consume(&mut progress, hello, hello.len(), false));
+            progress.reply(b"cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n");
+            assert_eq!(progress.is_overdue(), !is_leaf);
+            progress.reply(b"    27cmd=fullinit-response;rc=0;");
+            let get = b"    18cmd=kvs-get;key=k;";
+            assert!(consume(&mut progress, get, get.len(), false));
+            assert!(progress.is_overdue(), "the get has a reply at once");
+        }
     }
 }

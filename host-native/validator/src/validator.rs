@@ -156,8 +156,9 @@ struct Conn {
 }
 
 impl Conn {
-    fn new(job: JobId) -> Conn {
-        Conn { job, closing: false, blocked: false, asking: false, progress: Progress::default() }
+    fn new(job: JobId, is_leaf: bool) -> Conn {
+        let progress = Progress::default().of_head(is_leaf);
+        Conn { job, closing: false, blocked: false, asking: false, progress }
     }
 }
 
@@ -207,6 +208,7 @@ impl Validator {
     }
 
     fn take_over(&mut self, state: HostState<'_>) {
+        let is_leaf = self.is_behind_root();
         match state {
             HostState::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
             HostState::BlockedLink { node } => self.block(node, true),
@@ -227,7 +229,7 @@ impl Validator {
             }
             HostState::Conn { conn, job, closing, blocked, spoken, pmix, owed } => {
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
-                    let progress = Progress::resumed(spoken.then_some(pmix), owed);
+                    let progress = Progress::resumed(spoken.then_some(pmix), owed).of_head(is_leaf);
                     *slot = Some(Conn { job, closing, blocked, asking: false, progress });
                 }
             }
@@ -245,6 +247,11 @@ impl Validator {
         let children = place.children.map(|part| part.start);
         let peer = |node| Peer { node, messages: 0, blocked: false };
         self.peers = place.parent.into_iter().chain(children).map(peer).collect();
+    }
+
+    /// Returns whether the server is that of a head below the root.
+    fn is_behind_root(&self) -> bool {
+        self.node == 0 && self.tree.parent(0).is_some()
     }
 
     fn block(&mut self, node: u32, blocked: bool) {
@@ -341,8 +348,9 @@ impl Validator {
                 }
             }
             Input::Opened { conn, job, .. } | Input::OpenedQuery { conn, job } => {
+                let is_leaf = self.is_behind_root();
                 if let Some(slot) = self.conns.get_mut(conn.index()) {
-                    *slot = Some(Conn::new(job));
+                    *slot = Some(Conn::new(job, is_leaf));
                 }
             }
             Input::Closed { conn } => {

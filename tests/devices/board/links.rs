@@ -18,6 +18,7 @@ use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
 use crate::serve::Machine;
 use crate::serve::links::{Front, passes_fences_without_hosts};
+use crate::serve::names::{name_server, waits_for_a_fence};
 use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
@@ -70,6 +71,23 @@ fn mpich_runs_over_two_boards_that_need_no_host() {
         two.await_log(BY_LINKS_ALONE);
     }
     assert!(one.runs() && two.runs());
+}
+
+/// The first board releases fences, and answers the launcher for clients of other runs.
+#[test]
+fn reads_of_other_runs_wait_for_fences() {
+    let (Some(one), Some(mut two)) = (start(false), start(false)) else { return };
+    let folder = Folder::new("links-names");
+    let service = name_server(&folder);
+    let boards = [address(&one), address(&two)];
+    for fence in ["collect", "lazy"] {
+        let options = format!("--name-server {} --fence {fence} -ppn 2 -n 4", folder.path("names"));
+        waits_for_a_fence(run(&folder, 2, &boards, &options), 4);
+        two.await_log(BY_LINKS_ALONE);
+    }
+    assert!(one.runs() && two.runs());
+    service.signal(Signal::TERM);
+    service.wait().code(0).quiet();
 }
 
 /// One end has the firmware's implementation of links, the other the native one, in both places.

@@ -289,7 +289,7 @@ pub(crate) fn passes_fences_without_hosts(job: Job, daemons: usize, ranks: usize
 }
 
 /// Waits until something holds. Returns whether it does.
-fn until(holds: impl Fn() -> bool) -> bool {
+pub(super) fn until(holds: impl Fn() -> bool) -> bool {
     let deadline = Instant::now() + hydrant_tests::PATIENCE;
     while !holds() {
         if Instant::now() > deadline {

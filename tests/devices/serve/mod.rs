@@ -3,6 +3,7 @@
 mod clients;
 mod fleet;
 pub(crate) mod links;
+pub(crate) mod names;
 pub(crate) mod offload;
 mod pods;
 mod recordings;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use crate::rank::{KEYS, Kind, Meeting, field};
 
 /// Rounds of each of a rank's keys: the last one put, 0 for none.
-type Rounds = [u32; KEYS as usize];
+pub type Rounds = [u32; KEYS as usize];
 
 /// State of a meeting.
 #[derive(Clone, Debug, Default)]
@@ -129,15 +129,28 @@ impl Checks {
     /// # Panics
     /// The value is older than the minimum, or newer than any requested put.
     pub fn got(&self, rank: u32, of: u32, key: u32, round: Option<u32>) {
+        self.found(&format!("rank {rank}"), &self.floors[rank as usize], (of, key), round);
+    }
+
+    /// Returns the minimum rounds that a rank must find.
+    pub fn known_to(&self, rank: u32) -> Vec<Rounds> {
+        self.floors[rank as usize].clone()
+    }
+
+    /// A client that must find at least these rounds has read a key of a rank.
+    ///
+    /// # Panics
+    /// As [`got`](Checks::got).
+    pub fn found(&self, who: &str, known: &[Rounds], (of, key): (u32, u32), round: Option<u32>) {
         if self.excused.contains(&of) {
             return;
         }
-        let least = self.floors[rank as usize][of as usize][key as usize];
+        let least = known[of as usize][key as usize];
         let most = self.asked[of as usize][key as usize];
         let found = round.unwrap_or(0);
         assert!(
             (least..=most).contains(&found),
-            "rank {rank} finds round {found} of key {key} of rank {of}, which must be {least} to {most}"
+            "{who} finds round {found} of key {key} of rank {of}, which must be {least} to {most}"
         );
     }
 

@@ -4,6 +4,8 @@ mod again;
 mod call;
 mod cluster;
 mod dynamic;
+#[cfg(feature = "links")]
+mod echo;
 #[cfg(feature = "pmix")]
 mod events;
 #[cfg(feature = "lazy-fences")]
@@ -91,9 +93,7 @@ impl Host {
     /// Does the same, with each rank after PMI-2's handshake.
     fn v2(size: u32) -> Host {
         let mut host = Host::new(size);
-        for rank in 0..size {
-            host.join_v2(rank, &format!("pmirank={rank};"));
-        }
+        (0..size).for_each(|rank| host.join_v2(rank, &format!("pmirank={rank};")));
         host
     }
 

@@ -12,6 +12,7 @@
 //! - The exit code is that of a failure that no other failure has caused, and its rank or host is named.
 //! - Each byte that a pipe took has arrived at the head, in order, unless the host of the rank is lost.
 //! - Ranks get the input in order and to its end, and the head reads at most 256 KiB ahead of the slowest of them.
+//! - Clients of other runs, which read at the head, find what was put before a meeting that a rank has left.
 //! - Each request about a name has one answer: a look-up finds what is published, and fails when its time has passed.
 //! - If a daemon lies, its host is named, or the ranks of all other hosts have ended well.
 //!
@@ -28,6 +29,7 @@ mod names;
 mod node;
 mod plan;
 mod process;
+mod readers;
 mod script;
 mod stdin;
 mod steps;

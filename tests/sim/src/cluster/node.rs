@@ -14,6 +14,7 @@ use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
 use super::plan::MS;
+use crate::checks::Rounds;
 use crate::successor::Succeeded;
 
 /// Message on a link.
@@ -64,6 +65,8 @@ pub(super) enum Item {
     Stranger,
     /// Bytes of such a client. None when it leaves.
     Rubbish { stranger: u32, bytes: Option<Vec<u8>> },
+    /// A client of another run connects, at the head.
+    Reader(u32),
     /// A rank has closed its standard input.
     InputHangup { pid: u32 },
     /// A rank has read standard input.
@@ -97,6 +100,8 @@ pub(super) enum Owner {
     Rank(u32),
     /// A client that is no rank.
     Stranger(u32),
+    /// A client of another run, at the head.
+    Reader(u32),
 }
 
 /// Connection of a client.
@@ -106,6 +111,26 @@ pub(super) struct Client {
     pub(super) job: JobId,
     /// Bytes that the server has not consumed.
     pending: Vec<u8>,
+}
+
+impl Client {
+    pub(super) fn new(owner: Owner, job: JobId) -> Client {
+        Client { owner, job, pending: Vec::new() }
+    }
+}
+
+/// A client of another run, which reads one key at the head.
+#[derive(Clone, Debug)]
+pub(super) struct Reader {
+    pub(super) job: JobId,
+    /// Number of the job.
+    pub(super) ordinal: u32,
+    /// What a rank of the job could rely on when it left a meeting.
+    pub(super) known: Vec<Rounds>,
+    /// Owner of the key, and its number.
+    pub(super) key: (u32, u32),
+    /// Replies so far: to both parts of the handshake, and to the get.
+    pub(super) replies: u32,
 }
 
 /// A job at a node.
@@ -259,11 +284,15 @@ impl<'m> Node<'m> {
 
     /// Opens a connection.
     pub(super) fn open(&mut self, now: u64, job: JobId, rank: Option<u32>, owner: Owner) -> Option<ConnId> {
-        let free = |conn: &ConnId| !self.clients.contains_key(conn);
-        let conn = (0..self.limits.conns).map(ConnId).find(free)?;
-        self.clients.insert(conn, Client { owner, job, pending: Vec::new() });
+        let conn = self.free_conn()?;
+        self.clients.insert(conn, Client::new(owner, job));
         self.tell(now, Input::Opened { conn, job, rank: rank.map(Rank) });
         Some(conn)
+    }
+
+    /// Returns a connection that is not open.
+    pub(super) fn free_conn(&self) -> Option<ConnId> {
+        (0..self.limits.conns).map(ConnId).find(|conn| !self.clients.contains_key(conn))
     }
 
     /// Closes a connection.

@@ -281,7 +281,10 @@ impl World<'_> {
                     checks.put(rank, key, round);
                 }
                 rank::Step::Get { rank: of, key } => checks.got(rank, of, key, rank::round(reply)),
-                rank::Step::Meet { meeting } => checks.release(rank, meeting, reply),
+                rank::Step::Meet { meeting } => {
+                    checks.release(rank, meeting, reply);
+                    self.tell_reader(pid);
+                }
                 rank::Step::Init | rank::Step::Finalize => assert!(fine, "rank {rank}: {reply}"),
                 rank::Step::End(_) => unreachable!("an end has no request"),
             }

@@ -10,7 +10,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId};
 
 use super::head_host::HeadHost;
-use super::node::{Deed, Item, Node, Owner, Packet};
+use super::node::{Deed, Item, Node, Owner, Packet, Reader};
 use super::plan::{MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
@@ -97,6 +97,8 @@ pub struct Summary {
     pub output: u64,
     /// Bytes of standard input that ranks read.
     pub input: u64,
+    /// Values that clients of other runs read.
+    pub read: u32,
     /// Look-ups that waited for a name: those that found it, and those whose time passed.
     pub waited: [u32; 2],
     /// Digest of all outputs of the servers that have not failed.
@@ -128,6 +130,12 @@ pub(super) struct World<'m> {
     pub(super) held: u32,
     /// Bytes of standard input that ranks have read.
     pub(super) input: u64,
+    /// Clients of other runs.
+    pub(super) readers: Vec<Reader>,
+    /// Random choices of readers.
+    pub(super) readers_random: fastrand::Rng,
+    /// Values that they have read.
+    pub(super) read: u32,
 }
 
 impl<'m> World<'m> {
@@ -148,6 +156,9 @@ impl<'m> World<'m> {
             lies: 0,
             held: 0,
             input: 0,
+            readers: Vec::new(),
+            readers_random: fastrand::Rng::with_seed(plan.seed ^ 0x1405_7b7e),
+            read: 0,
             plan,
         }
     }
@@ -186,6 +197,7 @@ impl<'m> World<'m> {
             held: self.held,
             output: self.head.written,
             input: self.input,
+            read: self.read,
             waited: self.head.known.waited,
             digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }
@@ -270,6 +282,7 @@ impl<'m> World<'m> {
             }
             Item::Stranger => self.stranger(node),
             Item::Rubbish { stranger, bytes } => self.rubbish(node, stranger, bytes),
+            Item::Reader(reader) => self.admit_reader(reader),
             Item::InputHangup { pid } => self.input_hangup(node, pid),
             Item::InputRoom => self.fill_pipes(node),
             Item::Typed => self.typed(),
@@ -412,10 +425,10 @@ impl<'m> World<'m> {
     fn perform(&mut self, node: u32, deed: Deed) {
         match deed {
             Deed::Reply { conn, bytes } => {
-                if let Some(Owner::Rank(pid)) =
-                    self.nodes[node as usize].clients.get(&conn).map(|client| client.owner)
-                {
-                    self.later(SOCKET, Event::Reply { pid, bytes });
+                match self.nodes[node as usize].clients.get(&conn).map(|client| client.owner) {
+                    Some(Owner::Rank(pid)) => self.later(SOCKET, Event::Reply { pid, bytes }),
+                    Some(Owner::Reader(reader)) => self.reader_reply(conn, reader, &bytes),
+                    Some(Owner::Stranger(_)) | None => {}
                 }
             }
             Deed::Close(conn) => {

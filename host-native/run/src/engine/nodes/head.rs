@@ -175,8 +175,7 @@ fn boards(plan: &Plan, job_map: &JobMap) -> Result<Boards, RunError> {
     let target = |(node, of): (u32, &Node)| Some((node, cluster.boards.of_host(&of.host.name)?));
     let targets: Vec<_> = (1..).zip(job_map.nodes()).filter_map(target).collect();
     let spare = plan.options.spare.is_some();
-    // Other runs read values at the head, which gets those of linked boards later than other boards.
-    let may_link = targets.len() > 1 && !spare && plan.options.name_server.is_none();
+    let may_link = targets.len() > 1 && !spare;
     Ok(Boards {
         link: may_link.then(link_token).transpose()?,
         targets,
