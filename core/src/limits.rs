@@ -230,7 +230,7 @@ impl Limits {
 /// Name of a limit, in errors and on a host's command line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-// The variants begin with 1, so that no limit in an unused slot is zero.
+// The variants begin with 1, so that an `Option` without a limit is zero, as in unused slots.
 #[repr(u8)]
 pub enum Limit {
     /// [`Limits::jobs`]

@@ -10,7 +10,7 @@ use crate::ids::Rank;
 /// End of a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "defmt", derive(defmt::Format))]
-// The variants begin with 1, so that no exit in an unused slot is zero.
+// The variants begin with 1, so that an `Option` without an exit is zero, as in unused slots.
 #[repr(u8)]
 pub enum Exit {
     /// Exit with this code, 0 to 255.

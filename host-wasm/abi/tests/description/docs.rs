@@ -46,7 +46,7 @@ impl Docs {
                 text.push(doc.strip_prefix(' ').unwrap_or(doc));
                 continue;
             }
-            if item.starts_with("#[") {
+            if item.starts_with("#[") || item.starts_with("// ") {
                 continue;
             }
             let words = ["pub struct ", "pub enum ", "pub const ", "pub mod ", "pub "];
