@@ -120,7 +120,7 @@ impl Session {
     /// # Errors
     /// [`Error::Busy`] if a reply must come first: the session is full, or this request and all but one of the others
     /// may wait for other ranks, or the server does not repeat `thrid`. [`Error::OutOfOrder`], [`Error::Over`], and
-    /// [`Error::EncodeError`] if the buffer is too short, the protocol does not have the command, or a value with NUL comes
+    /// [`Error::Encode`] if the buffer is too short, the protocol does not have the command, or a value with NUL comes
     /// before [`Session::escape_values`].
     pub fn request<'b>(
         &mut self,
