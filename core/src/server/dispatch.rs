@@ -422,7 +422,7 @@ impl Server<'_> {
         if world {
             self.end_job(job, Cause::Abort { rank, code });
         } else {
-            slot.abort = Abort::Requested { code, pending: true };
+            slot.abort = Abort::Requested { pending: true, code };
             self.events_pending = true;
         }
     }

@@ -128,7 +128,7 @@ impl Server<'_> {
         let state = &self.jobs[job.index()];
         let rank = Rank(index as u32 - state.first);
         let message = copy_text(&state.message, buf)?;
-        let Abort::Requested { code, pending } = &mut self.ranks[index].abort else { return None };
+        let Abort::Requested { pending, code } = &mut self.ranks[index].abort else { return None };
         *pending = false;
         Some(Output::KillRank { job, rank, code: *code, message })
     }

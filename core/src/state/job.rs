@@ -214,7 +214,7 @@ impl RankSlot {
 
 /// Request of a rank to abort itself alone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-// `No` is zero bytes. An `Option` of a structure with an `Option` is not.
+// `No` is zero bytes. An `Option` of a structure with an `Option` is not. The fields are laid out in this order.
 #[repr(u8)]
 pub(crate) enum Abort {
     /// None.
@@ -222,10 +222,10 @@ pub(crate) enum Abort {
     No,
     /// It was received.
     Requested {
-        /// Requested exit code.
-        code: Option<i32>,
         /// Whether [`Output::KillRank`](crate::Output::KillRank) is pending.
         pending: bool,
+        /// Requested exit code.
+        code: Option<i32>,
     },
 }
 
