@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead, BufReader, Write};
-use std::net::TcpStream;
+use std::net::{Shutdown, TcpStream};
 use std::path::Path;
 
 use hydrant_tests::{Folder, Job, PATIENCE, Running};
@@ -112,6 +112,11 @@ fn serve_two(address: &str) {
             line.clear();
             rank.get_mut().write_all(request.as_bytes()).expect("the server reads");
         }
+    }
+    // The job is over when the server has closed both connections.
+    for rank in &mut ranks {
+        rank.get_mut().shutdown(Shutdown::Write).expect("the connection is open");
+        assert_eq!(rank.read_line(&mut line).expect("the server closes the connection"), 0, "{line}");
     }
 }
 
