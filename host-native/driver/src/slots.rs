@@ -151,6 +151,36 @@ mod tests {
         }
     }
 
+    /// A server writes no slots that are lent for the first time.
+    #[test]
+    fn initial_slots_of_fixed_storage_are_those_that_a_server_writes() {
+        const FEW: Limits = Limits {
+            jobs: 1,
+            ranks: 2,
+            conns: 2,
+            keys: 4,
+            kvs_bytes: 256,
+            groups: 1,
+            names: 1,
+            spawns: 1,
+            spawn_bytes: 64,
+            psets: 1,
+            links: 1,
+            ..Limits::NONE
+        };
+        let mut storage: fixed_storage!(FEW) = FixedStorage::new();
+        let [unused, written] = [(); 2].map(|()| snapshot_of_new(FEW, storage.lend()));
+        assert!(unused == written);
+    }
+
+    /// Returns the state of a server that nothing has happened to.
+    fn snapshot_of_new(limits: Limits, storage: Storage<'_>) -> Vec<u8> {
+        let server = Server::new(limits, storage, 3).expect("the storage is long enough");
+        let mut bytes = vec![0; server.snapshot_len()];
+        server.snapshot(&mut bytes).expect("the buffer has its length");
+        bytes
+    }
+
     #[test]
     fn slots_of_any_number_fit() {
         for &limit in Limit::ALL.iter().filter(|&&limit| !matches!(limit, Limit::Keys | Limit::KvsBytes)) {
@@ -163,12 +193,7 @@ mod tests {
                 let (mut log, mut requests) = (vec![0; layout.log], vec![0; layout.requests]);
                 let index: Vec<_> = (0..layout.index).map(|_| Default::default()).collect();
                 let mut other = OwnedStorage::new(&limits);
-                let snapshot = |storage: Storage<'_>| {
-                    let server = Server::new(limits, storage, 3).expect("the storage is long enough");
-                    let mut bytes = vec![0; server.snapshot_len()];
-                    server.snapshot(&mut bytes).expect("the buffer has its length");
-                    bytes
-                };
+                let snapshot = |storage: Storage<'_>| snapshot_of_new(limits, storage);
                 let expected = snapshot(other.lend());
                 for _ in 0..2 {
                     let bulk = Bulk { log: &mut log, index: &index, requests: &mut requests };
