@@ -179,8 +179,7 @@ fn a_server_shows_who_is_connected_and_what_they_wait_for() {
 #[test]
 fn a_management_server_shows_the_exits_that_hosts_report() {
     let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
-    let line = server.line();
-    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let address = server.managed_address();
     let empty = ask("status", &server).run();
     empty
         .code(0)

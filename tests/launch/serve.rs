@@ -50,11 +50,10 @@ fn a_log_without_a_reader_delays_no_rank() {
 #[test]
 fn silent_hosts_keep_no_host_out() {
     let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
-    let line = server.line();
-    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
-    let connect = || TcpStream::connect(address).expect("the port is open");
+    let address = server.managed_address();
+    let connect = || TcpStream::connect(&address).expect("the port is open");
     let silent: Vec<_> = (0..100).map(|_| connect()).collect();
-    let offload = Job::command("offload --target").arg(address).words("-n 2");
+    let offload = Job::command("offload --target").arg(&address).words("-n 2");
     offload.arg(hydrant_bin()).arg("probe").run().code(0).says("2 ranks on 1 host", 1);
     drop(silent);
     server.signal(Signal::TERM);
@@ -72,10 +71,9 @@ fn hosts_need_the_servers_secret() {
     let (right, wrong) = (secret("right", "0123456789abcdef\n"), secret("wrong", "0123456789abcdeF\n"));
     let mut server =
         Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0 --secret-file").arg(&right).start();
-    let line = server.line();
-    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let address = server.managed_address();
     let offload = |options: &[&str]| {
-        let job = Job::command("offload --target").arg(address).args(options).words("-n 2");
+        let job = Job::command("offload --target").arg(&address).args(options).words("-n 2");
         job.arg(hydrant_bin()).arg("probe").run()
     };
     offload(&["--secret-file", &right]).code(0).says("2 ranks on 1 host", 1).quiet();
@@ -84,8 +82,7 @@ fn hosts_need_the_servers_secret() {
     server.signal(Signal::TERM);
     server.wait().code(0).warns("it does not have the same secret");
     let mut plain = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
-    let line = plain.line();
-    let address = line.strip_prefix("hydrant serve: managed at ").expect("the server prints its address");
+    let address = plain.managed_address();
     let offload = Job::command("offload --target").arg(address).arg("--secret-file").arg(&right);
     offload.words("-n 1 true").run().code(1).warns("the board has another secret, or none");
     plain.signal(Signal::TERM);

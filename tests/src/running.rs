@@ -162,6 +162,14 @@ impl Running {
         String::from_utf8_lossy(&bytes[from..from + len]).trim_end().to_owned()
     }
 
+    /// Waits for the line with which a management server begins, and returns its address.
+    #[track_caller]
+    pub fn managed_address(&mut self) -> String {
+        let line = self.line();
+        let address = line.strip_prefix("hydrant serve: managed at ");
+        address.unwrap_or_else(|| panic!("no address in {line:?}")).to_owned()
+    }
+
     /// The next lines of its standard output, sorted, because ranks write in any order.
     #[track_caller]
     pub fn lines<const COUNT: usize>(&mut self) -> [String; COUNT] {

@@ -22,10 +22,8 @@ pub(crate) fn managed(machine: Machine, options: &str) -> (Running, Target) {
         Machine::Here => Job::new(hydrant_bin()),
         Machine::Aarch64 => Job::new("qemu-aarch64-static").arg(aarch64_bin()),
     };
-    let running = job.words(&format!("serve --manage=127.0.0.1:0 {options}")).start();
-    let said = running.await_stdout("\n", 1).stdout();
-    let address = said.trim_end().strip_prefix("hydrant serve: managed at ");
-    let address = address.unwrap_or_else(|| panic!("no address in {said:?}")).to_owned();
+    let mut running = job.words(&format!("serve --manage=127.0.0.1:0 {options}")).start();
+    let address = running.managed_address();
     (running, Target { address, ports: String::new(), raw: RAW })
 }
 

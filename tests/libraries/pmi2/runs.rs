@@ -39,8 +39,7 @@ fn two_runs_read_each_other() {
 /// A board, and its address.
 fn board() -> (Running, String) {
     let mut board = Job::command("serve --manage=127.0.0.1:0").start();
-    let line = board.line();
-    let address = line.strip_prefix("hydrant serve: managed at ").expect("it says where").to_owned();
+    let address = board.managed_address();
     (board, address)
 }
 
