@@ -34,8 +34,8 @@ pub struct Board {
     sockets: u32,
     /// Largest limits of a node, if it serves nodes.
     nodes: Option<Limits>,
-    /// Whether its nodes can be linked to those of other boards.
-    links: bool,
+    /// Maximum number of other boards that link themselves to it, if it has links.
+    links: Option<u32>,
     job: Option<Job>,
     /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
@@ -91,7 +91,7 @@ impl Board {
             limits: Limits::NONE,
             sockets: 0,
             nodes: None,
-            links: false,
+            links: None,
             job: None,
             asked: VecDeque::new(),
             events: VecDeque::new(),
@@ -168,8 +168,8 @@ impl Board {
         &self.name
     }
 
-    /// Returns whether it can be linked to the boards of other nodes.
-    pub(super) fn has_links(&self) -> bool {
+    /// Returns how many boards of children can link themselves to it. `None` if it has no links.
+    pub(super) fn links(&self) -> Option<u32> {
         self.links
     }
 
