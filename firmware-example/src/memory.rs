@@ -84,6 +84,7 @@ const FRAME_HEADERS: usize = 54;
 
 /// Links leave the small board so little RAM that the tables are smaller: no job can be spawned.
 const IS_SHORT: bool = BOARD_LINKS > 0 && cfg!(feature = "lm3s6965evb");
+const _: () = assert!(!IS_SHORT || !secret::IS_SET, "lm3s6965evb has no room for links with a secret");
 
 /// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
 pub(crate) const JOBS: usize = match () {

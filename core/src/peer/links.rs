@@ -28,10 +28,8 @@ pub(crate) struct Link {
     pub(crate) exits: ExitCursor,
     /// Number of the newest notice that has been sent or is not sent over it.
     pub(crate) notices_sent: u32,
-    /// Number of the newest echo (`Head::Echo`) that a client or the neighbour has asked for.
-    pub(crate) echo: u32,
-    /// Number of the newest echo that has been sent.
-    pub(crate) echo_sent: u32,
+    /// Progress of echoes.
+    pub(crate) echo: EchoCursor,
     /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
@@ -91,6 +89,22 @@ impl ExitCursor {
     }
 }
 
+/// Progress of echoes (`Head::Echo`) over a link. Each side of a link that asks numbers its requests, and a number stands for
+/// those before it too.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct EchoCursor {
+    /// Newest request: of this node to its parent, or of a child.
+    pub(crate) asked: u32,
+    /// Request of a child that was passed on to the parent last.
+    pub(crate) passed: u32,
+    /// Number of the request to the parent with which it was passed on.
+    pub(crate) at_parent: u32,
+    /// Newest number to send.
+    pub(crate) due: u32,
+    /// Newest number that has been sent.
+    pub(crate) sent: u32,
+}
+
 impl Link {
     /// Unused slot.
     pub(crate) const EMPTY: Link = Link {
@@ -102,8 +116,7 @@ impl Link {
         fetch_pending: false,
         exits: ExitCursor { sent: 0, until: 0, slot: 0 },
         notices_sent: 0,
-        echo: 0,
-        echo_sent: 0,
+        echo: EchoCursor { asked: 0, passed: 0, at_parent: 0, due: 0, sent: 0 },
         blocked: false,
         events_pending: false,
     };

@@ -85,8 +85,8 @@ pub enum Head {
         /// The job.
         job: JobRef,
     },
-    /// Request of a head that is a leaf, to the root. The root sends it back. What the root had released when it got the request
-    /// is sent before. A board without links saves its code.
+    /// Request to the root in a tree whose head is a leaf. It goes up, and comes back behind what the root had released when it got
+    /// the request. A board without links saves its code.
     #[cfg(feature = "links")]
     Echo {
         /// Number of the request. An answer is also one to earlier requests.

@@ -63,7 +63,7 @@ impl Tree {
     }
 
     /// Returns whether node 0 is a leaf below node 1.
-    const fn has_root_one(&self) -> bool {
+    pub(crate) const fn has_root_one(&self) -> bool {
         self.radix & ROOT_ONE != 0 && self.nodes > 1
     }
 

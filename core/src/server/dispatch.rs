@@ -243,6 +243,7 @@ impl Server<'_> {
             | ReplyState::Get { .. }
             | ReplyState::Fetch { .. }
             | ReplyState::Echo(_)
+            | ReplyState::UpcallEcho(..)
             | ReplyState::Ready(_) => return,
         }
         self.after_arrival(now, job);

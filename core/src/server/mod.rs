@@ -428,9 +428,9 @@ impl<'s> Server<'s> {
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Published { slots }) => self.names_were_read(slots),
-                ReplyState::Upcall(_, upcall) | ReplyState::Ready(Response::Upcall(_, upcall)) => {
-                    self.drop_upcall(upcall)
-                }
+                ReplyState::Upcall(_, upcall)
+                | ReplyState::UpcallEcho(_, _, upcall)
+                | ReplyState::Ready(Response::Upcall(_, upcall)) => self.drop_upcall(upcall),
                 _ => {}
             }
         }

@@ -21,11 +21,6 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Returns whether this node is a head that is not the root, and asks the root for echoes.
-    pub(super) fn is_behind_root(&self) -> bool {
-        cfg!(feature = "links") && self.links.node() == 0 && self.links.have_parent()
-    }
-
     /// Checks that a command is a query. Other commands must use the rank's own connection.
     pub(super) fn check_query(&mut self, conn: ConnId, command: &Command<'_>) -> Result<(), Refusal> {
         match *command {

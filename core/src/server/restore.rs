@@ -331,8 +331,10 @@ impl<'s> Server<'s> {
             ReplyState::Echo(_) => {
                 self.conns[conn.index()].query
                     && self.conns[conn.index()].rank.is_some()
+                    && self.links.node() == 0
                     && self.is_behind_root()
             }
+            ReplyState::UpcallEcho(_, _, id) => upcall(id, true) && self.is_behind_root(),
             ReplyState::Upcall(_, id) => upcall(id, false),
             ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
@@ -379,9 +381,9 @@ impl<'s> Server<'s> {
         let asked = |conn: ConnId| {
             self.conns.get(conn.index()).is_some_and(|conn| {
                 conn.replies.iter().any(|reply| match reply.state {
-                    ReplyState::Upcall(_, other) | ReplyState::Ready(Response::Upcall(_, other)) => {
-                        other == id
-                    }
+                    ReplyState::Upcall(_, other)
+                    | ReplyState::UpcallEcho(_, _, other)
+                    | ReplyState::Ready(Response::Upcall(_, other)) => other == id,
                     _ => false,
                 })
             })

@@ -210,7 +210,7 @@ impl Server<'_> {
             ReplyState::NodeAttr(record) => Wait::NodeAttr(self.kvs.record(record)?.key),
             ReplyState::Lookup { at, .. } => Wait::Name(self.names.awaited(at)?),
             ReplyState::Upcall(Op::Spawn, _) => Wait::Spawn,
-            ReplyState::Upcall(..) => Wait::Upcall,
+            ReplyState::Upcall(..) | ReplyState::UpcallEcho(..) => Wait::Upcall,
             // Clients of other runs are not asked about.
             ReplyState::Echo(_) | ReplyState::Ready(_) => return None,
         })

@@ -56,6 +56,10 @@ impl Server<'_> {
         let room = if rc == 0 { room } else { room.min(MESSAGE_TEXT_MAX) };
         let text = text.iter().take(room).map(|&byte| (byte, 1));
         self.upcalls.finish(upcall, Stage::Named(rc), text);
+        #[cfg(feature = "links")]
+        if rc == 0 && self.wait_for_releases(upcall) {
+            return Ok(());
+        }
         self.respond_to_upcall(upcall, |op| Response::Upcall(op, upcall));
         Ok(())
     }

@@ -67,6 +67,8 @@ pub(crate) enum ReplyState {
     },
     /// A handshake that waits for the echo of this number.
     Echo(u32),
+    /// An upcall that the host has completed, and that waits for the echo of this number.
+    UpcallEcho(u32, Op, UpcallId),
     /// Waits for the host to complete an upcall.
     Upcall(Op, UpcallId),
     /// Ready to be sent.

@@ -10,7 +10,9 @@ use hydrant::{observe, probe, reach, replay};
 use hydrant_doctor::{Level, Machine, Question};
 use hydrant_run::plan::Plan;
 use hydrant_run::{RunError, json, messages};
-use hydrant_services::server;
+
+/// Prefix of the messages of servers.
+const SERVE: &str = "hydrant serve";
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
@@ -32,7 +34,10 @@ fn main() -> ExitCode {
         }
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => replay::main(&options),
-        Ok(Action::Serve(options)) => server::serve(&options).map_or_else(serve_error, ExitCode::from),
+        Ok(Action::Serve(options)) => hydrant_serve::serve(&options)
+            .map_or_else(|error| fail(SERVE, &error, error.hint()), ExitCode::from),
+        Ok(Action::NameServer(options)) => hydrant_names::serve(&options)
+            .map_or_else(|error| fail(SERVE, &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Doctor(question)) => doctor(&question),
         Ok(Action::Daemon) => hydrant_run::daemon()
             .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
@@ -77,11 +82,6 @@ fn doctor(question: &Question) -> ExitCode {
 fn fail(prefix: &str, error: impl Display, hint: Option<String>) -> ExitCode {
     messages::print_error(prefix, error, hint);
     ExitCode::FAILURE
-}
-
-/// Prints the error of a server.
-fn serve_error(error: hydrant_services::Error) -> ExitCode {
-    fail("hydrant serve", &error, error.hint())
 }
 
 /// Writes JSON to the file that the user named.

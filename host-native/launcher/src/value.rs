@@ -16,9 +16,9 @@ use hydrant_core::limits::{ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PS
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_launch::OWN_VARIABLES;
+use hydrant_manage::{Secret, SecretError};
 use hydrant_placement::Bootstrap;
 use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
-use hydrant_services::board::Secret;
 
 use crate::quoting;
 
@@ -33,7 +33,7 @@ pub(crate) struct Assignment {
 }
 
 /// Parser of a file with a secret.
-pub(crate) fn secret_file(path: &str) -> Result<Secret, String> {
+pub(crate) fn secret_file(path: &str) -> Result<Secret, SecretError> {
     Secret::read(Path::new(path))
 }
 

@@ -4,16 +4,16 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
+use hydrant_board::BoardError;
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
 use hydrant_launch::ProgramFileError;
 use hydrant_launch::{LaunchError, alternatives};
+use hydrant_names::NameServiceError;
 use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
-use hydrant_services::board::BoardError;
-use hydrant_services::names::NameServiceError;
 
 /// Error of a run. All started processes are killed before it is returned.
 #[derive(Debug, thiserror::Error)]

@@ -11,11 +11,11 @@ use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 use hydrant_core::server::FenceMode;
 use hydrant_launch::POOL_FD;
+use hydrant_manage::Secret;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
 use hydrant_placement::{
     Binding, Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
-use hydrant_services::board::Secret;
 
 /// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]

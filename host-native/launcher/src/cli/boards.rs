@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
+use hydrant_manage::Secret;
 use hydrant_run::plan::{BoardOf, Boards};
-use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
 use super::conflict::conflict;

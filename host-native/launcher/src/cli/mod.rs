@@ -35,7 +35,6 @@ use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
 use hydrant_run::plan::{LinePrefix, Options, Plan, Prefix, Program};
-use hydrant_services::server;
 use thiserror::Error;
 
 pub use argument::Location;
@@ -50,7 +49,7 @@ use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
 use scanner::{EarlyExit, Scanner, Segment};
-use serve::ServeArgs;
+use serve::{ServeArgs, Server};
 
 /// Request of a command line.
 #[derive(Debug)]
@@ -59,8 +58,10 @@ pub enum Action {
     Run(Box<Plan>),
     /// `probe`: take part in a job as one of its ranks.
     Probe(probe::Options),
-    /// `serve`: serve jobs of other launchers, or run a name server.
-    Serve(Box<server::Options>),
+    /// `serve --size`, `serve --manage`: serve ranks that another system starts.
+    Serve(Box<hydrant_serve::Options>),
+    /// `serve`, `serve --name-server`: run a name server.
+    NameServer(hydrant_names::Options),
     /// `replay`: show and check a recording.
     Replay(replay::Options),
     /// `doctor`: check this machine.
@@ -170,7 +171,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
     let action = match command {
-        "serve" => serve_options(matches).map(|options| Action::Serve(Box::new(options))),
+        "serve" => served(matches),
         "daemon" => Ok(Action::Daemon),
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
@@ -239,11 +240,14 @@ fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
     error
 }
 
-fn serve_options(matches: &clap::ArgMatches) -> Result<server::Options, clap::Error> {
+fn served(matches: &clap::ArgMatches) -> Result<Action, clap::Error> {
     let options = ServeArgs::from_arg_matches(matches)?;
     let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     match options.check(given) {
-        Ok(()) => Ok(options.into_options()),
+        Ok(()) => Ok(match options.into_server() {
+            Server::Ranks(options) => Action::Serve(options),
+            Server::Names(options) => Action::NameServer(options),
+        }),
         Err(why) => {
             let mut command = commands::hydrant();
             command.build();

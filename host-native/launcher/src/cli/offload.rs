@@ -3,8 +3,8 @@
 use std::net::Ipv6Addr;
 
 use clap::Args;
+use hydrant_manage::Secret;
 use hydrant_run::plan::Offload;
-use hydrant_services::board::Secret;
 
 use super::argument::ParsedOption;
 use super::error::UsageError;

@@ -7,15 +7,22 @@ use std::time::Duration;
 use clap::Args;
 use hydrant_core::Limit;
 use hydrant_core::limits::JOBID_MAX;
+use hydrant_manage::Secret;
 use hydrant_placement::NodeGrouping;
-use hydrant_services::board::Secret;
-use hydrant_services::names;
-use hydrant_services::server::{self, Network, Pset};
+use hydrant_serve::{JobOptions, Network, Options, Pset, Service};
 
 use crate::value;
 
 /// Default address of `--manage`.
 const MANAGE_DEFAULT: &str = "127.0.0.1:4100";
+
+/// Server of a command line, with options without their syntax.
+pub(super) enum Server {
+    /// Server for ranks.
+    Ranks(Box<Options>),
+    /// Name server.
+    Names(hydrant_names::Options),
+}
 
 /// Options of `hydrant serve`.
 #[derive(clap::Args, Clone, Debug, PartialEq, Eq)]
@@ -232,7 +239,7 @@ impl ServeArgs {
 
     /// Refuses limits that a name service does not have.
     fn check_names(&self) -> Result<(), String> {
-        match self.limit.iter().find(|(limit, size)| !names::Options::accepts(*limit) || *size == 0) {
+        match self.limit.iter().find(|(limit, size)| !hydrant_names::Options::accepts(*limit) || *size == 0) {
             Some((limit, size)) => Err(format!(
                 "--limit {}={size}: a name server has the limits names=N and conns=N, with N at least 1",
                 limit.name()
@@ -241,19 +248,24 @@ impl ServeArgs {
         }
     }
 
-    /// The options without their syntax.
-    pub(super) fn into_options(self) -> server::Options {
+    /// The options of the name server, or of the server that the options choose.
+    pub(super) fn into_server(self) -> Server {
+        let service = match (self.size, self.manage) {
+            (Some(size), _) => Service::Pmi { size },
+            (None, Some(addr)) => Service::Management { addr },
+            (None, None) => {
+                return Server::Names(hydrant_names::Options { path: self.name_server, limit: self.limit });
+            }
+        };
         let job = self.job;
-        server::Options {
-            name_server: self.name_server,
-            size: self.size,
-            manage: self.manage,
+        Server::Ranks(Box::new(Options {
+            service,
             secret: self.secret_file,
             keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
             record: self.record,
             limit: self.limit,
             verbose: self.verbose,
-            job: server::JobOptions {
+            job: JobOptions {
                 pmi_port: job.pmi_port,
                 allow: job.allow,
                 jobs: job.jobs,
@@ -267,7 +279,7 @@ impl ServeArgs {
                 lookup_wait: job.lookup_wait,
                 pmi1_version: job.pmi1_version,
             },
-        }
+        }))
     }
 }
 

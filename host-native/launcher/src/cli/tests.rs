@@ -173,8 +173,8 @@ fn the_name_server_has_hydras_spelling_and_the_former_one() {
         let plan = planned(&format!("hydrant run {option} /run/names a"));
         assert_eq!(plan.options.name_server.as_deref(), Some(Path::new("/run/names")), "{option}");
         match action(words(&format!("hydrant serve --{} /run/names", option.trim_start_matches('-')))) {
-            Ok(Action::Serve(options)) => {
-                assert_eq!(options.name_server.as_deref(), Some(Path::new("/run/names")), "{option}");
+            Ok(Action::NameServer(options)) => {
+                assert_eq!(options.path.as_deref(), Some(Path::new("/run/names")), "{option}");
             }
             other => panic!("{option}: {other:?}"),
         }

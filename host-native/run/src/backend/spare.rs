@@ -1,10 +1,10 @@
 //! Server in a plugin or on a board with a spare: a server in this process that takes its place when it fails.
 
+use hydrant_board::BoardBackend;
 use hydrant_core::server::{Consumed, FenceReport, RankStatus};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
 use hydrant_driver::{BackendError, OwnedServer};
 use hydrant_record::{Difference, Journal};
-use hydrant_services::board::BoardBackend;
 
 use super::saved::Saved;
 use crate::error::RunError;

@@ -5,11 +5,11 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 
+use hydrant_board::{Board, NodeBoard, NodeEvent, RECORDING_MAX};
 use hydrant_core::JobId;
 use hydrant_driver::Event;
 use hydrant_reactor::Interest;
 use hydrant_record::RecordingFile;
-use hydrant_services::board::{Board, NodeBoard, NodeEvent, RECORDING_MAX};
 
 use super::server::PmiServer;
 use super::token::Token;

@@ -39,13 +39,13 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_launch::{find_mpi_library, prepare};
+use hydrant_names::NameClient;
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
 };
 use hydrant_record::RecordingFile;
-use hydrant_services::names::NameClient;
 
 use crate::backend::RunBackend;
 use crate::backend::{BackendBuilder, read_plugin};

@@ -5,8 +5,8 @@ use hydrant_control::protocol::JobRecord;
 use hydrant_core::wire::{Command, Protocol, decode_upcall};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::{AnyBackend, BackendError, MappedStorage};
+use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
-use hydrant_services::names::{self, Answer, LocalNames, NameClient, NameServiceError, Request};
 
 use super::Engine;
 use crate::backend::BackendBuilder;
@@ -26,7 +26,7 @@ impl<'s> Names<'s> {
         builder: &BackendBuilder,
         storage: &'s mut MappedStorage,
     ) -> Result<Names<'s>, RunError> {
-        let backend = builder.build_late(names::LIMITS_OF_RUN, 0, storage)?;
+        let backend = builder.build_late(LIMITS_OF_RUN, 0, storage)?;
         Ok(Names::Local(LocalNames::new(backend)))
     }
 }

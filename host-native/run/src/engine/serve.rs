@@ -3,12 +3,12 @@
 use std::fmt::Display;
 use std::io;
 
+use hydrant_board::BoardEvent;
 use hydrant_control::{DaemonEvent, stalled_line};
 use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
-use hydrant_services::board::BoardEvent;
 use rustix::fd::OwnedFd;
 
 use super::Engine;

@@ -2,9 +2,9 @@
 
 use std::net::{IpAddr, TcpStream};
 
+use hydrant_board::{Board, NodeBoard};
 use hydrant_core::{Backend, Input, JobId, Limits, Time};
 use hydrant_driver::{BackendError, Driver};
-use hydrant_services::board::{Board, NodeBoard};
 
 use super::token;
 use crate::backend::RunBackend;

@@ -3,13 +3,13 @@
 //! On several nodes the head knows host, process and exit of each rank. It asks the daemons what ranks do, and answers
 //! without the nodes that are late.
 
+use hydrant_board::RankState;
 use hydrant_control::Job;
 use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_core::{Backend, JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
-use hydrant_services::board::RankState;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 

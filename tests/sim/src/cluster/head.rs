@@ -4,7 +4,7 @@ use hydrant_control::protocol::{BackendFailure, JobRecord, Order, Report, StartE
 use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
-use hydrant_services::names::{Answer, Request};
+use hydrant_names::{Answer, Request};
 use libc::SIGINT;
 
 use super::node::{Item, Packet};

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use hydrant_control::Head;
 use hydrant_core::{JobId, Server};
-use hydrant_services::names::{Answer, LocalNames};
+use hydrant_names::{Answer, LocalNames};
 
 use super::input::Source;
 use super::names::Known;

@@ -1,7 +1,7 @@
 //! The whole cluster: head, daemons, PMI servers, processes and links, from a seed.
 //!
 //! Head and daemons are the state machines of hydrant-control, the servers those of hydrant-core, and names are those of
-//! hydrant-services. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
+//! hydrant-names. The simulation is their host: it carries out their actions as the launcher does. Ranks follow
 //! scripts: they read input and write output, put, meet, spawn, publish names and wait for them, and fail. Links delay
 //! and block, daemons are lost or lie, users press Ctrl-C, and clients that are no ranks connect. In some runs the servers are
 //! those of boards with links of their own.
@@ -43,8 +43,8 @@ use hydrant_control::{Config, Daemon, DaemonConfig, FirstJob, Head};
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::{Limits, Server};
 use hydrant_driver::MappedStorage;
+use hydrant_names::{LIMITS_OF_RUN, LocalNames};
 use hydrant_placement::{Binding, Host, MapBy};
-use hydrant_services::names::{LIMITS_OF_RUN, LocalNames};
 
 pub use plan::Plan;
 pub use world::Summary;

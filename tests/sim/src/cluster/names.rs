@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hydrant_core::wire::{Command, decode_upcall};
 use hydrant_core::{JobId, UpcallId};
-use hydrant_services::names::{Answer, Request};
+use hydrant_names::{Answer, Request};
 
 /// What a request asks for.
 #[derive(Clone, Debug)]

@@ -1,9 +1,9 @@
 //! Links between the boards of hosts: what a node does for its board.
 
+use hydrant_board::BoardError;
 use hydrant_control::protocol::{BoardReport, Boards, Report};
 use hydrant_core::peer::tree::{ROOT_ONE, Tree};
 use hydrant_core::{Input, Time};
-use hydrant_services::board::BoardError;
 
 use super::super::Engine;
 use crate::error::RunError;

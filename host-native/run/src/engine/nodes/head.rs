@@ -11,11 +11,11 @@ use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_launch::FileSender;
+use hydrant_manage::Secret;
+use hydrant_names::NameClient;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
-use hydrant_services::board::Secret;
-use hydrant_services::names::NameClient;
 
 use super::super::names::Names;
 use super::super::server::PmiServer;

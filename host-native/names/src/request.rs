@@ -1,0 +1,349 @@
+//! One connection of a run to the name server: requests in a row, each answered before the next is sent.
+
+use std::collections::VecDeque;
+use std::os::fd::OwnedFd;
+
+use hydrant_control::JOBID_PREFIX;
+use hydrant_core::client::{Client, Error, Start};
+use hydrant_core::limits::{NAME_MAX, PORT_MAX};
+use hydrant_core::wire::{Command, EncodeError, Failure, Op, Protocol, Reply, Text, decode_upcall};
+use hydrant_core::{JobId, Rank, Refusal, UpcallId};
+use hydrant_reactor::NO_SIGPIPE;
+use rustix::io::Errno;
+use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+/// Time for an answer, in milliseconds. The wait of a look-up is added.
+const ANSWER_TIME: u64 = 10_000;
+/// Room for any message that the name server takes, its fields and each byte's escape included.
+pub(crate) const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
+
+/// Key of the gets that ask whether jobs are connected. The name server has no values.
+const NO_KEY: &[u8] = b"-";
+
+/// A rank's request about a name or about a job of another run.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// Its number for the core. A request without one gets no answer.
+    pub upcall: Option<UpcallId>,
+    /// The job of the rank.
+    pub job: JobId,
+    /// The rank.
+    pub rank: Rank,
+    /// The language of `body`.
+    pub protocol: Protocol,
+    /// The request as it came.
+    pub body: Vec<u8>,
+    /// Time that a look-up waits for the name, in milliseconds, if it names no time itself.
+    pub wait: u32,
+}
+
+/// Result of a request, for `Input::UpcallComplete`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// The request.
+    pub upcall: UpcallId,
+    /// 0, or a code of pmi2.h.
+    pub rc: i32,
+    /// The port of a look-up, or the reason of a failure.
+    pub text: Vec<u8>,
+}
+
+impl Request {
+    /// Returns the PMI command of the request.
+    fn command(&self) -> Option<Command<'_>> {
+        match decode_upcall(self.protocol, &self.body)? {
+            Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
+            other => Some(other),
+        }
+    }
+
+    /// Returns the use of the connection that the request begins on.
+    pub(crate) fn purpose(&self) -> Purpose {
+        match self.command() {
+            Some(Command::Lookup { .. }) => Purpose::Lookup,
+            _ => Purpose::Names(self.job),
+        }
+    }
+
+    /// Encodes the request for a client after its handshake. The inner error is the answer to a request that cannot be
+    /// encoded.
+    ///
+    /// # Errors
+    /// The reason why the client sends no further request.
+    pub(crate) fn encode<'b>(
+        &self,
+        purpose: Purpose,
+        client: &mut Client,
+        buffer: &'b mut [u8],
+    ) -> Result<Result<&'b [u8], Option<Answer>>, String> {
+        let command = self.command().ok_or("a request is not about a name or a job")?;
+        let command = match command {
+            // The other run knows its job by the socket.
+            Command::Get { key, .. } if purpose == Purpose::Value => {
+                Command::Get { kvs: None, key, source: None }
+            }
+            Command::Get { kvs, .. } => Command::Get { kvs, key: Text::plain(NO_KEY), source: None },
+            other => other,
+        };
+        if let Some(refusal) = self.refusal() {
+            return Ok(Err(self.refused_for(refusal)));
+        }
+        let refusal = match client.request(&command, buffer) {
+            Ok(bytes) => return Ok(Ok(bytes)),
+            Err(Error::Encode(EncodeError::DoesNotFit)) => Refusal::NameLength,
+            Err(Error::Encode(_)) => Refusal::Unprintable,
+            Err(error) => return Err(error.to_string()),
+        };
+        Ok(Err(self.refused_for(refusal)))
+    }
+
+    /// Returns the job id of the other job that the request is about.
+    pub(crate) fn other_job(&self) -> Option<String> {
+        match self.command()? {
+            Command::Connect { jobid } | Command::Disconnect { jobid } => Some(jobid),
+            Command::Get { kvs, .. } => kvs,
+            _ => None,
+        }
+        .map(|jobid| String::from_utf8_lossy(&bytes(&jobid)).into_owned())
+    }
+
+    /// Returns the refusal of a request about a job that cannot be a run's. The connections of the name server that belong
+    /// to no job have other names.
+    fn refusal(&self) -> Option<Refusal> {
+        self.other_job().filter(|jobid| !jobid.starts_with(JOBID_PREFIX))?;
+        Some(match self.command() {
+            Some(Command::Get { .. }) => Refusal::NoKvs,
+            _ => Refusal::NoJob,
+        })
+    }
+
+    /// Returns the time for an answer in milliseconds.
+    fn patience(&self) -> u64 {
+        match self.command() {
+            Some(Command::Lookup { wait, .. }) => ANSWER_TIME + u64::from(wait.unwrap_or(0)),
+            _ => ANSWER_TIME,
+        }
+    }
+
+    /// Returns the answer to a request that failed.
+    pub(crate) fn failed(&self, why: &str) -> Option<Answer> {
+        self.refused(Refusal::NoName.rc(), why.as_bytes().to_vec())
+    }
+
+    fn refused_for(&self, refusal: Refusal) -> Option<Answer> {
+        self.refused(refusal.rc(), refusal.to_string().into_bytes())
+    }
+
+    fn refused(&self, rc: i32, text: Vec<u8>) -> Option<Answer> {
+        self.upcall.map(|upcall| Answer { upcall, rc, text })
+    }
+}
+
+/// Use of a connection. Each job has a connection to the name server, so that its names and its connections to jobs of other
+/// runs end with it. Each look-up has a connection, so that a look-up that waits delays no other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// All requests of this job except look-ups.
+    Names(JobId),
+    /// A single look-up.
+    Lookup,
+    /// A single get, at the run of the other job.
+    Value,
+}
+
+/// Result of a reply to a request.
+#[derive(Debug)]
+pub(crate) enum Outcome {
+    /// The request is answered, unless its sender waits for no answer.
+    Over(Option<Answer>),
+    /// The jobs are connected, and the other run has the value.
+    Connected,
+}
+
+/// Converts the reply to a request to its answer.
+///
+/// # Errors
+/// The reply is none to such a request.
+pub(crate) fn outcome_of(request: &Request, purpose: Purpose, reply: &Reply<'_>) -> Result<Outcome, String> {
+    let (rc, text) = match reply {
+        Reply::Done(_) => (0, Vec::new()),
+        Reply::Port(port) => (0, bytes(port)),
+        Reply::Found(Op::Get, value) if purpose == Purpose::Value => (0, bytes(value)),
+        // A failed get without a reason means that there is no such key.
+        Reply::Missing(Op::Get) if purpose == Purpose::Value => (Refusal::EmptyKey.rc(), Vec::new()),
+        Reply::Missing(Op::Get) => return Ok(Outcome::Connected),
+        Reply::Refused(_, Failure::Remote(rc, text)) => (*rc, bytes(text)),
+        other => return Err(format!("it answered {:?}", other.op())),
+    };
+    Ok(Outcome::Over(request.refused(rc, text)))
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(crate) struct Connection {
+    fd: OwnedFd,
+    purpose: Purpose,
+    client: Client,
+    /// Received bytes of an incomplete reply.
+    inbox: Vec<u8>,
+    /// Bytes that the socket has not accepted yet.
+    unsent: Vec<u8>,
+    /// The first of them is under way when `asked`.
+    queue: VecDeque<Request>,
+    asked: bool,
+    /// Deadline of the current request.
+    deadline: Option<u64>,
+    /// Gets whose values the runs of the other jobs have.
+    gets: Vec<Request>,
+}
+
+impl Connection {
+    pub(crate) fn new(fd: OwnedFd, purpose: Purpose) -> Connection {
+        Connection {
+            fd,
+            purpose,
+            // The id is arbitrary: each connection is rank 0 of its own job.
+            client: Client::new(Protocol::V2, Start::Port { id: 0 }),
+            inbox: Vec::new(),
+            unsent: Vec::new(),
+            queue: VecDeque::new(),
+            asked: false,
+            deadline: None,
+            gets: Vec::new(),
+        }
+    }
+
+    pub(crate) fn purpose(&self) -> Purpose {
+        self.purpose
+    }
+
+    /// Returns a get whose value the run of the other job has.
+    pub(crate) fn take_get(&mut self) -> Option<Request> {
+        self.gets.pop()
+    }
+
+    pub(crate) fn fd(&self) -> &OwnedFd {
+        &self.fd
+    }
+
+    pub(crate) fn push(&mut self, request: Request) {
+        self.queue.push_back(request);
+    }
+
+    /// Returns the requests without an answer, the current one included.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &Request> {
+        self.queue.iter()
+    }
+
+    /// Returns whether bytes wait for the socket.
+    pub(crate) fn is_blocked(&self) -> bool {
+        !self.unsent.is_empty()
+    }
+
+    pub(crate) fn deadline(&self) -> Option<u64> {
+        self.deadline
+    }
+
+    /// Sends, receives and handles as much as possible without blocking. Appends new answers to `answers`.
+    ///
+    /// # Errors
+    /// The reason why the connection is unusable.
+    pub(crate) fn pump(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<(), String> {
+        loop {
+            if !self.flush()? {
+                return Ok(());
+            }
+            let more =
+                if self.client.is_waiting() { self.take_reply(answers)? } else { self.ask(now, answers)? };
+            if !more && !self.read()? {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Sends pending bytes. Returns whether all are sent.
+    fn flush(&mut self) -> Result<bool, String> {
+        while !self.unsent.is_empty() {
+            match send(&self.fd, &self.unsent, SendFlags::DONTWAIT | NO_SIGPIPE) {
+                Ok(len) => drop(self.unsent.drain(..len)),
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => return Ok(false),
+                Err(errno) => return Err(reason(errno)),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Receives pending bytes. Returns whether there were any.
+    fn read(&mut self) -> Result<bool, String> {
+        let mut buffer = [0; 4096];
+        loop {
+            return match recv(&self.fd, &mut buffer, RecvFlags::DONTWAIT) {
+                Ok((0, _)) => Err(reason(Errno::CONNRESET)),
+                Ok((len, _)) => {
+                    self.inbox.extend_from_slice(&buffer[..len]);
+                    Ok(true)
+                }
+                Err(Errno::INTR) => continue,
+                Err(Errno::AGAIN) => Ok(false),
+                Err(errno) => Err(reason(errno)),
+            };
+        }
+    }
+
+    /// Takes a reply, if a whole one is there.
+    fn take_reply(&mut self, answers: &mut Vec<Answer>) -> Result<bool, String> {
+        let Some(received) = self.client.receive(&self.inbox).map_err(|error| error.to_string())? else {
+            return Ok(false);
+        };
+        self.deadline = None;
+        if std::mem::take(&mut self.asked)
+            && let Some(request) = self.queue.front()
+        {
+            // A request whose reply is unusable fails with the connection.
+            let outcome = outcome_of(request, self.purpose, &received.reply)?;
+            match (outcome, self.queue.pop_front()) {
+                (Outcome::Over(answer), _) => answers.extend(answer),
+                (Outcome::Connected, get) => self.gets.extend(get),
+            }
+        }
+        self.inbox.drain(..received.consumed as usize);
+        Ok(true)
+    }
+
+    /// Encodes the next message. Returns whether there was one.
+    fn ask(&mut self, now: u64, answers: &mut Vec<Answer>) -> Result<bool, String> {
+        if !self.inbox.is_empty() {
+            return Err("it sent a message that was not requested".to_owned());
+        }
+        let mut buffer = [0; MESSAGE];
+        if let Some(step) = self.client.handshake(&mut buffer).map_err(|error| error.to_string())? {
+            self.unsent.extend_from_slice(step);
+            self.deadline = Some(now + ANSWER_TIME);
+            return Ok(true);
+        }
+        let Some(request) = self.queue.front() else { return Ok(false) };
+        match request.encode(self.purpose, &mut self.client, &mut buffer)? {
+            Ok(bytes) => {
+                self.unsent.extend_from_slice(bytes);
+                self.deadline = Some(now + request.patience());
+                self.asked = true;
+                return Ok(true);
+            }
+            Err(refusal) => answers.extend(refusal),
+        }
+        self.queue.pop_front();
+        Ok(true)
+    }
+}
+
+fn reason(errno: Errno) -> String {
+    match errno {
+        Errno::PIPE | Errno::CONNRESET => "it has closed the connection".to_owned(),
+        other => other.to_string(),
+    }
+}
+
+fn bytes(text: &Text<'_>) -> Vec<u8> {
+    text.parts().flatten().copied().collect()
+}
