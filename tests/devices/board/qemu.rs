@@ -56,8 +56,8 @@ impl Kind {
         }
     }
 
-    /// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host. Links leave the small board room for one
-    /// more client, and otherwise there are four more.
+    /// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host. There is room for four more clients, or
+    /// for one on a small board with links.
     fn node_sizes(self, features: &str) -> Vec<(&'static str, &'static str)> {
         let is_short = self == Kind::Lm3s6965evb && features.contains("links");
         let clients = if is_short { "5" } else { "8" };

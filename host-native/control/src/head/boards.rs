@@ -1,7 +1,8 @@
 //! Links between the boards of hosts: whether and how the nodes of a run are linked, before its first job.
 //!
 //! 1. Each node reports its board ([`Report::Board`](crate::protocol::Report::Board)).
-//! 2. If all boards have enough links for their places in the tree, each links itself to that of its parent ([`Order::LinkBoards`]).
+//! 2. If all boards have enough links for their places in the tree, each links itself to that of its parent
+//!    ([`Order::LinkBoards`]).
 //! 3. All nodes form the tree ([`Order::FormTree`]): the one for boards that are linked if all links are there.
 
 use std::collections::{BTreeMap, BTreeSet};
