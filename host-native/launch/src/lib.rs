@@ -85,7 +85,6 @@ pub use preload::find as find_mpi_library;
 pub use program_files::{FileReceiver, FileSender, ProgramFileError};
 use resolve::resolve;
 pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
-pub use sys::open_pty;
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
 pub const OWN_VARIABLES: [&str; 18] = [

@@ -10,6 +10,7 @@ pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 use hydrant_core::server::FenceMode;
+pub use hydrant_iof::{LinePrefix, Prefix, Pty};
 use hydrant_launch::POOL_FD;
 use hydrant_manage::Secret;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
@@ -206,42 +207,6 @@ impl Default for Options {
             cluster: Cluster::default(),
         }
     }
-}
-
-/// Text before each line of output.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Prefix {
-    /// Text that depends on the rank.
-    pub lines: LinePrefix,
-    /// The time of the line, in front of the text.
-    pub timestamps: bool,
-}
-
-/// Text before each line of output that depends on the rank.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum LinePrefix {
-    /// None.
-    #[default]
-    None,
-    /// `[rank] `, of spawned jobs `[job:rank] `.
-    Rank,
-    /// `rank> ` before standard output and `rank(err)> ` before standard error, as MPICH does it with
-    /// `MPIEXEC_PREFIX_DEFAULT`.
-    Mpiexec,
-    /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
-    Pattern(String),
-}
-
-/// Whether output streams of ranks are pseudo-terminals.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Pty {
-    /// Those that go to a terminal.
-    #[default]
-    Auto,
-    /// All of them.
-    Always,
-    /// None: all are pipes.
-    Never,
 }
 
 /// What takes the place of a plugin that fails.

@@ -1,11 +1,9 @@
-//! FreeBSD and macOS: pseudo-terminals. Processors and memory of ranks cannot be chosen.
+//! FreeBSD and macOS: processors and memory of ranks cannot be chosen, and there are no files in memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
 
-use rustix::fs::{Mode, OFlags, open};
-use rustix::io::{Errno, FdFlags, fcntl_setfd};
-use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::io::Errno;
 
 /// Returns the processors that this process may use: all of them.
 pub(crate) fn allowed_processors() -> io::Result<Vec<u32>> {
@@ -47,15 +45,4 @@ pub(crate) fn executable_memory() -> Result<OwnedFd, Errno> {
 /// There is no such file.
 pub(crate) fn seal(_: &OwnedFd) -> Result<(), Errno> {
     Err(Errno::OPNOTSUPP)
-}
-
-/// Opens both ends of a pseudo-terminal.
-pub fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY)?;
-    fcntl_setfd(&ours, FdFlags::CLOEXEC)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    let name = ptsname(&ours, Vec::new())?;
-    let theirs = open(name, OFlags::RDWR | OFlags::NOCTTY | OFlags::CLOEXEC, Mode::empty())?;
-    Ok((ours, theirs))
 }

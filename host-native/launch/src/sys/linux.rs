@@ -1,5 +1,4 @@
-//! Linux: processors and memory policy of the calling thread, which new processes inherit, files in memory, and
-//! pseudo-terminals.
+//! Linux: processors and memory policy of the calling thread, which new processes inherit, and files in memory.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +6,6 @@ use std::os::fd::OwnedFd;
 use libc::{c_int, c_long, c_ulong};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use rustix::io::Errno;
-use rustix::pty::{OpenptFlags, grantpt, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 
 /// Returns the processors that this process may use.
@@ -36,17 +34,6 @@ pub(crate) fn executable_memory() -> Result<OwnedFd, Errno> {
 /// Seals a file in memory: its bytes and length stay as they are.
 pub(crate) fn seal(memory: &OwnedFd) -> Result<(), Errno> {
     fcntl_add_seals(memory, SealFlags::WRITE | SealFlags::GROW | SealFlags::SHRINK | SealFlags::SEAL)
-}
-
-/// Opens both ends of a pseudo-terminal.
-pub fn open_pty() -> Result<(OwnedFd, OwnedFd), Errno> {
-    let flags = OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC;
-    let ours = openpt(flags)?;
-    grantpt(&ours)?;
-    unlockpt(&ours)?;
-    // By the descriptor, because the rank's name space of files may have another /dev/pts.
-    let theirs = ioctl_tiocgptpeer(&ours, flags)?;
-    Ok((ours, theirs))
 }
 
 /// Modes of `set_mempolicy`.

@@ -6,6 +6,6 @@ mod bsd;
 mod linux;
 
 #[cfg(not(target_os = "linux"))]
-pub use bsd::*;
+pub(crate) use bsd::*;
 #[cfg(target_os = "linux")]
-pub use linux::*;
+pub(crate) use linux::*;

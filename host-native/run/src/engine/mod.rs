@@ -3,14 +3,12 @@
 mod board;
 mod debugger;
 mod jobs;
-mod label;
 mod names;
 mod nodes;
 pub(crate) mod open;
 mod output;
 mod procs;
 mod progress;
-mod pty;
 mod query;
 mod ranks;
 mod replace;
@@ -18,16 +16,14 @@ mod report;
 mod serve;
 mod server;
 mod singletons;
-mod sink;
 mod spawn;
 mod status;
-mod stdin;
-mod streams;
 mod time_limit;
 mod token;
 mod wait;
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::net::Ipv4Addr;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -38,8 +34,10 @@ use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
+use hydrant_iof::{Labels, Sinks, Stdin, Streams, UNSENT_MAX};
 use hydrant_launch::{find_mpi_library, prepare};
 use hydrant_names::NameClient;
+use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
@@ -54,20 +52,17 @@ use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::topology_file::SharedTopologyFile;
 use jobs::Jobs;
-use label::Labels;
 use names::Names;
 use nodes::Nodes;
 pub use nodes::{DaemonError, daemon, forked_daemon};
+use output::pseudo_terminals;
 use procs::Procs;
 use progress::Progress;
 use query::Query;
 use server::PmiServer;
-use sink::Sinks;
 use status::Status;
-use stdin::Stdin;
-use streams::Streams;
 use time_limit::TimeLimit;
-use token::Token;
+use token::{IOF, Token};
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
 const OWN_FILES: u64 = 40;
@@ -77,6 +72,8 @@ const STRANGERS: u64 = 64;
 const LOOKUPS: u64 = 64;
 /// Length of the reading buffer: a message that came in pieces, and 192 KiB more.
 const BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
+// A daemon sends no more output than its link takes without credit.
+const _: () = assert!(UNSENT_MAX + BUFFER < BEYOND_CREDIT_MAX as usize);
 
 /// Runs a job and all that it spawns to their end. Returns the exit code: 0 if every rank exited with 0, otherwise that
 /// of the rank that failed first. The code is 128 plus the signal's number for a rank that a signal ended.
@@ -223,23 +220,27 @@ struct Outlets {
 impl Outlets {
     /// Creates the outlets for ranks of this process.
     fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
-        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, poller);
+        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, IOF, poller);
         Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
     }
 
     /// This process's own, for ranks on other nodes.
     fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
         Ok(Outlets {
-            stdin: Stdin::sent(),
-            streams: Streams::new(Labels::new(plan.options.prefix.clone()), pty::wanted(&plan.options)),
-            sinks: Sinks::new().map_err(RunError::system("cannot use standard output and error"))?,
+            stdin: Stdin::sent(IOF),
+            streams: Streams::new(
+                Labels::new(plan.options.prefix.clone()),
+                pseudo_terminals(&plan.options),
+                IOF,
+            ),
+            sinks: Sinks::new(IOF).map_err(RunError::system("cannot use standard output and error"))?,
         })
     }
 
     /// Another node's.
     fn of_daemon(setup: &Setup) -> Outlets {
-        let stdin = Stdin::from_head(setup.stdin, setup.fence_warning);
-        Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals), sinks: Sinks::uplink() }
+        let stdin = Stdin::from_head(setup.stdin, setup.fence_warning, IOF);
+        Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals, IOF), sinks: Sinks::uplink(IOF) }
     }
 }
 
@@ -327,7 +328,7 @@ impl<'p, 's> Engine<'p, 's> {
             core,
             warnings: Warnings::default(),
             recording: None,
-            null: streams::null().map_err(RunError::system("cannot open /dev/null"))?,
+            null: File::open("/dev/null").map_err(RunError::system("cannot open /dev/null"))?.into(),
             stdin,
             streams,
             sinks,
@@ -379,12 +380,9 @@ impl<'p, 's> Engine<'p, 's> {
                 Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
                 Token::Queries(id) => self.accept_queries(JobId(id))?,
                 Token::Conn(key) => self.conn_ready(key, now)?,
-                Token::Stream(id) => self.stream_ready(id),
-                Token::Sink(id) => self.sinks.flush_one(id as usize, &self.poller),
                 Token::NameClient(key) => self.name_client_ready(key)?,
                 Token::Board => self.outputs()?,
-                Token::Input => self.stdin.pump(self.now(), &self.poller),
-                Token::Stdin(reader) => self.stdin.reader_ready(reader, self.now(), &self.poller),
+                Token::Iof(key) => self.stream_ready(key),
                 Token::Links(key) => self.link_ready(key)?,
                 Token::Status(key) => self.status_ready(key),
             }

@@ -3,12 +3,15 @@
 use std::path::PathBuf;
 
 use hydrant_control::Job;
+use hydrant_control::protocol::PseudoTerminals;
 use hydrant_core::JobId;
+use hydrant_iof::{Descriptor, expand};
+use hydrant_reactor::Key;
 use rustix::process::Signal;
 
 use super::Engine;
 use super::jobs::is_over;
-use super::sink::expand;
+use super::token::IOF;
 use crate::error::RunError;
 use crate::plan::Options;
 
@@ -39,6 +42,12 @@ pub(super) fn output_files<R>(
     Ok(files)
 }
 
+/// Returns which output streams of ranks are pseudo-terminals.
+pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
+    let files = [&options.outfile_pattern, &options.errfile_pattern].map(Option::is_some);
+    hydrant_iof::pseudo_terminals(options.pty, files)
+}
+
 impl Engine<'_, '_> {
     /// Opens the output files of a job on this machine whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
@@ -65,10 +74,18 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Handles readable output of a rank.
-    pub(super) fn stream_ready(&mut self, id: u32) {
+    /// Handles an event of the ranks' standard streams.
+    pub(super) fn stream_ready(&mut self, key: Key) {
         let now = self.now();
-        self.streams.read(id, now, &mut self.buffer, &mut self.sinks, &self.poller);
+        match Descriptor::of(IOF, key) {
+            Some(Descriptor::Stream(id)) => {
+                self.streams.read(id, now, &mut self.buffer, &mut self.sinks, &self.poller)
+            }
+            Some(Descriptor::Sink(id)) => self.sinks.flush_one(id as usize, &self.poller),
+            Some(Descriptor::Stdin) => self.stdin.pump(now, &self.poller),
+            Some(Descriptor::Reader(reader)) => self.stdin.reader_ready(reader, now, &self.poller),
+            None => {}
+        }
     }
 
     /// Writes pending output, and resumes the streams that waited for it.

@@ -8,12 +8,12 @@ use hydrant_control::protocol::WindowSize;
 use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
+use hydrant_iof::{RankInput, window_size};
 use hydrant_launch::Stdio;
 use hydrant_reactor::signals::Event;
 use rustix::process::{Pid, Signal};
 
-use super::stdin::RankInput;
-use super::{Engine, pty};
+use super::Engine;
 use crate::error::RunError;
 
 /// Ranks that are started before the event loop looks after those that run.
@@ -151,11 +151,11 @@ impl Engine<'_, '_> {
                 }
                 Event::Continue => result = result.and(self.resume()),
                 Event::WindowResized if self.is_head() => {
-                    let resized = hydrant_control::Event::WindowResized(pty::window_size());
+                    let resized = hydrant_control::Event::WindowResized(window_size());
                     result = result.and(self.handle_at_head(resized));
                 }
                 Event::WindowResized if self.is_daemon() => {}
-                Event::WindowResized => self.resize_windows(pty::window_size()),
+                Event::WindowResized => self.resize_windows(window_size()),
                 Event::Forward(signal) if self.is_head() => {
                     let signal = signal.as_raw();
                     result = result.and(self.handle_at_head(hydrant_control::Event::Signal(signal)));

@@ -12,6 +12,8 @@ pub(super) const CONNS: KeyRange = KeyRange(2);
 pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
 /// Status socket and its clients.
 pub(super) const STATUS: KeyRange = KeyRange(4);
+/// Standard streams of the ranks.
+pub(super) const IOF: KeyRange = KeyRange(5);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,16 +26,10 @@ pub(super) enum Token {
     Pmix(u32),
     /// The query socket of this job number.
     Queries(u32),
-    /// The output stream of this number.
-    Stream(u32),
-    /// The sink of this number has room.
-    Sink(u32),
-    /// The launcher's standard input has bytes.
-    Input,
-    /// The pipe to the reader of this number has room, or is closed.
-    Stdin(u32),
     /// The connections to a board.
     Board,
+    /// A descriptor of the ranks' standard streams.
+    Iof(Key),
     /// A PMI connection.
     Conn(Key),
     /// A descriptor of the links.
@@ -50,15 +46,13 @@ impl From<Token> for Key {
             Token::Signals => (0, 0),
             Token::Listener(job) => (1, job),
             Token::Queries(job) => (2, job),
-            Token::Stream(stream) => (3, stream),
-            Token::Sink(sink) => (4, sink),
-            Token::Input => (5, 0),
-            Token::Stdin(reader) => (6, reader),
-            Token::Board => (7, 0),
-            Token::Pmix(job) => (8, job),
-            Token::Conn(key) | Token::Links(key) | Token::NameClient(key) | Token::Status(key) => {
-                return key;
-            }
+            Token::Pmix(job) => (3, job),
+            Token::Board => (4, 0),
+            Token::Iof(key)
+            | Token::Conn(key)
+            | Token::Links(key)
+            | Token::NameClient(key)
+            | Token::Status(key) => return key,
         };
         OWN.key(kind, index)
     }
@@ -79,17 +73,16 @@ impl Token {
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
         }
+        if IOF.contains(key) {
+            return Some(Token::Iof(key));
+        }
         let (kind, index) = OWN.decode(key)?;
         Some(match kind {
             0 => Token::Signals,
             1 => Token::Listener(index),
             2 => Token::Queries(index),
-            3 => Token::Stream(index),
-            4 => Token::Sink(index),
-            5 => Token::Input,
-            6 => Token::Stdin(index),
-            7 => Token::Board,
-            8 => Token::Pmix(index),
+            3 => Token::Pmix(index),
+            4 => Token::Board,
             _ => return None,
         })
     }
@@ -106,11 +99,8 @@ mod tests {
             Token::Listener(3),
             Token::Pmix(5),
             Token::Queries(4),
-            Token::Stream(7),
-            Token::Sink(1),
-            Token::Input,
-            Token::Stdin(6),
             Token::Board,
+            Token::Iof(IOF.key(1, 7)),
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
@@ -118,7 +108,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(9, 0)), None);
-        assert_eq!(Token::of(KeyRange(5).key(0, 0)), None);
+        assert_eq!(Token::of(OWN.key(5, 0)), None);
+        assert_eq!(Token::of(KeyRange(6).key(0, 0)), None);
     }
 }

@@ -4,10 +4,11 @@ use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
 use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
 use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::BackendError;
+use hydrant_iof::SinkId;
 use hydrant_overlay::{Channel, Destination as Route, Event};
+use hydrant_reactor::WriterState;
 
 use super::super::output::output_files;
-use super::super::sink::{SinkId, State};
 use super::{Engine, Nodes, Role};
 use crate::error::RunError;
 
@@ -258,7 +259,7 @@ impl Engine<'_, '_> {
         let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
         let sinks = &self.sinks;
         head.unacknowledged.retain(|&(sink, via, len)| {
-            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == State::Open;
+            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == WriterState::Open;
             if !waits {
                 links.consumed(via, len);
             }
@@ -270,7 +271,7 @@ impl Engine<'_, '_> {
     pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
         let now = self.now();
         let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };
-        if self.sinks.get(sink).state() == State::Open {
+        if self.sinks.get(sink).state() == WriterState::Open {
             return;
         }
         for job in head.control.jobs().ids(|_| true) {

@@ -10,6 +10,7 @@ use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
+use hydrant_iof::SinkId;
 use hydrant_launch::FileSender;
 use hydrant_manage::Secret;
 use hydrant_names::NameClient;
@@ -19,7 +20,6 @@ use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec
 
 use super::super::names::Names;
 use super::super::server::PmiServer;
-use super::super::sink::SinkId;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, host_name, limits, open, record};
 use super::actions::blocks_of;

@@ -18,12 +18,12 @@ use hydrant_control::DaemonEvent;
 use hydrant_control::protocol::{OutputChunk, Report, encode};
 use hydrant_core::{Input, Time};
 use hydrant_driver::BackendError;
+use hydrant_iof::Unsent;
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_reactor::Key;
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
-use super::sink::Unsent;
 use crate::error::RunError;
 use daemon::Daemon;
 pub use daemon::{DaemonError, daemon, forked_daemon};

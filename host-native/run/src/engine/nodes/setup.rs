@@ -3,7 +3,7 @@
 use hydrant_control::protocol::{Boards, Setup};
 use hydrant_core::Limits;
 
-use super::super::pty;
+use super::super::output::pseudo_terminals;
 use crate::plan::{Cluster, Options, Prefix, Pty};
 
 /// Settings for all nodes, with limits that suit all of them.
@@ -29,7 +29,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         fence: options.fence,
         lookup_wait: options.lookup_wait,
         pmi1_subversion: options.pmi1_subversion,
-        pseudo_terminals: pty::wanted(options),
+        pseudo_terminals: pseudo_terminals(options),
         files: Vec::new(),
     }
 }

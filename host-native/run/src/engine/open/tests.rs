@@ -5,13 +5,12 @@ use std::rc::Rc;
 
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Limits, Output, UpcallId};
+use hydrant_iof::{Sinks, Stdin, Streams};
 use hydrant_launch::prepare;
 use hydrant_reactor::{OpenFiles, Reactor};
 
 use super::super::server::PmiServer;
-use super::super::sink::Sinks;
-use super::super::stdin::Stdin;
-use super::super::streams::Streams;
+use super::super::token::IOF;
 use super::super::{Outlets, Token};
 use super::*;
 use crate::backend::Core;
@@ -131,7 +130,8 @@ fn with_engine(
     let inputs = Rc::default();
     let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
     let reactor = Reactor::new(Token::Signals).unwrap();
-    let outlets = Outlets { stdin: Stdin::sent(), streams: Streams::raw(None), sinks: Sinks::uplink() };
+    let outlets =
+        Outlets { stdin: Stdin::sent(IOF), streams: Streams::raw(None, IOF), sinks: Sinks::uplink(IOF) };
     let core = PmiServer::local(RunBackend::new(Core::Fake(Box::new(backend)), None, None));
     let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
     engine.host = "here".to_owned();

@@ -2,36 +2,54 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use super::sink::expand;
-use crate::plan::{LinePrefix, Prefix};
+use crate::sinks::expand;
+
+/// Text before each line of output.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Prefix {
+    /// Text that depends on the rank.
+    pub lines: LinePrefix,
+    /// The time of the line, in front of the text.
+    pub timestamps: bool,
+}
+
+/// Text before each line of output that depends on the rank.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum LinePrefix {
+    /// None.
+    #[default]
+    None,
+    /// `[rank] `, of spawned jobs `[job:rank] `.
+    Rank,
+    /// `rank> ` before standard output and `rank(err)> ` before standard error, as MPICH does it with
+    /// `MPIEXEC_PREFIX_DEFAULT`.
+    Mpiexec,
+    /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
+    Pattern(String),
+}
 
 /// Texts before lines, of all ranks.
 #[derive(Debug, Default)]
-pub(crate) struct Labels(Prefix);
+pub struct Labels(Prefix);
 
 impl Labels {
-    pub(crate) fn new(prefix: Prefix) -> Labels {
+    /// Creates the texts of this form.
+    pub fn new(prefix: Prefix) -> Labels {
         Labels(prefix)
     }
 
     /// Returns whether lines have a text in front.
-    pub(crate) fn are_used(&self) -> bool {
+    pub fn are_used(&self) -> bool {
         self.0.timestamps || self.0.lines != LinePrefix::None
     }
 
     /// Returns whether each line has its own time in front.
-    pub(crate) fn has_timestamps(&self) -> bool {
+    pub fn has_timestamps(&self) -> bool {
         self.0.timestamps
     }
 
     /// Returns the text for a stream of a rank, without the time. `job` is 0 for the job of the command line.
-    pub(crate) fn text<'h>(
-        &self,
-        job: u32,
-        rank: u32,
-        host: impl FnOnce() -> &'h str,
-        stderr: bool,
-    ) -> String {
+    pub fn text<'h>(&self, job: u32, rank: u32, host: impl FnOnce() -> &'h str, stderr: bool) -> String {
         match &self.0.lines {
             LinePrefix::None => String::new(),
             LinePrefix::Rank if job == 0 => format!("[{rank}] "),

@@ -18,7 +18,7 @@ use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use hydrant_control::protocol::StdinTarget;
-use hydrant_reactor::Poller;
+use hydrant_reactor::{KeyRange, Poller};
 use rustix::io::Errno;
 use rustix::stdio::stdin;
 use rustix::termios::isatty;
@@ -28,7 +28,7 @@ use input::{Input, close_stdin};
 
 /// Standard input of the ranks of the first job.
 #[derive(Debug)]
-pub(crate) struct Stdin {
+pub struct Stdin {
     route: Route,
     stall: Stall,
 }
@@ -49,7 +49,8 @@ enum Route {
 }
 
 /// Input of a rank.
-pub(crate) enum RankInput {
+#[derive(Debug)]
+pub enum RankInput {
     /// None.
     Null,
     /// That of the launcher.
@@ -72,10 +73,11 @@ struct Source {
 const CREDIT: u32 = BEHIND_MAX as u32;
 
 /// Input from the head.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 struct FromHead {
     target: StdinTarget,
     feed: Feed,
+    keys: KeyRange,
     /// Position that the head has been told of.
     reported: u64,
     /// The head has been told that no rank reads.
@@ -93,13 +95,14 @@ struct Stall {
 }
 
 impl Stdin {
-    /// Input of the launcher, for ranks of this process.
-    pub(crate) fn new(target: StdinTarget, ranks: u32, warning: Duration, poller: &Poller) -> Stdin {
+    /// Creates the input of the launcher, for ranks of this host. With [`StdinTarget::All`], `warning` is the time after which
+    /// ranks that others wait for are reported. Zero disables the report.
+    pub fn new(target: StdinTarget, ranks: u32, warning: Duration, keys: KeyRange, poller: &Poller) -> Stdin {
         let mut route = match target {
             StdinTarget::None => Route::Closed,
-            StdinTarget::All => Route::Pumped(Input::new(), Feed::new(0..ranks)),
+            StdinTarget::All => Route::Pumped(Input::new(keys), Feed::new(0..ranks, keys)),
             StdinTarget::Rank(rank) if isatty(stdin()) => {
-                Route::Pumped(Input::new(), Feed::new(rank..rank + 1))
+                Route::Pumped(Input::new(keys), Feed::new(rank..rank + 1, keys))
             }
             StdinTarget::Rank(rank) => Route::Inherited(rank),
         };
@@ -109,36 +112,37 @@ impl Stdin {
         Stdin { route, stall: Stall::new(target, warning) }
     }
 
-    /// Input of a head, with readers on other nodes. Reading starts after [`Stdin::allow`].
-    pub(crate) fn sent() -> Stdin {
-        let source = Source { input: Input::new(), credit: 0, pieces: Vec::new() };
+    /// Creates the input of a head, with readers on other nodes. Reading starts after [`Stdin::allow`].
+    pub fn sent(keys: KeyRange) -> Stdin {
+        let source = Source { input: Input::new(keys), credit: 0, pieces: Vec::new() };
         Stdin { route: Route::Sent(source), stall: Stall::default() }
     }
 
-    /// Input of the ranks of a daemon. [`Stdin::expect`] names them.
-    pub(crate) fn from_head(target: StdinTarget, warning: Duration) -> Stdin {
-        let from_head = FromHead { target, closed: true, ..FromHead::default() };
+    /// Creates the input of the ranks of a daemon. [`Stdin::expect`] names them.
+    pub fn from_head(target: StdinTarget, warning: Duration, keys: KeyRange) -> Stdin {
+        let feed = Feed::new(std::iter::empty(), keys);
+        let from_head = FromHead { target, feed, keys, reported: 0, closed: true };
         Stdin { route: Route::FromHead(from_head), stall: Stall::new(target, warning) }
     }
 
     /// Tells a daemon the ranks of the first job that it will start.
-    pub(crate) fn expect(&mut self, ranks: impl Iterator<Item = u32>) {
+    pub fn expect(&mut self, ranks: impl Iterator<Item = u32>) {
         if let Route::FromHead(from_head) = &mut self.route {
             let target = from_head.target;
-            from_head.feed = Feed::new(ranks.filter(|&rank| target.includes(rank)));
+            from_head.feed = Feed::new(ranks.filter(|&rank| target.includes(rank)), from_head.keys);
             from_head.closed = from_head.feed.is_closed();
         }
     }
 
     /// Adds credit: all of it when the job is being started, otherwise the `bytes` that all readers have consumed.
-    pub(crate) fn allow(&mut self, bytes: Option<u32>) {
+    pub fn allow(&mut self, bytes: Option<u32>) {
         if let Route::Sent(source) = &mut self.route {
             source.credit = source.credit.saturating_add(bytes.unwrap_or(CREDIT)).min(CREDIT);
         }
     }
 
     /// Takes the pieces to send to the readers' nodes.
-    pub(crate) fn take_pieces(&mut self) -> Vec<Vec<u8>> {
+    pub fn take_pieces(&mut self) -> Vec<Vec<u8>> {
         match &mut self.route {
             Route::Sent(source) => std::mem::take(&mut source.pieces),
             _ => Vec::new(),
@@ -146,7 +150,10 @@ impl Stdin {
     }
 
     /// Closes the input of a head after all readers have closed theirs. A writer notices.
-    pub(crate) fn close(&mut self, poller: &Poller) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// `/dev/null` cannot take its place.
+    pub fn close(&mut self, poller: &Poller) -> Result<(), Errno> {
         match &mut self.route {
             Route::Sent(source) => source.input.close(poller),
             _ => Ok(()),
@@ -154,7 +161,7 @@ impl Stdin {
     }
 
     /// Handles input from the head. An empty slice marks the end.
-    pub(crate) fn feed(&mut self, bytes: &[u8], now: u64, poller: &Poller) {
+    pub fn feed(&mut self, bytes: &[u8], now: u64, poller: &Poller) {
         if let Route::FromHead(from_head) = &mut self.route {
             from_head.feed.push(bytes, poller);
             self.stall.observe(&from_head.feed, now);
@@ -162,7 +169,7 @@ impl Stdin {
     }
 
     /// Takes the report for the head: the number of consumed bytes, and whether all ranks have closed their input.
-    pub(crate) fn take_news(&mut self) -> (u32, bool) {
+    pub fn take_news(&mut self) -> (u32, bool) {
         let Route::FromHead(from_head) = &mut self.route else { return (0, false) };
         if from_head.closed {
             return (0, false);
@@ -175,7 +182,10 @@ impl Stdin {
     }
 
     /// Takes the input of a rank of the first job.
-    pub(crate) fn for_rank(&mut self, rank: u32, poller: &Poller) -> Result<RankInput, Errno> {
+    ///
+    /// # Errors
+    /// The process has no more descriptors.
+    pub fn for_rank(&mut self, rank: u32, poller: &Poller) -> Result<RankInput, Errno> {
         let pipe = match &mut self.route {
             Route::Inherited(reader) if *reader == rank => return Ok(RankInput::Inherited),
             Route::Closed | Route::Inherited(_) | Route::Sent(_) => None,
@@ -185,13 +195,16 @@ impl Stdin {
     }
 
     /// Closes an inherited input after its rank has been started, so that a writer notices when the rank stops reading.
-    pub(crate) fn release(&mut self) -> Result<(), Errno> {
+    ///
+    /// # Errors
+    /// `/dev/null` cannot take its place.
+    pub fn release(&mut self) -> Result<(), Errno> {
         self.route = Route::Closed;
         close_stdin()
     }
 
     /// Returns the time of the next [`pump`](Stdin::pump) that the poller does not report.
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub fn deadline(&self) -> Option<u64> {
         let of_input = match &self.route {
             Route::Closed | Route::Inherited(_) | Route::FromHead(_) => None,
             Route::Pumped(input, feed) => input.deadline(room(input, feed) > 0),
@@ -201,7 +214,7 @@ impl Stdin {
     }
 
     /// Handles an event of a reader's pipe.
-    pub(crate) fn reader_ready(&mut self, index: u32, now: u64, poller: &Poller) {
+    pub fn reader_ready(&mut self, index: u32, now: u64, poller: &Poller) {
         if let Route::Pumped(_, feed) | Route::FromHead(FromHead { feed, .. }) = &mut self.route {
             feed.ready(index as usize, poller);
         }
@@ -209,7 +222,7 @@ impl Stdin {
     }
 
     /// Handles new input, a change to the foreground, and room for more.
-    pub(crate) fn pump(&mut self, now: u64, poller: &Poller) {
+    pub fn pump(&mut self, now: u64, poller: &Poller) {
         match &mut self.route {
             Route::Closed | Route::Inherited(_) => {}
             Route::Pumped(input, feed) => {
@@ -230,7 +243,7 @@ impl Stdin {
     }
 
     /// Takes the ranks that all others have been waiting for.
-    pub(crate) fn take_stalled(&mut self, now: u64) -> Vec<u32> {
+    pub fn take_stalled(&mut self, now: u64) -> Vec<u32> {
         let (Route::Pumped(_, feed) | Route::FromHead(FromHead { feed, .. })) = &self.route else {
             return Vec::new();
         };

@@ -1,20 +1,19 @@
 //! The ranks' standard output and error, passed on in whole lines.
 
-use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
 
 use hydrant_control::protocol::{PseudoTerminals, WindowSize};
-use hydrant_reactor::{Interest, Poller, pipe};
+use hydrant_reactor::{Interest, KeyRange, Poller, WriterState, pipe};
 use memchr::memrchr;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::label::{Labels, timestamp};
-use super::pty;
-use super::sink::{SinkId, Sinks, State};
-use super::token::Token;
+use crate::Descriptor;
+use crate::label::{Labels, timestamp};
+use crate::pty;
+use crate::sinks::{SinkId, Sinks};
 
 /// Maximum length of a line that is kept whole, in bytes. It bounds the memory for output without line ends.
 const LINE_MAX: usize = 64 * 1024;
@@ -27,7 +26,7 @@ const COPY_MAX: usize = 32 * 1024;
 
 /// All output streams. A process's standard output is number `2 * process`, its standard error the next.
 #[derive(Debug)]
-pub(crate) struct Streams {
+pub struct Streams {
     all: Vec<Stream>,
     /// Texts before lines.
     labels: Labels,
@@ -39,26 +38,32 @@ pub(crate) struct Streams {
     terminals: Option<PseudoTerminals>,
     /// Copy of the output for those who follow it, if there are any.
     copies: Option<Copies>,
+    /// Keys of the open streams.
+    keys: KeyRange,
 }
 
 /// Copies of output that wait to be sent. They are taken after each turn of the event loop.
 #[derive(Debug, Default)]
-pub(crate) struct Copies {
-    pub(crate) pieces: Vec<Copy>,
+pub struct Copies {
+    /// Pieces, in their order.
+    pub pieces: Vec<Copy>,
     /// Bytes of all pieces.
     len: usize,
-    /// Bytes beyond [`COPIES_MAX`].
-    pub(crate) lost: u64,
+    /// Bytes that were not copied, because a turn has at most 1 MiB.
+    pub lost: u64,
 }
 
 /// Output of one rank.
 #[derive(Debug)]
-pub(crate) struct Copy {
+pub struct Copy {
     /// Ordinal of its job.
-    pub(crate) job: u32,
-    pub(crate) rank: u32,
-    pub(crate) stderr: bool,
-    pub(crate) bytes: Vec<u8>,
+    pub job: u32,
+    /// Its rank.
+    pub rank: u32,
+    /// Whether it is standard error.
+    pub stderr: bool,
+    /// At most 32 KiB.
+    pub bytes: Vec<u8>,
 }
 
 impl Copies {
@@ -94,17 +99,18 @@ struct Stream {
 }
 
 impl Streams {
-    pub(crate) fn new(labels: Labels, terminals: Option<PseudoTerminals>) -> Streams {
-        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new(), terminals, copies: None }
+    /// Creates no streams yet. `terminals` tells which of later ones are pseudo-terminals.
+    pub fn new(labels: Labels, terminals: Option<PseudoTerminals>, keys: KeyRange) -> Streams {
+        Streams { all: Vec::new(), labels, raw: false, prompts: Vec::new(), terminals, copies: None, keys }
     }
 
-    /// Creates streams whose lines are assembled on another node.
-    pub(crate) fn raw(terminals: Option<PseudoTerminals>) -> Streams {
-        Streams { raw: true, ..Streams::new(Labels::default(), terminals) }
+    /// Creates those of a daemon, whose lines are assembled by the head.
+    pub fn raw(terminals: Option<PseudoTerminals>, keys: KeyRange) -> Streams {
+        Streams { raw: true, ..Streams::new(Labels::default(), terminals, keys) }
     }
 
     /// Sets the size of the windows of all pseudo-terminals. Returns whether there are any.
-    pub(crate) fn resize_windows(&mut self, size: WindowSize) -> bool {
+    pub fn resize_windows(&mut self, size: WindowSize) -> bool {
         let Some(terminals) = &mut self.terminals else { return false };
         terminals.size = size;
         for stream in self.all.iter().filter(|stream| stream.is_terminal) {
@@ -114,8 +120,8 @@ impl Streams {
         true
     }
 
-    /// There shall be processes of these numbers, the ranks of a job. `host` returns the host of a rank.
-    pub(crate) fn make_room<'h>(
+    /// Makes room for processes of these numbers, the ranks of a job. `host` returns the host of a rank.
+    pub fn make_room<'h>(
         &mut self,
         processes: Range<u32>,
         job: u32,
@@ -135,7 +141,7 @@ impl Streams {
     }
 
     /// Removes the closed streams of the processes of a job that has ended.
-    pub(crate) fn clear(&mut self, processes: Range<u32>, sinks: &mut Sinks) {
+    pub fn clear(&mut self, processes: Range<u32>, sinks: &mut Sinks) {
         for id in streams(&processes) {
             let stream = std::mem::take(&mut self.all[id]);
             sinks.leave(stream.sink);
@@ -143,7 +149,10 @@ impl Streams {
     }
 
     /// Opens a pipe or pseudo-terminal for a stream. Returns the rank's end.
-    pub(crate) fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
+    ///
+    /// # Errors
+    /// The process has no more descriptors.
+    pub fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
         let is_stderr = id % 2 == 1;
         let wanted = self.terminals.filter(|wanted| if is_stderr { wanted.stderr } else { wanted.stdout });
         // The system has a limited number of pseudo-terminals. A rank beyond it writes to a pipe.
@@ -158,14 +167,14 @@ impl Streams {
                 (read, write)
             }
         };
-        poller.add(&read, Token::Stream(id), Interest::Read)?;
+        poller.add(&read, Descriptor::Stream(id).key(self.keys), Interest::Read)?;
         let stream = &mut self.all[id as usize];
         (stream.fd, stream.is_terminal) = (Some(read), is_terminal);
         Ok(write)
     }
 
     /// Handles bytes of a stream from another node. An empty slice marks the end. Returns the sink of the stream.
-    pub(crate) fn arrived(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) -> SinkId {
+    pub fn arrived(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) -> SinkId {
         match bytes.is_empty() {
             true => self.pass_partial(id, sinks),
             false => self.take(id, now, bytes, sinks),
@@ -175,41 +184,41 @@ impl Streams {
 
     /// Adds text to a stream that the rank has not written itself. Drops it if the sink is full: the rank does not wait for
     /// room.
-    pub(crate) fn inject(&mut self, id: u32, now: u64, text: &[u8], sinks: &mut Sinks) {
+    pub fn inject(&mut self, id: u32, now: u64, text: &[u8], sinks: &mut Sinks) {
         if !sinks.get(self.all[id as usize].sink).is_full() {
             self.take(id, now, text, sinks);
         }
     }
 
-    /// The streams of these processes that go to a sink.
-    pub(crate) fn to_sink(&self, processes: Range<u32>, sink: SinkId) -> Vec<u32> {
+    /// Returns the streams of these processes that go to a sink.
+    pub fn to_sink(&self, processes: Range<u32>, sink: SinkId) -> Vec<u32> {
         let of_processes = 2 * processes.start..2 * processes.end;
         of_processes.filter(|&id| self.all[id as usize].sink == sink).collect()
     }
 
     /// Closes a stream whose sink accepts no more output.
-    pub(crate) fn cut(&mut self, id: u32, sinks: &mut Sinks) {
+    pub fn cut(&mut self, id: u32, sinks: &mut Sinks) {
         self.close(id, sinks);
     }
 
     /// Sets the sink of a stream. Called before the first read.
-    pub(crate) fn direct(&mut self, id: u32, sink: SinkId) {
+    pub fn direct(&mut self, id: u32, sink: SinkId) {
         self.all[id as usize].sink = sink;
     }
 
     /// Returns whether all streams of these processes have ended.
-    pub(crate) fn are_closed(&self, processes: Range<u32>) -> bool {
+    pub fn are_closed(&self, processes: Range<u32>) -> bool {
         self.all[streams(&processes)].iter().all(|stream| stream.fd.is_none())
     }
 
     /// Reads a stream once, unless its sink is full.
-    pub(crate) fn read(&mut self, id: u32, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+    pub fn read(&mut self, id: u32, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
         let stream = &mut self.all[id as usize];
         let Some(fd) = stream.fd.as_ref().filter(|_| !stream.held) else { return };
         if sinks.get(stream.sink).is_full() {
             sinks.flush_one(stream.sink, poller);
         }
-        if sinks.get(stream.sink).state() != State::Open {
+        if sinks.get(stream.sink).state() != WriterState::Open {
             return self.close(id, sinks);
         }
         if sinks.get(stream.sink).is_full() {
@@ -235,7 +244,7 @@ impl Streams {
 
     /// Limits the streams of processes that have ended to the bytes that their pipes hold now. A process that they left
     /// behind may keep a pipe open without end.
-    pub(crate) fn finish(
+    pub fn finish(
         &mut self,
         processes: Range<u32>,
         now: u64,
@@ -261,20 +270,13 @@ impl Streams {
     }
 
     /// Resumes the streams that waited for a sink.
-    pub(crate) fn resume(
-        &mut self,
-        sink: SinkId,
-        now: u64,
-        buffer: &mut [u8],
-        sinks: &mut Sinks,
-        poller: &Poller,
-    ) {
-        let dead = sinks.get(sink).state() != State::Open;
+    pub fn resume(&mut self, sink: SinkId, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
+        let dead = sinks.get(sink).state() != WriterState::Open;
         for id in sinks.release(sink) {
             let stream = &mut self.all[id as usize];
             stream.held = false;
             let Some(fd) = &stream.fd else { continue };
-            if dead || poller.add(fd, Token::Stream(id), Interest::Read).is_err() {
+            if dead || poller.add(fd, Descriptor::Stream(id).key(self.keys), Interest::Read).is_err() {
                 self.close(id, sinks);
             } else if stream.remaining.is_some() {
                 self.read_rest(id, now, buffer, sinks, poller);
@@ -291,12 +293,12 @@ impl Streams {
     }
 
     /// Returns the time of the next [`show`](Streams::show).
-    pub(crate) fn deadline(&self) -> Option<u64> {
+    pub fn deadline(&self) -> Option<u64> {
         self.prompts.iter().filter_map(|&id| self.all[id as usize].show_at).min()
     }
 
     /// Shows unfinished lines that have waited long enough.
-    pub(crate) fn show(&mut self, now: u64, sinks: &mut Sinks) {
+    pub fn show(&mut self, now: u64, sinks: &mut Sinks) {
         let mut prompts = std::mem::take(&mut self.prompts);
         prompts.retain(|&id| match self.all[id as usize].show_at {
             None => false,
@@ -310,7 +312,7 @@ impl Streams {
     }
 
     /// Returns the copies of output since the last call. From then on output is copied if `goes_on`.
-    pub(crate) fn take_copies(&mut self, goes_on: bool) -> Option<Copies> {
+    pub fn take_copies(&mut self, goes_on: bool) -> Option<Copies> {
         std::mem::replace(&mut self.copies, goes_on.then(Copies::default))
     }
 
@@ -398,18 +400,13 @@ fn streams(processes: &Range<u32>) -> Range<usize> {
     2 * processes.start as usize..2 * processes.end as usize
 }
 
-/// `/dev/null`, which ranks other than 0 read.
-pub(crate) fn null() -> io::Result<OwnedFd> {
-    Ok(std::fs::File::open("/dev/null")?.into())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::engine::sink::sinks_over;
-    use crate::plan::{LinePrefix, Prefix};
+    use crate::label::{LinePrefix, Prefix};
+    use crate::sinks::sinks_over;
     use std::fs::File;
-    use std::io::{Read, Write};
+    use std::io::{ErrorKind, Read, Write};
 
     struct Bench {
         poller: Poller,
@@ -427,7 +424,8 @@ mod tests {
             let to = File::from(to);
             let sinks = sinks_over(&to, &File::open("/dev/null").unwrap());
             let lines = if labels { LinePrefix::Rank } else { LinePrefix::None };
-            let mut streams = Streams::new(Labels::new(Prefix { lines, timestamps: false }), None);
+            let mut streams =
+                Streams::new(Labels::new(Prefix { lines, timestamps: false }), None, KeyRange(0));
             streams.make_room(0..ranks, 0, &sinks, |_| "here");
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();
@@ -502,6 +500,6 @@ mod tests {
         bench.streams.finish(0..bench.ranks.len() as u32, 0, &mut [0; 3], &mut bench.sinks, &bench.poller);
         assert!(bench.streams.are_closed(0..1));
         assert_eq!(bench.output(), "last words");
-        assert_eq!(bench.ranks[0].write(b"x").unwrap_err().kind(), io::ErrorKind::BrokenPipe);
+        assert_eq!(bench.ranks[0].write(b"x").unwrap_err().kind(), ErrorKind::BrokenPipe);
     }
 }

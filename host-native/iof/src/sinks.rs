@@ -11,30 +11,27 @@ use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
-use hydrant_overlay::BEYOND_CREDIT_MAX;
-pub(crate) use hydrant_reactor::WriterState as State;
-use hydrant_reactor::{Poller, Writer};
+use hydrant_reactor::{KeyRange, Poller, Writer, WriterState};
 use rustix::fs::{Mode, OFlags, fstat, open};
 use rustix::io::Errno;
 
-use super::token::Token;
+use crate::Descriptor;
 
 /// Bytes pending on standard error from which on lines of the launcher are dropped: the ranks' output and, beside it, a
 /// long report.
 const LINES_MAX: usize = 1 << 20;
 
-/// Pending bytes for the head from which on ranks are not read, and the cost of a message beside its bytes. A read that has
-/// begun adds to them. The sum is less than what a node may send beyond its credit.
-const UNSENT_MAX: usize = 256 * 1024;
+/// Pending bytes for the head from which on ranks of a daemon are not read. A read that has begun adds to them.
+pub const UNSENT_MAX: usize = 256 * 1024;
+/// Cost of a message for the head beside its bytes.
 const UNSENT_COST: usize = 32;
-const _: () = assert!(UNSENT_MAX + super::BUFFER < BEYOND_CREDIT_MAX as usize);
 
-/// The number of a sink.
-pub(crate) type SinkId = usize;
+/// Number of a sink.
+pub type SinkId = usize;
 
 /// All sinks of a job.
 #[derive(Debug)]
-pub(crate) struct Sinks {
+pub struct Sinks {
     all: Vec<Sink>,
     stdout: SinkId,
     stderr: SinkId,
@@ -49,6 +46,8 @@ pub(crate) struct Sinks {
     ranks_wrote: bool,
     /// Number of the launcher's lines that were dropped since the last notice about them.
     lost_lines: usize,
+    /// Keys of the sinks that wait for room.
+    keys: KeyRange,
     /// Pending output for the head, in order. None on a node that writes its own output.
     uplink: Option<Vec<Unsent>>,
     /// Its length in bytes.
@@ -57,7 +56,7 @@ pub(crate) struct Sinks {
 
 /// Output for the head that has not been sent.
 #[derive(Debug)]
-pub(crate) enum Unsent {
+pub enum Unsent {
     /// A line of the launcher.
     Line(String),
     /// Bytes of this stream. Empty at its end.
@@ -66,7 +65,7 @@ pub(crate) enum Unsent {
 
 /// Destination of output.
 #[derive(Debug)]
-pub(crate) struct Sink {
+pub struct Sink {
     writer: Writer,
     /// Number of streams that may write to a file. None for the launcher's own outputs.
     users: Option<u32>,
@@ -81,26 +80,29 @@ pub(crate) struct Sink {
 impl Sinks {
     /// Creates the sinks of the launcher's standard output and error. They are one sink if both lead to the same file,
     /// because their lines would split each other otherwise.
-    pub(crate) fn new() -> io::Result<Sinks> {
-        Sinks::over(rustix::stdio::stdout(), rustix::stdio::stderr())
+    ///
+    /// # Errors
+    /// One of the two is closed.
+    pub fn new(keys: KeyRange) -> io::Result<Sinks> {
+        Sinks::over(rustix::stdio::stdout(), rustix::stdio::stderr(), keys)
     }
 
-    fn over(stdout: BorrowedFd<'_>, stderr: BorrowedFd<'_>) -> io::Result<Sinks> {
+    fn over(stdout: BorrowedFd<'_>, stderr: BorrowedFd<'_>, keys: KeyRange) -> io::Result<Sinks> {
         let mut all = vec![Sink::new(Writer::shared(stdout)?)];
         let (a, b) = (fstat(stdout)?, fstat(stderr)?);
         if (a.st_dev, a.st_ino) != (b.st_dev, b.st_ino) {
             all.push(Sink::new(Writer::shared(stderr)?));
         }
-        Ok(Sinks::with(all, None))
+        Ok(Sinks::with(all, keys, None))
     }
 
-    /// The head of several nodes takes everything.
-    pub(crate) fn uplink() -> Sinks {
-        Sinks::with(vec![Sink::new(Writer::closed())], Some(Vec::new()))
+    /// Creates the sinks of a daemon. The head takes everything: [`Sinks::take_unsent`].
+    pub fn uplink(keys: KeyRange) -> Sinks {
+        Sinks::with(vec![Sink::new(Writer::closed())], keys, Some(Vec::new()))
     }
 
     /// Standard output is the first sink, and standard error the last.
-    fn with(all: Vec<Sink>, uplink: Option<Vec<Unsent>>) -> Sinks {
+    fn with(all: Vec<Sink>, keys: KeyRange, uplink: Option<Vec<Unsent>>) -> Sinks {
         Sinks {
             stdout: 0,
             stderr: all.len() - 1,
@@ -111,19 +113,20 @@ impl Sinks {
             shows_progress: false,
             ranks_wrote: false,
             lost_lines: 0,
+            keys,
             uplink,
             unsent: 0,
         }
     }
 
     /// Takes the pending output for the head.
-    pub(crate) fn take_unsent(&mut self) -> Vec<Unsent> {
+    pub fn take_unsent(&mut self) -> Vec<Unsent> {
         self.unsent = 0;
         self.uplink.as_mut().map(std::mem::take).unwrap_or_default()
     }
 
     /// Sets whether the head has no room for more output.
-    pub(crate) fn set_blocked(&mut self, full: bool) {
+    pub fn set_blocked(&mut self, full: bool) {
         let before = std::mem::replace(&mut self.all[0].blocked, full);
         if before && !full && !self.all[0].held.is_empty() {
             self.changed.push(0);
@@ -131,22 +134,27 @@ impl Sinks {
     }
 
     /// Handles the end of a stream.
-    pub(crate) fn end(&mut self, stream: u32) {
+    pub fn end(&mut self, stream: u32) {
         if let Some(unsent) = &mut self.uplink {
             unsent.push(Unsent::Bytes(stream, Vec::new()));
         }
     }
 
-    pub(crate) fn stdout(&self) -> SinkId {
+    /// Returns the sink of standard output.
+    pub fn stdout(&self) -> SinkId {
         self.stdout
     }
 
-    pub(crate) fn stderr(&self) -> SinkId {
+    /// Returns the sink of standard error.
+    pub fn stderr(&self) -> SinkId {
         self.stderr
     }
 
     /// Returns the sink of this file for one more stream. The first call truncates the file.
-    pub(crate) fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
+    ///
+    /// # Errors
+    /// The file cannot be created.
+    pub fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
         let known = self.files.get(&path).copied();
         if let Some(sink) = known.filter(|&sink| self.all[sink].writer.is_open()) {
             let users = &mut self.all[sink].users;
@@ -169,18 +177,19 @@ impl Sinks {
     }
 
     /// Releases a stream's use of a sink. A file without users is closed.
-    pub(crate) fn leave(&mut self, id: SinkId) {
+    pub fn leave(&mut self, id: SinkId) {
         let sink = &mut self.all[id];
         sink.users = sink.users.map(|users| users.saturating_sub(1));
         sink.close_unused();
     }
 
-    pub(crate) fn get(&self, sink: SinkId) -> &Sink {
+    /// Returns a sink.
+    pub fn get(&self, sink: SinkId) -> &Sink {
         &self.all[sink]
     }
 
     /// Adds a stream's bytes.
-    pub(crate) fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
+    pub fn put(&mut self, sink: SinkId, stream: u32, bytes: &[u8]) {
         if let Some(unsent) = self.uplink.as_mut().filter(|_| !bytes.is_empty()) {
             unsent.push(Unsent::Bytes(stream, bytes.to_vec()));
             self.unsent += bytes.len() + UNSENT_COST;
@@ -192,7 +201,7 @@ impl Sinks {
             self.ranks_wrote |= stream != LAUNCHER;
         }
         let to = &mut self.all[sink];
-        if bytes.is_empty() || to.writer.state() != State::Open {
+        if bytes.is_empty() || to.writer.state() != WriterState::Open {
             return;
         }
         if to.writer.is_empty() {
@@ -203,20 +212,20 @@ impl Sinks {
     }
 
     /// Returns whether standard error is a terminal that shows no output of a rank.
-    pub(crate) fn can_show_progress(&self) -> bool {
+    pub fn can_show_progress(&self) -> bool {
         let stderr = &self.all[self.stderr];
         stderr.is_terminal() && stderr.writer.is_empty() && !self.ranks_wrote
     }
 
     /// Shows a line on standard error in place of the one before.
-    pub(crate) fn show_progress(&mut self, line: &str) {
+    pub fn show_progress(&mut self, line: &str) {
         self.erase_progress();
         self.put_unmarked(line.as_bytes());
         self.shows_progress = true;
     }
 
     /// Erases the line of [`show_progress`](Sinks::show_progress), if it is shown.
-    pub(crate) fn erase_progress(&mut self) {
+    pub fn erase_progress(&mut self) {
         if std::mem::take(&mut self.shows_progress) {
             self.put_unmarked(ERASE);
         }
@@ -230,7 +239,7 @@ impl Sinks {
     }
 
     /// Prints a line of the launcher's own on standard error.
-    pub(crate) fn print(&mut self, line: &str) {
+    pub fn print(&mut self, line: &str) {
         if let Some(unsent) = &mut self.uplink {
             return unsent.push(Unsent::Line(line.to_owned()));
         }
@@ -243,9 +252,8 @@ impl Sinks {
         line.lines().for_each(|line| self.note("hydrant", line));
     }
 
-    /// Writes a message with the name of its sender to standard error. Drops and counts it if [`LINES_MAX`] bytes are
-    /// pending.
-    pub(crate) fn note(&mut self, name: &str, text: &str) {
+    /// Writes a message with the name of its sender to standard error. Drops and counts it if 1 MiB is pending.
+    pub fn note(&mut self, name: &str, text: &str) {
         if self.drops_lines(text) {
             return;
         }
@@ -274,65 +282,65 @@ impl Sinks {
     }
 
     /// Adds a stream to those that wait for room in the sink.
-    pub(crate) fn hold(&mut self, sink: SinkId, stream: u32) {
+    pub fn hold(&mut self, sink: SinkId, stream: u32) {
         self.all[sink].held.push(stream);
     }
 
     /// Writes pending output of all sinks that changed since the last call.
-    pub(crate) fn flush(&mut self, poller: &Poller) {
+    pub fn flush(&mut self, poller: &Poller) {
         while let Some(sink) = self.dirty.pop() {
             self.flush_one(sink, poller);
         }
     }
 
     /// Writes pending output of one sink.
-    pub(crate) fn flush_one(&mut self, id: SinkId, poller: &Poller) {
-        self.all[id].writer.flush(Token::Sink(id as u32), poller);
+    pub fn flush_one(&mut self, id: SinkId, poller: &Poller) {
+        self.all[id].writer.flush(Descriptor::Sink(id as u32).key(self.keys), poller);
         if id == self.stderr {
             self.report_lost_lines();
         }
         let sink = &mut self.all[id];
         sink.close_unused();
-        if sink.state() != State::Open || (!sink.is_full() && !sink.held.is_empty()) {
+        if sink.state() != WriterState::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
         }
     }
 
     /// Returns whether [`changed`](Sinks::changed) would return a sink.
-    pub(crate) fn have_changed(&self) -> bool {
+    pub fn have_changed(&self) -> bool {
         !self.changed.is_empty()
     }
 
     /// Returns the next sink that has room again for its waiting streams, or accepts no more output.
-    pub(crate) fn changed(&mut self) -> Option<SinkId> {
+    pub fn changed(&mut self) -> Option<SinkId> {
         self.changed.pop()
     }
 
-    /// The streams that waited for a sink, which wait no more.
-    pub(crate) fn release(&mut self, sink: SinkId) -> Vec<u32> {
+    /// Takes the streams that waited for a sink.
+    pub fn release(&mut self, sink: SinkId) -> Vec<u32> {
         std::mem::take(&mut self.all[sink].held)
     }
 
     /// Returns whether all output has been written.
-    pub(crate) fn are_empty(&self) -> bool {
+    pub fn are_empty(&self) -> bool {
         self.all.iter().all(|sink| sink.writer.is_empty())
     }
 
-    /// The first failure other than a closed reader.
-    pub(crate) fn failure(&self) -> Option<(SinkId, Errno)> {
+    /// Returns the first failure other than a closed reader.
+    pub fn failure(&self) -> Option<(SinkId, Errno)> {
         self.all.iter().enumerate().find_map(|(id, sink)| match sink.state() {
-            State::Failed(errno) => Some((id, errno)),
+            WriterState::Failed(errno) => Some((id, errno)),
             _ => None,
         })
     }
 
     /// Returns whether a reader closed standard output or error.
-    pub(crate) fn is_cut_off(&self) -> bool {
-        self.all.iter().any(|sink| sink.state() == State::Closed)
+    pub fn is_cut_off(&self) -> bool {
+        self.all.iter().any(|sink| sink.state() == WriterState::Closed)
     }
 
     /// Returns the name of a sink for messages.
-    pub(crate) fn name(&self, sink: SinkId) -> String {
+    pub fn name(&self, sink: SinkId) -> String {
         if sink == self.stdout {
             return "standard output".to_owned();
         }
@@ -352,21 +360,22 @@ impl Sink {
     }
 
     /// Returns whether the sink is a terminal.
-    pub(crate) fn is_terminal(&self) -> bool {
+    pub fn is_terminal(&self) -> bool {
         self.writer.is_terminal()
     }
 
     /// Returns whether the sink is full, so that ranks have to wait.
-    pub(crate) fn is_full(&self) -> bool {
+    pub fn is_full(&self) -> bool {
         self.blocked || self.writer.is_full()
     }
 
-    /// The stream that left it in the middle of a line.
-    pub(crate) fn open_line(&self) -> Option<u32> {
+    /// Returns the stream that left it in the middle of a line.
+    pub fn open_line(&self) -> Option<u32> {
         self.open_line
     }
 
-    pub(crate) fn state(&self) -> State {
+    /// Returns whether the sink accepts output, or why it does not.
+    pub fn state(&self) -> WriterState {
         self.writer.state()
     }
 
@@ -393,7 +402,7 @@ fn open_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
 ///
 /// # Errors
 /// The letter behind a percent sign that has no meaning.
-pub(crate) fn expand(
+pub fn expand(
     pattern: &str,
     (job, rank): (u32, u32),
     appnum: u32,
@@ -422,8 +431,8 @@ pub(crate) fn expand(
 
 /// For tests: sinks over files of the test's own.
 #[cfg(test)]
-pub(super) fn sinks_over(stdout: &impl AsFd, stderr: &impl AsFd) -> Sinks {
-    Sinks::over(stdout.as_fd(), stderr.as_fd()).expect("the descriptors are open")
+pub(crate) fn sinks_over(stdout: &impl AsFd, stderr: &impl AsFd) -> Sinks {
+    Sinks::over(stdout.as_fd(), stderr.as_fd(), KeyRange(0)).expect("the descriptors are open")
 }
 
 #[cfg(test)]
@@ -499,7 +508,7 @@ mod tests {
 
     #[test]
     fn output_for_the_head_is_bounded_and_goes_on_when_it_is_sent() {
-        let mut sinks = Sinks::uplink();
+        let mut sinks = Sinks::uplink(KeyRange(0));
         let mut reads = 0;
         while !sinks.get(0).is_full() {
             sinks.put(0, 2, b"x");
@@ -527,7 +536,7 @@ mod tests {
         drop(read);
         sinks.put(0, 0, b"lost\n");
         sinks.flush(&poller);
-        assert_eq!((sinks.changed(), sinks.get(0).state()), (Some(0), State::Closed));
+        assert_eq!((sinks.changed(), sinks.get(0).state()), (Some(0), WriterState::Closed));
         assert!(sinks.are_empty() && sinks.failure().is_none());
     }
 

@@ -8,9 +8,9 @@ use rustix::stdio::{dup2_stdin, stdin};
 use rustix::termios::{isatty, tcgetpgrp};
 use std::os::fd::AsFd;
 
-use hydrant_reactor::{Interest, Poller};
+use hydrant_reactor::{Interest, KeyRange, Poller};
 
-use super::super::token::Token;
+use crate::Descriptor;
 
 /// Bytes to read at once from a terminal, and from anything else.
 const LINE: usize = 4096;
@@ -23,6 +23,7 @@ const LOOK_AGAIN: u64 = 200;
 /// The launcher's standard input.
 #[derive(Debug)]
 pub(super) struct Input {
+    keys: KeyRange,
     kind: Kind,
     /// The poller reports more input.
     watched: bool,
@@ -41,9 +42,9 @@ enum Kind {
 
 impl Input {
     /// The input of this process. The poller watches it when it is [wanted](Input::watch).
-    pub(super) fn new() -> Input {
+    pub(super) fn new(keys: KeyRange) -> Input {
         let kind = if isatty(stdin()) { Kind::Terminal } else { Kind::Stream };
-        Input { kind, watched: false, ended: false, look_again: None }
+        Input { keys, kind, watched: false, ended: false, look_again: None }
     }
 
     pub(super) fn is_terminal(&self) -> bool {
@@ -86,7 +87,9 @@ impl Input {
         let interest = if self.is_terminal() { Interest::ReadEdge } else { Interest::Read };
         match wanted {
             false => poller.remove(stdin()),
-            true if poller.add(stdin(), Token::Input, interest).is_err() => self.kind = Kind::File,
+            true if poller.add(stdin(), Descriptor::Stdin.key(self.keys), interest).is_err() => {
+                self.kind = Kind::File
+            }
             true => {}
         }
     }

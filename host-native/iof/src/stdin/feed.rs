@@ -2,20 +2,21 @@
 
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, Poller, pipe};
+use hydrant_reactor::{Interest, KeyRange, Poller, pipe};
 use rustix::event::PollFlags;
 use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
-use super::super::token::Token;
 use super::input::ready;
+use crate::Descriptor;
 
 /// Bytes that a rank may be behind the input, beside those in its pipe.
 pub(super) const BEHIND_MAX: usize = 256 * 1024;
 
 /// From one input to the ranks that read it. Each of them gets every byte.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Feed {
+    keys: KeyRange,
     readers: Vec<Reader>,
     /// The input from position `base` on.
     buffer: Vec<u8>,
@@ -50,9 +51,9 @@ enum State {
 
 impl Feed {
     /// The feed of ranks that will be started.
-    pub(super) fn new(ranks: impl Iterator<Item = u32>) -> Feed {
-        let expected = |rank| Reader { rank, state: State::Expected, at: 0 };
-        Feed { readers: ranks.map(expected).collect(), ..Feed::default() }
+    pub(super) fn new(ranks: impl Iterator<Item = u32>, keys: KeyRange) -> Feed {
+        let readers = ranks.map(|rank| Reader { rank, state: State::Expected, at: 0 }).collect();
+        Feed { keys, readers, buffer: Vec::new(), base: 0, reached: 0, ended: false, left: false }
     }
 
     /// Opens the pipe of a rank. Returns the rank's end, `None` for ranks that do not read.
@@ -60,7 +61,7 @@ impl Feed {
         let Some(index) = self.readers.iter().position(|reader| reader.rank == rank) else { return Ok(None) };
         let (read_end, pipe) = pipe()?;
         fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
-        poller.add(&pipe, Token::Stdin(index as u32), Interest::Hangup)?;
+        poller.add(&pipe, Descriptor::Reader(index as u32).key(self.keys), Interest::Hangup)?;
         self.readers[index].state = State::Open(pipe);
         self.write(index, poller);
         self.settle();
@@ -136,7 +137,7 @@ impl Feed {
         let end = self.end();
         let reader = &mut self.readers[index];
         let State::Open(pipe) = &reader.state else { return };
-        let key = Token::Stdin(index as u32);
+        let key = Descriptor::Reader(index as u32).key(self.keys);
         while reader.at < end {
             match rustix::io::write(pipe, &self.buffer[(reader.at - self.base) as usize..]) {
                 Ok(len) => reader.at += len as u64,
@@ -192,7 +193,7 @@ mod tests {
     #[test]
     fn each_rank_gets_every_byte_and_the_end() {
         let poller = Poller::new().unwrap();
-        let mut feed = Feed::new([1, 2].into_iter());
+        let mut feed = Feed::new([1, 2].into_iter(), KeyRange(0));
         assert!(feed.open(0, &poller).unwrap().is_none());
         let early = feed.open(1, &poller).unwrap().unwrap();
         feed.push(b"one ", &poller);
@@ -211,7 +212,7 @@ mod tests {
     #[test]
     fn a_rank_that_closes_its_input_is_not_waited_for() {
         let poller = Poller::new().unwrap();
-        let mut feed = Feed::new(0..2);
+        let mut feed = Feed::new(0..2, KeyRange(0));
         let [stays, leaves] = [0, 1].map(|rank| feed.open(rank, &poller).unwrap().unwrap());
         feed.push(&pattern(0, BEHIND_MAX), &poller);
         while feed.slowest().eq([0, 1]) {
@@ -233,7 +234,7 @@ mod tests {
     #[test]
     fn input_that_was_passed_on_is_not_kept() {
         let poller = Poller::new().unwrap();
-        let mut feed = Feed::new([0].into_iter());
+        let mut feed = Feed::new([0].into_iter(), KeyRange(0));
         let reader = feed.open(0, &poller).unwrap().unwrap();
         let (mut sent, mut taken) = (0, 0);
         while sent < 16 * BEHIND_MAX as u64 {
