@@ -414,7 +414,7 @@ impl Service for Board<'_, '_> {
         // The host repeats the inputs on a server with the same limits.
         let most = memory::most_of_node(node);
         if (node.record.is_some() || node.seed.is_some())
-            && let Some(limit) = node.limits.above(*most).next()
+            && let Some(limit) = node.limits.exceeding(*most).next()
         {
             return Err(Fault::Full(limit, most.of(limit)).into());
         }

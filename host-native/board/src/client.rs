@@ -138,7 +138,7 @@ impl Board {
         open: &OpenNode,
     ) -> Result<(SocketAddr, Connection, Limits), BoardError> {
         if let Some(most) = self.nodes {
-            let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
+            let limits: Vec<_> = open.limits.exceeding(most).map(|limit| (limit, most.of(limit))).collect();
             if !limits.is_empty() {
                 return Err(BoardError::Small { addr: self.addr, limits });
             }
