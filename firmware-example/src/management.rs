@@ -63,6 +63,7 @@ impl Management {
             exclusive: true,
             nodes: memory::NODES.then_some(memory::NODE_LIMITS),
             links: (memory::BOARD_LINKS > 0).then_some(memory::CHILDREN as u32),
+            calls: memory::CALLS.then_some(memory::CALL_BYTES as u32),
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,

@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::OpenNode;
 use hydrant_core::manage::server::{HostSlot, JobSlot};
-use hydrant_core::server::call::{Callee, call_max};
+use hydrant_core::server::call::{BYTES_MAX, Callee, call_max};
 use hydrant_core::server::link::link_record_max;
 use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
@@ -18,8 +18,10 @@ use crate::{noise, secret};
 
 #[cfg(all(feature = "links", feature = "pmix", feature = "lm3s6965evb"))]
 compile_error!("lm3s6965evb has no room for the features links and pmix together");
-#[cfg(all(feature = "spares", feature = "lm3s6965evb"))]
-compile_error!("lm3s6965evb has no room for the feature spares");
+#[cfg(all(feature = "spares", feature = "pmix", feature = "lm3s6965evb"))]
+compile_error!("lm3s6965evb has no room for the features spares and pmix together");
+#[cfg(all(feature = "spares", feature = "links", feature = "lm3s6965evb"))]
+compile_error!("lm3s6965evb has no room for the features spares and links together");
 
 /// Number of ranks: `HYDRANT_RANKS` of the build, or the default of the board.
 pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
@@ -63,7 +65,7 @@ pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::
 /// Receive buffer of a management connection.
 const LINK_RX_BUFFER: usize = match () {
     () if NODE_FRAME > LINK_RX => NODE_FRAME,
-    () if CHILDREN > 0 || CALLS => 4096,
+    () if (CHILDREN > 0 || CALLS) && !IS_SHORT => 4096,
     () => LINK_RX,
 };
 /// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
@@ -82,9 +84,10 @@ const _: () = assert!(FRAME == 1514 || PARENTS == 0 || FRAME_HEADERS + LINK_RX_B
 /// Shortest headers of a frame with TCP.
 const FRAME_HEADERS: usize = 54;
 
-/// Links leave the small board so little RAM that the tables are smaller: no job can be spawned.
-const IS_SHORT: bool = BOARD_LINKS > 0 && cfg!(feature = "lm3s6965evb");
-const _: () = assert!(!IS_SHORT || !secret::IS_SET, "lm3s6965evb has no room for links with a secret");
+/// Links and spares leave the small board so little RAM that the tables are smaller: no job can be spawned.
+const IS_SHORT: bool = (BOARD_LINKS > 0 || CALLS) && cfg!(feature = "lm3s6965evb");
+const _: () =
+    assert!(!IS_SHORT || !secret::IS_SET, "lm3s6965evb has no room for links or spares with a secret");
 
 /// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
 pub(crate) const JOBS: usize = match () {
@@ -142,11 +145,14 @@ pub(crate) const NODE_LIMITS: Limits =
     Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
 
 /// Capacities of the tables. A node that is called has connections of its host: of each rank its own, one of PMIx and one for
-/// queries, and as many before their handshake as other hosts have.
+/// queries, and as many before their handshake as other hosts have. The small board has room for those of its clients.
 const TABLES: Limits = match CALLS {
+    true if IS_SHORT => Limits { conns: 3 * CLIENTS as u32, ..LIMITS },
     true => Limits { conns: 3 * RANKS + 64, names: 16, spawns: 16, ..LIMITS },
     false => LIMITS,
 };
+/// Maximum length of a client's bytes in a call: as much as other hosts read, or on the small board a message.
+pub(crate) const CALL_BYTES: usize = if IS_SHORT { LONG } else { BYTES_MAX };
 
 /// Largest limits of the server of a node. One with a seed is called.
 pub(crate) const fn most_of_node(open: &OpenNode) -> &'static Limits {
@@ -175,11 +181,15 @@ const INBOX: usize = NODE_PREFIX + link_record_max(&LIMITS) + NODE_FRAME;
 /// Size of the buffer for requests of a node's host, in bytes: the same.
 const REQUESTS: usize = match () {
     () if !NODES => 0,
-    () if CALLS => NODE_PREFIX + call_max(&TABLES) + NODE_FRAME,
+    () if CALLS => NODE_PREFIX + call_max(&TABLES, CALL_BYTES) + NODE_FRAME,
     () => NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME,
 };
 /// Size of the buffer for a return of a call, in bytes.
-const RETURNS: usize = if CALLS { Callee::buffer_max(&TABLES) } else { 0 };
+const RETURNS: usize = match CALLS {
+    true if IS_SHORT => Callee::buffer_min(&TABLES),
+    true => Callee::buffer_max(&TABLES),
+    false => 0,
+};
 /// Size of the buffer for one output, in bytes.
 pub(crate) const REPLY: usize = LIMITS.output_room();
 

@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 12;
+pub const VERSION: u16 = 13;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -371,6 +371,8 @@ pub struct Welcome<'a> {
     /// Maximum number of children whose servers link themselves to that of a node ([`Request::Link`]). The node links itself to
     /// its parent in addition. `None` if nodes cannot be linked.
     pub links: Option<u32>,
+    /// Maximum length in bytes of a client's bytes in a [call](crate::server::call). `None` if nodes cannot be called.
+    pub calls: Option<u32>,
 }
 
 /// State of a job.

@@ -409,7 +409,7 @@ impl<'m> ManagementServer<'m> {
 
     fn welcome<S: Service>(&self, service: &S) -> Welcome<'m> {
         let BoardReport { sockets, free_sockets, .. } = service.board_report();
-        let Config { name, limits, pmi_port, message_max, records, nodes, links, .. } = self.config;
+        let Config { name, limits, pmi_port, message_max, records, nodes, links, calls, .. } = self.config;
         Welcome {
             version: VERSION,
             board: name,
@@ -421,6 +421,7 @@ impl<'m> ManagementServer<'m> {
             records,
             nodes,
             links,
+            calls,
         }
     }
 

@@ -23,6 +23,8 @@ pub struct Config<'c> {
     pub nodes: Option<Limits>,
     /// Maximum number of children of a node that [`Service::begin_link`] accepts. `None` if nodes cannot be linked.
     pub links: Option<u32>,
+    /// Maximum length of a client's bytes in a [call](crate::server::call) of a node. `None` if nodes cannot be called.
+    pub calls: Option<u32>,
     /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
     pub exclusive: bool,
     /// Whether a job is dropped when it is over and the host that opened it is gone.

@@ -19,6 +19,7 @@ const CONFIG: Config<'static> = Config {
     message_max: 1000,
     records: true,
     links: Some(1),
+    calls: None,
     exclusive: false,
     nodes: Some(Limits { ranks: 8, ..Limits::NONE }),
     drop_orphans: true,

@@ -80,6 +80,12 @@ pub trait Backend {
     /// Returns the limits of the server.
     fn limits(&self) -> &Limits;
 
+    /// Returns the maximum length of a client's bytes in an input. A host reads no more, and the buffer is
+    /// [full](Input::Bytes::full) then.
+    fn bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
     /// Returns the number of a job's key-value space, as [`Server::kvs_space`] does, or `None` if the host cannot
     /// share the memory of the log.
     fn kvs_space(&self, _job: JobId) -> Option<u32> {
@@ -151,6 +157,10 @@ impl<B: Backend + ?Sized> Backend for &mut B {
 
     fn limits(&self) -> &Limits {
         (**self).limits()
+    }
+
+    fn bytes_max(&self) -> usize {
+        (**self).bytes_max()
     }
 
     fn kvs_space(&self, job: JobId) -> Option<u32> {

@@ -20,7 +20,7 @@ use crate::limits::{Limits, MESSAGE_MAX};
 use crate::manage::BadRecord;
 use crate::time::Time;
 
-/// Maximum length in bytes of a client's bytes in a call.
+/// Maximum length in bytes of a client's bytes in a call. A server may accept [less](crate::manage::Welcome::calls).
 pub const BYTES_MAX: usize = 4 * MESSAGE_MAX as usize;
 /// Maximum length in bytes of a [`Return`] with its prefix.
 const RETURN_MAX: usize = 64;
@@ -67,10 +67,11 @@ pub struct Callee {
     offered: u32,
 }
 
-/// Returns the maximum length in bytes of a call to a server with these limits, without its prefix.
-pub const fn call_max(limits: &Limits) -> usize {
+/// Returns the maximum length in bytes of a call to a server with these limits, without its prefix. It has at most `bytes` of a
+/// client.
+pub const fn call_max(limits: &Limits, bytes: usize) -> usize {
     let record = record_max(limits);
-    if record > BYTES_MAX { HEAD_MAX + record } else { HEAD_MAX + BYTES_MAX }
+    if record > bytes { HEAD_MAX + record } else { HEAD_MAX + bytes }
 }
 
 /// Returns the maximum length in bytes of a return of a server with these limits, without its prefix.
@@ -82,34 +83,37 @@ impl Callee {
     /// Returns the length in bytes of the shortest buffer for returns of a server with these limits. More outputs fit into a
     /// longer one.
     pub const fn buffer_min(limits: &Limits) -> usize {
-        RETURN_MAX + HEAD_MAX + 2 * limits.output_room()
+        RETURN_MAX + HEAD_MAX + limits.output_room()
     }
 
     /// Returns the length in bytes of the buffer for the longest returns.
     pub const fn buffer_max(limits: &Limits) -> usize {
-        return_max(limits) + limits.output_room()
+        return_max(limits)
     }
 
-    /// Carries out a call. Returns the record of its return with its prefix, which is somewhere in `buf`.
+    /// Carries out a call. Returns the record of its return with its prefix, which is somewhere in `buf`. `scratch` has the room
+    /// of [an output](Limits::output_room).
     ///
     /// # Errors
-    /// [`BadRecord::Malformed`] if the host takes more replies than the last return has offered. [`BadRecord::TooLong`] if `buf`
+    /// [`BadRecord::Malformed`] if the host takes more replies than the last return has offered. [`BadRecord::TooLong`] if a buffer
     /// is too short.
     pub fn carry_out<'b>(
         &mut self,
         server: &mut Server<'_>,
         call: &Call<'_>,
         buf: &'b mut [u8],
+        scratch: &mut [u8],
     ) -> Result<&'b [u8], BadRecord> {
         let (Call::Handle { taken, .. } | Call::Poll { taken }) = *call;
         let offered = mem::take(&mut self.offered);
         if taken > offered || !(0..taken).all(|_| server.take_reply()) {
             return Err(BadRecord::Malformed);
         }
-        let room = server.limits().output_room();
-        let front = buf.len().checked_sub(room).filter(|&front| front >= RETURN_MAX);
-        let (front, scratch) = buf.split_at_mut(front.ok_or(BadRecord::TooLong)?);
-        let mut outputs = Outputs { buf: front, len: RETURN_MAX, count: 0, more: false };
+        let limits = server.limits();
+        if buf.len() < Callee::buffer_min(limits) || scratch.len() < limits.output_room() {
+            return Err(BadRecord::TooLong);
+        }
+        let mut outputs = Outputs { buf, len: RETURN_MAX, count: 0, more: false };
         let result = match *call {
             Call::Handle { now, input, .. } => server.handle(now, input),
             Call::Poll { .. } => Ok(Consumed::default()),

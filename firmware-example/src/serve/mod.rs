@@ -404,7 +404,8 @@ impl Serve<'_> {
         call: &Call<'_>,
         buf: &mut [u8],
     ) -> Result<(), BadRecord> {
-        let returned = callee.carry_out(&mut self.server, call, buf)?;
+        // A called node has no replies of its own.
+        let returned = callee.carry_out(&mut self.server, call, buf, self.reply)?;
         if let Some(link) = &mut self.node {
             link.send_encoded(net, returned);
         }

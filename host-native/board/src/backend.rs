@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{BadRecord, OpenNode, STALL_MS};
 use hydrant_core::server::Consumed;
-use hydrant_core::server::call::{Call, Return, call_max, return_max, take};
+use hydrant_core::server::call::{BYTES_MAX, Call, Return, call_max, return_max, take};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node};
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_driver::BackendError;
@@ -38,6 +38,8 @@ pub struct BoardBackend {
     record: Vec<u8>,
     outputs: Outputs,
     buffer: Vec<u8>,
+    /// Maximum length of a client's bytes in a call.
+    bytes_max: usize,
     failed: bool,
 }
 
@@ -75,6 +77,8 @@ impl BoardBackend {
     ) -> Result<BoardBackend, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
+        // One that cannot be called refuses the node.
+        let bytes_max = board.calls().map_or(BYTES_MAX, |most| BYTES_MAX.min(most as usize));
         let open = OpenNode { seed: Some(seed), ..open };
         let (addr, link, limits) = board.into_node(NODE, &open).map_err(in_node)?;
         Ok(BoardBackend {
@@ -86,7 +90,8 @@ impl BoardBackend {
             poll_at: None,
             record: Vec::new(),
             outputs: Outputs::default(),
-            buffer: vec![0; NODE_PREFIX + call_max(&limits)],
+            buffer: vec![0; NODE_PREFIX + call_max(&limits, bytes_max)],
+            bytes_max,
             failed: false,
         })
     }
@@ -218,6 +223,10 @@ impl Backend for BoardBackend {
 
     fn limits(&self) -> &Limits {
         self.validator.limits()
+    }
+
+    fn bytes_max(&self) -> usize {
+        self.bytes_max
     }
 }
 

@@ -37,6 +37,8 @@ pub struct Board {
     nodes: Option<Limits>,
     /// Maximum number of other boards that link themselves to it, if it has links.
     links: Option<u32>,
+    /// Maximum length of a client's bytes in a call, if its nodes can be called.
+    calls: Option<u32>,
     job: Option<Job>,
     /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
@@ -93,6 +95,7 @@ impl Board {
             sockets: 0,
             nodes: None,
             links: None,
+            calls: None,
             job: None,
             asked: VecDeque::new(),
             events: VecDeque::new(),
@@ -104,9 +107,9 @@ impl Board {
         };
         let greeted =
             board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
-                Report::Welcome(Welcome { board: name, limits, sockets, nodes, links, .. }) => {
+                Report::Welcome(Welcome { board: name, limits, sockets, nodes, links, calls, .. }) => {
                     board.name = (*name).to_owned();
-                    board.links = *links;
+                    (board.links, board.calls) = (*links, *calls);
                     (board.limits, board.sockets, board.nodes) = (*limits, *sockets, *nodes);
                     Some(())
                 }
@@ -172,6 +175,11 @@ impl Board {
     /// Returns how many boards of children can link themselves to it. `None` if it has no links.
     pub(crate) fn links(&self) -> Option<u32> {
         self.links
+    }
+
+    /// Returns the maximum length of a client's bytes in a call. `None` if its nodes cannot be called.
+    pub(crate) fn calls(&self) -> Option<u32> {
+        self.calls
     }
 
     /// Links the server of another node to one on this board. Returns the connection for the records of the link.

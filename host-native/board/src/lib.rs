@@ -41,6 +41,7 @@
 //!         records: false,
 //!         nodes: None,
 //!         links: None,
+//!         calls: None,
 //!     });
 //!     host.write_all(encode(&welcome, &mut buffer).expect("a welcome is short"))
 //! });

@@ -37,6 +37,7 @@ fn welcome(limits: Limits) -> Report<'static> {
         records: false,
         nodes: Some(limits),
         links: None,
+        calls: None,
     })
 }
 

@@ -200,9 +200,9 @@ where
     /// # Errors
     /// The backend failed.
     pub fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
-        let ConnId(id) = conn;
+        let (ConnId(id), room) = (conn, self.read_room());
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
-        let mut inbox = open.inbox(&mut self.buffers[..READ_BUFFER]);
+        let mut inbox = open.inbox(&mut self.buffers[..room]);
         match open.receive(&mut inbox) {
             Received::Bytes(new) => {
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
@@ -283,11 +283,17 @@ where
         }
     }
 
+    /// Returns how many bytes of a connection the buffer has room for.
+    fn read_room(&self) -> usize {
+        READ_BUFFER.min(self.backend.bytes_max())
+    }
+
     /// Passes the deferred requests of one connection again. Returns whether there was one.
     fn retry(&mut self, now: u64) -> Result<bool, Error> {
         let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
+        let room = self.read_room();
         if let Some(open) = self.conns.get_mut(id).filter(|open| open.is_deferred() && !open.is_blocked()) {
-            let mut inbox = open.inbox(&mut self.buffers[..READ_BUFFER]);
+            let mut inbox = open.inbox(&mut self.buffers[..room]);
             inbox.resume(&mut *self.backend, Time(now), ConnId(id)).map_err(Into::into)?;
             open.keep(&inbox);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hydrant_core::manage::{BadRecord, decode};
-use hydrant_core::server::call::{Call, Callee, call_max};
+use hydrant_core::server::call::{BYTES_MAX, Call, Callee, call_max};
 use hydrant_core::{Input, Limit, Limits, Server};
 use hydrant_driver::MappedStorage;
 use hydrant_manage::{Connection, ConnectionError};
@@ -53,8 +53,9 @@ pub(crate) fn serve(
     let mut storage = MappedStorage::try_new(limits).map_err(Error::from)?;
     let server = Server::new_zeroed(*limits, storage.lend(), seed).map_err(Error::from)?;
     let buffer = vec![0; Callee::buffer_max(limits)];
+    let scratch = vec![0; limits.output_room()];
     let (callee, record) = (Callee::default(), Vec::new());
-    let mut called = Called { link, server, callee, jobs, counted: 0, record, buffer };
+    let mut called = Called { link, server, callee, jobs, counted: 0, record, buffer, scratch };
     ended(called.run())
 }
 
@@ -69,18 +70,21 @@ struct Called<'s> {
     record: Vec<u8>,
     /// Buffer for returns.
     buffer: Vec<u8>,
+    /// Room for an output.
+    scratch: Vec<u8>,
 }
 
 impl Called<'_> {
     fn run(&mut self) -> Result<(), NodeError> {
-        let max = call_max(self.server.limits());
+        let max = call_max(self.server.limits(), BYTES_MAX);
         loop {
             self.link.flush()?;
             self.link.fill()?;
             // A host waits for the return of a call before the next one.
             while !self.link.is_blocked() && self.link.next_of_node(&mut self.record, max)? {
                 let call = decode::<Call<'_>>(&self.record)?;
-                let returned = self.callee.carry_out(&mut self.server, &call, &mut self.buffer)?;
+                let returned =
+                    self.callee.carry_out(&mut self.server, &call, &mut self.buffer, &mut self.scratch)?;
                 self.link.send_unbounded(returned)?;
                 if let Call::Handle { input: Input::RegisterJob(_) | Input::DeregisterJob { .. }, .. } = call
                 {

@@ -19,6 +19,7 @@ use hydrant_core::manage::{
 };
 use hydrant_core::peer::LINKS_MAX;
 use hydrant_core::server::JobSpec;
+use hydrant_core::server::call::BYTES_MAX;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
@@ -65,6 +66,7 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         exclusive: false,
         nodes: Some(Nodes::most(&limits)),
         links: Some(LINKS_MAX),
+        calls: Some(BYTES_MAX as u32),
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
         keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),

@@ -21,6 +21,9 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 /// What the small board has room for.
 pub(super) const SMALL: &str = "--limit jobs=3 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
     --limit spawn-bytes=1024 --limit psets=16 --limit commit-bytes=1024";
+/// What the small board has room for beside a link, or as a called node.
+pub(super) const SHORT: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
+    --limit spawn-bytes=512 --limit psets=8 --limit commit-bytes=0";
 /// What the large board has room for if it is built for as many ranks.
 pub(super) const LARGE: &str = "--limit jobs=8 --limit ranks=16 --limit keys=128 --limit kvs-bytes=65536 --limit groups=4 \
     --limit spawn-bytes=2304 --limit psets=64 --limit commit-bytes=1024";

@@ -13,7 +13,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
 
-use super::fleet::{self, LARGE, SMALL};
+use super::fleet::{self, LARGE, SHORT, SMALL};
 use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
 use super::spawn::{STACK_MAX, stack};
@@ -26,9 +26,6 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 const FEATURES: &str = "pmix,nodes,lazy-fences,links";
 /// Those of the small board, which has no room for the others beside links.
 const SMALL_FEATURES: &str = "nodes,links";
-/// What the small board has room for beside its link.
-const SHORT: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
-    --limit spawn-bytes=512 --limit psets=8 --limit commit-bytes=0";
 /// What the head says.
 const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
 /// What a board says of a node that sent messages by links, and none by its host.

@@ -57,9 +57,10 @@ impl Kind {
     }
 
     /// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host. There is room for four more clients, or
-    /// for one on a small board with links.
+    /// for one on a small board with links or spares.
     fn node_sizes(self, features: &str) -> Vec<(&'static str, &'static str)> {
-        let is_short = self == Kind::Lm3s6965evb && features.contains("links");
+        let is_short =
+            self == Kind::Lm3s6965evb && (features.contains("links") || features.contains("spares"));
         let clients = if is_short { "5" } else { "8" };
         let sizes = [("HYDRANT_RANKS", "16"), ("HYDRANT_CLIENTS", clients)];
         sizes.into_iter().filter(|_| features.contains("nodes")).collect()

@@ -8,10 +8,11 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
 
-use super::fleet::{self, LARGE, LIMITS, SMALL};
+use super::fleet::{self, LARGE, LIMITS, SHORT, SMALL};
 use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
 use super::recording::Recorded;
+use super::spawn::{STACK_MAX, stack};
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 const FEATURES: &str = "pmix,nodes,lazy-fences,links,spares";
@@ -21,22 +22,37 @@ fn start(secret: bool) -> Option<Board> {
     Board::of_node_with(Kind::Mps2An386, FEATURES, secret)
 }
 
+/// The small board, which has no room for other features beside this one.
+fn start_small() -> Option<Board> {
+    Board::of_node_with(Kind::Lm3s6965evb, "nodes,spares", false)
+}
+
 /// A job whose first hosts have these boards, with recordings.
-struct Spared(Recorded);
+struct Spared {
+    recorded: Recorded,
+    limits: &'static str,
+    /// MPICH whose data fit into the boards.
+    mpich: Peer,
+}
 
 impl Spared {
     fn new(boards: &[&Board]) -> Spared {
-        Spared(Recorded::new(boards))
+        Spared { recorded: Recorded::new(boards), limits: LARGE, mpich: Peer::Mpich5 }
+    }
+
+    /// The same with small boards.
+    fn small(boards: &[&Board]) -> Spared {
+        Spared { limits: SHORT, mpich: Peer::Mpich4, ..Spared::new(boards) }
     }
 
     /// A run over `hosts` hosts with four slots each.
     fn run(&self, hosts: u32, options: &str) -> Job {
-        self.0.run(hosts, &format!("{LARGE} --spare native {options}"))
+        self.recorded.run(hosts, &format!("{} --spare native {options}", self.limits))
     }
 
     /// Each server's recording replays: it has the outputs of one server without a failure.
     fn replays(&self, hosts: usize) {
-        self.0.replay(hosts, "", 0);
+        self.recorded.replay(hosts, "", 0);
     }
 
     /// Lets a job go on when the board of the first host has failed, and wants a warning that names both and the reason.
@@ -44,7 +60,7 @@ impl Spared {
     fn goes_on_without_board(&self, mut job: Running, why: &str, says: &str, times: usize) {
         job.end_input();
         let outcome = job.wait();
-        let address = &self.0.boards[0];
+        let address = &self.recorded.boards[0];
         let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: {why}");
         outcome.code(0).says(says, times).warns(&warning).warns(TAKEN);
         assert_eq!(outcome.stderr.matches("warning: board").count(), 1, "{outcome}");
@@ -53,7 +69,7 @@ impl Spared {
     /// MPICH's job of eight ranks on two hosts. The last rank starts at the end of its input, when the others wait in the fence
     /// of `MPI_Init`.
     fn mpich(&self, options: &str) -> Running {
-        let program = Peer::Mpich5.program("mpi_allreduce");
+        let program = self.mpich.program("mpi_allreduce");
         let script = format!("[ \"$PMI_RANK\" != 7 ] || read -r line; exec {}", program.display());
         let job = self.run(2, &format!("{options} --fence-warning 1 --stdin 7 -n 8"));
         let job = job.words("sh -c").arg(script).hold_input().start();
@@ -98,6 +114,53 @@ fn mpich_does_not_notice_firmware_that_is_killed() {
     board.signal(Signal::KILL);
     spared.goes_on_without_board(job, LOST, "allreduce of 8: 0 wrong\n", 1);
     spared.replays(2);
+}
+
+/// The board is killed in the fence of `MPI_Init`, and between fences of raw clients.
+#[test]
+fn ranks_do_not_notice_a_small_board_that_is_killed() {
+    let Some(board) = start_small() else { return };
+    let spared = Spared::small(&[&board]);
+    let steps = "init2\nframe cmd=kvs-put;key=k%r;value=v%r;\nexpect rc=0\nfence2\nsay up\ncat\n\
+        frame cmd=kvs-get;key=k0;\nexpect rc=0;found=TRUE;value=v0\nfence2\nend2\nsay done";
+    let job = spared.run(2, "--stdin all -n 8").arg(RAW).steps(steps).hold_input().start();
+    job.await_stdout("up\n", 8);
+    board.signal(Signal::KILL);
+    spared.goes_on_without_board(job, LOST, "done\n", 8);
+    spared.replays(2);
+    if !Peer::Mpich4.there() {
+        return;
+    }
+    let Some(board) = start_small() else { return };
+    let spared = Spared::small(&[&board]);
+    let job = spared.mpich("");
+    board.signal(Signal::KILL);
+    spared.goes_on_without_board(job, LOST, "allreduce of 8: 0 wrong\n", 1);
+    spared.replays(2);
+}
+
+/// The recordings show that the small board has the outputs of a server in the host's process, also for a message that is longer
+/// than a call may be.
+#[test]
+fn a_small_board_is_called_with_at_most_a_message() {
+    let Some(board) = start_small() else { return };
+    let spared = Spared::small(&[&board]);
+    let probe = spared.run(4, "-n 16").arg(hydrant_bin()).arg("probe").run();
+    probe.code(0).quiet().says("exchanged 256 cards", 1);
+    spared.replays(4);
+    if Peer::Mpich4.there() {
+        let sum = spared.run(4, "-n 16").arg(Peer::Mpich4.program("mpi_allreduce")).run();
+        sum.code(0).quiet().says("allreduce of 16: 0 wrong\n", 1);
+        spared.replays(4);
+    }
+    let stack = stack(&board);
+    assert!(stack < STACK_MAX, "{stack} bytes of stack");
+    let long = "v".repeat(3000);
+    let steps = format!("init2\nonly 0\nframe cmd=kvs-put;key=k;value={long};\nall\nforever");
+    let outcome = spared.run(2, "-n 8").arg(RAW).steps(&steps).run();
+    outcome.code(1).warns("rank 0 ");
+    spared.replays(2);
+    assert!(board.runs());
 }
 
 /// A processor that has stopped while its network goes on, and a board that is frozen as a whole. A call has half of the
@@ -152,13 +215,13 @@ fn firmware_with_spares_serves_what_others_do() {
     }
     if Peer::OpenMpi5.there() {
         let job = spared.run(2, "-n 2 -ppn 1");
-        let job = job.assign(Peer::OpenMpi5.variables(&spared.0.folder.0));
+        let job = job.assign(Peer::OpenMpi5.variables(&spared.recorded.folder.0));
         let sum = job.arg(Peer::OpenMpi5.program("mpi_allreduce")).run();
         sum.code(0).says("allreduce of 2: 0 wrong\n", 1);
         spared.replays(2);
     }
     // The same boards serve nodes without a spare.
-    let probe = fleet::run(&spared.0.folder, 2, &spared.0.boards, &format!("{LARGE} -n 8"));
+    let probe = fleet::run(&spared.recorded.folder, 2, &spared.recorded.boards, &format!("{LARGE} -n 8"));
     probe.arg(hydrant_bin()).arg("probe").run().code(0).quiet().says("exchanged 64 cards", 1);
     one.await_log("the node has ended: Closed");
     assert!(one.runs() && two.runs());

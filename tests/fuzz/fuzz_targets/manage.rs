@@ -33,6 +33,7 @@ fn manage(mut input: FuzzInput<'_>, memory: &mut Memory) {
         exclusive: options & 2 != 0,
         nodes: Some(LIMITS),
         links: None,
+        calls: None,
         drop_orphans: options & 4 != 0,
         handshake_timeout: 100,
         keep_timeout: None,

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::manage::BadRecord;
-use crate::server::call::{Call, Callee, Return, call_max, return_max, take};
+use crate::server::call::{BYTES_MAX, Call, Callee, Return, call_max, return_max, take};
 use crate::server::remote::{NODE_PREFIX, encode_node, next_node};
 
 const LIMITS: Limits = Limits { links: 3, ..SMALL };
@@ -37,10 +37,11 @@ impl Pair {
     }
 
     fn call(&mut self, call: &Call<'_>) -> Result<Consumed, Fault> {
-        let mut sent = vec![0; NODE_PREFIX + call_max(&LIMITS)];
+        let mut sent = vec![0; NODE_PREFIX + call_max(&LIMITS, BYTES_MAX)];
         let sent = encode_node(call, &mut sent).unwrap();
         assert_eq!(take::<Call<'_>>(&sent[NODE_PREFIX..]), Ok((*call, &[][..])));
-        let record = self.callee.carry_out(&mut self.called, call, &mut self.buf).unwrap();
+        let mut scratch = vec![0; LIMITS.output_room()];
+        let record = self.callee.carry_out(&mut self.called, call, &mut self.buf, &mut scratch).unwrap();
         let (record, _) = next_node(record, return_max(&LIMITS)).unwrap().unwrap();
         let (returned, mut rest) = take::<Return>(record).unwrap();
         self.outputs.clear();
@@ -143,11 +144,12 @@ fn a_host_takes_only_what_it_was_offered() {
     let mut pair = Pair::begin(Callee::buffer_max(&LIMITS));
     pair.says(0, "cmd=job-getid;");
     let Pair { mut callee, mut called, mut buf, .. } = pair;
-    let refused = callee.carry_out(&mut called, &Call::Poll { taken: 2 }, &mut buf);
+    let mut scratch = vec![0; LIMITS.output_room()];
+    let refused = callee.carry_out(&mut called, &Call::Poll { taken: 2 }, &mut buf, &mut scratch);
     assert_eq!(refused, Err(BadRecord::Malformed));
-    let again = callee.carry_out(&mut called, &Call::Poll { taken: 1 }, &mut buf);
+    let again = callee.carry_out(&mut called, &Call::Poll { taken: 1 }, &mut buf, &mut scratch);
     assert_eq!(again, Err(BadRecord::Malformed), "nothing is offered behind an error");
     buf.truncate(99);
-    let short = callee.carry_out(&mut called, &Call::Poll { taken: 0 }, &mut buf);
+    let short = callee.carry_out(&mut called, &Call::Poll { taken: 0 }, &mut buf, &mut scratch);
     assert_eq!(short, Err(BadRecord::TooLong));
 }

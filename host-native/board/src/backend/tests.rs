@@ -68,6 +68,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
             records: false,
             nodes: Some(limits()),
             links: None,
+            calls: Some(BYTES_MAX as u32),
         };
         for report in [Report::Welcome(welcome), Report::Done] {
             read(&mut stream, PREFIX).unwrap();
@@ -76,9 +77,11 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
         let mut storage = MappedStorage::new(&limits());
         let mut server = Server::new_zeroed(limits(), storage.lend(), SEED).unwrap();
         let (mut callee, mut buf) = (Callee::default(), vec![0; Callee::buffer_max(&limits())]);
+        let mut scratch = vec![0; limits().output_room()];
         for number in 0.. {
             let Some(call) = read(&mut stream, NODE_PREFIX) else { return };
-            let returned = callee.carry_out(&mut server, &decode(&call).unwrap(), &mut buf).unwrap();
+            let call = decode(&call).unwrap();
+            let returned = callee.carry_out(&mut server, &call, &mut buf, &mut scratch).unwrap();
             let honest = &returned[NODE_PREFIX..];
             match lie.filter(|_| number == at) {
                 Some(lie) => {

@@ -296,6 +296,10 @@ impl Backend for Core<'_> {
         }
     }
 
+    fn bytes_max(&self) -> usize {
+        self.backend().map_or(usize::MAX, Backend::bytes_max)
+    }
+
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.backend()?.kvs_space(job)
     }

@@ -79,6 +79,10 @@ impl Backend for RunBackend<'_> {
         self.core.limits()
     }
 
+    fn bytes_max(&self) -> usize {
+        self.core.bytes_max()
+    }
+
     fn kvs_space(&self, job: JobId) -> Option<u32> {
         self.core.kvs_space(job)
     }

@@ -181,6 +181,10 @@ impl Backend for Spared {
         self.spare.limits()
     }
 
+    fn bytes_max(&self) -> usize {
+        self.primary.as_ref().map_or(usize::MAX, |primary| primary.bytes_max())
+    }
+
     fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
         // The core itself is not asked: on a board that is a round trip.
         let has_caught_up = self.journal.as_ref().is_some_and(|journal| journal.len() == 0);
