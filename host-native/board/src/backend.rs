@@ -21,6 +21,8 @@ use crate::time::timespec;
 
 /// Longest time of a call.
 const CALL_MAX: Duration = Duration::from_millis(STALL_MS);
+/// Fewest bytes of a client that a board takes in a call. One that takes less fails, and costs no client its connection.
+const BYTES_MIN: usize = 2048;
 
 /// PMI server on a board, as a [`Backend`]: each call is a round trip to the board.
 ///
@@ -78,7 +80,7 @@ impl BoardBackend {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         // One that cannot be called refuses the node.
-        let bytes_max = board.calls().map_or(BYTES_MAX, |most| BYTES_MAX.min(most as usize));
+        let bytes_max = board.calls().map_or(BYTES_MAX, |most| (most as usize).clamp(BYTES_MIN, BYTES_MAX));
         let open = OpenNode { seed: Some(seed), ..open };
         let (addr, link, limits) = board.into_node(NODE, &open).map_err(in_node)?;
         Ok(BoardBackend {
