@@ -156,9 +156,11 @@ fn a_small_board_is_called_with_at_most_a_message() {
     let stack = stack(&board);
     assert!(stack < STACK_MAX, "{stack} bytes of stack");
     let long = "v".repeat(3000);
-    let steps = format!("init2\nonly 0\nframe cmd=kvs-put;key=k;value={long};\nall\nforever");
+    let steps = format!(
+        "init2\nonly 0\nframe cmd=kvs-put;key=k;value={long};\neof\nsay closed\nexit 3\nall\nforever"
+    );
     let outcome = spared.run(2, "-n 8").arg(RAW).steps(&steps).run();
-    outcome.code(1).warns("rank 0 ");
+    outcome.code(3).says("closed\n", 1);
     spared.replays(2);
     assert!(board.runs());
 }
