@@ -201,7 +201,7 @@ impl Limits {
     }
 
     /// Returns the limits that are larger than those of `most`.
-    pub fn above(self, most: Limits) -> impl Iterator<Item = Limit> {
+    pub fn exceeding(self, most: Limits) -> impl Iterator<Item = Limit> {
         Limit::ALL.into_iter().filter(move |&limit| self.of(limit) > most.of(limit))
     }
 

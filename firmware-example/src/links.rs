@@ -1,10 +1,10 @@
 //! Links of a node to the boards of its neighbours in the tree: messages between them need no host.
 //!
 //! The records, and when they are handled, are those of [`hydrant_core::server::link`]. The board connects to that of its
-//! parent in answer to [`Link`](hydrant_core::server::remote::NodeRequest::Link), and boards of children connect to its
-//! management port. A message that is held stays in the buffer of its link, which is not read meanwhile.
+//! parent in answer to [`Link`](hydrant_core::server::remote::NodeRequest::Link), with a socket of its own, and boards of
+//! children connect to its management port. A message that is held stays in the buffer of its link, which is not read meanwhile.
 
-use core::net::{SocketAddr, SocketAddrV4};
+use core::net::SocketAddr;
 
 use hydrant_core::manage::{
     self, BadRecord, OpenLink, OpenNode, Report, Request, STALL_MS, VERSION, Welcome,
@@ -17,8 +17,9 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 use static_cell::StaticCell;
 
+use crate::channel::Channel;
 use crate::link::Link;
-use crate::memory::{self, BOARD_LINKS};
+use crate::memory::{self, BOARD_LINKS, PARENTS};
 use crate::net::Net;
 use crate::noise::{Forged, Initiator};
 use crate::{secret, time};
@@ -35,10 +36,11 @@ pub(crate) struct Links {
     /// The node is in its tree.
     is_formed: bool,
     orders: Orders,
-    /// The parent and its address, until there is a socket for it.
-    wanted: Option<(u32, SocketAddrV4)>,
+    /// Socket for the connection to the parent's board.
+    socket: SocketHandle,
     /// Child whose connection is accepted next.
     joining: Option<u32>,
+    /// The parent's, and those of children.
     slots: [Slot; BOARD_LINKS],
     /// Numbers of messages that were sent over links and by the host.
     pub(crate) sent: u32,
@@ -123,25 +125,22 @@ pub(crate) struct Received {
 }
 
 impl Links {
-    /// Takes the memory of links, if the board has some. Called once.
-    pub(crate) fn take() -> Option<&'static mut Links> {
+    /// Takes the memory of links, with the socket for the connection to the parent's board. Called once.
+    pub(crate) fn take(socket: SocketHandle) -> &'static mut Links {
         static LINKS: StaticCell<Links> = StaticCell::new();
-        if BOARD_LINKS == 0 {
-            return None;
-        }
         let mut inboxes = memory::inboxes();
         let slot = |_| Slot { inbox: inboxes.next().unwrap_or_default(), len: 0, peer: None };
         let slots = core::array::from_fn(slot);
         let (open, orders) = (None, Orders::NONE);
         let links =
-            Links { open, is_formed: false, orders, wanted: None, joining: None, slots, sent: 0, by_host: 0 };
-        Some(LINKS.init(links))
+            Links { open, is_formed: false, orders, socket, joining: None, slots, sent: 0, by_host: 0 };
+        LINKS.init(links)
     }
 
     /// Begins with another node. Returns whether it was opened for links.
     pub(crate) fn restart(&mut self, open: Option<OpenNode>) -> bool {
         self.open = open.filter(|open| open.link.is_some());
-        (self.is_formed, self.orders, self.wanted, self.joining) = (false, Orders::NONE, None, None);
+        (self.is_formed, self.orders, self.joining) = (false, Orders::NONE, None);
         (self.sent, self.by_host) = (0, 0);
         for slot in &mut self.slots {
             (slot.len, slot.peer) = (0, None);
@@ -170,21 +169,11 @@ impl Links {
         self.slots.iter().filter_map(|slot| slot.peer.as_ref()).map(|peer| peer.link.handle())
     }
 
-    /// Returns whether there is an address to connect to.
-    pub(crate) fn is_wanted(&self) -> bool {
-        self.wanted.is_some()
-    }
-
-    /// Returns the address to connect to next, of the parent's board.
-    pub(crate) fn take_wanted(&mut self) -> Option<(u32, SocketAddrV4)> {
-        self.wanted.take()
-    }
-
     /// Returns whether the board of another node may link to this one. The next connection is its.
     pub(crate) fn admit(&mut self, link: &OpenLink) -> bool {
         let has_name = |open: OpenNode| open.link == Some(link.token) && open.node == link.to;
         let is_known = self.peers().any(|peer| peer.node == link.from);
-        let is_full = self.slots.iter().all(|slot| slot.peer.is_some());
+        let is_full = self.slots.iter().skip(PARENTS).all(|slot| slot.peer.is_some());
         let admits = self.open.is_some_and(has_name) && !self.is_formed && !is_known && !is_full;
         self.joining = Some(link.from).filter(|_| admits);
         admits
@@ -194,21 +183,11 @@ impl Links {
     pub(crate) fn accept(&mut self, net: &mut Net, mut link: Link) -> Option<Link> {
         let Some(node) = self.joining.take() else { return Some(link) };
         link.send(net, &LinkRecord::GREETING);
-        self.add(Peer { node, link, state: State::Open, is_blocked: false });
-        None
-    }
-
-    /// Connects to the board of the parent with a socket of the management port.
-    pub(crate) fn connect(&mut self, net: &mut Net, (node, addr): (u32, SocketAddrV4), link: Link) {
-        let until = time::millis() + OPEN_TIME;
-        net.connect(link.handle(), addr);
-        self.add(Peer { node, link, state: State::Opening(Step::Accept, until), is_blocked: false });
-    }
-
-    fn add(&mut self, peer: Peer) {
-        if let Some(slot) = self.slots.iter_mut().find(|slot| slot.peer.is_none()) {
-            (slot.len, slot.peer) = (0, Some(peer));
+        // One is free, because the child was admitted.
+        if let Some(slot) = self.slots.iter_mut().skip(PARENTS).find(|slot| slot.peer.is_none()) {
+            slot.peer = Some(Peer { node, link, state: State::Open, is_blocked: false });
         }
+        None
     }
 
     fn peers(&self) -> impl Iterator<Item = &Peer> {
@@ -232,16 +211,20 @@ impl Links {
         Some(peer.is_blocked)
     }
 
-    /// Begins to link this node to its parent, for whose address there is a socket soon.
-    pub(crate) fn want(&mut self, node: u32, addr: &str) -> Result<(), &'static str> {
+    /// Begins to link this node to its parent: connects to the parent's board.
+    pub(crate) fn connect(&mut self, net: &mut Net, node: u32, addr: &str) -> Result<(), &'static str> {
         let addr = match addr.parse() {
             Ok(SocketAddr::V4(addr)) if addr.port() > 0 => addr,
             _ => return Err("its address is no IPv4 address"),
         };
-        if self.is_formed || self.wanted.is_some() || self.peers().any(|peer| peer.node == node) {
+        let is_late = self.is_formed || self.peers().any(|peer| peer.node == node);
+        let Some(slot) = self.slots.first_mut().filter(|slot| !is_late && slot.peer.is_none()) else {
             return Err("it is too late for a link");
-        }
-        self.wanted = Some((node, addr));
+        };
+        net.connect(self.socket, addr);
+        let (link, until) = (Link::new(self.socket, Channel::new()), time::millis() + OPEN_TIME);
+        let state = State::Opening(Step::Accept, until);
+        slot.peer = Some(Peer { node, link, state, is_blocked: false });
         Ok(())
     }
 
@@ -283,7 +266,7 @@ impl Links {
             let Some((record, whole)) = next else { break };
             let report = manage::decode(record).map_err(|_| Bad::Lost("its reply is malformed"))?;
             match (&step, report) {
-                (Step::Welcome, Report::Welcome(Welcome { links: true, .. })) => {
+                (Step::Welcome, Report::Welcome(Welcome { links: Some(_), .. })) => {
                     let token = open.link.unwrap_or_default();
                     let request = Request::Link(OpenLink { token, to: *node, from: open.node });
                     link.request(net.sockets.get_mut::<tcp::Socket<'_>>(link.handle()), &request);

@@ -57,7 +57,8 @@ fn main() -> ! {
     let hosts = core::array::from_fn(|_| {
         HostSocket::new(net.add(buffers.next().expect("there is a pair of buffers for each link")))
     });
-    let mut memory = Memory::new(&mut clients);
+    let parent = memory::parent_buffers().next().map(|buffers| net.add(buffers));
+    let mut memory = Memory::new(&mut clients, parent);
     let mut requests = Requests::new(memory::requests());
     let mut management = Management::new(hosts, &config);
     if !secret::IS_SET {
@@ -105,7 +106,10 @@ fn run(
                 }
                 return None;
             }
-            more | (memory::BOARD_LINKS > 0 && serve.run_links(net))
+            if memory::BOARD_LINKS > 0 {
+                serve.run_links(net);
+            }
+            more
         } else {
             stand_alone(net, serve, management, config);
             serve.run(net)

@@ -10,7 +10,6 @@ use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, OpenLin
 use hydrant_core::peer::Tree;
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::Input;
-use hydrant_core::server::remote::NodeReport;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, JobId, Limit, Rank};
 use smoltcp::iface::SocketHandle;
@@ -63,7 +62,7 @@ impl Management {
             records: !secret::IS_SET,
             exclusive: true,
             nodes: memory::NODES.then_some(memory::NODE_LIMITS),
-            links: memory::BOARD_LINKS > 0,
+            links: (memory::BOARD_LINKS > 0).then_some(memory::CHILDREN as u32),
             drop_orphans: false,
             handshake_timeout: HANDSHAKE_TIMEOUT_MS,
             keep_timeout: None,
@@ -86,31 +85,8 @@ impl Management {
     pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
         // Events precede the replies to later requests.
         self.send_events(net);
-        if memory::BOARD_LINKS > 0 {
-            self.connect(net, serve);
-        }
         for at in 0..LINKS {
             self.host(net, serve, at);
-        }
-    }
-
-    /// Connects to the board of the parent of a node, with a socket that no host uses.
-    fn connect(&mut self, net: &mut Net, serve: &mut Serve<'_>) {
-        let Some(links) = &mut serve.links else { return };
-        let Some((node, addr)) = links.take_wanted() else { return };
-        let is_free = |host: &&mut HostSocket| {
-            let state = net.sockets.get::<tcp::Socket<'_>>(host.handle).state();
-            !host.connected && matches!(state, tcp::State::Closed | tcp::State::Listen)
-        };
-        match self.sockets.iter_mut().find(is_free) {
-            Some(host) => {
-                (host.connected, host.is_node) = (true, true);
-                links.connect(net, (node, addr), Link::new(host.handle, Channel::new()));
-            }
-            None => {
-                let why = "this board has no free connection";
-                serve.report(net, &NodeReport::Unlinked { node, why });
-            }
         }
     }
 
@@ -438,7 +414,7 @@ impl Service for Board<'_, '_> {
         // The host repeats the inputs on a server with the same limits.
         let most = memory::most_of_node(node);
         if (node.record.is_some() || node.seed.is_some())
-            && let Some(limit) = node.limits.above(*most).next()
+            && let Some(limit) = node.limits.exceeding(*most).next()
         {
             return Err(Fault::Full(limit, most.of(limit)).into());
         }

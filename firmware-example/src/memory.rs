@@ -7,6 +7,7 @@ use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::OpenNode;
 use hydrant_core::manage::server::{HostSlot, JobSlot};
 use hydrant_core::server::call::{Callee, call_max};
+use hydrant_core::server::link::link_record_max;
 use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{fixed_storage, manage};
@@ -15,8 +16,8 @@ use static_cell::{ConstStaticCell, StaticCell};
 
 use crate::{noise, secret};
 
-#[cfg(all(feature = "links", feature = "lm3s6965evb"))]
-compile_error!("lm3s6965evb has no room for the feature links");
+#[cfg(all(feature = "links", feature = "pmix", feature = "lm3s6965evb"))]
+compile_error!("lm3s6965evb has no room for the features links and pmix together");
 #[cfg(all(feature = "spares", feature = "lm3s6965evb"))]
 compile_error!("lm3s6965evb has no room for the feature spares");
 
@@ -40,10 +41,16 @@ pub(crate) const CLIENTS: usize = match option_env!("HYDRANT_CLIENTS") {
     Some(text) => number(text) as usize,
     None => (RANKS + SPARE) as usize,
 };
-/// Links of a node to the boards of other nodes. Trees of runs have eight children and a parent.
-pub(crate) const BOARD_LINKS: usize = if cfg!(feature = "links") { 9 } else { 0 };
-/// Connections to the management port: one that manages, one that records or is refused, and those of other boards.
-pub(crate) const LINKS: usize = 2 + BOARD_LINKS;
+/// Boards of children that can link themselves to this one. Trees of runs have eight children for each node. The small board
+/// has no room for their messages.
+pub(crate) const CHILDREN: usize =
+    if cfg!(feature = "links") && !cfg!(feature = "lm3s6965evb") { 8 } else { 0 };
+/// Connections to the boards of parents: one, of a board with links.
+pub(crate) const PARENTS: usize = if cfg!(feature = "links") { 1 } else { 0 };
+/// Links of a node to the boards of other nodes.
+pub(crate) const BOARD_LINKS: usize = PARENTS + CHILDREN;
+/// Connections to the management port: one that manages, one that records or is refused, and those of children's boards.
+pub(crate) const LINKS: usize = 2 + CHILDREN;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
 pub(crate) const CLIENT_BUFFER: usize = 384;
@@ -56,23 +63,32 @@ pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::
 /// Receive buffer of a management connection.
 const LINK_RX_BUFFER: usize = match () {
     () if NODE_FRAME > LINK_RX => NODE_FRAME,
-    () if BOARD_LINKS > 0 || CALLS => 4096,
+    () if CHILDREN > 0 || CALLS => 4096,
     () => LINK_RX,
 };
 /// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
 pub(crate) const LINK_RX: usize =
     manage::PREFIX + manage::RECORD_MAX + if secret::IS_SET { noise::OVERHEAD } else { 0 };
 /// Transmit buffer of a management connection: a reply and an event, or a reply and the longest message for another board.
-const LINK_TX: usize = LINK_RX + if BOARD_LINKS > 0 { on_link(&LIMITS) } else { LINK_RX };
+const LINK_TX: usize = LINK_RX + if CHILDREN > 0 { on_link(&LIMITS) } else { LINK_RX };
+/// Transmit buffer of the connection to the parent's board.
+const PARENT_TX: usize = on_link(&LIMITS);
 /// Longest message of a client: a put of the longest value, each byte escaped, fits.
 pub(crate) const LONG: usize = 2304;
 /// Longest frame, its header included. The board tells its peers, but QEMU's network ignores that on connections that the board
-/// has made.
-pub(crate) const FRAME: usize = if BOARD_LINKS > 0 { 1514 } else { 640 };
+/// has made. On these the receive buffer limits the frames, too.
+pub(crate) const FRAME: usize = if CHILDREN > 0 { 1514 } else { 640 };
+const _: () = assert!(FRAME == 1514 || PARENTS == 0 || FRAME_HEADERS + LINK_RX_BUFFER <= FRAME);
+/// Shortest headers of a frame with TCP.
+const FRAME_HEADERS: usize = 54;
+
+/// Links leave the small board so little RAM that the tables are smaller: no job can be spawned.
+const IS_SHORT: bool = BOARD_LINKS > 0 && cfg!(feature = "lm3s6965evb");
+const _: () = assert!(!IS_SHORT || !secret::IS_SET, "lm3s6965evb has no room for links with a secret");
 
 /// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
 pub(crate) const JOBS: usize = match () {
-    () if !NODES => 1,
+    () if !NODES || IS_SHORT => 1,
     () if cfg!(feature = "lm3s6965evb") => 3,
     () => 8,
 };
@@ -81,6 +97,7 @@ pub(crate) const JOBS: usize = match () {
 const UPCALL: u32 = match () {
     () if !NODES && !cfg!(feature = "pmix") => 0,
     () if !NODES => MESSAGE_TEXT_MAX as u32,
+    () if IS_SHORT => 512,
     () if cfg!(feature = "lm3s6965evb") => 1024,
     () => LONG as u32,
 };
@@ -93,16 +110,19 @@ pub(crate) const LIMITS: Limits = Limits {
     keys: 8 * RANKS,
     kvs_bytes: RANK_BYTES * RANKS,
     groups: 4,
-    names: 2,
+    // A node's are kept by its host.
+    names: if IS_SHORT { 0 } else { 2 },
     // A set for each node that a job of a run has ranks on, and up to four for each job.
     psets: match () {
         () if !NODES => 4,
+        () if IS_SHORT => 8,
         () if cfg!(feature = "lm3s6965evb") => 16,
         () => 64,
     },
     links: match () {
         () if !NODES => 0,
-        () if BOARD_LINKS > 0 => BOARD_LINKS as u32,
+        // The head is one more child of the root.
+        () if BOARD_LINKS > 0 => 9,
         () => 8,
     },
     spawns: match () {
@@ -147,16 +167,16 @@ pub(crate) fn limits_of_node(open: &OpenNode) -> Limits {
 pub(crate) const CHUNK: usize = 256;
 /// Most bytes that a message for another board takes in the buffer of its socket, in a run with these limits.
 pub(crate) const fn on_link(run: &Limits) -> usize {
-    let len = NODE_PREFIX + record_max(run);
+    let len = NODE_PREFIX + link_record_max(run);
     if secret::IS_SET { len + len.div_ceil(CHUNK) * noise::OVERHEAD } else { len }
 }
 /// Size of the buffer for the messages of another board, in bytes: one record, and a frame behind an incomplete one.
-const INBOX: usize = NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME;
-/// Size of the buffer for requests of a node's host, in bytes.
+const INBOX: usize = NODE_PREFIX + link_record_max(&LIMITS) + NODE_FRAME;
+/// Size of the buffer for requests of a node's host, in bytes: the same.
 const REQUESTS: usize = match () {
     () if !NODES => 0,
     () if CALLS => NODE_PREFIX + call_max(&TABLES) + NODE_FRAME,
-    () => INBOX,
+    () => NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME,
 };
 /// Size of the buffer for a return of a call, in bytes.
 const RETURNS: usize = if CALLS { Callee::buffer_max(&TABLES) } else { 0 };
@@ -219,7 +239,7 @@ pub(crate) fn inboxes() -> impl Iterator<Item = &'static mut [u8]> {
 
 /// Returns the socket storage of smoltcp, without the buffers. Called once.
 pub(crate) fn sockets() -> &'static mut [SocketStorage<'static>] {
-    place!(SOCKETS: [SocketStorage<'static>; CLIENTS + LINKS] = |_| SocketStorage::EMPTY)
+    place!(SOCKETS: [SocketStorage<'static>; CLIENTS + LINKS + PARENTS] = |_| SocketStorage::EMPTY)
 }
 
 /// Receive and transmit buffers of all clients. Called once.
@@ -235,6 +255,13 @@ fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item
 pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX_BUFFER]; LINKS] = |_| [0; LINK_RX_BUFFER]);
     let transmit = place!(LINK_TX_BUFFERS: [[u8; LINK_TX]; LINKS] = |_| [0; LINK_TX]);
+    receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
+}
+
+/// Receive and transmit buffer of the connection to the parent's board, if the board has links. Called once.
+pub(crate) fn parent_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
+    let receive = place!(PARENT_RX_BUFFER: [[u8; LINK_RX_BUFFER]; PARENTS] = |_| [0; LINK_RX_BUFFER]);
+    let transmit = place!(PARENT_TX_BUFFER: [[u8; PARENT_TX]; PARENTS] = |_| [0; PARENT_TX]);
     receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
 }
 

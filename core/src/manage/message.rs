@@ -11,7 +11,7 @@ use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
-pub const VERSION: u16 = 11;
+pub const VERSION: u16 = 12;
 /// Maximum length of a record in bytes, without its prefix.
 pub const RECORD_MAX: usize = 512;
 /// Length in bytes of a record's prefix.
@@ -368,8 +368,9 @@ pub struct Welcome<'a> {
     pub records: bool,
     /// Largest limits of the run of a node ([`Request::Node`]). `None` if nodes are not served.
     pub nodes: Option<Limits>,
-    /// Whether [`Request::Link`] is supported.
-    pub links: bool,
+    /// Maximum number of children whose servers link themselves to that of a node ([`Request::Link`]). The node links itself to
+    /// its parent in addition. `None` if nodes cannot be linked.
+    pub links: Option<u32>,
 }
 
 /// State of a job.

@@ -314,7 +314,7 @@ impl<'m> ManagementServer<'m> {
         self.check_idle(host)?;
         let most = self.config.nodes.ok_or(Error::NoNodes)?;
         let full = |limit| Err(Fault::Full(limit, most.of(limit)));
-        node.limits.above(most).next().map_or(Ok(()), full)?;
+        node.limits.exceeding(most).next().map_or(Ok(()), full)?;
         service.begin_node(host, node)?;
         self.hosts.get_mut(host).into_iter().for_each(|slot| slot.0 = None);
         Ok(Report::Done)

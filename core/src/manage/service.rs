@@ -21,8 +21,8 @@ pub struct Config<'c> {
     pub records: bool,
     /// Largest limits of the run of a node, if [`Service::begin_node`] is supported.
     pub nodes: Option<Limits>,
-    /// Whether [`Service::begin_link`] is supported.
-    pub links: bool,
+    /// Maximum number of children of a node that [`Service::begin_link`] accepts. `None` if nodes cannot be linked.
+    pub links: Option<u32>,
     /// Whether only one host at a time may open and change jobs. Others are refused with [`Error::Busy`].
     pub exclusive: bool,
     /// Whether a job is dropped when it is over and the host that opened it is gone.

@@ -18,7 +18,7 @@ const CONFIG: Config<'static> = Config {
     pmi_port: 4000,
     message_max: 1000,
     records: true,
-    links: true,
+    links: Some(1),
     exclusive: false,
     nodes: Some(Limits { ranks: 8, ..Limits::NONE }),
     drop_orphans: true,

@@ -11,7 +11,16 @@
 use serde::{Deserialize, Serialize};
 
 use super::remote::next_node;
+use crate::limits::Limits;
 use crate::manage::{BadRecord, decode};
+
+/// Bytes of a record beside its message.
+const HEAD_MAX: usize = 16;
+
+/// Returns the maximum length of a record in bytes between servers with these limits, without its prefix.
+pub const fn link_record_max(limits: &Limits) -> usize {
+    HEAD_MAX + limits.output_room()
+}
 
 /// Message between the servers of two nodes that are linked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +102,7 @@ pub fn next_arrival(bytes: &[u8], max: usize, stage: Stage) -> Result<Arrived<'_
 
 #[cfg(test)]
 mod tests {
-    use super::super::remote::encode_node;
+    use super::super::remote::{NODE_PREFIX, encode_node};
     use super::*;
 
     #[test]
@@ -123,5 +132,14 @@ mod tests {
         let said = encode_node(&LinkRecord::GREETING, &mut buf).expect("it fits");
         assert_eq!(next_arrival(said, 64, Stage::Awaited), Ok(Arrived::Greeting(said.len())));
         assert_eq!(next_arrival(&[1, 0, 0, 0, 0xff], 64, Stage::Awaited), Err(BadRecord::Malformed));
+    }
+
+    #[test]
+    fn the_longest_message_fits_into_the_longest_record() {
+        let limits = Limits { ranks: 64, kvs_bytes: 1 << 20, links: 3, ..Limits::NONE };
+        let message = std::vec![0; limits.output_room()];
+        let record = LinkRecord { orders: u64::MAX, bytes: &message };
+        let mut buf = std::vec![0; NODE_PREFIX + link_record_max(&limits)];
+        assert!(encode_node(&record, &mut buf).is_ok());
     }
 }

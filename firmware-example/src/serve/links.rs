@@ -4,8 +4,8 @@ use hydrant_core::Fault;
 use hydrant_core::manage::OpenNode;
 use hydrant_core::peer::Tree;
 use hydrant_core::server::Input;
-use hydrant_core::server::link::Arrived;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, record_max};
+use hydrant_core::server::link::{Arrived, link_record_max};
+use hydrant_core::server::remote::{NodeReport, NodeRequest};
 
 use super::Serve;
 use crate::links::Bad;
@@ -18,7 +18,7 @@ impl Serve<'_> {
         let links = self.links.as_mut().ok_or(Fault::BadNode)?;
         match *request {
             NodeRequest::Link { node, addr } => {
-                if let Err(why) = links.want(node, addr) {
+                if let Err(why) = links.connect(net, node, addr) {
                     self.report(net, &NodeReport::Unlinked { node, why });
                 }
             }
@@ -35,13 +35,12 @@ impl Serve<'_> {
         Ok(())
     }
 
-    /// Goes on with links that come up, handles messages, and reports links that are lost. Returns whether the parent's board
-    /// is to be connected to.
+    /// Goes on with links that come up, handles messages, and reports links that are lost.
     // As a part of the caller, it would take stack from every input.
     #[inline(never)]
-    pub(crate) fn run_links(&mut self, net: &mut Net) -> bool {
+    pub(crate) fn run_links(&mut self, net: &mut Net) {
         for at in 0..BOARD_LINKS {
-            let Some(links) = &mut self.links else { return false };
+            let Some(links) = &mut self.links else { return };
             let mut passed = links.open(net, at);
             if passed.is_ok() {
                 // Handling a message needs all of the server, with its other links.
@@ -57,7 +56,6 @@ impl Serve<'_> {
                 self.report(net, &report);
             }
         }
-        self.links.as_ref().is_some_and(|links| links.is_wanted())
     }
 
     /// Handles the messages of a link that need not wait, while there is room for their outputs.
@@ -75,7 +73,7 @@ impl Serve<'_> {
                 && let Some(links) = &mut self.links
                 && let Some(node) = links.node(at)
             {
-                match links.next_arrival(at, &inbox[taken..received.len], record_max(&limits))? {
+                match links.next_arrival(at, &inbox[taken..received.len], link_record_max(&limits))? {
                     Arrived::Held => break,
                     Arrived::Part => {
                         is_held = false;

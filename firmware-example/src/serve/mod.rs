@@ -26,7 +26,7 @@ use smoltcp::socket::tcp;
 use crate::events::{self, Event};
 use crate::link::Link;
 use crate::links::Links;
-use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, NODES};
+use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, NODES, PARENTS};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
@@ -71,11 +71,12 @@ pub(crate) struct Memory<'m> {
 }
 
 impl<'m> Memory<'m> {
-    /// Takes the memory. Called once.
-    pub(crate) fn new(clients: &'m mut [Client]) -> Memory<'m> {
+    /// Takes the memory, with the socket for the connection to the parent's board, if the board has links. Called once.
+    pub(crate) fn new(clients: &'m mut [Client], parent: Option<SocketHandle>) -> Memory<'m> {
         let (reply, long) = memory::scratch();
         let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
-        Memory { tables: memory::tables(), reply, long, clients, links: Links::take(), counters }
+        let links = parent.filter(|_| PARENTS > 0).map(Links::take);
+        Memory { tables: memory::tables(), reply, long, clients, links, counters }
     }
 }
 

@@ -35,8 +35,8 @@ pub struct Board {
     sockets: u32,
     /// Largest limits of a node, if it serves nodes.
     nodes: Option<Limits>,
-    /// Whether its nodes can be linked to those of other boards.
-    links: bool,
+    /// Maximum number of other boards that link themselves to it, if it has links.
+    links: Option<u32>,
     job: Option<Job>,
     /// Requests without a reply, oldest first.
     asked: VecDeque<Asked>,
@@ -92,7 +92,7 @@ impl Board {
             limits: Limits::NONE,
             sockets: 0,
             nodes: None,
-            links: false,
+            links: None,
             job: None,
             asked: VecDeque::new(),
             events: VecDeque::new(),
@@ -138,7 +138,7 @@ impl Board {
         open: &OpenNode,
     ) -> Result<(SocketAddr, Connection, Limits), BoardError> {
         if let Some(most) = self.nodes {
-            let limits: Vec<_> = open.limits.above(most).map(|limit| (limit, most.of(limit))).collect();
+            let limits: Vec<_> = open.limits.exceeding(most).map(|limit| (limit, most.of(limit))).collect();
             if !limits.is_empty() {
                 return Err(BoardError::Small { addr: self.addr, limits });
             }
@@ -169,8 +169,8 @@ impl Board {
         &self.name
     }
 
-    /// Returns whether it can be linked to the boards of other nodes.
-    pub(crate) fn has_links(&self) -> bool {
+    /// Returns how many boards of children can link themselves to it. `None` if it has no links.
+    pub(crate) fn links(&self) -> Option<u32> {
         self.links
     }
 

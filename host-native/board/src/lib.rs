@@ -40,7 +40,7 @@
 //!         message_max: 1024,
 //!         records: false,
 //!         nodes: None,
-//!         links: false,
+//!         links: None,
 //!     });
 //!     host.write_all(encode(&welcome, &mut buffer).expect("a welcome is short"))
 //! });

@@ -34,6 +34,8 @@ pub struct NodeBoard {
     open: OpenNode,
     /// Limits of the board's server, if it is recorded.
     own_limits: Limits,
+    /// Maximum number of other boards that link themselves to it.
+    links: u32,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
     /// The board exchanges messages with others by itself.
@@ -106,9 +108,13 @@ impl NodeBoard {
     ) -> Result<NodeBoard, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
-        let open = OpenNode { link: open.link.filter(|_| board.has_links()), ..open };
+        let links = board.links().filter(|_| open.link.is_some());
+        let open = OpenNode { link: open.link.filter(|_| links.is_some()), ..open };
         let opened = board.into_node(NODE, &open).map_err(in_node)?;
-        Ok(NodeBoard::new(target.to_owned(), opened, open, heartbeat))
+        Ok(NodeBoard {
+            links: links.unwrap_or(0),
+            ..NodeBoard::new(target.to_owned(), opened, open, heartbeat)
+        })
     }
 
     fn new(
@@ -124,6 +130,7 @@ impl NodeBoard {
             link,
             open,
             own_limits,
+            links: 0,
             sizes: BTreeMap::new(),
             is_linked: false,
             requests: 0,
@@ -164,9 +171,10 @@ impl NodeBoard {
         &self.own_limits
     }
 
-    /// Returns the address at which other boards reach it, if it can be linked to them. [`NodeBoard::form`] is to follow then.
-    pub fn link_addr(&self) -> Option<SocketAddr> {
-        self.open.link.map(|_| self.addr)
+    /// Returns the address at which other boards reach it, and how many of them can link themselves to it, if it can be linked.
+    /// [`NodeBoard::form`] is to follow then.
+    pub fn link_addr(&self) -> Option<(SocketAddr, u32)> {
+        self.open.link.map(|_| (self.addr, self.links))
     }
 
     /// Links the board to that of its parent. The result is an [event](NodeEvent).

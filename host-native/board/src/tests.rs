@@ -36,7 +36,7 @@ fn welcome(limits: Limits) -> Report<'static> {
         message_max: 1,
         records: false,
         nodes: Some(limits),
-        links: false,
+        links: None,
     })
 }
 

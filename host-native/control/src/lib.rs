@@ -38,6 +38,7 @@
 //!     plugin: None,
 //!     process: 4711,
 //!     order_max: 1 << 20,
+//!     radix: 8,
 //!     link_addrs: Vec::new(),
 //! };
 //! let program = Program {

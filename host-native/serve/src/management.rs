@@ -17,6 +17,7 @@ use hydrant_core::manage::{
     BadRecord, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, PREFIX, RECORD_MAX, RankReport,
     Report,
 };
+use hydrant_core::peer::LINKS_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
@@ -63,7 +64,7 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         records: false,
         exclusive: false,
         nodes: Some(Nodes::most(&limits)),
-        links: true,
+        links: Some(LINKS_MAX),
         drop_orphans: true,
         handshake_timeout: HANDSHAKE_TIMEOUT,
         keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),

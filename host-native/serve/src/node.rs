@@ -447,7 +447,7 @@ mod tests {
         assert_eq!(bounds(&most), bounds(&own));
         assert_eq!((most.jobs, most.spawn_bytes, most.links), (4 * own.ranks, MESSAGE_MAX, LINKS_MAX));
         let run = Limits { links: 33, ..Limits::for_ranks(100) };
-        assert_eq!(run.above(most).next(), None);
+        assert_eq!(run.exceeding(most).next(), None);
         let open =
             OpenNode { node: 1, nodes: 3, radix: 2, limits: run, seed: None, link: None, record: None };
         assert_eq!(Nodes::default().check(&open), Ok(()));

@@ -16,6 +16,7 @@ use rustix::process::Signal;
 use super::fleet::{self, LARGE, SMALL};
 use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
+use super::spawn::{STACK_MAX, stack};
 use crate::serve::Machine;
 use crate::serve::links::{Front, passes_fences_without_hosts};
 use crate::serve::names::{name_server, waits_for_a_fence};
@@ -23,6 +24,11 @@ use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 const FEATURES: &str = "pmix,nodes,lazy-fences,links";
+/// Those of the small board, which has no room for the others beside links.
+const SMALL_FEATURES: &str = "nodes,links";
+/// What the small board has room for beside its link.
+const SHORT: &str = "--limit jobs=1 --limit ranks=16 --limit keys=128 --limit kvs-bytes=16384 --limit groups=4 \
+    --limit spawn-bytes=512 --limit psets=8 --limit commit-bytes=0";
 /// What the head says.
 const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
 /// What a board says of a node that sent messages by links, and none by its host.
@@ -38,6 +44,11 @@ fn address(board: &Board) -> String {
 
 fn start(secret: bool) -> Option<Board> {
     Board::of_node_with(Kind::Mps2An386, FEATURES, secret)
+}
+
+/// The small board, which links itself to its parent.
+fn start_small() -> Option<Board> {
+    Board::of_node_with(Kind::Lm3s6965evb, SMALL_FEATURES, false)
 }
 
 fn run(folder: &Folder, hosts: u32, boards: &[String], options: &str) -> Job {
@@ -110,6 +121,61 @@ fn firmware_and_a_native_board_exchange_messages_directly() {
     let outcome = native.wait();
     outcome.code(0);
     assert!(outcome.stderr.contains(BY_LINKS_ALONE), "{outcome}");
+}
+
+/// Firmware is the root and a leaf. The third host is below the second, whose board firmware reaches at another address than the
+/// others would, and the second and the fourth are below the first.
+#[test]
+fn a_small_board_and_three_others_serve_one_job_without_hosts() {
+    let (Some(mut large), Some(mut small)) = (start(false), start_small()) else { return };
+    let started = [Machine::Aarch64, Machine::Here].map(|it| managed(it, "--limit ranks=2000 -v"));
+    let [(dpu, dpu_target), (native, native_target)] = started;
+    let port = dpu_target.address.rsplit(':').next().expect("an address has a port");
+    let boards = [
+        large.host(0).to_string(),
+        format!("{} 10.0.2.2:{port}", dpu_target.address),
+        small.host(0).to_string(),
+        native_target.address,
+    ];
+    let folder = Folder::new("links-small");
+    let run = || fleet::run(&folder, 4, &boards, &format!("{SHORT} -v -n 16"));
+    let mut jobs = vec![(run().arg(hydrant_bin()).arg("probe"), "exchanged 256 cards")];
+    if Peer::Mpich4.there() {
+        jobs.push((run().arg(Peer::Mpich4.program("mpi_allreduce")), "allreduce of 16: 0 wrong\n"));
+    }
+    let count = jobs.len();
+    for (job, says) in jobs {
+        job.run().code(0).says(says, 1).warns(DIRECTLY);
+        small.await_log(BY_LINKS_ALONE);
+        large.await_log(SENT);
+    }
+    let stack = stack(&small);
+    assert!(stack < STACK_MAX, "{stack} bytes of stack");
+    assert!(large.runs() && small.runs());
+    for board in [dpu, native] {
+        board.signal(Signal::TERM);
+        let outcome = board.wait();
+        outcome.code(0);
+        assert_eq!(outcome.stderr.matches(BY_LINKS_ALONE).count(), count, "{outcome}");
+    }
+}
+
+/// The small board is the root, whose child would link itself to it.
+#[test]
+fn a_board_with_too_few_links_for_its_place_uses_its_host() {
+    let (Some(mut small), Some(mut large)) = (start_small(), start(false)) else { return };
+    let folder = Folder::new("links-few");
+    let boards = [&small, &large].map(address);
+    let probe = fleet::run(&folder, 2, &boards, &format!("{SHORT} -n 8")).arg(hydrant_bin()).arg("probe");
+    let note = format!(
+        "note: boards exchange messages by way of their hosts: host n1: board {} accepts 0 links of other boards, \
+         and its place takes 1 (name its host later)\n",
+        small.host(0)
+    );
+    probe.run().code(0).says("exchanged 64 cards", 1).warns(&note);
+    small.await_log(" 0 messages sent to other boards, ");
+    large.await_log(" 0 messages sent to other boards, ");
+    assert!(small.runs() && large.runs());
 }
 
 /// Messages, the handshake of both sides, and their frames. Board 2 is the child of one board and the parent of another, and the

@@ -56,6 +56,15 @@ impl Kind {
         }
     }
 
+    /// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host. There is room for four more clients, or
+    /// for one on a small board with links.
+    fn node_sizes(self, features: &str) -> Vec<(&'static str, &'static str)> {
+        let is_short = self == Kind::Lm3s6965evb && features.contains("links");
+        let clients = if is_short { "5" } else { "8" };
+        let sizes = [("HYDRANT_RANKS", "16"), ("HYDRANT_CLIENTS", clients)];
+        sizes.into_iter().filter(|_| features.contains("nodes")).collect()
+    }
+
     /// The firmware with these features, built here once. With a secret, it is that of [`secret_file`].
     pub(crate) fn firmware(self, features: &'static str, secret: bool) -> PathBuf {
         type Builds = Vec<((Kind, &'static str, bool), PathBuf)>;
@@ -76,7 +85,7 @@ impl Kind {
             .env_remove("CARGO")
             .env_remove("HYDRANT_RANKS")
             .env_remove("HYDRANT_CLIENTS")
-            .envs(if features.contains("nodes") { &NODE_SIZES[..] } else { &[] }.iter().copied())
+            .envs(self.node_sizes(features))
             .env("HYDRANT_FEATURES", features)
             .env("HYDRANT_SECRET_FILE", if secret { secret_file() } else { PathBuf::new() })
             .stdin(Stdio::null())
@@ -103,9 +112,6 @@ fn lock() -> fs::File {
     flock(&file, FlockOperation::LockExclusive).expect("the lock is released when its process ends");
     file
 }
-
-/// Sizes of firmware that serves nodes: runs of 16 ranks, four of them on each host.
-const NODE_SIZES: [(&str, &str); 2] = [("HYDRANT_RANKS", "16"), ("HYDRANT_CLIENTS", "8")];
 
 /// A file with the secret of boards that have one.
 pub(crate) fn secret_file() -> PathBuf {

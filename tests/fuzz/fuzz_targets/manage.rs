@@ -32,7 +32,7 @@ fn manage(mut input: FuzzInput<'_>, memory: &mut Memory) {
         records: options & 1 != 0,
         exclusive: options & 2 != 0,
         nodes: Some(LIMITS),
-        links: false,
+        links: None,
         drop_orphans: options & 4 != 0,
         handshake_timeout: 100,
         keep_timeout: None,

@@ -67,7 +67,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
             message_max: 1,
             records: false,
             nodes: Some(limits()),
-            links: false,
+            links: None,
         };
         for report in [Report::Welcome(welcome), Report::Done] {
             read(&mut stream, PREFIX).unwrap();

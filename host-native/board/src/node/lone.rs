@@ -32,7 +32,7 @@ impl NodeBoard {
         record: Option<u32>,
     ) -> Result<(NodeBoard, String), BoardError> {
         let mut limits = *wanted;
-        for limit in wanted.above(*most) {
+        for limit in wanted.exceeding(*most) {
             limits.set(limit, most.of(limit));
         }
         let open = OpenNode { node: 0, nodes: 1, radix: 2, limits, seed: None, link: None, record };

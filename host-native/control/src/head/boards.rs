@@ -1,10 +1,14 @@
 //! Links between the boards of hosts: whether and how the nodes of a run are linked, before its first job.
 //!
 //! 1. Each node reports its board ([`Report::Board`](crate::protocol::Report::Board)).
-//! 2. If all boards have links, each links itself to that of its parent ([`Order::LinkBoards`]).
+//! 2. If all boards have enough links for their places in the tree, each links itself to that of its parent
+//!    ([`Order::LinkBoards`]).
 //! 3. All nodes form the tree ([`Order::FormTree`]): the one for boards that are linked if all links are there.
 
 use std::collections::{BTreeMap, BTreeSet};
+
+use hydrant_core::peer::Tree;
+use hydrant_core::peer::tree::ROOT_ONE;
 
 use super::{Action, Head};
 use crate::protocol::{BoardReport, Order};
@@ -19,8 +23,8 @@ pub(super) enum Boards {
     Counting {
         /// Nodes that have not reported.
         awaited: BTreeSet<u32>,
-        /// Addresses of boards that have links.
-        addrs: BTreeMap<u32, String>,
+        /// Boards that have links: their addresses, and how many of their children's boards can link themselves to them.
+        found: BTreeMap<u32, (String, u32)>,
         /// All boards have links.
         are_able: bool,
     },
@@ -37,33 +41,51 @@ impl Head {
     /// Waits for the reports of all nodes about their boards.
     pub(super) fn count_boards(&mut self) {
         let awaited = (1..=self.config.hosts.len() as u32).collect();
-        self.boards = Boards::Counting { awaited, addrs: BTreeMap::new(), are_able: true };
+        self.boards = Boards::Counting { awaited, found: BTreeMap::new(), are_able: true };
     }
 
     /// A node has reported its board.
     pub(super) fn board_counted(&mut self, node: u32, report: BoardReport) {
-        let Boards::Counting { awaited, addrs, are_able } = &mut self.boards else { return };
+        let Boards::Counting { awaited, found, are_able } = &mut self.boards else { return };
         if !awaited.remove(&node) {
             return;
         }
         match report {
             BoardReport::None => {}
             BoardReport::WithoutLinks => *are_able = false,
-            BoardReport::At(addr) => {
+            BoardReport::At { addr, links } => {
                 let own = self.config.link_addrs.iter().find(|(of, _)| *of == node);
-                addrs.insert(node, own.map_or(addr, |(_, own)| own.clone()));
+                found.insert(node, (own.map_or(addr, |(_, own)| own.clone()), links));
             }
         }
         if !awaited.is_empty() {
             return;
         }
-        if !*are_able || addrs.len() < 2 {
+        if !*are_able || found.len() < 2 {
             return self.form_tree(false);
         }
-        let addrs: Vec<_> = std::mem::take(addrs).into_iter().collect();
+        let found = std::mem::take(found);
+        if let Some((node, why)) = self.too_few_links(&found) {
+            return self.give_links_up(node, &why);
+        }
+        let addrs: Vec<_> = found.into_iter().map(|(node, (addr, _))| (node, addr)).collect();
         let awaited = addrs.iter().map(|(node, _)| *node).collect();
         self.boards = Boards::Linking { awaited, failure: None };
         self.send_all(Order::LinkBoards(addrs));
+    }
+
+    /// Returns the first node whose board has fewer links than children with boards, and the reason.
+    fn too_few_links(&self, found: &BTreeMap<u32, (String, u32)>) -> Option<(u32, String)> {
+        let tree = Tree::new(self.config.hosts.len() as u32 + 1, self.config.radix | ROOT_ONE);
+        found.iter().find_map(|(&node, &(_, links))| {
+            let children = tree.children(node).filter(|part| found.contains_key(&part.start)).count();
+            let board = self.first.as_ref().and_then(|first| first.setup.boards.of_node(node));
+            (children > links as usize).then(|| {
+                let board = board.unwrap_or_default();
+                let accepts = format!("board {board} accepts {links} links of other boards");
+                (node, format!("{accepts}, and its place takes {children} (name its host later)"))
+            })
+        })
     }
 
     /// A node's board is linked to that of its parent, or cannot be.
@@ -78,13 +100,17 @@ impl Head {
         if !awaited.is_empty() {
             return;
         }
-        let failure = failure.take();
-        let are_linked = failure.is_none();
-        if let Some((node, why)) = failure {
-            let host = self.host(node);
-            self.print(format!("note: boards exchange messages by way of their hosts: host {host}: {why}"));
+        match failure.take() {
+            Some((node, why)) => self.give_links_up(node, &why),
+            None => self.form_tree(true),
         }
-        self.form_tree(are_linked);
+    }
+
+    /// The board of a node cannot be linked to others.
+    fn give_links_up(&mut self, node: u32, why: &str) {
+        let host = self.host(node);
+        self.print(format!("note: boards exchange messages by way of their hosts: host {host}: {why}"));
+        self.form_tree(false);
     }
 
     fn form_tree(&mut self, are_linked: bool) {

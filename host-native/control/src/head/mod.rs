@@ -49,6 +49,8 @@ pub struct Config {
     pub process: u32,
     /// Longest encoded order in bytes.
     pub order_max: usize,
+    /// Maximum number of children of a node in the tree.
+    pub radix: u32,
     /// Node and address of each board that others reach at another address than its host does, as `IP:PORT`.
     pub link_addrs: Vec<(u32, String)>,
 }

@@ -269,8 +269,13 @@ pub enum BoardReport {
     None,
     /// The board cannot be linked to others.
     WithoutLinks,
-    /// Address at which other boards reach it.
-    At(String),
+    /// It can be linked to others.
+    At {
+        /// Address at which other boards reach it.
+        addr: String,
+        /// How many boards of its node's children can link themselves to it.
+        links: u32,
+    },
 }
 
 /// Part of a program file, from the head to all nodes in the stream channel. The pieces of all files come in order.

@@ -169,6 +169,7 @@ fn config(plan: &Plan) -> Config {
         plugin: None,
         process: 7,
         order_max: 1 << 16,
+        radix: plan.radix,
         link_addrs: Vec::new(),
     }
 }

@@ -15,7 +15,7 @@ fn begun() -> Run {
 }
 
 fn at(node: u32) -> Report {
-    Report::Board(BoardReport::At(format!("192.0.2.{node}:4100")))
+    Report::Board(BoardReport::At { addr: format!("192.0.2.{node}:4100"), links: 2 })
 }
 
 fn are_linked(run: &Run) -> Vec<bool> {
@@ -94,4 +94,23 @@ fn boards_use_their_hosts_if_one_cannot_be_linked() {
     run.report(3, Report::BoardLinked(Ok(())));
     run.report(1, at(1));
     assert_eq!(are_linked(&run), [false]);
+}
+
+/// Node 1 is the root, and node 2 its only child with a board.
+#[test]
+fn boards_use_their_hosts_if_one_has_too_few_links_for_its_place() {
+    for (node, are_able) in [(1, false), (2, true)] {
+        let mut run = begun();
+        for of in [1, 2] {
+            let links = u32::from(of != node);
+            let addr = format!("192.0.2.{of}:4100");
+            run.report(of, Report::Board(BoardReport::At { addr, links }));
+        }
+        run.report(3, Report::Board(BoardReport::None));
+        let is_linking = run.sent.iter().any(|(_, order)| matches!(order, Order::LinkBoards(_)));
+        assert_eq!((is_linking, are_linked(&run).is_empty()), (are_able, are_able));
+        let note = "note: boards exchange messages by way of their hosts: host n1: board dpu-1 accepts 0 links of other boards, \
+                    and its place takes 1 (name its host later)";
+        assert_eq!(run.printed, if are_able { vec![] } else { vec![note] });
+    }
 }

@@ -50,6 +50,7 @@ fn config(nodes: u32) -> Config {
         plugin: None,
         process: 7,
         order_max: 1 << 16,
+        radix: 2,
         link_addrs: Vec::new(),
     }
 }

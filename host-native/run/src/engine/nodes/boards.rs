@@ -43,7 +43,7 @@ impl Engine<'_, '_> {
         let report = match self.core.node().map(|board| board.link_addr()) {
             None => BoardReport::None,
             Some(None) => BoardReport::WithoutLinks,
-            Some(Some(addr)) => BoardReport::At(addr.to_string()),
+            Some(Some((addr, links))) => BoardReport::At { addr: addr.to_string(), links },
         };
         self.send_report(&Report::Board(report));
     }

@@ -99,7 +99,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.recording = recording;
     engine.names = Some(names);
     let head = Head {
-        control: hydrant_control::Head::new(config(plan, job_map, host, file), first),
+        control: hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first),
         backend_failed: false,
         unacknowledged: Vec::new(),
         draining: Vec::new(),
@@ -114,8 +114,8 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.run()
 }
 
-/// Settings of the control of a run from `host`.
-fn config(plan: &Plan, job_map: &JobMap, host: String, plugin: Option<OsString>) -> Config {
+/// Settings of the control of a run from `host`, with a tree of that radix.
+fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: Option<OsString>) -> Config {
     let (options, cluster) = (&plan.options, &plan.options.cluster);
     let link_addr = |(node, of): (u32, &Node)| {
         cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
@@ -130,6 +130,7 @@ fn config(plan: &Plan, job_map: &JobMap, host: String, plugin: Option<OsString>)
         plugin,
         process: std::process::id(),
         order_max: ORDER_MAX,
+        radix,
         link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
     }
 }
