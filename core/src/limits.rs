@@ -57,7 +57,7 @@ pub const CUT_OFF_DELAY: u64 = 500;
 /// Returns the milliseconds that exits without failure wait for others before neighbours are told of them together. It grows
 /// with the ranks, because each message costs a walk over them.
 pub(crate) const fn exit_delay(limits: &Limits) -> u64 {
-    10 + limits.ranks as u64 / 4096
+    50 + limits.ranks as u64 / 4096
 }
 
 /// Number of nodes with ranks up to which [`FenceMode::Auto`](crate::server::FenceMode::Auto) collects all pairs.

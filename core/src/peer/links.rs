@@ -10,7 +10,7 @@ use super::tree::{Place, Tree};
 pub const LINKS_MAX: u32 = 63;
 
 /// Link to a neighbour.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Link {
     /// Node number of the neighbour.
     pub(crate) node: u32,

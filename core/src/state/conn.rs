@@ -10,7 +10,7 @@ use crate::trace::Closing;
 use crate::wire::{Integers, Protocol};
 
 /// Slot of a connection.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Conn {
     /// Job of the connection. `None` marks a free slot.
     pub(crate) job: Option<JobId>,

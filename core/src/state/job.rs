@@ -12,7 +12,7 @@ use crate::time::Time;
 use crate::trace::{Cause, Exit};
 
 /// Slot of a job.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Job {
     /// Job id that clients see. An empty one marks a free slot.
     pub(crate) name: String<JOBID_MAX, u8>,
@@ -139,7 +139,7 @@ impl Job {
 }
 
 /// Slot of a rank.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct RankSlot {
     /// Connection of the rank, if it has one.
     pub(crate) conn: Option<ConnId>,

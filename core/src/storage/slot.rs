@@ -33,10 +33,30 @@ macro_rules! slots {
         impl sealed::Sealed for $slot {}
         impl Slot for $slot {
             fn empty() -> $slot {
-                <$slot>::default()
+                <$slot>::EMPTY
+            }
+        }
+
+        impl Default for $slot {
+            fn default() -> $slot {
+                <$slot>::EMPTY
             }
         }
     )*};
 }
 
-slots!(Job, RankSlot, Conn, Group, Name, Upcall, Pset, Link, AtomicU32, u32);
+slots!(Job, RankSlot, Conn, Group, Name, Upcall, Pset, Link);
+
+impl sealed::Sealed for AtomicU32 {}
+impl Slot for AtomicU32 {
+    fn empty() -> AtomicU32 {
+        AtomicU32::new(0)
+    }
+}
+
+impl sealed::Sealed for u32 {}
+impl Slot for u32 {
+    fn empty() -> u32 {
+        0
+    }
+}

@@ -87,7 +87,7 @@ pub enum GroupKind {
 }
 
 /// Slot of a collective of a group of ranks.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Group {
     /// Job of a member. `None` marks a free slot.
     pub(crate) job: Option<JobId>,

@@ -9,7 +9,7 @@ use crate::ids::Rank;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 
 /// Slot of a name: published, awaited by look-ups, or free.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Name {
     name: Vec<u8, NAME_MAX, u8>,
     port: Vec<u8, PORT_MAX, u16>,

@@ -9,7 +9,7 @@ use crate::limits::{JOBID_MAX, Limit, SPAWN_BYTES_MIN};
 use crate::trace::Stream;
 
 /// Slot of an upcall.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Upcall {
     /// Requesting rank. `None` marks a free slot.
     pub(crate) parent: Option<(JobId, Rank)>,

@@ -11,7 +11,7 @@ use crate::limits::PSET_NAME_MAX;
 pub(super) const ENDED: u32 = 1 << 31;
 
 /// Slot of a set.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Pset {
     pub(super) name: String<PSET_NAME_MAX, u8>,
     /// Serial number of the definition. 0 marks a free slot.

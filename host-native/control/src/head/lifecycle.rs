@@ -88,6 +88,9 @@ impl Head {
         if len > max {
             return Err(Error::JobTooLarge { len, max });
         }
+        if let Some(ended) = self.last.take() {
+            self.deregister(ended);
+        }
         let blocks = record.blocks.clone();
         let run =
             NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
@@ -228,13 +231,21 @@ impl Head {
         job.run.draining = true;
         let (spawn, codes) = (job.spawn.take(), job.codes());
         self.actions.push_back(Action::DrainOutput { job: id });
-        self.send_all(Order::DeregisterJob(id));
-        if others {
-            self.actions.push_back(Action::DeregisterJob { job: id });
+        // Boards outlive the run.
+        if others || self.has_boards {
+            self.deregister(id);
+        } else {
+            self.last = Some(id);
         }
         if let Some(spawn) = spawn {
             self.spawn_complete(spawn, SpawnResult { started: false, full: None, codes });
         }
+    }
+
+    /// Has all nodes drop a job that has ended.
+    fn deregister(&mut self, id: JobId) {
+        self.send_all(Order::DeregisterJob(id));
+        self.actions.push_back(Action::DeregisterJob { job: id });
     }
 
     /// The output of an ended job is written: its end is reported.

@@ -124,6 +124,10 @@ pub struct Head {
     /// Nodes that have not applied the settings yet.
     unready: BTreeSet<u32>,
     setup_sent: bool,
+    /// Whether boards serve nodes.
+    has_boards: bool,
+    /// The job that was the only one when it ended. The servers end with it, unless another one follows.
+    last: Option<JobId>,
     boards: Boards,
     lost: BTreeSet<u32>,
     jobs: Jobs<NodeProgress>,
@@ -158,6 +162,8 @@ impl Head {
     pub fn new(config: Config, first: FirstJob) -> Head {
         Head {
             config,
+            has_boards: !first.setup.boards.targets.is_empty(),
+            last: None,
             first: Some(first),
             unready: BTreeSet::new(),
             setup_sent: false,

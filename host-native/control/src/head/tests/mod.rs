@@ -16,7 +16,7 @@ use hydrant_core::{JobId, Rank};
 use hydrant_placement::{Host, MapBy};
 
 use super::*;
-use crate::protocol::{Report, StartError, encode};
+use crate::protocol::{Boards, Report, Setup, StartError, encode};
 use crate::tests::{program, setup};
 
 /// The job of the command line.
@@ -201,13 +201,25 @@ fn a_job_that_succeeds_ends_on_all_nodes() {
     run.succeed(1);
     assert_eq!((run.take_sent(), run.finished), (Vec::new(), None));
     run.succeed(2);
-    assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(FIRST))]);
+    assert_eq!(run.take_sent(), [], "the servers go with their last job");
     run.ended(0, &[]);
     assert!(run.others.contains(&Action::CloseJob { job: FIRST, slots: 0..4 }));
     assert!(
         !run.others.contains(&Action::DeregisterJob { job: FIRST }),
         "the backend goes with its last job"
     );
+}
+
+#[test]
+fn boards_are_told_of_the_end_of_the_last_job() {
+    let boards = Boards { targets: vec![(1, "board".into())], ..setup().boards };
+    let mut run = Run::new(config(1), FirstJob { setup: Setup { boards, ..setup() }, ..first_job(1, 2) });
+    run.event(Event::AllJoined);
+    run.report(1, Report::Ready);
+    run.start(1, FIRST, &[0, 1]);
+    run.take_sent();
+    run.succeed(1);
+    assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(FIRST))]);
 }
 
 #[test]
@@ -226,13 +238,7 @@ fn a_job_ends_once_its_output_is_written() {
         Report::JobDone(FIRST),
     ];
     let actions = reports.map(|report| handle(Event::Message { node: 1, bytes: &encode(&report) }));
-    assert_eq!(
-        actions[3],
-        [
-            Action::DrainOutput { job: FIRST },
-            Action::Send { to: Destination::All, order: Order::DeregisterJob(FIRST) }
-        ]
-    );
+    assert_eq!(actions[3], [Action::DrainOutput { job: FIRST }]);
     assert_eq!(
         handle(Event::OutputDrained { job: FIRST, reader_closed: false }),
         [
