@@ -7,7 +7,7 @@
 use hydrant_core::Fault;
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node_record};
 use smoltcp::socket::tcp;
 
 use crate::calls::{Calls, longest_record};
@@ -79,7 +79,7 @@ impl Requests {
             self.len += received;
             let mut taken = 0;
             while serve.is_free()
-                && let Some((record, whole)) = next_node(&self.buf[taken..self.len], max)?
+                && let Some((record, whole)) = next_node_record(&self.buf[taken..self.len], max)?
             {
                 if serve.is_called() {
                     self.calls.carry_out(net, serve, record)?;

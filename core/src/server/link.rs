@@ -10,7 +10,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::remote::next_node;
+use super::remote::next_node_record;
 use crate::limits::Limits;
 use crate::manage::{BadRecord, decode};
 
@@ -90,7 +90,7 @@ pub enum Stage {
 /// # Errors
 /// The bytes are no record of a link.
 pub fn next_arrival(bytes: &[u8], max: usize, stage: Stage) -> Result<Arrived<'_>, BadRecord> {
-    let Some((record, len)) = next_node(bytes, max)? else { return Ok(Arrived::Part) };
+    let Some((record, len)) = next_node_record(bytes, max)? else { return Ok(Arrived::Part) };
     let record: LinkRecord<'_> = decode(record)?;
     Ok(match stage {
         Stage::Awaited if record == LinkRecord::GREETING => Arrived::Greeting(len),
@@ -102,7 +102,7 @@ pub fn next_arrival(bytes: &[u8], max: usize, stage: Stage) -> Result<Arrived<'_
 
 #[cfg(test)]
 mod tests {
-    use super::super::remote::{NODE_PREFIX, encode_node};
+    use super::super::remote::{NODE_PREFIX, encode_node_record};
     use super::*;
 
     #[test]
@@ -111,7 +111,7 @@ mod tests {
         sender.note(4, true);
         sender.note(5, false);
         let mut buf = [0; 64];
-        let said = encode_node(&sender.record(b"arrival"), &mut buf).expect("it fits");
+        let said = encode_node_record(&sender.record(b"arrival"), &mut buf).expect("it fits");
         let next = |stage| next_arrival(said, 64, stage);
         assert_eq!(next_arrival(&said[..9], 64, Stage::Unformed), Ok(Arrived::Part));
         assert_eq!(next(Stage::Unformed), Ok(Arrived::Held));
@@ -129,7 +129,7 @@ mod tests {
     #[test]
     fn a_parent_greets_before_its_messages() {
         let mut buf = [0; 64];
-        let said = encode_node(&LinkRecord::GREETING, &mut buf).expect("it fits");
+        let said = encode_node_record(&LinkRecord::GREETING, &mut buf).expect("it fits");
         assert_eq!(next_arrival(said, 64, Stage::Awaited), Ok(Arrived::Greeting(said.len())));
         assert_eq!(next_arrival(&[1, 0, 0, 0, 0xff], 64, Stage::Awaited), Err(BadRecord::Malformed));
     }
@@ -140,6 +140,6 @@ mod tests {
         let message = std::vec![0; limits.output_room()];
         let record = LinkRecord { orders: u64::MAX, bytes: &message };
         let mut buf = std::vec![0; NODE_PREFIX + link_record_max(&limits)];
-        assert!(encode_node(&record, &mut buf).is_ok());
+        assert!(encode_node_record(&record, &mut buf).is_ok());
     }
 }

@@ -199,7 +199,7 @@ pub fn is_of_host(input: &Input<'_>) -> bool {
 ///
 /// # Errors
 /// [`BadRecord::TooLong`] if it is longer than `buf`.
-pub fn encode_node<'b>(what: &impl Serialize, buf: &'b mut [u8]) -> Result<&'b [u8], BadRecord> {
+pub fn encode_node_record<'b>(what: &impl Serialize, buf: &'b mut [u8]) -> Result<&'b [u8], BadRecord> {
     let (prefix, body) = buf.split_at_mut_checked(NODE_PREFIX).ok_or(BadRecord::TooLong)?;
     let len = postcard::to_slice(what, body).map_err(|_| BadRecord::TooLong)?.len();
     let number = u32::try_from(len).map_err(|_| BadRecord::TooLong)?;
@@ -212,7 +212,7 @@ pub fn encode_node<'b>(what: &impl Serialize, buf: &'b mut [u8]) -> Result<&'b [
 ///
 /// # Errors
 /// [`BadRecord::TooLong`] if the prefix announces more than `max` bytes.
-pub fn next_node(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, BadRecord> {
+pub fn next_node_record(bytes: &[u8], max: usize) -> Result<Option<(&[u8], usize)>, BadRecord> {
     let Some((&prefix, rest)) = bytes.split_first_chunk::<NODE_PREFIX>() else { return Ok(None) };
     let len = u32::from_le_bytes(prefix) as usize;
     if len > max {
@@ -231,16 +231,16 @@ mod tests {
         let message = [7; 300];
         let request = NodeRequest::Input(Input::Peer { node: 2, bytes: &message });
         let mut buf = [0; 400];
-        let said = encode_node(&request, &mut buf).expect("it fits");
+        let said = encode_node_record(&request, &mut buf).expect("it fits");
         for end in 0..said.len() {
-            assert_eq!(next_node(&said[..end], 400), Ok(None), "{end} bytes");
+            assert_eq!(next_node_record(&said[..end], 400), Ok(None), "{end} bytes");
         }
-        let (record, len) = next_node(said, 400).expect("it is short").expect("it is whole");
+        let (record, len) = next_node_record(said, 400).expect("it is short").expect("it is whole");
         assert_eq!(len, said.len());
         assert_eq!(decode(record), Ok(request));
-        assert_eq!(next_node(said, record.len() - 1), Err(BadRecord::TooLong));
-        assert_eq!(encode_node(&request, &mut [0; 300]), Err(BadRecord::TooLong));
-        assert_eq!(encode_node(&request, &mut [0; 3]), Err(BadRecord::TooLong));
+        assert_eq!(next_node_record(said, record.len() - 1), Err(BadRecord::TooLong));
+        assert_eq!(encode_node_record(&request, &mut [0; 300]), Err(BadRecord::TooLong));
+        assert_eq!(encode_node_record(&request, &mut [0; 3]), Err(BadRecord::TooLong));
     }
 
     #[test]

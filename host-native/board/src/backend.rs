@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use hydrant_core::manage::{BadRecord, OpenNode, STALL_MS};
 use hydrant_core::server::Consumed;
 use hydrant_core::server::call::{BYTES_MAX, Call, Return, call_max, return_max, take};
-use hydrant_core::server::remote::{NODE_PREFIX, encode_node};
+use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_driver::BackendError;
 use hydrant_manage::{Connection, ConnectionError, Secret};
@@ -114,7 +114,7 @@ impl BoardBackend {
     fn call(&mut self, call: &Call<'_>) -> Result<Return, CallError> {
         let start = Instant::now();
         let within = self.patience.begin(start);
-        self.link.send_unbounded(encode_node(call, &mut self.buffer)?)?;
+        self.link.send_unbounded(encode_node_record(call, &mut self.buffer)?)?;
         let max = return_max(self.validator.limits());
         while !self.link.next_of_node(&mut self.record, max)? {
             let left = within.saturating_sub(start.elapsed());

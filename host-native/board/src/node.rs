@@ -9,7 +9,9 @@ use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node, record_max};
+use hydrant_core::server::remote::{
+    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, record_max,
+};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
 use hydrant_manage::{Connection, ConnectionError, Secret};
@@ -440,7 +442,7 @@ impl NodeBoard {
     }
 
     fn send(&mut self, request: &NodeRequest<'_>) -> Result<(), BoardError> {
-        let sent = encode_node(request, &mut self.buffer).map_err(ConnectionError::from);
+        let sent = encode_node_record(request, &mut self.buffer).map_err(ConnectionError::from);
         let sent = sent.and_then(|record| self.link.send_unbounded(record));
         self.requests = self.requests.wrapping_add(1);
         sent.map_err(|why| self.lost(&why))

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use hydrant_core::manage::{OpenNode, PREFIX, RECORD_MAX, Report, VERSION, Welcome, encode};
 use hydrant_core::server::JobSpec;
-use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, encode_node};
+use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, encode_node_record};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
 
@@ -103,10 +103,10 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
                 stream.read_exact(&mut buffer[..len]).unwrap();
             }
             if number == 2 {
-                stream.write_all(encode_node(&report, &mut buffer).unwrap()).unwrap();
+                stream.write_all(encode_node_record(&report, &mut buffer).unwrap()).unwrap();
             }
             let synced = NodeReport::Synced { number };
-            stream.write_all(encode_node(&synced, &mut buffer).unwrap()).unwrap();
+            stream.write_all(encode_node_record(&synced, &mut buffer).unwrap()).unwrap();
         }
         stream
     });

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 use hydrant_core::server::call;
-use hydrant_core::server::remote::next_node;
+use hydrant_core::server::remote::next_node_record;
 
 use crate::noise::{Channel, Forged};
 use crate::secret::Secret;
@@ -145,7 +145,7 @@ impl Connection {
     /// # Errors
     /// Those of [`Connection::next`].
     pub fn next_of_node(&mut self, record: &mut Vec<u8>, max: usize) -> Result<bool, ConnectionError> {
-        self.copy_next(record, |bytes| next_node(bytes, max))
+        self.copy_next(record, |bytes| next_node_record(bytes, max))
     }
 
     fn copy_next(

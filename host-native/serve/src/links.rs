@@ -14,7 +14,7 @@ use hydrant_board::Board;
 use hydrant_core::manage::{OpenLink, STALL_MS};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, next_arrival};
-use hydrant_core::server::remote::{NODE_PREFIX, encode_node, record_max};
+use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record, record_max};
 use hydrant_core::{Fault, Input, Limits};
 use hydrant_manage::{Connection, ConnectionError, Secret};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
@@ -207,7 +207,7 @@ impl Links {
             let mut link = Link::new(connection, is_parent);
             if !is_parent {
                 // It shows the child that this node uses the link.
-                let greeting = encode_node(&LinkRecord::GREETING, &mut self.buffer);
+                let greeting = encode_node_record(&LinkRecord::GREETING, &mut self.buffer);
                 let sent = greeting.map_err(ConnectionError::from);
                 if sent.and_then(|record| link.connection.send_unbounded(record)).is_err() {
                     continue;
@@ -279,7 +279,8 @@ impl Links {
             return Ok(true);
         }
         self.sent += 1;
-        let sent = encode_node(&self.orders.record(bytes), &mut self.buffer).map_err(ConnectionError::from);
+        let sent =
+            encode_node_record(&self.orders.record(bytes), &mut self.buffer).map_err(ConnectionError::from);
         if let Err(why) = sent.and_then(|record| link.connection.send_unbounded(record)) {
             link.lose(endpoint.poller(), State::Lost(why.to_string(), endpoint.now() + LOST_DELAY));
             return Ok(true);

@@ -13,7 +13,7 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node, is_of_host, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, record_max,
 };
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage};
@@ -341,7 +341,7 @@ impl Node<'_> {
     /// Reports the state of a rank.
     fn report_rank(&mut self, job: JobId, rank: Rank) -> Result<(), NodeError> {
         let (now, status) = (Time(self.endpoint.now()), self.endpoint.rank_status(job, rank));
-        let record = encode_node(&NodeReport::Rank { job, rank, now, status }, &mut self.buffer)?;
+        let record = encode_node_record(&NodeReport::Rank { job, rank, now, status }, &mut self.buffer)?;
         Ok(self.link.send_unbounded(record)?)
     }
 
@@ -410,7 +410,7 @@ impl Node<'_> {
     }
 
     fn send(&mut self, report: &NodeReport<'_>) -> Result<(), NodeError> {
-        let record = encode_node(report, &mut self.buffer)?;
+        let record = encode_node_record(report, &mut self.buffer)?;
         Ok(self.link.send_unbounded(record)?)
     }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::slice::from_ref;
 
 use hydrant_core::manage::{Error, OpenNode, Request};
-use hydrant_core::server::remote::{NODE_PREFIX, NodeRequest, encode_node};
+use hydrant_core::server::remote::{NODE_PREFIX, NodeRequest, encode_node_record};
 use hydrant_core::{Fault, Input, Limit, Limits};
 use hydrant_tests::offload;
 use hydrant_tests::peers::Peer;
@@ -330,7 +330,8 @@ fn a_host_that_lies_is_refused_by_name_or_given_up() {
     let mut buf = vec![0; 8192];
     let mut requests = vec![vec![0xFF; NODE_PREFIX], vec![1, 0, 0, 0, 0xFF]];
     for input in [Input::Timeout, Input::Node { node: 0, nodes: 1, radix: 2 }] {
-        requests.push(encode_node(&NodeRequest::Input(input), &mut buf).expect("it is short").to_vec());
+        requests
+            .push(encode_node_record(&NodeRequest::Input(input), &mut buf).expect("it is short").to_vec());
     }
     for request in requests {
         ends_the_node(&mut board, open, &request);

@@ -8,7 +8,7 @@ use hydrant_core::Limits;
 use hydrant_core::manage::{Error, OpenLink, OpenNode, Request};
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::link::LinkRecord;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node_record};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
@@ -291,7 +291,7 @@ fn boards_that_cannot_be_linked_use_their_hosts() {
 fn ask(host: &mut Manager, requests: &[NodeRequest<'_>]) -> Vec<String> {
     let mut buf = [0; 256];
     for request in requests.iter().chain([&NodeRequest::Sync { number: 7 }]) {
-        let record = encode_node(request, &mut buf).expect("it is short").to_vec();
+        let record = encode_node_record(request, &mut buf).expect("it is short").to_vec();
         host.say_bytes(&record);
     }
     let mut reports = Vec::new();
@@ -325,8 +325,9 @@ fn a_message_waits_for_its_orders_and_the_link_is_not_read_meanwhile() {
     assert_eq!(ask(&mut host, &[tree]), Vec::<String>::new());
     assert_eq!(ask(&mut host, &[tree]), ["Refused { request: 2, peer: None, why: BadNode }"]);
     let mut buf = vec![0; 16384];
-    let message =
-        encode_node(&LinkRecord { orders: 1, bytes: &[0xff; 8000] }, &mut buf).expect("it fits").to_vec();
+    let message = encode_node_record(&LinkRecord { orders: 1, bytes: &[0xff; 8000] }, &mut buf)
+        .expect("it fits")
+        .to_vec();
     child.stream.set_write_timeout(Some(Duration::from_secs(1))).expect("it is not 0");
     let is_full = (0..10_000).any(|_| match child.stream.write_all(&message) {
         Ok(()) => false,

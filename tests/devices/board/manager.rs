@@ -5,7 +5,7 @@ use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use hydrant_core::manage::{self, BoardReport, Error, JobReport, OpenJob, Report, Request};
-use hydrant_core::server::remote::{NodeReport, next_node};
+use hydrant_core::server::remote::{NodeReport, next_node_record};
 use hydrant_core::{JobId, Limit};
 use hydrant_tests::PATIENCE;
 
@@ -70,7 +70,7 @@ impl Manager {
     /// Reads the reports of a node up to the first for which `is_last` holds.
     pub(crate) fn node_reports(&mut self, mut is_last: impl FnMut(&NodeReport<'_>) -> bool) {
         loop {
-            while let Some((record, len)) = next_node(&self.held, 1 << 16).expect("it is a record") {
+            while let Some((record, len)) = next_node_record(&self.held, 1 << 16).expect("it is a record") {
                 let is_last = is_last(&manage::decode(record).expect("it is a report"));
                 self.held.drain(..len);
                 if is_last {

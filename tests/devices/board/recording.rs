@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use hydrant_core::manage::{Error, OpenJob, OpenNode, Request, STALL_MS};
 use hydrant_core::server::JobSpec;
-use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node_record};
 use hydrant_core::{Input, JobId, Limits};
 use hydrant_record::{Record, Writer};
 use hydrant_tests::peers::Peer;
@@ -229,7 +229,7 @@ fn a_recorded_board_takes_no_input_while_its_host_does_not_read() {
     let mut buf = [0; 256];
     let register = NodeRequest::Input(Input::RegisterJob(JobSpec::new(job, "held", 1)));
     for request in [register, NodeRequest::Serve { job }] {
-        host.say_bytes(encode_node(&request, &mut buf).expect("it is short"));
+        host.say_bytes(encode_node_record(&request, &mut buf).expect("it is short"));
     }
     let (port, mut recorded) = (Cell::new(0), Vec::new());
     read_reports(&mut host, &mut recorded, |report| match *report {
@@ -260,13 +260,13 @@ fn a_recorded_board_takes_no_input_while_its_host_does_not_read() {
     }
     // It reads faster.
     set_socket_recv_buffer_size(&host.stream, 1 << 20).expect("it is a socket");
-    host.say_bytes(encode_node(&NodeRequest::Sync { number: 7 }, &mut buf).expect("it is short"));
+    host.say_bytes(encode_node_record(&NodeRequest::Sync { number: 7 }, &mut buf).expect("it is short"));
     read_reports(&mut host, &mut recorded, |report| *report == NodeReport::Synced { number: 7 });
     for _ in answered..asked {
         let line = client.next().expect("the board goes on");
         assert!(line.starts_with("cmd=get_result rc=0 value=vvv"), "{line}");
     }
-    host.say_bytes(encode_node(&NodeRequest::Sync { number: 8 }, &mut buf).expect("it is short"));
+    host.say_bytes(encode_node_record(&NodeRequest::Sync { number: 8 }, &mut buf).expect("it is short"));
     read_reports(&mut host, &mut recorded, |report| *report == NodeReport::Synced { number: 8 });
     drop(host);
     board.await_log("the node has ended: Closed");

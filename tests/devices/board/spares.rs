@@ -2,7 +2,7 @@
 
 use hydrant_core::manage::{Error, OpenNode, Request};
 use hydrant_core::server::call::Call;
-use hydrant_core::server::remote::{NodeRequest, encode_node};
+use hydrant_core::server::remote::{NodeRequest, encode_node_record};
 use hydrant_core::{Fault, Limit, Limits};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
@@ -261,8 +261,9 @@ fn a_host_whose_calls_make_no_sense_is_refused_or_given_up() {
     drop(host);
     board.await_log(" is gone");
     let mut buf = [0; 64];
-    let untaken = encode_node(&Call::Poll { taken: 1 }, &mut buf).expect("it is short").to_vec();
-    let request = encode_node(&NodeRequest::Sync { number: 1 }, &mut buf).expect("it is short").to_vec();
+    let untaken = encode_node_record(&Call::Poll { taken: 1 }, &mut buf).expect("it is short").to_vec();
+    let request =
+        encode_node_record(&NodeRequest::Sync { number: 1 }, &mut buf).expect("it is short").to_vec();
     for call in [vec![0xFF; 4], vec![1, 0, 0, 0, 0xFF], untaken, request] {
         fleet::ends_the_node(&mut board, open, &call);
     }

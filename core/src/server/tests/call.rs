@@ -3,7 +3,7 @@
 use super::*;
 use crate::manage::BadRecord;
 use crate::server::call::{BYTES_MAX, Call, Callee, Return, call_max, return_max, take};
-use crate::server::remote::{NODE_PREFIX, encode_node, next_node};
+use crate::server::remote::{NODE_PREFIX, encode_node_record, next_node_record};
 
 const LIMITS: Limits = Limits { links: 3, ..SMALL };
 
@@ -38,11 +38,11 @@ impl Pair {
 
     fn call(&mut self, call: &Call<'_>) -> Result<Consumed, Fault> {
         let mut sent = vec![0; NODE_PREFIX + call_max(&LIMITS, BYTES_MAX)];
-        let sent = encode_node(call, &mut sent).unwrap();
+        let sent = encode_node_record(call, &mut sent).unwrap();
         assert_eq!(take::<Call<'_>>(&sent[NODE_PREFIX..]), Ok((*call, &[][..])));
         let mut scratch = vec![0; LIMITS.output_room()];
         let record = self.callee.carry_out(&mut self.called, call, &mut self.buf, &mut scratch).unwrap();
-        let (record, _) = next_node(record, return_max(&LIMITS)).unwrap().unwrap();
+        let (record, _) = next_node_record(record, return_max(&LIMITS)).unwrap().unwrap();
         let (returned, mut rest) = take::<Return>(record).unwrap();
         self.outputs.clear();
         for left in (1..=returned.outputs).rev() {

@@ -89,7 +89,7 @@ impl<'s> Bench<'s> {
 
     fn say(&mut self, record: &LinkRecord<'_>) {
         let mut buffer = vec![0; 1 << 16];
-        self.above.write_all(encode_node(record, &mut buffer).unwrap()).unwrap();
+        self.above.write_all(encode_node_record(record, &mut buffer).unwrap()).unwrap();
     }
 
     /// Waits until the link's socket is readable, and reads it.

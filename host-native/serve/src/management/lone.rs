@@ -10,7 +10,7 @@ use hydrant_core::manage::server::{Failure, Service};
 use hydrant_core::manage::{BadRecord, Error, OpenNode, decode};
 use hydrant_core::server::JobSpec;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, encode_node, is_of_host, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, encode_node_record, is_of_host, record_max,
 };
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{Fault, Input, JobId, Limit, Time, UpcallId};
@@ -117,7 +117,7 @@ impl LoneNode {
     }
 
     fn send(&mut self, report: &NodeReport<'_>) -> Result<(), ConnectionError> {
-        let record = encode_node(report, &mut self.buffer)?;
+        let record = encode_node_record(report, &mut self.buffer)?;
         self.link.send_encoded(record)
     }
 }

@@ -5,7 +5,7 @@
 
 use hydrant_core::Input;
 use hydrant_core::server::link::{Arrived, Stage, next_arrival};
-use hydrant_core::server::remote::{NODE_PREFIX, encode_node};
+use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
 
 use super::node::Item;
 use super::world::{Event, World};
@@ -26,7 +26,7 @@ impl World<'_> {
         let state = &self.nodes[from as usize];
         let mut buffer = vec![0; HEAD_MAX + bytes.len()];
         let record = state.links.orders.record(bytes);
-        let record = encode_node(&record, &mut buffer).expect("the buffer has its length").to_vec();
+        let record = encode_node_record(&record, &mut buffer).expect("the buffer has its length").to_vec();
         let now = state.busy.max(self.now);
         let len = record.len() as u64;
         let sent = self.net.send(now, BOARDS + from, BOARDS + to, len, &mut self.random);
