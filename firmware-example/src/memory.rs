@@ -6,7 +6,7 @@ use core::sync::atomic::AtomicU32;
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::OpenNode;
 use hydrant_core::manage::server::{HostSlot, JobSlot};
-use hydrant_core::server::call::{BYTES_MAX, Callee, call_max};
+use hydrant_core::server::call::{BYTES_MAX, Callee, call_max, return_max};
 use hydrant_core::server::link::link_record_max;
 use hydrant_core::server::remote::{NODE_PREFIX, record_max};
 use hydrant_core::storage::FixedStorage;
@@ -187,7 +187,7 @@ const REQUESTS: usize = match () {
 /// Size of the buffer for a return of a call, in bytes.
 const RETURNS: usize = match CALLS {
     true if IS_SHORT => Callee::buffer_min(&TABLES),
-    true => Callee::buffer_max(&TABLES),
+    true => return_max(&TABLES),
     false => 0,
 };
 /// Size of the buffer for one output, in bytes.
@@ -265,6 +265,13 @@ fn pairs<const N: usize>(all: &'static mut [[[u8; N]; 2]]) -> impl Iterator<Item
 pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     let receive = place!(LINK_RX_BUFFERS: [[u8; LINK_RX_BUFFER]; LINKS] = |_| [0; LINK_RX_BUFFER]);
     let transmit = place!(LINK_TX_BUFFERS: [[u8; LINK_TX]; LINKS] = |_| [0; LINK_TX]);
+    zipped(receive, transmit)
+}
+
+fn zipped<const R: usize, const T: usize>(
+    receive: &'static mut [[u8; R]],
+    transmit: &'static mut [[u8; T]],
+) -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
 }
 
@@ -272,7 +279,7 @@ pub(crate) fn link_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
 pub(crate) fn parent_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
     let receive = place!(PARENT_RX_BUFFER: [[u8; LINK_RX_BUFFER]; PARENTS] = |_| [0; LINK_RX_BUFFER]);
     let transmit = place!(PARENT_TX_BUFFER: [[u8; PARENT_TX]; PARENTS] = |_| [0; PARENT_TX]);
-    receive.iter_mut().zip(transmit).map(|(receive, transmit)| [&mut receive[..], &mut transmit[..]])
+    zipped(receive, transmit)
 }
 
 /// Slots of the management server. Called once.

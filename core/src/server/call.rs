@@ -74,21 +74,17 @@ pub const fn call_max(limits: &Limits, bytes: usize) -> usize {
     if record > bytes { HEAD_MAX + record } else { HEAD_MAX + bytes }
 }
 
-/// Returns the maximum length in bytes of a return of a server with these limits, without its prefix.
+/// Returns the maximum length in bytes of a return of a server with these limits, without its prefix. A buffer for returns need not
+/// be longer.
 pub const fn return_max(limits: &Limits) -> usize {
     2 * (HEAD_MAX + limits.output_room())
 }
 
 impl Callee {
     /// Returns the length in bytes of the shortest buffer for returns of a server with these limits. More outputs fit into a
-    /// longer one.
+    /// longer one, up to [`return_max`].
     pub const fn buffer_min(limits: &Limits) -> usize {
         RETURN_MAX + HEAD_MAX + limits.output_room()
-    }
-
-    /// Returns the length in bytes of the buffer for the longest returns.
-    pub const fn buffer_max(limits: &Limits) -> usize {
-        return_max(limits)
     }
 
     /// Carries out a call. Returns the record of its return with its prefix, which is somewhere in `buf`. `scratch` has the room

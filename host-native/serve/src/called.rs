@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use hydrant_core::manage::{BadRecord, decode};
-use hydrant_core::server::call::{BYTES_MAX, Call, Callee, call_max};
+use hydrant_core::server::call::{BYTES_MAX, Call, Callee, call_max, return_max};
 use hydrant_core::{Input, Limit, Limits, Server};
 use hydrant_driver::MappedStorage;
 use hydrant_manage::{Connection, ConnectionError};
@@ -52,7 +52,7 @@ pub(crate) fn serve(
 ) -> Result<(), NodeError> {
     let mut storage = MappedStorage::try_new(limits).map_err(Error::from)?;
     let server = Server::new_zeroed(*limits, storage.lend(), seed).map_err(Error::from)?;
-    let buffer = vec![0; Callee::buffer_max(limits)];
+    let buffer = vec![0; return_max(limits)];
     let scratch = vec![0; limits.output_room()];
     let (callee, record) = (Callee::default(), Vec::new());
     let mut called = Called { link, server, callee, jobs, counted: 0, record, buffer, scratch };

@@ -110,7 +110,7 @@ impl Pair {
 
 #[test]
 fn a_called_server_has_the_outputs_of_one_that_is_polled() {
-    for buf in [Callee::buffer_min(&LIMITS), Callee::buffer_max(&LIMITS)] {
+    for buf in [Callee::buffer_min(&LIMITS), return_max(&LIMITS)] {
         let mut pair = Pair::begin(buf);
         let before = pair.calls;
         pair.says(0, "cmd=kvs-put;key=a;value=b;");
@@ -141,7 +141,7 @@ fn a_called_server_has_the_outputs_of_one_that_is_polled() {
 
 #[test]
 fn a_host_takes_only_what_it_was_offered() {
-    let mut pair = Pair::begin(Callee::buffer_max(&LIMITS));
+    let mut pair = Pair::begin(return_max(&LIMITS));
     pair.says(0, "cmd=job-getid;");
     let Pair { mut callee, mut called, mut buf, .. } = pair;
     let mut scratch = vec![0; LIMITS.output_room()];

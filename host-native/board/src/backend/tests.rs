@@ -76,7 +76,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
         }
         let mut storage = MappedStorage::new(&limits());
         let mut server = Server::new_zeroed(limits(), storage.lend(), SEED).unwrap();
-        let (mut callee, mut buf) = (Callee::default(), vec![0; Callee::buffer_max(&limits())]);
+        let (mut callee, mut buf) = (Callee::default(), vec![0; return_max(&limits())]);
         let mut scratch = vec![0; limits().output_room()];
         for number in 0.. {
             let Some(call) = read(&mut stream, NODE_PREFIX) else { return };
