@@ -24,6 +24,8 @@ const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
 /// A port in front of a board's, which accepts this number of connections.
 pub(crate) struct Front {
     pub(crate) address: String,
+    /// Keeps the port, so that nobody else gets it once no more connections are accepted.
+    _listener: TcpListener,
     thread: JoinHandle<Vec<TcpStream>>,
 }
 
@@ -32,18 +34,21 @@ impl Front {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
         let address = listener.local_addr().expect("it is bound").to_string();
         let board = board.to_owned();
+        let accepting = listener.try_clone().expect("there are descriptors");
         let thread = std::thread::spawn(move || {
-            let mut listener = Some(listener);
             let accept = |number| {
-                let client = listener.as_ref().map(TcpListener::accept).expect("it listens until the last");
-                // Later connections are refused.
-                listener.take_if(|_| number == connections);
+                let (client, _) = accepting.accept().expect("a connection comes");
+                if number == connections {
+                    // Later connections are refused. To close the socket does not suffice: a process that another test
+                    // starts has a copy until its program is executed.
+                    rustix::net::shutdown(&accepting, rustix::net::Shutdown::Both).expect("it listens");
+                }
                 let board = TcpStream::connect(&board).expect("the board is there");
-                pass(client.expect("a connection comes").0, board)
+                pass(client, board)
             };
             (1..=connections).map(accept).collect()
         });
-        Front { address, thread }
+        Front { address, _listener: listener, thread }
     }
 
     /// The connections to the board, when all have come.
