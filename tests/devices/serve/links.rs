@@ -24,7 +24,7 @@ const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
 /// A port in front of a board's, which accepts this number of connections.
 pub(crate) struct Front {
     pub(crate) address: String,
-    /// Keeps the port, so that nobody else gets it once no more connections are accepted.
+    /// Keeps the port, so that no other process gets it once no more connections are accepted.
     _listener: TcpListener,
     thread: JoinHandle<Vec<TcpStream>>,
 }

@@ -30,8 +30,9 @@ pub(super) struct BoardArgs {
     /// Boards of hosts from a file, with a host and the target of its board in each line
     ///
     /// A line with a host and - is a host without a board, which serves its ranks itself. So do hosts that the file does not
-    /// name, unless --offload is given. Lines of hosts that the run does not have are ignored. A third word, IP:PORT, is the address at which other boards reach the board, if it is
-    /// not the one of its host: behind NAT or port forwarding. # starts a comment.
+    /// name, unless --offload is given. Lines of hosts that the run does not have are ignored. A third word, IP:PORT, is the
+    /// address at which other boards reach the board, if it is not the one of its host: behind NAT or port forwarding. # starts
+    /// a comment.
     #[arg(long, value_name = "FILE", value_parser = file)]
     offload_file: Option<BoardFile>,
 
