@@ -28,12 +28,12 @@ const server = load();
 const processes = []; // By rank: child process, and files to remove after its exit.
 const sockets = new Map(); // By connection. The ranks' own come first, then PMIx clients.
 let timer;
+let stopped = false;
 
 function load() {
   try {
     return Plugin.load(path).server(ranks.jobLimits(size));
   } catch (error) {
-    if (!(error instanceof PluginError)) throw error;
     return quit(1, error.message);
   }
 }
@@ -44,11 +44,30 @@ function fail(code, why) {
 }
 
 for (const signal of ["SIGINT", "SIGTERM"]) {
-  process.on(signal, () => { fail(128 + constants.signals[signal], `ended by ${signal}`); kill(processes); });
+  process.on(signal, () => stop(128 + constants.signals[signal], `ended by ${signal}`));
+}
+
+// Ends the job without its server.
+function stop(code, why) {
+  fail(code, why);
+  stopped = true;
+  kill(processes);
 }
 
 // A process that did not start has no pid. Killing it would send the signal to this process group.
 const kill = (killed) => killed.filter(({ child }) => child.pid).forEach(({ child }) => child.kill("SIGKILL"));
+
+// Passes an event to the server, and carries out its outputs. A plugin that fails ends the job.
+function tell(event) {
+  if (stopped) return;
+  try {
+    event();
+    handleOutputs();
+  } catch (error) {
+    if (!(error instanceof PluginError)) throw error;
+    stop(1, `the plugin failed: ${error.message}`);
+  }
+}
 
 // Carries out the server's outputs, and sets the timer for the next one.
 function handleOutputs() {
@@ -79,16 +98,16 @@ function handleOutputs() {
   }
   clearTimeout(timer);
   const wait = server.timeoutIn();
-  if (wait !== null) timer = setTimeout(() => { server.timeout(); handleOutputs(); }, wait).unref();
+  if (wait !== null) timer = setTimeout(() => tell(() => server.timeout()), wait).unref();
 }
 
 // Passes a connection to the server, with its rank if that is known.
 function open(conn, socket, rank) {
   sockets.set(conn, socket);
-  server.opened({ conn, job: JOB, rank });
-  socket.on("data", (data) => { server.receive(conn, data); handleOutputs(); });
+  tell(() => server.opened({ conn, job: JOB, rank }));
+  socket.on("data", (data) => tell(() => server.receive(conn, data)));
   socket.on("error", () => {}); // "close" follows.
-  socket.on("close", () => { server.closed({ conn }); sockets.delete(conn); handleOutputs(); });
+  socket.on("close", () => { sockets.delete(conn); tell(() => server.closed({ conn })); });
 }
 
 // PMIx clients that run as this user. They send their rank in the handshake.
@@ -114,12 +133,11 @@ function start(rank) {
     const exit = signal === null ? { type: "Code", value: code } : { type: "Signal", value: constants.signals[signal] };
     if (code !== 0) fail(code ?? 128 + exit.value, `rank ${rank} ended with ${signal ?? code}`);
     for (const file of processes[rank].files) rmSync(file, { force: true });
-    server.exited({ job: JOB, rank, exit });
-    handleOutputs();
+    tell(() => server.exited({ job: JOB, rank, exit }));
   });
 }
 
 const name = ranks.jobName();
-server.registerJob({ job: JOB, name, size });
-server.attr({ job: JOB, ...ranks.processMapping(size) });
-for (let rank = 0; rank < size; rank++) start(rank);
+tell(() => server.registerJob({ job: JOB, name, size }));
+tell(() => server.attr({ job: JOB, ...ranks.processMapping(size) }));
+if (!stopped) for (let rank = 0; rank < size; rank++) start(rank);

@@ -27,12 +27,12 @@ class Job:
         self.name = ranks.job_name()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=size)
         self.listener.setblocking(False)
-        server.register_job(JOB, self.name, size)
-        server.attr(JOB, *ranks.process_mapping(size))
 
     async def run(self, command):
+        self.tell(self.server.register_job, JOB, self.name, self.size)
+        self.tell(self.server.attr, JOB, *ranks.process_mapping(self.size))
         for number in signal.SIGINT, signal.SIGTERM:
-            asyncio.get_running_loop().add_signal_handler(number, self.stop, number)
+            asyncio.get_running_loop().add_signal_handler(number, self.stop, 128 + number, f"ended by {number.name}")
         try:
             self.tasks.add(asyncio.create_task(self.accept()))
             await asyncio.gather(*[self.run_rank(rank, command) for rank in range(self.size)])
@@ -43,6 +43,8 @@ class Job:
         return self.code
 
     async def run_rank(self, rank, command):
+        if self.stopped:
+            return
         ours, theirs = socket.socketpair()
         with theirs:
             fd, stdin = theirs.fileno(), None if rank == 0 else asyncio.subprocess.DEVNULL
@@ -63,8 +65,7 @@ class Job:
                 os.remove(path)
         if code != 0:
             self.fail(code if code > 0 else 128 - code, f"rank {rank} ended with {code}")
-        self.server.exited(JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
-        self.handle_outputs()
+        self.tell(self.server.exited, JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
 
     async def accept(self):
         """Accepts PMIx clients that run as this user. They send their rank in the handshake."""
@@ -80,7 +81,7 @@ class Job:
         """Passes a connection to the server. Returns the task that reads from it."""
         ours.setblocking(False)
         self.sockets[conn] = ours
-        self.server.opened(conn, JOB, rank)
+        self.tell(self.server.opened, conn, JOB, rank)
         reader = asyncio.create_task(self.read(conn))
         self.tasks.add(reader)
         return reader
@@ -90,16 +91,20 @@ class Job:
         loop, ours = asyncio.get_running_loop(), self.sockets[conn]
         with suppress(ConnectionError):
             while data := await loop.sock_recv(ours, READ_MAX):
-                self.server.receive(conn, data)
-                self.handle_outputs()
+                self.tell(self.server.receive, conn, data)
         ours.close()
-        self.server.closed(conn)
         del self.sockets[conn]
-        self.handle_outputs()
+        self.tell(self.server.closed, conn)
 
-    def handle_timeout(self):
-        self.server.timeout()
-        self.handle_outputs()
+    def tell(self, event, *arguments):
+        """Passes an event to the server, and carries out its outputs. A plugin that fails ends the job."""
+        if self.stopped:
+            return
+        try:
+            event(*arguments)
+            self.handle_outputs()
+        except hydrant.PluginError as error:
+            self.stop(1, f"the plugin failed: {error}")
 
     def handle_outputs(self):
         """Carries out the server's outputs, and sets the timer for the next one."""
@@ -124,10 +129,11 @@ class Job:
         if self.timer:
             self.timer.cancel()
         wait = self.server.timeout_in()
-        self.timer = wait is not None and asyncio.get_running_loop().call_later(wait, self.handle_timeout)
+        self.timer = wait is not None and asyncio.get_running_loop().call_later(wait, self.tell, self.server.timeout)
 
-    def stop(self, number):
-        self.fail(128 + number, f"ended by {number.name}")
+    def stop(self, code, why):
+        """Ends the job without its server."""
+        self.fail(code, why)
         self.stopped = True
         self.kill(self.processes)
 
@@ -147,6 +153,6 @@ if len(sys.argv) < 4 or not sys.argv[2].isdecimal() or int(sys.argv[2]) == 0:
 size = int(sys.argv[2])
 try:
     server = hydrant.Plugin.load(sys.argv[1]).server(ranks.job_limits(size))
-except hydrant.PluginError as error:
+except (OSError, hydrant.PluginError) as error:
     sys.exit(f"launch.py: {error}")
 sys.exit(asyncio.run(Job(server, size).run(sys.argv[3:])))

@@ -45,8 +45,8 @@ class Job:
         self.server, self.size, self.exits, self.timer = server, size, 0, None
         self.processes, self.sockets = {}, {}
         self.end = asyncio.get_running_loop().create_future()
-        server.register_job(JOB, ranks.job_name(), size)
-        server.attr(JOB, *ranks.process_mapping(size))
+        self.tell(server.register_job, JOB, ranks.job_name(), size)
+        self.tell(server.attr, JOB, *ranks.process_mapping(size))
 
     async def run_rank(self, rank, command):
         ours, theirs = socket.socketpair()
@@ -64,8 +64,7 @@ class Job:
                 await asyncio.gather(reader, process.wait(), return_exceptions=True)
         if code != 0:
             self.fail(code if code > 0 else 128 - code, f"rank {rank} ended with {code}")
-        self.server.exited(JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
-        self.handle_outputs()
+        self.tell(self.server.exited, JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
         self.exits += 1
         if self.exits == self.size and not self.end.done():
             self.end.set_result(None)
@@ -83,13 +82,21 @@ class Job:
         """Passes the bytes of a rank to the server until its connection closes. Connections have the numbers of the ranks."""
         ours.setblocking(False)
         self.sockets[rank] = ours
-        self.server.opened(rank, JOB, rank)
+        self.tell(self.server.opened, rank, JOB, rank)
         with suppress(ConnectionError):
             while data := await asyncio.get_running_loop().sock_recv(ours, READ_MAX):
-                self.server.receive(rank, data)
-                self.handle_outputs()
-        self.server.closed(rank)
-        self.handle_outputs()
+                self.tell(self.server.receive, rank, data)
+        self.tell(self.server.closed, rank)
+
+    def tell(self, event, *arguments):
+        """Passes an event to the server, and carries out its outputs. A plugin that fails ends the job."""
+        if self.end.done():
+            return
+        try:
+            event(*arguments)
+            self.handle_outputs()
+        except hydrant.PluginError as error:
+            self.fail(1, f"the plugin failed: {error}")
 
     def handle_outputs(self):
         """Carries out the server's outputs, and sets the timer for the next one."""
@@ -112,11 +119,7 @@ class Job:
     def set_timer(self, wait):
         if self.timer:
             self.timer.cancel()
-        self.timer = wait is not None and asyncio.get_running_loop().call_later(wait, self.handle_timeout)
-
-    def handle_timeout(self):
-        self.server.timeout()
-        self.handle_outputs()
+        self.timer = wait is not None and asyncio.get_running_loop().call_later(wait, self.tell, self.server.timeout)
 
     def fail(self, code, reason):
         if not self.end.done():  # Only the first failure is reported.
@@ -124,12 +127,14 @@ class Job:
 
 
 async def main(plugin, size, *command):
-    job = asyncio.create_task(mpi_job(hydrant.Plugin.load(plugin), int(size), command))
     received = []
-    for number in signal.SIGINT, signal.SIGTERM:
-        asyncio.get_running_loop().add_signal_handler(number, lambda number=number: (received.append(number), job.cancel()))
     try:
+        job = asyncio.create_task(mpi_job(hydrant.Plugin.load(plugin), int(size), command))
+        for number in signal.SIGINT, signal.SIGTERM:
+            asyncio.get_running_loop().add_signal_handler(number, lambda number=number: (received.append(number), job.cancel()))
         await job
+    except (OSError, hydrant.PluginError) as error:
+        sys.exit(f"launch_asyncio.py: {error}")
     except JobFailed as failure:
         print(f"launch_asyncio.py: {failure}", file=sys.stderr)
         return failure.code

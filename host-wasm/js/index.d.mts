@@ -27,7 +27,7 @@ export type Clock = () => number;
 
 /** hydrant.wasm, compiled. Its servers share the code and nothing else. */
 export class Plugin {
-  /** Compiles a file. */
+  /** Compiles a file. Throws the error of `readFileSync`, and `PluginError` if the file is no WebAssembly module. */
   static load(path: string): Plugin;
   path: string;
   /**

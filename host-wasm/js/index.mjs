@@ -38,7 +38,12 @@ export class Plugin {
 
   constructor(path) {
     this.path = path;
-    this.#module = new WebAssembly.Module(readFileSync(path));
+    const file = readFileSync(path);
+    try {
+      this.#module = new WebAssembly.Module(file);
+    } catch (cause) {
+      throw new PluginError(`${path} is no WebAssembly module: ${cause.message}`, { cause });
+    }
   }
 
   static load(path) {

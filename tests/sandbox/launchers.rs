@@ -3,12 +3,15 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 
+use hydrant_abi::ABI_VERSION;
 use hydrant_tests::peers::{Peer, node, python};
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, plugin};
 use rustix::process::Signal;
 
+use super::faulty::{TRAPS, faulty};
 use super::hosts::{c_launcher, c_libraries};
+use super::made::hostile;
 use super::packages::{host_wasm, python_with};
 
 /// A client that says what it is told.
@@ -45,11 +48,16 @@ impl Launcher {
 
     /// A job of so many ranks of that program; nothing where the language or MPICH is missing and may be.
     fn job(self, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
+        self.job_with(plugin(), ranks, program)
+    }
+
+    /// The same with another plugin, unless the language is C.
+    fn job_with(self, plugin: &Path, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
         let (there, launcher): (bool, &dyn Fn() -> Job) = match self.language {
             Language::Python => {
-                (Peer::Wasmtime.there(), &|| python_with(&host_wasm("python")).arg(self.path()).arg(plugin()))
+                (Peer::Wasmtime.there(), &|| python_with(&host_wasm("python")).arg(self.path()).arg(plugin))
             }
-            Language::JavaScript => (Peer::Node.there(), &|| Job::new(node()).arg(self.path()).arg(plugin())),
+            Language::JavaScript => (Peer::Node.there(), &|| Job::new(node()).arg(self.path()).arg(plugin)),
             Language::C { sandbox } => (true, &move || c_launcher(sandbox)),
         };
         let there = there && Peer::Mpich5.there();
@@ -117,6 +125,31 @@ impl Launcher {
         job.run().code(127).warns("/nonexistent/program");
     }
 
+    /// A plugin that traps ends the job, at its start and while ranks wait. A file that is no plugin is named.
+    fn plugin_failures(self) {
+        // Tests that run at the same time have files of their own.
+        let name = |fault: &str| format!("{fault}-{}", self.file);
+        let at_once = hostile(&name("at-once"), ABI_VERSION, "(unreachable)", "(i32.const 0)");
+        let at_a_fence = faulty(&name("at-a-fence"), &[(b"barrier_", TRAPS)]);
+        for file in [at_once, at_a_fence] {
+            let Some(job) = self.job_with(&file, 2, RAW) else { return };
+            let outcome = job.words("init1 only 1 forever all fence1 end1").run();
+            outcome.code(1).warns("the plugin failed: hydrant_handle: ").warns("unreachable");
+        }
+        let text = host_wasm("examples").join("launch.c");
+        let old = hostile(&name("old"), ABI_VERSION - 1, "(unreachable)", "(i32.const 0)");
+        let of_another_version = format!("has ABI version {}, and this package needs", ABI_VERSION - 1);
+        for (file, why) in [
+            (Path::new("/nonexistent.wasm"), "/nonexistent.wasm"),
+            (&text, "is no WebAssembly module"),
+            (&old, &of_another_version),
+        ] {
+            let Some(job) = self.job_with(file, 2, RAW) else { return };
+            let outcome = job.words("init1 end1").run();
+            outcome.code(1).warns(why).warns(&format!("{}: ", self.file));
+        }
+    }
+
     /// Ranks that wait for each other, or for nothing, end with their launcher.
     fn ends(self) {
         for (signal, code) in [(Signal::KILL, None), (Signal::TERM, Some(143)), (Signal::INT, Some(130))] {
@@ -155,6 +188,11 @@ fn python_failures() {
 }
 
 #[test]
+fn python_plugin_failures() {
+    PYTHON.plugin_failures();
+}
+
+#[test]
 fn python_ends_its_ranks() {
     PYTHON.ends();
 }
@@ -172,6 +210,11 @@ fn asyncio_hello_and_allreduce() {
 #[test]
 fn asyncio_failures() {
     ASYNCIO.failures();
+}
+
+#[test]
+fn asyncio_plugin_failures() {
+    ASYNCIO.plugin_failures();
 }
 
 #[test]
@@ -197,6 +240,11 @@ fn node_open_mpi() {
 #[test]
 fn node_failures() {
     NODE.failures();
+}
+
+#[test]
+fn node_plugin_failures() {
+    NODE.plugin_failures();
 }
 
 #[test]

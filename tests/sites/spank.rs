@@ -7,7 +7,7 @@ use hydrant_abi::ABI_VERSION;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::slurm::Cluster;
 use hydrant_tests::{Folder, Job, library, plugin};
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
 use crate::made::hostile;
@@ -111,6 +111,28 @@ fn a_step_on_several_nodes_ends_as_one() {
     shown.code(0).says("0\n", 8);
 }
 
+/// The processes of a node end at once, as they do with their machine.
+#[test]
+fn a_node_that_is_lost_ends_the_step() {
+    let Some(cluster) = cluster() else { return };
+    let place = format!("echo \"at $SLURMD_NODENAME: $PPID $$\"; exec {RAW} init1 fence1 say up forever");
+    // Slurm puts one task each on n1, n2 and n3.
+    let step = srun(&cluster, "--hydrant").words(FOUR).words("sh -c").arg(&place).start();
+    step.await_stdout("up", 8);
+    // The slurmstepd of n2 and its task. The slurmstepd comes first, because it would report that its task has ended.
+    let said = step.stdout();
+    let pids = said.lines().find_map(|line| line.strip_prefix("at n2: ")).expect("n2 has a task");
+    for pid in pids.split(' ') {
+        let pid = Pid::from_raw(pid.parse().expect("a process id")).expect("no process has number 0");
+        kill_process(pid, Signal::KILL).expect("it runs");
+    }
+    // srun does not wait until Slurm notices the loss. Waiting also sees that no ranks are left on the other nodes.
+    let outcome = step.wait();
+    outcome.warns("hydrant: ending the step: n2 is lost: ");
+    assert!(!outcome.status.success(), "{outcome}");
+    serves(&cluster);
+}
+
 #[test]
 fn the_server_has_no_spawns_and_says_so() {
     let Some(cluster) = cluster() else { return };
@@ -172,11 +194,13 @@ fn a_step_that_cannot_be_served_fails() {
 #[test]
 fn a_step_that_is_cancelled_leaves_nothing() {
     let Some(cluster) = cluster() else { return };
-    let job = srun(&cluster, "--hydrant --job-name cancelled -n 4").arg(RAW).args(UP).start();
-    job.await_stdout("up", 4);
-    cluster.command("scancel").words("--name cancelled").run().code(0);
-    // Waiting also sees that no ranks are left.
-    assert!(!job.wait().status.success());
+    for (options, ranks) in [("-n 4", 4), (FOUR, 8)] {
+        let job = srun(&cluster, "--hydrant --job-name cancelled").words(options).arg(RAW).args(UP).start();
+        job.await_stdout("up", ranks);
+        cluster.command("scancel").words("--name cancelled").run().code(0);
+        // Waiting also sees that no ranks are left.
+        assert!(!job.wait().status.success());
+    }
     serves(&cluster);
 }
 

@@ -106,7 +106,7 @@ impl Board {
             recording: None,
         };
         let greeted =
-            board.ask("a greeting", &Request::Hello { version: VERSION }, |board, report| match report {
+            board.ask("the handshake", &Request::Hello { version: VERSION }, |board, report| match report {
                 Report::Welcome(Welcome { board: name, limits, sockets, nodes, links, calls, .. }) => {
                     board.name = (*name).to_owned();
                     (board.links, board.calls) = (*links, *calls);
@@ -196,9 +196,10 @@ impl Board {
     /// The board in a few words.
     pub fn describe(&self) -> String {
         let Board { name, addr, sockets, limits, .. } = self;
+        let jobs = if limits.jobs == 1 { "one job".to_owned() } else { format!("{} jobs", limits.jobs) };
         format!(
-            "board {name} at {addr} serves up to {} ranks in {} jobs, {sockets} connections, {} keys in {} bytes",
-            limits.ranks, limits.jobs, limits.keys, limits.kvs_bytes
+            "board {name} at {addr} serves up to {} ranks in {jobs}, {sockets} connections, {} keys in {} bytes",
+            limits.ranks, limits.keys, limits.kvs_bytes
         )
     }
 

@@ -201,7 +201,9 @@ impl BoardError {
                     options += &format!(" --radix {}", links.saturating_sub(1));
                 }
                 let options = options.trim_start();
-                Some(format!("start the run with {options}, or the board with larger limits"))
+                Some(format!(
+                    "start the run with {options} if its ranks need no more, or the board with larger limits"
+                ))
             }
             BoardError::NoLazyFences { .. } => {
                 let build = "or build the board's firmware with the feature lazy-fences";
@@ -238,6 +240,9 @@ fn list(limits: &[(Limit, u32)], before: &str, between: &str) -> String {
 /// Returns the remedy for a refusal.
 fn remedy(what: &str, why: &Error) -> Option<&'static str> {
     match why {
+        Error::Version { .. } => {
+            Some("install the same version of hydrant, or of the firmware, on both sides")
+        }
         Error::Order if what == RECORDING => {
             Some("wait until its job is over: a recording begins before a job")
         }
@@ -247,7 +252,9 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         Error::NoRecording => Some(
             "use a board with 'hydrant serve --manage', build its firmware with the feature nodes, or record a job of 'hydrant run'",
         ),
-        Error::NoNodes => Some("use a board with 'hydrant serve --manage'"),
+        Error::NoNodes => {
+            Some("use a board with 'hydrant serve --manage', or build its firmware with the feature nodes")
+        }
         Error::NoCalls => Some(
             "run without --spare, use a board with 'hydrant serve --manage', or build its firmware with the feature spares",
         ),

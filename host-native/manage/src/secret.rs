@@ -6,6 +6,7 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::process::geteuid;
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -67,7 +68,7 @@ impl Secret {
         if !found.is_file() || found.len() > FILE_MAX {
             return Err(SecretError::NotRegular { path: path.to_owned() });
         }
-        if found.mode() & 0o077 != 0 {
+        if is_exposed(found.mode(), found.uid() == geteuid().as_raw()) {
             return Err(SecretError::Exposed { path: path.to_owned() });
         }
         let mut text = Vec::new();
@@ -81,6 +82,14 @@ impl Secret {
     pub(crate) fn bytes(&self) -> &[u8; 32] {
         &self.0
     }
+}
+
+/// Whether a file of this mode is for others than the user who reads it. `own` is whether this user owns it.
+///
+/// Of another user's file the bits of the group are not looked at. They may be the mask of an access control list: systemd gives
+/// credentials to a service as files of root, with an entry for the user of the service.
+fn is_exposed(mode: u32, own: bool) -> bool {
+    mode & if own { 0o077 } else { 0o007 } != 0
 }
 
 /// Error of a secret.
@@ -123,6 +132,12 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+
+    #[test]
+    fn a_credential_of_systemd_is_private() {
+        assert!(!is_exposed(0o100_440, false) && !is_exposed(0o100_400, true));
+        assert!(is_exposed(0o100_444, false) && is_exposed(0o100_440, true));
+    }
 
     #[test]
     fn a_secret_comes_from_a_private_file() {

@@ -9,10 +9,11 @@ use hydrant_core::{Input, Output, Time};
 use hydrant_driver::AnyBackend;
 use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, random_u32};
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::engine::Engine;
 use crate::message::{ToHead, ToNode, decode, encode, runs_of};
-use crate::server::{self, Error, Print, describe};
+use crate::server::{self, Error, KILL_TIMEOUT, Print, describe};
 use crate::uplink::HIGH_WATER;
 
 const KEYS: KeyRange = KeyRange(0);
@@ -22,6 +23,8 @@ const LISTENER: Key = KEYS.key(1, 0);
 const CONNECTION: u16 = 2;
 /// Connections above the number of nodes whose ends have not proved that they have the ticket.
 const STRANGERS_MAX: usize = 16;
+/// Time in milliseconds for the tasks of the other nodes to end after a node is lost: that of their signals, and some more.
+const END_TIMEOUT: u64 = KILL_TIMEOUT + 1_000;
 
 /// A head before it runs.
 #[derive(Debug)]
@@ -89,6 +92,8 @@ struct Star {
     buffer: Vec<u8>,
     keys: Vec<Key>,
     ended: bool,
+    /// Time at which srun gives the step up, after a node is lost.
+    give_up_at: Option<u64>,
 }
 
 /// Serves as the head until the step is over.
@@ -118,6 +123,7 @@ fn run(head: Head) -> Result<(), Error> {
         buffer: vec![0; RECEIVE_BUFFER_MIN],
         keys: Vec::new(),
         ended: false,
+        give_up_at: None,
     };
     let Some(runs) = star.gather()? else { return Ok(()) };
     let size = runs.iter().map(|&(_, count)| count).sum();
@@ -232,10 +238,23 @@ impl Star {
     }
 
     fn lost(&mut self, node: u32, error: &LinkError) {
-        let Node { name, over, .. } = &self.nodes[node as usize - 1];
-        if !over {
+        let Node { name, over, .. } = &mut self.nodes[node as usize - 1];
+        if !std::mem::replace(over, true) {
             let why = format!("{name} is lost: {error}");
             self.end(&why);
+            self.give_up_at.get_or_insert(self.clock.now() + END_TIMEOUT);
+        }
+    }
+
+    /// Has srun give the step up once the tasks of all other nodes have ended. It waits for each task, and nothing else reports
+    /// those of a lost node before Slurm itself notices, which takes minutes.
+    fn give_up(&mut self) {
+        let now = self.clock.now();
+        let over = self.nodes.iter().all(|node| node.over);
+        if self.give_up_at.is_some_and(|at| at <= now || over) {
+            self.give_up_at = None;
+            // What a user does who waits for srun. A process can signal itself.
+            let _ = kill_process(getpid(), Signal::TERM);
         }
     }
 
@@ -280,8 +299,9 @@ impl Star {
     /// Waits, and handles connections.
     fn turn(&mut self, wake: Option<u64>) -> Result<Vec<Event>, Error> {
         self.flush()?;
+        self.give_up();
         let mut keys = std::mem::take(&mut self.keys);
-        let timeout: Option<Duration> = self.clock.timeout([wake]);
+        let timeout: Option<Duration> = self.clock.timeout([wake, self.give_up_at]);
         self.poller.wait(timeout, &mut keys)?;
         let mut events = Vec::new();
         for &key in &keys {

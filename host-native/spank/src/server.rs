@@ -19,7 +19,7 @@ use crate::tasks::{Tasks, exit_of};
 use crate::uplink::{LINK, Place, Uplink};
 
 /// Time in milliseconds between SIGTERM and SIGKILL.
-const KILL_TIMEOUT: u64 = 5_000;
+pub(crate) const KILL_TIMEOUT: u64 = 5_000;
 /// Time in milliseconds between the reason and SIGTERM: srun drops output that arrives after the first task that a signal
 /// ended.
 const REASON_TIME: u64 = 300;

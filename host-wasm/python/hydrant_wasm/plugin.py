@@ -72,13 +72,16 @@ class Plugin:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._engine = wasmtime.Engine()
-        self._module = wasmtime.Module.from_file(self._engine, self.path)
+        try:
+            self._module = wasmtime.Module.from_file(self._engine, self.path)
+        except wasmtime.WasmtimeError as error:
+            raise PluginError(f"{self.path} is no WebAssembly module: {error}") from error
 
     @classmethod
     def load(cls, path: str | os.PathLike[str]) -> Plugin:
         """Compiles a file.
 
-        Raises OSError or `wasmtime.WasmtimeError` if it cannot be read or is not WebAssembly.
+        Raises OSError if it cannot be read, and `PluginError` if it is no WebAssembly module.
         """
         return cls(path)
 

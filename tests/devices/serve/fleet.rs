@@ -294,11 +294,15 @@ fn what_cannot_be_had_with_boards_is_refused_by_name() {
     let outcome = refused(&format!("{hosts} --offload 127.0.0.1:1"));
     outcome.code(1).warns("the job was not started: host n").warns(": board 127.0.0.1:1: cannot connect: ");
     let fleet = Fleet::start(&HERE[..1]);
+    let alone = refused(&format!("{hosts} --offload-secret {}", fleet.secret));
+    alone
+        .code(2)
+        .warns("--offload-secret is of no use without --offload or --offload-file\nhint: add --offload");
     let open = refused(&format!("{hosts} --offload {}", fleet.address(0)));
     open.code(1).warns(" refuses the handshake: ").warns("set --offload-secret FILE");
     let many = fleet.run(2, 1, "--limit ranks=3000 true").run();
     many.code(1).warns(" has smaller tables than this run: ranks=2000\n");
-    many.warns("hint: start the run with --limit ranks=2000, or the board with larger limits");
+    many.warns("hint: start the run with --limit ranks=2000 if its ranks need no more, or the board with larger limits");
     for (board, _) in fleet.boards {
         board.signal(Signal::TERM);
         board.wait().code(0);

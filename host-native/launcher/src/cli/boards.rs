@@ -9,7 +9,7 @@ use hydrant_manage::Secret;
 use hydrant_run::plan::{BoardOf, Boards};
 
 use super::argument::ParsedOption;
-use super::conflict::conflict;
+use super::conflict::{conflict, not_alone};
 use super::error::UsageError;
 use super::offload::target;
 use crate::value;
@@ -30,8 +30,9 @@ pub(super) struct BoardArgs {
     /// Boards of hosts from a file, with a host and the target of its board in each line
     ///
     /// A line with a host and - is a host without a board, which serves its ranks itself. So do hosts that the file does not
-    /// name, unless --offload is given. A third word, IP:PORT, is the address at which other boards reach the board, if it is
-    /// not the one of its host: behind NAT or port forwarding. # starts a comment.
+    /// name, unless --offload is given. Lines of hosts that the run does not have are ignored. A third word, IP:PORT, is the
+    /// address at which other boards reach the board, if it is not the one of its host: behind NAT or port forwarding. # starts
+    /// a comment.
     #[arg(long, value_name = "FILE", value_parser = file)]
     offload_file: Option<BoardFile>,
 
@@ -60,6 +61,7 @@ pub(super) fn boards(args: BoardArgs, options: &[ParsedOption]) -> Result<Boards
         conflict(options, "offload", other, why)?;
         conflict(options, "offload_file", other, why)?;
     }
+    not_alone(options, "offload_secret", &["offload", "offload_file"], "--offload or --offload-file")?;
     let hosts = args.offload_file.map(|file| file.to_vec()).unwrap_or_default();
     Ok(Boards { pattern: args.offload, hosts, secret: args.offload_secret })
 }
@@ -75,13 +77,21 @@ fn pattern(text: &str) -> Result<String, String> {
 
 fn file(path: &str) -> Result<BoardFile, String> {
     let text = fs::read_to_string(Path::new(path)).map_err(|why| format!("cannot read {path}: {why}"))?;
+    parse(&text).map(BoardFile::new)
+}
+
+fn parse(text: &str) -> Result<Vec<BoardOf>, String> {
     let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
     let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
-    let boards = lines.map(|(number, line)| {
-        let found = parse_line(line).map_err(|why| format!("line {number}: {why}"))?;
-        Ok::<_, String>(found)
-    });
-    boards.collect::<Result<Vec<_>, _>>().map(BoardFile::new)
+    let mut boards: Vec<BoardOf> = Vec::new();
+    for (number, line) in lines {
+        let board = parse_line(line).map_err(|why| format!("line {number}: {why}"))?;
+        if boards.iter().any(|other| other.host == board.host) {
+            return Err(format!("line {number}: there is a line for host {} already", board.host));
+        }
+        boards.push(board);
+    }
+    Ok(boards)
 }
 
 fn parse_line(line: &str) -> Result<BoardOf, String> {
@@ -90,12 +100,16 @@ fn parse_line(line: &str) -> Result<BoardOf, String> {
         (Some(host), Some("-"), None, None) => {
             Ok(BoardOf { host: host.to_owned(), target: None, link_addr: None })
         }
+        (Some(_), Some("-"), Some(_), None) => {
+            Err("a host without a board has no address for other boards".to_owned())
+        }
         (Some(host), Some(board), addr, None) => Ok(BoardOf {
             host: host.to_owned(),
             target: Some(target(board)?),
             link_addr: addr.map(link_addr).transpose()?,
         }),
-        _ => Err("expected a host and its board, or a host and -".to_owned()),
+        _ => Err("expected a host and its board, with an address for other boards or none, or a host and -"
+            .to_owned()),
     }
 }
 
@@ -124,6 +138,14 @@ mod tests {
     }
 
     #[test]
+    fn a_host_has_one_line() {
+        let text = "# boards\nn1 a\n\nn2 -  # none\n";
+        assert_eq!(parse(text).map(|boards| boards.len()), Ok(2));
+        let twice = parse(&format!("{text}n1 b\n")).unwrap_err();
+        assert_eq!(twice, "line 5: there is a line for host n1 already");
+    }
+
+    #[test]
     fn a_line_has_a_host_and_its_board() {
         let board = |target: Option<&str>| {
             let target = target.map(str::to_owned);
@@ -131,7 +153,9 @@ mod tests {
         };
         assert_eq!(parse_line("n1 dpu-n1:4200"), Ok(board(Some("dpu-n1:4200"))));
         assert_eq!(parse_line("n1\t-"), Ok(board(None)));
-        assert!(parse_line("n1").is_err() && parse_line("n1 - b").is_err() && parse_line("n1 a:b").is_err());
+        assert!(parse_line("n1").is_err() && parse_line("n1 a:b").is_err());
+        let no_board = parse_line("n1 - 192.0.2.7:4100").unwrap_err();
+        assert!(no_board.contains("a host without a board"), "{no_board}");
         let linked = BoardOf { link_addr: Some(([192, 0, 2, 7], 4100).into()), ..board(Some("a")) };
         assert_eq!(parse_line("n1 a 192.0.2.7:4100"), Ok(linked));
         for wrong in ["b", "192.0.2.7", "192.0.2.7:0", "0.0.0.0:4100", "192.0.2.7:x"] {

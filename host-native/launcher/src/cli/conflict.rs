@@ -1,4 +1,4 @@
-//! Options that exclude each other.
+//! Options that exclude each other, or that belong to others.
 
 use super::argument::ParsedOption;
 use super::error::UsageError;
@@ -19,4 +19,18 @@ pub(super) fn conflict(
         other: first.spelling.clone(),
         why,
     })
+}
+
+/// Refuses an option without one of those that it belongs to, which the error calls `needed`.
+pub(super) fn not_alone(
+    options: &[ParsedOption],
+    id: &str,
+    owners: &[&str],
+    needed: &'static str,
+) -> Result<(), UsageError> {
+    let Some(option) = options.iter().find(|option| option.id == id) else { return Ok(()) };
+    if options.iter().any(|option| owners.contains(&option.id.as_str())) {
+        return Ok(());
+    }
+    Err(UsageError::Alone { location: option.location.clone(), option: option.spelling.clone(), needed })
 }

@@ -48,15 +48,15 @@ pub enum UsageError {
         /// The value.
         value: String,
     },
-    /// `--spare` without a plugin or boards.
-    #[error(
-        "{location}: {option} is of no use without --sandbox or --offload: only plugins and boards have spares"
-    )]
-    SpareAlone {
+    /// Option without another one that it belongs to: `--spare` and `--offload-secret`.
+    #[error("{location}: {option} is of no use without {needed}")]
+    Alone {
         /// Location of the option.
         location: Location,
         /// The option.
         option: String,
+        /// The options that it belongs to.
+        needed: &'static str,
     },
     /// Invalid value of an option.
     #[error("{location}: invalid value '{value}' for {option}: {expected}")]
@@ -192,7 +192,7 @@ impl UsageError {
             UsageError::DetachedValue { option, value, .. } => {
                 format!("write {option}={value}, or -- before a program of that name")
             }
-            UsageError::SpareAlone { .. } => "add --sandbox or --offload, or remove the option".to_owned(),
+            UsageError::Alone { needed, .. } => format!("add {needed}, or remove the option"),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
             UsageError::MissingTarget => {

@@ -412,12 +412,7 @@ fn plan_options(
     environment: &Environment,
 ) -> Result<Options, UsageError> {
     let bind = binding::binding(&job, options)?;
-    let is_board = |option: &ParsedOption| ["offload", "offload_file"].contains(&option.id.as_str());
-    let may_fail = job.sandbox.is_some() || options.iter().any(is_board);
-    if let Some(option) = options.iter().find(|option| option.id == "spare" && !may_fail) {
-        let (location, option) = (option.location.clone(), option.spelling.clone());
-        return Err(UsageError::SpareAlone { location, option });
-    }
+    conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
     let universe_size = job.usize.and_then(|size| match size {
         UniverseSize::Size(size) => Some(size),
         UniverseSize::System => {

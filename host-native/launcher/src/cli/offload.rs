@@ -22,8 +22,8 @@ pub(super) struct OffloadArgs {
 
     /// File with the secret of the board
     ///
-    /// The secret encrypts and authenticates the connection to 'hydrant serve --manage --secret-file'. It has at least 16 bytes,
-    /// and other users must not be able to read the file. Microcontrollers have no secret.
+    /// The secret encrypts and authenticates the connection to 'hydrant serve --manage --secret-file', or to firmware that was
+    /// built with it. It has at least 16 bytes, and other users must not be able to read the file.
     #[arg(long, value_name = "FILE", value_parser = value::secret_file)]
     secret_file: Option<Secret>,
 
