@@ -105,8 +105,9 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["job-name", "J"], Ignored(1, "jobs of hydrant have no names")),
     (&["kill-on-bad-exit", "K"], Ignored(0, "a rank that fails ends the job")),
     (&["no-kill"], Fixed(&["-disable-auto-cleanup"])),
-    (&["output"], Converted(1, srun_output)),
-    (&["error"], Converted(1, srun_error)),
+    (&["output"], Converted(1, output)),
+    (&["o"], Converted(1, srun_output)),
+    (&["error", "e"], Converted(1, srun_error)),
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
     (&["mem-per-cpu", "mem-per-gpu", "gpus-per-node", "exclude", "dependency"], Refused(OF_ALLOCATION)),
     (&["cpu-bind"], Converted(1, srun_cpu_bind)),
@@ -164,6 +165,34 @@ fn output_folder(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
     let folder = values[0].to_str().ok_or("the name is not UTF-8")?.replace('%', "%%");
     let file = |stream: &str| OsString::from(format!("{folder}/%g/rank.%r/{stream}"));
     Ok(vec!["-outfile-pattern".into(), file("stdout"), "-errfile-pattern".into(), file("stderr")])
+}
+
+/// `--output` of Open MPI 5, which is a list of words, or of srun, which is the name of a file.
+fn output(values: &[OsString], environment: &Environment) -> Result<Vec<OsString>, &'static str> {
+    const WORDS: [&str; 6] =
+        ["tag", "tag-detailed", "tag-fullname", "timestamp", "xml", "merge-stderr-to-stdout"];
+    let list = values[0].to_str().ok_or("the name is not UTF-8")?;
+    let is_word = |word: &str| WORDS.contains(&word) || word.starts_with("dir=") || word.starts_with("file=");
+    if !list.split(',').all(is_word) {
+        return srun_output(values, environment);
+    }
+    let mut options = Vec::new();
+    for word in list.split(',') {
+        match word.split_once('=') {
+            Some(("dir", folder)) => {
+                let folder = folder.strip_suffix(":nocopy").unwrap_or(folder);
+                options.extend(output_folder(&[folder.into()], environment)?);
+            }
+            None if word.starts_with("tag") => options.extend(words(["-prepend-rank"])),
+            None if word == "timestamp" => options.extend(words(["-prepend-timestamp"])),
+            _ => {
+                return Err(
+                    "expected tag, timestamp, dir=FOLDER or a file; for several files: -outfile-pattern",
+                );
+            }
+        }
+    }
+    Ok(options)
 }
 
 /// srun's `--export`: ALL, NONE, or a list of names and assignments, which may hold ALL.
@@ -327,8 +356,22 @@ mod tests {
         let of_folder = convert("output-filename", &["a%b"]).unwrap();
         assert_eq!(of_folder[1], "a%%b/%g/rank.%r/stdout");
         assert_eq!(convert("output", &["o.%t.%N%%"]).unwrap(), ["-outfile-pattern", "o.%r.%h%%"]);
+        assert_eq!(convert("o", &["tag"]).unwrap(), ["-outfile-pattern", "tag"]);
+        assert_eq!(convert("e", &["e%t"]).unwrap(), ["-errfile-pattern", "e%r"]);
         assert!(convert("error", &["e.%j"]).is_err());
         assert!(convert("with-ft", &["cr"]).is_err());
+    }
+
+    #[test]
+    fn words_of_open_mpi_are_no_file_names() {
+        let output = |list| convert("output", &[list]);
+        assert_eq!(output("tag,timestamp").unwrap(), ["-prepend-rank", "-prepend-timestamp"]);
+        assert_eq!(output("tag-detailed").unwrap(), ["-prepend-rank"]);
+        assert_eq!(output("dir=d:nocopy").unwrap()[1], "d/%g/rank.%r/stdout");
+        assert_eq!(output("tags").unwrap(), ["-outfile-pattern", "tags"]);
+        for refused in ["xml", "tag,file=f", "merge-stderr-to-stdout"] {
+            assert!(output(refused).is_err(), "{refused}");
+        }
     }
 
     #[test]
