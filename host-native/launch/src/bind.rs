@@ -22,13 +22,14 @@ impl Bindings {
     /// Reads the processors of the machine and chooses those of each rank.
     ///
     /// # Errors
-    /// The binding names processors or objects that the launcher may not use, or that do not exist.
+    /// The binding names processors, objects or NUMA nodes that the launcher may not use, or that do not exist.
     pub fn new(binding: &Binding) -> Result<Bindings, LaunchError> {
         let own =
             sys::allowed_processors().map_err(LaunchError::system("cannot read the allowed processors"))?;
         let read = |name: &str| fs::read_to_string(format!("/sys/devices/system/{name}")).ok();
         let topology = Topology::read(&own, read);
         let sets = binding.cpus.cpu_sets(binding.map_by, &topology)?;
+        binding.memory.check(&topology)?;
         Ok(Bindings { binding: binding.clone(), topology, sets, own })
     }
 
@@ -68,7 +69,7 @@ impl Bindings {
             return None;
         }
         let sets: Vec<&[u32]> = (0..ranks.len() as u32).map(|local| self.processors(local)).collect();
-        shared_processors(&sets, &self.topology, |local| ranks[local])
+        shared_processors(&self.binding.cpus, &sets, &self.topology, |local| ranks[local])
     }
 }
 

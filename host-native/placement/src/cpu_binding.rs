@@ -153,20 +153,29 @@ fn groups(units: &[Vec<u32>], count: u32, topology: &Topology) -> Vec<Vec<u32>> 
     groups
 }
 
-/// Describes processors that ranks share without having been asked to. `sets` holds the processors of each local rank,
-/// `name` names a local rank.
+/// Describes processors that ranks share without having been asked to. `sets` holds the processors of each local rank under
+/// the binding, `name` names a local rank.
 ///
-/// Ranks that are bound to the same set share it as intended while it has a core for each of them.
+/// Ranks that are bound to the same set share it as intended while it has a core for each of them. Cores and hardware
+/// threads are meant for one rank.
 pub fn shared_processors(
+    binding: &CpuBinding,
     sets: &[&[u32]],
     topology: &Topology,
     name: impl Fn(usize) -> u32,
 ) -> Option<String> {
+    let is_own = matches!(
+        binding,
+        CpuBinding::Objects(Objects { level: Level::Core | Level::Hwthread, .. }) | CpuBinding::RoundRobin
+    );
     let mut ranks: BTreeMap<&[u32], Vec<u32>> = BTreeMap::new();
     for (local, set) in sets.iter().enumerate() {
         ranks.entry(set).or_default().push(name(local));
     }
-    let crowded = |(set, ranks): &(&&[u32], &Vec<u32>)| ranks.len() > topology.cores(set);
+    let crowded = |(set, ranks): &(&&[u32], &Vec<u32>)| {
+        let room = if is_own { 1 } else { topology.cores(set) };
+        ranks.len() > room
+    };
     if let Some((set, ranks)) = ranks.iter().find(crowded) {
         return Some(format!("{} share {}", list("rank", ranks), topology.describe(set)));
     }
@@ -283,7 +292,7 @@ mod tests {
         let shared = |to: &str, ranks: usize| {
             let sets = sets(to, "", &topology);
             let sets: Vec<&[u32]> = sets.iter().map(Vec::as_slice).cycle().take(ranks).collect();
-            shared_processors(&sets, &topology, |local| local as u32 * 2)
+            shared_processors(&to.parse().unwrap(), &sets, &topology, |local| local as u32 * 2)
         };
         assert_eq!(shared("core", 8), None);
         let text = shared("core", 9).unwrap();
@@ -291,6 +300,10 @@ mod tests {
         assert_eq!(shared("socket", 8), None);
         assert!(shared("socket", 9).is_some());
         assert_eq!(shared("hwthread", 16), None);
+        // Four groups of two cores.
+        assert_eq!(shared("core:2", 4), None);
+        let text = shared("core:2", 5).unwrap();
+        assert_eq!(text, "ranks 0,8 share processors 0-1,8-9 (2 cores, socket 0, NUMA node 0)");
         assert!(shared("user:0+8", 2).is_some(), "two hardware threads of one core");
         assert_eq!(shared("user:0-1,1-2", 2).unwrap(), "ranks 0,2 share processor 1");
     }

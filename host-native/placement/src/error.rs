@@ -73,7 +73,7 @@ pub enum PlacementError {
         capacity: u64,
     },
     /// The job wants more hosts than there are.
-    #[error("--nodes {wanted}, but there are {there} hosts; name more hosts, or remove the option")]
+    #[error("--nodes {wanted}, but {}; name more hosts, or remove the option", number_of_hosts(*.there))]
     FewHosts {
         /// Hosts that the user wants.
         wanted: u32,
@@ -145,6 +145,14 @@ pub enum PlacementError {
         objects: Objects,
         /// Number of objects that this process may use.
         available: usize,
+    },
+    /// A NUMA node to take memory from has none.
+    #[error("cannot take memory from NUMA node {node}: the nodes with memory are {known}")]
+    NoMemory {
+        /// Number of the node.
+        node: u32,
+        /// The nodes with memory, as a list of ranges.
+        known: String,
     },
     /// A set of processors to bind to is empty.
     #[error("cannot bind: empty set of processors")]
@@ -273,6 +281,13 @@ pub enum HostlistError {
     /// An invalid count.
     #[error("invalid count '{0}'; write for example 4 or 2(x3)")]
     Count(String),
+}
+
+fn number_of_hosts(hosts: usize) -> String {
+    match hosts {
+        1 => "there is 1 host".to_owned(),
+        _ => format!("there are {hosts} hosts"),
+    }
 }
 
 fn named_by(variable: &Option<&'static str>) -> String {

@@ -6,6 +6,7 @@ use std::str::FromStr;
 use serde::{Deserialize, Serialize};
 
 use crate::cpu_binding::CpuBinding;
+use crate::error::PlacementError;
 use crate::topology::{Objects, Topology, format_ranges, range};
 
 /// Processors and memory of ranks.
@@ -60,6 +61,22 @@ impl MemoryBinding {
             MemoryBinding::Interleave(nodes) if nodes.is_empty() => (topology.numa_nodes(cpus), true),
             MemoryBinding::Interleave(nodes) => (nodes.clone(), true),
         })
+    }
+}
+
+impl MemoryBinding {
+    /// Checks that the named nodes have memory. On a kernel without NUMA nothing is known.
+    ///
+    /// # Errors
+    /// [`NoMemory`](PlacementError::NoMemory) names the first node without memory. The kernel accepts a list if one of its
+    /// nodes has memory.
+    pub fn check(&self, topology: &Topology) -> Result<(), PlacementError> {
+        let (MemoryBinding::Nodes(nodes) | MemoryBinding::Interleave(nodes)) = self else { return Ok(()) };
+        let known = topology.memory_nodes();
+        match nodes.iter().find(|node| !known.is_empty() && !known.contains(node)) {
+            Some(&node) => Err(PlacementError::NoMemory { node, known: format_ranges(known) }),
+            None => Ok(()),
+        }
     }
 }
 
@@ -125,6 +142,21 @@ mod tests {
         for wrong in ["", "bind", "bind:", "bind:x", "bind:1024", "local:1", "nexttouch", "interleave:"] {
             assert!(wrong.parse::<MemoryBinding>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn named_nodes_have_memory() {
+        let check = |text: &str, topology: &Topology| {
+            text.parse::<MemoryBinding>().unwrap().check(topology).map_err(|error| error.to_string())
+        };
+        let topology = Sysfs::without_l3().topology(&[0]);
+        for text in ["none", "local", "bind:1", "interleave", "interleave:0-1"] {
+            assert_eq!(check(text, &topology), Ok(()), "{text}");
+        }
+        let error = "cannot take memory from NUMA node 2: the nodes with memory are 0-1".to_owned();
+        assert_eq!(check("bind:0,2", &topology), Err(error.clone()));
+        assert_eq!(check("interleave:2-3", &topology), Err(error));
+        assert_eq!(check("bind:7", &Topology::read(&[0], |_| None)), Ok(()));
     }
 
     #[test]

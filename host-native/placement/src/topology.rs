@@ -110,6 +110,8 @@ pub struct UnknownObject;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Topology {
     cpus: Vec<Cpu>,
+    /// NUMA nodes with memory, also those without processors. Empty on a kernel without NUMA.
+    memory_nodes: Vec<u32>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -153,7 +155,9 @@ impl Topology {
                 core: siblings.and_then(|list| numbers(&list).min()).unwrap_or(number),
             }
         };
-        let mut topology = Topology { cpus: allowed.iter().map(cpu).collect() };
+        let memory = read("node/has_memory").or_else(|| read("node/online")).unwrap_or_default();
+        let cpus = allowed.iter().map(cpu).collect();
+        let mut topology = Topology { cpus, memory_nodes: numbers(&memory).collect() };
         topology.sort();
         topology
     }
@@ -195,6 +199,11 @@ impl Topology {
     /// The NUMA nodes of processors, in ascending order.
     pub fn numa_nodes(&self, cpus: &[u32]) -> Vec<u32> {
         self.distinct(cpus, |cpu| cpu.numa)
+    }
+
+    /// NUMA nodes with memory, in ascending order. Empty on a kernel without NUMA.
+    pub fn memory_nodes(&self) -> &[u32] {
+        &self.memory_nodes
     }
 
     /// Number of cores that processors belong to.
