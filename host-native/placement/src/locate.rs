@@ -66,7 +66,8 @@ pub struct Deployment {
 /// `programs` holds the number of ranks of each program. Programs listed in [`PlacementOptions::fill`] get their number
 /// here.
 ///
-/// Without hosts, and with a single host that is this machine, the job stays local, unless a bootstrap is asked for.
+/// Without hosts the job runs on this machine. Without hosts, and with a single host that is this machine, it stays local,
+/// unless a bootstrap for hosts, or [`Bootstrap::Local`], is asked for.
 ///
 /// # Errors
 /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
@@ -83,13 +84,10 @@ pub fn locate(
         HostSource::File(file) => (None, hostfile::read(file, Format::Words, None)?),
         HostSource::Allocation => match resource_manager::allocation(environment)? {
             Some((resource_manager, hosts)) => (Some(resource_manager), hosts),
-            // Local daemons can be tried out without any host name.
-            None if options.bootstrap == Some(Bootstrap::Local) => {
-                (None, Hosts::of_this_machine(&environment.hostname))
-            }
-            None => return job_map::check_rank_map(&options.rank_map, 1).map(|()| Location::Local),
+            None => (None, Hosts::of_this_machine(&environment.hostname)),
         },
     };
+    let is_named = !matches!(options.hosts, HostSource::Allocation) || resource_manager.is_some();
     let hosts = match options.nodes {
         Some(nodes) => hosts.first(nodes)?,
         None => hosts,
@@ -107,7 +105,13 @@ pub fn locate(
     let is_local = |host: &Host| {
         environment.is_local(host) || resource_manager.is_some() && environment.has_same_short_name(host)
     };
-    if options.bootstrap.is_none() && single_host.is_some_and(is_local) {
+    let stays = match options.bootstrap {
+        // Local daemons can be tried out without any host name.
+        Some(Bootstrap::Local) => false,
+        Some(_) => !is_named,
+        None => !is_named || single_host.is_some_and(is_local),
+    };
+    if stays {
         job_map::check_capacity(&hosts, programs.iter().copied().map(u64::from).sum())?;
         return Ok(Location::Local);
     }

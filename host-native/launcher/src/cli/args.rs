@@ -309,7 +309,7 @@ pub(super) struct JobArgs {
 #[derive(Args, Clone, Debug)]
 #[command(next_help_heading = "Program options")]
 pub(super) struct ProgramArgs {
-    /// Number of ranks; default: one per slot of the hosts, or 1 without hosts
+    /// Number of ranks; default: one per slot of the hosts, or as --ppn gives; otherwise 1
     #[arg(short, long = "np", value_name = "N", value_parser = value::ranks)]
     pub(super) n: Option<u32>,
 

@@ -51,6 +51,7 @@ fn without_hosts_or_with_this_machine_alone_the_job_is_local() {
     let one = [("SLURM_JOB_NODELIST", "n01"), ("SLURM_TASKS_PER_NODE", "4"), ("SLURMD_NODENAME", "n01")];
     for (options, variables) in [
         (allocation(), &[] as &[(&str, &str)]),
+        (with_bootstrap(allocation(), Bootstrap::Ssh), &[]),
         (list("here:2"), &[]),
         (list("localhost"), &SLURM),
         (list("here.example,here.example"), &[]),
@@ -115,6 +116,12 @@ fn programs_without_a_number_fill_the_hosts() {
     assert_eq!(filled(with("a:3,b", ppn(2)), &[0], &[1], &[]), [4]);
     assert_eq!(filled(with("a:3,b", ppn(1)), &[0], &[1], &[]), [2]);
     assert_eq!(filled(with("a:3,b", by_node), &[0], &[1], &[]), [4]);
+    // Without hosts this machine is the only one.
+    let alone = PlacementOptions { policy: ppn(4), nodes: Some(1), ..allocation() };
+    assert_eq!(filled(alone.clone(), &[0], &[1], &[]), [4]);
+    let two = PlacementOptions { nodes: Some(2), ..alone };
+    let error = located(&two, &mut [4], &[]).unwrap_err();
+    assert_eq!(error.to_string(), "--nodes 2, but there is 1 host; name more hosts, or remove the option");
     let limited = TestFile::new(b"a slots=2 max_slots=3\nb max_slots=1\n");
     let options = PlacementOptions { policy: ppn(9), ..file(&limited) };
     assert_eq!(filled(options, &[0], &[1], &[]), [4]);
