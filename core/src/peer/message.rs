@@ -219,6 +219,11 @@ impl<'b> Writer<'b> {
         true
     }
 
+    /// Returns the length of the message so far, in bytes.
+    pub(crate) fn len(&self) -> usize {
+        self.len
+    }
+
     /// Returns the message.
     pub fn finish(self) -> &'b [u8] {
         &self.buf[..self.len]

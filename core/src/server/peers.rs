@@ -19,6 +19,15 @@ use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::trace::Exit;
 
+/// Least length of a piece of records, in bytes of the log.
+const PIECE_MIN: u32 = 4096;
+/// The square of the best length of a piece is so many bytes times all data. Short pieces cost more messages, and long ones
+/// are waited for at each level of the tree. A message costs as much as 2,000 bytes of data, and there are about 8 levels
+/// up and down.
+const PIECE_FACTOR: u32 = 2000 / 8;
+/// Pieces in the longest message. A node that is released has all records, and passes on large messages late.
+const MESSAGE_PIECES: u32 = 3;
+
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -123,11 +132,13 @@ impl Server<'_> {
     }
 
     /// Writes the arrival or release of a fence together with the records before it, if those are pairs of its job and all
-    /// fit. Few ranks take half the messages then.
+    /// fit into one message. Few ranks take half the messages then.
     #[cold]
     fn write_with_records(&mut self, at: usize, due: u32, head: Head, buf: &mut [u8]) -> Option<usize> {
         let from = self.links.get(at)?.cursor;
-        if due <= from || (due - from) as usize > self.limits.peer_message_max() {
+        let len = due.saturating_sub(from);
+        let is_long = len as usize > self.limits.peer_message_max();
+        if len == 0 || is_long || self.is_piece(len / MESSAGE_PIECES, self.all_data(from)) {
             return None;
         }
         let (len, cursor) = self.write_stretch(at, from..due, Some(head), false, buf)?;
@@ -143,9 +154,25 @@ impl Server<'_> {
     #[cold]
     fn write_piece(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let log = self.kvs.written();
-        let many = self.limits.peer_message_max() / 2;
-        let is_due = log.wrapping_sub(self.links.get(at)?.cursor) as usize >= many;
+        let from = self.links.get(at)?.cursor;
+        let is_due = self.is_piece(log.wrapping_sub(from), self.all_data(from));
         if is_due && self.is_collecting() { self.write_records(at, log, buf) } else { None }
+    }
+
+    /// Returns whether records of so many bytes are a piece. `all` is the length of all data.
+    fn is_piece(&self, len: u32, all: u32) -> bool {
+        let is_best = len >= PIECE_MIN && len.saturating_mul(len) >= all.saturating_mul(PIECE_FACTOR);
+        is_best || len as usize >= self.limits.peer_message_max() / 2
+    }
+
+    /// Returns the length of all data of the job whose records are unsent from an offset on. Each rank is taken to have as
+    /// much as the first of them. Fences that move no records have no pieces.
+    fn all_data(&self, from: u32) -> u32 {
+        let of_job = |owner: usize| {
+            let job = &self.jobs[self.job_of_slot(owner)?.index()];
+            (!job.lazy).then(|| self.ranks[owner].used.bytes.saturating_mul(job.size))
+        };
+        self.kvs.step(from).and_then(|(record, _)| of_job(record.owner as usize)).unwrap_or(u32::MAX)
     }
 
     /// Returns whether a fence of a whole job that records travel with is in progress.
@@ -196,6 +223,7 @@ impl Server<'_> {
         buf: &mut [u8],
     ) -> Option<(Option<usize>, u32)> {
         let room = buf.len().min(self.limits.peer_message_max());
+        let all = if is_answer { u32::MAX } else { self.all_data(stretch.start) };
         let mut cursor = stretch.start;
         let mut found: Option<(Head, Writer<'_>)> = None;
         let mut buf = Some(buf);
@@ -211,7 +239,8 @@ impl Server<'_> {
                 let item = Item { rank, key: record.key, value: record.value };
                 match &mut found {
                     Some((known, writer)) => {
-                        if *known != head || !writer.push(&item) {
+                        let is_full = self.is_piece(writer.len() as u32 / MESSAGE_PIECES, all);
+                        if *known != head || is_full || !writer.push(&item) {
                             break;
                         }
                     }

@@ -48,9 +48,9 @@ fn data_goes_up_once_and_comes_down_once() {
         assert!(cost.sent_times() <= 1.1 + control, "{cost:?}");
         let levels = f64::from(daemons).log(f64::from(radix)).ceil() as u32 + 1;
         assert!(cost.depth <= levels, "{cost:?}: {levels} levels suffice");
-        // An arrival up and a release down over each link, and the data in messages of 32 KiB.
+        // An arrival up and a release down over each link, and the data in pieces of at least 4 KiB.
         let links = u64::from(daemons);
-        let full = cost.data * 11 / 10 / (32 * 1024) + 1;
-        assert!(cost.messages <= links * (2 + 2 * full), "{cost:?}");
+        let pieces = cost.data * 11 / 10 / 4096 + 1;
+        assert!(cost.messages <= links * (2 + 2 * pieces), "{cost:?}");
     }
 }

@@ -141,7 +141,7 @@ fn limits(ranks: u32, radix: u32) -> Limits {
         jobs: 4,
         ranks,
         conns: ranks + STRANGERS,
-        keys: ranks * 16,
+        keys: ranks * 32,
         kvs_bytes: 1 << 16,
         groups: 4,
         spawns: 4,

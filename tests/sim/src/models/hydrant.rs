@@ -16,6 +16,9 @@ const HEADER: u64 = 8;
 /// Bytes of a pair beside key and value in a message, and in the log of a node.
 const FRAMING: u64 = 5;
 const RECORD: u64 = 19;
+/// Least length of a piece in bytes of the log, and the square of the best length for each byte of all data.
+const PIECE_MIN: u64 = 4096;
+const PIECE_FACTOR: u64 = 250;
 /// The place of the parent among the links of a node, and of the node's own ranks among the sources of pairs.
 const PARENT: usize = 0;
 const OWN: usize = usize::MAX;
@@ -60,8 +63,18 @@ struct Portions {
 impl Portions {
     fn of(load: Load, radix: u32) -> Portions {
         let room = limits(load, radix).peer_message_max() as u64;
-        Portions { most: (room - HEADER) / load.pair(FRAMING), piece: (room / 2).div_ceil(load.pair(RECORD)) }
+        let piece = piece_min(load, radix);
+        let (pair, full) = (load.pair(FRAMING), (3 * piece).min(room));
+        let most = ((room - HEADER) / pair).min((full - HEADER).div_ceil(pair));
+        Portions { most, piece: piece.div_ceil(load.pair(RECORD)) }
     }
+}
+
+/// Length of a piece, in bytes of the log.
+fn piece_min(load: Load, radix: u32) -> u64 {
+    let all = u64::from(load.daemons) * load.pairs() * load.pair(RECORD);
+    let best = (all * PIECE_FACTOR).isqrt().max(PIECE_MIN);
+    best.min(limits(load, radix).peer_message_max() as u64 / 2)
 }
 
 /// Pairs gathered up the tree and sent down it, in pieces once many are unsent.
@@ -200,5 +213,5 @@ fn pump(
 /// Messages of such a fence, about.
 pub fn messages(load: Load, radix: u32) -> u64 {
     let data = u64::from(load.daemons) * load.bytes(FRAMING);
-    u64::from(load.daemons) * (2 + data / (limits(load, radix).peer_message_max() as u64 / 2))
+    u64::from(load.daemons) * (2 + data / piece_min(load, radix))
 }
