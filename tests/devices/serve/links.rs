@@ -31,7 +31,7 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(board: &str, connections: usize) -> Front {
-        // A port that the system chooses is free again once the socket no longer listens.
+        // A port that the system chooses is free again when the socket stops listening.
         let [port] = free_ports();
         let address = format!("127.0.0.1:{port}");
         let listener = TcpListener::bind(&address).expect("the port is free");
