@@ -185,6 +185,10 @@ fn a_step_that_cannot_be_served_fails() {
     let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing";
     refused("--hydrant=other -n 1", known);
     refused("--hydrant=missing -n 2", "hydrant: plugin /nowhere/hydrant.wasm: cannot be read: ");
+    // The head is told, which ends the tasks of nodes that have the plugin.
+    let several = srun(&cluster, "--hydrant=missing").words(FOUR).arg("true").run();
+    several.code(1).warns(" does not serve its tasks: plugin /nowhere/hydrant.wasm: cannot be read: ");
+    assert_eq!(several.stderr.matches("hydrant: ending the step: n").count(), 1, "{several}");
     srun(&cluster, "--help").run().code(0).says("--hydrant=NAME", 1);
     // Without the option Slurm is as it was.
     let outcome = srun(&cluster, "-n 2 sh -c").arg("echo \"fd:$PMI_FD\"").run();

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 /// The floors of hydrant-core. A module imports from floors below its own, and from nothing beside it except as
 /// [`BESIDE`] says.
 const FLOORS: &[&[&str]] = &[
-    &["ids", "info", "limits", "time", "fault", "trace"],
+    &["copy", "ids", "info", "limits", "time", "fault", "trace"],
     &["store", "wire"],
     &["tables"],
     &["state", "storage", "snapshot", "peer", "manage"],

@@ -182,6 +182,7 @@ impl<'s> Links<'s> {
     }
 
     /// Returns whether there are other nodes.
+    #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.tree.nodes() > 1
     }
@@ -231,6 +232,8 @@ impl<'s> Links<'s> {
     }
 
     /// Returns a link that may have a pending message and is not blocked.
+    // A sandbox checks the time at each turn of a loop, and keeps loops out of functions that are called often.
+    #[cfg_attr(target_family = "wasm", cold)]
     #[inline]
     pub(crate) fn ready(&self) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)

@@ -43,6 +43,7 @@ impl Tree {
     }
 
     /// Returns the number of nodes.
+    #[inline]
     pub const fn nodes(&self) -> u32 {
         self.nodes
     }

@@ -19,7 +19,7 @@
 use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
-use crate::ids::{JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank};
 use crate::peer::links::{Link, Links};
 use crate::peer::message::{self, Collective, GroupKind, MemberSet, RecordKind};
 use crate::state::{Job, RankSlot, ReplyState, Response, RingPart};
@@ -35,7 +35,8 @@ pub(super) const RING_COUNT: u8 = b'c';
 
 impl Server<'_> {
     /// Step 1: a rank arrives in the fence of its job. Records travel with the fence if it `collects`.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn fence(
         &mut self,
         now: Time,
@@ -129,7 +130,8 @@ impl Server<'_> {
     }
 
     /// Step 2: continues with the fence of a job if it is complete in this subtree.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
@@ -220,6 +222,8 @@ impl Server<'_> {
     }
 
     /// Step 4: all ranks have arrived in the fence of a job.
+    // Apart from the arrival: a sandbox keeps most values of a large function on the stack.
+    #[cfg_attr(target_family = "wasm", cold)]
     #[inline]
     pub(super) fn release_fence(&mut self, job: JobId) {
         self.fan_out(job, Collective::Fence);
@@ -300,21 +304,31 @@ impl Server<'_> {
     #[inline]
     pub(super) fn respond_to_rank(&mut self, index: usize, answer: impl Fn(ReplyState) -> Option<Response>) {
         let RankSlot { conn, pmix, .. } = self.ranks[index];
-        for conn in [conn, pmix].into_iter().flatten() {
-            let Some(slot) = self.conns.get_mut(conn.index()) else { continue };
-            let mut answered = false;
-            for reply in &mut slot.replies {
-                if let Some(answer) = answer(reply.state) {
-                    reply.state = ReplyState::Ready(answer);
-                    answered = true;
-                }
+        if let Some(conn) = conn {
+            self.respond(conn, &answer);
+        }
+        if let Some(conn) = pmix {
+            self.respond(conn, &answer);
+        }
+    }
+
+    /// Does the same for one connection of a rank.
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    fn respond(&mut self, conn: ConnId, answer: &impl Fn(ReplyState) -> Option<Response>) {
+        let Some(slot) = self.conns.get_mut(conn.index()) else { return };
+        let mut answered = false;
+        for reply in &mut slot.replies {
+            if let Some(answer) = answer(reply.state) {
+                reply.state = ReplyState::Ready(answer);
+                answered = true;
             }
-            // Firmware is short of flash memory.
-            if cfg!(target_os = "none") {
-                self.check_ready(conn);
-            } else if answered && !slot.blocked {
-                self.ready.insert(conn.0);
-            }
+        }
+        // Firmware is short of flash memory.
+        if cfg!(target_os = "none") {
+            self.check_ready(conn);
+        } else if answered && !slot.blocked {
+            self.ready.insert(conn.0);
         }
     }
 

@@ -8,7 +8,6 @@ use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
-use crate::store::compare::same;
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
@@ -106,7 +105,8 @@ impl Server<'_> {
     }
 
     /// Returns the rank of a connection if nothing is unusual about the connection, which has a place for a reply.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn usual_requester(&self, conn: ConnId) -> Option<Requester> {
         let slot = self.conns.get(conn.index())?;
         if slot.phase != Phase::Ready
@@ -117,27 +117,27 @@ impl Server<'_> {
         {
             return None;
         }
-        self.requester(conn)
+        self.requester_of(conn, slot)
     }
 
     /// Executes a put or a get with which nothing is unusual. Returns its response.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn frequent_response(
         &mut self,
         requester: Requester,
         command: Frequent<'_>,
     ) -> Option<Response> {
         let job = &self.jobs[requester.job.index()];
-        let own = |kvs: Option<&[u8]>| kvs.is_none_or(|kvs| kvs.is_empty() || same(kvs, job.name.as_bytes()));
         let space = (job.spaces, Kind::Kvs);
         match command {
-            Frequent::Put { kvs, key, value } if own(kvs) => {
+            Frequent::Put { kvs, key, value } if job.owns(kvs) => {
                 let used = &mut self.ranks[requester.index].used;
                 let owner = Owner { id: requester.index as u32, used, quota: job.quota };
                 self.kvs.put(space, Some(owner), key, Some(core::iter::once(value))).ok()?;
                 Some(Response::Done(Op::Put))
             }
-            Frequent::Get { kvs, key } if own(kvs) => {
+            Frequent::Get { kvs, key } if job.owns(kvs) => {
                 Some(Response::Record(Op::Get, self.kvs.find(space, key).ok()??))
             }
             Frequent::Put { .. } | Frequent::Get { .. } | Frequent::Fence => None,
@@ -145,7 +145,8 @@ impl Server<'_> {
     }
 
     /// Executes a fence with which nothing is unusual.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn frequent_fence(&mut self, now: Time, requester: Requester) -> Option<()> {
         self.fence(now, requester, true).ok()?;
         self.add_plain_reply(requester.conn, ReplyState::Fence);
@@ -254,7 +255,8 @@ impl Server<'_> {
     }
 
     /// Begins to watch a collective in which a rank has arrived.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn after_arrival(&mut self, now: Time, job: JobId) {
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -274,8 +276,12 @@ impl Server<'_> {
 
     #[inline]
     pub(super) fn requester(&self, conn: ConnId) -> Option<Requester> {
-        let Conn { job, rank, .. } = *self.conns.get(conn.index())?;
-        let (job, rank) = (job?, rank?);
+        self.requester_of(conn, self.conns.get(conn.index())?)
+    }
+
+    #[inline(always)]
+    pub(super) fn requester_of(&self, conn: ConnId, slot: &Conn) -> Option<Requester> {
+        let (job, rank) = (slot.job?, slot.rank?);
         let index = self.jobs.get(job.index())?.slot(rank)?;
         Some(Requester { conn, job, rank, index })
     }

@@ -44,13 +44,9 @@ impl Server<'_> {
     /// Has the reply to an upcall that the host has completed wait for an echo. Returns false if the client does not read values
     /// because of it.
     pub(super) fn wait_for_releases(&mut self, upcall: UpcallId) -> bool {
-        let Some(conn) = self.upcalls.get(upcall).and_then(|slot| slot.conn) else { return false };
-        let replies = &self.conns[conn.index()].replies;
-        let asked = (0..).zip(replies).find_map(|(at, reply)| match reply.state {
-            ReplyState::Upcall(op @ (Op::Lookup | Op::Connect), id) if id == upcall => Some((at, op)),
-            _ => None,
-        });
-        let Some((at, op)) = asked else { return false };
+        let Some((conn, at, op @ (Op::Lookup | Op::Connect))) = self.reply_to_upcall(upcall) else {
+            return false;
+        };
         let Some(number) = self.ask_parent() else { return false };
         self.conns[conn.index()].replies[at].state = ReplyState::UpcallEcho(number, op, upcall);
         true

@@ -75,7 +75,8 @@ impl Server<'_> {
 
     /// Ends the job if a rank waits for one that has exited or is cut off.
     // Firmware is short of flash memory.
-    #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(any(target_os = "none", target_family = "wasm")), inline)]
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);

@@ -293,10 +293,11 @@ impl<'s> Server<'s> {
     }
 
     /// Returns whether [`Server::poll`] may return an output.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.events_pending || self.ready.len() > 0 || self.links.ready().is_some()
+        self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.ready().is_some()
     }
 
     /// Returns the limits that the server was created with.

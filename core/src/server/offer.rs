@@ -6,6 +6,7 @@ use super::Server;
 use super::dispatch::framing;
 use crate::ids::ConnId;
 use crate::state::{PendingReply, ReplyState, Response};
+use crate::tables::kvs::Kvs;
 use crate::time::Time;
 use crate::wire::{self, Frequent, Op, Protocol};
 
@@ -30,16 +31,6 @@ struct Plain(u32);
 impl Plain {
     const PUT: Plain = Plain(u32::MAX);
     const FENCE: Plain = Plain(u32::MAX - 1);
-
-    #[inline(always)]
-    fn of(response: Response) -> Option<Plain> {
-        match response {
-            Response::Done(Op::Put) => Some(Plain::PUT),
-            Response::Fence(None) => Some(Plain::FENCE),
-            Response::Record(Op::Get, record) => Some(Plain(record)),
-            _ => None,
-        }
-    }
 
     fn response(self) -> Response {
         match self {
@@ -101,23 +92,23 @@ impl Default for Offered {
 }
 
 impl Server<'_> {
-    /// Executes a client's bytes that are one put, get or fence with which nothing is unusual. If its reply is the server's only
-    /// output behind those of `offered`, it is written to `buf` and offered, and its length is returned. Otherwise 0 is
-    /// returned, and `offered` has no replies: they are pending again.
+    /// Executes a client's bytes that are one `op` with which nothing is unusual: a put, get or fence. If its reply is the
+    /// server's only output behind those of `offered`, it is written to `buf` and offered, and its length is returned.
+    /// Otherwise 0 is returned, and `offered` has no replies: they are pending again.
     ///
     /// Returns `None` if [`handle`](Server::handle) has to execute the bytes, after [`settle`](Server::settle).
-    #[inline]
+    #[inline(always)]
     pub fn answer(
         &mut self,
+        op: Op,
         now: Time,
-        conn: ConnId,
-        bytes: &[u8],
+        (conn, bytes): (ConnId, &[u8]),
         offered: &mut Offered,
         buf: &mut [u8],
     ) -> Option<usize> {
         let framing = framing(self.conns.get(conn.index())?);
         let requester = self.usual_requester(conn)?;
-        let command = wire::only_frequent(bytes, framing)?;
+        let command = wire::only_frequent(op, bytes, framing)?;
         if matches!(command, Frequent::Fence) {
             self.withdraw(offered);
             return self.frequent_fence(now, requester).map(|()| 0);
@@ -129,8 +120,7 @@ impl Server<'_> {
             && !self.has_output()
             && offered.is_behind(conn)
             && buf.len() >= self.output_max as usize
-            && let Some(plain) = Plain::of(response)
-            && let Some(len) = self.write_plain(slot.protocol, plain, buf)
+            && let Some((plain, len)) = write_plain(&self.kvs, slot.protocol, response, buf)
             && offered.push(conn, plain, self.ready.turn())
         {
             self.ready.pass(conn.0);
@@ -143,11 +133,13 @@ impl Server<'_> {
 
     /// Takes the next output if it is the only reply of its connection and to a put, a get or a fence: writes it to `buf`, and
     /// returns its connection and length. `has_event` must be false.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub fn offer_reply(&mut self, offered: &mut Offered, buf: &mut [u8]) -> Option<(ConnId, usize)> {
-        let turn = self.ready.turn();
-        let conn = ConnId(self.ready.next()?);
-        let slot = self.conns.get_mut(conn.index())?;
+        let Server { conns, jobs, kvs, ready, output_max, .. } = self;
+        let turn = ready.turn();
+        let conn = ConnId(ready.next()?);
+        let slot = conns.get_mut(conn.index())?;
         let [PendingReply { thrid, state: ReplyState::Ready(response) }] = slot.replies.as_slice() else {
             return None;
         };
@@ -156,20 +148,19 @@ impl Server<'_> {
             || slot.joined_pending
             || slot.closing_pending
             || slot.events.due
-            || buf.len() < self.output_max as usize
+            || buf.len() < *output_max as usize
         {
             return None;
         }
-        let (plain, protocol) = (Plain::of(*response)?, slot.protocol);
         // A job that has ended refuses.
-        self.requester(conn)?;
-        let len = self.write_plain(protocol, plain, buf)?;
+        jobs.get(slot.job?.index())?.slot(slot.rank?)?;
+        let (plain, len) = write_plain(kvs, slot.protocol, *response, buf)?;
         if !offered.push(conn, plain, turn) {
             return None;
         }
-        self.conns[conn.index()].replies.clear();
-        self.ready.remove(conn.0);
-        self.ready.pass(conn.0);
+        slot.replies.clear();
+        ready.remove(conn.0);
+        ready.pass(conn.0);
         Some((conn, len))
     }
 
@@ -222,13 +213,23 @@ impl Server<'_> {
             }
         }
     }
+}
 
-    #[inline(always)]
-    fn write_plain(&self, protocol: Protocol, plain: Plain, buf: &mut [u8]) -> Option<usize> {
-        match plain {
-            Plain::PUT => wire::encode_frequent(protocol, Op::Put, buf),
-            Plain::FENCE => wire::encode_frequent(protocol, Op::Fence, buf),
-            Plain(record) => wire::encode_found(protocol, self.kvs.record(record)?.value, buf),
+/// Writes a frequent reply. Returns its response and its length, or `None` for other replies.
+#[inline(always)]
+fn write_plain(
+    kvs: &Kvs<'_>,
+    protocol: Protocol,
+    response: Response,
+    buf: &mut [u8],
+) -> Option<(Plain, usize)> {
+    let (plain, len) = match response {
+        Response::Done(Op::Put) => (Plain::PUT, wire::encode_frequent(protocol, Op::Put, buf)?),
+        Response::Fence(None) => (Plain::FENCE, wire::encode_frequent(protocol, Op::Fence, buf)?),
+        Response::Record(Op::Get, record) => {
+            (Plain(record), wire::encode_found(protocol, kvs.value(record)?, buf)?)
         }
-    }
+        _ => return None,
+    };
+    Some((plain, len))
 }

@@ -5,7 +5,7 @@ use heapless::String;
 use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
-use crate::ids::UpcallId;
+use crate::ids::{ConnId, UpcallId};
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
@@ -66,18 +66,23 @@ impl Server<'_> {
 
     /// Makes the reply to an upcall ready. Frees the upcall if no reply is pending for it.
     pub(super) fn respond_to_upcall(&mut self, upcall: UpcallId, answer: impl Fn(Op) -> Response) {
-        let Some(conn) = self.upcalls.get(upcall).and_then(|slot| slot.conn) else {
+        let Some((conn, at, op)) = self.reply_to_upcall(upcall) else {
             self.upcalls.free(upcall);
             return;
         };
-        for reply in &mut self.conns[conn.index()].replies {
-            if let ReplyState::Upcall(op, waited) = reply.state
-                && waited == upcall
-            {
-                reply.state = ReplyState::Ready(answer(op));
-            }
-        }
+        self.conns[conn.index()].replies[at].state = ReplyState::Ready(answer(op));
         self.check_ready(conn);
+    }
+
+    /// Returns the pending reply to an upcall, if its client waits for it: the connection, the place among its replies, and the
+    /// command.
+    pub(super) fn reply_to_upcall(&self, upcall: UpcallId) -> Option<(ConnId, usize, Op)> {
+        let conn = self.upcalls.get(upcall)?.conn?;
+        let replies = &self.conns[conn.index()].replies;
+        (0..).zip(replies).find_map(|(at, reply)| match reply.state {
+            ReplyState::Upcall(op, id) if id == upcall => Some((conn, at, op)),
+            _ => None,
+        })
     }
 
     /// Drops an upcall without a pending reply.

@@ -2,7 +2,8 @@
 
 /// Returns whether two slices are equal. Short ones are compared faster than by a call of `memcmp`, which WebAssembly does
 /// byte by byte.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(always))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     // Firmware is short of flash memory.
     if cfg!(target_os = "none") {
@@ -13,24 +14,32 @@ pub(crate) fn same(one: &[u8], other: &[u8]) -> bool {
     }
     // Most names and keys are compared without a loop, by two parts that may overlap.
     match one.len() {
-        8..=16 => ends::<8>(one) == ends::<8>(other),
-        17..=32 => ends::<16>(one) == ends::<16>(other),
-        _ => {
-            let ((words, rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
-            words.iter().zip(others).all(|(word, other)| word == other)
-                // The last words overlap those before them.
-                && match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
-                    (Some(word), Some(other)) => word == other,
-                    _ => rest.iter().eq(other_rest),
-                }
-        }
+        8..=16 => same_ends::<8>(one, other),
+        17..=32 => same_ends::<16>(one, other),
+        _ => same_words(one, other),
     }
 }
 
-/// Returns the first and the last bytes.
+/// Returns whether two slices of the same length are equal.
+#[cfg_attr(target_family = "wasm", cold)]
 #[inline]
-fn ends<const N: usize>(bytes: &[u8]) -> (Option<&[u8; N]>, Option<&[u8; N]>) {
-    (bytes.first_chunk(), bytes.last_chunk())
+fn same_words(one: &[u8], other: &[u8]) -> bool {
+    let ((words, rest), (others, other_rest)) = (one.as_chunks::<8>(), other.as_chunks::<8>());
+    words.iter().zip(others).all(|(word, other)| word == other)
+        // The last words overlap those before them.
+        && match (one.last_chunk::<8>(), other.last_chunk::<8>()) {
+            (Some(word), Some(other)) => word == other,
+            _ => rest.iter().eq(other_rest),
+        }
+}
+
+/// Returns whether the first and the last bytes of two slices are equal, and each has as many.
+#[inline(always)]
+fn same_ends<const N: usize>(one: &[u8], other: &[u8]) -> bool {
+    let first = (one.first_chunk::<N>(), other.first_chunk::<N>());
+    let last = (one.last_chunk::<N>(), other.last_chunk::<N>());
+    matches!(first, (Some(one), Some(other)) if one == other)
+        && matches!(last, (Some(one), Some(other)) if one == other)
 }
 
 #[cfg(test)]

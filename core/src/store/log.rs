@@ -19,6 +19,7 @@
 use super::atomic::{AtomicU32, Ordering};
 use super::compare::same;
 use super::entry::Entries;
+use crate::copy::copy;
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.
@@ -204,29 +205,69 @@ impl<'s> Log<'s> {
         Key::new(self.seed, space, bytes)
     }
 
+    /// Does the same as [`Log::key`], without a call for the most frequent requests of a sandbox.
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    pub(crate) fn key_quick<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
+        Key::new(self.seed, space, bytes)
+    }
+
     /// Looks up a key.
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Slot {
-        let mask = self.index.len() - 1;
-        let mut at = key.start(mask);
+        self.find_quick(key)
+    }
+
+    /// Does the same as [`Log::find`], without a call for the most frequent requests of a sandbox.
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    pub(crate) fn find_quick(&self, key: &Key<'_>) -> Slot {
+        let at = key.start(self.index.len() - 1);
+        // Most searches end at the first slot. A sandbox checks the time at each turn of a loop.
+        if cfg!(target_family = "wasm")
+            && let Some(slot) = self.probe(at, key)
+        {
+            return slot;
+        }
+        self.search(at, key)
+    }
+
+    /// Looks up a key from one slot of the index on.
+    #[cfg_attr(target_family = "wasm", cold)]
+    #[inline]
+    fn search(&self, start: usize, key: &Key<'_>) -> Slot {
+        let mut at = start;
         // The index is never full. The bound ends the loop even if it were.
         for _ in 0..self.index.len() {
-            match self.index[at].load(Ordering::Relaxed) {
-                0 => return Slot::Free { at: at as u32 },
-                entry => match self.entries.record(entry, key.hash) {
-                    Some(record) if self.is_at(record, key) => return Slot::Taken { at: at as u32, record },
-                    _ => at = (at + 1) & mask,
-                },
+            if let Some(slot) = self.probe(at, key) {
+                return slot;
             }
+            at = (at + 1) & (self.index.len() - 1);
         }
         Slot::None
     }
 
-    #[inline]
+    /// Returns the result of a look-up that ends at this slot of the index.
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
+    fn probe(&self, at: usize, key: &Key<'_>) -> Option<Slot> {
+        match self.index[at].load(Ordering::Relaxed) {
+            0 => Some(Slot::Free { at: at as u32 }),
+            entry => match self.entries.record(entry, key.hash) {
+                Some(record) if self.is_at(record, key) => Some(Slot::Taken { at: at as u32, record }),
+                _ => None,
+            },
+        }
+    }
+
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
-        header.is_of(key)
-            && rest.get(..usize::from(header.key_len)).is_some_and(|stored| same(stored, key.bytes))
+        match rest.get(..usize::from(header.key_len)) {
+            Some(stored) => header.is_of(key) && same(stored, key.bytes),
+            None => false,
+        }
     }
 
     /// Appends a record and updates the index. `slot` is the result of [`Log::find`] for this key, with no append
@@ -275,12 +316,15 @@ impl<'s> Log<'s> {
         let record = self.bytes.get_mut(start as usize..end as usize)?;
         let value_len = if value.is_some() { value_half } else { WANTED };
         let header = Header { hash: key.hash, space: key.space, key_len: key_half, value_len, owner };
+        // What is written next leaves the padding.
+        if let Some(last) = record.last_chunk_mut::<4>() {
+            *last = [0; 4];
+        }
         record[..HEADER as usize].copy_from_slice(&header.to_bytes());
         let mut rest = fill_front(&mut record[HEADER as usize..], key.bytes);
         for piece in value.into_iter().flatten() {
             rest = fill_front(rest, piece);
         }
-        rest.fill(0);
         self.len = end;
         self.keys += new;
         Some((at, start))
@@ -290,6 +334,14 @@ impl<'s> Log<'s> {
     #[inline]
     pub(crate) fn publish(&self, at: u32, hash: u32, record: u32) {
         self.index[at as usize].store(self.entries.entry(hash, record), Ordering::Release);
+    }
+
+    /// Returns the value of the record at an offset, as [`Log::record`] does.
+    #[inline(always)]
+    pub(crate) fn value(&self, offset: u32) -> Option<&[u8]> {
+        let (header, rest) = split(self.as_bytes(), offset)?;
+        let start = usize::from(header.key_len);
+        rest.get(start..start + header.value_len().unwrap_or(0) as usize)
     }
 
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
@@ -305,7 +357,8 @@ impl<'s> Log<'s> {
 
 impl<'k> Key<'k> {
     /// Hashes a key of a log with that seed.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
@@ -383,7 +436,8 @@ fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
 }
 
 /// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(always))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
@@ -399,10 +453,11 @@ pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(always))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
     let (front, rest) = buf.split_at_mut(piece.len());
-    front.copy_from_slice(piece);
+    copy(piece, front);
     rest
 }
 

@@ -77,7 +77,8 @@ impl<'s> Ready<'s> {
 
     /// Removes a number.
     #[cfg_attr(target_os = "none", inline(never))]
-    #[cfg_attr(not(target_os = "none"), inline)]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(any(target_os = "none", target_family = "wasm")), inline)]
     pub(crate) fn remove(&mut self, n: u32) {
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
         let before = *word;
@@ -105,16 +106,17 @@ impl<'s> Ready<'s> {
     #[cfg_attr(target_family = "wasm", inline(always))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn next(&self) -> Option<u32> {
-        // The top word is zero if the set is empty.
-        self.words.last().filter(|&&word| word != 0)?;
-        self.from(self.cursor)
+        if self.count == 0 { None } else { self.from(self.cursor) }
     }
 
     /// Returns the lowest number that is not below `start`, or else the lowest.
     #[cfg_attr(target_family = "wasm", inline(always))]
     #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn from(&self, start: u32) -> Option<u32> {
-        self.not_below(start).or_else(|| self.not_below(0))
+        match self.not_below(start) {
+            None => self.not_below(0),
+            found => found,
+        }
     }
 
     /// Returns how many numbers the set has.

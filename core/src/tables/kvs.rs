@@ -243,27 +243,18 @@ impl<'s> Kvs<'s> {
         // The cost beyond the rest of the quota comes out of the common half.
         let (over, common) = (cost.less(mine), self.common());
         let common = Usage { bytes: common.bytes.min(spare.bytes), keys: common.keys.min(spare.keys) };
-        let left = Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() };
-        for (limit, cost, left, over, common, quota, size) in [
-            (
-                Limit::KvsBytes,
-                cost.bytes,
-                left.bytes,
-                over.bytes,
-                common.bytes,
-                quota.bytes,
-                self.limits.bytes,
-            ),
-            (Limit::Keys, cost.keys, left.keys, over.keys, common.keys, quota.keys, self.limits.keys),
-        ] {
-            if cost > left {
-                return Err(Refusal::Full(limit, size));
-            }
-            if over > common {
-                return Err(Refusal::Quota(limit, quota));
-            }
+        let left = self.left();
+        if cost.bytes > left.bytes {
+            Err(Refusal::Full(Limit::KvsBytes, self.limits.bytes))
+        } else if over.bytes > common.bytes {
+            Err(Refusal::Quota(Limit::KvsBytes, quota.bytes))
+        } else if cost.keys > left.keys {
+            Err(Refusal::Full(Limit::Keys, self.limits.keys))
+        } else if over.keys > common.keys {
+            Err(Refusal::Quota(Limit::Keys, quota.keys))
+        } else {
+            Ok(())
         }
-        Ok(())
     }
 
     /// Checks that an owner with this usage can put all of these pairs of a key and the length of its value. The keys
@@ -309,7 +300,7 @@ impl<'s> Kvs<'s> {
         value: Option<impl Pieces<'v>>,
     ) -> Result<(u32, Before), Refusal> {
         let key_len = check_key(key.len())?;
-        let key = self.log.key(spaces.of(kind), key);
+        let key = self.log.key_quick(spaces.of(kind), key);
         let value_len = match &value {
             Some(value) => check_value(kind, value.clone().map(<[u8]>::len).sum())?,
             None => 0,
@@ -404,10 +395,11 @@ impl<'s> Kvs<'s> {
     }
 
     /// Returns the newest record of a key, which has a value or is wanted.
-    #[inline]
+    #[cfg_attr(target_family = "wasm", inline(always))]
+    #[cfg_attr(not(target_family = "wasm"), inline)]
     pub(crate) fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
-        Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
+        Ok(match self.log.find_quick(&self.log.key_quick(spaces.of(kind), key)) {
             Slot::Taken { record, .. } => Some(record),
             Slot::Free { .. } | Slot::None => None,
         })
@@ -418,6 +410,12 @@ impl<'s> Kvs<'s> {
     #[inline(never)]
     pub(crate) fn look_up(&self, space: (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         self.find(space, key)
+    }
+
+    /// Returns the value of such a record.
+    #[inline(always)]
+    pub(crate) fn value(&self, offset: u32) -> Option<&[u8]> {
+        self.log.value(offset)
     }
 
     /// Returns the record at an offset that a put or a look-up returned.

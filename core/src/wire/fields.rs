@@ -1,6 +1,6 @@
 //! Fields of a message: `key=value` pairs.
 
-use super::scan;
+use super::scan::{self, Marks};
 use super::token::{Escape, Text};
 use crate::fault::Refusal;
 
@@ -9,16 +9,12 @@ use crate::fault::Refusal;
 enum Separator {
     /// Blank in a PMI-1 line.
     Blank,
-    /// Blank in what may be several PMI-1 lines, of which [`Pairs::in_order`] takes one.
-    UnframedLine,
     /// Blank or line feed, in a PMI-1 reply of several lines.
     Space,
     /// Line feed in a PMI-1 block.
     Line,
     /// Semicolon after each pair in PMI-2.
     Semicolon,
-    /// Semicolon in a PMI-2 message that may have NUL, of which [`Pairs::in_order`] takes one that has none.
-    UnframedCounted,
 }
 
 /// Pairs of a message in their order. Tokens without `=` are skipped.
@@ -38,12 +34,6 @@ impl<'a> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
     }
 
-    /// Reads what is a PMI-1 line if it has no line feed. Only [`Pairs::in_order`] checks that.
-    #[inline]
-    pub(super) fn unframed_line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
-        Pairs { separator: Separator::UnframedLine, ..Pairs::line(rest, last) }
-    }
-
     /// Reads a PMI-1 reply. Replies have no escapes.
     pub(super) fn reply(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Space, escape: Escape::None, last }
@@ -57,12 +47,6 @@ impl<'a> Pairs<'a> {
     /// Reads a PMI-2 message.
     pub(super) fn counted(rest: &'a [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Semicolon, escape: Escape::Semicolon, last: b"" }
-    }
-
-    /// Reads what is a PMI-2 message if it has no NUL. Only [`Pairs::in_order`] checks that.
-    #[inline]
-    pub(super) fn unframed_counted(rest: &'a [u8]) -> Pairs<'a> {
-        Pairs { separator: Separator::UnframedCounted, ..Pairs::counted(rest) }
     }
 
     /// Returns the bytes that have not been read.
@@ -84,9 +68,9 @@ impl<'a> Pairs<'a> {
     #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
         let separator = match self.separator {
-            Separator::Blank | Separator::UnframedLine | Separator::Space => b' ',
+            Separator::Blank | Separator::Space => b' ',
             Separator::Line => b'\n',
-            Separator::Semicolon | Separator::UnframedCounted => b';',
+            Separator::Semicolon => b';',
         };
         let other = if self.separator == Separator::Space { b'\n' } else { separator };
         let end = scan::find_any([b'=', separator, other], self.rest)?;
@@ -109,29 +93,16 @@ impl<'a> Pairs<'a> {
     fn value(&mut self, is_last: bool) -> Option<Text<'a>> {
         let whole = self.rest.len();
         let (end, escape) = match self.separator {
-            Separator::Blank | Separator::UnframedLine if is_last => (whole, self.escape),
+            Separator::Blank if is_last => (whole, self.escape),
             Separator::Space if is_last => (whole, Escape::None),
-            Separator::Blank | Separator::UnframedLine => self.word(),
+            Separator::Blank => self.word(),
             Separator::Space => (scan::find_any([b' ', b'\n'], self.rest).unwrap_or(whole), Escape::None),
             Separator::Line => (scan::find(b'\n', self.rest).unwrap_or(whole), Escape::None),
-            Separator::Semicolon | Separator::UnframedCounted => self.semicolon()?,
+            Separator::Semicolon => self.semicolon()?,
         };
         let (value, after) = self.rest.split_at(end);
         self.rest = after.get(1..).unwrap_or_default();
         Some(Text::escaped(value, escape))
-    }
-
-    /// Returns the values of `keys` if the pairs are these, in this order, and have no escapes. Any of them may be missing.
-    // Inlined, so that keys are compared as words and not by calls.
-    #[inline(always)]
-    pub(super) fn in_order<const N: usize>(mut self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
-        let mut values = [None; N];
-        for (slot, key) in values.iter_mut().zip(keys) {
-            if self.take_key(key) {
-                *slot = Some(self.plain_value(key == self.last)?);
-            }
-        }
-        self.rest.is_empty().then_some(values)
     }
 
     /// Reads a value without escapes of a PMI-1 line or a PMI-2 message, and its separator.
@@ -142,21 +113,10 @@ impl<'a> Pairs<'a> {
                 let end = scan::find_const::<b';'>(self.rest)?;
                 (end, self.rest.get(end + 1) == Some(&b';'))
             }
-            Separator::UnframedCounted => {
-                let end = scan::find_either::<b';', 0>(self.rest)?;
-                (end, self.rest.get(end) == Some(&0) || self.rest.get(end + 1) == Some(&b';'))
-            }
             Separator::Blank if is_last => (self.rest.len(), scan::holds_const::<b'\\', b'\\'>(self.rest)),
             Separator::Blank => {
                 let end = scan::find_either::<b' ', b'\\'>(self.rest).unwrap_or(self.rest.len());
                 (end, self.rest.get(end) == Some(&b'\\'))
-            }
-            Separator::UnframedLine if is_last => {
-                (self.rest.len(), scan::holds_const::<b'\\', b'\n'>(self.rest))
-            }
-            Separator::UnframedLine => {
-                let end = scan::find_of::<b' ', b'\\', b'\n'>(self.rest).unwrap_or(self.rest.len());
-                (end, self.rest.get(end).is_some_and(|&byte| byte != b' '))
             }
             Separator::Space | Separator::Line => return None,
         };
@@ -201,6 +161,26 @@ impl<'a> Pairs<'a> {
     }
 }
 
+/// Pairs that may be in the usual order.
+pub(super) trait InOrder<'a> {
+    /// Returns the values of `keys` if the pairs are these, in this order, and have no escapes. Any of them may be missing.
+    fn in_order<const N: usize>(self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]>;
+}
+
+impl<'a> InOrder<'a> for Pairs<'a> {
+    // Inlined, so that keys are compared as words and not by calls.
+    #[inline(always)]
+    fn in_order<const N: usize>(mut self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
+        let mut values = [None; N];
+        for (slot, key) in values.iter_mut().zip(keys) {
+            if self.take_key(key) {
+                *slot = Some(self.plain_value(key == self.last)?);
+            }
+        }
+        self.rest.is_empty().then_some(values)
+    }
+}
+
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
@@ -214,6 +194,66 @@ impl<'a> Iterator for Pairs<'a> {
             let value = self.value(!self.last.is_empty() && key == self.last)?;
             return Some((key, value));
         }
+    }
+}
+
+/// Pairs of a message that is searched once for all that ends a value, or the message.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Marked<'a, const SEPARATOR: u8> {
+    bytes: &'a [u8],
+    /// Separators, and the end of a PMI-1 line.
+    marks: Marks,
+    /// Key whose value extends to the end of the line.
+    last: &'static [u8],
+}
+
+impl<'a> Marked<'a, b' '> {
+    /// Reads what may be several PMI-1 lines. Returns `None` unless it is one without escapes.
+    #[inline(always)]
+    pub(super) fn line(bytes: &'a [u8], last: &'static [u8]) -> Option<Self> {
+        let mut marks = Marks::without::<b' ', b'\\', b'\n'>(bytes)?;
+        marks.add(bytes.len());
+        Some(Marked { bytes, marks, last })
+    }
+}
+
+impl<'a> Marked<'a, b';'> {
+    /// Reads what may be a PMI-2 message. Returns `None` if it has NUL.
+    #[inline(always)]
+    pub(super) fn counted(bytes: &'a [u8]) -> Option<Self> {
+        Some(Marked { bytes, marks: Marks::without::<b';', 0, 0>(bytes)?, last: b"" })
+    }
+}
+
+impl<'a, const SEPARATOR: u8> InOrder<'a> for Marked<'a, SEPARATOR> {
+    #[inline(always)]
+    fn in_order<const N: usize>(self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
+        let mut values = [None; N];
+        let mut at = 0;
+        for (slot, key) in values.iter_mut().zip(keys) {
+            let rest = self.bytes.get(at..).unwrap_or_default();
+            if rest.strip_prefix(key).is_some_and(|rest| rest.first() == Some(&b'=')) {
+                let start = at + key.len() + 1;
+                let end = if key == self.last { self.bytes.len() } else { self.end(start)? };
+                *slot = Some(self.bytes.get(start..end)?);
+                at = end + 1;
+            }
+        }
+        // The last value of a line may have no separator.
+        (at >= self.bytes.len()).then_some(values)
+    }
+}
+
+impl<const SEPARATOR: u8> Marked<'_, SEPARATOR> {
+    /// Returns the end of the value that starts there, if it has no escapes.
+    #[inline(always)]
+    fn end(&self, start: usize) -> Option<usize> {
+        let end = match self.marks.next(start) {
+            Some(end) => end,
+            None => start + scan::end_at(SEPARATOR, SEPARATOR, self.bytes.get(start..)?),
+        };
+        let is_line = SEPARATOR == b' ';
+        (is_line || (end < self.bytes.len() && self.bytes.get(end + 1) != Some(&SEPARATOR))).then_some(end)
     }
 }
 
@@ -352,6 +392,36 @@ mod tests {
                     prop_assert_eq!(values.map(|value| value.map(Text::plain)), picked);
                     prop_assert_eq!(fields.thrid, None);
                 }
+            }
+            let keys: [&[u8]; 2] = [b"a", b"b"];
+            let line = Marked::line(message.as_bytes(), b"b").and_then(|pairs| pairs.in_order(keys));
+            prop_assert_eq!(line, Pairs::line(message.as_bytes(), b"b").in_order(keys));
+            let counted = Marked::counted(message.as_bytes()).and_then(|pairs| pairs.in_order(keys));
+            prop_assert_eq!(counted, Pairs::counted(message.as_bytes()).in_order(keys));
+        }
+    }
+
+    #[test]
+    fn long_values_are_read_as_all_others() {
+        let keys: [&[u8]; 2] = [b"key", b"value"];
+        for len in 0..200 {
+            for (start, end) in [("key=a value=", ""), ("key=", " value=b"), ("key=", ""), ("value=", " ")] {
+                let message = [start, &"v".repeat(len), end].concat();
+                let line = message.as_bytes();
+                let read = Marked::line(line, b"value").and_then(|pairs| pairs.in_order(keys));
+                assert_eq!(read, Pairs::line(line, b"value").in_order(keys));
+                for bad in ["\n", "\\"] {
+                    assert!(Marked::line([&message, bad].concat().as_bytes(), b"value").is_none());
+                }
+            }
+            for (start, end) in
+                [("key=a;value=", ";"), ("key=", ";value=b;"), ("key=", ""), ("key=", ";;value=b;")]
+            {
+                let message = [start, &"v".repeat(len), end].concat();
+                let body = message.as_bytes();
+                let read = Marked::counted(body).and_then(|pairs| pairs.in_order(keys));
+                assert_eq!(read, Pairs::counted(body).in_order(keys));
+                assert!(Marked::counted([&message, "\0"].concat().as_bytes()).is_none());
             }
         }
     }

@@ -80,15 +80,29 @@ pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
 
 /// Returns the body of the counted message in `bytes` if they are one and nothing else. The count may have any form that
 /// [`next_frame`] reads. NUL may be in the body.
-#[inline]
+#[cfg_attr(target_family = "wasm", inline(always))]
+#[cfg_attr(not(target_family = "wasm"), inline)]
 pub fn only_body(bytes: &[u8]) -> Option<&[u8]> {
     let (prefix, body) = bytes.split_first_chunk()?;
-    // A count of MPICH is compared as a word.
-    if bytes.len() <= MESSAGE_MAX as usize && *prefix == count(body.len()) {
-        return Some(body);
-    }
-    let len = length(prefix).ok()??;
-    (bytes.len() <= MESSAGE_MAX as usize && len as usize == body.len()).then_some(body)
+    // Most messages have a count of three digits at most, right-aligned as MPICH does.
+    if is_short_count(prefix, body.len()) || is_count(prefix, body.len()) { Some(body) } else { None }
+}
+
+/// Returns whether a prefix is a length below 1000, with blanks before its last three places at most.
+#[inline(always)]
+fn is_short_count(prefix: &[u8; PREFIX as usize], len: usize) -> bool {
+    let &[b' ', b' ', b' ', hundreds, tens, ones] = prefix else { return false };
+    let digit = |byte: u8| u32::from(byte.wrapping_sub(b'0'));
+    // Other bytes count as 10 and more.
+    let (tens, ones) = (digit(tens), digit(ones));
+    let hundreds = if hundreds == b' ' { 0 } else { digit(hundreds) };
+    hundreds < 10 && tens < 10 && ones < 10 && len == (hundreds * 100 + tens * 10 + ones) as usize
+}
+
+/// Returns whether a prefix is this length in any form, and a message may be as long.
+#[cold]
+fn is_count(prefix: &[u8; PREFIX as usize], len: usize) -> bool {
+    len <= (MESSAGE_MAX - PREFIX) as usize && length(prefix) == Ok(Some(len as u32))
 }
 
 /// Returns the count in front of a message with this length, right-aligned as MPICH does. It has the last six digits.
@@ -248,6 +262,42 @@ mod tests {
         {
             let frame = whole(bytes, Framing::Counted);
             assert_eq!((frame.body, frame.len), (&b"cmd=job-getid;"[..], 20));
+        }
+    }
+
+    #[test]
+    fn only_bodies_have_lengths_of_any_form() {
+        for len in [1, 9, 10, 99, 100, 101, 999, 1000, 65530, 65531] {
+            let body = std::vec![b'x'; len];
+            let digits = std::format!("{len}");
+            for count in
+                [std::format!("{digits:>6}"), std::format!("{digits:<6}"), std::format!("{digits:0>6}")]
+            {
+                let bytes = [count.as_bytes(), &body].concat();
+                let expected = (len <= (MESSAGE_MAX - PREFIX) as usize).then_some(&body[..]);
+                assert_eq!(only_body(&bytes), expected, "{count}");
+                assert_eq!(only_body(&bytes[..bytes.len() - 1]), None, "{count}");
+                assert_eq!(only_body(&[&bytes[..], b"x"].concat()), None, "{count}");
+            }
+        }
+    }
+
+    #[test]
+    fn short_counts_are_lengths() {
+        // Bytes beside the digits, those that a mistake would take for digits, and digits.
+        const BYTES: &[u8] = b" /0129:;\x10\x80\xff";
+        for places in 0..BYTES.len().pow(4) {
+            let at = |place: u32| BYTES[places / BYTES.len().pow(place) % BYTES.len()];
+            let prefix = [b' ', b' ', at(3), at(2), at(1), at(0)];
+            let parsed = length(&prefix).ok().flatten();
+            for len in [0, 1, 2, 9, 10, 19, 91, 100, 129, 210, 999, 1029] {
+                assert_eq!(
+                    is_short_count(&prefix, len) || is_count(&prefix, len),
+                    parsed == Some(len as u32),
+                    "{}",
+                    prefix.escape_ascii()
+                );
+            }
         }
     }
 

@@ -121,13 +121,38 @@ pub(crate) fn frequent<'a>(frame: &Frame<'a>) -> Option<Frequent<'a>> {
     }
 }
 
-/// Reads bytes that are one [`Frequent`] command in the usual framing, and nothing else. It does the same as [`only_frame`] and
-/// [`frequent`], but searches the bytes once for all that ends a field or a message.
-#[inline]
-pub(crate) fn only_frequent(bytes: &[u8], framing: Framing) -> Option<Frequent<'_>> {
+/// Returns which command bytes begin with, if it is one for [`Server::answer`](crate::Server::answer).
+#[inline(always)]
+pub fn frequent_op(bytes: &[u8]) -> Option<Op> {
+    // Eight bytes are compared as a word: the first of a line, or those behind a count and `cmd=`.
+    const fn word(bytes: [u8; 8]) -> u64 {
+        u64::from_le_bytes(bytes)
+    }
+    const GET: [u64; 2] = [word(*b"cmd=get "), word(*b"kvs-get;")];
+    const PUT: [u64; 2] = [word(*b"cmd=put "), word(*b"kvs-put;")];
+    const FENCE: [u64; 2] = [word(*b"cmd=barr"), word(*b"kvs-fenc")];
+    let op = |framing: usize, begin: u64| {
+        if begin == GET[framing] {
+            Some(Op::Get)
+        } else if begin == PUT[framing] {
+            Some(Op::Put)
+        } else {
+            (begin == FENCE[framing]).then_some(Op::Fence)
+        }
+    };
+    let line = op(0, word(*bytes.first_chunk()?));
+    if line.is_some() { line } else { op(1, word(*bytes.first_chunk::<18>()?.last_chunk()?)) }
+}
+
+/// Reads bytes that are one [`Frequent`] command of this kind in the usual framing, and nothing else. It does the same as
+/// [`only_frame`] and [`frequent`], but searches the bytes once for all that ends a field or a message.
+#[inline(always)]
+pub(crate) fn only_frequent(op: Op, bytes: &[u8], framing: Framing) -> Option<Frequent<'_>> {
     match framing {
-        Framing::Counted => v2::only_frequent(frame::only_body(bytes)?),
-        Framing::Line if bytes.len() <= MESSAGE_MAX as usize => v1::only_frequent(bytes.strip_suffix(b"\n")?),
+        Framing::Counted => v2::only_frequent(op, frame::only_body(bytes)?),
+        Framing::Line if bytes.len() <= MESSAGE_MAX as usize => {
+            v1::only_frequent(op, bytes.strip_suffix(b"\n")?)
+        }
         Framing::Line => None,
     }
 }

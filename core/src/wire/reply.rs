@@ -4,6 +4,7 @@ use super::command::Op;
 use super::frame::count;
 use super::token::Text;
 use super::{Protocol, scan};
+use crate::copy::copy;
 use crate::fault::Refusal;
 use crate::limits::MESSAGE_MAX;
 
@@ -243,12 +244,12 @@ pub(crate) fn encode_found(protocol: Protocol, value: &[u8], buf: &mut [u8]) -> 
     let (value_at, special, end) = match protocol {
         Protocol::V1 => {
             *buf.first_chunk_mut()? = *LINE;
-            (LINE.len(), scan::holds_const::<0, b'\n'>(value), b'\n')
+            (LINE.len(), scan::holds_quick::<0, b'\n'>(value), b'\n')
         }
         Protocol::V2 => {
             *buf.first_chunk_mut()? = *COUNTED;
             *buf.first_chunk_mut()? = count(COUNTED.len() - PREFIX + value.len() + 1);
-            (COUNTED.len(), scan::holds_const::<0, b';'>(value), b';')
+            (COUNTED.len(), scan::holds_quick::<0, b';'>(value), b';')
         }
     };
     let len = value_at + value.len() + 1;
@@ -256,7 +257,7 @@ pub(crate) fn encode_found(protocol: Protocol, value: &[u8], buf: &mut [u8]) -> 
         return None;
     }
     let (last, room) = buf.get_mut(value_at..len)?.split_last_mut()?;
-    room.copy_from_slice(value);
+    copy(value, room);
     *last = end;
     Some(len)
 }

@@ -62,16 +62,15 @@ pub(super) fn holds<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> bool {
     }
 }
 
-/// Returns the position of the first byte that is `A`, `B` or `C`, or the length of `bytes` if there is none.
+/// Returns the position of the first byte that is `a` or `b`, or the length of `bytes` if there is none.
 ///
-/// For frequent messages in a sandbox, which checks the time at each call and at each turn of a loop: the bytes are constants
-/// of the code, and a turn takes 16 bytes.
+/// For messages in a sandbox, which checks the time at each call and at each turn of a loop: a turn takes 16 bytes.
 #[cfg_attr(target_family = "wasm", inline(never))]
 #[cfg_attr(not(target_family = "wasm"), inline)]
-pub(super) fn end_at<const A: u8, const B: u8, const C: u8>(bytes: &[u8]) -> usize {
+pub(super) fn end_at(a: u8, b: u8, bytes: &[u8]) -> usize {
     let (mut at, mut rest) = (0, bytes);
     while let Some((chunk, after)) = rest.split_first_chunk() {
-        if let found @ 1.. = hits_of_16::<A, B, C>(chunk) {
+        if let found @ 1.. = hits_of_16(a, b, chunk) {
             return at + found.trailing_zeros() as usize;
         }
         (at, rest) = (at + 16, after);
@@ -81,42 +80,179 @@ pub(super) fn end_at<const A: u8, const B: u8, const C: u8>(bytes: &[u8]) -> usi
     }
     if let Some(last) = bytes.last_chunk() {
         // The part of this chunk that overlaps the previous one has no hit.
-        let found = hits_of_16::<A, B, C>(last) >> (16 - rest.len());
+        let found = hits_of_16(a, b, last) >> (16 - rest.len());
         return if found == 0 { bytes.len() } else { at + found.trailing_zeros() as usize };
     }
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let mut both = [0; 16];
         both[..8].copy_from_slice(first);
         both[8..].copy_from_slice(last);
-        return match hits_of_16::<A, B, C>(&both).trailing_zeros() as usize {
+        return match hits_of_16(a, b, &both).trailing_zeros() as usize {
             found @ ..8 => found,
             found @ 8..16 => found + bytes.len() - 16,
             _ => bytes.len(),
         };
     }
-    bytes.iter().position(|&b| b == A || b == B || b == C).unwrap_or(bytes.len())
+    bytes.iter().position(|&byte| byte == a || byte == b).unwrap_or(bytes.len())
 }
 
-/// Returns a bit for each byte that is `A`, `B` or `C`.
+/// Places of a byte in a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Marks {
+    /// A bit for each of the first 128 bytes.
+    words: [u64; 2],
+}
+
+impl Marks {
+    /// Number of bytes that have a bit.
+    pub(super) const BYTES: usize = 128;
+
+    /// Searches `S` in bytes that have neither `A` nor `B`. Returns `None` for others.
+    ///
+    /// As [`end_at`] it is for frequent messages in a sandbox. Up to 128 bytes are searched without a loop: the first ones, and the
+    /// last ones, which may overlap them.
+    #[inline(always)]
+    pub(super) fn without<const S: u8, const A: u8, const B: u8>(bytes: &[u8]) -> Option<Marks> {
+        let mut found = Found::<S, A, B>::default();
+        let mut words = [0; 2];
+        let len = bytes.len();
+        if let Some(first) = bytes.first_chunk::<64>() {
+            let end = len.min(Marks::BYTES);
+            words[0] = found.marks(first);
+            if end > 64 {
+                let second = bytes.get(end - 64..)?.first_chunk::<64>()?;
+                words[1] = found.marks(second) >> (Marks::BYTES - end);
+            }
+            // The loop is apart, because compilers load what it needs in front of all that is inlined here.
+            if let Some(rest @ [_, ..]) = bytes.get(end..)
+                && end_at(A, B, rest) < rest.len()
+            {
+                return None;
+            }
+        } else if let Some(last) = len.checked_sub(16) {
+            for at in [0, 16.min(last), 32.min(last), last] {
+                words[0] |= found.marks::<16>(bytes.get(at..)?.first_chunk()?) << at;
+            }
+        } else {
+            words[0] = marks_of_few::<S, A, B>(bytes)?;
+        }
+        (!found.others()).then_some(Marks { words })
+    }
+
+    /// Adds a place. Those without a bit are left out.
+    #[inline(always)]
+    pub(super) fn add(&mut self, at: usize) {
+        let [first, second] = &mut self.words;
+        if at < 64 {
+            *first |= 1 << at;
+        } else if at < Marks::BYTES {
+            *second |= 1 << (at - 64);
+        }
+    }
+
+    /// Returns the first place from `start` on among those that have a bit.
+    #[inline(always)]
+    pub(super) fn next(&self, start: usize) -> Option<usize> {
+        let [first, second] = self.words;
+        if start < 64
+            && let found @ 1.. = first & u64::MAX << start
+        {
+            return Some(found.trailing_zeros() as usize);
+        }
+        if start < Marks::BYTES
+            && let found @ 1.. = second & u64::MAX << start.saturating_sub(64)
+        {
+            return Some(found.trailing_zeros() as usize + 64);
+        }
+        None
+    }
+}
+
+/// Does the same as [`Marks::without`] for less than 64 bytes.
+#[cold]
+#[inline(never)]
+fn marks_of_few<const S: u8, const A: u8, const B: u8>(bytes: &[u8]) -> Option<u64> {
+    (0..).zip(bytes).try_fold(0, |marks, (at, &byte)| {
+        (byte != A && byte != B).then_some(marks | u64::from(byte == S) << at)
+    })
+}
+
+/// What was found so far of `S`, and of `A` and `B`.
+#[cfg(target_feature = "simd128")]
+struct Found<const S: u8, const A: u8, const B: u8>(core::arch::wasm32::v128);
+
+#[cfg(target_feature = "simd128")]
+impl<const S: u8, const A: u8, const B: u8> Default for Found<S, A, B> {
+    fn default() -> Self {
+        Found(core::arch::wasm32::u8x16_splat(0))
+    }
+}
+
+#[cfg(target_feature = "simd128")]
+impl<const S: u8, const A: u8, const B: u8> Found<S, A, B> {
+    /// Returns a bit for each `S`, and notes the others.
+    #[inline(always)]
+    fn marks<const N: usize>(&mut self, bytes: &[u8; N]) -> u64 {
+        use core::arch::wasm32::{u8x16_bitmask, u8x16_eq, u8x16_splat, v128_or};
+        let mut marks = 0;
+        for (at, chunk) in bytes.as_chunks::<16>().0.iter().enumerate() {
+            let vector = load(chunk);
+            let others = u8x16_eq(vector, u8x16_splat(A));
+            let others = if A == B { others } else { v128_or(others, u8x16_eq(vector, u8x16_splat(B))) };
+            self.0 = v128_or(self.0, others);
+            marks |= u64::from(u8x16_bitmask(u8x16_eq(vector, u8x16_splat(S)))) << (16 * at);
+        }
+        marks
+    }
+
+    #[inline(always)]
+    fn others(&self) -> bool {
+        core::arch::wasm32::v128_any_true(self.0)
+    }
+}
+
+/// What was found so far of `S`, and whether `A` or `B` was.
+#[cfg(not(target_feature = "simd128"))]
+#[derive(Default)]
+struct Found<const S: u8, const A: u8, const B: u8>(bool);
+
+#[cfg(not(target_feature = "simd128"))]
+impl<const S: u8, const A: u8, const B: u8> Found<S, A, B> {
+    /// Returns a bit for each `S`, and notes the others.
+    #[inline]
+    fn marks<const N: usize>(&mut self, bytes: &[u8; N]) -> u64 {
+        self.0 |= bytes.iter().any(|&byte| byte == A || byte == B);
+        (0..).zip(bytes).fold(0, |marks, (at, &byte)| marks | u64::from(byte == S) << at)
+    }
+
+    #[inline]
+    fn others(&self) -> bool {
+        self.0
+    }
+}
+
+/// Loads a vector.
+#[cfg(target_feature = "simd128")]
+#[inline(always)]
+fn load(bytes: &[u8; 16]) -> core::arch::wasm32::v128 {
+    let word = u128::from_le_bytes(*bytes);
+    core::arch::wasm32::u64x2(word as u64, (word >> 64) as u64)
+}
+
+/// Returns a bit for each byte that is `a` or `b`.
 #[cfg(target_feature = "simd128")]
 #[inline]
-fn hits_of_16<const A: u8, const B: u8, const C: u8>(bytes: &[u8; 16]) -> u32 {
-    use core::arch::wasm32::{u8x16_bitmask, u8x16_eq, u8x16_splat, u64x2, v128_or};
-    let word = |at| bytes[at..].first_chunk().map_or(0, |&word| u64::from_le_bytes(word));
-    let vector = u64x2(word(0), word(8));
-    let found = u8x16_eq(vector, u8x16_splat(A));
-    let found = if A == B { found } else { v128_or(found, u8x16_eq(vector, u8x16_splat(B))) };
-    let found = if B == C { found } else { v128_or(found, u8x16_eq(vector, u8x16_splat(C))) };
-    u32::from(u8x16_bitmask(found))
+fn hits_of_16(a: u8, b: u8, bytes: &[u8; 16]) -> u32 {
+    use core::arch::wasm32::{u8x16_bitmask, u8x16_eq, u8x16_splat, v128_or};
+    let vector = load(bytes);
+    u32::from(u8x16_bitmask(v128_or(u8x16_eq(vector, u8x16_splat(a)), u8x16_eq(vector, u8x16_splat(b)))))
 }
 
-/// Returns a bit for each byte that is `A`, `B` or `C`.
+/// Returns a bit for each byte that is `a` or `b`.
 #[cfg(not(target_feature = "simd128"))]
 #[inline]
-fn hits_of_16<const A: u8, const B: u8, const C: u8>(bytes: &[u8; 16]) -> u32 {
-    (0..)
-        .zip(bytes)
-        .fold(0, |found, (at, &byte)| found | u32::from(byte == A || byte == B || byte == C) << at)
+fn hits_of_16(a: u8, b: u8, bytes: &[u8; 16]) -> u32 {
+    (0..).zip(bytes).fold(0, |found, (at, &byte)| found | u32::from(byte == a || byte == b) << at)
 }
 
 /// Whether frequent messages are searched by [`end_at`].
@@ -125,30 +261,25 @@ pub(super) const CHUNKS: bool = cfg!(all(target_family = "wasm", target_feature 
 /// Does the same as [`find`].
 #[inline]
 pub(super) fn find_const<const A: u8>(bytes: &[u8]) -> Option<usize> {
-    if CHUNKS { Some(end_at::<A, A, A>(bytes)).filter(|&at| at < bytes.len()) } else { find(A, bytes) }
+    if CHUNKS { Some(end_at(A, A, bytes)).filter(|&at| at < bytes.len()) } else { find(A, bytes) }
 }
 
 /// Does the same as [`find_any`].
 #[inline]
 pub(super) fn find_either<const A: u8, const B: u8>(bytes: &[u8]) -> Option<usize> {
-    if CHUNKS {
-        Some(end_at::<A, B, B>(bytes)).filter(|&at| at < bytes.len())
-    } else {
-        find_any([A, B], bytes)
-    }
-}
-
-/// Does the same as [`find_any`] for three bytes.
-#[inline]
-pub(super) fn find_of<const A: u8, const B: u8, const C: u8>(bytes: &[u8]) -> Option<usize> {
-    let end = if CHUNKS { end_at::<A, B, C>(bytes) } else { return find_any([A, B, C], bytes) };
-    Some(end).filter(|&at| at < bytes.len())
+    if CHUNKS { Some(end_at(A, B, bytes)).filter(|&at| at < bytes.len()) } else { find_any([A, B], bytes) }
 }
 
 /// Does the same as [`holds`].
 #[inline]
 pub(super) fn holds_const<const A: u8, const B: u8>(bytes: &[u8]) -> bool {
-    if CHUNKS { end_at::<A, B, B>(bytes) < bytes.len() } else { holds([A, B], bytes) }
+    if CHUNKS { end_at(A, B, bytes) < bytes.len() } else { holds([A, B], bytes) }
+}
+
+/// Does the same as [`holds`], without a loop for up to 128 bytes.
+#[inline]
+pub(super) fn holds_quick<const A: u8, const B: u8>(bytes: &[u8]) -> bool {
+    if CHUNKS { Marks::without::<A, A, B>(bytes).is_none() } else { holds([A, B], bytes) }
 }
 
 /// Parses a decimal number without sign.
@@ -215,17 +346,21 @@ mod tests {
 
         #[test]
         fn finds_constants_as_any_bytes(
-            bytes in prop::collection::vec(prop_oneof![8 => any::<u8>(), 1 => Just(b' '), 1 => Just(b'!')], 0..80),
+            bytes in prop::collection::vec(prop_oneof![80 => any::<u8>(), 10 => Just(b' '), 1 => Just(b'!')], 0..200),
         ) {
             let first = |wanted: &[u8]| bytes.iter().position(|b| wanted.contains(b));
             let or_len = |found: Option<usize>| found.unwrap_or(bytes.len());
-            prop_assert_eq!(end_at::<b' ', b'\\', b'\\'>(&bytes), or_len(first(br" \")));
-            prop_assert_eq!(end_at::<b' ', b' ', b' '>(&bytes), or_len(first(b" ")));
+            prop_assert_eq!(end_at(b' ', b'\\', &bytes), or_len(first(br" \")));
+            prop_assert_eq!(end_at(b' ', b' ', &bytes), or_len(first(b" ")));
             prop_assert_eq!(find_const::<b' '>(&bytes), first(b" "));
             prop_assert_eq!(find_either::<0, b' '>(&bytes), first(b"\0 "));
-            prop_assert_eq!(end_at::<0, b'!', b' '>(&bytes), or_len(first(b"\0! ")));
-            prop_assert_eq!(find_of::<0, b'!', b' '>(&bytes), first(b"\0! "));
             prop_assert_eq!(holds_const::<0, b' '>(&bytes), first(b"\0 ").is_some());
+            let marks = Marks::without::<b' ', 0, b'!'>(&bytes);
+            prop_assert_eq!(marks.is_some(), first(b"\0!").is_none());
+            for start in 0..bytes.len() {
+                let blank = (start..bytes.len().min(Marks::BYTES)).find(|&at| bytes[at] == b' ');
+                prop_assert!(marks.is_none_or(|marks| marks.next(start) == blank));
+            }
         }
 
         #[test]

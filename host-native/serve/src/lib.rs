@@ -1,18 +1,18 @@
 //! PMI servers for ranks that another system starts, each a process of its own: the command `hydrant serve`.
 //!
-//! | service | jobs | ranks are started by |
+//! | source | jobs | ranks are started by |
 //! |---|---|---|
-//! | [`Service::Pmi`] | those that the options describe, one after the other | another launcher, such as a batch system without PMI or the pods of a Kubernetes job |
-//! | [`Service::Management`] | those that hosts open over the management protocol ([`hydrant_core::manage`]) | the hosts: `hydrant offload`, and `hydrant run --offload` |
+//! | [`JobSource::Described`] | those that the options describe, one after the other | another launcher, such as a batch system without PMI or the pods of a Kubernetes job |
+//! | [`JobSource::Managed`] | those that hosts open over the management protocol ([`hydrant_core::manage`]) | the hosts: `hydrant offload`, and `hydrant run --offload` |
 //!
 //! Both accept ranks over TCP. They start no processes.
 //!
 //! ```
 //! use std::time::Duration;
 //!
-//! use hydrant_serve::{Options, Service, serve};
+//! use hydrant_serve::{JobSource, Options, serve};
 //!
-//! let mut options = Options::new(Service::Pmi { size: 2 });
+//! let mut options = Options::new(JobSource::Described { size: 2 });
 //! options.job.join_timeout = Duration::from_millis(1);
 //! // The first line on standard output is PMI_PORT=ADDRESS. No rank connects, so the job fails.
 //! assert_eq!(serve(&options)?, 1);
@@ -39,7 +39,7 @@ mod token;
 
 pub use error::Error;
 pub use network::Network;
-pub use options::{JobOptions, Options, Pset, Service};
+pub use options::{JobOptions, JobSource, Options, Pset};
 
 /// Serves until the last job is over, or a signal ends the server. Returns the exit code: 0 if all jobs ended well, otherwise
 /// that of the first that did not, or 128 plus the number of the signal.
@@ -50,8 +50,8 @@ pub use options::{JobOptions, Options, Pset, Service};
 /// # Errors
 /// The server could not start or continue.
 pub fn serve(options: &Options) -> Result<u8, Error> {
-    match options.service {
-        Service::Pmi { size } => pmi::serve(options, size),
-        Service::Management { addr } => management::serve(options, addr),
+    match options.source {
+        JobSource::Described { size } => pmi::serve(options, size),
+        JobSource::Managed { addr } => management::serve(options, addr),
     }
 }

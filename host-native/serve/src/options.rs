@@ -16,14 +16,14 @@ const RANKS: u32 = 1024;
 
 /// Source of the jobs that a server serves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Service {
+pub enum JobSource {
     /// The options describe each job. Another launcher starts its ranks.
-    Pmi {
+    Described {
         /// Number of ranks of each job.
         size: u32,
     },
     /// Hosts open jobs over the management protocol and start their ranks.
-    Management {
+    Managed {
         /// Address of the management port.
         addr: SocketAddr,
     },
@@ -33,7 +33,7 @@ pub enum Service {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Source of the jobs.
-    pub service: Service,
+    pub source: JobSource,
     /// Secret that hosts of a management server need. None accepts every host.
     pub secret: Option<Secret>,
     /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
@@ -111,9 +111,9 @@ pub struct Pset {
 
 impl Options {
     /// Options with the defaults of `hydrant serve`.
-    pub fn new(service: Service) -> Options {
+    pub fn new(source: JobSource) -> Options {
         Options {
-            service,
+            source,
             secret: None,
             keep_timeout: Some(Duration::from_secs(3600)),
             record: None,

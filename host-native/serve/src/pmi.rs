@@ -314,11 +314,14 @@ mod tests {
     use hydrant_core::manage::RankReport;
 
     use super::*;
-    use crate::options::{JobOptions, Pset, Service};
+    use crate::options::{JobOptions, JobSource, Pset};
 
     /// Options of a server for this number of jobs, 0 for any number.
     fn options(size: u32, jobs: u32) -> Options {
-        Options { job: JobOptions { jobs, ..JobOptions::default() }, ..Options::new(Service::Pmi { size }) }
+        Options {
+            job: JobOptions { jobs, ..JobOptions::default() },
+            ..Options::new(JobSource::Described { size })
+        }
     }
 
     /// Opens the first job of a server, and returns the address of its port.

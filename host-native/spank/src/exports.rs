@@ -137,9 +137,14 @@ pub unsafe extern "C" fn slurm_spank_local_user_init(
 /// # Safety
 /// Called by Slurm.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn slurm_spank_user_init(_: *mut c_void, _: c_int, _: *const *const c_char) -> c_int {
+pub unsafe extern "C" fn slurm_spank_user_init(
+    spank: *mut c_void,
+    _: c_int,
+    _: *const *const c_char,
+) -> c_int {
     call(|| {
-        step::report();
+        // SAFETY: Slurm's handle, in this call.
+        step::report(unsafe { Spank::new(spank) });
         Ok::<_, step::Error>(())
     })
 }

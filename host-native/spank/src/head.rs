@@ -350,7 +350,8 @@ impl Star {
                 let received =
                     link.receive(now, &mut self.buffer, |channel, message| messages.push((channel, message)));
                 let known = self.nodes.get(node.wrapping_sub(1) as usize).map(|node| node.connection);
-                if known == Some(None) && !messages.is_empty() {
+                let is_new = known == Some(None) && !messages.is_empty();
+                if is_new {
                     let (_, first) = messages.remove(0);
                     if !self.admit(node, id, &first) {
                         return Ok(());
@@ -362,7 +363,12 @@ impl Star {
                     messages.into_iter().map(|(channel, bytes)| Event::Message(node, channel, bytes)),
                 );
                 match received {
-                    Ok(_) => drop(self.connections.insert(id, Connection::Link(node, link))),
+                    Ok(_) => {
+                        self.connections.insert(id, Connection::Link(node, link));
+                        if is_new && self.ended {
+                            self.order(node, &ToNode::End);
+                        }
+                    }
                     Err(error) => events.push(Event::Lost(node, error)),
                 }
             }
@@ -376,9 +382,48 @@ impl Star {
         let Some(ToHead::Ready { name, ranks }) = decode(first) else { return false };
         self.nodes[node as usize - 1] =
             Node { connection: Some(id), name, ranks: Some(ranks), ..Node::default() };
-        if self.ended {
-            self.order(node, &ToNode::End);
-        }
         true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+    use std::thread;
+
+    use super::*;
+    use crate::server::notices;
+    use crate::uplink::{Place, Uplink, refuse};
+
+    static ENDED: AtomicBool = AtomicBool::new(false);
+
+    #[test]
+    fn a_node_that_comes_after_a_failure_is_told_to_end() {
+        let (listener, port) = listen().unwrap();
+        let ticket = Ticket::random().unwrap();
+        let (stop, end) = notices().unwrap();
+        let print: Print = |line| ENDED.store(line.ends_with("n1 has no plugin"), Ordering::Release);
+        let head = Head { name: "job".to_owned(), nodes: 2, ticket: ticket.clone(), listener, stop, print };
+        let head = thread::spawn(move || lead(head));
+        let place =
+            |node| Place { node, nodes: 2, head: ([127, 0, 0, 1], port).into(), ticket: ticket.clone() };
+        refuse(&place(1), "n1".to_owned(), vec![0], "n1 has no plugin".to_owned()).unwrap();
+        while !ENDED.load(Ordering::Acquire) {
+            thread::yield_now();
+        }
+        let mut poller = Poller::new().unwrap();
+        let mut link = Uplink::connect(&place(2), Clock::start(), &poller).unwrap();
+        link.send(&ToHead::Ready { name: "n2".to_owned(), ranks: vec![1] });
+        let (mut keys, mut messages) = (Vec::new(), Vec::new());
+        while messages.is_empty() {
+            link.flush(&poller).unwrap();
+            poller.wait(Some(Duration::from_secs(60)), &mut keys).unwrap();
+            assert!(!keys.is_empty(), "no order has come");
+            messages = link.receive().unwrap();
+        }
+        assert_eq!(decode(&messages[0].1), Some(ToNode::End));
+        link.close(&mut poller).unwrap();
+        drop(end);
+        head.join().unwrap();
     }
 }

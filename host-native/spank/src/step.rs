@@ -17,7 +17,7 @@ use crate::head::{self, Head};
 use crate::server::{self, Node, notices, send_notice, serve};
 use crate::spank::{self, Item, Spank};
 use crate::tasks::{Pair, Task, Tasks, keep_on_exec};
-use crate::uplink::Place;
+use crate::uplink::{self, Place};
 
 /// Why a step is not served.
 #[derive(Debug, thiserror::Error)]
@@ -110,14 +110,24 @@ pub(crate) fn prepare(spank: Spank, arguments: &Arguments) {
     };
 }
 
-/// Prints why a step cannot be served, now that its standard error is srun's. Its tasks fail, because srun exits with 0 after
-/// an error of this call.
-pub(crate) fn report() {
+/// Says why a step cannot be served, now that its standard error is srun's: to the head, which ends the tasks of the other nodes,
+/// or without one on standard error. The tasks here fail, because srun exits with 0 after an error of this call.
+pub(crate) fn report(spank: Spank) {
     if let State::Refused(error) = &mut *lock(&STATE)
         && let Some(error) = error.take()
+        && !tell_head(spank, &error)
     {
         spank::print(&format!("hydrant: {error}"));
     }
+}
+
+/// Tells the head of several nodes why this node does not serve its tasks. Returns false without such a head.
+fn tell_head(spank: Spank, error: &Error) -> bool {
+    let (Ok(Some(place)), Ok(count)) = (place(spank), spank.item(Item::LocalTasks)) else { return false };
+    let Ok(ranks) = (0..count).map(|task| spank.rank(task)).collect() else { return false };
+    let name = node_name(spank);
+    let why = format!("{name} does not serve its tasks: {error}");
+    uplink::refuse(&place, name, ranks, why).is_ok()
 }
 
 /// Starts the head of a step on several nodes, in srun before the tasks start.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use hydrant_overlay::{Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket, connect};
 use hydrant_reactor::{Clock, Error, Interest, Key, KeyRange, Poller};
+use rustix::io::Errno;
 
 use crate::message::{ToHead, encode};
 
@@ -28,6 +29,15 @@ pub(crate) struct Place {
     pub(crate) ticket: Ticket,
 }
 
+/// Tells the head why a node does not serve its tasks, which have these ranks.
+pub(crate) fn refuse(place: &Place, name: String, ranks: Vec<u32>, why: String) -> Result<(), LinkError> {
+    let mut poller = Poller::new().map_err(Errno::from)?;
+    let mut link = Uplink::connect(place, Clock::start(), &poller)?;
+    link.send(&ToHead::Ready { name, ranks });
+    link.send(&ToHead::Failed(why));
+    Ok(link.close(&mut poller).map_err(Errno::from)?)
+}
+
 /// Link to the head.
 #[derive(Debug)]
 pub(crate) struct Uplink {
@@ -42,7 +52,7 @@ impl Uplink {
     /// Connects to the head.
     pub(crate) fn connect(place: &Place, clock: Clock, poller: &Poller) -> Result<Uplink, LinkError> {
         let link = connect(place.head, &place.ticket, place.node, CONNECT_TIMEOUT, clock.now())?;
-        poller.add(link.fd(), LINK, Interest::Read).map_err(rustix::io::Errno::from)?;
+        poller.add(link.fd(), LINK, Interest::Read).map_err(Errno::from)?;
         Ok(Uplink { link, clock, buffer: vec![0; RECEIVE_BUFFER_MIN], blocked: false })
     }
 

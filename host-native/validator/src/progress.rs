@@ -123,6 +123,7 @@ impl Progress {
     }
 
     /// Returns whether a request has no reply that has one at once.
+    #[inline]
     pub(crate) fn is_overdue(&self) -> bool {
         self.overdue > 0
     }

@@ -294,7 +294,8 @@ impl Validator {
             && let Some(Some(open)) = self.conns.get_mut(conn.index())
             && open.progress.consume_frequent(bytes, !self.gets_wait)
         {
-            if !std::mem::replace(&mut open.asking, true) {
+            // A rank that has arrived in a fence has no reply due at once.
+            if open.progress.is_overdue() && !std::mem::replace(&mut open.asking, true) {
                 self.asking.push(conn);
             }
             return Ok(());

@@ -88,10 +88,12 @@ fn reserve(len: u32) -> Result<StartResult, CallError> {
 /// the time `now`, and returns the next replies.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
-    turn(taken, |server, last, output| {
-        INPUT.with(|input| match input.get(..len as usize) {
-            Some(inputs) => apply(server, Time(now), inputs, last, output),
-            None => Err(CallError::InvalidRecord),
+    turn(taken, |server, last, buf| {
+        INPUT.with(|input| {
+            let inputs = input.get(..len as usize);
+            let answered =
+                inputs.and_then(|inputs| output::answer_only(server, Time(now), inputs, last, buf));
+            answered.unwrap_or_else(|| handle(server, Time(now), inputs, last, buf))
         })
     })
 }
@@ -99,41 +101,62 @@ pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
 /// Takes the first `taken` replies of the last return, and returns the next outputs.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_poll(taken: u32) -> u32 {
-    turn(taken, |server, last, output| {
+    turn(taken, |server, last, buf| {
+        let mut output = Turn::new(buf);
         output.offer(server, last);
         if output.head.outputs == 0 && output.head.flags & MORE != 0 {
             output.poll(server);
         }
-        Ok(())
+        output.set_poll_at(server.poll_at());
+        output.finish()
     })
 }
 
-/// Takes replies, calls `act`, and completes the return. Returns its length.
-#[inline]
+/// Takes replies, and calls `act`, which writes the return. Returns its length.
+#[inline(always)]
 fn turn(
     taken: u32,
-    act: impl FnOnce(&mut Server<'_>, &mut LastReplies, &mut Turn<'_>) -> Result<(), CallError>,
+    act: impl FnOnce(&mut Server<'_>, &mut LastReplies, &mut [u8; OUTPUT_MAX]) -> u32,
 ) -> u32 {
     OUTPUT.with(|buf| {
-        let mut output = Turn::new(buf);
         let result = SERVER.with(|server| {
             let server = server.as_mut().ok_or(CallError::WrongState)?;
             LAST.with(|last| {
                 take(server, last, taken)?;
-                let result = act(server, last, &mut output);
-                if result.is_err() {
-                    server.settle(&mut last.offered, 0);
-                    output.head.flags = if server.has_output() { MORE } else { 0 };
-                }
-                output.set_poll_at(server.poll_at());
-                result
+                Ok(act(server, last, buf))
             })
         });
-        if let Err(error) = result {
+        result.unwrap_or_else(|error| {
+            let mut output = Turn::new(buf);
             output.fail(&error);
-        }
-        output.finish()
+            output.finish()
+        })
     })
+}
+
+/// Applies inputs until one is refused, and writes the return.
+#[inline(never)]
+fn handle(
+    server: &mut Server<'_>,
+    now: Time,
+    inputs: Option<&[u8]>,
+    last: &mut LastReplies,
+    buf: &mut [u8],
+) -> u32 {
+    let mut output = Turn::new(buf);
+    let result = match inputs {
+        Some(inputs) => apply(server, now, inputs, last, &mut output),
+        None => Err(CallError::InvalidRecord),
+    };
+    if result.is_err() {
+        server.settle(&mut last.offered, 0);
+        output.head.flags = if server.has_output() { MORE } else { 0 };
+    }
+    output.set_poll_at(server.poll_at());
+    if let Err(error) = result {
+        output.fail(&error);
+    }
+    output.finish()
 }
 
 /// Takes replies of the last return. The others are withdrawn.
@@ -151,7 +174,8 @@ fn take_peeked(server: &mut Server<'_>, peeked: u32, taken: u32) -> bool {
     taken <= peeked && (0..taken).all(|_| server.take_reply())
 }
 
-/// Applies inputs until one is refused, and writes the next replies if none is.
+/// Applies inputs until one is refused, and writes the next replies if none is. A single one is not
+/// [answered](output::answer_only).
 #[inline]
 fn apply(
     server: &mut Server<'_>,
@@ -166,7 +190,10 @@ fn apply(
         if several {
             apply_several(server, now, inputs, last, output)?;
         } else {
-            apply_first(server, now, inputs, last, output)?;
+            let len = (part.len & !FULL) as usize;
+            let bytes = rest.get(..len).ok_or(CallError::InvalidRecord)?;
+            let consumed = apply_other(server, now, (part, bytes), last, output)?;
+            output.accepted(consumed);
         }
     } else if !inputs.is_empty() {
         return Err(CallError::InvalidRecord);
@@ -185,21 +212,21 @@ fn apply_several(
     output: &mut Turn<'_>,
 ) -> Result<(), CallError> {
     while !inputs.is_empty() {
-        inputs = apply_first(server, now, inputs, last, output)?;
+        let first = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
+        inputs = apply_first(server, now, first, last, output)?;
     }
     Ok(())
 }
 
-/// Applies the first of the inputs. Returns the others.
-#[inline(never)]
+/// Applies the first of the inputs, whose head has been read. Returns the others.
+#[inline(always)]
 fn apply_first<'i>(
     server: &mut Server<'_>,
     now: Time,
-    inputs: &'i [u8],
+    (part, rest): (Part, &'i [u8]),
     last: &mut LastReplies,
     output: &mut Turn<'_>,
 ) -> Result<&'i [u8], CallError> {
-    let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
     let len = (part.len & !FULL) as usize;
     let (bytes, rest) = rest.split_at_checked(len).ok_or(CallError::InvalidRecord)?;
     if output.head.results == INPUTS_MAX {

@@ -1,11 +1,14 @@
 //! Return of a call in the output buffer.
 
+use core::ops::Range;
+
 use hydrant_abi::CallError;
-use hydrant_abi::turn::{DEADLINE, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
+use hydrant_abi::turn::{DEADLINE, FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
 use hydrant_core::server::{Consumed, Offered, Peek};
+use hydrant_core::wire::{Op, frequent_op};
 use hydrant_core::{ConnId, Server, Time};
 
-use crate::TEXT;
+use crate::{OUTPUT_MAX, TEXT};
 
 /// Replies of the last return, of which the next call says how many the host has taken.
 pub(crate) struct LastReplies {
@@ -58,27 +61,26 @@ impl<'b> Turn<'b> {
     }
 
     /// Has the server execute bytes as [`Server::answer`], and writes the reply. Returns whether it has.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn answer(
         &mut self,
         server: &mut Server<'_>,
         now: Time,
-        (conn, bytes): (ConnId, &[u8]),
+        message: (ConnId, &[u8]),
         offered: &mut Offered,
     ) -> bool {
         let Some((head, room)) = self.room() else { return false };
-        match server.answer(now, conn, bytes, offered, room) {
-            Some(0) => {
-                self.withdraw();
-                true
-            }
-            Some(len) => {
-                let _ = Part { conn: conn.0, len: len as u32 }.write(head);
-                self.push(len);
-                true
-            }
-            None => false,
+        let answered = answer_frequent(server, now, message, offered, room);
+        if answered == NOT_ANSWERED {
+            return false;
         }
+        if answered == 0 {
+            self.withdraw();
+        } else {
+            let _ = Part { conn: message.0.0, len: answered }.write(head);
+            self.push(answered as usize);
+        }
+        true
     }
 
     /// Drops the outputs so far.
@@ -163,11 +165,11 @@ impl<'b> Turn<'b> {
     }
 
     /// Writes the head. Returns the length of the return.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn finish(self) -> u32 {
         let _ = self.head.write(self.buf);
         if self.start != self.results_end && self.end > self.start {
-            self.buf.copy_within(self.start..self.end, self.results_end);
+            close_gap(self.buf, self.start..self.end, self.results_end);
         }
         (self.results_end + self.end - self.start) as u32
     }
@@ -183,4 +185,103 @@ impl<'b> Turn<'b> {
         self.head.outputs += 1;
         self.end += Part::LEN + len;
     }
+}
+
+/// Moves outputs behind the results. It is a function of its own, because the return of one input has no gap.
+#[inline(never)]
+fn close_gap(buf: &mut [u8], outputs: Range<usize>, to: usize) {
+    buf.copy_within(outputs, to);
+}
+
+/// Commands that the server answers at once.
+const PUT: u8 = 0;
+const GET: u8 = 1;
+const FENCE: u8 = 2;
+
+/// In the place of the length of a reply: the server has not executed the command.
+const NOT_ANSWERED: u32 = u32::MAX;
+
+/// Has the server execute the only input of a call as [`Server::answer`] does, and writes the return, whose parts have fixed
+/// places. Returns its length, or `None` if the server has not executed it.
+#[inline(always)]
+pub(crate) fn answer_only(
+    server: &mut Server<'_>,
+    now: Time,
+    inputs: &[u8],
+    last: &mut LastReplies,
+    buf: &mut [u8; OUTPUT_MAX],
+) -> Option<u32> {
+    const RESULT: usize = TurnHead::LEN;
+    const OUTPUT: usize = RESULT + InputResult::LEN;
+    const REPLY: usize = OUTPUT + Part::LEN;
+    let (Part { conn, len }, bytes) = Part::read(inputs)?;
+    if (len & !FULL) as usize != bytes.len() {
+        return None;
+    }
+    // No connection has the number of a record.
+    let answered = answer_frequent(server, now, (ConnId(conn), bytes), &mut last.offered, &mut buf[REPLY..]);
+    if answered == NOT_ANSWERED {
+        return None;
+    }
+    let result = InputResult { bytes: bytes.len() as u32, again: 0 };
+    result.write(&mut buf[RESULT..]);
+    if answered == 0 && server.has_output() {
+        let mut output = Turn::new(buf);
+        output.accepted(Consumed { bytes: bytes.len() as u32, again: false });
+        output.offer_pending(server, last);
+        output.set_poll_at(server.poll_at());
+        return Some(output.finish());
+    }
+    Part { conn, len: answered }.write(&mut buf[OUTPUT..]);
+    let (flags, poll_at) = server.poll_at().map_or((0, 0), |Time(at)| (DEADLINE, at));
+    TurnHead { results: 1, outputs: u32::from(answered > 0), flags, error: 0, poll_at }.write(buf);
+    Some(if answered > 0 { REPLY as u32 + answered } else { OUTPUT as u32 })
+}
+
+/// Has the server execute a command, if it may be a put, a get or a fence. Returns the length of the reply, 0 if it is pending, or
+/// [`NOT_ANSWERED`].
+#[inline(always)]
+fn answer_frequent(
+    server: &mut Server<'_>,
+    now: Time,
+    message: (ConnId, &[u8]),
+    offered: &mut Offered,
+    room: &mut [u8],
+) -> u32 {
+    match frequent_op(message.1) {
+        Some(Op::Get) => answer::<GET>(server, now, message, offered, room),
+        Some(Op::Put) => answer::<PUT>(server, now, message, offered, room),
+        Some(_) => answer_inline::<FENCE>(server, now, message, offered, room),
+        None => NOT_ANSWERED,
+    }
+}
+
+/// Does the same as [`answer_inline`]. Puts and gets have a function each, because runtimes keep most values of a large function on
+/// the stack. The result fits into a register.
+#[inline(never)]
+fn answer<const COMMAND: u8>(
+    server: &mut Server<'_>,
+    now: Time,
+    message: (ConnId, &[u8]),
+    offered: &mut Offered,
+    room: &mut [u8],
+) -> u32 {
+    answer_inline::<COMMAND>(server, now, message, offered, room)
+}
+
+/// Has the server execute a command as [`Server::answer`] does.
+#[inline(always)]
+fn answer_inline<const COMMAND: u8>(
+    server: &mut Server<'_>,
+    now: Time,
+    message: (ConnId, &[u8]),
+    offered: &mut Offered,
+    room: &mut [u8],
+) -> u32 {
+    let op = match COMMAND {
+        PUT => Op::Put,
+        GET => Op::Get,
+        _ => Op::Fence,
+    };
+    server.answer(op, now, message, offered, room).map_or(NOT_ANSWERED, |len| len as u32)
 }

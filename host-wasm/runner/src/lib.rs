@@ -39,6 +39,7 @@
 mod backend;
 mod cache;
 mod error;
+mod pages;
 mod plugin;
 mod sandbox;
 mod ticker;

@@ -15,8 +15,9 @@ use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
 use crate::error::{Error, PluginError, PluginErrorKind};
+use crate::pages;
 use crate::sandbox::{Sandbox, Shared, one_line};
-use crate::turn::{Returned, consumed, malformed, write_input, write_inputs};
+use crate::turn::{Returned, consumed, malformed, write_bytes, write_inputs, write_record};
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
@@ -199,7 +200,11 @@ impl Plugin {
 
     /// Calls an export that creates the server.
     fn start(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
+        // A plugin allocates its tables at the end of its memory, the log first. Nothing depends on it.
+        let log = self.calls.memory.data_size(&self.store);
         let StartResult { poll_at, has_output } = self.call(call, len).and_then(|len| self.result(len))?;
+        let log_len = Layout::checked(self.validator.limits()).map_or(0, |layout| layout.log);
+        pages::prefer_large(self.calls.memory.data_mut(&mut self.store), log..log.saturating_add(log_len));
         self.poll_at = poll_at;
         self.outputs.more = has_output;
         Ok(self)
@@ -224,7 +229,7 @@ impl Plugin {
 
     /// Has the plugin apply the inputs in the first `len` bytes of its input buffer. Returns the length of the return, and its
     /// head.
-    #[inline]
+    #[inline(always)]
     fn turn(&mut self, now: Time, len: u32, inputs: u32) -> Result<(u32, Returned), Error> {
         let taken = self.taken();
         let len = self.call(|calls| &calls.handle, (len, taken, now.0))?;
@@ -249,6 +254,73 @@ impl Plugin {
             return Err(self.not_accepted(len, Some(returned)));
         }
         self.keep(&returned).map_err(|violation| self.fail(violation))
+    }
+
+    /// Has the plugin apply bytes of a client.
+    fn handle_client(
+        &mut self,
+        now: Time,
+        conn: ConnId,
+        bytes: &[u8],
+        full: bool,
+    ) -> Result<Consumed, Error> {
+        let Some(len) = write_bytes(conn, bytes, full, self.input_buffer()) else {
+            return Err(self.no_room());
+        };
+        let (len, returned) = self.turn(now, len, 1)?;
+        if returned.error != 0 {
+            return Err(self.not_accepted(len, Some(returned)));
+        }
+        let consumed = returned.first;
+        let checked = self.validator.check_bytes(conn, bytes, consumed);
+        checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
+        Ok(consumed)
+    }
+
+    /// Has the plugin apply an input that is no client's bytes.
+    #[cold]
+    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
+        let Some(len) = write_record(&input, self.input_buffer()) else { return Err(self.no_room()) };
+        let (len, returned) = self.turn(now, len, 1)?;
+        if returned.error != 0 {
+            return Err(self.not_accepted(len, Some(returned)));
+        }
+        let consumed = returned.first;
+        let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
+        checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
+        Ok(consumed)
+    }
+
+    /// An input does not fit: the plugin's buffer is shorter than the ABI demands.
+    #[cold]
+    fn no_room(&mut self) -> Error {
+        self.fail(PluginErrorKind::InvalidRecord("input buffer too short"))
+    }
+
+    /// Returns the next of the outputs, of which there may be some.
+    fn next_output<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
+        if self.outputs.left == 0 && !self.poll_plugin()? {
+            return Ok(None);
+        }
+        let Plugin { calls, store, validator, outputs, .. } = self;
+        let Some((part, bytes)) = calls.next_part(store, outputs) else { return Err(self.fail(malformed())) };
+        outputs.at += Part::LEN + bytes.len();
+        outputs.left -= 1;
+        if part.conn == RECORD || buf.len() < bytes.len() {
+            let output = record(validator, (part, bytes), outputs.are_any(), buf);
+            return output.map(Some).map_err(|kind| self.fail(kind));
+        }
+        outputs.taken += 1;
+        let conn = ConnId(part.conn);
+        let (copy, _) = buf.split_at_mut(bytes.len());
+        copy.copy_from_slice(bytes);
+        let checked = validator.check_reply(conn, bytes);
+        let checked =
+            if outputs.are_any() { checked } else { checked.and_then(|()| validator.check_silence()) };
+        match checked {
+            Ok(()) => Ok(Some(Output::Bytes { conn, bytes: copy })),
+            Err(violation) => Err(self.fail(violation)),
+        }
     }
 
     /// Keeps the outputs of a return.
@@ -292,7 +364,7 @@ impl Plugin {
     }
 
     /// Calls the plugin. The call ends with an error at the deadline.
-    #[inline]
+    #[inline(always)]
     fn call<P: WasmParams>(
         &mut self,
         call: impl FnOnce(&Calls) -> &Call<P>,
@@ -371,28 +443,19 @@ impl fmt::Debug for Plugin {
 impl Backend for Plugin {
     type Error = Error;
 
+    #[inline]
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        let len = write_input(&input, self.input_buffer());
-        // Every input fits unless the plugin's buffer is shorter than the ABI demands.
-        let len = len.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))?;
-        let (len, returned) = self.turn(now, len, 1)?;
-        if returned.error != 0 {
-            return Err(self.not_accepted(len, Some(returned)));
+        match input {
+            Input::Bytes { conn, bytes, full } => self.handle_client(now, conn, bytes, full),
+            _ => self.handle_event(now, input),
         }
-        let consumed = returned.first;
-        let checked = match input {
-            Input::Bytes { conn, bytes, .. } => self.validator.check_bytes(conn, bytes, consumed),
-            _ => self.validator.check_input(now, &input, consumed, returned.poll_at),
-        };
-        checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
-        Ok(consumed)
     }
 
     fn handle_bytes(&mut self, now: Time, mut received: &mut [ClientBytes<'_>]) -> Result<(), Error> {
         while !received.is_empty() {
             let (inputs, len) = write_inputs(received, self.input_buffer());
             if inputs == 0 {
-                return Err(self.fail(PluginErrorKind::InvalidRecord("input buffer too short")));
+                return Err(self.no_room());
             }
             let (these, rest) = received.split_at_mut(inputs);
             self.handle_written(now, these, len)?;
@@ -401,33 +464,10 @@ impl Backend for Plugin {
         Ok(())
     }
 
+    #[inline]
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
         // Like a server, it keeps its output if `buf` may be too short.
-        if !self.outputs.are_any() || buf.len() < self.room {
-            return Ok(None);
-        }
-        if self.outputs.left == 0 && !self.poll_plugin()? {
-            return Ok(None);
-        }
-        let Plugin { calls, store, validator, outputs, .. } = self;
-        let Some((part, bytes)) = calls.next_part(store, outputs) else { return Err(self.fail(malformed())) };
-        outputs.at += Part::LEN + bytes.len();
-        outputs.left -= 1;
-        if part.conn == RECORD || buf.len() < bytes.len() {
-            let output = record(validator, (part, bytes), outputs.are_any(), buf);
-            return output.map(Some).map_err(|kind| self.fail(kind));
-        }
-        outputs.taken += 1;
-        let conn = ConnId(part.conn);
-        let (copy, _) = buf.split_at_mut(bytes.len());
-        copy.copy_from_slice(bytes);
-        let checked = validator.check_reply(conn, bytes);
-        let checked =
-            if outputs.are_any() { checked } else { checked.and_then(|()| validator.check_silence()) };
-        match checked {
-            Ok(()) => Ok(Some(Output::Bytes { conn, bytes: copy })),
-            Err(violation) => Err(self.fail(violation)),
-        }
+        if !self.outputs.are_any() || buf.len() < self.room { Ok(None) } else { self.next_output(buf) }
     }
 
     fn poll_at(&self) -> Option<Time> {

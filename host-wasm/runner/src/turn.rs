@@ -3,7 +3,7 @@
 use hydrant_abi::CallError;
 use hydrant_abi::turn::{DEADLINE, FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
 use hydrant_core::server::{ClientBytes, Consumed};
-use hydrant_core::{Input, Time};
+use hydrant_core::{ConnId, Input, Time};
 
 use crate::error::PluginErrorKind;
 
@@ -34,9 +34,13 @@ impl Returned {
         // The input that is refused has no result.
         let valid = if head.error == 0 { head.results == inputs } else { head.results < inputs.max(1) };
         let start = TurnHead::LEN + head.results as usize * InputResult::LEN;
-        (valid && start <= bytes.len()).then_some(Returned {
+        if !valid || start > bytes.len() {
+            return None;
+        }
+        let first = if head.results > 0 { consumed(rest).next()? } else { Consumed::default() };
+        Some(Returned {
             poll_at: (head.flags & DEADLINE != 0).then_some(Time(head.poll_at)),
-            first: consumed(rest).next().filter(|_| head.results > 0).unwrap_or_default(),
+            first,
             error: head.error,
             start,
             end: bytes.len(),
@@ -71,19 +75,27 @@ pub(crate) fn malformed() -> PluginErrorKind {
     PluginErrorKind::InvalidRecord("malformed")
 }
 
-/// Writes an input. Returns its length, or `None` if there is too little room.
-#[inline]
-pub(crate) fn write_input(input: &Input<'_>, buf: &mut [u8]) -> Option<u32> {
+/// Writes an input that is no client's bytes. Returns its length, or `None` if there is too little room.
+#[cold]
+pub(crate) fn write_record(input: &Input<'_>, buf: &mut [u8]) -> Option<u32> {
     let (head, room) = buf.split_at_mut_checked(Part::LEN)?;
-    let part = match *input {
-        Input::Bytes { conn, bytes, full } if conn.0 != RECORD => {
-            room.get_mut(..bytes.len())?.copy_from_slice(bytes);
-            Part { conn: conn.0, len: bytes.len() as u32 | if full { FULL } else { 0 } }
-        }
-        _ => Part { conn: RECORD, len: postcard::to_slice(input, room).ok()?.len() as u32 },
-    };
-    part.write(head)?;
-    Some(Part::LEN as u32 + (part.len & !FULL))
+    let len = postcard::to_slice(input, room).ok()?.len() as u32;
+    Part { conn: RECORD, len }.write(head)?;
+    Some(Part::LEN as u32 + len)
+}
+
+/// Writes bytes of a client. Returns the length of the input, or `None` if there is too little room.
+#[inline]
+pub(crate) fn write_bytes(conn: ConnId, bytes: &[u8], full: bool, buf: &mut [u8]) -> Option<u32> {
+    if conn.0 == RECORD {
+        // No connection has this number. The plugin says so.
+        return write_record(&Input::Bytes { conn, bytes, full }, buf);
+    }
+    let (head, room) = buf.split_at_mut_checked(Part::LEN)?;
+    room.get_mut(..bytes.len())?.copy_from_slice(bytes);
+    let len = bytes.len() as u32;
+    Part { conn: conn.0, len: len | if full { FULL } else { 0 } }.write(head)?;
+    Some(Part::LEN as u32 + len)
 }
 
 /// Writes the inputs of several connections behind each other. Returns the number of those that fit into one call, and their
@@ -91,9 +103,9 @@ pub(crate) fn write_input(input: &Input<'_>, buf: &mut [u8]) -> Option<u32> {
 #[inline]
 pub(crate) fn write_inputs(received: &[ClientBytes<'_>], buf: &mut [u8]) -> (usize, u32) {
     let (mut inputs, mut len) = (0, 0);
-    for bytes in received.iter().take(INPUTS_MAX as usize) {
+    for &ClientBytes { conn, bytes, full, .. } in received.iter().take(INPUTS_MAX as usize) {
         let room = buf.get_mut(len as usize..).unwrap_or_default();
-        let Some(written) = write_input(&bytes.input(), room) else { break };
+        let Some(written) = write_bytes(conn, bytes, full, room) else { break };
         len += written;
         inputs += 1;
     }

@@ -87,7 +87,7 @@ struct Arguments {
     /// Hydra's mpiexec [default: peers/mpich/bin/mpiexec beside the build profile's folder, where tests/install puts it]
     #[arg(long)]
     hydra: Option<PathBuf>,
-    /// Hydra 4.0.2's mpiexec, for the rows of libpmi2 [default: that of Debian]
+    /// Hydra 4.0.2's mpiexec, for the rows of libpmi2; the default is that of Debian
     #[arg(long, default_value = "/usr/bin/mpiexec.hydra")]
     hydra4: PathBuf,
     /// Slurm's libpmi2, for the same rows: a path, or a name that the system finds

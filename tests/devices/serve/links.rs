@@ -11,7 +11,7 @@ use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSI
 use hydrant_tests::offload::Target;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
-use hydrant_tests::{hydrant_bin, nodes};
+use hydrant_tests::{free_ports, hydrant_bin, nodes};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::Machine;
@@ -31,8 +31,10 @@ pub(crate) struct Front {
 
 impl Front {
     pub(crate) fn new(board: &str, connections: usize) -> Front {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-        let address = listener.local_addr().expect("it is bound").to_string();
+        // A port that the system chooses is free again when the socket stops listening.
+        let [port] = free_ports();
+        let address = format!("127.0.0.1:{port}");
+        let listener = TcpListener::bind(&address).expect("the port is free");
         let board = board.to_owned();
         let accepting = listener.try_clone().expect("there are descriptors");
         let thread = std::thread::spawn(move || {

@@ -13,7 +13,7 @@ struct Pair {
 }
 
 /// Requests in their frequent form and in others.
-const REQUESTS: [&str; 14] = [
+const REQUESTS: [&str; 17] = [
     "cmd=put kvsname=kvs_1 key=K value=V",
     "cmd=put key=K value=V W",
     r"cmd=put kvsname=kvs_1 key=K value=a\ b",
@@ -28,6 +28,9 @@ const REQUESTS: [&str; 14] = [
     "cmd=kvs-get;jobid=kvs_1;key=K;",
     "cmd=kvs-get;thrid=7;key=K;",
     "cmd=kvs-fence;",
+    "cmd=put kvsname=kvs_1 key=K value=VVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVVV",
+    "cmd=put kvsname=kvs_1 key=KKKKKKKKKKKKKKKKKKKKKKKKK value=V",
+    "cmd=get kvsname=kvs_1 key=KKKKKKKKKKKKKKKKKKKKKKKKK",
 ];
 
 impl Pair {
@@ -56,7 +59,9 @@ impl Pair {
         let (now, conn, mut buf) = (Time(0), ConnId(conn), [0; OUTPUT_MAX]);
         let input = Input::Bytes { conn, bytes, full: false };
         let polled = self.polling.handle(now, input).unwrap();
-        let consumed = match self.offering.answer(now, conn, bytes, &mut self.offered, &mut buf) {
+        let answered = crate::wire::frequent_op(bytes)
+            .and_then(|op| self.offering.answer(op, now, (conn, bytes), &mut self.offered, &mut buf));
+        let consumed = match answered {
             Some(len) => {
                 if len > 0 {
                     self.replies.push((conn, buf[..len].to_vec()));

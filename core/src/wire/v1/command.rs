@@ -2,7 +2,7 @@
 
 use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, DecodeError, Frequent, Group, Members, Message, Op};
-use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
+use crate::wire::fields::{Fields, InOrder, Marked, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
@@ -42,29 +42,36 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
 /// Reads a line that is a [`Frequent`] command.
 #[inline]
 pub(in crate::wire) fn frequent(line: &[u8]) -> Option<Frequent<'_>> {
-    frequent_in(line, Pairs::line)
+    if let Some(rest) = line.strip_prefix(b"cmd=put ") {
+        return frequent_put(Pairs::line(rest, b"value"));
+    }
+    if let Some(rest) = line.strip_prefix(b"cmd=get ") {
+        return frequent_get(Pairs::line(rest, b""));
+    }
+    (line == b"cmd=barrier_in").then_some(Frequent::Fence)
 }
 
-/// Reads bytes that are one line and a [`Frequent`] command. They may be several lines, and are nothing of this kind then.
-#[inline]
-pub(in crate::wire) fn only_frequent(bytes: &[u8]) -> Option<Frequent<'_>> {
-    frequent_in(bytes, Pairs::unframed_line)
+/// Reads bytes that are one line and this [`Frequent`] command. They may be several lines, and are nothing of this kind then.
+#[inline(always)]
+pub(in crate::wire) fn only_frequent(op: Op, bytes: &[u8]) -> Option<Frequent<'_>> {
+    match op {
+        Op::Put => frequent_put(Marked::line(bytes.strip_prefix(b"cmd=put ")?, b"value")?),
+        Op::Get => frequent_get(Marked::line(bytes.strip_prefix(b"cmd=get ")?, b"")?),
+        Op::Fence => (bytes == b"cmd=barrier_in").then_some(Frequent::Fence),
+        _ => None,
+    }
 }
 
 #[inline(always)]
-fn frequent_in<'a>(
-    line: &'a [u8],
-    pairs: impl Fn(&'a [u8], &'static [u8]) -> Pairs<'a>,
-) -> Option<Frequent<'a>> {
-    if let Some(rest) = line.strip_prefix(b"cmd=put ") {
-        let [kvs, key, value] = pairs(rest, b"value").in_order([b"kvsname", b"key", b"value"])?;
-        return Some(Frequent::Put { kvs, key: key?, value: value? });
-    }
-    if let Some(rest) = line.strip_prefix(b"cmd=get ") {
-        let [kvs, key] = pairs(rest, b"").in_order([b"kvsname", b"key"])?;
-        return Some(Frequent::Get { kvs, key: key? });
-    }
-    (line == b"cmd=barrier_in").then_some(Frequent::Fence)
+fn frequent_put<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
+    let [kvs, key, value] = pairs.in_order([b"kvsname", b"key", b"value"])?;
+    Some(Frequent::Put { kvs, key: key?, value: value? })
+}
+
+#[inline(always)]
+fn frequent_get<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
+    let [kvs, key] = pairs.in_order([b"kvsname", b"key"])?;
+    Some(Frequent::Get { kvs, key: key? })
 }
 
 #[inline]

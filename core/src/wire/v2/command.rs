@@ -3,7 +3,7 @@
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, DecodeError, Frequent, Message, Op, RankRanges, SetOperation};
-use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
+use crate::wire::fields::{Fields, InOrder, Marked, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
@@ -34,27 +34,37 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
 /// Reads a message that is a [`Frequent`] command.
 #[inline]
 pub(in crate::wire) fn frequent(body: &[u8]) -> Option<Frequent<'_>> {
-    frequent_in(body, Pairs::counted)
+    if let Some(rest) = body.strip_prefix(b"cmd=kvs-put;") {
+        return frequent_put(Pairs::counted(rest));
+    }
+    if let Some(rest) = body.strip_prefix(b"cmd=kvs-get;") {
+        return frequent_get(Pairs::counted(rest));
+    }
+    (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)
 }
 
-/// Reads a message that is a [`Frequent`] command. It may have NUL, and is nothing of this kind then.
-#[inline]
-pub(in crate::wire) fn only_frequent(body: &[u8]) -> Option<Frequent<'_>> {
-    frequent_in(body, Pairs::unframed_counted)
+/// Reads a message that is this [`Frequent`] command. It may have NUL, and is nothing of this kind then.
+#[inline(always)]
+pub(in crate::wire) fn only_frequent(op: Op, body: &[u8]) -> Option<Frequent<'_>> {
+    match op {
+        Op::Put => frequent_put(Marked::counted(body.strip_prefix(b"cmd=kvs-put;")?)?),
+        Op::Get => frequent_get(Marked::counted(body.strip_prefix(b"cmd=kvs-get;")?)?),
+        Op::Fence => (body == b"cmd=kvs-fence;").then_some(Frequent::Fence),
+        _ => None,
+    }
 }
 
 #[inline(always)]
-fn frequent_in<'a>(body: &'a [u8], pairs: impl Fn(&'a [u8]) -> Pairs<'a>) -> Option<Frequent<'a>> {
-    if let Some(rest) = body.strip_prefix(b"cmd=kvs-put;") {
-        let [key, value] = pairs(rest).in_order([b"key", b"value"])?;
-        return Some(Frequent::Put { kvs: None, key: key?, value: value? });
-    }
-    if let Some(rest) = body.strip_prefix(b"cmd=kvs-get;") {
-        // The rank in `srcid` is only a hint.
-        let [kvs, _, key] = pairs(rest).in_order([b"jobid", b"srcid", b"key"])?;
-        return Some(Frequent::Get { kvs, key: key? });
-    }
-    (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)
+fn frequent_put<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
+    let [key, value] = pairs.in_order([b"key", b"value"])?;
+    Some(Frequent::Put { kvs: None, key: key?, value: value? })
+}
+
+#[inline(always)]
+fn frequent_get<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
+    // The rank in `srcid` is only a hint.
+    let [kvs, _, key] = pairs.in_order([b"jobid", b"srcid", b"key"])?;
+    Some(Frequent::Get { kvs, key: key? })
 }
 
 #[inline]

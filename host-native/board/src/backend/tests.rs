@@ -53,6 +53,11 @@ fn send(stream: &mut TcpStream, record: &[u8]) {
 
 /// Starts a board that lies in its return of call number `at`, and ends with the connection of its host.
 fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
+    board_that_takes(BYTES_MAX as u32, at, lie)
+}
+
+/// The same, with the maximum length of a client's bytes in a call that the board states.
+fn board_that_takes(bytes: u32, at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
     let board = std::thread::spawn(move || {
@@ -68,7 +73,7 @@ fn board(at: usize, lie: Option<Lie>) -> (String, JoinHandle<()>) {
             records: false,
             nodes: Some(limits()),
             links: None,
-            calls: Some(BYTES_MAX as u32),
+            calls: Some(bytes),
         };
         for report in [Report::Welcome(welcome), Report::Done] {
             read(&mut stream, PREFIX).unwrap();
@@ -134,6 +139,29 @@ fn a_board_answers_as_a_server_in_this_process() {
     server.handle(Time(0), Input::Bytes { conn: CONN, bytes: put, full: false }).unwrap();
     drop(server);
     board.join().unwrap();
+}
+
+/// With fewer bytes in a call, the host would close the connection of a client whose messages every server takes.
+#[test]
+fn what_a_board_takes_in_a_call_has_bounds() {
+    for (stated, taken) in [
+        (0, BYTES_MIN),
+        (BYTES_MIN as u32 - 1, BYTES_MIN),
+        (2304, 2304),
+        (BYTES_MAX as u32, BYTES_MAX),
+        (u32::MAX, BYTES_MAX),
+    ] {
+        let (target, board) = board_that_takes(stated, usize::MAX, None);
+        let mut server = connect(&target, Duration::from_secs(30));
+        assert_eq!(server.bytes_max(), taken, "{stated}");
+        exchange(&mut server).unwrap();
+        // So many bytes fit into a call.
+        let bytes = vec![b' '; taken];
+        let input = Input::Bytes { conn: CONN, bytes: &bytes, full: true };
+        assert_eq!(server.handle(Time(0), input).unwrap(), Consumed { bytes: taken as u32, again: false });
+        drop(server);
+        board.join().unwrap();
+    }
 }
 
 #[test]

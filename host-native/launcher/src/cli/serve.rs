@@ -9,7 +9,7 @@ use hydrant_core::Limit;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_manage::Secret;
 use hydrant_placement::NodeGrouping;
-use hydrant_serve::{JobOptions, Network, Options, Pset, Service};
+use hydrant_serve::{JobOptions, JobSource, Network, Options, Pset};
 
 use crate::value;
 
@@ -250,16 +250,16 @@ impl ServeArgs {
 
     /// The options of the name server, or of the server that the options choose.
     pub(super) fn into_server(self) -> Server {
-        let service = match (self.size, self.manage) {
-            (Some(size), _) => Service::Pmi { size },
-            (None, Some(addr)) => Service::Management { addr },
+        let source = match (self.size, self.manage) {
+            (Some(size), _) => JobSource::Described { size },
+            (None, Some(addr)) => JobSource::Managed { addr },
             (None, None) => {
                 return Server::Names(hydrant_names::Options { path: self.name_server, limit: self.limit });
             }
         };
         let job = self.job;
         Server::Ranks(Box::new(Options {
-            service,
+            source,
             secret: self.secret_file,
             keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
             record: self.record,

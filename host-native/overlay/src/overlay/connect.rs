@@ -250,6 +250,7 @@ impl Attempt {
         Ok(true)
     }
 }
+
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
@@ -258,6 +259,8 @@ mod tests {
 
     use hydrant_core::peer::tree::Tree;
     use hydrant_placement::Host;
+    use hydrant_reactor::stream_socket;
+    use rustix::net::{AddressFamily, bind, getsockname};
 
     use super::*;
     use crate::bootstrap::DaemonSettings;
@@ -306,13 +309,19 @@ mod tests {
         }
     }
 
-    fn closed_address() -> SocketAddr {
-        TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+    /// An address that refuses connections. The socket keeps its port from others, and does not listen.
+    fn closed_address() -> (OwnedFd, SocketAddr) {
+        let socket = stream_socket(AddressFamily::INET).unwrap();
+        bind(&socket, &SocketAddr::from(([127, 0, 0, 1], 0))).unwrap();
+        let addr = getsockname(&socket).unwrap().try_into().unwrap();
+        (socket, addr)
     }
 
     #[test]
     fn closed_addresses_are_tried_once() {
-        let spec = spec(&[closed_address(), closed_address()]);
+        let (_first, first) = closed_address();
+        let (_second, second) = closed_address();
+        let spec = spec(&[first, second]);
         let last = spec.addrs[1];
         let error = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || false).unwrap_err().to_string();
         let expected = format!("cannot reach host head (node 0), which started this daemon, at {last}: ");
@@ -323,7 +332,8 @@ mod tests {
     fn a_refused_daemon_connects_again() {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
-        let spec = spec(&[closed_address(), listener.local_addr().unwrap()]);
+        let (_closed, closed) = closed_address();
+        let spec = spec(&[closed, listener.local_addr().unwrap()]);
         let (identity, secret) = (spec.link_identity(), spec.secret.clone());
         let mut kept = Vec::new();
         let mut accepted = 0;

@@ -19,7 +19,7 @@ pub(super) fn with_managed(port: u16, body: impl FnOnce(&mut Managed<'_, '_>)) {
 
 fn with_managed_at(pmi_port: SocketAddr, body: impl FnOnce(&mut Managed<'_, '_>)) {
     let job = JobOptions { pmi_port, ..JobOptions::default() };
-    let options = Options { job, ..Options::new(crate::Service::Management { addr: loopback(0) }) };
+    let options = Options { job, ..Options::new(crate::JobSource::Managed { addr: loopback(0) }) };
     let limits = Limits { jobs: 2, ..Limits::for_ranks(4) };
     let mut storage = MappedStorage::new(&limits);
     let server = RecordedServer::new(Server::new(limits, storage.lend(), 1).unwrap(), 1, None);
