@@ -425,6 +425,20 @@ mod tests {
     }
 
     #[test]
+    fn a_loss_is_described_while_others_go_on() {
+        let mut job = job(2);
+        let mut status = ExitStatus::default();
+        assert_eq!(job.describe_loss(1, &status, "n1"), None, "it runs");
+        assert_eq!(job.rank_exited(1, Exit::Signal(11), None), Some(139));
+        let line = "rank 1 on n1, pid 101, program a.out died by SIGSEGV; the other ranks go on";
+        assert_eq!(job.describe_loss(1, &status, "n1").as_deref(), Some(line));
+        let _ = status.record_signal(libc::SIGTERM);
+        assert_eq!(job.describe_loss(1, &status, "n1"), None, "the user ends the run");
+        assert_eq!(job.rank_exited(0, Exit::Code(1), None), None);
+        assert_eq!(job.describe_loss(0, &ExitStatus::default(), "n1"), None, "no other rank is left");
+    }
+
+    #[test]
     fn a_time_limit_lists_states_in_bounded_length() {
         let mut job = job(200);
         let state = |state: &str, ranks: RankRanges| RanksInState { state: state.to_owned(), ranks };

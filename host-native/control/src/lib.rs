@@ -33,6 +33,7 @@
 //!     hosts: vec![Host::with_slots("n1", 2)],
 //!     map_by: MapBy::Slot,
 //!     verbose: false,
+//!     cleanup: true,
 //!     exit_report: false,
 //!     fence_warning: 60_000,
 //!     plugin: None,

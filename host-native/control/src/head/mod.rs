@@ -39,6 +39,8 @@ pub struct Config {
     pub map_by: MapBy,
     /// Whether each step is printed.
     pub verbose: bool,
+    /// Whether a rank that fails ends its job.
+    pub cleanup: bool,
     /// Whether the exit codes of all ranks are printed at the end of a job.
     pub exit_report: bool,
     /// Milliseconds after which a waiting fence is reported.

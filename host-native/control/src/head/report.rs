@@ -173,6 +173,7 @@ impl Head {
                 if job.is_running(rank.0) {
                     if let Some(code) = job.rank_exited(rank.0, exit, requested) {
                         self.status.record_failure(code);
+                        self.rank_is_missed(id, rank.0);
                     }
                     self.actions.push_back(Action::CancelLookups { job: id, rank });
                 }
@@ -195,6 +196,13 @@ impl Head {
             Report::Print(line) => self.print(line),
         }
         Ok(())
+    }
+
+    /// A rank has failed. Without cleanup its job goes on.
+    fn rank_is_missed(&mut self, id: JobId, rank: u32) {
+        let job = &self.jobs[id];
+        let line = job.describe_loss(rank, &self.status, self.host_of_rank(job, rank));
+        line.filter(|_| !self.config.cleanup).into_iter().for_each(|line| self.print(line));
     }
 
     /// A fence is stalled. Each node reports which of its own ranks are missing.

@@ -158,6 +158,16 @@ impl<R> Job<R> {
         text
     }
 
+    /// Line about the first failure of a job that goes on without the rank, after the end of its process. `None` if no other
+    /// rank is left, if the rank asked to be ended, and if the user ends the run.
+    pub fn describe_loss(&self, rank: u32, status: &ExitStatus, host: &str) -> Option<String> {
+        let exit = self.exit(rank)?;
+        let others = self.running > 0 || self.started < self.size();
+        let is_known = self.requested_exit(rank).is_some() || status.is_interrupted();
+        (others && !is_known && !self.is_ending())
+            .then(|| format!("{}; the other ranks go on", self.describe_failure(rank, exit, host)))
+    }
+
     /// Failure of a rank for which the job was not aborted.
     fn describe_failure(&self, rank: u32, exit: Exit, host: &str) -> String {
         let what = match (self.requested_exit(rank), exit) {

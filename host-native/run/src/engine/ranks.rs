@@ -254,10 +254,14 @@ impl Engine<'_, '_> {
             self.sinks.print(&format!("{name} {exit}"));
         }
         let received = self.read_last_requests(id, rank);
+        // The head tells of the ranks of daemons.
+        let others_go_on = !self.plan.options.cleanup && !self.is_daemon();
         let job = &mut self.jobs[id];
         job.run.remove_leftovers(rank);
         if let Some(code) = job.rank_exited(rank, exit, None) {
             self.status.record_failure(code);
+            let line = job.describe_loss(rank, &self.status, &self.host).filter(|_| others_go_on);
+            line.into_iter().for_each(|line| self.sinks.print(&line));
         }
         let reported = self.handle_at_daemon(DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
         let dropped = self.drop_lookups(id, Rank(rank));

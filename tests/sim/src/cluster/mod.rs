@@ -164,6 +164,7 @@ fn config(plan: &Plan) -> Config {
         hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
         map_by: MapBy::Slot,
         verbose: false,
+        cleanup: true,
         exit_report: false,
         fence_warning: 10,
         plugin: None,

@@ -45,6 +45,7 @@ fn config(nodes: u32) -> Config {
         hosts: (1..=nodes).map(|node| Host::with_slots(&format!("n{node}"), 2)).collect(),
         map_by: MapBy::Slot,
         verbose: false,
+        cleanup: true,
         exit_report: false,
         fence_warning: 1000,
         plugin: None,

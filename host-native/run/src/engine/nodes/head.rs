@@ -125,6 +125,7 @@ fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: O
         hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
         map_by: cluster.placement.policy.map_by,
         verbose: options.verbose,
+        cleanup: options.cleanup,
         exit_report: options.exit_report,
         fence_warning: options.fence_warning.as_millis() as u64,
         plugin,
