@@ -165,7 +165,8 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
             return Err(CliError::NoCommand(error.to_string()));
         }
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
-            return Err(CliError::Clap(unknown_command(error)));
+            let of_help = arguments.get(1).is_some_and(|command| command == "help");
+            return Err(CliError::Clap(unknown_command(error, of_help)));
         }
         Err(error) => return Err(CliError::Clap(with_value_hint(error, &arguments))),
     };
@@ -199,8 +200,8 @@ fn observed<T>(
     options.map(|options| Action::Observe(Box::new(command(options))))
 }
 
-/// Replaces clap's suggestions for an unknown command, which may be the name of a program.
-fn unknown_command(mut error: clap::Error) -> clap::Error {
+/// Replaces clap's suggestions for an unknown command, which may be the name of a program, but not behind `help`.
+fn unknown_command(mut error: clap::Error, of_help: bool) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     error.remove(ContextKind::SuggestedSubcommand);
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand).cloned() {
@@ -208,6 +209,8 @@ fn unknown_command(mut error: clap::Error) -> clap::Error {
         let names = hydrant.get_subcommands().filter(|command| !command.is_hide_set()).map(Command::get_name);
         let hint = match similar::nearest(&name, names.chain(["help"])) {
             Some(near) => format!("a similar command exists: '{near}'"),
+            None if of_help => "'hydrant help' lists the commands".to_owned(),
+            None if name == "version" => "write 'hydrant --version'".to_owned(),
             None => format!("to start a program write 'hydrant run {name}'"),
         };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));

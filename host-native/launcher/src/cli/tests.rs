@@ -438,6 +438,11 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant probe --keys many",
         "hydrant serve --limit keys=9",
         "hydrant rnu",
+        "hydrant hostname",
+        "hydrant version",
+        "hydrant help nothing",
+        "hydrant replace 77",
+        "hydrant replace --sandbox --built-in 77",
     ];
     let texts: Vec<String> = lines.iter().map(|line| format!("{line}\n  {}", refused(line))).collect();
     insta::assert_snapshot!(texts.join("\n"));

@@ -80,10 +80,10 @@ pub struct DebugOptions {
 
 /// Options of `hydrant replace`.
 #[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+#[command(group(clap::ArgGroup::new("server").required(true).args(["sandbox", "built_in"])))]
 pub struct ReplaceOptions {
     /// Server in a plugin: FILE, or the installed hydrant.wasm
     #[arg(long, value_name = "FILE", num_args = 0..=1, require_equals = true, default_missing_value = "")]
-    #[arg(required_unless_present = "built_in", conflicts_with = "built_in")]
     pub sandbox: Option<OsString>,
 
     /// Server that is built into hydrant
