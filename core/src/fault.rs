@@ -206,7 +206,7 @@ impl fmt::Display for Fault {
             Fault::EmptyJob => "a job needs at least one rank",
             Fault::BadJobId => "the job id is empty, too long, in use, or holds a reserved character",
             Fault::Full(limit, size) => {
-                return write!(f, "the limit {} of {size} is used up", limit.name());
+                return write!(f, "limit {} ({size}) is used up", limit.name());
             }
             Fault::BadAttribute => "the attribute is too long, or set after the job has started",
             Fault::NoSuchUpcall => "no such upcall",

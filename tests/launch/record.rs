@@ -70,7 +70,7 @@ fn what_the_core_refuses_is_recorded() {
     let file = folder.path("job.rec");
     recorded(&file, "--limit psets=0 true").run().code(1);
     let shown = replay("", &file);
-    shown.code(0).says("refused: the limit psets of 0 is used up", 1);
+    shown.code(0).says("refused: limit psets (0) is used up", 1);
 }
 
 /// Files that are no recordings, or no whole ones: the error names the place, and everything before it is shown.

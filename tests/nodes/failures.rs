@@ -180,7 +180,7 @@ fn a_limit_of_ranks_that_is_too_low_or_too_high_is_named_and_nothing_starts() {
         outcome.code(1).says("started", 0);
         outcome
     };
-    run("3").warns("the limit ranks of 3 is used up\n").warns("raise it with --limit ranks=N");
+    run("3").warns("limit ranks (3) is used up\n").warns("raise it with --limit ranks=N");
     let high = run("4294967295");
     high.warns("the limit ranks of 4294967295 is too large for several hosts")
         .warns("lower it with --limit ranks=N");

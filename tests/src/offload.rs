@@ -298,6 +298,6 @@ impl Target {
     /// What a board has no room for, it refuses.
     pub fn refusals(&self, ranks: u32) {
         let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
-        outcome.code(1).warns(&format!("refuses the job: the limit ranks of {ranks} is used up"));
+        outcome.code(1).warns(&format!("refuses the job: limit ranks ({ranks}) is used up"));
     }
 }

@@ -4,7 +4,7 @@ use hydrant_core::Limit;
 use hydrant_core::manage::{BoardReport, JobReport};
 
 pub(crate) fn limit_line(limit: Limit, size: u32) -> String {
-    format!("the board refused a client: limit {} of {size} is used up there", limit.name())
+    format!("the board refused a client: limit {} ({size}) is used up there", limit.name())
 }
 
 pub(crate) fn job_line(report: &JobReport) -> String {

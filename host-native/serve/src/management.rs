@@ -329,7 +329,7 @@ impl Management<'_, '_> {
                 let size = self.managed.endpoint.usage(limit).1;
                 // The host says what a spawn needs.
                 if limit != Limit::SpawnBytes {
-                    self.log(&format!("limit {} of {size} is used up", limit.name()));
+                    self.log(&format!("limit {} ({size}) is used up", limit.name()));
                 }
                 self.send_limit_hit(limit, size)?;
                 let report = Report::LimitHit { limit, size };

@@ -272,7 +272,7 @@ impl<'o, 's> PmiServer<'o, 's> {
             JobEvent::Full { limit } => {
                 let size = self.endpoint.usage(limit).1;
                 self.endpoint.log(&format!(
-                    "a rank was refused: limit {name} of {size} is used up, raise it with --limit {name}=N",
+                    "a rank was refused: limit {name} ({size}) is used up, raise it with --limit {name}=N",
                     name = limit.name()
                 ));
             }

@@ -139,10 +139,10 @@ fn what_the_board_has_no_room_for_is_refused_by_the_name_of_the_limit() {
     let child = script(&folder, "child", "init2\nfence2\nend2\nsay met");
     let alone_job = SMALL.replace("jobs=3", "jobs=1");
     for (limits, count, reply, says) in [
-        (SMALL, 15, "limit ranks (16)", "the limit ranks of 16 is used up\n"),
+        (SMALL, 15, "limit ranks (16)", "limit ranks (16) is used up\n"),
         // The board has eight connections for clients.
-        (SMALL, 7, "errcodes say why", "refuses a job: the limit conns of 8 is used up\n"),
-        (&alone_job, 1, "limit jobs (1)", "the limit jobs of 1 is used up\n"),
+        (SMALL, 7, "errcodes say why", "refuses a job: limit conns (8) is used up\n"),
+        (&alone_job, 1, "limit jobs (1)", "limit jobs (1) is used up\n"),
     ] {
         let (refused, granted) = (spawn(&child, count), spawn(&child, 1));
         let mut steps = format!("init2\nonly 0\n{refused}\nrefused {reply}\n");

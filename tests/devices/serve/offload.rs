@@ -69,11 +69,11 @@ fn a_limit_of_the_board_that_is_used_up_is_named() {
     for options in ["-n 8".to_owned(), format!("-n 8 --record {}", folder.path("run.rec"))] {
         let full = target.offload(&options).arg(Peer::SlurmPmi2.program("pmi2_kvs"));
         let full = full.words("-k 8 -v 900").run();
-        full.warns("the board refused a client: limit kvs-bytes of 16384 is used up there\n");
+        full.warns("the board refused a client: limit kvs-bytes (16384) is used up there\n");
         assert!(!full.status.success(), "{full}");
     }
     server.signal(Signal::TERM);
-    server.wait().code(0).warns("limit kvs-bytes of 16384 is used up");
+    server.wait().code(0).warns("limit kvs-bytes (16384) is used up");
 }
 
 #[test]
