@@ -62,9 +62,7 @@ impl MemoryBinding {
             MemoryBinding::Interleave(nodes) => (nodes.clone(), true),
         })
     }
-}
 
-impl MemoryBinding {
     /// Checks that the named nodes have memory. On a kernel without NUMA nothing is known.
     ///
     /// # Errors
