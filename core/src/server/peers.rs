@@ -28,6 +28,22 @@ const PIECE_FACTOR: u32 = 2000 / 8;
 /// Pieces in the longest message. A node that is released has all records, and passes on large messages late.
 const MESSAGE_PIECES: u32 = 3;
 
+/// Lengths of records, in bytes of the log, from which on they are a piece.
+#[derive(Clone, Copy, Debug)]
+struct Pieces {
+    /// Square of the best length.
+    square: u32,
+    /// Length that is a piece of any data.
+    most: u32,
+}
+
+impl Pieces {
+    /// Returns whether records of this length are a piece.
+    fn is_one(self, len: u32) -> bool {
+        len >= self.most || len >= PIECE_MIN && len.saturating_mul(len) >= self.square
+    }
+}
+
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
@@ -138,7 +154,7 @@ impl Server<'_> {
         let from = self.links.get(at)?.cursor;
         let len = due.saturating_sub(from);
         let is_long = len as usize > self.limits.peer_message_max();
-        if len == 0 || is_long || self.is_piece(len / MESSAGE_PIECES, self.all_data(from)) {
+        if len == 0 || is_long || self.pieces(from).is_one(len / MESSAGE_PIECES) {
             return None;
         }
         let (len, cursor) = self.write_stretch(at, from..due, Some(head), false, buf)?;
@@ -155,24 +171,23 @@ impl Server<'_> {
     fn write_piece(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let log = self.kvs.written();
         let from = self.links.get(at)?.cursor;
-        let is_due = self.is_piece(log.wrapping_sub(from), self.all_data(from));
+        let unsent = log.wrapping_sub(from);
+        let is_due = unsent > 0 && self.pieces(from).is_one(unsent);
         if is_due && self.is_collecting() { self.write_records(at, log, buf) } else { None }
     }
 
-    /// Returns whether records of so many bytes are a piece. `all` is the length of all data.
-    fn is_piece(&self, len: u32, all: u32) -> bool {
-        let is_best = len >= PIECE_MIN && len.saturating_mul(len) >= all.saturating_mul(PIECE_FACTOR);
-        is_best || len as usize >= self.limits.peer_message_max() / 2
-    }
-
-    /// Returns the length of all data of the job whose records are unsent from an offset on. Each rank is taken to have as
-    /// much as the first of them. Fences that move no records have no pieces.
-    fn all_data(&self, from: u32) -> u32 {
+    /// Returns which pieces suit the job whose records are unsent from an offset on. Each rank is taken to have as much data as the
+    /// first of them. Fences that move no records have no pieces.
+    fn pieces(&self, from: u32) -> Pieces {
         let of_job = |owner: usize| {
             let job = &self.jobs[self.job_of_slot(owner)?.index()];
             (!job.lazy).then(|| self.ranks[owner].used.bytes.saturating_mul(job.size))
         };
-        self.kvs.step(from).and_then(|(record, _)| of_job(record.owner as usize)).unwrap_or(u32::MAX)
+        let all = self.kvs.step(from).and_then(|(record, _)| of_job(record.owner as usize));
+        Pieces {
+            square: all.map_or(u32::MAX, |all| all.saturating_mul(PIECE_FACTOR)),
+            most: self.limits.peer_message_max() as u32 / 2,
+        }
     }
 
     /// Returns whether a fence of a whole job that records travel with is in progress.
@@ -223,7 +238,7 @@ impl Server<'_> {
         buf: &mut [u8],
     ) -> Option<(Option<usize>, u32)> {
         let room = buf.len().min(self.limits.peer_message_max());
-        let all = if is_answer { u32::MAX } else { self.all_data(stretch.start) };
+        let pieces = (!is_answer).then(|| self.pieces(stretch.start));
         let mut cursor = stretch.start;
         let mut found: Option<(Head, Writer<'_>)> = None;
         let mut buf = Some(buf);
@@ -239,7 +254,8 @@ impl Server<'_> {
                 let item = Item { rank, key: record.key, value: record.value };
                 match &mut found {
                     Some((known, writer)) => {
-                        let is_full = self.is_piece(writer.len() as u32 / MESSAGE_PIECES, all);
+                        let len = writer.len() as u32;
+                        let is_full = pieces.is_some_and(|pieces| pieces.is_one(len / MESSAGE_PIECES));
                         if *known != head || is_full || !writer.push(&item) {
                             break;
                         }

@@ -168,7 +168,7 @@ impl Marks {
     }
 }
 
-/// Does the same as [`Marks::without`] for less than 64 bytes.
+/// Does the same as [`Marks::without`] for less than 16 bytes.
 #[cold]
 #[inline(never)]
 fn marks_of_few<const S: u8, const A: u8, const B: u8>(bytes: &[u8]) -> Option<u64> {
