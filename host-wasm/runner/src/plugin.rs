@@ -256,6 +256,17 @@ impl Plugin {
         self.keep(&returned).map_err(|violation| self.fail(violation))
     }
 
+    /// Has the plugin apply the input that was written with this length, unless there was no room.
+    #[inline(always)]
+    fn apply(&mut self, now: Time, len: Option<u32>) -> Result<Returned, Error> {
+        let Some(len) = len else { return Err(self.no_room()) };
+        let (len, returned) = self.turn(now, len, 1)?;
+        if returned.error != 0 {
+            return Err(self.not_accepted(len, Some(returned)));
+        }
+        Ok(returned)
+    }
+
     /// Has the plugin apply bytes of a client.
     fn handle_client(
         &mut self,
@@ -264,13 +275,8 @@ impl Plugin {
         bytes: &[u8],
         full: bool,
     ) -> Result<Consumed, Error> {
-        let Some(len) = write_bytes(conn, bytes, full, self.input_buffer()) else {
-            return Err(self.no_room());
-        };
-        let (len, returned) = self.turn(now, len, 1)?;
-        if returned.error != 0 {
-            return Err(self.not_accepted(len, Some(returned)));
-        }
+        let len = write_bytes(conn, bytes, full, self.input_buffer());
+        let returned = self.apply(now, len)?;
         let consumed = returned.first;
         let checked = self.validator.check_bytes(conn, bytes, consumed);
         checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
@@ -280,11 +286,8 @@ impl Plugin {
     /// Has the plugin apply an input that is no client's bytes.
     #[cold]
     fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        let Some(len) = write_record(&input, self.input_buffer()) else { return Err(self.no_room()) };
-        let (len, returned) = self.turn(now, len, 1)?;
-        if returned.error != 0 {
-            return Err(self.not_accepted(len, Some(returned)));
-        }
+        let len = write_record(&input, self.input_buffer());
+        let returned = self.apply(now, len)?;
         let consumed = returned.first;
         let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
         checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
