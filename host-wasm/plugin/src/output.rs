@@ -193,11 +193,6 @@ fn close_gap(buf: &mut [u8], outputs: Range<usize>, to: usize) {
     buf.copy_within(outputs, to);
 }
 
-/// Commands that the server answers at once.
-const PUT: u8 = 0;
-const GET: u8 = 1;
-const FENCE: u8 = 2;
-
 /// In the place of the length of a reply: the server has not executed the command.
 const NOT_ANSWERED: u32 = u32::MAX;
 
@@ -249,39 +244,29 @@ fn answer_frequent(
     room: &mut [u8],
 ) -> u32 {
     match frequent_op(message.1) {
-        Some(Op::Get) => answer::<GET>(server, now, message, offered, room),
-        Some(Op::Put) => answer::<PUT>(server, now, message, offered, room),
-        Some(_) => answer_inline::<FENCE>(server, now, message, offered, room),
+        Some(Op::Get) => answer::<true>(server, now, message, offered, room),
+        Some(Op::Put) => answer::<false>(server, now, message, offered, room),
+        Some(_) => length(server.answer(Op::Fence, now, message, offered, room)),
         None => NOT_ANSWERED,
     }
 }
 
-/// Does the same as [`answer_inline`]. Puts and gets have a function each, because runtimes keep most values of a large function on
-/// the stack. The result fits into a register.
+/// Has the server execute a get or a put as [`Server::answer`] does. Each has a function, because runtimes keep most values of a
+/// large function on the stack.
 #[inline(never)]
-fn answer<const COMMAND: u8>(
+fn answer<const IS_GET: bool>(
     server: &mut Server<'_>,
     now: Time,
     message: (ConnId, &[u8]),
     offered: &mut Offered,
     room: &mut [u8],
 ) -> u32 {
-    answer_inline::<COMMAND>(server, now, message, offered, room)
+    let op = if IS_GET { Op::Get } else { Op::Put };
+    length(server.answer(op, now, message, offered, room))
 }
 
-/// Has the server execute a command as [`Server::answer`] does.
+/// Returns the length of a reply, or [`NOT_ANSWERED`]. It fits into a register.
 #[inline(always)]
-fn answer_inline<const COMMAND: u8>(
-    server: &mut Server<'_>,
-    now: Time,
-    message: (ConnId, &[u8]),
-    offered: &mut Offered,
-    room: &mut [u8],
-) -> u32 {
-    let op = match COMMAND {
-        PUT => Op::Put,
-        GET => Op::Get,
-        _ => Op::Fence,
-    };
-    server.answer(op, now, message, offered, room).map_or(NOT_ANSWERED, |len| len as u32)
+fn length(answered: Option<usize>) -> u32 {
+    answered.map_or(NOT_ANSWERED, |len| len as u32)
 }
