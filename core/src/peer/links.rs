@@ -232,11 +232,17 @@ impl<'s> Links<'s> {
     }
 
     /// Returns a link that may have a pending message and is not blocked.
-    // A sandbox checks the time at each turn of a loop, and keeps loops out of functions that are called often.
-    #[cfg_attr(target_family = "wasm", cold)]
     #[inline]
     pub(crate) fn ready(&self) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)
+    }
+
+    /// Returns whether there is such a link.
+    // A sandbox checks the time at each turn of a loop, and keeps loops out of functions that are called often.
+    #[cfg_attr(target_family = "wasm", cold)]
+    #[inline]
+    pub(crate) fn are_ready(&self) -> bool {
+        self.ready().is_some()
     }
 
     /// Marks these links as possibly having a pending message.

@@ -135,9 +135,17 @@ impl Server<'_> {
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
-        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below)
-            && self.fan_in(job, Collective::Fence, None)
-        {
+        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below) {
+            self.complete_fence(job);
+        }
+    }
+
+    /// Continues with the fence of a job that is complete in this subtree.
+    // Apart from the arrival: a sandbox keeps most values of a large function on the stack.
+    #[cfg_attr(target_family = "wasm", cold)]
+    #[inline]
+    fn complete_fence(&mut self, job: JobId) {
+        if self.fan_in(job, Collective::Fence, None) {
             self.release_fence(job);
         }
     }
@@ -222,8 +230,6 @@ impl Server<'_> {
     }
 
     /// Step 4: all ranks have arrived in the fence of a job.
-    // Apart from the arrival: a sandbox keeps most values of a large function on the stack.
-    #[cfg_attr(target_family = "wasm", cold)]
     #[inline]
     pub(super) fn release_fence(&mut self, job: JobId) {
         self.fan_out(job, Collective::Fence);

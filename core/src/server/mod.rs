@@ -297,7 +297,7 @@ impl<'s> Server<'s> {
     #[cfg_attr(not(target_family = "wasm"), inline)]
     #[must_use]
     pub fn has_output(&self) -> bool {
-        self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.ready().is_some()
+        self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.are_ready()
     }
 
     /// Returns the limits that the server was created with.

@@ -5,10 +5,10 @@ use heapless::Vec;
 use super::Server;
 use super::dispatch::framing;
 use crate::ids::ConnId;
-use crate::state::{PendingReply, ReplyState, Response};
+use crate::state::{Conn, Job, PendingReply, ReplyState, Response};
 use crate::tables::kvs::Kvs;
 use crate::time::Time;
-use crate::wire::{self, Frequent, Op, Protocol};
+use crate::wire::{self, Op, Protocol};
 
 /// Largest number of replies of one offer.
 pub const OFFERED_MAX: usize = 256;
@@ -92,16 +92,15 @@ impl Default for Offered {
 }
 
 impl Server<'_> {
-    /// Executes a client's bytes that are one `op` with which nothing is unusual: a put, get or fence. If its reply is the
-    /// server's only output behind those of `offered`, it is written to `buf` and offered, and its length is returned.
-    /// Otherwise 0 is returned, and `offered` has no replies: they are pending again.
+    /// Executes a client's bytes that are one `op` with which nothing is unusual: a put or a get. If its reply is the server's
+    /// only output behind those of `offered`, it is written to `buf` and offered, and its length is returned. Otherwise 0 is
+    /// returned, and `offered` has no replies: they are pending again.
     ///
     /// Returns `None` if [`handle`](Server::handle) has to execute the bytes, after [`settle`](Server::settle).
     #[inline(always)]
     pub fn answer(
         &mut self,
         op: Op,
-        now: Time,
         (conn, bytes): (ConnId, &[u8]),
         offered: &mut Offered,
         buf: &mut [u8],
@@ -109,10 +108,6 @@ impl Server<'_> {
         let framing = framing(self.conns.get(conn.index())?);
         let requester = self.usual_requester(conn)?;
         let command = wire::only_frequent(op, bytes, framing)?;
-        if matches!(command, Frequent::Fence) {
-            self.withdraw(offered);
-            return self.frequent_fence(now, requester).map(|()| 0);
-        }
         let response = self.frequent_response(requester, command)?;
         let slot = &self.conns[conn.index()];
         if slot.replies.is_empty()
@@ -131,44 +126,91 @@ impl Server<'_> {
         Some(0)
     }
 
-    /// Takes the next output if it is the only reply of its connection and to a put, a get or a fence: writes it to `buf`, and
-    /// returns its connection and length. `has_event` must be false.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub fn offer_reply(&mut self, offered: &mut Offered, buf: &mut [u8]) -> Option<(ConnId, usize)> {
+    /// Executes a client's bytes that are one fence with which nothing is unusual. `offered` has no replies then: they are
+    /// pending again.
+    ///
+    /// Returns `None` if [`handle`](Server::handle) has to execute the bytes, after [`settle`](Server::settle).
+    #[inline(always)]
+    pub fn answer_fence(
+        &mut self,
+        now: Time,
+        (conn, bytes): (ConnId, &[u8]),
+        offered: &mut Offered,
+    ) -> Option<()> {
+        let framing = framing(self.conns.get(conn.index())?);
+        let requester = self.usual_requester(conn)?;
+        if !wire::is_only_fence(bytes, framing) {
+            return None;
+        }
+        self.withdraw(offered);
+        self.frequent_fence(now, requester)
+    }
+
+    /// Takes the next outputs, each as long as it is the only reply of its connection and to a put, a get or a fence. They are
+    /// written to `buf` one behind the other, each behind `HEAD` bytes, which `begin` gets with the connection and the reply's
+    /// length. Returns the number of replies and the length of all. [`has_event`](Server::has_event) must be false.
+    #[inline(always)]
+    pub fn offer_replies<const HEAD: usize>(
+        &mut self,
+        offered: &mut Offered,
+        buf: &mut [u8],
+        begin: impl Fn(&mut [u8; HEAD], ConnId, usize),
+    ) -> (u32, usize) {
+        let before = offered.len();
+        let mut written = 0;
+        while let Some((first, in_turn)) = self.ready.next_word() {
+            let mut left = in_turn;
+            while left != 0
+                && let Some((head, room)) = buf.get_mut(written..).and_then(<[u8]>::split_first_chunk_mut)
+                && let conn = ConnId(first + left.trailing_zeros())
+                && let Some(len) = self.offer_reply(conn, offered, room)
+            {
+                begin(head, conn, len);
+                written += HEAD + len;
+                left &= left - 1;
+            }
+            self.ready.take(first, in_turn ^ left);
+            if left != 0 {
+                break;
+            }
+        }
+        (offered.len() - before, written)
+    }
+
+    /// Takes the reply of the connection in turn. Its bit in the set of ready connections remains.
+    #[inline(always)]
+    fn offer_reply(&mut self, conn: ConnId, offered: &mut Offered, buf: &mut [u8]) -> Option<usize> {
         let Server { conns, jobs, kvs, ready, output_max, .. } = self;
-        let turn = ready.turn();
-        let conn = ConnId(ready.next()?);
         let slot = conns.get_mut(conn.index())?;
         let [PendingReply { thrid, state: ReplyState::Ready(response) }] = slot.replies.as_slice() else {
             return None;
         };
-        if !thrid.is_empty()
-            || slot.pmix.is_some()
-            || slot.joined_pending
-            || slot.closing_pending
-            || slot.events.due
-            || buf.len() < *output_max as usize
-        {
+        // Tested at once: a branch each would take longer.
+        let unusual = !thrid.is_empty()
+            | slot.pmix.is_some()
+            | slot.joined_pending
+            | slot.closing_pending
+            | slot.events.due;
+        if unusual || buf.len() < *output_max as usize {
             return None;
         }
-        // A job that has ended refuses.
-        jobs.get(slot.job?.index())?.slot(slot.rank?)?;
-        let (plain, len) = write_plain(kvs, slot.protocol, *response, buf)?;
-        if !offered.push(conn, plain, turn) {
+        let (plain, len) = match response {
+            // Its job is there: the end of a job drops its replies.
+            Response::Fence(None) => (Plain::FENCE, wire::encode_frequent(slot.protocol, Op::Fence, buf)?),
+            response => write_of_job(jobs, kvs, slot, *response, buf)?,
+        };
+        if !offered.push(conn, plain, ready.turn()) {
             return None;
         }
         slot.replies.clear();
-        ready.remove(conn.0);
-        ready.pass(conn.0);
-        Some((conn, len))
+        Some(len)
     }
 
     /// Returns whether an output that is not of a connection may be next.
     #[inline]
     #[must_use]
     pub fn has_event(&self) -> bool {
-        self.events_pending || self.links.ready().is_some()
+        self.events_pending || self.links.are_ready()
     }
 
     /// Ends an offer: the host has taken so many of its replies. The others are pending again, so the outputs are those of a
@@ -213,6 +255,19 @@ impl Server<'_> {
             }
         }
     }
+}
+
+/// Does the same as [`write_plain`] if the connection is one of a job. A job that has ended refuses.
+#[inline(never)]
+fn write_of_job(
+    jobs: &[Job],
+    kvs: &Kvs<'_>,
+    slot: &Conn,
+    response: Response,
+    buf: &mut [u8],
+) -> Option<(Plain, usize)> {
+    jobs.get(slot.job?.index())?.slot(slot.rank?)?;
+    write_plain(kvs, slot.protocol, response, buf)
 }
 
 /// Writes a frequent reply. Returns its response and its length, or `None` for other replies.

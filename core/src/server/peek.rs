@@ -33,7 +33,7 @@ impl Server<'_> {
     #[inline]
     pub fn peek_reply(&self, at: &mut Peek, buf: &mut [u8]) -> Option<(ConnId, usize)> {
         let next = match at.first {
-            None if self.events_pending || self.links.ready().is_some() => {
+            None if self.events_pending || self.links.are_ready() => {
                 at.more = true;
                 return None;
             }
@@ -65,7 +65,7 @@ impl Server<'_> {
     /// Takes the first reply that [`peek_reply`](Server::peek_reply) returns. Returns whether there was one.
     #[inline]
     pub fn take_reply(&mut self) -> bool {
-        if self.events_pending || self.links.ready().is_some() {
+        if self.events_pending || self.links.are_ready() {
             return false;
         }
         let Some(conn) = self.ready.next().map(ConnId) else { return false };

@@ -45,7 +45,7 @@ impl Server<'_> {
         if buf.len() < self.output_max as usize {
             return Err(ShortBuffer { needed: self.output_max as usize });
         }
-        if (self.events_pending || self.links.ready().is_some())
+        if (self.events_pending || self.links.are_ready())
             && let Some(events_pending) = self.next_event(buf)
         {
             return Ok(self.emit_event(events_pending, buf));

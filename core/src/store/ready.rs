@@ -89,6 +89,29 @@ impl<'s> Ready<'s> {
         }
     }
 
+    /// Returns the [next](Ready::next) number and those that are in turn behind it in the same word: the number of the word's
+    /// first bit, and the bits.
+    #[inline(always)]
+    pub(crate) fn next_word(&self) -> Option<(u32, u32)> {
+        let next = self.next()?;
+        let word = self.words.get((next / 32) as usize)?;
+        Some((next / 32 * 32, word & (u32::MAX << (next % 32))))
+    }
+
+    /// Removes numbers of a word, and gives those above the highest of them their turn. All are in the set.
+    #[inline(always)]
+    pub(crate) fn take(&mut self, first: u32, bits: u32) {
+        let Some(word) = self.words.get_mut((first / 32) as usize) else { return };
+        let Some(last) = bits.checked_ilog2() else { return };
+        debug_assert_eq!(*word & bits, bits);
+        *word &= !bits;
+        self.count -= bits.count_ones();
+        if *word == 0 {
+            self.remove_above(first / 32);
+        }
+        self.pass(first + last);
+    }
+
     /// Marks a word as zero in the levels above it.
     fn remove_above(&mut self, word: u32) {
         let mut at = word;
@@ -186,18 +209,19 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::vec;
+    use std::vec::Vec;
 
     proptest! {
         #[test]
         fn behaves_like_a_set(
             capacity in 1u32..5000,
-            steps in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
+            steps in proptest::collection::vec((any::<bool>(), any::<u32>(), any::<bool>()), 1..200),
         ) {
             let mut words = vec![0; Ready::words(capacity)];
             let mut ready = Ready::new(&mut words, capacity).unwrap();
             let mut model = BTreeSet::new();
             let mut cursor = 0;
-            for (insert, n) in steps {
+            for (insert, n, take) in steps {
                 let n = n % capacity;
                 if insert {
                     ready.insert(n);
@@ -209,6 +233,19 @@ mod tests {
                 let expected = model.range(cursor..).next().or(model.first()).copied();
                 prop_assert_eq!(ready.next(), expected);
                 prop_assert_eq!(ready.len() as usize, model.len());
+                if let Some((first, bits)) = ready.next_word() {
+                    let found: Vec<u32> = (0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit).collect();
+                    let expected = expected.unwrap();
+                    prop_assert_eq!(found[0], expected);
+                    prop_assert!(model.range(expected..first + 32).eq(&found));
+                    if take {
+                        ready.take(first, bits);
+                        found.iter().for_each(|n| assert!(model.remove(n)));
+                        cursor = (found[found.len() - 1] + 1) % capacity;
+                        prop_assert_eq!(ready.turn(), cursor);
+                        continue;
+                    }
+                }
                 if let Some(turn) = expected {
                     ready.pass(turn);
                     cursor = (turn + 1) % capacity;

@@ -144,8 +144,20 @@ pub fn frequent_op(bytes: &[u8]) -> Option<Op> {
     if line.is_some() { line } else { op(1, word(*bytes.first_chunk::<18>()?.last_chunk()?)) }
 }
 
-/// Reads bytes that are one [`Frequent`] command of this kind in the usual framing, and nothing else. It does the same as
-/// [`only_frame`] and [`frequent`], but searches the bytes once for all that ends a field or a message.
+/// Returns whether bytes are one fence of the whole job in the usual framing, and nothing else.
+#[inline(always)]
+pub(crate) fn is_only_fence(bytes: &[u8], framing: Framing) -> bool {
+    match framing {
+        // Most counts have this form.
+        Framing::Counted => {
+            bytes == b"    14cmd=kvs-fence;" || frame::only_body(bytes) == Some(&b"cmd=kvs-fence;"[..])
+        }
+        Framing::Line => bytes == b"cmd=barrier_in\n",
+    }
+}
+
+/// Reads bytes that are one put or get in the usual framing, and nothing else. It does the same as [`only_frame`] and
+/// [`frequent`], but searches the bytes once for all that ends a field or a message.
 #[inline(always)]
 pub(crate) fn only_frequent(op: Op, bytes: &[u8], framing: Framing) -> Option<Frequent<'_>> {
     match framing {

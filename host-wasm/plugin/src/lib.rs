@@ -119,19 +119,20 @@ fn turn(
     act: impl FnOnce(&mut Server<'_>, &mut LastReplies, &mut [u8; OUTPUT_MAX]) -> u32,
 ) -> u32 {
     OUTPUT.with(|buf| {
-        let result = SERVER.with(|server| {
-            let server = server.as_mut().ok_or(CallError::WrongState)?;
-            LAST.with(|last| {
-                take(server, last, taken)?;
-                Ok(act(server, last, buf))
-            })
-        });
-        result.unwrap_or_else(|error| {
-            let mut output = Turn::new(buf);
-            output.fail(&error);
-            output.finish()
+        SERVER.with(|server| {
+            let Some(server) = server else { return refuse(false, buf) };
+            LAST.with(|last| if take(server, last, taken) { act(server, last, buf) } else { refuse(true, buf) })
         })
     })
+}
+
+/// Writes the return of a call that takes more replies than there are, or that needs a server.
+#[cold]
+#[inline(never)]
+fn refuse(has_server: bool, buf: &mut [u8]) -> u32 {
+    let mut output = Turn::new(buf);
+    output.fail(&if has_server { CallError::InvalidRecord } else { CallError::WrongState });
+    output.finish()
 }
 
 /// Applies inputs until one is refused, and writes the return.
@@ -159,14 +160,13 @@ fn handle(
     output.finish()
 }
 
-/// Takes replies of the last return. The others are withdrawn.
+/// Takes replies of the last return. The others are withdrawn. Returns false if there are not as many.
 #[inline]
-fn take(server: &mut Server<'_>, last: &mut LastReplies, taken: u32) -> Result<(), CallError> {
-    let is_taken = match mem::take(&mut last.peeked) {
+fn take(server: &mut Server<'_>, last: &mut LastReplies, taken: u32) -> bool {
+    match last.peeked {
         0 => server.settle(&mut last.offered, taken),
-        peeked => take_peeked(server, peeked, taken),
-    };
-    if is_taken { Ok(()) } else { Err(CallError::InvalidRecord) }
+        _ => take_peeked(server, mem::take(&mut last.peeked), taken),
+    }
 }
 
 #[cold]
@@ -267,7 +267,9 @@ fn apply_other(
 pub extern "C" fn hydrant_snapshot(taken: u32) -> u32 {
     let result = SERVER.with(|server| {
         let server = server.as_mut().ok_or(CallError::WrongState)?;
-        LAST.with(|last| take(server, last, taken))?;
+        if !LAST.with(|last| take(server, last, taken)) {
+            return Err(CallError::InvalidRecord);
+        }
         let len = server.snapshot_len();
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;

@@ -31,6 +31,8 @@ impl<T> Cell<T> {
 }
 
 /// Bytes at a fixed address. The host reads and writes them between calls only.
+// Each begins a page, so that the replies to a fence of 128 ranks are in one or two, which cost a page fault each at first.
+#[repr(align(4096))]
 pub(crate) struct Buffer<const N: usize>(Cell<[u8; N]>);
 
 impl<const N: usize> Buffer<N> {

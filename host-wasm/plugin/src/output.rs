@@ -101,14 +101,17 @@ impl<'b> Turn<'b> {
     /// Writes pending replies, those to puts, gets and fences until there is another one, or others.
     #[inline(never)]
     fn offer_pending(&mut self, server: &mut Server<'_>, last: &mut LastReplies) {
-        (self.start, self.end) = (self.results_end, self.results_end);
-        if !server.has_event() {
-            while let Some((head, room)) = self.room()
-                && let Some((conn, len)) = server.offer_reply(&mut last.offered, room)
-            {
+        self.start = self.results_end;
+        self.end = self.start;
+        if !server.has_event()
+            && let Some(room) = self.buf.get_mut(self.start..)
+        {
+            let begin = |head: &mut [u8; Part::LEN], conn: ConnId, len: usize| {
                 let _ = Part { conn: conn.0, len: len as u32 }.write(head);
-                self.push(len);
-            }
+            };
+            let (replies, len) = server.offer_replies(&mut last.offered, room, begin);
+            self.head.outputs += replies;
+            self.end += len;
         }
         let more = if last.offered.is_empty() { self.peek(server, last) } else { server.has_output() };
         self.head.flags = if more { MORE } else { 0 };
@@ -221,16 +224,22 @@ pub(crate) fn answer_only(
     let result = InputResult { bytes: bytes.len() as u32, again: 0 };
     result.write(&mut buf[RESULT..]);
     if answered == 0 && server.has_output() {
-        let mut output = Turn::new(buf);
-        output.accepted(Consumed { bytes: bytes.len() as u32, again: false });
-        output.offer_pending(server, last);
-        output.set_poll_at(server.poll_at());
-        return Some(output.finish());
+        return Some(accept_and_offer(server, bytes.len() as u32, last, buf));
     }
     Part { conn, len: answered }.write(&mut buf[OUTPUT..]);
     let (flags, poll_at) = server.poll_at().map_or((0, 0), |Time(at)| (DEADLINE, at));
     TurnHead { results: 1, outputs: u32::from(answered > 0), flags, error: 0, poll_at }.write(buf);
     Some(if answered > 0 { REPLY as u32 + answered } else { OUTPUT as u32 })
+}
+
+/// Writes the return of the only input of a call, all of whose bytes are accepted, and of pending replies. Returns its length.
+#[inline(never)]
+fn accept_and_offer(server: &mut Server<'_>, bytes: u32, last: &mut LastReplies, buf: &mut [u8]) -> u32 {
+    let mut output = Turn::new(buf);
+    output.accepted(Consumed { bytes, again: false });
+    output.offer_pending(server, last);
+    output.set_poll_at(server.poll_at());
+    output.finish()
 }
 
 /// Has the server execute a command, if it may be a put, a get or a fence. Returns the length of the reply, 0 if it is pending, or
@@ -243,10 +252,11 @@ fn answer_frequent(
     offered: &mut Offered,
     room: &mut [u8],
 ) -> u32 {
-    match frequent_op(message.1) {
-        Some(Op::Get) => answer::<true>(server, now, message, offered, room),
-        Some(Op::Put) => answer::<false>(server, now, message, offered, room),
-        Some(_) => length(server.answer(Op::Fence, now, message, offered, room)),
+    let (conn, bytes) = message;
+    match frequent_op(bytes) {
+        Some(Op::Get) => answer::<true>(server, conn, bytes, offered, room),
+        Some(Op::Put) => answer::<false>(server, conn, bytes, offered, room),
+        Some(_) => length(server.answer_fence(now, message, offered).map(|()| 0)),
         None => NOT_ANSWERED,
     }
 }
@@ -256,13 +266,13 @@ fn answer_frequent(
 #[inline(never)]
 fn answer<const IS_GET: bool>(
     server: &mut Server<'_>,
-    now: Time,
-    message: (ConnId, &[u8]),
+    conn: ConnId,
+    bytes: &[u8],
     offered: &mut Offered,
     room: &mut [u8],
 ) -> u32 {
     let op = if IS_GET { Op::Get } else { Op::Put };
-    length(server.answer(op, now, message, offered, room))
+    length(server.answer(op, (conn, bytes), offered, room))
 }
 
 /// Returns the length of a reply, or [`NOT_ANSWERED`]. It fits into a register.

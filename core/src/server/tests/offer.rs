@@ -59,8 +59,12 @@ impl Pair {
         let (now, conn, mut buf) = (Time(0), ConnId(conn), [0; OUTPUT_MAX]);
         let input = Input::Bytes { conn, bytes, full: false };
         let polled = self.polling.handle(now, input).unwrap();
-        let answered = crate::wire::frequent_op(bytes)
-            .and_then(|op| self.offering.answer(op, now, (conn, bytes), &mut self.offered, &mut buf));
+        let answered = crate::wire::frequent_op(bytes).and_then(|op| match op {
+            crate::wire::Op::Fence => {
+                self.offering.answer_fence(now, (conn, bytes), &mut self.offered).map(|()| 0)
+            }
+            op => self.offering.answer(op, (conn, bytes), &mut self.offered, &mut buf),
+        });
         let consumed = match answered {
             Some(len) => {
                 if len > 0 {
@@ -82,12 +86,22 @@ impl Pair {
 
     /// Has the server offer pending replies. Takes some of all, and as many of the other server. Both are then the same.
     fn take(&mut self, most: u32) {
-        let mut buf = [0; OUTPUT_MAX];
-        while !self.offering.has_event()
-            && let Some((conn, len)) = self.offering.offer_reply(&mut self.offered, &mut buf)
-        {
-            self.replies.push((conn, buf[..len].to_vec()));
+        let mut buf = vec![0; 3 * OUTPUT_MAX];
+        if !self.offering.has_event() {
+            let begin = |head: &mut [u8; 3], conn: ConnId, len: usize| {
+                let [high, low] = (len as u16).to_be_bytes();
+                *head = [conn.0 as u8, high, low];
+            };
+            let (replies, len) = self.offering.offer_replies(&mut self.offered, &mut buf, begin);
+            let (before, mut rest) = (self.replies.len(), &buf[..len]);
+            while let [conn, high, low, reply @ ..] = rest {
+                let (reply, behind) = reply.split_at(usize::from(u16::from_be_bytes([*high, *low])));
+                self.replies.push((ConnId(u32::from(*conn)), reply.to_vec()));
+                rest = behind;
+            }
+            assert_eq!(self.replies.len() - before, replies as usize);
         }
+        let mut buf = [0; OUTPUT_MAX];
         let taken = most.min(self.offered.len());
         assert!(self.offering.settle(&mut self.offered, taken));
         for (conn, bytes) in self.replies.drain(..).take(taken as usize) {

@@ -51,13 +51,12 @@ pub(in crate::wire) fn frequent(line: &[u8]) -> Option<Frequent<'_>> {
     (line == b"cmd=barrier_in").then_some(Frequent::Fence)
 }
 
-/// Reads bytes that are one line and this [`Frequent`] command. They may be several lines, and are nothing of this kind then.
+/// Reads bytes that are one line and this put or get. They may be several lines, and are nothing of this kind then.
 #[inline(always)]
 pub(in crate::wire) fn only_frequent(op: Op, bytes: &[u8]) -> Option<Frequent<'_>> {
     match op {
         Op::Put => frequent_put(Marked::line(bytes.strip_prefix(b"cmd=put ")?, b"value")?),
         Op::Get => frequent_get(Marked::line(bytes.strip_prefix(b"cmd=get ")?, b"")?),
-        Op::Fence => (bytes == b"cmd=barrier_in").then_some(Frequent::Fence),
         _ => None,
     }
 }

@@ -43,13 +43,12 @@ pub(in crate::wire) fn frequent(body: &[u8]) -> Option<Frequent<'_>> {
     (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)
 }
 
-/// Reads a message that is this [`Frequent`] command. It may have NUL, and is nothing of this kind then.
+/// Reads a message that is this put or get. It may have NUL, and is nothing of this kind then.
 #[inline(always)]
 pub(in crate::wire) fn only_frequent(op: Op, body: &[u8]) -> Option<Frequent<'_>> {
     match op {
         Op::Put => frequent_put(Marked::counted(body.strip_prefix(b"cmd=kvs-put;")?)?),
         Op::Get => frequent_get(Marked::counted(body.strip_prefix(b"cmd=kvs-get;")?)?),
-        Op::Fence => (body == b"cmd=kvs-fence;").then_some(Frequent::Fence),
         _ => None,
     }
 }
