@@ -87,17 +87,26 @@ impl Progress {
         }
     }
 
-    /// Records a put, a get or a fence that the server has consumed, if `bytes` are one and nothing else. Gets are answered
-    /// `at_once` or may have to wait. Returns false without a change if [`consume`](Progress::consume) has to read the bytes.
+    /// Records a [fence](is_fence) that the server has consumed. Returns false without a change if
+    /// [`consume`](Progress::consume) has to read the bytes.
+    #[inline]
+    pub(crate) fn consume_fence(&mut self) -> bool {
+        let is_pmi = self.pmix == Some(false);
+        if is_pmi {
+            self.record(Due::Later);
+        }
+        is_pmi
+    }
+
+    /// Records a put or a get that the server has consumed, if `bytes` are one and nothing else. Gets are answered `at_once` or
+    /// may have to wait. Returns false without a change if [`consume`](Progress::consume) has to read the bytes.
     #[inline]
     pub(crate) fn consume_frequent(&mut self, bytes: &[u8], at_once: bool) -> bool {
-        match only_frequent(bytes, at_once) {
-            Some(due) if self.pmix == Some(false) => {
-                self.record(due);
-                true
-            }
-            _ => false,
+        let is_frequent = self.pmix == Some(false) && is_frequent(bytes, at_once);
+        if is_frequent {
+            self.record(Due::AtOnce);
         }
+        is_frequent
     }
 
     #[inline]
@@ -167,24 +176,27 @@ impl Progress {
     }
 }
 
-/// Returns when the reply is due if `bytes` are one put, get or fence and nothing else. Other bytes of this kind are found by
-/// [`wire::next_frame`] and [`frequent`], which take longer.
+/// Returns whether bytes are a fence as most clients send it, and nothing else.
 #[inline]
-fn only_frequent(bytes: &[u8], at_once: bool) -> Option<Due> {
-    if bytes == b"cmd=barrier_in\n" || bytes == b"    14cmd=kvs-fence;" {
-        return Some(Due::Later);
-    }
+pub(crate) fn is_fence(bytes: &[u8]) -> bool {
+    bytes == b"cmd=barrier_in\n" || bytes == b"    14cmd=kvs-fence;"
+}
+
+/// Returns whether `bytes` are one put, or one get that is answered `at_once`, and nothing else. Other bytes of this kind are
+/// found by [`wire::next_frame`] and [`frequent`], which take longer.
+#[inline]
+fn is_frequent(bytes: &[u8], at_once: bool) -> bool {
     if bytes.len() > MESSAGE_MAX as usize {
-        return None;
+        return false;
     }
     let (put, get) = if let Some((b'\n', line)) = bytes.split_last() {
         let whole = !holds_line_feed(line);
         (whole && line.starts_with(b"cmd=put "), whole && line.starts_with(b"cmd=get "))
     } else {
-        let body = only_body(bytes)?;
+        let Some(body) = only_body(bytes) else { return false };
         (body.starts_with(b"cmd=kvs-put;"), body.starts_with(b"cmd=kvs-get;"))
     };
-    (put || (at_once && get)).then_some(Due::AtOnce)
+    put || (at_once && get)
 }
 
 /// Returns whether a line feed occurs. Compilers search chunks by vectors.
@@ -328,7 +340,11 @@ mod tests {
             for at_once in [false, true] {
                 let known = Progress { pmix: Some(false), ..Progress::default() };
                 let (mut one, mut other) = (known, known);
-                if !one.consume_frequent(&bytes, at_once) {
+                let read = |progress: &mut Progress| match is_fence(&bytes) {
+                    true => progress.consume_fence(),
+                    false => progress.consume_frequent(&bytes, at_once),
+                };
+                if !read(&mut one) {
                     assert_eq!((one.owed, one.overdue), (0, 0));
                     continue;
                 }
@@ -336,8 +352,8 @@ mod tests {
                 assert!(other.consume(&bytes, consumed, None, !at_once), "{}", bytes.escape_ascii());
                 assert_eq!((one.owed, one.overdue), (other.owed, other.overdue), "{}", bytes.escape_ascii());
                 frequent += 1;
-                assert!(!Progress::default().consume_frequent(&bytes, at_once), "the protocol is not known");
-                assert!(!Progress { pmix: Some(true), ..known }.consume_frequent(&bytes, at_once));
+                assert!(!read(&mut Progress::default()), "the protocol is not known");
+                assert!(!read(&mut Progress { pmix: Some(true), ..known }));
             }
         }
         assert_eq!(frequent, 19);

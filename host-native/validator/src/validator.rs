@@ -9,7 +9,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::{Consumed, FenceMode, HostState};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
-use crate::progress::Progress;
+use crate::progress::{Progress, is_fence};
 
 /// Largest number of inputs that a host passes to a server before it takes the outputs.
 pub const INPUTS_MAX: usize = 256;
@@ -286,13 +286,36 @@ impl Validator {
     ///
     /// # Errors
     /// [`Violation`] if the server cannot have consumed so many bytes.
-    #[inline]
+    #[inline(always)]
     pub fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
         self.begin(bytes.len());
+        if is_fence(bytes) {
+            self.check_frequent(conn, bytes, consumed, Progress::consume_fence)
+        } else {
+            self.check_request(conn, bytes, consumed)
+        }
+    }
+
+    /// Records bytes that are no usual fence. It is a function of its own, because it is long.
+    #[inline(never)]
+    fn check_request(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
+        let at_once = !self.gets_wait;
+        self.check_frequent(conn, bytes, consumed, |progress| progress.consume_frequent(bytes, at_once))
+    }
+
+    /// Records bytes of a client all of which are consumed, if `consume` records them.
+    #[inline(always)]
+    fn check_frequent(
+        &mut self,
+        conn: ConnId,
+        bytes: &[u8],
+        consumed: Consumed,
+        consume: impl FnOnce(&mut Progress) -> bool,
+    ) -> Result<(), Violation> {
         if consumed.bytes as usize == bytes.len()
             && !consumed.again
             && let Some(Some(open)) = self.conns.get_mut(conn.index())
-            && open.progress.consume_frequent(bytes, !self.gets_wait)
+            && consume(&mut open.progress)
         {
             // A rank that has arrived in a fence has no reply due at once.
             if open.progress.is_overdue() && !std::mem::replace(&mut open.asking, true) {

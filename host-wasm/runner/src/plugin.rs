@@ -44,7 +44,7 @@ pub struct Plugin {
 /// Outputs in the plugin's output buffer, and whether there may be others.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outputs {
-    /// Offset and end of those that the host has not taken.
+    /// Addresses of those that the host has not taken.
     at: usize,
     end: usize,
     /// Number of those that the host has not taken, and of replies among those that it has.
@@ -60,10 +60,11 @@ impl Outputs {
 }
 
 impl Returned {
+    /// Returns the outputs of a return at this address.
     #[inline]
-    fn outputs(&self) -> Outputs {
+    fn outputs(&self, address: usize) -> Outputs {
         let Returned { start, end, outputs, more, .. } = *self;
-        Outputs { at: start, end, left: outputs, taken: 0, more }
+        Outputs { at: address + start, end: address + end, left: outputs, taken: 0, more }
     }
 }
 
@@ -79,11 +80,11 @@ struct Calls {
     restore: Call<u32>,
 }
 
-/// Input or output buffer in the plugin's memory.
+/// Input or output buffer in the plugin's memory, by its addresses.
 #[derive(Clone, Copy, Debug)]
 struct Buffer {
     start: usize,
-    len: usize,
+    end: usize,
 }
 
 impl Sandbox {
@@ -212,10 +213,7 @@ impl Plugin {
 
     /// Encodes a record into the plugin's input buffer. Returns its length.
     fn write(&mut self, record: &impl serde::Serialize) -> Result<u32, Error> {
-        let Buffer { start, len } = self.calls.input;
-        let buf = self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len);
-        let written =
-            buf.and_then(|buf| postcard::to_slice(record, buf).ok()).map(|record| record.len() as u32);
+        let written = postcard::to_slice(record, self.input_buffer()).ok().map(|record| record.len() as u32);
         // Every input fits unless the plugin's buffer is shorter than the ABI demands.
         written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
     }
@@ -223,48 +221,48 @@ impl Plugin {
     /// Returns the plugin's input buffer, or nothing if it is not in the memory.
     #[inline]
     fn input_buffer(&mut self) -> &mut [u8] {
-        let Buffer { start, len } = self.calls.input;
-        self.calls.memory.data_mut(&mut self.store).get_mut(start..start + len).unwrap_or_default()
+        let Buffer { start, end } = self.calls.input;
+        self.calls.memory.data_mut(&mut self.store).get_mut(start..end).unwrap_or_default()
     }
 
-    /// Has the plugin apply the inputs in the first `len` bytes of its input buffer. Returns the length of the return, and its
-    /// head.
+    /// Has the plugin apply the inputs in the first `len` bytes of its input buffer. Returns the length of the return, which
+    /// replaces the outputs.
     #[inline(always)]
-    fn turn(&mut self, now: Time, len: u32, inputs: u32) -> Result<(u32, Returned), Error> {
-        let taken = self.taken();
-        let len = self.call(|calls| &calls.handle, (len, taken, now.0))?;
-        let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs));
-        match returned {
-            Some(returned) => Ok((len, returned)),
-            None => Err(self.not_accepted(len, None)),
-        }
+    fn turn(&mut self, now: Time, len: u32) -> Result<u32, Error> {
+        let taken = self.outputs.taken;
+        self.call(|calls| &calls.handle, (len, taken, now.0))
     }
 
     /// Has the plugin apply the bytes of clients that are written to its input buffer, and checks what it has consumed.
     fn handle_written(&mut self, now: Time, these: &mut [ClientBytes<'_>], len: u32) -> Result<(), Error> {
-        let (len, returned) = self.turn(now, len, these.len() as u32)?;
+        let inputs = these.len() as u32;
+        let len = self.turn(now, len)?;
         let Plugin { calls, store, validator, .. } = self;
-        let results = calls.output(store, len).map_or(&[][..], |bytes| returned.results(bytes));
+        let bytes = calls.output(store, len).unwrap_or_default();
+        let Some(returned) = Returned::read(bytes, inputs) else {
+            return Err(self.not_accepted(len, inputs));
+        };
+        let results = returned.results(bytes);
         let checked = these.iter_mut().zip(consumed(results)).try_for_each(|(input, consumed)| {
             input.consumed = consumed;
             validator.check_bytes(input.conn, input.bytes, consumed)
         });
         checked.map_err(|violation| self.fail(violation))?;
         if returned.error != 0 {
-            return Err(self.not_accepted(len, Some(returned)));
+            return Err(self.not_accepted(len, inputs));
         }
         self.keep(&returned).map_err(|violation| self.fail(violation))
     }
 
     /// Has the plugin apply the input that was written with this length, unless there was no room.
     #[inline(always)]
-    fn apply(&mut self, now: Time, len: Option<u32>) -> Result<Returned, Error> {
+    fn apply(&mut self, now: Time, len: Option<u32>) -> Result<(Returned, Consumed), Error> {
         let Some(len) = len else { return Err(self.no_room()) };
-        let (len, returned) = self.turn(now, len, 1)?;
-        if returned.error != 0 {
-            return Err(self.not_accepted(len, Some(returned)));
+        let len = self.turn(now, len)?;
+        match self.calls.output(&self.store, len).and_then(Returned::read_one) {
+            Some(accepted) => Ok(accepted),
+            None => Err(self.not_accepted(len, 1)),
         }
-        Ok(returned)
     }
 
     /// Has the plugin apply bytes of a client.
@@ -276,8 +274,7 @@ impl Plugin {
         full: bool,
     ) -> Result<Consumed, Error> {
         let len = write_bytes(conn, bytes, full, self.input_buffer());
-        let returned = self.apply(now, len)?;
-        let consumed = returned.first;
+        let (returned, consumed) = self.apply(now, len)?;
         let checked = self.validator.check_bytes(conn, bytes, consumed);
         checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
         Ok(consumed)
@@ -287,8 +284,7 @@ impl Plugin {
     #[cold]
     fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
         let len = write_record(&input, self.input_buffer());
-        let returned = self.apply(now, len)?;
-        let consumed = returned.first;
+        let (returned, consumed) = self.apply(now, len)?;
         let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
         checked.and_then(|()| self.keep(&returned)).map_err(|violation| self.fail(violation))?;
         Ok(consumed)
@@ -329,7 +325,7 @@ impl Plugin {
     /// Keeps the outputs of a return.
     #[inline]
     fn keep(&mut self, returned: &Returned) -> Result<(), Violation> {
-        (self.poll_at, self.outputs) = (returned.poll_at, returned.outputs());
+        (self.poll_at, self.outputs) = (returned.poll_at, returned.outputs(self.calls.output.start));
         if self.outputs.are_any() { Ok(()) } else { self.validator.check_silence() }
     }
 
@@ -341,25 +337,18 @@ impl Plugin {
         taken
     }
 
-    /// Reads the head and the results of a return.
-    #[inline]
-    fn returned(&mut self, len: u32, inputs: u32) -> Result<Returned, Error> {
-        match self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, inputs)) {
-            Some(returned) if returned.error == 0 => Ok(returned),
-            other => Err(self.not_accepted(len, other)),
-        }
-    }
-
-    /// Converts a return that is malformed or has an error.
+    /// Converts a return of a call with so many inputs that is malformed or has an error.
     #[cold]
-    fn not_accepted(&mut self, len: u32, returned: Option<Returned>) -> Error {
+    fn not_accepted(&mut self, len: u32, inputs: u32) -> Error {
         let bytes = match self.calls.returned(&self.store, len) {
             Ok(bytes) => bytes,
             Err(kind) => return self.fail(kind),
         };
-        match returned.ok_or_else(malformed).and_then(|returned| Ok((returned, returned.error(bytes)?))) {
+        let returned = Returned::read(bytes, inputs).ok_or_else(malformed);
+        match returned.and_then(|returned| Ok((returned, returned.error(bytes)?))) {
             Ok((returned, error)) => {
-                (self.poll_at, self.outputs.more) = (returned.poll_at, returned.more);
+                self.poll_at = returned.poll_at;
+                self.outputs = Outputs { more: returned.more, ..Outputs::default() };
                 self.refused(error)
             }
             Err(kind) => self.fail(kind),
@@ -408,11 +397,14 @@ impl Plugin {
     /// Has the plugin return its next outputs. Returns whether there are any.
     #[cold]
     fn poll_plugin(&mut self) -> Result<bool, Error> {
-        let taken = self.taken();
+        let taken = self.outputs.taken;
         let len = self.call(|calls| &calls.poll, taken)?;
-        let returned = self.returned(len, 0)?;
+        let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, 0));
+        let Some(returned) = returned.filter(|returned| returned.error == 0) else {
+            return Err(self.not_accepted(len, 0));
+        };
         self.poll_at = returned.poll_at;
-        self.outputs = returned.outputs();
+        self.outputs = returned.outputs(self.calls.output.start);
         if self.outputs.left > 0 {
             return Ok(true);
         }
@@ -504,9 +496,9 @@ impl Calls {
         let memory = memory.ok_or_else(|| shared.error(PluginErrorKind::MissingExport(exports::MEMORY)))?;
         let mut buffer = |start, len| {
             let (start, len) = (number(store, start)? as usize, number(store, len)? as usize);
-            let inside = start.checked_add(len).is_some_and(|end| end <= memory.data_size(&*store));
+            let end = start.checked_add(len).filter(|&end| end <= memory.data_size(&*store));
             let beyond = PluginErrorKind::InvalidRecord("a buffer beyond the memory");
-            if inside { Ok(Buffer { start, len }) } else { Err(shared.error(beyond)) }
+            end.map(|end| Buffer { start, end }).ok_or_else(|| shared.error(beyond))
         };
         let input = buffer(exports::INPUT_ADDRESS, exports::INPUT_SIZE)?;
         let output = buffer(exports::OUTPUT_ADDRESS, exports::OUTPUT_SIZE)?;
@@ -530,9 +522,8 @@ impl Calls {
     /// Returns what a call has left in the plugin's output buffer, or `None` if it would be longer than the buffer.
     #[inline]
     fn output<'a>(&self, store: &'a Store<StoreLimits>, len: u32) -> Option<&'a [u8]> {
-        let Buffer { start, len: max } = self.output;
-        let len = len as usize;
-        self.memory.data(store).get(start..start + len.min(max)).filter(|_| len <= max)
+        let Buffer { start, end } = self.output;
+        self.memory.data(store).get(start..end)?.get(..len as usize)
     }
 
     /// Returns the same, or the error.
@@ -540,11 +531,10 @@ impl Calls {
         self.output(store, len).ok_or(PluginErrorKind::InvalidRecord("longer than its buffer"))
     }
 
-    /// Returns the next output in the plugin's output buffer, or `None` if it is malformed.
+    /// Returns the next output in the plugin's memory, or `None` if it is malformed.
     #[inline]
     fn next_part<'a>(&self, store: &'a Store<StoreLimits>, outputs: &Outputs) -> Option<(Part, &'a [u8])> {
-        let Buffer { start, .. } = self.output;
-        let rest = self.memory.data(store).get(start + outputs.at..start + outputs.end)?;
+        let rest = self.memory.data(store).get(outputs.at..outputs.end)?;
         let (part, rest) = Part::read(rest)?;
         Some((part, rest.get(..part.len as usize)?))
     }

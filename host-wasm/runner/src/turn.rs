@@ -14,8 +14,6 @@ const _: () = assert!(INPUTS_MAX as usize <= hydrant_validator::INPUTS_MAX);
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Returned {
     pub(crate) poll_at: Option<Time>,
-    /// The first result, if there is one.
-    pub(crate) first: Consumed,
     /// Length of the record of an error, which begins at `start`. 0 without an error.
     pub(crate) error: u32,
     /// Range of the outputs in the buffer, and their number.
@@ -26,27 +24,40 @@ pub(crate) struct Returned {
     pub(crate) more: bool,
 }
 
+/// Length of the head and the result of a return for one input.
+const ONE: usize = TurnHead::LEN + InputResult::LEN;
+
 impl Returned {
     /// Reads the return of a call with so many inputs. Returns `None` if it is malformed.
     #[inline]
     pub(crate) fn read(bytes: &[u8], inputs: u32) -> Option<Returned> {
-        let (head, rest) = TurnHead::read(bytes)?;
+        let (head, _) = TurnHead::read(bytes)?;
         // The input that is refused has no result.
         let valid = if head.error == 0 { head.results == inputs } else { head.results < inputs.max(1) };
         let start = TurnHead::LEN + head.results as usize * InputResult::LEN;
-        if !valid || start > bytes.len() {
-            return None;
-        }
-        let first = if head.results > 0 { consumed(rest).next()? } else { Consumed::default() };
-        Some(Returned {
+        (valid && start <= bytes.len()).then(|| Returned::new(head, start, bytes.len()))
+    }
+
+    /// Reads the return of a call with one input that was accepted. Returns `None` if it is another one.
+    #[inline(always)]
+    pub(crate) fn read_one(bytes: &[u8]) -> Option<(Returned, Consumed)> {
+        let (head, result) = TurnHead::read(bytes.first_chunk::<ONE>()?)?;
+        let (InputResult { bytes: consumed, again }, _) = InputResult::read(result)?;
+        let returned = Returned::new(head, ONE, bytes.len());
+        let consumed = Consumed { bytes: consumed, again: again != 0 };
+        (head.results == 1 && head.error == 0).then_some((returned, consumed))
+    }
+
+    #[inline(always)]
+    fn new(head: TurnHead, start: usize, end: usize) -> Returned {
+        Returned {
             poll_at: (head.flags & DEADLINE != 0).then_some(Time(head.poll_at)),
-            first,
             error: head.error,
             start,
-            end: bytes.len(),
+            end,
             outputs: head.outputs,
             more: head.flags & MORE != 0,
-        })
+        }
     }
 
     /// Returns the results of the accepted inputs in the bytes of the return.
