@@ -254,7 +254,7 @@ fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
 /// srun's `--distribution` of ranks to hosts. Processors of a host are bound by other options.
 fn srun_distribution(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
     match values[0].to_str() {
-        Some("block") => Ok(words(["-map-by", "slot"])),
+        Some("block") => Ok(words(["-map-by", "block"])),
         Some("cyclic") => Ok(words(["-map-by", "node"])),
         _ => Err("expected block or cyclic; for processors write -map-by and -bind-to with an object"),
     }
@@ -376,7 +376,7 @@ mod tests {
 
     #[test]
     fn distributions_are_mappings() {
-        assert_eq!(convert("distribution", &["block"]).unwrap(), ["-map-by", "slot"]);
+        assert_eq!(convert("distribution", &["block"]).unwrap(), ["-map-by", "block"]);
         assert_eq!(convert("m", &["cyclic"]).unwrap(), ["-map-by", "node"]);
         assert!(convert("m", &["plane=4"]).is_err());
     }

@@ -243,6 +243,13 @@ fn host_options_have_the_names_of_other_launchers() {
         assert_eq!(placement(&format!("mpiexec {named} a")).policy.ppn, Some(1), "{named}");
     }
     assert_eq!(placement("mpiexec -map-by node a").policy.map_by, MapBy::Node);
+    let map_by = |options: &str| placement(&format!("mpiexec --nodes 2 {options} a")).policy.map_by;
+    assert_eq!(
+        [map_by(""), map_by("-ppn 2"), map_by("-m block"), map_by("-map-by socket")],
+        [MapBy::Block; 4]
+    );
+    assert_eq!([map_by("-rr"), map_by("-map-by slot")], [MapBy::Slot; 2]);
+    assert_eq!(map_by("-m cyclic"), MapBy::Node);
     let bootstrap = |how: &str| {
         let line = ["mpiexec", "-launcher", how, "a"].map(OsString::from);
         let Ok(Action::Run(plan)) = action(line.to_vec()) else { panic!("{how}") };
