@@ -56,7 +56,7 @@ extern "C" {
 /* Results of calls. */
 enum {
     HYDRANT_OK = 0,
-    /* A pointer is NULL, or a string, a length or a number is invalid. */
+    /* A pointer is NULL, a string, a length or a number is invalid, or a connection is a socket of the library. */
     HYDRANT_ERR_ARGUMENT = -1,
     /* The server refused the input: hydrant_host_fault. */
     HYDRANT_ERR_FAULT = -2,
@@ -524,8 +524,8 @@ int hydrant_host_deregister_job(hydrant_host *host, uint32_t job);
  * *fd. It is closed on exec: the host clears FD_CLOEXEC in the child, after the fork, and closes it in the parent.
  *
  * *env is the environment for execve, with NULL at its end. It consists of the variables of inherited, mostly environ, without
- * those of other launchers, and of PMI_FD, PMI_RANK, PMI_SIZE, and PMI_SPAWNED in a spawned job. Behind hydrant_host_listen it
- * also has those of PMIx clients. It belongs to the library and is valid until the next hydrant_host_setup_fork.
+ * those of other launchers, and of PMI_FD, PMI_RANK, PMI_SIZE, and PMI_SPAWNED in a spawned job. After hydrant_host_listen it also
+ * has those of PMIx clients. It belongs to the library and is valid until the next hydrant_host_setup_fork.
  *
  * The connection has the lowest free number. A failure makes no connection, and sets *fd to -1 and *env to NULL:
  * HYDRANT_FAULT_RANK_TAKEN for a rank with a connection, HYDRANT_FAULT_FULL at limits.conns. */
