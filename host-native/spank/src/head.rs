@@ -144,8 +144,7 @@ fn run(head: Head) -> Result<(), Error> {
     let Some(runs) = star.gather(join)? else { return Ok(()) };
     let size = runs.iter().map(|&(_, count)| count).sum();
     let (engine, limits) = (Engine::BuiltIn, server::limits(size, nodes));
-    let mut storage = engine.storage(&limits)?;
-    let mut backend = engine.server(limits, random_u32()?, &mut storage)?;
+    let mut backend = engine.server(limits, random_u32()?)?;
     let now = Time(star.clock.now());
     backend.handle(now, Input::Node { node: 0, nodes: nodes + 1, radix: nodes })?;
     describe(&name, &runs, true, |input| backend.handle(now, input).map(drop))?;

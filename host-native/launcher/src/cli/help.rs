@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use hydrant_core::{Limit, Limits};
+use hydrant_driver::{FOREIGN_VARIABLES, TUNABLE_VARIABLES};
 
-use super::environment::{FOREIGN, TUNABLES};
 use crate::value;
 
 /// Width limit of the help in columns.
@@ -357,13 +357,13 @@ fn environment() -> String {
         "Ranks inherit hydrant's environment, as selected with --genvlist, --genvnone and similar options. Variables that \
          other launchers set for their ranks are not inherited:\n",
     );
-    let names: Vec<String> = FOREIGN
+    let names: Vec<String> = FOREIGN_VARIABLES
         .iter()
         .map(|name| if name.ends_with('_') { format!("{name}*") } else { (*name).to_owned() })
         .collect();
     list(&mut text, &names);
     text.push_str("Exceptions are the settings of client libraries, which are inherited:\n");
-    list(&mut text, &TUNABLES.map(str::to_owned));
+    list(&mut text, &TUNABLE_VARIABLES.map(str::to_owned));
     text.push_str(
         "Variables assigned with --env or --genv are always passed on, except those that hydrant sets:\n  \
          PMI_RANK, PMI_SIZE, PMI_JOBID               rank, number of ranks, job id\n  \
