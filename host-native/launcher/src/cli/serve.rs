@@ -8,10 +8,11 @@ use clap::Args;
 use hydrant_core::Limit;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_manage::Secret;
+use hydrant_overlay::HEARTBEAT_DEFAULT;
 use hydrant_placement::NodeGrouping;
 use hydrant_serve::{JobOptions, JobSource, Network, Options, Pset};
 
-use crate::value;
+use crate::value::{self, Timeout, timeout};
 
 /// Default address of `--manage`.
 const MANAGE_DEFAULT: &str = "127.0.0.1:4100";
@@ -71,6 +72,13 @@ pub(super) struct ServeArgs {
     /// its ranks connected, for this time.
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
     pub keep_timeout: Duration,
+
+    /// Time in seconds after which a host of a run is lost that does not read what this server sends
+    ///
+    /// It holds for nodes of 'hydrant run --offload' and for runs of 'hydrant offload --record', whose hosts must read to the end.
+    /// The ranks of such a host lose their connections.
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT), requires = "manage")]
+    pub heartbeat: Timeout,
 
     /// Record the jobs to FILE.1, FILE.2, ...
     ///
@@ -262,6 +270,7 @@ impl ServeArgs {
             source,
             secret: self.secret_file,
             keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
+            heartbeat: self.heartbeat.0,
             record: self.record,
             limit: self.limit,
             verbose: self.verbose,
