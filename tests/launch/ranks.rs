@@ -48,7 +48,14 @@ fn a_program_that_cannot_be_started_starts_nothing() {
     let outcome = Job::hydrant("").arg(&script).run();
     outcome
         .code(126)
-        .warns(&format!("({script}): its interpreter (first line) or dynamic loader was not found"));
+        .warns(&format!("({script}): its interpreter (first line) or dynamic loader was not found"))
+        .warns("hint: correct the first line: there is no \"/nowhere/sh\"");
+    let outcome = Job::hydrant("-wdir /nowhere -n 1 true").run();
+    outcome
+        .code(126)
+        .warns("cannot use the working directory /nowhere: ")
+        .warns("hint: the ranks of each host");
+    Job::hydrant("4").run().code(127).warns("hint: '4' is taken for the program");
     for (command, code, words) in [
         ("./nowhere", 127, "cannot start ./nowhere: not found"),
         ("nowhere", 127, "cannot start nowhere: not found in the ranks' PATH"),

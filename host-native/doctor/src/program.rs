@@ -20,7 +20,17 @@ pub(crate) fn check(machine: &Machine, command: &OsStr) -> Vec<Finding> {
     };
     let name = path.display();
     let own = own_architecture();
-    match elf::kind(&path) {
+    let kind = elf::kind(&path);
+    let interpreter = elf::script_interpreter(&path).filter(|path| kind == NoExec::Script && !path.exists());
+    if let Some(interpreter) = interpreter {
+        let text = format!("{name} is a script for {interpreter:?}, and there is no such file");
+        return vec![Finding::problem(
+            TOPIC,
+            text,
+            "correct its first line, which must not end with a carriage return",
+        )];
+    }
+    match kind {
         NoExec::Script => vec![Finding::note(
             TOPIC,
             format!("{name} is a script; its interpreter loads the MPI library"),
@@ -130,6 +140,10 @@ mod tests {
             std::fs::set_permissions(root.machine().path(name), mode).expect("the file is ours");
         }
         assert_eq!(of(&root, "script").level, Level::Note);
+        for (line, wanted) in [("#! /bin/sh -e\n", Level::Note), ("#!/bin/sh\r\n", Level::Problem)] {
+            root.write("script", line);
+            assert_eq!(of(&root, "script").level, wanted, "{line:?}");
+        }
         assert!(of(&root, "foreign").text.contains("was built for ppc64"));
         assert_eq!(of(&root, "data").level, Level::Problem);
         assert_eq!(of(&root, "missing").level, Level::Problem);

@@ -1,10 +1,11 @@
 //! Errors of starting ranks.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use hydrant_doctor::NoExec;
+use hydrant_doctor::{NoExec, script_interpreter};
 
 /// Error of starting the ranks of a job.
 #[derive(Debug, thiserror::Error)]
@@ -157,6 +158,22 @@ impl LaunchError {
             LaunchError::NotFound { command, is_here: true, .. } => {
                 format!("write ./{} for the file in the working directory", command.display())
             }
+            LaunchError::NotFound { command, searched: Some(_), .. } if is_number(command) => {
+                format!(
+                    "'{}' is taken for the program: does an option before it lack its value?",
+                    command.display()
+                )
+            }
+            LaunchError::NoInterpreter { command, .. } => {
+                let interpreter = script_interpreter(command.as_ref())?;
+                format!(
+                    "correct the first line: there is no {interpreter:?}; it must not end with a carriage return"
+                )
+            }
+            LaunchError::WorkingDir { .. } => {
+                "the ranks of each host start in the directory with this name there; -wdir names another one"
+                    .to_owned()
+            }
             LaunchError::NotExecutable { path, why }
                 if why.kind() == io::ErrorKind::PermissionDenied && path.is_file() =>
             {
@@ -180,6 +197,10 @@ impl LaunchError {
     pub fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> LaunchError {
         move |why| LaunchError::System(hydrant_reactor::Error { what, why: why.into() })
     }
+}
+
+fn is_number(command: &OsStr) -> bool {
+    command.as_bytes().iter().all(u8::is_ascii_digit)
 }
 
 fn format_error(kind: NoExec) -> String {

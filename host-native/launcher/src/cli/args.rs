@@ -32,7 +32,7 @@ pub(super) struct JobArgs {
     ///
     /// Names are separated by commas. The option may be repeated. Variables that are not set are ignored.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
-    #[arg(overrides_with_all = ["genvnone", "genvall"])]
+    #[arg(value_parser = value::variable_name(), overrides_with_all = ["genvnone", "genvall"])]
     pub(super) genvlist: Vec<OsString>,
 
     /// Inherit no environment variables
@@ -327,7 +327,7 @@ pub(super) struct ProgramArgs {
     ///
     /// --envlist, --envnone and --envall override --genvlist, --genvnone and --genvall for this program.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
-    #[arg(overrides_with_all = ["envnone", "envall"])]
+    #[arg(value_parser = value::variable_name(), overrides_with_all = ["envnone", "envall"])]
     pub(super) envlist: Vec<OsString>,
 
     /// Inherit no environment variables

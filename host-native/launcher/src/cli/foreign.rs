@@ -108,6 +108,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["output"], Converted(1, output)),
     (&["o"], Converted(1, srun_output)),
     (&["error", "e"], Converted(1, srun_error)),
+    (&["p", "A", "C"], Refused(OF_ALLOCATION)),
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
     (&["mem-per-cpu", "mem-per-gpu", "gpus-per-node", "exclude", "dependency"], Refused(OF_ALLOCATION)),
     (&["cpu-bind"], Converted(1, srun_cpu_bind)),
@@ -135,6 +136,9 @@ fn assignment(name: &OsStr, value: &OsStr) -> [OsString; 2] {
 /// Open MPI's `-x NAME=VALUE`, or `-x NAME` for the value in the launcher's environment.
 fn exported(values: &[OsString], environment: &Environment) -> Result<Vec<OsString>, &'static str> {
     let text = &values[0];
+    if text.is_empty() {
+        return Err("the name is empty; expected NAME or NAME=VALUE");
+    }
     if text.as_bytes().contains(&b'=') {
         return Ok(vec!["-env".into(), text.clone()]);
     }
@@ -272,14 +276,17 @@ fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
         verbose |= word.starts_with('v');
         how = rest;
     }
-    let map = how.strip_prefix("map_cpu:").map(|cpus| format!("user:{cpus}"));
+    let is_list = |cpus: &&str| cpus.split(',').all(|cpu| cpu.parse::<u32>().is_ok());
+    let map = how.strip_prefix("map_cpu:").filter(is_list).map(|cpus| format!("user:{cpus}"));
     let bind = match how {
         "none" | "no" => "none",
         "cores" => "core",
         "threads" => "hwthread",
         "sockets" => "socket",
         "ldoms" => "numa",
-        _ => map.as_deref().ok_or("expected none, cores, threads, sockets, ldoms or map_cpu:LIST")?,
+        _ => map
+            .as_deref()
+            .ok_or("expected none, cores, threads, sockets, ldoms or map_cpu:LIST, as in map_cpu:0,2")?,
     };
     let mut options = words(["-bind-to", bind]);
     options.extend(verbose.then(|| "-report-bindings".into()));
@@ -379,6 +386,7 @@ mod tests {
         assert_eq!(convert("x", &["A=1"]).unwrap(), ["-env", "A=1"]);
         assert_eq!(convert("x", &["SHELL"]).unwrap(), ["-env", "SHELL=/bin/sh"]);
         assert!(convert("x", &["MISSING"]).unwrap().is_empty());
+        assert!(convert("x", &[""]).is_err());
         assert_eq!(convert("mca", &["btl", "tcp,self"]).unwrap(), ["-env", "OMPI_MCA_btl=tcp,self"]);
         assert_eq!(convert("export", &["ALL"]).unwrap(), ["-envall"]);
         assert_eq!(convert("export", &["NONE"]).unwrap(), ["-envnone"]);

@@ -202,6 +202,17 @@ fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
     }
 }
 
+/// Refuses options of a management port beside `--size`.
+fn check_described(given: impl Fn(&str) -> bool) -> Result<(), String> {
+    let of_managed = ["secret_file", "insecure", "keep_timeout", "heartbeat"];
+    match of_managed.into_iter().find(|id| given(id)) {
+        Some(id) => {
+            Err(format!("--{} requires --manage; with --size there are no hosts", id.replace('_', "-")))
+        }
+        None => Ok(()),
+    }
+}
+
 fn jobid(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
     if text.is_empty() || text.len() > JOBID_MAX || !text.bytes().all(fits) {
@@ -215,8 +226,18 @@ fn jobid(text: &str) -> Result<String, String> {
 impl ServeArgs {
     /// Checks options against each other. `given` returns whether the user gave the option with this identifier in clap.
     pub(super) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
+        let folder = self.record.as_ref().and_then(|file| file.parent());
+        if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            return Err(format!(
+                "--record: {} is no directory; make it, or name another file",
+                folder.display()
+            ));
+        }
         let size = match (self.size, self.manage) {
-            (Some(size), _) => size,
+            (Some(size), _) => {
+                check_described(given)?;
+                size
+            }
             (None, Some(addr)) => return self.check_secret(addr).and_then(|()| check_managed(given)),
             (None, None) => return self.check_names(),
         };

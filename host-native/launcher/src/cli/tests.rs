@@ -245,12 +245,8 @@ fn host_options_have_the_names_of_other_launchers() {
     }
     assert_eq!(placement("mpiexec -map-by node a").policy.map_by, MapBy::Node);
     let map_by = |options: &str| placement(&format!("mpiexec --nodes 2 {options} a")).policy.map_by;
-    assert_eq!(
-        [map_by(""), map_by("-ppn 2"), map_by("-m block"), map_by("-map-by socket")],
-        [MapBy::Block; 4]
-    );
-    assert_eq!([map_by("-rr"), map_by("-map-by slot")], [MapBy::Slot; 2]);
-    assert_eq!(map_by("-m cyclic"), MapBy::Node);
+    assert_eq!(["", "-ppn 2", "-m block", "-map-by socket"].map(map_by), [MapBy::Block; 4]);
+    assert_eq!(["-rr", "-map-by slot", "-m cyclic"].map(map_by), [MapBy::Slot, MapBy::Slot, MapBy::Node]);
     let bootstrap = |how: &str| {
         let line = ["mpiexec", "-launcher", how, "a"].map(OsString::from);
         let Ok(Action::Run(plan)) = action(line.to_vec()) else { panic!("{how}") };
@@ -406,6 +402,14 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -output o.%j a",
         "mpiexec --mca btl",
         "mpiexec -N 2 a",
+        "mpiexec -N2 a",
+        "mpiexec -p debug a",
+        "mpiexec -f -n 2 a",
+        "mpiexec --mca btl -n 2 a",
+        "mpiexec -genvlist A=1 a",
+        "mpiexec -x= a",
+        "mpiexec -hosts joe@b a",
+        "mpiexec --cpu-bind=map_cpu:0x1 a",
         "mpiexec -prepend-pattern %p a",
         "hydrant --bogus ./a",
         "mpiexec : a",
@@ -439,6 +443,10 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant replay --rank x job.rec",
         "hydrant serve --size 4 --map 3,2",
         "hydrant serve --manage --jobs 2",
+        "hydrant serve --size 4 --heartbeat 5",
+        "hydrant serve --size 4 --record /nonexistent/job",
+        "hydrant status",
+        "hydrant kill -9 77",
         "hydrant serve --manage 127.0.0.1:0",
         "hydrant serve --manage 127.0.0.1:0 --bogus",
         "hydrant status --watch 2 77",

@@ -360,8 +360,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Ok(Some(code)) => {
                     self.end_progress();
                     self.end_status(code);
-                    self.write_result(code);
-                    return Ok(code);
+                    return Ok(self.write_result(code));
                 }
                 Err(error) => self.break_off(error)?,
             }
