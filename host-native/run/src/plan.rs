@@ -117,6 +117,8 @@ pub struct Options {
     pub outfile_pattern: Option<String>,
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
+    /// Output in files goes to the launcher's standard output and error too.
+    pub copy_output: bool,
     /// Ranks of the first job that read standard input.
     pub stdin: StdinTarget,
     /// Processors and memory of ranks.
@@ -179,6 +181,7 @@ impl Default for Options {
             pty: Pty::Auto,
             outfile_pattern: None,
             errfile_pattern: None,
+            copy_output: false,
             stdin: StdinTarget::Rank(0),
             bind: Binding::default(),
             gpus_per_rank: None,

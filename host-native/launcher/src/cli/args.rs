@@ -84,6 +84,10 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
     pub(super) errfile_pattern: Option<String>,
 
+    /// Print output that goes to files, too
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) copy_output: bool,
+
     /// Ranks that read standard input: all, none or one rank
     ///
     /// By default rank 0 inherits it, and the other ranks have none. With `all` each rank gets every byte. The input waits for

@@ -440,6 +440,7 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        copy_output: job.copy_output,
         stdin: job.stdin,
         bind,
         gpus_per_rank: job.gpus_per_rank,

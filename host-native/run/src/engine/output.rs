@@ -44,8 +44,9 @@ pub(super) fn output_files<R>(
 
 /// Returns which output streams of ranks are pseudo-terminals.
 pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
-    let files = [&options.outfile_pattern, &options.errfile_pattern].map(Option::is_some);
-    hydrant_iof::pseudo_terminals(options.pty, files)
+    let files = [&options.outfile_pattern, &options.errfile_pattern];
+    let files_alone = files.map(|pattern| pattern.is_some() && !options.copy_output);
+    hydrant_iof::pseudo_terminals(options.pty, files_alone)
 }
 
 impl Engine<'_, '_> {
@@ -69,7 +70,7 @@ impl Engine<'_, '_> {
         for (stream, path) in files {
             let opened = self.sinks.file(path.clone());
             let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
-            self.streams.direct(stream, sink);
+            self.streams.direct(stream, sink, self.plan.options.copy_output);
         }
         Ok(())
     }

@@ -43,6 +43,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         universe_size: setup.universe_size,
         outfile_pattern: None,
         errfile_pattern: None,
+        copy_output: false,
         stdin: setup.stdin,
         bind: setup.bind,
         gpus_per_rank: setup.gpus_per_rank,
