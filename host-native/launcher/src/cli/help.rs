@@ -377,7 +377,7 @@ fn environment() -> String {
          HYDRANT_QUERY                               with --mpi-psets: address for queries of process sets\n\
          With --mpi-psets, libhydrant_mpi.so is the first entry of LD_PRELOAD. It is searched in the directory of hydrant and \
          in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n\
-         Ranks also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE and PMIX_BFROP_BUFFER_TYPE, JSM_JSRUN_PORT for Open MPI 4, \
+         Ranks also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE, PMIX_BFROP_BUFFER_TYPE and PMIX_VERSION, JSM_JSRUN_PORT for Open MPI 4, \
          and unless they are assigned PMIX_HOSTNAME, the name of this host, and MPIR_CVAR_PMI_VERSION=1 for MPICH.\n",
     );
     text
