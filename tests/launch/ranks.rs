@@ -77,8 +77,10 @@ fn a_program_is_looked_up_where_its_rank_starts() {
     let dir = folder.0.to_str().expect("the folder's path is text");
     let outcome = Job::hydrant("-n 1 -wdir").args([dir, "./prog", "x y"]).run();
     outcome.code(0).stdout_is(&format!("{dir}\n./prog x y\n"));
-    let outcome = Job::hydrant("-n 1 -wdir").arg(dir).words("-env PATH .:/bin:/usr/bin prog").run();
-    outcome.code(0).stdout_is(&format!("{dir}\n./prog\n"));
+    for path in [".:/bin:/usr/bin", "/bin:/usr/bin"] {
+        let job = Job::hydrant("-n 1 -wdir").arg(dir).args(["-env", "PATH", path, "prog"]);
+        job.run().code(0).stdout_is(&format!("{dir}\n./prog\n"));
+    }
 }
 
 #[test]

@@ -39,7 +39,7 @@ use hydrant_placement::HostSource;
 pub struct Question {
     /// Hosts of the job.
     pub hosts: HostSource,
-    /// Program of the ranks: a path, or a name that is searched in `PATH`.
+    /// Program of the ranks: a path, or a name that is searched in `PATH`, then in the working directory.
     pub program: Option<OsString>,
 }
 

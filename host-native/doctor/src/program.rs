@@ -76,12 +76,11 @@ fn find(machine: &Machine, command: &OsStr) -> Result<PathBuf, Finding> {
         };
     }
     let search = machine.variable("PATH").cloned().unwrap_or_else(|| OsString::from(DEFAULT_PATH));
-    find_in_path(command, Path::new(""), &search, &mut None).ok_or_else(|| {
-        let hint = match Path::new(command).is_file() {
-            true => format!("it is in this directory: ./{name}"),
-            false => "name it with its directory".to_owned(),
-        };
-        Finding::problem(TOPIC, format!("{name} is not in PATH"), hint)
+    // As hydrant run does. An empty list is the working directory.
+    let find = |list| find_in_path(command, Path::new(""), list, &mut None);
+    find(&search).or_else(|| find(OsStr::new(""))).ok_or_else(|| {
+        let text = format!("{name} is neither in PATH nor in this directory");
+        Finding::problem(TOPIC, text, "name it with its directory".to_owned())
     })
 }
 
@@ -158,6 +157,6 @@ mod tests {
         let mut machine = root.machine();
         machine.variables.insert("PATH".into(), machine.path("bin").into_os_string());
         let finding = check(&machine, OsStr::new("a.out")).pop().expect("a finding");
-        assert_eq!(finding.text, "a.out is not in PATH");
+        assert_eq!(finding.text, "a.out is neither in PATH nor in this directory");
     }
 }

@@ -17,8 +17,6 @@ pub enum LaunchError {
         command: OsString,
         /// The `PATH` that was searched; `None` for a command with a slash.
         searched: Option<OsString>,
-        /// Whether the working directory has a file of this name.
-        is_here: bool,
     },
     /// File that this user cannot execute.
     #[error("cannot start {}: {why}", path.display())]
@@ -155,9 +153,6 @@ impl LaunchError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            LaunchError::NotFound { command, is_here: true, .. } => {
-                format!("write ./{} for the file in the working directory", command.display())
-            }
             LaunchError::NotFound { command, searched: Some(_), .. } if is_number(command) => {
                 format!(
                     "'{}' is taken for the program: does an option before it lack its value?",
@@ -222,5 +217,6 @@ pub fn alternatives(paths: &[PathBuf]) -> String {
 }
 
 fn in_path(searched: &Option<OsString>) -> String {
-    searched.as_ref().map_or_else(String::new, |path| format!(" in the ranks' PATH ({})", path.display()))
+    let place = |path: &OsString| format!(" in the ranks' PATH ({}) or working directory", path.display());
+    searched.as_ref().map_or_else(String::new, place)
 }

@@ -132,7 +132,7 @@ Start a job and serve it until its last rank has exited.
 
 Programs separated by ':' form one job. Ranks are numbered across programs in the order of the command line. Program options precede \
 the name of each program. Job options may precede any program and apply to all. All arguments \
-after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH. Long \
+after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH, then in the working directory. Long \
 options may be written with one dash, as in mpiexec (-genv, -wdir), and values may follow '='. If an option is repeated, the \
 last one is used. Options of hydra, Open MPI and srun with an equivalent are accepted, for example -np4, -x, --mca, \
 --oversubscribe, --ntasks and --label; at a terminal, a line tells how they were read.";
