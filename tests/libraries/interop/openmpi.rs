@@ -147,6 +147,14 @@ fn mpi4py_runs_on_open_mpi() {
     }
 }
 
+/// Open MPI 5.0 has no groups of other sets than its own.
+#[test]
+fn each_set_of_a_session_has_a_group() {
+    let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, "-n 2") else { return };
+    let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_session_groups.py")).run();
+    outcome.code(0).says("mpi://WORLD of 2\n", 2).says("mpi://SELF of 1\n", 2);
+}
+
 #[test]
 fn an_abort_ends_the_job_with_its_code() {
     for peer in Peer::OPEN_MPI {
