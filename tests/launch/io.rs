@@ -161,6 +161,20 @@ fn output_of_files_is_copied() {
     }
 }
 
+/// Both streams of a rank are one pipe, so they keep their order.
+#[test]
+fn standard_error_may_be_standard_output() {
+    let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
+    let wanted = [1, 2, 3].map(|i| format!("[1] out {i}\n[1] err {i}\n")).concat();
+    for hosts in ["", "-hosts a,b -bootstrap local"] {
+        let job = Job::hydrant(hosts).words("-n 2 -l -merge-stderr-to-stdout sh -c").arg(script);
+        let outcome = job.run();
+        let of_rank = outcome.stdout.lines().filter(|line| line.starts_with("[1]"));
+        assert_eq!(of_rank.map(|line| format!("{line}\n")).collect::<String>(), wanted);
+        outcome.code(0).quiet();
+    }
+}
+
 /// Output in files is whole when the reader of the copy has ended.
 #[test]
 fn a_closed_copy_leaves_the_file_whole() {

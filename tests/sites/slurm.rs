@@ -50,6 +50,7 @@ fn ranks_are_placed_as_by_srun() {
     let Some(cluster) = Cluster::running() else { return };
     let script = r#"
         for options in "--nodes 2 -n 6" "--nodes 2 -n 7" "--nodes 2 -n 7 -m cyclic" "--nodes 1 -n 3" "-n 6 -m block" \
+            "--nodes 2 -n 2 --ntasks-per-node 1 -m cyclic" \
             "--nodes 4 -n 2"; do
             echo "$options"
             "$0" run $options sh -c 'echo $PMI_RANK $PMIX_HOSTNAME' 2>&1 | sort -n > "$1.hydrant"

@@ -375,6 +375,8 @@ mod tests {
     fn map_by_node_skips_full_hosts() {
         assert_eq!(mapped("a:3,b:1,c:2", &[6], BY_NODE), "abcaca");
         assert_eq!(mapped("a:3,b:1,c:2", &[9], BY_NODE), "abcacaabc");
+        // `srun --ntasks-per-node 2 --distribution cyclic`.
+        assert_eq!(mapped("a:8,b:8", &[4], MappingPolicy { ppn: Some(2), ..BY_NODE }), "abab");
     }
 
     /// As `srun` of Slurm 22.05 in an allocation of these nodes and processors.

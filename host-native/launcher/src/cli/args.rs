@@ -84,6 +84,12 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
     pub(super) errfile_pattern: Option<String>,
 
+    /// Make the standard error of each rank its standard output
+    ///
+    /// Lines keep the order in which the rank writes them. --errfile-pattern has no effect.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) merge_stderr_to_stdout: bool,
+
     /// Print output that goes to files, too
     #[arg(long, help_heading = OUTPUT)]
     pub(super) copy_output: bool,

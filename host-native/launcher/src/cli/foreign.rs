@@ -192,21 +192,17 @@ fn output(values: &[OsString], environment: &Environment) -> Result<Vec<OsString
         return srun_output(values, environment);
     }
     let mut options = Vec::new();
-    let (mut files, mut merges) = (None, false);
+    let mut files = None;
     for word in list.split(',') {
         match word.split_once('=') {
             Some((kind, name)) => files = Some((kind, qualified(name))),
             None if word.starts_with("tag") => options.extend(words(["-prepend-rank"])),
             None if word == "timestamp" => options.extend(words(["-prepend-timestamp"])),
             None if word == "xml" => return Err("for lines with ranks write tag"),
-            None => merges = true,
+            None => options.extend(words(["-merge-stderr-to-stdout"])),
         }
     }
-    let (kind, (name, qualifiers)) = match files {
-        Some(files) => files,
-        None if merges => return Err("streams are merged in files only; add dir=FOLDER or file=FILE"),
-        None => return Ok(options),
-    };
+    let Some((kind, (name, qualifiers))) = files else { return Ok(options) };
     if qualifiers.iter().any(|qualifier| !["copy", "nocopy", "raw"].contains(qualifier)) {
         return Err("expected copy or nocopy behind the name");
     }
@@ -215,7 +211,7 @@ fn output(values: &[OsString], environment: &Environment) -> Result<Vec<OsString
         _ => ["out", "err"].map(|stream| format!("{name}.%g.%r.{stream}")),
     };
     // Open MPI 5.0 writes files alone, with and without `nocopy`.
-    options.extend(output_files(&out, if merges { &out } else { &err }, qualifiers.contains(&"copy")));
+    options.extend(output_files(&out, &err, qualifiers.contains(&"copy")));
     Ok(options)
 }
 
@@ -422,9 +418,9 @@ mod tests {
         assert_eq!(output("dir=d:copy").unwrap(), [&files[..], &["-copy-output"]].concat());
         let files = ["-outfile-pattern", "f.%g.%r.out", "-errfile-pattern", "f.%g.%r.err"];
         assert_eq!(output("tag,file=f").unwrap(), [&["-prepend-rank"], &files[..]].concat());
-        assert_eq!(output("merge,file=f").unwrap()[3], "f.%g.%r.out");
+        assert_eq!(output("merge").unwrap(), ["-merge-stderr-to-stdout"]);
         assert_eq!(output("tags").unwrap(), ["-outfile-pattern", "tags"]);
-        for refused in ["xml", "file=f:nojobid", "merge-stderr-to-stdout"] {
+        for refused in ["xml", "file=f:nojobid"] {
             assert!(output(refused).is_err(), "{refused}");
         }
     }

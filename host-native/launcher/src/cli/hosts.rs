@@ -142,9 +142,7 @@ pub(super) fn cluster(
         conflict(options, "rr", "map_by", "ppr:N:node means -ppn N")?;
     }
     if mapping.hosts == Some(MapBy::Node) {
-        let why = "-map-by node assigns one rank per host in turn";
-        conflict(options, "ppn", "map_by", why)?;
-        conflict(options, "rr", "map_by", why)?;
+        conflict(options, "rr", "map_by", "-map-by node assigns one rank per host in turn")?;
     }
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;

@@ -465,6 +465,7 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        merge_stderr: job.merge_stderr_to_stdout,
         copy_output: job.copy_output,
         stdin: job.stdin,
         bind,

@@ -26,7 +26,8 @@ pub(super) fn output_files<R>(
 ) -> Result<Vec<(u32, PathBuf)>, RunError> {
     let mut files = Vec::new();
     let first = 2 * job.slot(rank);
-    for (stream, pattern) in [(first, &options.outfile_pattern), (first + 1, &options.errfile_pattern)] {
+    let of_stderr = options.errfile_pattern.as_ref().filter(|_| !options.merge_stderr);
+    for (stream, pattern) in [(first, options.outfile_pattern.as_ref()), (first + 1, of_stderr)] {
         let Some(pattern) = pattern else { continue };
         let mut needs_pid = false;
         let appnum = job.program(rank).0;
