@@ -42,6 +42,8 @@ export const pmixVariables = (job, rank, port) => ({
   PMIX_NAMESPACE: job, PMIX_RANK: rank, PMIX_GDS_MODULE: "hash", PMIX_SECURITY_MODE: "native",
   // Builds of libpmix for debugging describe each value otherwise.
   PMIX_BFROP_BUFFER_TYPE: "PMIX_BFROP_BUFFER_NON_DESC",
+  // libpmix 3 takes a server without a version for an old one.
+  PMIX_VERSION: "4.1.0",
   // Open MPI 4 needs a launcher that it knows.
   JSM_JSRUN_PORT: 1,
 });

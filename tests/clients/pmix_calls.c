@@ -396,7 +396,7 @@ static void query(void)
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_NAMES);
     OK(PMIx_Query_info(queries, 1, &results, &count));
-    CHECK(count == 1 && strstr(results[0].value.data.string, "app://left,app://right") != NULL);
+    CHECK(count == 1 && strcmp(results[0].value.data.string, "app://left,app://right") == 0);
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, PMIX_QUERY_PSET_MEMBERSHIP);
     PMIX_QUERY_QUALIFIERS_CREATE(&queries[0], 1);

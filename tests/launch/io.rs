@@ -130,14 +130,60 @@ fn lines_have_the_prefix_that_was_asked_for() {
 #[test]
 fn output_files_get_their_directories() {
     let folder = Folder::new("outputs");
-    let job = Job::hydrant("-n 2 --output-filename").arg(folder.path("new"));
+    let job = Job::hydrant("-n 2 --output-filename").arg(folder.path("new:nocopy"));
     let outcome = job.args(["sh", "-c", "echo $PMI_RANK; echo err >&2"]).run();
-    outcome.code(0).quiet();
+    outcome.code(0).quiet().stdout_is("");
     for rank in 0..2 {
         let read = |stream: &str| folder.read(&format!("new/0/rank.{rank}/{stream}"));
         assert_eq!(read("stdout"), format!("{rank}\n"));
         assert_eq!(read("stderr"), "err\n");
     }
+}
+
+/// Each line once in its file and once in the output, with its label, in the order of its rank.
+#[test]
+fn output_of_files_is_copied() {
+    let folder = Folder::new("copies");
+    let script = "for i in 1 2 3; do echo $PMI_RANK.$i; done; echo err >&2";
+    for hosts in ["", "-hosts a,b -bootstrap local"] {
+        let job = Job::hydrant(hosts).words("-n 2 -l --output-filename").arg(folder.path("out:nojobid"));
+        let outcome = job.words("sh -c").arg(script).run();
+        for rank in 0..2 {
+            let lines = [1, 2, 3].map(|i| format!("[{rank}] {rank}.{i}\n")).concat();
+            let err = format!("[{rank}] err\n");
+            assert_eq!(folder.read(&format!("out/rank.{rank}/stdout")), lines);
+            assert_eq!(folder.read(&format!("out/rank.{rank}/stderr")), err);
+            let prefix = format!("[{rank}]");
+            let of_rank = outcome.lines().into_iter().filter(|line| line.starts_with(&prefix));
+            assert_eq!(of_rank.map(|line| format!("{line}\n")).collect::<String>(), lines);
+            outcome.code(0).warns(&err);
+        }
+    }
+}
+
+/// Both streams of a rank are one pipe, so they keep their order.
+#[test]
+fn standard_error_may_be_standard_output() {
+    let script = "for i in 1 2 3; do echo out $i; echo err $i >&2; done";
+    let wanted = [1, 2, 3].map(|i| format!("[1] out {i}\n[1] err {i}\n")).concat();
+    for hosts in ["", "-hosts a,b -bootstrap local"] {
+        let job = Job::hydrant(hosts).words("-n 2 -l -merge-stderr-to-stdout sh -c").arg(script);
+        let outcome = job.run();
+        let of_rank = outcome.stdout.lines().filter(|line| line.starts_with("[1]"));
+        assert_eq!(of_rank.map(|line| format!("{line}\n")).collect::<String>(), wanted);
+        outcome.code(0).quiet();
+    }
+}
+
+/// Output in files is whole when the reader of the copy has ended.
+#[test]
+fn a_closed_copy_leaves_the_file_whole() {
+    let folder = Folder::new("closed-copy");
+    let file = folder.path("out");
+    let command = format!("\"$0\" run -copy-output -outfile-pattern {file} -n 1 seq 200000 | head -n 1");
+    let outcome = Job::new("sh").arg("-c").arg(command).arg(hydrant_bin()).run();
+    outcome.quiet().stdout_is("1\n");
+    assert_eq!(folder.read("out").lines().count(), 200_000);
 }
 
 #[test]

@@ -266,6 +266,16 @@ fn debuggers_find_the_processes_of_the_ranks() {
     job.wait().code(143);
 }
 
+/// A script that reads the result must not take an old one for it.
+#[test]
+fn a_result_that_cannot_be_written_is_an_error() {
+    let folder = Folder::new("no-result");
+    let options = format!("--json={} -n 1 sh -c", folder.0.display());
+    for (script, code) in [("exit 0", 1), ("exit 3", 3)] {
+        Job::hydrant(&options).arg(script).run().code(code).warns("cannot write ");
+    }
+}
+
 #[test]
 fn the_result_of_a_run_is_json() {
     let folder = Folder::new("observe-result");

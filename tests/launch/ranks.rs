@@ -48,7 +48,14 @@ fn a_program_that_cannot_be_started_starts_nothing() {
     let outcome = Job::hydrant("").arg(&script).run();
     outcome
         .code(126)
-        .warns(&format!("({script}): its interpreter (first line) or dynamic loader was not found"));
+        .warns(&format!("({script}): its interpreter (first line) or dynamic loader was not found"))
+        .warns("hint: correct the first line: there is no \"/nowhere/sh\"");
+    let outcome = Job::hydrant("-wdir /nowhere -n 1 true").run();
+    outcome
+        .code(126)
+        .warns("cannot use the working directory /nowhere: ")
+        .warns("hint: the ranks of each host");
+    Job::hydrant("4").run().code(127).warns("hint: '4' is taken for the program");
     for (command, code, words) in [
         ("./nowhere", 127, "cannot start ./nowhere: not found"),
         ("nowhere", 127, "cannot start nowhere: not found in the ranks' PATH"),
@@ -70,8 +77,10 @@ fn a_program_is_looked_up_where_its_rank_starts() {
     let dir = folder.0.to_str().expect("the folder's path is text");
     let outcome = Job::hydrant("-n 1 -wdir").args([dir, "./prog", "x y"]).run();
     outcome.code(0).stdout_is(&format!("{dir}\n./prog x y\n"));
-    let outcome = Job::hydrant("-n 1 -wdir").arg(dir).words("-env PATH .:/bin:/usr/bin prog").run();
-    outcome.code(0).stdout_is(&format!("{dir}\n./prog\n"));
+    for path in [".:/bin:/usr/bin", "/bin:/usr/bin"] {
+        let job = Job::hydrant("-n 1 -wdir").arg(dir).args(["-env", "PATH", path, "prog"]);
+        job.run().code(0).stdout_is(&format!("{dir}\n./prog\n"));
+    }
 }
 
 #[test]

@@ -222,7 +222,8 @@ fn a_start_that_fails_midway_is_undone() {
     assert!(outcome.code(0).stdout.starts_with("cmd=spawn_result rc=14"), "{outcome}");
     assert!(outcome.stdout.ends_with(&format!("errcodes={}2\n", "125,".repeat(40))), "{outcome}");
     outcome.stderr_starts("hydrant: spawned job 1 is ended before it began: cannot start rank 40");
-    assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
+    outcome.warns("\nhydrant: hint: correct the first line: there is no \"/nowhere/interpreter\"");
+    assert_eq!(outcome.stderr.lines().count(), 2, "{outcome}");
 }
 
 #[test]

@@ -272,11 +272,13 @@ fn c_open_mpi() {
 #[test]
 fn c_failures() {
     C.failures();
+    C_SANDBOX.failures();
 }
 
 #[test]
 fn c_ends_its_ranks() {
     C.ends();
+    C_SANDBOX.ends();
 }
 
 #[test]
@@ -288,7 +290,7 @@ fn c_probe() {
 /// Each fits on a few pages, which is the point of them.
 #[test]
 fn they_are_short() {
-    for (launcher, most) in [(PYTHON, 145), (ASYNCIO, 145), (NODE, 145), (C, 250)] {
+    for (launcher, most) in [(PYTHON, 145), (ASYNCIO, 145), (NODE, 145), (C, 140)] {
         let file = launcher.path();
         let text = std::fs::read_to_string(&file).unwrap_or_else(|e| panic!("{}: {e}", file.display()));
         let lines = text.lines().filter(|line| !line.trim().is_empty()).count();

@@ -44,6 +44,31 @@ fn the_nodes_of_an_allocation_are_found() {
     }
 }
 
+/// `--nodes`, `-n` and `-m` place ranks as in srun, on nodes with equal and with different numbers of processors.
+#[test]
+fn ranks_are_placed_as_by_srun() {
+    let Some(cluster) = Cluster::running() else { return };
+    let script = r#"
+        for options in "--nodes 2 -n 6" "--nodes 2 -n 7" "--nodes 2 -n 7 -m cyclic" "--nodes 1 -n 3" "-n 6 -m block" \
+            "--nodes 2 -n 2 --ntasks-per-node 1 -m cyclic" \
+            "--nodes 4 -n 2"; do
+            echo "$options"
+            "$0" run $options sh -c 'echo $PMI_RANK $PMIX_HOSTNAME' 2>&1 | sort -n > "$1.hydrant"
+            srun --overlap $options sh -c 'echo $SLURM_PROCID $SLURMD_NODENAME' 2> "$1.warnings" | sort -n > "$1.srun"
+            grep -v ^hydrant: "$1.hydrant" | diff - "$1.srun" || exit
+        done
+        grep "can't run 2 processes on 4 nodes, setting nnodes to 2" "$1.warnings"
+        grep ^hydrant: "$1.hydrant""#;
+    let folder = Folder::new("slurm-placed");
+    for allocation in ["--nodes 4 --exclusive", "--nodes 4 --ntasks 10"] {
+        let job = cluster.command("salloc").words("--quiet --partition four").words(allocation);
+        let job = job.args(["sh", "-c", script]).arg(hydrant_bin()).arg(folder.path("placed"));
+        let outcome = job.run();
+        let notice = "hydrant: --nodes 4, but the job has 2 ranks: 2 hosts are used";
+        outcome.code(0).says(notice, 1).says("setting nnodes to 2", 1);
+    }
+}
+
 #[test]
 fn a_daemon_has_all_that_its_job_has_of_its_node() {
     let Some(cluster) = Cluster::running() else { return };

@@ -133,6 +133,24 @@ fn a_node_that_is_lost_ends_the_step() {
     serves(&cluster);
 }
 
+/// n2 has no line for the plugin, so that its tasks start without it.
+#[test]
+fn a_node_that_does_not_connect_ends_the_step() {
+    if !Peer::Slurm.there() {
+        return;
+    }
+    let spank = library("hydrant-spank", "libhydrant_spank.so");
+    let line = "optional %d/libhydrant_spank.so join-seconds=15\n";
+    let Some(cluster) = Cluster::with_plugins_except("n2", line, &[&spank]) else { return };
+    let outcome = srun(&cluster, "--hydrant").words(FOUR).arg(RAW).args(UP).run();
+    outcome.warns("hydrant: ending the step: n2 has not connected to srun within 15 s (join-seconds): ");
+    outcome.warns("plugstack.conf");
+    assert!(!outcome.status.success(), "{outcome}");
+    // Nodes that have the plugin serve steps without the other one.
+    let rest = srun(&cluster, "--hydrant --partition four --nodes 2 --ntasks 2 --nodelist n0,n3");
+    rest.arg(RAW).words("init1 fence1 end1").run().code(0).quiet();
+}
+
 #[test]
 fn the_server_has_no_spawns_and_says_so() {
     let Some(cluster) = cluster() else { return };

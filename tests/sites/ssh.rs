@@ -80,7 +80,7 @@ fn a_program_that_no_host_has_is_sent_along() {
 #[test]
 fn open_mpi_runs_over_tcp() {
     let Some(site) = Site::shared() else { return };
-    for peer in [Peer::OpenMpi5, Peer::OpenMpi4] {
+    for peer in Peer::OPEN_MPI {
         if !peer.there() {
             continue;
         }

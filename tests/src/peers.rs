@@ -20,6 +20,8 @@ pub enum Peer {
     OpenMpi5,
     /// Open MPI 4.1.4 from Debian, unpacked. Speaks PMIx by libpmix 4.2.2.
     OpenMpi4,
+    /// Open MPI 4.1.8 from PyPI. Speaks PMIx by its own libpmix 3, whose integers have a fixed size.
+    OpenMpi4Pmix3,
     /// Debian's libpmix 4.2.2, unpacked with Open MPI 4.
     Libpmix,
     /// Intel MPI from PyPI. Speaks PMI-1, or PMI-2 through Slurm's library.
@@ -45,6 +47,9 @@ pub enum Peer {
 }
 
 impl Peer {
+    /// The versions of Open MPI.
+    pub const OPEN_MPI: [Peer; 3] = [Peer::OpenMpi5, Peer::OpenMpi4, Peer::OpenMpi4Pmix3];
+
     /// Its name in `HYDRANT_TESTS_ALLOW_MISSING`.
     pub const fn name(self) -> &'static str {
         match self {
@@ -52,6 +57,7 @@ impl Peer {
             Peer::Mpich4 => "mpich4",
             Peer::OpenMpi5 => "openmpi5",
             Peer::OpenMpi4 => "openmpi4",
+            Peer::OpenMpi4Pmix3 => "openmpi4-pmix3",
             Peer::Libpmix => "libpmix",
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
@@ -73,6 +79,7 @@ impl Peer {
             Peer::Mpich4 => "/usr/bin/mpicc.mpich".into(),
             Peer::OpenMpi5 => peers_dir().join("openmpi/installed"),
             Peer::OpenMpi4 => peers_dir().join("openmpi4/installed"),
+            Peer::OpenMpi4Pmix3 => peers_dir().join("openmpi4-pmix3/installed"),
             Peer::Libpmix => openmpi4_lib().join("pmix2/include/pmix.h"),
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
@@ -119,6 +126,7 @@ impl Peer {
             Peer::Mpich5 => (peers_dir().join("mpich/bin/mpicc"), vec![]),
             Peer::Mpich4 => ("/usr/bin/mpicc.mpich".into(), vec![]),
             Peer::OpenMpi5 => (peers_dir().join("openmpi/bin/mpicc"), vec![]),
+            Peer::OpenMpi4Pmix3 => (peers_dir().join("openmpi4-pmix3/bin/mpicc"), vec![]),
             Peer::OpenMpi4 => {
                 let lib = openmpi4_lib();
                 let [mut include, mut search] = ["-I", "-Wl,-rpath-link,"].map(OsString::from);

@@ -41,6 +41,10 @@ impl Cluster {
     /// A new one with files in its folder, and with lines in plugstack.conf, where `%d` is the folder. `None` where Slurm may
     /// be missing.
     pub fn with_plugins(lines: &str, files: &[&Path]) -> Option<Cluster> {
+        Some(Cluster::prepared(lines, files)?.started())
+    }
+
+    fn prepared(lines: &str, files: &[&Path]) -> Option<Cluster> {
         if !Peer::Slurm.there() {
             return None;
         }
@@ -50,6 +54,14 @@ impl Cluster {
         }
         let lines = lines.replace("%d", &cluster.dir.display().to_string());
         fs::write(cluster.dir.join("plugstack.conf"), lines).expect("the folder was just made");
+        Some(cluster)
+    }
+
+    /// One whose node `without` has no plugins, as if its plugstack.conf had been forgotten. See [`Cluster::with_plugins`].
+    pub fn with_plugins_except(without: &str, lines: &str, files: &[&Path]) -> Option<Cluster> {
+        let cluster = Cluster::prepared(lines, files)?;
+        fs::write(cluster.dir.join(format!("plugstack.{without}.conf")), "")
+            .expect("the folder was just made");
         Some(cluster.started())
     }
 

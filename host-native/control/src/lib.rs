@@ -73,6 +73,7 @@
 //! #     lookup_wait: std::time::Duration::ZERO,
 //! #     pmi1_subversion: 2,
 //! #     pseudo_terminals: None,
+//! #     merge_stderr: false,
 //! #     files: vec![],
 //! # };
 //! let first = FirstJob {

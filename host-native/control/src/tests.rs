@@ -60,6 +60,7 @@ pub(crate) fn setup() -> Setup {
         lookup_wait: Duration::ZERO,
         pmi1_subversion: 2,
         pseudo_terminals: None,
+        merge_stderr: false,
         files: Vec::new(),
     }
 }

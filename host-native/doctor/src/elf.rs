@@ -1,8 +1,10 @@
 //! Headers of program files: architecture and shared libraries.
 
+use std::ffi::OsStr;
 use std::fs::{File, OpenOptions};
+use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 /// First bytes of an ELF file of 64 bits, little-endian.
 const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
@@ -125,6 +127,15 @@ fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
 
 fn word(bytes: &[u8], at: usize) -> Option<u64> {
     bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+}
+
+/// Returns the interpreter that the first line of a script names. A carriage return at its end is a part of the name.
+pub fn script_interpreter(path: &Path) -> Option<PathBuf> {
+    let mut start = [0; 256];
+    let len = open(path)?.read_at(&mut start, 0).ok()?;
+    let line = start[..len].strip_prefix(b"#!")?.split(|&byte| byte == b'\n').next()?;
+    let name = line.split(|&byte| byte == b' ' || byte == b'\t').find(|word| !word.is_empty())?;
+    Some(PathBuf::from(OsStr::from_bytes(name)))
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ mod program;
 mod ssh;
 mod system;
 
-pub use elf::{NoExec, kind, needed_libraries};
+pub use elf::{NoExec, kind, needed_libraries, script_interpreter};
 pub use finding::{Finding, Level, render};
 pub use library::{Library, Protocol, library};
 pub use machine::{Limit, Machine};
@@ -39,7 +39,7 @@ use hydrant_placement::HostSource;
 pub struct Question {
     /// Hosts of the job.
     pub hosts: HostSource,
-    /// Program of the ranks: a path, or a name that is searched in `PATH`.
+    /// Program of the ranks: a path, or a name that is searched in `PATH`, then in the working directory.
     pub program: Option<OsString>,
 }
 

@@ -20,7 +20,17 @@ pub(crate) fn check(machine: &Machine, command: &OsStr) -> Vec<Finding> {
     };
     let name = path.display();
     let own = own_architecture();
-    match elf::kind(&path) {
+    let kind = elf::kind(&path);
+    let interpreter = elf::script_interpreter(&path).filter(|path| kind == NoExec::Script && !path.exists());
+    if let Some(interpreter) = interpreter {
+        let text = format!("{name} is a script for {interpreter:?}, and there is no such file");
+        return vec![Finding::problem(
+            TOPIC,
+            text,
+            "correct its first line, which must not end with a carriage return",
+        )];
+    }
+    match kind {
         NoExec::Script => vec![Finding::note(
             TOPIC,
             format!("{name} is a script; its interpreter loads the MPI library"),
@@ -66,12 +76,11 @@ fn find(machine: &Machine, command: &OsStr) -> Result<PathBuf, Finding> {
         };
     }
     let search = machine.variable("PATH").cloned().unwrap_or_else(|| OsString::from(DEFAULT_PATH));
-    find_in_path(command, Path::new(""), &search, &mut None).ok_or_else(|| {
-        let hint = match Path::new(command).is_file() {
-            true => format!("it is in this directory: ./{name}"),
-            false => "name it with its directory".to_owned(),
-        };
-        Finding::problem(TOPIC, format!("{name} is not in PATH"), hint)
+    // As hydrant run does. An empty list is the working directory.
+    let find = |list| find_in_path(command, Path::new(""), list, &mut None);
+    find(&search).or_else(|| find(OsStr::new(""))).ok_or_else(|| {
+        let text = format!("{name} is neither in PATH nor in this directory");
+        Finding::problem(TOPIC, text, "name it with its directory".to_owned())
     })
 }
 
@@ -130,6 +139,10 @@ mod tests {
             std::fs::set_permissions(root.machine().path(name), mode).expect("the file is ours");
         }
         assert_eq!(of(&root, "script").level, Level::Note);
+        for (line, wanted) in [("#! /bin/sh -e\n", Level::Note), ("#!/bin/sh\r\n", Level::Problem)] {
+            root.write("script", line);
+            assert_eq!(of(&root, "script").level, wanted, "{line:?}");
+        }
         assert!(of(&root, "foreign").text.contains("was built for ppc64"));
         assert_eq!(of(&root, "data").level, Level::Problem);
         assert_eq!(of(&root, "missing").level, Level::Problem);
@@ -144,6 +157,6 @@ mod tests {
         let mut machine = root.machine();
         machine.variables.insert("PATH".into(), machine.path("bin").into_os_string());
         let finding = check(&machine, OsStr::new("a.out")).pop().expect("a finding");
-        assert_eq!(finding.text, "a.out is not in PATH");
+        assert_eq!(finding.text, "a.out is neither in PATH nor in this directory");
     }
 }

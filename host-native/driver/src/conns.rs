@@ -1,6 +1,6 @@
 //! Client connections: sockets, bytes that wait on either side, and which rank each belongs to.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::server::Inbox;
@@ -16,7 +16,8 @@ pub(crate) const INTRODUCTION_READ: usize = 4096;
 #[derive(Debug)]
 pub(crate) struct Conns {
     all: Vec<Conn>,
-    free: Vec<u32>,
+    /// Numbers below the length of `all` that are not open.
+    free: BTreeSet<u32>,
     /// Upper bound of open connections.
     limit: u32,
     by_rank: HashMap<(JobId, Rank), u32>,
@@ -30,7 +31,7 @@ pub(crate) struct Conns {
 /// One connection.
 #[derive(Debug, Default)]
 pub(crate) struct Conn {
-    fd: Option<OwnedFd>,
+    transport: Transport,
     opened: u64,
     job: JobId,
     rank: Option<Rank>,
@@ -47,6 +48,19 @@ pub(crate) struct Conn {
     waiting: bool,
     /// The client has closed the connection. Its requests are still handled, and replies to it are dropped.
     closed_by_peer: bool,
+}
+
+/// What carries the bytes of a connection.
+#[derive(Debug, Default)]
+enum Transport {
+    /// Nothing: the connection is not open.
+    #[default]
+    Closed,
+    Socket(OwnedFd),
+    /// The owner of the driver. It takes no replies while it is blocked.
+    External {
+        blocked: bool,
+    },
 }
 
 /// Result of a read from a socket.
@@ -66,7 +80,7 @@ impl Conns {
     pub(crate) fn new(limit: u32) -> Conns {
         Conns {
             all: Vec::new(),
-            free: Vec::new(),
+            free: BTreeSet::new(),
             limit,
             by_rank: HashMap::new(),
             incoming: VecDeque::new(),
@@ -77,11 +91,16 @@ impl Conns {
     /// Adds a socket. `rank` is none for a client that sends it in the handshake. Returns none at the limit.
     pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, rank: Option<Rank>, now: u64) -> Option<u32> {
         let id = self.insert(fd, job, now)?;
+        self.identify(id, job, rank, now);
+        Some(id)
+    }
+
+    /// Notes the rank of a new connection. `rank` is none for a client that sends it in the handshake.
+    pub(crate) fn identify(&mut self, id: u32, job: JobId, rank: Option<Rank>, now: u64) {
         match rank {
             Some(rank) => self.assign(id, job, rank),
             None => self.await_introduction(id, now),
         }
-        Some(id)
     }
 
     /// Adds a socket for queries, which belongs to no rank. Returns none at the limit.
@@ -92,6 +111,18 @@ impl Conns {
         Some(id)
     }
 
+    /// Adds a connection whose bytes the owner of the driver carries. Its number is below the limit and not open.
+    pub(crate) fn open_external(&mut self, id: u32, job: JobId) {
+        let known = self.all.len() as u32;
+        if id >= known {
+            self.free.extend(known..id);
+            self.all.resize_with(id as usize + 1, Conn::default);
+        }
+        self.free.remove(&id);
+        self.all[id as usize] =
+            Conn { transport: Transport::External { blocked: false }, job, ..Conn::default() };
+    }
+
     fn await_introduction(&mut self, id: u32, now: u64) {
         self.all[id as usize].incoming = true;
         self.incoming.push_back((id, now));
@@ -99,12 +130,13 @@ impl Conns {
 
     /// Returns the number of the next connection. None at the limit.
     pub(crate) fn next_id(&self) -> Option<u32> {
-        let next = self.free.last().copied().unwrap_or(self.all.len() as u32);
+        let next = self.free.first().copied().unwrap_or(self.all.len() as u32);
         self.has_room().then_some(next)
     }
 
-    fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
-        let id = match self.free.pop() {
+    /// Adds a socket whose rank follows. Returns none at the limit.
+    pub(crate) fn insert(&mut self, fd: OwnedFd, job: JobId, now: u64) -> Option<u32> {
+        let id = match self.free.pop_first() {
             Some(id) => id,
             None if self.all.len() < self.limit as usize => {
                 self.all.push(Conn::default());
@@ -112,7 +144,8 @@ impl Conns {
             }
             None => return None,
         };
-        self.all[id as usize] = Conn { fd: Some(fd), opened: now, job, ..Conn::default() };
+        self.all[id as usize] =
+            Conn { transport: Transport::Socket(fd), opened: now, job, ..Conn::default() };
         Some(id)
     }
 
@@ -123,12 +156,10 @@ impl Conns {
         self.by_rank.insert((job, rank), id);
     }
 
-    /// Closes the socket.
+    /// Closes a connection, and its socket.
     pub(crate) fn close(&mut self, id: u32) {
         let conn = std::mem::take(&mut self.all[id as usize]);
-        if conn.fd.is_some() {
-            self.free.push(id);
-        }
+        self.free.insert(id);
         // The rank may have opened another one.
         if let Some(rank) = conn.rank
             && self.by_rank.get(&(conn.job, rank)) == Some(&id)
@@ -139,12 +170,17 @@ impl Conns {
 
     /// An open connection.
     pub(crate) fn get(&self, id: u32) -> Option<&Conn> {
-        self.all.get(id as usize).filter(|conn| conn.fd.is_some())
+        self.all.get(id as usize).filter(|conn| conn.is_open())
     }
 
     /// An open connection.
     pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Conn> {
-        self.all.get_mut(id as usize).filter(|conn| conn.fd.is_some())
+        self.all.get_mut(id as usize).filter(|conn| conn.is_open())
+    }
+
+    /// Returns whether a connection is open and the owner of the driver carries its bytes.
+    pub(crate) fn is_external(&self, id: u32) -> bool {
+        self.get(id).is_some_and(|conn| conn.socket().is_none())
     }
 
     /// The latest open connection of a rank.
@@ -152,9 +188,9 @@ impl Conns {
         self.by_rank.get(&(job, rank)).copied()
     }
 
-    /// The open connections of a job.
+    /// The connections of a job that are sockets.
     pub(crate) fn of_job(&self, job: JobId) -> Vec<u32> {
-        let of_job = |&id: &u32| self.get(id).is_some_and(|conn| conn.job == job);
+        let of_job = |&id: &u32| self.get(id).is_some_and(|conn| conn.job == job && conn.socket().is_some());
         (0..self.all.len() as u32).filter(of_job).collect()
     }
 
@@ -186,8 +222,20 @@ impl Conns {
 }
 
 impl Conn {
-    pub(crate) fn fd(&self) -> &OwnedFd {
-        self.fd.as_ref().expect("only open connections are handed out")
+    fn is_open(&self) -> bool {
+        !matches!(self.transport, Transport::Closed)
+    }
+
+    /// The socket, unless the owner of the driver carries the bytes.
+    pub(crate) fn socket(&self) -> Option<&OwnedFd> {
+        if let Transport::Socket(fd) = &self.transport { Some(fd) } else { None }
+    }
+
+    /// Notes whether the owner of the driver takes replies to an external connection.
+    pub(crate) fn set_blocked(&mut self, now: bool) {
+        if let Transport::External { blocked } = &mut self.transport {
+            *blocked = now;
+        }
     }
 
     pub(crate) fn job(&self) -> JobId {
@@ -203,9 +251,14 @@ impl Conn {
         self.rank
     }
 
-    /// Returns whether a reply waits for the socket. No requests are read meanwhile.
+    /// Returns whether a reply waits for the socket, or for the owner of the driver. No requests are read meanwhile.
     pub(crate) fn is_blocked(&self) -> bool {
-        !self.unsent.is_empty()
+        !self.unsent.is_empty() || matches!(self.transport, Transport::External { blocked: true })
+    }
+
+    /// Returns the number of bytes that the backend has not consumed.
+    pub(crate) fn held(&self) -> usize {
+        self.held.len()
     }
 
     /// Returns whether deferred requests are pending.
@@ -227,8 +280,9 @@ impl Conn {
             return Received::Overrun;
         }
         let room = if self.incoming { space.len().min(INTRODUCTION_READ) } else { space.len() };
+        let Some(socket) = self.socket() else { return Received::Nothing };
         loop {
-            return match recv(self.fd(), &mut space[..room], RecvFlags::DONTWAIT) {
+            return match recv(socket, &mut space[..room], RecvFlags::DONTWAIT) {
                 Ok((0, _)) => Received::End,
                 Ok((new, _)) => Received::Bytes(new),
                 Err(Errno::INTR) => continue,
@@ -276,8 +330,9 @@ impl Conn {
     /// Writes the bytes that the socket accepts. All bytes count as accepted if the client has closed the connection.
     fn write(&mut self, bytes: &[u8]) -> usize {
         let mut at = 0;
+        let Transport::Socket(socket) = &self.transport else { return bytes.len() };
         while at < bytes.len() && !self.closed_by_peer {
-            match send(self.fd(), &bytes[at..], SendFlags::DONTWAIT | NO_SIGPIPE) {
+            match send(socket, &bytes[at..], SendFlags::DONTWAIT | NO_SIGPIPE) {
                 Ok(len) => at += len,
                 Err(Errno::INTR) => {}
                 Err(Errno::AGAIN) => return at,

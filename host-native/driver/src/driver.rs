@@ -4,11 +4,12 @@ use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
 use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::trace::Exit;
 use hydrant_core::{Backend, ConnId, Input, JobId, Output, Rank, Time};
 use hydrant_reactor::{Interest, Key, KeyRange, Poller, Sent};
 use rustix::net::SocketAddrAny;
 
-use crate::conns::{Conns, Received};
+use crate::conns::{Conn, Conns, Received};
 use crate::port::is_local_connection;
 use crate::{BackendError, CloseReason, Error, Event};
 
@@ -37,14 +38,26 @@ pub struct Traffic {
 /// milliseconds of the owner's clock.
 #[derive(Debug)]
 pub struct Driver<B: ?Sized> {
-    conns: Conns,
+    pub(crate) conns: Conns,
     keys: KeyRange,
     closed: VecDeque<Event>,
-    traffic: Traffic,
+    /// Processes that have ended, whose last requests are read before that counts.
+    exits: VecDeque<Exiting>,
+    pub(crate) traffic: Traffic,
     /// Buffer for requests, and behind [`READ_BUFFER`] bytes one for output of the backend. Together they are so long that the
     /// allocator maps them, and unused pages cost nothing.
-    buffers: Box<[u8]>,
-    backend: Box<B>,
+    pub(crate) buffers: Box<[u8]>,
+    pub(crate) backend: Box<B>,
+}
+
+/// End of a rank's process.
+#[derive(Debug)]
+struct Exiting {
+    job: JobId,
+    rank: Rank,
+    exit: Exit,
+    /// Reads from its connection that have been made.
+    reads: usize,
 }
 
 impl<B> Driver<B>
@@ -59,6 +72,7 @@ where
             conns: Conns::new(limits.conns),
             keys,
             closed: VecDeque::new(),
+            exits: VecDeque::new(),
             traffic: Traffic::default(),
             buffers: vec![0; READ_BUFFER + limits.output_room()].into(),
             backend,
@@ -103,9 +117,10 @@ where
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
         let verified = rank.is_none() && is_local_connection(&fd);
-        let Some(id) = self.conns.open(fd, job, rank, now) else { return Ok(None) };
-        self.watch(id, poller)?;
-        self.handle(now, Input::Opened { conn: ConnId(id), job, rank })?;
+        let Some(id) = self.conns.insert(fd, job, now) else { return Ok(None) };
+        self.watch(id, Input::Opened { conn: ConnId(id), job, rank }, now, poller)?;
+        // Not before: the backend refuses a rank that has another connection.
+        self.conns.identify(id, job, rank, now);
         if verified {
             self.handle(now, Input::Verified { conn: ConnId(id) })?;
         }
@@ -126,8 +141,7 @@ where
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
         let Some(id) = self.conns.open(fd, job, None, now) else { return Ok(None) };
-        self.watch(id, poller)?;
-        self.handle(now, Input::Opened { conn: ConnId(id), job, rank: Some(rank) })?;
+        self.watch(id, Input::Opened { conn: ConnId(id), job, rank: Some(rank) }, now, poller)?;
         Ok(Some(ConnId(id)))
     }
 
@@ -149,14 +163,19 @@ where
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
         let Some(id) = self.conns.open_query(fd, job, now) else { return Ok(None) };
-        self.watch(id, poller)?;
-        self.handle(now, Input::OpenedQuery { conn: ConnId(id), job })?;
+        self.watch(id, Input::OpenedQuery { conn: ConnId(id), job }, now, poller)?;
         Ok(Some(ConnId(id)))
     }
 
-    fn watch(&self, id: u32, poller: &Poller) -> Result<(), hydrant_reactor::Error> {
-        let conn = self.conns.get(id).expect("the connection was opened by the caller");
-        poller.add(conn.fd(), self.keys.key(0, id), Interest::Read)
+    /// Watches a new connection, and passes the input that opens it to the backend. Closes it if either fails.
+    fn watch(&mut self, id: u32, opened: Input<'_>, now: u64, poller: &Poller) -> Result<(), Error> {
+        let socket = self.conns.get(id).and_then(Conn::socket).expect("the caller has opened it");
+        let watched = poller.add(socket, self.keys.key(0, id), Interest::Read).map_err(Error::from);
+        let result = watched.and_then(|()| Ok(self.handle(now, opened)?));
+        if result.is_err() {
+            self.conns.close(id);
+        }
+        result
     }
 
     /// Closes the oldest connection without a handshake, if the limit of connections is reached.
@@ -226,8 +245,10 @@ where
         let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else {
             return Ok(false);
         };
-        if open.flush() == Sent::All {
-            poller.modify(open.fd(), key, Interest::Read)?;
+        if open.flush() == Sent::All
+            && let Some(socket) = open.socket()
+        {
+            poller.modify(socket, key, Interest::Read)?;
             self.handle(now, Input::Writable { conn })?;
             self.conns.deferred.push(conn.0);
         }
@@ -246,23 +267,51 @@ where
     /// # Errors
     /// The backend or a system call failed.
     pub fn poll(&mut self, now: u64, poller: &Poller) -> Result<Option<Event>, Error> {
+        self.poll_with(now, poller, Event::of)
+    }
+
+    /// As [`poll`](Driver::poll), and converts outputs by `convert`. Those of [external](Driver::handle_external) connections
+    /// are among them: [`Output::Bytes`] and [`Output::Close`]. An output for which `convert` returns none is dropped.
+    ///
+    /// # Errors
+    /// The backend or a system call failed.
+    pub fn poll_with<T: From<Event>>(
+        &mut self,
+        now: u64,
+        poller: &Poller,
+        convert: impl Fn(Output<'_>) -> Option<T>,
+    ) -> Result<Option<T>, Error> {
         loop {
             if let Some(event) = self.closed.pop_front() {
-                return Ok(Some(event));
+                return Ok(Some(event.into()));
             }
             match self.backend.poll(&mut self.buffers[READ_BUFFER..]).map_err(Into::into)? {
-                Some(Output::Bytes { conn, bytes }) => {
+                Some(output @ Output::Bytes { conn, bytes }) => {
                     self.traffic.bytes_out = self.traffic.bytes_out.saturating_add(bytes.len() as u64);
                     let Some(open) = self.conns.get_mut(conn.0) else { continue };
-                    if open.send(bytes) == Sent::Blocked {
-                        poller.modify(open.fd(), self.keys.key(0, conn.0), Interest::Write)?;
-                        self.handle(now, Input::Blocked { conn })?;
-                    } else if open.is_deferred() {
-                        self.conns.deferred.push(conn.0);
+                    let is_blocked = open.send(bytes) == Sent::Blocked;
+                    match open.socket() {
+                        Some(socket) if is_blocked => {
+                            poller.modify(socket, self.keys.key(0, conn.0), Interest::Write)?;
+                            self.handle(now, Input::Blocked { conn })?;
+                        }
+                        socket => {
+                            let is_external = socket.is_none();
+                            if open.is_deferred() {
+                                self.conns.deferred.push(conn.0);
+                            }
+                            if is_external && let Some(reply) = convert(output) {
+                                return Ok(Some(reply));
+                            }
+                        }
                     }
                 }
-                Some(Output::Close { conn, why }) => {
-                    self.end(conn.0, now, CloseReason::Backend(why))?;
+                Some(output @ Output::Close { conn, why }) => {
+                    if !self.conns.is_external(conn.0) {
+                        self.end(conn.0, now, CloseReason::Backend(why))?;
+                    } else if let Some(closing) = convert(output) {
+                        return Ok(Some(closing));
+                    }
                 }
                 Some(output) => {
                     if let Output::Joined { conn, job, rank } = output
@@ -270,12 +319,12 @@ where
                     {
                         self.conns.assign(conn.0, job, rank);
                     }
-                    if let Some(event) = Event::of(output) {
+                    if let Some(event) = convert(output) {
                         return Ok(Some(event));
                     }
                 }
                 None => {
-                    if !self.retry(now)? {
+                    if !self.retry(now)? && !self.next_exit(now, poller)? {
                         return Ok(None);
                     }
                 }
@@ -283,8 +332,53 @@ where
         }
     }
 
+    /// Reports the end of a rank's process to the backend. [`poll`](Driver::poll) first reads the last requests of the rank,
+    /// at most [`LAST_READS`] times, if one of its connections is open or a client has not introduced itself yet. The end
+    /// counts when `poll` has returned nothing.
+    ///
+    /// # Errors
+    /// The backend refuses the end. If there are requests to read, `poll` returns that error.
+    pub fn exited(&mut self, job: JobId, rank: Rank, exit: Exit, now: u64) -> Result<(), Error> {
+        if self.socket_of(job, rank).is_none() && self.conns.incoming(job).is_empty() {
+            return Ok(self.handle(now, Input::Exited { job, rank, exit })?);
+        }
+        self.exits.push_back(Exiting { job, rank, exit, reads: 0 });
+        Ok(())
+    }
+
+    /// Reads once from the connection of a rank whose process has ended, or reports the end. Returns whether there was one.
+    fn next_exit(&mut self, now: u64, poller: &Poller) -> Result<bool, Error> {
+        let Some(exiting) = self.exits.front_mut() else { return Ok(false) };
+        let (job, rank, exit, reads) = (exiting.job, exiting.rank, exiting.exit, exiting.reads);
+        exiting.reads += 1;
+        if reads == 0 {
+            // The rank may be one of those that have not introduced themselves.
+            for id in self.conns.incoming(job) {
+                self.read(ConnId(id), now)?;
+            }
+            return Ok(true);
+        }
+        if reads <= LAST_READS
+            && let Some(conn) = self.socket_of(job, rank)
+        {
+            // The write of a reply that waits for the socket fails now, and reading continues.
+            self.flush(conn, now, poller)?;
+            if self.read(conn, now)? {
+                return Ok(true);
+            }
+        }
+        self.exits.pop_front();
+        self.handle(now, Input::Exited { job, rank, exit })?;
+        Ok(true)
+    }
+
+    /// The latest connection of a rank, if it is a socket.
+    fn socket_of(&self, job: JobId, rank: Rank) -> Option<ConnId> {
+        self.conn_of(job, rank).filter(|conn| !self.conns.is_external(conn.0))
+    }
+
     /// Returns how many bytes of a connection the buffer has room for.
-    fn read_room(&self) -> usize {
+    pub(crate) fn read_room(&self) -> usize {
         READ_BUFFER.min(self.backend.bytes_max())
     }
 
@@ -333,6 +427,7 @@ where
     /// # Errors
     /// The backend failed.
     pub fn deregister_job(&mut self, job: JobId, now: u64) -> Result<(), Error> {
+        self.exits.retain(|exiting| exiting.job != job);
         self.close_job(job, now)?;
         Ok(self.handle(now, Input::DeregisterJob { job })?)
     }
@@ -375,7 +470,7 @@ where
 
     /// Returns the address of a client, if it has one.
     pub fn peer_addr(&self, conn: ConnId) -> Option<SocketAddrAny> {
-        rustix::net::getpeername(self.conns.get(conn.0)?.fd()).ok().flatten()
+        rustix::net::getpeername(self.conns.get(conn.0)?.socket()?).ok().flatten()
     }
 
     /// Bytes that have passed so far.

@@ -63,3 +63,15 @@ pub struct ListenError {
     /// The error of the system.
     pub why: io::Error,
 }
+
+impl ListenError {
+    /// Remedy, if there is a specific one.
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self.why.kind() {
+            io::ErrorKind::AddrInUse => "a process listens at this port already; port 0 selects a free one",
+            io::ErrorKind::AddrNotAvailable => "give an address of this machine, or 127.0.0.1",
+            io::ErrorKind::PermissionDenied => "give a port from 1024 on; port 0 selects a free one",
+            _ => return None,
+        })
+    }
+}

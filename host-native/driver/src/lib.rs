@@ -45,8 +45,10 @@
 
 mod conns;
 mod driver;
+mod environment;
 mod error;
 mod event;
+mod external;
 mod native;
 mod owner;
 mod pmix;
@@ -61,6 +63,7 @@ mod tests;
 use hydrant_core::Backend;
 
 pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
+pub use environment::{FOREIGN_VARIABLES, TUNABLE_VARIABLES, is_foreign_variable};
 pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};

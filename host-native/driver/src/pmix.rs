@@ -9,11 +9,13 @@ pub const PMIX_SERVER_URIS: [&str; 4] =
 pub const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 
 /// Variables that are the same for all clients.
-const PMIX_SETTINGS: [(&str, &str); 4] = [
+const PMIX_SETTINGS: [(&str, &str); 5] = [
     // Others expect job data in shared memory.
     ("PMIX_GDS_MODULE", "hash"),
     ("PMIX_SECURITY_MODE", "native"),
     ("PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"),
+    // libpmix 3 takes a server without a version for one before 3.1.5, and does not find the data of other jobs.
+    ("PMIX_VERSION", "4.1.0"),
     // Open MPI 4 is a singleton without a variable of a launcher that it knows. This one also leaves binding alone.
     ("JSM_JSRUN_PORT", "1"),
 ];

@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use hydrant_core::server::JobSpec;
-use hydrant_core::trace::Closing;
-use hydrant_core::{ConnId, Input, JobId, Limits, Rank, Server};
+use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server};
 use hydrant_reactor::{KeyRange, Poller};
 
 use super::conns::INTRODUCTION_READ;
@@ -226,4 +226,86 @@ fn a_connection_that_the_server_gives_up_is_closed() {
     // Keys of other ranges and of closed connections are ignored.
     world.driver.ready(KeyRange(4).key(0, 0), 0, &world.poller).unwrap();
     world.driver.ready(KeyRange(5).key(0, 0), 0, &world.poller).unwrap();
+}
+
+/// Replies that wait for the socket are dropped with it, and the requests behind them are read.
+#[test]
+fn the_last_requests_of_a_rank_come_before_its_exit() {
+    let limits = Limits::for_ranks(1);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (mut client, _) = world.client(Some(Rank(0)));
+    client.write_all(INIT).unwrap();
+    assert_eq!(world.turn().len(), 1);
+    client.write_all(&b"cmd=get_maxes\n".repeat(8000)).unwrap();
+    assert_eq!(world.turn(), []);
+    client.write_all(b"cmd=abort exitcode=7\n").unwrap();
+    drop(client);
+    world.driver.exited(JOB, Rank(0), Exit::Code(3), 0).unwrap();
+    let events = world.poll();
+    let is_abort = |event: &&Event| matches!(event, Event::AbortJob { cause: Cause::Abort { .. }, .. });
+    assert_eq!((events.iter().filter(is_abort).count(), events.len()), (1, 2), "{events:?}");
+    // Without a connection it counts at once.
+    let again = world.driver.exited(JOB, Rank(0), Exit::Code(3), 0);
+    assert_eq!(again.unwrap_err().fault(), Some(Fault::RankTaken));
+}
+
+#[test]
+fn a_connection_that_the_backend_refuses_is_closed() {
+    let limits = Limits::for_ranks(2);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let (_client, conn) = world.client(Some(Rank(0)));
+    let (ours, mut theirs) = UnixStream::pair().unwrap();
+    let opened = world.driver.open(ours.into(), JOB, Some(Rank(0)), 0, &world.poller);
+    assert_eq!(opened.unwrap_err().fault(), Some(Fault::RankTaken));
+    assert_eq!((read(&mut theirs), world.driver.conn_of(JOB, Rank(0))), (String::new(), conn));
+    assert_eq!(world.driver.next_conn(), Some(ConnId(1)));
+}
+
+/// Bytes of the one are the owner's to carry, those of the other are not, and numbers are used once.
+#[test]
+fn external_connections_are_beside_sockets() {
+    let limits = Limits::for_ranks(3);
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let conn = ConnId(1);
+    let opened = |conn| Input::Opened { conn, job: JOB, rank: Some(Rank(2)) };
+    let refused = world.driver.handle_external(0, opened(ConnId(limits.conns)));
+    assert_eq!(refused.unwrap_err().fault(), Some(Fault::NoSuchConn));
+    world.driver.handle_external(0, opened(conn)).unwrap();
+    let sockets = [0, 1].map(|rank| world.client(Some(Rank(rank))));
+    assert_eq!([&sockets[0], &sockets[1]].map(|(_, conn)| *conn), [Some(ConnId(0)), Some(ConnId(2))]);
+    assert_eq!(world.driver.is_socket(conn), world.driver.room(ConnId(0)).is_some());
+    let room = world.driver.room(conn).unwrap();
+    world.driver.receive(conn, &INIT[..9], 0).unwrap();
+    assert_eq!(world.driver.room(conn), Some(room - 9));
+    world.driver.receive(conn, &INIT[9..], 0).unwrap();
+    world.driver.handle_external(0, Input::Blocked { conn }).unwrap();
+    let reply = |output: Output<'_>| match output {
+        Output::Bytes { bytes, .. } => Some(Polled::Reply(bytes.to_vec())),
+        output => Event::of(output).map(Polled::Event),
+    };
+    let poll = |driver: &mut Driver<_>| driver.poll_with(0, &world.poller, reply).unwrap();
+    assert_eq!(poll(&mut world.driver), None);
+    world.driver.handle_external(0, Input::Writable { conn }).unwrap();
+    assert!(matches!(poll(&mut world.driver), Some(Polled::Event(Event::Joined { rank: Rank(2), .. }))));
+    assert!(
+        matches!(poll(&mut world.driver), Some(Polled::Reply(bytes)) if bytes.starts_with(b"cmd=response"))
+    );
+    world.driver.handle_external(0, Input::Closed { conn }).unwrap();
+    assert_eq!((world.driver.room(conn), world.driver.next_conn()), (None, Some(conn)));
+}
+
+/// Output of an external connection, or an event.
+#[derive(Debug, PartialEq, Eq)]
+enum Polled {
+    Reply(Vec<u8>),
+    Event(Event),
+}
+
+impl From<Event> for Polled {
+    fn from(event: Event) -> Polled {
+        Polled::Event(event)
+    }
 }

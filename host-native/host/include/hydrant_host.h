@@ -2,22 +2,29 @@
  *
  * hydrant_host.h: the interface of libhydrant_host.so.0, hydrant's PMI server for launchers.
  *
- * The server speaks PMI-1, PMI-2 and PMIx with the ranks of parallel jobs. The launcher (the host) starts the ranks and
- * owns their sockets. It passes the bytes of the ranks and what happens to them to the server, and carries out the
- * outputs. docs/hosts.md describes what a host owes its ranks, and host-wasm/examples/launch.c is a host.
+ * The server speaks PMI-1, PMI-2 and PMIx with the ranks of parallel jobs. The launcher (the host) starts the ranks, tells
+ * the server what happens to them, and carries out the outputs. docs/hosts.md describes what a host owes its ranks, and
+ * host-wasm/examples/launch.c is a host.
+ *
+ * CONNECTIONS
+ *
+ *   The library makes the connections of ranks, accepts PMIx clients, and reads from and writes to their sockets:
+ *   hydrant_host_setup_fork, hydrant_host_listen. A host with transports of its own carries the bytes itself:
+ *   hydrant_host_opened, hydrant_host_bytes, HYDRANT_OUTPUT_BYTES. A job may have connections of both kinds.
  *
  * ORDER OF CALLS
  *
  *   hydrant_host_open creates a server. hydrant_host_register_job, hydrant_host_attr and hydrant_host_program describe a
- *   job, hydrant_host_opened its connections. Then hydrant_host_bytes, hydrant_host_closed and hydrant_host_exited follow
- *   in any order, and hydrant_host_deregister_job is the last one of a job. After each of these calls, or several, the
- *   host calls hydrant_host_next until it returns 0.
+ *   job. hydrant_host_listen accepts its PMIx clients, and hydrant_host_setup_fork precedes the fork of each rank. Then
+ *   hydrant_host_exited follows for each rank, and hydrant_host_deregister_job is the last call of a job. After each of
+ *   these calls, or several, the host calls hydrant_host_next until it returns 0.
  *
  * WAITING
  *
- *   No call waits. The descriptor of hydrant_host_fd is readable while hydrant_host_next has work: outputs, or a deadline
- *   that has passed. A host adds it to its event loop, for reading, and calls hydrant_host_next. It never reads from it.
- *   hydrant_host_open compiles a plugin, which takes less than a second, unless the compiled code is in the cache.
+ *   No call waits. The descriptor of hydrant_host_fd is readable while hydrant_host_next has work: sockets to read or write,
+ *   clients to accept, a deadline that has passed, or what an earlier call has left. A host adds it to its event loop, for
+ *   reading and level-triggered, and calls hydrant_host_next. It never reads from it. hydrant_host_open compiles a plugin,
+ *   which takes less than a second, unless the compiled code is in the cache.
  *
  * ERRORS
  *
@@ -49,7 +56,7 @@ extern "C" {
 /* Results of calls. */
 enum {
     HYDRANT_OK = 0,
-    /* A pointer is NULL, or a string, a length or a number is invalid. */
+    /* A pointer is NULL, a string, a length or a number is invalid, or a connection is a socket of the library. */
     HYDRANT_ERR_ARGUMENT = -1,
     /* The server refused the input: hydrant_host_fault. */
     HYDRANT_ERR_FAULT = -2,
@@ -364,7 +371,8 @@ typedef struct hydrant_job {
     /* Number of ranks. */
     uint32_t size;
     /* Name of the job (PMI-1: kvsname), different from all others: printable ASCII without blank, ';', '=' and '\', at most
-       64 bytes. A PMIx client that knows the name may join: a part of it should be random. */
+       64 bytes. A PMIx client that knows the name may join: a part of it should be random. NULL for a name that the library
+       makes, with 64 random bits; the servers of several nodes need one that all know. */
     const char *name;
     /* Name of the job that spawned this one, on another node than that of the request. Otherwise NULL. */
     const char *spawner;
@@ -386,7 +394,19 @@ typedef struct hydrant_job {
     uint32_t fence;
 } hydrant_job;
 
-/* Output of a server. Fields that its kind does not have are 0. */
+/* Kinds and reasons of the library, beside those of the server. */
+enum {
+    /* The library has closed a socket of its own, for a reason other than the client's end, the job's, or a new connection of
+       the rank. The host may tell the user. */
+    HYDRANT_OUTPUT_DISCONNECTED = 64,
+    /* HYDRANT_OUTPUT_DISCONNECTED: no handshake within 10 seconds, or not before later clients needed the connection. */
+    HYDRANT_CLOSING_NO_HANDSHAKE = 64,
+    /* HYDRANT_OUTPUT_DISCONNECTED: the client goes on asking without reading replies. */
+    HYDRANT_CLOSING_OVERRUN = 65
+};
+
+/* Output of a server. Fields that its kind does not have are 0. BYTES and CLOSE are for connections whose bytes the host
+   carries. */
 typedef struct hydrant_output {
     /* HYDRANT_OUTPUT_...; it says which fields there are:
          BYTES        conn, bytes: the reply
@@ -398,8 +418,10 @@ typedef struct hydrant_output {
          ABORT_JOB    job, cause, rank, code_given, code, exit, exit_number, bytes: the message
          PEER         node, bytes: the message
          STALLED_FENCE  job, arrived, size, bytes: the missing ranks, such as 0-3,7
-         REMOVE_FILES job, rank, bytes: paths, separated by commas
-         LOG          job, rank, stream, bytes: the text */
+         REMOVE_FILES job, rank, bytes: paths, separated by commas. For a rank of hydrant_host_setup_fork it comes after
+                      hydrant_host_exited, and the host removes them at once
+         LOG          job, rank, stream, bytes: the text
+         DISCONNECTED conn, job, rank or HYDRANT_NONE, closing, malformed */
     uint32_t kind;
     uint32_t conn;
     uint32_t job;
@@ -447,8 +469,9 @@ void hydrant_host_close(hydrant_host *host);
 /* Returns the descriptor that is readable while hydrant_host_next has work. It stays the same until hydrant_host_close. */
 int hydrant_host_fd(hydrant_host *host);
 
-/* Takes the next output. Returns 1, or 0 if there is none, or an error. It also sends deadlines that have passed to the
-   server (the input Timeout), and messages that waited until a reply was taken. */
+/* Takes the next output. Returns 1, or 0 if there is none, or an error. Between two results 0 it makes one turn: it passes
+   deadlines that have passed to the server, accepts at most 16 clients of each port, and reads once from each socket that is
+   ready, or writes to it, of at most 256. Sockets that are ready still leave the descriptor readable. */
 int hydrant_host_next(hydrant_host *host, hydrant_output *output);
 
 /* Returns why the last call of this thread failed, in one line and perhaps a second one that begins with "hint: ". It is
@@ -486,19 +509,40 @@ int hydrant_host_pset(hydrant_host *host, uint32_t job, const char *name, uint32
 int hydrant_host_define(hydrant_host *host, uint32_t job, const char *name, const void *members, size_t len,
                         uint32_t other);
 
-/* The process of a rank has ended. exit is HYDRANT_EXIT_..., number its exit code or signal, at most 255. The host passes
-   the last bytes of the rank before. */
+/* The process of a rank has ended. exit is HYDRANT_EXIT_..., number its exit code or signal, at most 255. The library reads the
+   last bytes from its socket before that counts. A host that carries the bytes of the rank passes the last ones before. */
 int hydrant_host_exited(hydrant_host *host, uint32_t job, uint32_t rank, int exit, uint32_t number);
 
 /* Deregisters a job after its processes have ended. */
 int hydrant_host_deregister_job(hydrant_host *host, uint32_t job);
 
 /*
- * Connections
+ * Connections that the library makes
+ */
+
+/* Prepares the start of a rank: makes a socket pair, opens one end as the connection of the rank, and writes the other one to
+ * *fd. It is closed on exec: the host clears FD_CLOEXEC in the child, after the fork, and closes it in the parent.
+ *
+ * *env is the environment for execve, with NULL at its end. It consists of the variables of inherited, mostly environ, without
+ * those of other launchers, and of PMI_FD, PMI_RANK, PMI_SIZE, and PMI_SPAWNED in a spawned job. After hydrant_host_listen it also
+ * has those of PMIx clients. It belongs to the library and is valid until the next hydrant_host_setup_fork.
+ *
+ * The connection has the lowest free number. A failure makes no connection, and sets *fd to -1 and *env to NULL:
+ * HYDRANT_FAULT_RANK_TAKEN for a rank with a connection, HYDRANT_FAULT_FULL at limits.conns. */
+int hydrant_host_setup_fork(hydrant_host *host, uint32_t job, uint32_t rank, char *const *inherited, int *fd, char ***env);
+
+/* Listens at this port of 127.0.0.1, or at any free one with number 0, for PMIx clients (libpmix, Open MPI) of a job that are
+   processes of this user, until the job is deregistered. Each takes a connection. A client that sends no handshake makes room for
+   later ones at limits.conns, or when descriptors are missing. HYDRANT_ERR_ARGUMENT if the job has a port. */
+int hydrant_host_listen(hydrant_host *host, uint32_t job, uint16_t number);
+
+/*
+ * Connections whose bytes the host carries. These calls fail with HYDRANT_ERR_ARGUMENT for a socket of the library.
  */
 
 /* A client connected. conn is below limits.conns and not open. rank is that of the process that inherited the socket, or
-   HYDRANT_NONE for an accepted connection. */
+   HYDRANT_NONE for an accepted connection. A server with sockets of the library, which have the lowest free numbers, needs the
+   highest ones here: from limits.conns - 1 down. */
 int hydrant_host_opened(hydrant_host *host, uint32_t conn, uint32_t job, uint32_t rank);
 
 /* A client connected that queries process sets and attributes. It is no rank's connection. */
@@ -508,7 +552,8 @@ int hydrant_host_opened_query(hydrant_host *host, uint32_t conn, uint32_t job);
 int hydrant_host_verified(hydrant_host *host, uint32_t conn);
 
 /* Returns how many bytes hydrant_host_bytes takes from a connection, at most HYDRANT_MESSAGE_MAX. It is 0 while the client
-   has to take replies before more of its requests, and for a connection that is not open. The host reads no more. */
+   has to take replies before more of its requests, and for a connection that is not open or a socket of the library. The host
+   reads no more. */
 size_t hydrant_host_room(hydrant_host *host, uint32_t conn);
 
 /* Passes bytes of a client to the server. The library keeps incomplete messages. */
@@ -525,7 +570,7 @@ int hydrant_host_writable(hydrant_host *host, uint32_t conn);
 int hydrant_host_closed(hydrant_host *host, uint32_t conn);
 
 /*
- * PMIx clients (libpmix, Open MPI): they connect to a TCP port
+ * TCP port for PMIx clients whose bytes the host carries
  */
 
 /* A listening port of the loopback interface. */

@@ -3,9 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_core::server::Consumed;
-use hydrant_core::{Input, Limits, Output, Time};
-use hydrant_driver::{BackendError, OwnedServer};
+use hydrant_core::Limits;
+use hydrant_driver::{AnyBackend, OwnedServer};
 
 use crate::error::Error;
 
@@ -22,83 +21,24 @@ pub(crate) struct PluginFile<'a> {
     pub(crate) call: Duration,
 }
 
-/// Server of a host.
-#[derive(Debug)]
-pub(crate) enum Backend {
-    BuiltIn(Box<OwnedServer>),
-    #[cfg(feature = "sandbox")]
-    Sandbox(Box<hydrant_wasm::Plugin>),
-}
-
-impl Backend {
-    /// Creates a server, in a plugin if there is one.
-    pub(crate) fn new(limits: Limits, seed: u32, plugin: Option<PluginFile<'_>>) -> Result<Backend, Error> {
-        match plugin {
-            None => Ok(Backend::BuiltIn(Box::new(OwnedServer::new(limits, seed)?))),
-            #[cfg(feature = "sandbox")]
-            Some(PluginFile { file, cache, call }) => {
-                let settings = hydrant_wasm::Settings {
-                    deadline: call,
-                    cache: cache.map(Path::to_owned),
-                    ..Default::default()
-                };
-                let sandbox = hydrant_reactor::signals::with_all_blocked(|| {
-                    hydrant_wasm::Sandbox::load(file, &settings)
-                })?;
-                Ok(Backend::Sandbox(Box::new(sandbox.server(limits, seed)?)))
-            }
-            #[cfg(not(feature = "sandbox"))]
-            Some(plugin) => Err(Error::NoSandbox(plugin.file.to_owned())),
+/// Creates a server, in a plugin if there is one.
+pub(crate) fn new(
+    limits: Limits,
+    seed: u32,
+    plugin: Option<PluginFile<'_>>,
+) -> Result<Box<AnyBackend<'static>>, Error> {
+    match plugin {
+        None => Ok(Box::new(OwnedServer::new(limits, seed)?)),
+        #[cfg(feature = "sandbox")]
+        Some(PluginFile { file, cache, call }) => {
+            let cache = cache.map(Path::to_owned);
+            let settings = hydrant_wasm::Settings { deadline: call, cache, ..Default::default() };
+            let sandbox =
+                hydrant_reactor::signals::with_all_blocked(|| hydrant_wasm::Sandbox::load(file, &settings));
+            let plugin = sandbox.map_err(hydrant_wasm::Error::from)?.server(limits, seed)?;
+            Ok(Box::new(hydrant_wasm::PluginBackend(plugin)))
         }
-    }
-
-    /// Returns whether `poll` may return an output.
-    pub(crate) fn has_output(&self) -> bool {
-        match self {
-            Backend::BuiltIn(built_in) => built_in.server().has_output(),
-            #[cfg(feature = "sandbox")]
-            Backend::Sandbox(plugin) => plugin.has_output(),
-        }
-    }
-}
-
-/// The error of a server in this process.
-fn faulted(error: BackendError) -> Error {
-    Error::Fault(error.fault().expect("a server in this process fails by its own faults only"))
-}
-
-impl hydrant_core::Backend for Backend {
-    type Error = Error;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
-        match self {
-            Backend::BuiltIn(built_in) => built_in.handle(now, input).map_err(faulted),
-            #[cfg(feature = "sandbox")]
-            Backend::Sandbox(plugin) => Ok(plugin.handle(now, input)?),
-        }
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
-        match self {
-            Backend::BuiltIn(built_in) => built_in.poll(buf).map_err(faulted),
-            #[cfg(feature = "sandbox")]
-            Backend::Sandbox(plugin) => Ok(plugin.poll(buf)?),
-        }
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        match self {
-            Backend::BuiltIn(built_in) => built_in.poll_at(),
-            #[cfg(feature = "sandbox")]
-            Backend::Sandbox(plugin) => plugin.poll_at(),
-        }
-    }
-
-    fn limits(&self) -> &Limits {
-        match self {
-            Backend::BuiltIn(built_in) => built_in.limits(),
-            #[cfg(feature = "sandbox")]
-            Backend::Sandbox(plugin) => plugin.limits(),
-        }
+        #[cfg(not(feature = "sandbox"))]
+        Some(plugin) => Err(Error::NoSandbox(plugin.file.to_owned())),
     }
 }

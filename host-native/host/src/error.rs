@@ -1,17 +1,18 @@
 //! Errors of calls, their codes, and the last one of each thread.
 
 use std::cell::{Cell, RefCell};
+use std::error::Error as StdError;
 use std::ffi::{CString, c_char, c_int};
 use std::io;
 
 use hydrant_core::{Fault, Limit, Refusal};
-use hydrant_driver::{InsufficientMemory, ListenError, OwnedServerError};
+use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
 use serde::Serialize;
 
 /// Code of an error: `HYDRANT_ERR_...` of `hydrant_host.h`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
-#[allow(dead_code, reason = "whether plugins fail or are refused depends on the feature")]
+#[cfg_attr(feature = "sandbox", allow(dead_code, reason = "a library with the sandbox refuses no plugins"))]
 pub(crate) enum Code {
     Argument = -1,
     Fault = -2,
@@ -57,6 +58,13 @@ pub(crate) enum Error {
     Version { given: u32, own: u32 },
     #[error("{given} bytes of connection {conn}, which has room for {room}")]
     Room { conn: u32, given: usize, room: usize },
+    #[error(
+        "connection {0} is a socket of the library, which reads, writes and closes it: {1} is for connections of \
+         hydrant_host_opened"
+    )]
+    Socket(u32, &'static str),
+    #[error("job {0} has a port already")]
+    HasPort(u32),
     #[error(transparent)]
     Fault(#[from] Fault),
     #[error(transparent)]
@@ -65,9 +73,9 @@ pub(crate) enum Error {
     System(#[from] hydrant_reactor::Error),
     #[error(transparent)]
     Listen(#[from] ListenError),
-    #[cfg(feature = "sandbox")]
+    /// Failure of a plugin. A server in this process fails by its own faults only.
     #[error(transparent)]
-    Plugin(#[from] hydrant_wasm::PluginError),
+    Plugin(Box<dyn StdError + Send + Sync>),
     #[cfg(not(feature = "sandbox"))]
     #[error(
         "plugin {}: this library was built without the sandbox\nhint: host-native/host/install --sandbox builds one with it",
@@ -92,12 +100,13 @@ impl Error {
             | Error::TooLong { .. }
             | Error::NotUtf8(_)
             | Error::Number { .. }
-            | Error::Version { .. } => Code::Argument,
+            | Error::Version { .. }
+            | Error::Socket(..)
+            | Error::HasPort(_) => Code::Argument,
             Error::Room { .. } => Code::Room,
             Error::Fault(_) => Code::Fault,
             Error::Memory(_) => Code::Memory,
             Error::System(_) | Error::Listen(_) => Code::System,
-            #[cfg(feature = "sandbox")]
             Error::Plugin(_) => Code::Plugin,
             #[cfg(not(feature = "sandbox"))]
             Error::NoSandbox(_) => Code::NoSandbox,
@@ -120,13 +129,28 @@ impl From<OwnedServerError> for Error {
     }
 }
 
+impl From<BackendError> for Error {
+    fn from(error: BackendError) -> Error {
+        match error {
+            BackendError::Fault(fault) => Error::Fault(fault),
+            BackendError::Other(error) => Error::Plugin(error),
+        }
+    }
+}
+
+impl From<hydrant_driver::Error> for Error {
+    fn from(error: hydrant_driver::Error) -> Error {
+        match error {
+            hydrant_driver::Error::Backend(error) => error.into(),
+            hydrant_driver::Error::System(error) => Error::System(error),
+        }
+    }
+}
+
 #[cfg(feature = "sandbox")]
 impl From<hydrant_wasm::Error> for Error {
     fn from(error: hydrant_wasm::Error) -> Error {
-        match error {
-            hydrant_wasm::Error::Fault(fault) => Error::Fault(fault),
-            hydrant_wasm::Error::Plugin(error) => Error::Plugin(error),
-        }
+        BackendError::from(error).into()
     }
 }
 

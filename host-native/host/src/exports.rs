@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use crate::backend::PluginFile;
 use crate::error::{self, Error};
 use crate::host::Host;
-use crate::pointer::{bytes, path, record, text, write, write_bytes};
+use crate::job::random_name;
+use crate::pointer::{bytes, path, record, strings, text, write, write_bytes};
 use crate::port::Port;
 use crate::types::{HostJob, HostLimits, HostOutput, HostSettings, NONE};
 
@@ -246,8 +247,14 @@ pub unsafe extern "C" fn hydrant_host_register_job(host: *const HydrantHost, job
     call(|| {
         // SAFETY: guaranteed by the caller, as are the strings below.
         let (mut host, job) = unsafe { (lock(host)?, record("the job", job)?) };
-        // SAFETY: as above.
-        let name = unsafe { text("the name of the job", job.name)? };
+        let random;
+        let name = if job.name.is_null() {
+            random = random_name()?;
+            &random
+        } else {
+            // SAFETY: as above.
+            unsafe { text("the name of the job", job.name)? }
+        };
         // SAFETY: as above.
         let spawner = if job.spawner.is_null() { "" } else { unsafe { text("the spawner", job.spawner)? } };
         let spec = JobSpec {
@@ -264,6 +271,47 @@ pub unsafe extern "C" fn hydrant_host_register_job(host: *const HydrantHost, job
         };
         host.input(Input::RegisterJob(spec)).map(|()| 0)
     })
+}
+
+/// Makes the connection and the environment of a rank.
+///
+/// # Safety
+/// `host` is NULL or open. `inherited` is NULL or an array of strings that ends in NULL. `fd` and `env` are NULL or pointers to
+/// write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_host_setup_fork(
+    host: *const HydrantHost,
+    job: u32,
+    rank: u32,
+    inherited: *const *const c_char,
+    fd: *mut c_int,
+    env: *mut *mut *mut c_char,
+) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller, as are the array and the writes below.
+        let mut host = unsafe { lock(host)? };
+        // Before the connection is made.
+        // SAFETY: as above.
+        unsafe { (write("the descriptor", fd, -1)?, write("the environment", env, ptr::null_mut())?) };
+        // SAFETY: as above.
+        let inherited = unsafe { strings(inherited) };
+        let (end, variables) = host.setup_fork(JobId(job), Rank(rank), &inherited)?;
+        // SAFETY: as above.
+        unsafe {
+            (write("the descriptor", fd, end.into_raw_fd())?, write("the environment", env, variables)?)
+        };
+        Ok(0)
+    })
+}
+
+/// Listens at a port of the loopback interface, and accepts PMIx clients of a job.
+///
+/// # Safety
+/// `host` is NULL or open.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_host_listen(host: *const HydrantHost, job: u32, number: u16) -> c_int {
+    // SAFETY: guaranteed by the caller.
+    call(|| unsafe { lock(host)? }.listen(JobId(job), number).map(|()| 0))
 }
 
 /// Listens at a port of the loopback interface.

@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::error::Code;
 use crate::exports::INPUTS;
-use crate::types::{NONE, STRUCTURES};
+use crate::types::{DISCONNECTED, NO_HANDSHAKE, NONE, OVERRUN, STRUCTURES};
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/hydrant_host.h");
 const ABI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host-wasm/abi/hydrant-abi.json");
@@ -208,6 +208,26 @@ fn every_input_has_a_function() {
     let mut own: Vec<&str> = INPUTS.iter().map(|(name, _)| *name).collect();
     own.sort_unstable();
     assert_eq!(own, names);
+}
+
+/// The kinds and reasons of the library are above those of the ABI.
+#[test]
+fn the_librarys_own_numbers_are_those_of_the_header() {
+    let code = declarations();
+    for (name, number) in [
+        ("OUTPUT_DISCONNECTED", DISCONNECTED),
+        ("CLOSING_NO_HANDSHAKE", NO_HANDSHAKE),
+        ("CLOSING_OVERRUN", OVERRUN),
+    ] {
+        let wanted = format!("HYDRANT_{name} = {number}");
+        assert!(code.contains(&wanted), "the header lacks {wanted}");
+    }
+    let abi: Value = serde_json::from_str(&read(ABI)).expect("a test of hydrant-abi has checked it");
+    for name in ["Output", "Closing"] {
+        let described = list(&abi, "types").iter().find(|described| described["name"] == name);
+        let variants = list(described.expect("it is there"), "variants");
+        assert!(variants.iter().all(|variant| variant["number"].as_u64() < Some(DISCONNECTED.into())));
+    }
 }
 
 #[test]

@@ -1,8 +1,9 @@
 //! `libhydrant_host.so.0`: hydrant's PMI server for launchers in C.
 //!
-//! A host (slurmstepd, a launcher of one's own) starts processes and owns their sockets. The library has the server: the
-//! one that is built in, or `hydrant.wasm` in a sandbox (feature `sandbox`). `include/hydrant_host.h` documents each
-//! function, and `host-wasm/examples/launch.c` is a launcher.
+//! A host (a batch system's starter, a launcher of one's own) starts and ends processes. The library has the server and the
+//! sockets of its clients; a host may also carry the bytes of clients itself. The server is the one that is built in, or
+//! `hydrant.wasm` in a sandbox (feature `sandbox`). `include/hydrant_host.h` documents each function, and
+//! `host-wasm/examples/launch.c` is a launcher.
 //!
 //! ```
 //! use std::mem::MaybeUninit;
@@ -31,7 +32,9 @@
 //! | `exports` | the exported functions |
 //! | `port` | port of the loopback interface for PMIx clients |
 //! | `pointer` | checked access to pointers from C callers |
-//! | `host` | server, clock, timer, and the bytes that the server has not consumed |
+//! | `host` | server, clock, timer and connections |
+//! | `job` | name of a job, its port for PMIx clients, and the variables of its ranks |
+//! | `environment` | variables of a rank in the form that `execve` takes |
 //! | `backend` | the built-in server, or a plugin |
 //! | `types` | structures of the header |
 //! | `timer` | descriptor that is readable when a deadline has passed |
@@ -39,11 +42,13 @@
 #![cfg(target_os = "linux")]
 
 mod backend;
+mod environment;
 mod error;
 mod exports;
 #[cfg(test)]
 mod header;
 mod host;
+mod job;
 mod pointer;
 mod port;
 #[cfg(test)]

@@ -65,6 +65,22 @@ unsafe fn string<'a>(what: &'static str, pointer: *const c_char, max: usize) -> 
     Ok(unsafe { CStr::from_ptr(pointer) }.to_bytes())
 }
 
+/// Returns the strings of an array that ends in NULL. An array that is NULL has none.
+///
+/// # Safety
+/// NULL, or such an array, which stays unchanged for as long as the result is used.
+pub(crate) unsafe fn strings<'a>(mut array: *const *const c_char) -> Vec<&'a CStr> {
+    let mut strings = Vec::new();
+    // SAFETY: the array is readable up to its NULL, at which the loop ends.
+    while let Some(&string) = unsafe { array.as_ref() }.filter(|string| !string.is_null()) {
+        // SAFETY: guaranteed by the caller.
+        strings.push(unsafe { CStr::from_ptr(string) });
+        // SAFETY: there is an element behind one that is not NULL.
+        array = unsafe { array.add(1) };
+    }
+    strings
+}
+
 /// Returns a reference to a structure.
 ///
 /// # Safety

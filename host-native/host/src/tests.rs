@@ -12,10 +12,13 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, Exit, JobId, Output, Rank, UpcallId};
+use hydrant_driver::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Code, number};
 use crate::*;
+
+mod sockets;
 
 const INIT: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\n";
 
@@ -45,14 +48,20 @@ fn open(settings: &HostSettings) -> Result<Open, i32> {
     if code == 0 { Ok(Open(host)) } else { Err(code) }
 }
 
-/// A host with job 0 of so many ranks, and a connection of each.
-fn with_job(ranks: u32) -> Open {
+/// A host with job 0 of so many ranks.
+fn registered(ranks: u32) -> Open {
     let host = open(&settings(ranks)).expect("there is memory for it");
     let mut job = MaybeUninit::uninit();
     // SAFETY: a structure to write to, and a name.
     assert_eq!(unsafe { hydrant_job_init(job.as_mut_ptr(), 0, c"job-1".as_ptr(), ranks) }, 0);
     // SAFETY: an open host, and the job that the call has written.
     assert_eq!(unsafe { hydrant_host_register_job(host.0, job.as_ptr()) }, 0);
+    host
+}
+
+/// The same with a connection of each rank, whose bytes the host carries.
+fn with_job(ranks: u32) -> Open {
+    let host = registered(ranks);
     for rank in 0..ranks {
         // SAFETY: an open host.
         assert_eq!(unsafe { hydrant_host_opened(host.0, rank, 0, rank) }, 0);
@@ -130,6 +139,7 @@ fn deadlines_make_the_descriptor_readable() {
     assert_eq!(send(&host, 0, b"cmd=barrier_in\n"), 0);
     // SAFETY: an open host.
     assert_eq!(unsafe { hydrant_host_closed(host.0, 1) }, 0);
+    assert!(next(&host).is_none() && !is_readable(&host, AT_ONCE));
     assert!(is_readable(&host, PATIENCE));
     let (abort, _) = next(&host).expect("the job is aborted");
     assert_eq!((abort.kind, abort.cause, abort.rank, abort.exit), (6, 3, 1, 2));
@@ -262,17 +272,25 @@ fn outputs_have_the_numbers_of_the_abi() {
         Output::RemoveFiles { job, rank, paths: b"/a,/b" },
         Output::Log { job, rank, stream: Stream::Stderr, text: b"text" },
     ];
+    let made = |output| {
+        HostOutput::of_conn(output).or_else(|| {
+            let event = Event::of(output).expect("it is an output of a connection otherwise");
+            // The bytes are not read after the event.
+            HostOutput::of_event(&event)
+        })
+    };
+    let made = |output| made(output).expect("each output concerns the host");
     for (expected, output) in (0..).zip(outputs) {
-        let made = HostOutput::new(output);
+        let made = made(output);
         assert_eq!((made.kind, number(&output)), (expected, expected));
         let has_bytes = !matches!(output, Output::Close { .. } | Output::Joined { .. });
         assert_eq!(made.bytes.is_null(), !has_bytes);
     }
-    let close = HostOutput::new(outputs[1]);
+    let close = made(outputs[1]);
     assert_eq!((close.closing, close.malformed), (0, 1));
-    let kill = HostOutput::new(outputs[5]);
+    let kill = made(outputs[5]);
     assert_eq!((kill.code_given, kill.code), (1, -3));
-    let abort = HostOutput::new(outputs[6]);
+    let abort = made(outputs[6]);
     assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number), (7, 2, 1, 9));
 }
 

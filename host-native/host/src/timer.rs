@@ -1,7 +1,7 @@
 //! Descriptor that is readable when a deadline has passed.
 
 use std::mem::zeroed;
-use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::ptr;
 
 use crate::error::Error;
@@ -36,10 +36,6 @@ impl Timer {
         Ok(Timer { fd: unsafe { OwnedFd::from_raw_fd(fd) }, due: Due::Never })
     }
 
-    pub(crate) fn fd(&self) -> RawFd {
-        self.fd.as_raw_fd()
-    }
-
     /// Sets the timer. `now` is the time of the host's clock.
     pub(crate) fn set(&mut self, due: Due, now: u64) -> Result<(), Error> {
         if due == self.due {
@@ -58,10 +54,16 @@ impl Timer {
             spec.it_value.tv_nsec = ((millis % 1000) * 1_000_000).max(1) as libc::c_long;
         }
         // SAFETY: the new value is a structure of this function, and the old one is not requested.
-        if unsafe { libc::timerfd_settime(self.fd(), 0, &spec, ptr::null_mut()) } < 0 {
+        if unsafe { libc::timerfd_settime(self.fd.as_raw_fd(), 0, &spec, ptr::null_mut()) } < 0 {
             return Err(Error::system("timerfd_settime"));
         }
         self.due = due;
         Ok(())
+    }
+}
+
+impl AsFd for Timer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
     }
 }

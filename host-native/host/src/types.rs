@@ -6,11 +6,20 @@ use std::ptr;
 use hydrant_core::limits::{MESSAGE_MAX, SPAWN_BYTES_MIN};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{Limits, Output};
+use hydrant_driver::{CloseReason, Event};
 
 use crate::error::number;
 
 /// Number that stands for none: `HYDRANT_NONE`.
 pub(crate) const NONE: u32 = u32::MAX;
+
+/// Kind of an output about a socket of the library that it has closed: `HYDRANT_OUTPUT_DISCONNECTED`. Numbers from here on are
+/// those of the library, below are those of the plugin's ABI.
+pub(crate) const DISCONNECTED: u32 = 64;
+/// Reason of the library for closing a connection: `HYDRANT_CLOSING_NO_HANDSHAKE`.
+pub(crate) const NO_HANDSHAKE: u32 = 64;
+/// The same: `HYDRANT_CLOSING_OVERRUN`.
+pub(crate) const OVERRUN: u32 = 65;
 
 /// Defines structures, and the lists of their fields for the comparison with the header.
 macro_rules! structures {
@@ -215,28 +224,42 @@ impl HostOutput {
         HostOutput { exit: number(&exit), exit_number, ..self }
     }
 
-    /// Converts an output. The result points to the output's bytes.
-    pub(crate) fn new(output: Output<'_>) -> HostOutput {
-        let of = |kind, job: u32, rank: u32| HostOutput { kind, job, rank, ..HostOutput::NONE };
+    fn with_closing(self, why: Closing) -> HostOutput {
+        let malformed = if let Closing::Malformed(defect) = why { number(&defect) } else { 0 };
+        HostOutput { closing: number(&why), malformed, ..self }
+    }
+
+    /// Converts an output of a connection whose bytes the host carries, none if it is another output. The result points to the
+    /// output's bytes.
+    pub(crate) fn of_conn(output: Output<'_>) -> Option<HostOutput> {
         match output {
-            Output::Bytes { conn, bytes } => HostOutput { conn: conn.0, ..of(0, 0, 0) }.with_bytes(bytes),
-            Output::Close { conn, why } => {
-                let malformed = if let Closing::Malformed(defect) = why { number(&defect) } else { 0 };
-                HostOutput { conn: conn.0, closing: number(&why), malformed, ..of(1, 0, 0) }
+            Output::Bytes { conn, bytes } => {
+                Some(HostOutput { kind: 0, conn: conn.0, ..HostOutput::NONE }.with_bytes(bytes))
             }
-            Output::Joined { conn, job, rank } => HostOutput { conn: conn.0, ..of(2, job.0, rank.0) },
-            Output::Spawn { spawn, job, rank, protocol, request } => {
+            Output::Close { conn, why } => {
+                Some(HostOutput { kind: 1, conn: conn.0, ..HostOutput::NONE }.with_closing(why))
+            }
+            _ => None,
+        }
+    }
+
+    /// Converts an event, none if its host has nothing to do. The result points to the event's bytes.
+    pub(crate) fn of_event(event: &Event) -> Option<HostOutput> {
+        let of = |kind, job: u32, rank: u32| HostOutput { kind, job, rank, ..HostOutput::NONE };
+        Some(match *event {
+            Event::Joined { conn, job, rank } => HostOutput { conn: conn.0, ..of(2, job.0, rank.0) },
+            Event::Spawn { spawn, job, rank, protocol, ref request } => {
                 let upcall = HostOutput { upcall: spawn.0, ..of(3, job.0, rank.0) };
                 HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
             }
-            Output::Upcall { upcall, job, rank, protocol, request } => {
+            Event::Upcall { upcall, job, rank, protocol, ref request } => {
                 let upcall = HostOutput { upcall: upcall.0, ..of(4, job.0, rank.0) };
                 HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
             }
-            Output::KillRank { job, rank, code, message } => {
+            Event::KillRank { job, rank, code, ref message } => {
                 of(5, job.0, rank.0).with_code(code).with_bytes(message.as_bytes())
             }
-            Output::AbortJob { job, cause, message } => {
+            Event::AbortJob { job, cause, ref message } => {
                 let abort = HostOutput { cause: number(&cause), ..of(6, job.0, cause.rank().0) };
                 let abort = abort.with_bytes(message.as_bytes());
                 match cause {
@@ -246,14 +269,26 @@ impl HostOutput {
                     | Cause::Absent { exit, .. } => abort.with_exit(exit),
                 }
             }
-            Output::Peer { node, bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
-            Output::StalledFence { job, arrived, size, missing } => {
+            Event::Peer { node, ref bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
+            Event::StalledFence { job, arrived, size, ref missing } => {
                 HostOutput { arrived, size, ..of(8, job.0, 0) }.with_bytes(missing.as_bytes())
             }
-            Output::RemoveFiles { job, rank, paths } => of(9, job.0, rank.0).with_bytes(paths),
-            Output::Log { job, rank, stream, text } => {
+            Event::RemoveFiles { job, rank, ref paths } => of(9, job.0, rank.0).with_bytes(paths),
+            Event::Log { job, rank, stream, ref text } => {
                 HostOutput { stream: number(&stream), ..of(10, job.0, rank.0) }.with_bytes(text)
             }
-        }
+            Event::Closed { conn, job, rank, why } => {
+                let rank = rank.map_or(NONE, |rank| rank.0);
+                let closed = HostOutput { conn: conn.0, ..of(DISCONNECTED, job.0, rank) };
+                match why {
+                    CloseReason::Ended | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {
+                        return None;
+                    }
+                    CloseReason::Backend(why) => closed.with_closing(why),
+                    CloseReason::NoHandshake => HostOutput { closing: NO_HANDSHAKE, ..closed },
+                    CloseReason::Overrun => HostOutput { closing: OVERRUN, ..closed },
+                }
+            }
+        })
     }
 }

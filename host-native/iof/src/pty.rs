@@ -52,16 +52,16 @@ pub fn window_size() -> WindowSize {
     })
 }
 
-/// Returns which streams of ranks are pseudo-terminals: those that go to a terminal, or what the user wants. `files` tells
-/// whether standard output and error go to files by pattern.
-pub fn pseudo_terminals(wanted: Pty, files: [bool; 2]) -> Option<PseudoTerminals> {
-    let is_pty = |is_terminal: bool, has_file: bool| match wanted {
-        Pty::Auto => is_terminal && !has_file,
+/// Returns which streams of ranks are pseudo-terminals: those that go to a terminal, or what the user wants. `files_alone`
+/// tells whether standard output and error go to files by pattern, and nowhere else.
+pub fn pseudo_terminals(wanted: Pty, files_alone: [bool; 2]) -> Option<PseudoTerminals> {
+    let is_pty = |is_terminal: bool, file_alone: bool| match wanted {
+        Pty::Auto => is_terminal && !file_alone,
         Pty::Always => true,
         Pty::Never => false,
     };
-    let stdout = is_pty(isatty(rustix::stdio::stdout()), files[0]);
-    let stderr = is_pty(isatty(rustix::stdio::stderr()), files[1]);
+    let stdout = is_pty(isatty(rustix::stdio::stdout()), files_alone[0]);
+    let stderr = is_pty(isatty(rustix::stdio::stderr()), files_alone[1]);
     (stdout || stderr).then(|| PseudoTerminals { stdout, stderr, size: window_size() })
 }
 

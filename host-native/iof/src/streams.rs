@@ -88,6 +88,8 @@ struct Stream {
     /// Text before each line.
     label: String,
     sink: SinkId,
+    /// A standard stream of the launcher that a file's output is copied to.
+    copy: Option<SinkId>,
     /// An unfinished line.
     partial: Vec<u8>,
     /// Time at which the unfinished line is shown.
@@ -173,19 +175,21 @@ impl Streams {
         Ok(write)
     }
 
-    /// Handles bytes of a stream from another node. An empty slice marks the end. Returns the sink of the stream.
+    /// Handles bytes of a stream from another node. An empty slice marks the end. Returns the sink that the stream waits for, or
+    /// its own.
     pub fn arrived(&mut self, id: u32, now: u64, bytes: &[u8], sinks: &mut Sinks) -> SinkId {
         match bytes.is_empty() {
             true => self.pass_partial(id, sinks),
             false => self.take(id, now, bytes, sinks),
         }
-        self.all[id as usize].sink
+        let stream = &self.all[id as usize];
+        stream.full_sink(sinks).unwrap_or(stream.sink)
     }
 
     /// Adds text to a stream that the rank has not written itself. Drops it if the sink is full: the rank does not wait for
     /// room.
     pub fn inject(&mut self, id: u32, now: u64, text: &[u8], sinks: &mut Sinks) {
-        if !sinks.get(self.all[id as usize].sink).is_full() {
+        if self.all[id as usize].full_sink(sinks).is_none() {
             self.take(id, now, text, sinks);
         }
     }
@@ -201,9 +205,11 @@ impl Streams {
         self.close(id, sinks);
     }
 
-    /// Sets the sink of a stream. Called before the first read.
-    pub fn direct(&mut self, id: u32, sink: SinkId) {
-        self.all[id as usize].sink = sink;
+    /// Sets the sink of a stream, in place of the launcher's standard stream or beside it. Called before the first read.
+    pub fn direct(&mut self, id: u32, sink: SinkId, is_copied: bool) {
+        let stream = &mut self.all[id as usize];
+        stream.copy = is_copied.then_some(stream.sink);
+        stream.sink = sink;
     }
 
     /// Returns whether all streams of these processes have ended.
@@ -211,20 +217,22 @@ impl Streams {
         self.all[streams(&processes)].iter().all(|stream| stream.fd.is_none())
     }
 
-    /// Reads a stream once, unless its sink is full.
+    /// Reads a stream once, unless a sink of it is full.
     pub fn read(&mut self, id: u32, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
         let stream = &mut self.all[id as usize];
         let Some(fd) = stream.fd.as_ref().filter(|_| !stream.held) else { return };
-        if sinks.get(stream.sink).is_full() {
-            sinks.flush_one(stream.sink, poller);
+        for sink in stream.sinks() {
+            if sinks.get(sink).is_full() {
+                sinks.flush_one(sink, poller);
+            }
         }
         if sinks.get(stream.sink).state() != WriterState::Open {
             return self.close(id, sinks);
         }
-        if sinks.get(stream.sink).is_full() {
+        if let Some(full) = stream.full_sink(sinks) {
             poller.remove(fd);
             stream.held = true;
-            return sinks.hold(stream.sink, id);
+            return sinks.hold(full, id);
         }
         let room = stream.remaining.unwrap_or(usize::MAX).min(buffer.len());
         match rustix::io::read(fd, &mut buffer[..room]) {
@@ -269,14 +277,16 @@ impl Streams {
         }
     }
 
-    /// Resumes the streams that waited for a sink.
+    /// Resumes the streams that waited for a sink. A stream whose own sink accepts no more output ends.
     pub fn resume(&mut self, sink: SinkId, now: u64, buffer: &mut [u8], sinks: &mut Sinks, poller: &Poller) {
         let dead = sinks.get(sink).state() != WriterState::Open;
         for id in sinks.release(sink) {
             let stream = &mut self.all[id as usize];
             stream.held = false;
             let Some(fd) = &stream.fd else { continue };
-            if dead || poller.add(fd, Descriptor::Stream(id).key(self.keys), Interest::Read).is_err() {
+            if dead && stream.sink == sink
+                || poller.add(fd, Descriptor::Stream(id).key(self.keys), Interest::Read).is_err()
+            {
                 self.close(id, sinks);
             } else if stream.remaining.is_some() {
                 self.read_rest(id, now, buffer, sinks, poller);
@@ -324,7 +334,7 @@ impl Streams {
         let whole_lines = !self.raw && (self.labels.are_used() || self.all.len() > 2);
         let stream = &mut self.all[id as usize];
         if !whole_lines {
-            return sinks.put(stream.sink, id, bytes);
+            return stream.sinks().for_each(|sink| sinks.put(sink, id, bytes));
         }
         let (lines, rest) = bytes.split_at(memrchr(b'\n', bytes).map_or(0, |at| at + 1));
         if !lines.is_empty() {
@@ -336,7 +346,10 @@ impl Streams {
         stream.partial.extend_from_slice(rest);
         if stream.partial.len() >= LINE_MAX {
             self.pass_partial(id, sinks);
-        } else if !rest.is_empty() && stream.show_at.is_none() && sinks.get(stream.sink).is_terminal() {
+        } else if !rest.is_empty()
+            && stream.show_at.is_none()
+            && stream.sinks().any(|sink| sinks.get(sink).is_terminal())
+        {
             stream.show_at = Some(now + PROMPT_DELAY);
             if !self.prompts.contains(&id) {
                 self.prompts.push(id);
@@ -354,7 +367,21 @@ impl Streams {
 
     /// Writes the beginning of a line and the lines that follow, with labels.
     fn pass(&self, id: u32, beginning: &[u8], lines: &[u8], sinks: &mut Sinks) {
-        let sink = self.all[id as usize].sink;
+        let time = self.labels.has_timestamps().then(|| timestamp(SystemTime::now()));
+        let label = time.unwrap_or_default() + &self.all[id as usize].label;
+        for sink in self.all[id as usize].sinks() {
+            self.pass_to(sink, id, &label, (beginning, lines), sinks);
+        }
+    }
+
+    fn pass_to(
+        &self,
+        sink: SinkId,
+        id: u32,
+        label: &str,
+        (beginning, lines): (&[u8], &[u8]),
+        sinks: &mut Sinks,
+    ) {
         let mut goes_on = sinks.get(sink).open_line() == Some(id);
         // The unfinished line of another stream stays unfinished in a file. With labels or on a terminal it gets a line
         // end.
@@ -368,8 +395,6 @@ impl Streams {
             sinks.put(sink, id, beginning);
             return sinks.put(sink, id, lines);
         }
-        let time = self.labels.has_timestamps().then(|| timestamp(SystemTime::now()));
-        let label = time.unwrap_or_default() + &self.all[id as usize].label;
         let mut first = true;
         let mut pieces = lines.split_inclusive(|&byte| byte == b'\n');
         loop {
@@ -392,6 +417,18 @@ impl Streams {
             self.pass_partial(id, sinks);
             sinks.end(id);
         }
+    }
+}
+
+impl Stream {
+    /// The sinks that get its output.
+    fn sinks(&self) -> impl Iterator<Item = SinkId> + use<> {
+        std::iter::once(self.sink).chain(self.copy)
+    }
+
+    /// The first of its sinks that it has to wait for.
+    fn full_sink(&self, sinks: &Sinks) -> Option<SinkId> {
+        self.sinks().find(|&sink| sinks.get(sink).is_full() && sinks.get(sink).state() == WriterState::Open)
     }
 }
 
@@ -483,6 +520,48 @@ mod tests {
         assert_eq!(bench.output().len() + bench.output().len(), LINE_MAX + 4);
         bench.write(0, b"y\n");
         assert_eq!(bench.output(), "y\n");
+    }
+
+    /// Both get whole lines. The rank waits for the one that is full, and goes on without the copy once that is closed.
+    #[test]
+    fn output_of_a_file_is_copied() {
+        let mut bench = Bench::new(2, true);
+        let path = std::env::temp_dir().join(format!("hydrant-iof-copy-{}", std::process::id()));
+        let file = bench.sinks.file(path.clone()).unwrap();
+        bench.streams.direct(0, file, true);
+        bench.write(0, b"both\npart");
+        bench.write(1, b"terminal alone\n");
+        assert_eq!(bench.output(), "[0] both\n[1] terminal alone\n");
+        bench.write(0, b"ed\n");
+        assert_eq!(bench.output(), "[0] parted\n");
+        let piece = [b'x'; 1 << 10];
+        let mut written = 0;
+        while !bench.sinks.get(bench.sinks.stdout()).is_full() {
+            bench.write(0, &piece);
+            bench.write(0, b"\n");
+            written += piece.len() + 5;
+            bench.sinks.flush(&bench.poller);
+        }
+        bench.write(0, b"waits\n");
+        assert_eq!(bench.sinks.release(0), [0]);
+        let inject = |bench: &mut Bench| bench.streams.inject(0, 0, b"dropped\n", &mut bench.sinks);
+        inject(&mut bench);
+        bench.sinks.hold(0, 0);
+        // A reader that goes away.
+        bench.out = File::open("/dev/null").unwrap();
+        bench.sinks.flush_one(0, &bench.poller);
+        let (sinks, poller) = (&mut bench.sinks, &bench.poller);
+        assert_ne!(sinks.get(0).state(), WriterState::Open);
+        bench.streams.resume(0, 0, &mut [0; 100], sinks, poller);
+        bench.streams.read(0, 0, &mut [0; 100], sinks, poller);
+        sinks.flush(poller);
+        let text = std::fs::read_to_string(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
+        assert!(
+            text.starts_with("[0] both\n[0] parted\n[0] xx") && text.ends_with("\n[0] waits\n"),
+            "{text}"
+        );
+        assert_eq!(text.len(), "[0] both\n[0] parted\n[0] waits\n".len() + written);
     }
 
     #[test]

@@ -1,10 +1,11 @@
 //! Errors of starting ranks.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use hydrant_doctor::NoExec;
+use hydrant_doctor::{NoExec, script_interpreter};
 
 /// Error of starting the ranks of a job.
 #[derive(Debug, thiserror::Error)]
@@ -16,8 +17,6 @@ pub enum LaunchError {
         command: OsString,
         /// The `PATH` that was searched; `None` for a command with a slash.
         searched: Option<OsString>,
-        /// Whether the working directory has a file of this name.
-        is_here: bool,
     },
     /// File that this user cannot execute.
     #[error("cannot start {}: {why}", path.display())]
@@ -154,8 +153,21 @@ impl LaunchError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
-            LaunchError::NotFound { command, is_here: true, .. } => {
-                format!("write ./{} for the file in the working directory", command.display())
+            LaunchError::NotFound { command, searched: Some(_), .. } if is_number(command) => {
+                format!(
+                    "'{}' is taken for the program: does an option before it lack its value?",
+                    command.display()
+                )
+            }
+            LaunchError::NoInterpreter { command, .. } => {
+                let interpreter = script_interpreter(command.as_ref())?;
+                format!(
+                    "correct the first line: there is no {interpreter:?}; it must not end with a carriage return"
+                )
+            }
+            LaunchError::WorkingDir { .. } => {
+                "the ranks of each host start in the directory with this name there; -wdir names another one"
+                    .to_owned()
             }
             LaunchError::NotExecutable { path, why }
                 if why.kind() == io::ErrorKind::PermissionDenied && path.is_file() =>
@@ -182,6 +194,10 @@ impl LaunchError {
     }
 }
 
+fn is_number(command: &OsStr) -> bool {
+    command.as_bytes().iter().all(u8::is_ascii_digit)
+}
+
 fn format_error(kind: NoExec) -> String {
     match kind {
         NoExec::Program(built_for) => {
@@ -201,5 +217,6 @@ pub fn alternatives(paths: &[PathBuf]) -> String {
 }
 
 fn in_path(searched: &Option<OsString>) -> String {
-    searched.as_ref().map_or_else(String::new, |path| format!(" in the ranks' PATH ({})", path.display()))
+    let place = |path: &OsString| format!(" in the ranks' PATH ({}) or working directory", path.display());
+    searched.as_ref().map_or_else(String::new, place)
 }

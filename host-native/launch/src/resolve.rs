@@ -1,6 +1,6 @@
 //! Resolution of commands to files.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ pub(crate) fn check_wdir(dir: &Path) -> Result<(), LaunchError> {
 /// Finds the file of a program, relative to the working directory of its ranks.
 ///
 /// The order is: the program's own search path, then the command itself if it contains a slash, otherwise the `PATH` of
-/// the ranks' environment.
+/// the ranks' environment and the working directory behind it, as in srun and Open MPI's mpirun.
 pub(crate) fn resolve(program: &Program) -> Result<PathBuf, LaunchError> {
     let command = program.command.as_os_str();
     let wdir = program.wdir.as_deref().unwrap_or(Path::new(""));
@@ -38,29 +38,24 @@ pub(crate) fn resolve(program: &Program) -> Result<PathBuf, LaunchError> {
         return match check_executable(&path) {
             Ok(()) => Ok(command.into()),
             Err(why) if why.kind() == io::ErrorKind::NotFound => {
-                Err(LaunchError::NotFound { command: command.to_owned(), searched: None, is_here: false })
+                Err(LaunchError::NotFound { command: command.to_owned(), searched: None })
             }
             Err(why) => Err(LaunchError::NotExecutable { path, why }),
         };
     }
     let found = program.env.iter().rfind(|(name, _)| name == "PATH");
     let search = found.map_or_else(|| OsString::from(DEFAULT_PATH), |(_, value)| value.clone());
-    match find_in_path(command, wdir, &search, &mut denied) {
-        Some(path) => Ok(path),
-        None => Err(match denied {
-            Some((path, why)) => LaunchError::NotExecutable { path, why },
-            None => {
-                let is_here = !command.is_empty() && wdir.join(command).is_file();
-                LaunchError::NotFound { command: command.to_owned(), searched: Some(search), is_here }
-            }
-        }),
-    }
+    let in_path = find_in_path(command, wdir, &search, &mut denied);
+    // An empty list has one entry, the working directory.
+    in_path.or_else(|| find_in_path(command, wdir, OsStr::new(""), &mut denied)).ok_or_else(|| match denied {
+        Some((path, why)) => LaunchError::NotExecutable { path, why },
+        None => LaunchError::NotFound { command: command.to_owned(), searched: Some(search) },
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::ffi::OsStr;
 
     fn program(command: &str, path: Option<&str>, wdir: Option<&str>) -> Program {
         let env = path.map(|path| ("PATH".into(), path.into()));
@@ -101,6 +96,9 @@ mod tests {
         assert_eq!(resolve(&program("./sh", None, Some("/bin"))).unwrap(), Path::new("./sh"));
         assert_eq!(resolve(&program("sh", Some(""), Some("/bin"))).unwrap(), Path::new("./sh"));
         assert_eq!(resolve(&program("sh", Some("bin"), Some("/"))).unwrap(), Path::new("bin/sh"));
+        assert_eq!(resolve(&program("sh", Some("/nowhere"), Some("/bin"))).unwrap(), Path::new("./sh"));
+        let denied = resolve(&program("passwd", Some("/nowhere"), Some("/etc"))).unwrap_err();
+        assert!(matches!(denied, LaunchError::NotExecutable { .. }), "{denied}");
     }
 
     #[test]

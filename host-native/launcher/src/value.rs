@@ -88,9 +88,20 @@ fn split_assignment(word: &OsStr) -> Result<Assignment, String> {
 /// `-n`.
 pub(crate) fn ranks(text: &str) -> Result<u32, String> {
     match text.parse() {
-        Ok(0) | Err(_) => Err("expected a number of ranks, at least 1".to_owned()),
+        Ok(0) | Err(_) => Err(format!("expected a number of ranks from 1 to {}", i32::MAX)),
         Ok(ranks) => Ok(ranks),
     }
+}
+
+/// Parser of a name in a list of environment variables.
+pub(crate) fn variable_name() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|name| match name.as_bytes() {
+        [] => Err("expected names of variables, separated by commas".to_owned()),
+        bytes if bytes.contains(&b'=') => {
+            Err("expected names without values; to set a variable write -genv NAME VALUE".to_owned())
+        }
+        _ => Ok(name),
+    })
 }
 
 /// Parser of a whole number in a range.

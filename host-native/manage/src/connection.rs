@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 use hydrant_core::server::call;
@@ -44,6 +45,9 @@ pub enum ConnectionError {
     /// The other side does not read.
     #[error("it does not read its records")]
     Stalled,
+    /// The other side has read nothing for this time.
+    #[error("it has read none of its records for {} s", .0.as_secs_f64())]
+    Unread(Duration),
     /// The handshake timed out.
     #[error("no handshake in time")]
     Silent,

@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use hydrant_driver::{BackendError, InsufficientMemory};
 use hydrant_reactor::OpenFilesError;
+use rustix::io::Errno;
 
 /// Error of a name server, or of a connection to it.
 #[derive(Debug, thiserror::Error)]
@@ -84,6 +85,11 @@ impl NameServiceError {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         Some(match self {
+            NameServiceError::NoServer { why, .. } | NameServiceError::Listen { why, .. }
+                if why.raw_os_error() == Some(Errno::NAMETOOLONG.raw_os_error()) =>
+            {
+                "choose a shorter path: that of a socket has 107 bytes at most".to_owned()
+            }
             NameServiceError::NoServer { path, .. } => {
                 format!("start one with: hydrant serve --name-server {}", path.display())
             }

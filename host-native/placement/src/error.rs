@@ -228,9 +228,7 @@ impl From<HostlistError> for LineError {
 #[non_exhaustive]
 pub enum HostError {
     /// An invalid host name.
-    #[error(
-        "invalid host name '{0}': use letters, digits, '.', '-' and '_', no leading '-', at most {HOST_NAME_MAX} bytes"
-    )]
+    #[error("invalid host name '{0}': {remedy}", remedy = name_remedy(.0))]
     Name(String),
     /// An invalid number of slots.
     #[error("invalid number of slots '{0}': give a whole number of at least 1")]
@@ -281,6 +279,15 @@ pub enum HostlistError {
     /// An invalid count.
     #[error("invalid count '{0}'; write for example 4 or 2(x3)")]
     Count(String),
+}
+
+fn name_remedy(name: &str) -> String {
+    match name.split_once('@') {
+        Some((user, host)) => format!("name the user in a host file for -f, in a line: {host} user={user}"),
+        None => {
+            format!("use letters, digits, '.', '-' and '_', no leading '-', at most {HOST_NAME_MAX} bytes")
+        }
+    }
 }
 
 fn number_of_hosts(hosts: usize) -> String {

@@ -53,6 +53,8 @@ pub enum MapBy {
     Slot,
     /// Hosts get one rank each in turn.
     Node,
+    /// Hosts get one rank each in turn, which are then numbered host by host: Slurm's block distribution.
+    Block,
 }
 
 /// Order in which ranks are numbered (`-rank-by`).
@@ -106,9 +108,9 @@ impl JobMap {
     /// Maps the ranks of programs to hosts. `programs` holds the number of ranks of each program.
     ///
     /// Hosts take turns in their order. In a turn a host gets one rank for each slot, or `ppn` ranks: all at once with
-    /// [`MapBy::Slot`], one each time it comes round with [`MapBy::Node`]. If ranks are left after a turn of all hosts,
-    /// the next turn begins. A host never gets more ranks than its `max_slots`. Programs follow each other without a
-    /// gap. Ranks of a program are numbered in the order of mapping, with [`RankBy::Slot`] host by host, and with
+    /// [`MapBy::Slot`], one each time it comes round with [`MapBy::Node`] and [`MapBy::Block`]. If ranks are left after a
+    /// turn of all hosts, the next turn begins. A host never gets more ranks than its `max_slots`. Programs follow each other
+    /// without a gap. Ranks of a program are numbered in the order of mapping, with [`RankBy::Slot`] host by host, and with
     /// [`RankBy::Node`] round robin over its hosts.
     ///
     /// # Errors
@@ -269,6 +271,15 @@ fn ranks_after_turns(host: &Host, turns: u64, ppn: Option<u32>) -> u64 {
 /// Assigns ranks to hosts, in the order of mapping: position of the host and number of ranks. The capacity of the hosts
 /// has been checked.
 fn assign_ranks(hosts: &Hosts, ranks: u32, policy: MappingPolicy) -> Vec<(usize, u32)> {
+    let in_turn = assign_in_turn(hosts, ranks, policy);
+    match policy.map_by {
+        MapBy::Block => rank_order(in_turn, Some(RankBy::Slot)),
+        MapBy::Slot | MapBy::Node => in_turn,
+    }
+}
+
+/// Assigns ranks to hosts that take turns.
+fn assign_in_turn(hosts: &Hosts, ranks: u32, policy: MappingPolicy) -> Vec<(usize, u32)> {
     let hosts: Vec<&Host> = hosts.iter().collect();
     let mut assigned = vec![0u64; hosts.len()];
     let mut assignments = Vec::new();
@@ -286,7 +297,7 @@ fn assign_ranks(hosts: &Hosts, ranks: u32, policy: MappingPolicy) -> Vec<(usize,
                 let free = u32::try_from(most(at) - assigned[at]).unwrap_or(u32::MAX);
                 let count = match policy.map_by {
                     MapBy::Slot => free.min(left),
-                    MapBy::Node => 1,
+                    MapBy::Node | MapBy::Block => 1,
                 };
                 assigned[at] += u64::from(count);
                 left -= count;
@@ -298,7 +309,7 @@ fn assign_ranks(hosts: &Hosts, ranks: u32, policy: MappingPolicy) -> Vec<(usize,
     assignments
 }
 
-/// The assignments of one program, in the order in which its ranks are numbered.
+/// Assignments in the order in which their ranks are numbered.
 fn rank_order(assignments: Vec<(usize, u32)>, rank_by: Option<RankBy>) -> Vec<(usize, u32)> {
     let Some(rank_by) = rank_by else { return assignments };
     let mut counts = std::collections::BTreeMap::new();
@@ -364,6 +375,27 @@ mod tests {
     fn map_by_node_skips_full_hosts() {
         assert_eq!(mapped("a:3,b:1,c:2", &[6], BY_NODE), "abcaca");
         assert_eq!(mapped("a:3,b:1,c:2", &[9], BY_NODE), "abcacaabc");
+        // `srun --ntasks-per-node 2 --distribution cyclic`.
+        assert_eq!(mapped("a:8,b:8", &[4], MappingPolicy { ppn: Some(2), ..BY_NODE }), "abab");
+    }
+
+    /// As `srun` of Slurm 22.05 in an allocation of these nodes and processors.
+    #[test]
+    fn map_by_block_spreads_consecutive_ranks() {
+        let block = MappingPolicy { map_by: MapBy::Block, ..DEFAULT };
+        assert_eq!(mapped("a:4,b:4", &[6], block), "aaabbb");
+        assert_eq!(mapped("a:4,b:4", &[7], block), "aaaabbb");
+        assert_eq!(mapped("a:4,b:4,c:4", &[7], block), "aaabbcc");
+        assert_eq!(mapped("a:4,b:4,c:4,d:4", &[6], block), "aabbcd");
+        assert_eq!(mapped("a:7,b:1,c:1", &[7], block), "aaaaabc");
+        assert_eq!(mapped("a:15,b:1", &[6], block), "aaaaab");
+        // Hosts without slots, `ppn` in their place, and more ranks than slots.
+        assert_eq!(mapped("a,b", &[7], block), "aaaabbb");
+        assert_eq!(mapped("a:1,b:9", &[6], MappingPolicy { ppn: Some(4), ..block }), "aaabbb");
+        assert_eq!(mapped("a:2,b:1", &[5], block), "aaabb");
+        // Blocks are those of the job, not of each program.
+        assert_eq!(mapped("a:4,b:4", &[1, 4, 1], block), "aaabbb");
+        assert_eq!(mapped("a:4,b:4", &[6], MappingPolicy { rank_by: Some(RankBy::Node), ..block }), "ababab");
     }
 
     #[test]
@@ -471,7 +503,7 @@ mod tests {
     }
 
     fn map_by() -> impl Strategy<Value = MapBy> {
-        prop_oneof![Just(MapBy::Slot), Just(MapBy::Node)]
+        prop_oneof![Just(MapBy::Slot), Just(MapBy::Node), Just(MapBy::Block)]
     }
 
     fn rank_by() -> impl Strategy<Value = RankBy> {

@@ -15,7 +15,7 @@ use crate::resource_manager::{self, ResourceManager};
 pub struct PlacementOptions {
     /// Source of the hosts.
     pub hosts: HostSource,
-    /// Number of hosts to use, from the front. Without it, all.
+    /// Number of hosts to use, from the front, and no more than the job has ranks. Without it, all.
     pub nodes: Option<u32>,
     /// Mapping and numbering of ranks.
     pub policy: MappingPolicy,
@@ -26,6 +26,22 @@ pub struct PlacementOptions {
     pub fill: Vec<u32>,
     /// Method that starts daemons. Without it, the resource manager decides.
     pub bootstrap: Option<Bootstrap>,
+}
+
+impl PlacementOptions {
+    /// Number of hosts that a job of this many ranks uses. A rank map names hosts by position, so it keeps all.
+    fn nodes_used(&self, ranks: u64) -> Option<u32> {
+        let ranks = u32::try_from(ranks).unwrap_or(u32::MAX);
+        self.nodes.map(|nodes| if self.rank_map.is_empty() { nodes.min(ranks) } else { nodes })
+    }
+
+    /// Says that the user wants more hosts than the job has ranks, if so.
+    pub fn surplus_nodes(&self, ranks: u32) -> Option<String> {
+        let used = self.nodes_used(ranks.into())?;
+        let nodes = self.nodes.filter(|&nodes| nodes > used)?;
+        let (s, are) = if used == 1 { ("", "is") } else { ("s", "are") };
+        Some(format!("--nodes {nodes}, but the job has {used} rank{s}: {used} host{s} {are} used"))
+    }
 }
 
 /// Source of the hosts of a job.
@@ -88,7 +104,9 @@ pub fn locate(
         },
     };
     let is_named = !matches!(options.hosts, HostSource::Allocation) || resource_manager.is_some();
-    let hosts = match options.nodes {
+    let ranks = || programs.iter().copied().map(u64::from).sum();
+    let nodes = if options.fill.is_empty() { options.nodes_used(ranks()) } else { options.nodes };
+    let hosts = match nodes {
         Some(nodes) => hosts.first(nodes)?,
         None => hosts,
     };

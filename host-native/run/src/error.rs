@@ -242,6 +242,7 @@ impl RunError {
         Some(match self {
             RunError::Launch(error) => return error.hint(),
             RunError::Names(error) => return error.hint(),
+            RunError::Listen(error) => error.hint()?.to_owned(),
             RunError::Board(error) => return error.hint(),
             RunError::Driver(hydrant_driver::Error::Backend(BackendError::Other(why))) => {
                 return why.downcast_ref::<BoardError>()?.hint();

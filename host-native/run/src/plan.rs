@@ -117,6 +117,10 @@ pub struct Options {
     pub outfile_pattern: Option<String>,
     /// The same for standard error.
     pub errfile_pattern: Option<String>,
+    /// Standard error of ranks is their standard output.
+    pub merge_stderr: bool,
+    /// Output in files goes to the launcher's standard output and error too.
+    pub copy_output: bool,
     /// Ranks of the first job that read standard input.
     pub stdin: StdinTarget,
     /// Processors and memory of ranks.
@@ -179,6 +183,8 @@ impl Default for Options {
             pty: Pty::Auto,
             outfile_pattern: None,
             errfile_pattern: None,
+            merge_stderr: false,
+            copy_output: false,
             stdin: StdinTarget::Rank(0),
             bind: Binding::default(),
             gpus_per_rank: None,

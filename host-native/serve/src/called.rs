@@ -3,6 +3,7 @@
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::call::{BYTES_MAX, Call, Callee, call_max, return_max};
@@ -43,11 +44,23 @@ fn is_closed(why: &io::Error) -> bool {
     matches!(why.kind(), io::ErrorKind::ConnectionReset | io::ErrorKind::BrokenPipe)
 }
 
-/// Carries out the calls of a host until it closes the connection. `jobs` counts the jobs of all nodes.
+/// Waits until the socket of a host takes bytes, for this time at most.
+pub(crate) fn await_reader(link: &Connection, patience: Duration) -> Result<(), ConnectionError> {
+    let timeout = patience.try_into().map_err(|_| Errno::INVAL).map_err(io::Error::from)?;
+    match poll(&mut [PollFd::new(link.stream(), PollFlags::OUT)], Some(&timeout)) {
+        Ok(0) => Err(ConnectionError::Unread(patience)),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(errno) => Err(ConnectionError::Io(errno.into())),
+    }
+}
+
+/// Carries out the calls of a host until it closes the connection, or does not read returns for the time `patience`. `jobs`
+/// counts the jobs of all nodes.
 pub(crate) fn serve(
     link: Connection,
     limits: &Limits,
     seed: u32,
+    patience: Duration,
     jobs: Arc<AtomicUsize>,
 ) -> Result<(), NodeError> {
     let mut storage = MappedStorage::try_new(limits).map_err(Error::from)?;
@@ -55,13 +68,15 @@ pub(crate) fn serve(
     let buffer = vec![0; return_max(limits)];
     let scratch = vec![0; limits.output_room()];
     let (callee, record) = (Callee::default(), Vec::new());
-    let mut called = Called { link, server, callee, jobs, counted: 0, record, buffer, scratch };
+    let mut called = Called { link, patience, server, callee, jobs, counted: 0, record, buffer, scratch };
     ended(called.run())
 }
 
 /// A server and the connection of its host.
 struct Called<'s> {
     link: Connection,
+    /// Time that a return may stay unread.
+    patience: Duration,
     server: Server<'s>,
     callee: Callee,
     /// Number of jobs of all nodes, of which this server has `counted`.
@@ -91,8 +106,11 @@ impl Called<'_> {
                     count(&self.jobs, &mut self.counted, self.server.used(Limit::Jobs));
                 }
             }
-            let wanted = if self.link.is_blocked() { PollFlags::OUT } else { PollFlags::IN };
-            match poll(&mut [PollFd::new(self.link.stream(), wanted)], None) {
+            if self.link.is_blocked() {
+                await_reader(&self.link, self.patience)?;
+                continue;
+            }
+            match poll(&mut [PollFd::new(self.link.stream(), PollFlags::IN)], None) {
                 Ok(_) | Err(Errno::INTR) => {}
                 Err(errno) => return Err(ConnectionError::Io(errno.into()).into()),
             }

@@ -53,6 +53,7 @@ impl Error {
     /// Remedy, if there is a specific one.
     pub fn hint(&self) -> Option<String> {
         match self {
+            Error::Listen(error) => error.hint().map(str::to_owned),
             Error::OpenFiles(error) => Some(format!("{} or lower --limit conns=N", error.hint()?)),
             Error::Driver(error) => error.fault().and_then(full).map(raise),
             Error::Pset { why, .. } => full(*why).map(raise),

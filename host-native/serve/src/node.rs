@@ -8,6 +8,7 @@ use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
@@ -17,12 +18,10 @@ use hydrant_core::server::remote::{
 };
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage};
-use hydrant_manage::{Connection, ConnectionError, INBOX_MAX};
-use hydrant_reactor::{Interest, random_u32};
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::io::Errno;
+use hydrant_manage::{Connection, INBOX_MAX};
+use hydrant_reactor::{Interest, limit_unacknowledged, random_u32};
 
-use crate::called::{self, NodeError, ended};
+use crate::called::{self, NodeError, await_reader, ended};
 use crate::endpoint::Endpoint;
 use crate::error::Error;
 use crate::event::{JobEvent, truncate};
@@ -97,12 +96,17 @@ impl Nodes {
         let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
         // Other boards may link to the node as soon as its host has the reply.
         let arrivals = open.link.map(|token| self.linked.accept(token, open.node)).transpose()?;
+        // A machine that is gone acknowledges nothing, and a host that is stopped keeps its window closed.
+        let silence = options.heartbeat.as_millis().try_into().unwrap_or(u32::MAX);
+        limit_unacknowledged(link.stream(), silence)?;
         count.fetch_add(1, Ordering::Relaxed);
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
             let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
             let result = match open.seed {
-                Some(seed) => called::serve(link, &open.limits, seed, jobs).map(|()| Sent::default()),
+                Some(seed) => {
+                    called::serve(link, &open.limits, seed, options.heartbeat, jobs).map(|()| Sent::default())
+                }
                 None => serve(link, open, &options, (jobs, arrivals)),
             };
             match result {
@@ -163,6 +167,7 @@ fn serve(
         endpoint,
         nodes,
         is_recorded: record.is_some(),
+        patience: options.heartbeat,
         links,
         sent: 0,
         pmi_port: options.job.pmi_port,
@@ -193,6 +198,8 @@ struct Node<'s> {
     nodes: u32,
     /// The host records the server.
     is_recorded: bool,
+    /// Time that the host may read nothing.
+    patience: Duration,
     /// Links to the boards of neighbours, if the node was opened for them.
     links: Option<Links>,
     /// Number of messages for other nodes that the host was sent.
@@ -236,10 +243,8 @@ impl Node<'_> {
     /// Waits until the host of a recorded server has read most of the recording, which would fill the memory otherwise.
     fn await_host(&mut self) -> Result<(), NodeError> {
         while self.is_recorded && self.link.waiting() >= HIGH_WATER {
-            match poll(&mut [PollFd::new(self.link.stream(), PollFlags::OUT)], None) {
-                Ok(_) | Err(Errno::INTR) => self.link.flush()?,
-                Err(errno) => return Err(ConnectionError::Io(errno.into()).into()),
-            }
+            await_reader(&self.link, self.patience)?;
+            self.link.flush()?;
         }
         Ok(())
     }

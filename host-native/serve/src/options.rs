@@ -39,6 +39,9 @@ pub struct Options {
     /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
     /// never.
     pub keep_timeout: Option<Duration>,
+    /// Time without progress after which the host of a node is given up that does not read, or does not acknowledge, what the
+    /// node sends.
+    pub heartbeat: Duration,
     /// Path of recordings of the jobs, without their numbers. None for no recordings.
     pub record: Option<PathBuf>,
     /// Capacities that replace the defaults.
@@ -116,6 +119,7 @@ impl Options {
             source,
             secret: None,
             keep_timeout: Some(Duration::from_secs(3600)),
+            heartbeat: Duration::from_secs(30),
             record: None,
             limit: Vec::new(),
             verbose: false,

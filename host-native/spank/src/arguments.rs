@@ -7,6 +7,8 @@ use std::time::Duration;
 const BUILT_IN: &str = "built-in";
 /// Time of one call of a plugin, unless the line has another one.
 const CALL: Duration = Duration::from_secs(5);
+/// Time for all nodes to connect to the head, unless the line has another one: `PMIxTimeout` of Slurm's mpi.conf.
+const JOIN: Duration = Duration::from_secs(300);
 
 /// Settings of the administrator.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,12 +19,16 @@ pub(crate) struct Arguments {
     pub(crate) cache: Option<PathBuf>,
     /// Maximum time of one call of a plugin.
     pub(crate) call: Duration,
+    /// Maximum time for all nodes of a step to connect to the head.
+    pub(crate) join: Duration,
 }
 
 /// Why a word or a value is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum Error {
-    #[error("{0}: unknown; known are plugin=FILE, plugin.NAME=FILE, cache=FOLDER and call-ms=NUMBER")]
+    #[error(
+        "{0}: unknown; known are plugin=FILE, plugin.NAME=FILE, cache=FOLDER, call-ms=NUMBER and join-seconds=NUMBER"
+    )]
     Unknown(String),
     #[error("{0}: given twice")]
     Twice(String),
@@ -30,6 +36,8 @@ pub(crate) enum Error {
     Relative(String),
     #[error("{0}: not a number of milliseconds from 1 to 3600000")]
     Millis(String),
+    #[error("{0}: not a number of seconds from 1 to 86400")]
+    Seconds(String),
     #[error("{0}: a name has letters, digits, '-' and '_', and is not `{BUILT_IN}`")]
     Name(String),
     #[error("--hydrant={name}: no such server; {known}")]
@@ -39,14 +47,15 @@ pub(crate) enum Error {
 impl Arguments {
     /// Reads the words behind the library's path in plugstack.conf.
     pub(crate) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, Error> {
-        let mut read = Arguments { plugins: Vec::new(), cache: None, call: CALL };
-        let mut call = None;
+        let mut read = Arguments { plugins: Vec::new(), cache: None, call: CALL, join: JOIN };
+        let (mut call, mut join) = (None, None);
         for word in words {
             let (key, value) = word.split_once('=').ok_or_else(|| Error::Unknown(word.to_owned()))?;
             let twice = match key {
                 "plugin" => read.add("", value, word)?,
                 "cache" => read.cache.replace(absolute(value, word)?).is_some(),
                 "call-ms" => call.replace(millis(value, word)?).is_some(),
+                "join-seconds" => join.replace(seconds(value, word)?).is_some(),
                 _ => {
                     let name = key.strip_prefix("plugin.").ok_or_else(|| Error::Unknown(word.to_owned()))?;
                     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
@@ -60,7 +69,7 @@ impl Arguments {
                 return Err(Error::Twice(word.to_owned()));
             }
         }
-        read.call = call.unwrap_or(CALL);
+        (read.call, read.join) = (call.unwrap_or(CALL), join.unwrap_or(JOIN));
         Ok(read)
     }
 
@@ -98,6 +107,11 @@ fn millis(value: &str, word: &str) -> Result<Duration, Error> {
     number.map(Duration::from_millis).ok_or_else(|| Error::Millis(word.to_owned()))
 }
 
+fn seconds(value: &str, word: &str) -> Result<Duration, Error> {
+    let number = value.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
+    number.map(Duration::from_secs).ok_or_else(|| Error::Seconds(word.to_owned()))
+}
+
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -126,7 +140,8 @@ mod tests {
     #[test]
     fn without_a_plugin_the_server_is_built_in() {
         let arguments = read("").unwrap();
-        assert_eq!((arguments.server(""), arguments.call), (Ok(None), CALL));
+        assert_eq!((arguments.server(""), arguments.call, arguments.join), (Ok(None), CALL, JOIN));
+        assert_eq!(read("join-seconds=20").unwrap().join, Duration::from_secs(20));
     }
 
     #[test]
@@ -138,6 +153,8 @@ mod tests {
         assert_eq!(read("plugin=/a plugin=/b"), named(Error::Twice, "plugin=/b"));
         assert_eq!(read("cache=/a cache=/a"), named(Error::Twice, "cache=/a"));
         assert_eq!(read("call-ms=0"), named(Error::Millis, "call-ms=0"));
+        assert_eq!(read("join-seconds=1.5"), named(Error::Seconds, "join-seconds=1.5"));
+        assert_eq!(read("join-seconds=1 join-seconds=2"), named(Error::Twice, "join-seconds=2"));
         assert_eq!(read("plugin.=/a"), named(Error::Name, "plugin.=/a"));
         assert_eq!(read("plugin.built-in=/a"), named(Error::Name, "plugin.built-in=/a"));
     }

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_core::{Limits, Server};
-use hydrant_driver::{AnyBackend, BackendError, MappedStorage, NativeBackend};
+use hydrant_core::Limits;
+use hydrant_driver::{AnyBackend, BackendError, OwnedServer};
 use hydrant_wasm::{PluginBackend, PluginError, Sandbox, Settings};
 
 /// What makes the server of a step.
@@ -23,26 +23,10 @@ impl Engine {
         Ok(Engine::Sandbox(Sandbox::load(file, &settings)?))
     }
 
-    /// Storage for a server with these limits. A plugin has memory of its own.
-    pub(crate) fn storage(
-        &self,
-        limits: &Limits,
-    ) -> Result<MappedStorage, hydrant_driver::InsufficientMemory> {
-        MappedStorage::try_new(match self {
-            Engine::BuiltIn => limits,
-            Engine::Sandbox(_) => &Limits::NONE,
-        })
-    }
-
-    /// Makes a server in storage that has not been used.
-    pub(crate) fn server<'s>(
-        &self,
-        limits: Limits,
-        seed: u32,
-        storage: &'s mut MappedStorage,
-    ) -> Result<Box<AnyBackend<'s>>, BackendError> {
+    /// Makes a server.
+    pub(crate) fn server(&self, limits: Limits, seed: u32) -> Result<Box<AnyBackend<'static>>, BackendError> {
         match self {
-            Engine::BuiltIn => Ok(Box::new(NativeBackend(Server::new_zeroed(limits, storage.lend(), seed)?))),
+            Engine::BuiltIn => Ok(Box::new(OwnedServer::new(limits, seed)?)),
             Engine::Sandbox(sandbox) => Ok(Box::new(PluginBackend(sandbox.server(limits, seed)?))),
         }
     }

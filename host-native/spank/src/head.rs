@@ -8,8 +8,8 @@ use std::time::Duration;
 use hydrant_core::{Input, Output, Time};
 use hydrant_driver::AnyBackend;
 use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket};
+use hydrant_placement::hostlist;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, random_u32};
-use rustix::process::{Signal, getpid, kill_process};
 
 use crate::engine::Engine;
 use crate::message::{ToHead, ToNode, decode, encode, runs_of};
@@ -33,11 +33,17 @@ pub(crate) struct Head {
     pub(crate) name: String,
     /// Number of nodes with tasks.
     pub(crate) nodes: u32,
+    /// Names of the nodes in order, as far as srun knows them.
+    pub(crate) hosts: Vec<String>,
     pub(crate) ticket: Ticket,
     pub(crate) listener: TcpListener,
+    /// Maximum time for all nodes to connect.
+    pub(crate) join: Duration,
     /// The other end is closed when the step is over.
     pub(crate) stop: OwnedFd,
     pub(crate) print: Print,
+    /// Has srun give the step up.
+    pub(crate) stop_srun: fn(),
 }
 
 /// Listens on a free port of all addresses. Returns the port, too.
@@ -69,6 +75,14 @@ struct Node {
     blocked: bool,
 }
 
+impl Node {
+    /// A node that has not connected, at this position. Slurm counts nodes from 0.
+    fn of(name: Option<&String>, at: usize) -> Node {
+        let name = name.cloned().unwrap_or_else(|| format!("node {at}"));
+        Node { name, ..Node::default() }
+    }
+}
+
 /// What a turn of the loop has brought.
 #[derive(Debug)]
 enum Event {
@@ -84,6 +98,7 @@ struct Star {
     /// Held open while the poller watches it.
     _stop: OwnedFd,
     print: Print,
+    stop_srun: fn(),
     clock: Clock,
     poller: Poller,
     connections: BTreeMap<u32, Connection>,
@@ -92,7 +107,7 @@ struct Star {
     buffer: Vec<u8>,
     keys: Vec<Key>,
     ended: bool,
-    /// Time at which srun gives the step up, after a node is lost.
+    /// Time at which srun gives the step up, after a node is lost or has not connected.
     give_up_at: Option<u64>,
 }
 
@@ -106,7 +121,7 @@ pub(crate) fn lead(head: Head) {
 }
 
 fn run(head: Head) -> Result<(), Error> {
-    let Head { name, nodes, ticket, listener, stop, print } = head;
+    let Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun } = head;
     let poller = Poller::new()?;
     poller.add(&stop, STOP, Interest::Read)?;
     poller.add(&listener, LISTENER, Interest::Read)?;
@@ -115,21 +130,21 @@ fn run(head: Head) -> Result<(), Error> {
         listener,
         _stop: stop,
         print,
+        stop_srun,
         clock: Clock::start(),
         poller,
         connections: BTreeMap::new(),
         next: 0,
-        nodes: std::iter::repeat_with(Node::default).take(nodes as usize).collect(),
+        nodes: (0..nodes as usize).map(|at| Node::of(hosts.get(at), at)).collect(),
         buffer: vec![0; RECEIVE_BUFFER_MIN],
         keys: Vec::new(),
         ended: false,
         give_up_at: None,
     };
-    let Some(runs) = star.gather()? else { return Ok(()) };
+    let Some(runs) = star.gather(join)? else { return Ok(()) };
     let size = runs.iter().map(|&(_, count)| count).sum();
     let (engine, limits) = (Engine::BuiltIn, server::limits(size, nodes));
-    let mut storage = engine.storage(&limits)?;
-    let mut backend = engine.server(limits, random_u32()?, &mut storage)?;
+    let mut backend = engine.server(limits, random_u32()?)?;
     let now = Time(star.clock.now());
     backend.handle(now, Input::Node { node: 0, nodes: nodes + 1, radix: nodes })?;
     describe(&name, &runs, true, |input| backend.handle(now, input).map(drop))?;
@@ -140,10 +155,11 @@ fn run(head: Head) -> Result<(), Error> {
 }
 
 impl Star {
-    /// Waits until all nodes are ready. Returns the nodes of the ranks, none if the step is over.
-    fn gather(&mut self) -> Result<Option<Vec<(u32, u32)>>, Error> {
+    /// Waits until all nodes are ready, for a limited time. Returns the nodes of the ranks, none if the step is over.
+    fn gather(&mut self, join: Duration) -> Result<Option<Vec<(u32, u32)>>, Error> {
+        let last = self.clock.now() + join.as_millis() as u64;
         loop {
-            for event in self.turn(None)? {
+            for event in self.turn(Some(last).filter(|_| !self.ended))? {
                 match event {
                     Event::Stop => return Ok(None),
                     Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
@@ -159,7 +175,30 @@ impl Star {
                     None => self.end("the nodes do not agree on their ranks"),
                 }
             }
+            if !self.ended && self.clock.now() >= last {
+                self.miss(join)?;
+            }
         }
+    }
+
+    /// Ends a step without the nodes that have not connected.
+    fn miss(&mut self, join: Duration) -> Result<(), Error> {
+        let mut names = Vec::new();
+        for node in self.nodes.iter_mut().filter(|node| node.ranks.is_none()) {
+            // Nothing will report its tasks.
+            node.over = true;
+            names.push(node.name.as_str());
+        }
+        let (verb, seconds) = (if names.len() == 1 { "has" } else { "have" }, join.as_secs_f64());
+        let names = hostlist::compress(names);
+        let port = self.listener.local_addr().map_err(hydrant_reactor::Error::during("getsockname"))?.port();
+        let why = format!(
+            "{names} {verb} not connected to srun within {seconds} s (join-seconds): look there for the line of the plugin \
+             in plugstack.conf, for errors in slurmd's log, and for a firewall before port {port} of srun"
+        );
+        self.end(&why);
+        self.give_up_at.get_or_insert(self.clock.now() + END_TIMEOUT);
+        Ok(())
     }
 
     /// Passes messages between the servers of the nodes until the step is over.
@@ -253,8 +292,7 @@ impl Star {
         let over = self.nodes.iter().all(|node| node.over);
         if self.give_up_at.is_some_and(|at| at <= now || over) {
             self.give_up_at = None;
-            // What a user does who waits for srun. A process can signal itself.
-            let _ = kill_process(getpid(), Signal::TERM);
+            (self.stop_srun)();
         }
     }
 
@@ -395,24 +433,58 @@ mod tests {
     use crate::server::notices;
     use crate::uplink::{Place, Uplink, refuse};
 
-    static ENDED: AtomicBool = AtomicBool::new(false);
-
-    #[test]
-    fn a_node_that_comes_after_a_failure_is_told_to_end() {
+    /// A head of two nodes in a thread, and how to connect to it.
+    fn started(join: Duration, print: Print, stop_srun: fn()) -> (thread::JoinHandle<()>, OwnedFd, Place) {
         let (listener, port) = listen().unwrap();
         let ticket = Ticket::random().unwrap();
         let (stop, end) = notices().unwrap();
-        let print: Print = |line| ENDED.store(line.ends_with("n1 has no plugin"), Ordering::Release);
-        let head = Head { name: "job".to_owned(), nodes: 2, ticket: ticket.clone(), listener, stop, print };
-        let head = thread::spawn(move || lead(head));
-        let place =
-            |node| Place { node, nodes: 2, head: ([127, 0, 0, 1], port).into(), ticket: ticket.clone() };
-        refuse(&place(1), "n1".to_owned(), vec![0], "n1 has no plugin".to_owned()).unwrap();
-        while !ENDED.load(Ordering::Acquire) {
+        let place = Place { node: 2, nodes: 2, head: ([127, 0, 0, 1], port).into(), ticket: ticket.clone() };
+        let (name, hosts) = ("job".to_owned(), vec!["n1".to_owned(), "n2".to_owned()]);
+        let head = Head { name, nodes: 2, hosts, ticket, listener, join, stop, print, stop_srun };
+        (thread::spawn(move || lead(head)), end, place)
+    }
+
+    fn await_flag(flag: &AtomicBool) {
+        while !flag.load(Ordering::Acquire) {
             thread::yield_now();
         }
+    }
+
+    #[test]
+    fn a_node_that_comes_after_a_failure_is_told_to_end() {
+        static ENDED: AtomicBool = AtomicBool::new(false);
+        let print: Print = |line| ENDED.store(line.ends_with("n1 has no plugin"), Ordering::Release);
+        let (head, end, second) = started(Duration::from_secs(60), print, || panic!("no node is lost"));
+        let first = Place { node: 1, ticket: second.ticket.clone(), ..second };
+        refuse(&first, "n1".to_owned(), vec![0], "n1 has no plugin".to_owned()).unwrap();
+        await_flag(&ENDED);
+        expect_end(&second);
+        drop(end);
+        head.join().unwrap();
+    }
+
+    #[test]
+    fn nodes_that_do_not_connect_in_time_end_the_step() {
+        static ENDED: AtomicBool = AtomicBool::new(false);
+        static STOPPED: AtomicBool = AtomicBool::new(false);
+        let print: Print = |line| {
+            let start = "hydrant: ending the step: n[1-2] have not connected to srun within 0.001 s";
+            ENDED.store(line.starts_with(start), Ordering::Release);
+        };
+        let (head, end, second) =
+            started(Duration::from_millis(1), print, || STOPPED.store(true, Ordering::Release));
+        await_flag(&ENDED);
+        // All others have ended, so srun need not wait.
+        await_flag(&STOPPED);
+        expect_end(&second);
+        drop(end);
+        head.join().unwrap();
+    }
+
+    /// Connects a node, which has to be told that the step ends.
+    fn expect_end(place: &Place) {
         let mut poller = Poller::new().unwrap();
-        let mut link = Uplink::connect(&place(2), Clock::start(), &poller).unwrap();
+        let mut link = Uplink::connect(place, Clock::start(), &poller).unwrap();
         link.send(&ToHead::Ready { name: "n2".to_owned(), ranks: vec![1] });
         let (mut keys, mut messages) = (Vec::new(), Vec::new());
         while messages.is_empty() {
@@ -423,7 +495,5 @@ mod tests {
         }
         assert_eq!(decode(&messages[0].1), Some(ToNode::End));
         link.close(&mut poller).unwrap();
-        drop(end);
-        head.join().unwrap();
     }
 }

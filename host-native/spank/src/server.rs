@@ -5,9 +5,7 @@ use std::panic::{self, AssertUnwindSafe};
 
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{ConnId, Input, JobId, JobSpec, Limits, Rank};
-use hydrant_driver::{
-    AnyBackend, BackendError, CloseReason, Driver, Event, InsufficientMemory, LAST_READS, OVERRUN,
-};
+use hydrant_driver::{AnyBackend, BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_overlay::{Channel, LinkError};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, random_u32};
@@ -67,8 +65,6 @@ pub(crate) enum Error {
     Backend(#[from] BackendError),
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    #[error(transparent)]
-    Memory(#[from] InsufficientMemory),
     #[error(transparent)]
     Mapping(#[from] hydrant_placement::PlacementError),
     #[error("the link to srun: {0}")]
@@ -273,9 +269,7 @@ impl Watch {
     fn run(&mut self, sockets: Vec<OwnedFd>, engine: &Engine) -> Result<(), Error> {
         let nodes = self.step.place.as_ref().map_or(0, |place| place.nodes);
         let limits = limits(self.step.size, nodes);
-        let mut storage = engine.storage(&limits)?;
-        let backend = engine.server(limits, random_u32()?, &mut storage)?;
-        let mut driver = Driver::new(backend, CLIENTS);
+        let mut driver = Driver::new(engine.server(limits, random_u32()?)?, CLIENTS);
         self.sockets = sockets;
         match &self.step.place {
             None => self.begin(&mut driver, &[(1, self.step.size)])?,
@@ -315,7 +309,7 @@ impl Watch {
     }
 
     /// Starts the job when the nodes of all ranks are known.
-    fn begin(&mut self, driver: &mut Driver<AnyBackend<'_>>, runs: &[(u32, u32)]) -> Result<(), Error> {
+    fn begin(&mut self, driver: &mut Driver<AnyBackend<'static>>, runs: &[(u32, u32)]) -> Result<(), Error> {
         let now = self.now();
         describe(&self.step.name, runs, self.step.place.is_some(), |input| driver.handle(now, input))?;
         let sockets = std::mem::take(&mut self.sockets);
@@ -330,7 +324,7 @@ impl Watch {
     }
 
     /// Takes messages of the head.
-    fn receive(&mut self, driver: &mut Driver<AnyBackend<'_>>) -> Result<(), Error> {
+    fn receive(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let messages = match link.receive() {
             Ok(messages) => messages,
@@ -359,7 +353,7 @@ impl Watch {
     }
 
     /// Writes to the head.
-    fn flush(&mut self, driver: &mut Driver<AnyBackend<'_>>) -> Result<(), Error> {
+    fn flush(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
         let Some(link) = &mut self.link else { return Ok(()) };
         if link.flush(&self.poller)? {
             driver.handle(self.now(), Input::PeerWritable { node: 0 })?;
@@ -371,28 +365,23 @@ impl Watch {
         Ok(())
     }
 
-    /// Reads the last bytes of a task that has ended, and reports its end.
-    fn ended(&mut self, driver: &mut Driver<AnyBackend<'_>>, rank: u32, exit: Exit) -> Result<(), Error> {
+    /// Reports the end of a task, behind its last bytes.
+    fn ended(
+        &mut self,
+        driver: &mut Driver<AnyBackend<'static>>,
+        rank: u32,
+        exit: Exit,
+    ) -> Result<(), Error> {
         if !self.begun {
             self.early.push((rank, exit));
             return Ok(());
         }
-        let rank = Rank(rank);
-        if let Some(conn) = driver.conn_of(JOB, rank) {
-            for _ in 0..LAST_READS {
-                let more = driver.read(conn, self.now())?;
-                self.outputs(driver)?;
-                if !more {
-                    break;
-                }
-            }
-        }
-        driver.handle(self.now(), Input::Exited { job: JOB, rank, exit })?;
+        driver.exited(JOB, Rank(rank), exit, self.now())?;
         self.outputs(driver)
     }
 
     /// Carries out all that the server requires.
-    fn outputs(&mut self, driver: &mut Driver<AnyBackend<'_>>) -> Result<(), Error> {
+    fn outputs(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
         while let Some(event) = driver.poll(self.now(), &self.poller)? {
             match event {
                 Event::KillRank { rank, code, message, .. } => {

@@ -6,10 +6,12 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use hydrant_overlay::Ticket;
 use hydrant_placement::hostlist;
 use hydrant_reactor::signals::with_all_blocked;
+use rustix::process::{Signal, getpid, kill_process};
 
 use crate::arguments::Arguments;
 use crate::engine::Engine;
@@ -63,7 +65,7 @@ enum State {
     /// The server's thread runs.
     Serving { thread: JoinHandle<()>, notices: OwnedFd },
     /// srun has the port of the head.
-    Listening { listener: TcpListener, ticket: Ticket },
+    Listening { listener: TcpListener, ticket: Ticket, join: Duration },
     /// srun has the head of several nodes.
     Leading { thread: JoinHandle<()>, stop: OwnedFd },
 }
@@ -96,7 +98,7 @@ pub(crate) fn check(arguments: &Arguments) -> Result<(), Error> {
     let address = format!("{port}:{}", ticket.to_text());
     // SAFETY: Slurm itself sets variables in this phase, on this thread, and reads them for the nodes.
     unsafe { std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address) };
-    *lock(&STATE) = State::Listening { listener, ticket };
+    *lock(&STATE) = State::Listening { listener, ticket, join: arguments.join };
     Ok(())
 }
 
@@ -133,7 +135,7 @@ fn tell_head(spank: Spank, error: &Error) -> bool {
 /// Starts the head of a step on several nodes, in srun before the tasks start.
 pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
     let mut state = lock(&STATE);
-    let State::Listening { listener, ticket } = std::mem::replace(&mut *state, State::Unused) else {
+    let State::Listening { listener, ticket, join } = std::mem::replace(&mut *state, State::Unused) else {
         return Ok(());
     };
     let nodes = spank.item(Item::Nodes)?;
@@ -144,7 +146,13 @@ pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
     }
     let (read, write) = notices().map_err(|errno| Error::System("pipe", errno.into()))?;
     let name = job_name(spank, &ticket.id())?;
-    let head = Head { name, nodes, ticket, listener, stop: read, print: spank::print };
+    let hosts = step_hosts(|name| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok());
+    let stop_srun = || {
+        // What a user does who waits for srun. A process can signal itself.
+        let _ = kill_process(getpid(), Signal::TERM);
+    };
+    let head =
+        Head { name, nodes, hosts, ticket, listener, join, stop: read, print: spank::print, stop_srun };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
     let thread = thread.map_err(|error| Error::System("cannot start a thread", error))?;
@@ -206,10 +214,14 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
 /// Returns the name of this node, or its number if Slurm does not say the name.
 fn node_name(spank: Spank) -> String {
     let Ok(node) = spank.item(Item::Node) else { return "this node".to_owned() };
-    let lists = [c"SLURM_STEP_NODELIST", c"SLURM_NODELIST"];
-    let list = lists.into_iter().find_map(|name| spank.variable(name));
-    let names = list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default();
+    let names = step_hosts(|name| spank.variable(name));
     names.get(node as usize).cloned().unwrap_or_else(|| format!("node {node}"))
+}
+
+/// Returns the names of the step's nodes in order, none if the variables do not say them.
+fn step_hosts(variable: impl Fn(&CStr) -> Option<String>) -> Vec<String> {
+    let list = [c"SLURM_STEP_NODELIST", c"SLURM_NODELIST"].into_iter().find_map(variable);
+    list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default()
 }
 
 /// Sets the environment of a task, in its process before exec.

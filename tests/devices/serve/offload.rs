@@ -144,6 +144,40 @@ fn a_recorded_board_that_is_lost_ends_the_ranks() {
     assert!(!server.wait().status.success());
 }
 
+/// A rank of PMI-1 that puts until its server is gone.
+const FLOOD: &str = "
+import os, socket
+host, port = os.environ['PMI_PORT'].rsplit(':', 1)
+server = socket.create_connection((host, int(port))).makefile('rw')
+def ask(line, replies=1):
+    server.write(line + chr(10))
+    server.flush()
+    return [server.readline() for _ in range(replies)]
+ask('cmd=initack pmiid=' + os.environ['PMI_ID'], 4)
+ask('cmd=init pmi_version=1 pmi_subversion=1')
+print('up', flush=True)
+try:
+    while ask('cmd=put kvsname=none key=k value=' + 1000 * 'v')[0]: pass
+except OSError: pass
+";
+
+/// The board waits for the host of a recorded run, but not without end. Other hosts are served.
+#[test]
+fn a_host_that_does_not_read_its_recording_is_given_up() {
+    let (server, target) = managed(Machine::Here, "--heartbeat 1");
+    let folder = Folder::new("offload-unread");
+    let job =
+        target.offload(&format!("-n 1 --record {} python3 -c", folder.path("run.rec"))).arg(FLOOD).start();
+    job.await_stdout("up\n", 1);
+    job.signal(Signal::STOP);
+    server.await_stderr("node 0: closed the connection of its host: ");
+    target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
+    job.signal(Signal::CONT);
+    job.wait().code(1).warns(&format!("the board at {} is lost: ", target.address));
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
 /// Tells a server something, and hands its answer to `answer`.
 fn ask(host: &mut TcpStream, request: &Request<'_>, answer: impl FnOnce(Report<'_>)) {
     let mut buffer = [0; 1024];

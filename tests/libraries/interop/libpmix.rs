@@ -43,6 +43,23 @@ calls! {
     a_process_initializes_again "again"
 }
 
+/// A client takes the latest format whose variable it finds.
+#[test]
+fn older_formats_are_served() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let later = ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3"];
+    for removed in 1..=later.len() {
+        for name in ["types", "several", "group", "events"] {
+            let without = later[..removed].iter().flat_map(|variable| ["-u", variable]);
+            let program = Peer::Libpmix.program("pmix_calls");
+            let job = relocated(Job::hydrant("-n 3")).arg("env").args(without).arg(&program).arg(name);
+            job.run().code(0).quiet().says(&format!(": {name} done\n"), 3);
+        }
+    }
+}
+
 #[test]
 fn texts_are_printed_as_output_of_their_rank() {
     let Some(outcome) = run("-l", "log") else { return };

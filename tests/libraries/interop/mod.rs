@@ -7,5 +7,6 @@ mod libpmix;
 mod mpich;
 mod openmpi;
 mod openmpi_nodes;
+mod openmpi_output;
 mod slurm;
 mod universe;

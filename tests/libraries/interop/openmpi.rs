@@ -1,4 +1,4 @@
-//! Open MPI 5.0.11 with mpi4py, and Open MPI 4.1.4. Both are PMIx clients.
+//! Open MPI 5.0.11 with mpi4py, 4.1.4 and 4.1.8. All are PMIx clients.
 
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -10,8 +10,6 @@ use super::dynamic::Folder;
 
 /// Number of the next folder.
 static FOLDERS: AtomicU32 = AtomicU32::new(0);
-
-pub(super) const BOTH: [Peer; 2] = [Peer::OpenMpi5, Peer::OpenMpi4];
 
 /// Job of a program of `tests/clients`, and a folder for its temporary files.
 pub(super) struct Launch {
@@ -49,7 +47,7 @@ pub(super) fn relocated(job: Job) -> Job {
 
 #[test]
 fn ranks_form_one_job() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         for size in [1, 2, 4, 16] {
             let Some(launch) = Launch::new(peer, &format!("-usize 20 -n {size}")) else { return };
             let outcome = launch.program(peer, "mpi_hello", "").job.run();
@@ -90,7 +88,7 @@ fn one_launcher_serves_three_protocols_at_once() {
 
 #[test]
 fn programs_are_numbered() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(Launch { job, folder: _kept }) = Launch::new(peer, "-n 1") else { return };
         let program = peer.program("mpi_hello");
         let job = job.arg(&program).args([":", "-n", "1"]);
@@ -102,7 +100,7 @@ fn programs_are_numbered() {
 
 #[test]
 fn ranks_exchange_messages() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         for transport in ["", "-env OMPI_MCA_btl self,tcp"] {
             let Some(launch) = Launch::new(peer, &format!("-n 4 {transport}")) else { return };
             launch.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 4: 30\n", 1);
@@ -115,7 +113,7 @@ fn ranks_exchange_messages() {
 
 #[test]
 fn spawned_ranks_join_their_parents() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(launch) = Launch::new(peer, "-usize 9 -n 2") else { return };
         let outcome = launch.program(peer, "mpi_spawn", "world 3").job.run();
         outcome.code(0).says(" of 2 done, universe 9\n", 2);
@@ -128,7 +126,7 @@ fn spawned_ranks_join_their_parents() {
 /// Info objects of a preloaded library would be no handles of Open MPI, whose version 4 has no sessions.
 #[test]
 fn info_objects_are_its_own_behind_a_preloaded_library() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(launch) = Launch::new(peer, "--mpi-psets -n 1") else { return };
         let outcome = launch.program(peer, "mpi_dup_info", "").job.run();
         outcome.code(0).says("rank 0: info is well\n", 1);
@@ -149,9 +147,17 @@ fn mpi4py_runs_on_open_mpi() {
     }
 }
 
+/// Open MPI 5.0 has no groups of other sets than its own.
+#[test]
+fn each_set_of_a_session_has_a_group() {
+    let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, "-n 2") else { return };
+    let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_session_groups.py")).run();
+    outcome.code(0).says("mpi://WORLD of 2\n", 2).says("mpi://SELF of 1\n", 2);
+}
+
 #[test]
 fn an_abort_ends_the_job_with_its_code() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(launch) = Launch::new(peer, "-n 3") else { return };
         let outcome = launch.program(peer, "mpi_end", "abort 17").job.run();
         outcome.code(17).warns("rank 1 aborted the job with code 17\n");
@@ -160,7 +166,7 @@ fn an_abort_ends_the_job_with_its_code() {
 
 #[test]
 fn a_killed_rank_ends_the_job() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(launch) = Launch::new(peer, "-n 3") else { return };
         let outcome = launch.program(peer, "mpi_end", "kill").job.run();
         outcome.code(137).warns("rank 1 died by SIGKILL\n");
@@ -169,7 +175,7 @@ fn a_killed_rank_ends_the_job() {
 
 #[test]
 fn ranks_connect_by_a_published_name() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(launch) = Launch::new(peer, "-n 2") else { return };
         launch.program(peer, "mpi_port", "").job.run().code(0).says("received 41\n", 1);
     }

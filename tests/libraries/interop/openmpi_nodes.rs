@@ -1,11 +1,11 @@
-//! Open MPI 5.0.11 and 4.1.4 over four daemons on this machine, which it takes for four hosts.
+//! Open MPI 5.0.11, 4.1.4 and 4.1.8 over four daemons on this machine, which it takes for four hosts.
 
 use std::fs;
 
 use hydrant_tests::nodes;
 use hydrant_tests::peers::Peer;
 
-use super::openmpi::{BOTH, Launch};
+use super::openmpi::Launch;
 
 const TCP: &str = "-env OMPI_MCA_btl self,tcp";
 
@@ -16,13 +16,13 @@ fn launch(peer: Peer, options: &str) -> Option<Launch> {
 
 /// Job on hosts with so many slots each. Open MPI 4 names its segments by host and local rank, and all daemons are on one host.
 fn launch_on(peer: Peer, (hosts, slots): (u32, u32), options: &str) -> Option<Launch> {
-    let transport = if peer == Peer::OpenMpi4 { TCP } else { "" };
+    let transport = if peer == Peer::OpenMpi5 { "" } else { TCP };
     Launch::new(peer, &format!("{} {transport} {options}", nodes(hosts, slots, 2)))
 }
 
 #[test]
 fn ranks_of_all_nodes_form_one_job() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = launch(peer, "-n 8") else { return };
         let outcome = job.program(peer, "mpi_hello", "").job.run();
         outcome.code(0).quiet().says(" of 8, program 0, universe 8, Open ", 8);
@@ -39,7 +39,7 @@ fn ranks_of_all_nodes_form_one_job() {
 /// A rank finds the others of its host by the name that hydrant has for it, which is not the machine's here.
 #[test]
 fn hosts_have_more_than_two_ranks() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = launch_on(peer, (2, 4), "-n 8") else { return };
         job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
     }
@@ -50,7 +50,7 @@ fn hosts_have_more_than_two_ranks() {
 #[test]
 fn data_are_fetched_when_ranks_first_communicate() {
     let direct = "-env OMPI_MCA_pmix_base_async_modex 1 -env OMPI_MCA_mpi_add_procs_cutoff 0";
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = Launch::new(peer, &format!("{} -n 8 {direct} {TCP}", nodes(4, 2, 2))) else { return };
         job.program(peer, "mpi_ring", "").job.run().code(0).says("ring of 8: 140\n", 1);
     }
@@ -58,7 +58,7 @@ fn data_are_fetched_when_ranks_first_communicate() {
 
 #[test]
 fn ranks_spawn_on_other_nodes() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = launch(peer, "-usize 9 -n 2") else { return };
         let outcome = job.program(peer, "mpi_spawn", "world 3").job.run();
         outcome.code(0).says(" of 2 done, universe 9\n", 2);
@@ -70,7 +70,7 @@ fn ranks_spawn_on_other_nodes() {
 
 #[test]
 fn names_and_connections_span_nodes() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = launch(peer, "-ppn 1 -n 2") else { return };
         job.program(peer, "mpi_port", "").job.run().code(0).says("received 41\n", 1);
     }
@@ -89,7 +89,7 @@ fn groups_span_nodes() {
 
 #[test]
 fn failures_end_the_job_on_all_nodes() {
-    for peer in BOTH {
+    for peer in Peer::OPEN_MPI {
         let Some(job) = launch(peer, "-ppn 1 -n 4") else { return };
         let outcome = job.program(peer, "mpi_end", "abort 17").job.run();
         outcome.code(17).warns("rank 1 aborted the job with code 17\n");

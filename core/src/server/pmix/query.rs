@@ -16,6 +16,9 @@ const COUNT: &[u8] = b"pmix.qry.psetnum";
 const MEMBERS: &[u8] = b"pmix.qry.pmems";
 /// Qualifier with the name of a process set.
 const PSET: &[u8] = b"pmix.pset.nm";
+/// Beginning of the names of sets that hosts define for every job. They are not listed, because Open MPI 5.0 cannot use the
+/// sets of the list: programs that try each of them would fail.
+const OF_HOST: &str = "hydrant://";
 
 impl Server<'_> {
     /// Answers queries about process sets: the members of one set, or the names and the number of all.
@@ -39,12 +42,13 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the names of all process sets of the client's job, and their number if requested.
+    /// Writes the names of the process sets of the client's job that users and programs defined, and their number if requested.
     ///
     /// Open MPI 5 requests the number alone, and reads the names if they come first.
     pub(super) fn write_psets(&self, id: ConnId, count: bool, writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        let names = || self.psets.of_job(self.asker(requester).job);
+        let of_job = || self.psets.of_job(self.asker(requester).job);
+        let names = || of_job().filter(|name| !name.starts_with(OF_HOST));
         writer.status(status::SUCCESS);
         writer.array(1 + u32::from(count));
         writer.info(NAMES, kind::STRING);

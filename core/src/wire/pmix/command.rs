@@ -197,7 +197,7 @@ pub struct Query<'a> {
 
 array! {
     /// Array of strings.
-    Strings, &'a [u8], key
+    Strings, &'a [u8], text
 }
 
 impl<'a> Reader<'a> {
@@ -242,12 +242,12 @@ impl<'a> Reader<'a> {
 
     fn app(&mut self) -> Option<App<'a>> {
         let command = self.string()?.unwrap_or_default();
-        let count = self.count()?;
+        let count = self.natural()?;
         let args = Strings::read(self, count)?;
         let count = self.count()?;
         let env = Strings::read(self, count)?;
         let cwd = self.string()?;
-        let processes = self.count()?;
+        let processes = self.natural()?;
         Some(App { command, args, env, cwd, processes, infos: self.inner_infos()? })
     }
 }

@@ -127,6 +127,11 @@ impl<'a> Reader<'a> {
         self.int32()
     }
 
+    /// Reads an INT that is not negative.
+    pub(super) fn natural(&mut self) -> Option<u32> {
+        u32::try_from(self.int()?).ok()
+    }
+
     /// Reads an INT32 or a STATUS.
     pub fn int32(&mut self) -> Option<i32> {
         i32::try_from(self.signed(4)?).ok()
@@ -152,6 +157,11 @@ impl<'a> Reader<'a> {
             [text @ .., 0] if !text.contains(&0) => Some(Some(text)),
             _ => None,
         }
+    }
+
+    /// Reads a STRING other than the null string.
+    pub(super) fn text(&mut self) -> Option<&'a [u8]> {
+        self.string()?
     }
 
     /// Reads a key.

@@ -67,6 +67,44 @@ fn a_fence_of_a_whole_job_is_recognised_in_both_encodings() {
 }
 
 #[test]
+fn a_spawn_is_read_in_both_encodings() {
+    let flexible = hex("020902010214706d69782e706572730000030a6f6d706900 \
+         020102102e2f612e6f75740004102e2f612e6f75740004780002224f4d50495f4d43415f6573733d706d6900 \
+         00060114706d69782e776469720000030a2f746d7000");
+    // As libpmix 3 of Open MPI 4.1.8 packs it: the numbers of arguments and processes are INT, that of variables is INT32.
+    let fixed =
+        hex("0000000109 00000001000f0000000000000001 000000010000000a706d69782e7065727300 00000000 0003 \
+         000000056f6d706900 00000001000f0000000000000001 00000001 000000082e2f612e6f757400 000900000002 \
+         000000082e2f612e6f757400 000000027800 00000001000000114f4d50495f4d43415f6573733d706d6900 00000000 \
+         000900000003 000f0000000000000001 0000000a706d69782e7764697200 00000000 0003 000000052f746d7000");
+    for (integers, bytes) in [(Integers::Flexible, flexible), (Integers::Fixed, fixed)] {
+        let Ok(Ok(Command::Spawn { infos, apps })) = decode(integers, &bytes) else {
+            panic!("it is a spawn")
+        };
+        assert_eq!((infos.len(), apps.len()), (1, 1));
+        let app = apps.iter().next().expect("there is one");
+        assert_eq!((app.command, app.processes, app.cwd), (&b"./a.out"[..], 3, None));
+        assert_eq!(app.args.iter().collect::<Vec<_>>(), [&b"./a.out"[..], b"x"]);
+        assert_eq!(app.env.iter().collect::<Vec<_>>(), [b"OMPI_MCA_ess=pmi"]);
+        let options: Vec<_> = app.infos.iter().map(|info| (info.key, info.as_string())).collect();
+        assert_eq!(options, [(&b"pmix.wdir"[..], Some(&b"/tmp"[..]))]);
+    }
+}
+
+#[test]
+fn arguments_are_longer_than_keys() {
+    let long = [b"a".repeat(1000), vec![0]].concat();
+    let mut bytes = hex("0209020002010200 02 d20f");
+    bytes.extend(&long);
+    bytes.extend(hex("00 00 02 00"));
+    let Ok(Ok(Command::Spawn { apps, .. })) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a spawn")
+    };
+    let app = apps.iter().next().expect("there is one");
+    assert_eq!(app.args.iter().collect::<Vec<_>>(), [&long[..1000]]);
+}
+
+#[test]
 fn committed_data_are_searched_for_a_key() {
     let bytes = hex(COMMIT);
     let Ok(Ok(Command::Commit(commit))) = decode(Integers::Flexible, &bytes) else {

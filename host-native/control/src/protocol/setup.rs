@@ -55,6 +55,8 @@ pub struct Setup {
     pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
+    /// Whether the standard error of ranks is their standard output.
+    pub merge_stderr: bool,
     /// Files of programs of the first job that hosts without them receive.
     pub files: Vec<ProgramFile>,
 }

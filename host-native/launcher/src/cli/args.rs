@@ -32,7 +32,7 @@ pub(super) struct JobArgs {
     ///
     /// Names are separated by commas. The option may be repeated. Variables that are not set are ignored.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
-    #[arg(overrides_with_all = ["genvnone", "genvall"])]
+    #[arg(value_parser = value::variable_name(), overrides_with_all = ["genvnone", "genvall"])]
     pub(super) genvlist: Vec<OsString>,
 
     /// Inherit no environment variables
@@ -83,6 +83,16 @@ pub(super) struct JobArgs {
     /// PATTERN is that of --outfile-pattern.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
     pub(super) errfile_pattern: Option<String>,
+
+    /// Make the standard error of each rank its standard output
+    ///
+    /// Lines keep the order in which the rank writes them. --errfile-pattern has no effect.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) merge_stderr_to_stdout: bool,
+
+    /// Print output that goes to files, too
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) copy_output: bool,
 
     /// Ranks that read standard input: all, none or one rank
     ///
@@ -323,7 +333,7 @@ pub(super) struct ProgramArgs {
     ///
     /// --envlist, --envnone and --envall override --genvlist, --genvnone and --genvall for this program.
     #[arg(long, value_name = "NAME,...", value_delimiter = ',', action = ArgAction::Append)]
-    #[arg(overrides_with_all = ["envnone", "envall"])]
+    #[arg(value_parser = value::variable_name(), overrides_with_all = ["envnone", "envall"])]
     pub(super) envlist: Vec<OsString>,
 
     /// Inherit no environment variables

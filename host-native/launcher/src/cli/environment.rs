@@ -1,43 +1,14 @@
 //! Environment of ranks: inherited and assigned variables, before the variables that the launcher adds for each rank.
 //!
-//! Inherited variables of other launchers are dropped. MPICH refuses to start with an inherited `PMIX_RANK` or
-//! `PRTE_LAUNCHED`, Open MPI takes `OMPI_PARENT_PORT` for a spawn, and Intel MPI takes `HYDRA_BSTRAP_PGID` and `PALS_PMI`
-//! for its own launcher's. Variables that the user assigns are kept, except for
-//! [`OWN_VARIABLES`](hydrant_run::plan::OWN_VARIABLES).
+//! Inherited [variables of other launchers](hydrant_driver::FOREIGN_VARIABLES) are dropped. Variables that the user assigns
+//! are kept, except for [`OWN_VARIABLES`](hydrant_run::plan::OWN_VARIABLES).
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::OsStrExt;
 
+use hydrant_driver::is_foreign_variable;
+
 use crate::value::Assignment;
-
-/// Names and prefixes of variables that a launcher sets for its own ranks, an outer hydrant included.
-pub(super) const FOREIGN: [&str; 21] = [
-    "PMI_",
-    "PMI2_",
-    "PMIX_",
-    "PRTE_",
-    "PRRTE_",
-    "HYDI_",
-    "HYDRA_BSTRAP_",
-    "PALS_",
-    "MPI_LOCALRANKID",
-    "MPI_LOCALNRANKS",
-    "OMPI_COMM_WORLD_",
-    "OMPI_UNIVERSE_SIZE",
-    "OMPI_PARENT_PORT",
-    "OMPI_FIRST_RANKS",
-    "OMPI_NUM_APP_CTX",
-    "OMPI_APP_CTX_NUM_PROCS",
-    "OMPI_MCA_ess",
-    "OMPI_MCA_orte_",
-    "JSM_",
-    "HYDRANT_QUERY",
-    "HYDRANT_KVS",
-];
-
-/// Settings of client libraries that match [`FOREIGN`] but belong to the user. They are inherited.
-pub(super) const TUNABLES: [&str; 5] =
-    ["PMI_DEBUG", "PMI2_DEBUG", "PMI_USE_LOGFILE", "PMI_VERSION", "PMI_SUBVERSION"];
 
 /// Names and values, in the order in which a process receives them.
 pub(super) type Environment = Vec<(OsString, OsString)>;
@@ -69,7 +40,8 @@ pub(super) fn build(
 ) -> Environment {
     let inherit = Inherit::from(program).or(Inherit::from(job)).unwrap_or(Inherit::All);
     let mut env = Environment::new();
-    for (name, value) in inherited.iter().filter(|(name, _)| inherit.includes(name) && !is_foreign(name)) {
+    let is_kept = |name: &OsStr| inherit.includes(name) && !is_foreign_variable(name.as_bytes());
+    for (name, value) in inherited.iter().filter(|(name, _)| is_kept(name)) {
         set(&mut env, name, value);
     }
     for Assignment { name, value } in job.assigned.iter().chain(program.assigned) {
@@ -104,12 +76,6 @@ impl<'a> Inherit<'a> {
             Inherit::List(names) => names.iter().any(|listed| listed == name),
         }
     }
-}
-
-fn is_foreign(name: &OsStr) -> bool {
-    let bytes = name.as_bytes();
-    FOREIGN.iter().any(|foreign| bytes.starts_with(foreign.as_bytes()))
-        && !TUNABLES.iter().any(|tunable| bytes == tunable.as_bytes())
 }
 
 /// Adds a variable or replaces its value.

@@ -30,6 +30,16 @@ pub enum UsageError {
         /// Name of the value in the help.
         placeholder: String,
     },
+    /// Option in the place of another one's value.
+    #[error("{location}: {option} needs a value, and '{found}' is an option")]
+    OptionAsValue {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+        /// The option in the place of the value.
+        found: String,
+    },
     /// Switch with a value after `=`.
     #[error("{location}: {option} takes no value")]
     UnexpectedValue {
@@ -59,7 +69,7 @@ pub enum UsageError {
         needed: &'static str,
     },
     /// Invalid value of an option.
-    #[error("{location}: invalid value '{value}' for {option}: {expected}")]
+    #[error("{location}: invalid value '{}' for {option}: {expected}", beginning(value))]
     InvalidValue {
         /// Location of the option.
         location: Location,
@@ -188,6 +198,7 @@ impl UsageError {
     pub fn hint(&self) -> Option<String> {
         Some(match self {
             UsageError::UnknownOption { hint, .. } => hint.clone(),
+            UsageError::OptionAsValue { option, .. } => format!("write the value behind {option}"),
             UsageError::UnexpectedValue { option, .. } => format!("write {option}, without '='"),
             UsageError::DetachedValue { option, value, .. } => {
                 format!("write {option}={value}, or -- before a program of that name")
@@ -209,5 +220,25 @@ impl UsageError {
             }
             _ => return None,
         })
+    }
+}
+
+/// The beginning of a text that is long.
+fn beginning(text: &str) -> String {
+    const MAX: usize = 120;
+    match text.char_indices().nth(MAX) {
+        Some((end, _)) => format!("{}...", &text[..end]),
+        None => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_values_are_cut() {
+        assert_eq!(beginning(&"h".repeat(120)), "h".repeat(120));
+        assert_eq!(beginning(&"ä".repeat(121)), "ä".repeat(120) + "...");
     }
 }

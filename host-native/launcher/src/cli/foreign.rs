@@ -108,6 +108,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["output"], Converted(1, output)),
     (&["o"], Converted(1, srun_output)),
     (&["error", "e"], Converted(1, srun_error)),
+    (&["p", "A", "C"], Refused(OF_ALLOCATION)),
     (&["partition", "account", "qos", "mem", "gres", "constraint", "reservation"], Refused(OF_ALLOCATION)),
     (&["mem-per-cpu", "mem-per-gpu", "gpus-per-node", "exclude", "dependency"], Refused(OF_ALLOCATION)),
     (&["cpu-bind"], Converted(1, srun_cpu_bind)),
@@ -135,6 +136,9 @@ fn assignment(name: &OsStr, value: &OsStr) -> [OsString; 2] {
 /// Open MPI's `-x NAME=VALUE`, or `-x NAME` for the value in the launcher's environment.
 fn exported(values: &[OsString], environment: &Environment) -> Result<Vec<OsString>, &'static str> {
     let text = &values[0];
+    if text.is_empty() {
+        return Err("the name is empty; expected NAME or NAME=VALUE");
+    }
     if text.as_bytes().contains(&b'=') {
         return Ok(vec!["-env".into(), text.clone()]);
     }
@@ -160,40 +164,71 @@ fn fault_tolerance(values: &[OsString], _: &Environment) -> Result<Vec<OsString>
     }
 }
 
-/// Open MPI's `--output-filename FOLDER`.
+/// Open MPI 4's `--output-filename FOLDER[:nocopy,nojobid]`.
 fn output_folder(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
-    let folder = values[0].to_str().ok_or("the name is not UTF-8")?.replace('%', "%%");
-    let file = |stream: &str| OsString::from(format!("{folder}/%g/rank.%r/{stream}"));
-    Ok(vec!["-outfile-pattern".into(), file("stdout"), "-errfile-pattern".into(), file("stderr")])
+    let (folder, qualifiers) = qualified(values[0].to_str().ok_or(NOT_UTF8)?);
+    let (mut of_job, mut copied) = ("%g/", true);
+    for qualifier in qualifiers {
+        match qualifier {
+            "nojobid" => of_job = "",
+            "nocopy" => copied = false,
+            _ => return Err("expected FOLDER, FOLDER:nocopy, FOLDER:nojobid or FOLDER:nojobid,nocopy"),
+        }
+    }
+    Ok(output_files(
+        &format!("{folder}/{of_job}rank.%r/stdout"),
+        &format!("{folder}/{of_job}rank.%r/stderr"),
+        copied,
+    ))
 }
 
 /// `--output` of Open MPI 5, which is a list of words, or of srun, which is the name of a file.
 fn output(values: &[OsString], environment: &Environment) -> Result<Vec<OsString>, &'static str> {
-    const WORDS: [&str; 6] =
-        ["tag", "tag-detailed", "tag-fullname", "timestamp", "xml", "merge-stderr-to-stdout"];
-    let list = values[0].to_str().ok_or("the name is not UTF-8")?;
+    const WORDS: [&str; 7] =
+        ["tag", "tag-detailed", "tag-fullname", "timestamp", "xml", "merge-stderr-to-stdout", "merge"];
+    let list = values[0].to_str().ok_or(NOT_UTF8)?;
     let is_word = |word: &str| WORDS.contains(&word) || word.starts_with("dir=") || word.starts_with("file=");
     if !list.split(',').all(is_word) {
         return srun_output(values, environment);
     }
     let mut options = Vec::new();
+    let mut files = None;
     for word in list.split(',') {
         match word.split_once('=') {
-            Some(("dir", folder)) => {
-                let folder = folder.strip_suffix(":nocopy").unwrap_or(folder);
-                options.extend(output_folder(&[folder.into()], environment)?);
-            }
+            Some((kind, name)) => files = Some((kind, qualified(name))),
             None if word.starts_with("tag") => options.extend(words(["-prepend-rank"])),
             None if word == "timestamp" => options.extend(words(["-prepend-timestamp"])),
-            _ => {
-                return Err(
-                    "expected tag, timestamp, dir=FOLDER or a file; for several files: -outfile-pattern",
-                );
-            }
+            None if word == "xml" => return Err("for lines with ranks write tag"),
+            None => options.extend(words(["-merge-stderr-to-stdout"])),
         }
     }
+    let Some((kind, (name, qualifiers))) = files else { return Ok(options) };
+    if qualifiers.iter().any(|qualifier| !["copy", "nocopy", "raw"].contains(qualifier)) {
+        return Err("expected copy or nocopy behind the name");
+    }
+    let [out, err] = match kind {
+        "dir" => ["stdout", "stderr"].map(|stream| format!("{name}/%g/rank.%r/{stream}")),
+        _ => ["out", "err"].map(|stream| format!("{name}.%g.%r.{stream}")),
+    };
+    // Open MPI 5.0 writes files alone, with and without `nocopy`.
+    options.extend(output_files(&out, &err, qualifiers.contains(&"copy")));
     Ok(options)
 }
+
+/// A name with its percent signs doubled, and the qualifiers behind a colon.
+fn qualified(text: &str) -> (String, Vec<&str>) {
+    let (name, qualifiers) = text.split_once(':').unwrap_or((text, ""));
+    (name.replace('%', "%%"), qualifiers.split(',').filter(|qualifier| !qualifier.is_empty()).collect())
+}
+
+/// The options for files of both streams.
+fn output_files(out: &str, err: &str, copied: bool) -> Vec<OsString> {
+    let mut options = words(["-outfile-pattern", out, "-errfile-pattern", err]);
+    options.extend(copied.then(|| "-copy-output".into()));
+    options
+}
+
+const NOT_UTF8: &str = "the name is not UTF-8";
 
 /// srun's `--export`: ALL, NONE, or a list of names and assignments, which may hold ALL.
 fn srun_export(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
@@ -237,14 +272,17 @@ fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
         verbose |= word.starts_with('v');
         how = rest;
     }
-    let map = how.strip_prefix("map_cpu:").map(|cpus| format!("user:{cpus}"));
+    let is_list = |cpus: &&str| cpus.split(',').all(|cpu| cpu.parse::<u32>().is_ok());
+    let map = how.strip_prefix("map_cpu:").filter(is_list).map(|cpus| format!("user:{cpus}"));
     let bind = match how {
         "none" | "no" => "none",
         "cores" => "core",
         "threads" => "hwthread",
         "sockets" => "socket",
         "ldoms" => "numa",
-        _ => map.as_deref().ok_or("expected none, cores, threads, sockets, ldoms or map_cpu:LIST")?,
+        _ => map
+            .as_deref()
+            .ok_or("expected none, cores, threads, sockets, ldoms or map_cpu:LIST, as in map_cpu:0,2")?,
     };
     let mut options = words(["-bind-to", bind]);
     options.extend(verbose.then(|| "-report-bindings".into()));
@@ -254,7 +292,7 @@ fn srun_cpu_bind(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, 
 /// srun's `--distribution` of ranks to hosts. Processors of a host are bound by other options.
 fn srun_distribution(values: &[OsString], _: &Environment) -> Result<Vec<OsString>, &'static str> {
     match values[0].to_str() {
-        Some("block") => Ok(words(["-map-by", "slot"])),
+        Some("block") => Ok(words(["-map-by", "block"])),
         Some("cyclic") => Ok(words(["-map-by", "node"])),
         _ => Err("expected block or cyclic; for processors write -map-by and -bind-to with an object"),
     }
@@ -344,6 +382,7 @@ mod tests {
         assert_eq!(convert("x", &["A=1"]).unwrap(), ["-env", "A=1"]);
         assert_eq!(convert("x", &["SHELL"]).unwrap(), ["-env", "SHELL=/bin/sh"]);
         assert!(convert("x", &["MISSING"]).unwrap().is_empty());
+        assert!(convert("x", &[""]).is_err());
         assert_eq!(convert("mca", &["btl", "tcp,self"]).unwrap(), ["-env", "OMPI_MCA_btl=tcp,self"]);
         assert_eq!(convert("export", &["ALL"]).unwrap(), ["-envall"]);
         assert_eq!(convert("export", &["NONE"]).unwrap(), ["-envnone"]);
@@ -353,8 +392,14 @@ mod tests {
 
     #[test]
     fn file_names_are_converted() {
-        let of_folder = convert("output-filename", &["a%b"]).unwrap();
-        assert_eq!(of_folder[1], "a%%b/%g/rank.%r/stdout");
+        let of_folder = |folder| convert("output-filename", &[folder]);
+        let [out, err] = ["-outfile-pattern", "-errfile-pattern"];
+        let files = [out, "a%%b/%g/rank.%r/stdout", err, "a%%b/%g/rank.%r/stderr"];
+        assert_eq!(of_folder("a%b").unwrap(), [&files[..], &["-copy-output"]].concat());
+        assert_eq!(of_folder("a%b:nocopy").unwrap(), files);
+        let files = [out, "a/rank.%r/stdout", err, "a/rank.%r/stderr"];
+        assert_eq!(of_folder("a:nojobid,nocopy").unwrap(), files);
+        assert!(of_folder("a:noocopy").is_err());
         assert_eq!(convert("output", &["o.%t.%N%%"]).unwrap(), ["-outfile-pattern", "o.%r.%h%%"]);
         assert_eq!(convert("o", &["tag"]).unwrap(), ["-outfile-pattern", "tag"]);
         assert_eq!(convert("e", &["e%t"]).unwrap(), ["-errfile-pattern", "e%r"]);
@@ -367,16 +412,22 @@ mod tests {
         let output = |list| convert("output", &[list]);
         assert_eq!(output("tag,timestamp").unwrap(), ["-prepend-rank", "-prepend-timestamp"]);
         assert_eq!(output("tag-detailed").unwrap(), ["-prepend-rank"]);
-        assert_eq!(output("dir=d:nocopy").unwrap()[1], "d/%g/rank.%r/stdout");
+        let files = ["-outfile-pattern", "d/%g/rank.%r/stdout", "-errfile-pattern", "d/%g/rank.%r/stderr"];
+        assert_eq!(output("dir=d").unwrap(), files);
+        assert_eq!(output("dir=d:nocopy").unwrap(), files);
+        assert_eq!(output("dir=d:copy").unwrap(), [&files[..], &["-copy-output"]].concat());
+        let files = ["-outfile-pattern", "f.%g.%r.out", "-errfile-pattern", "f.%g.%r.err"];
+        assert_eq!(output("tag,file=f").unwrap(), [&["-prepend-rank"], &files[..]].concat());
+        assert_eq!(output("merge").unwrap(), ["-merge-stderr-to-stdout"]);
         assert_eq!(output("tags").unwrap(), ["-outfile-pattern", "tags"]);
-        for refused in ["xml", "tag,file=f", "merge-stderr-to-stdout"] {
+        for refused in ["xml", "file=f:nojobid"] {
             assert!(output(refused).is_err(), "{refused}");
         }
     }
 
     #[test]
     fn distributions_are_mappings() {
-        assert_eq!(convert("distribution", &["block"]).unwrap(), ["-map-by", "slot"]);
+        assert_eq!(convert("distribution", &["block"]).unwrap(), ["-map-by", "block"]);
         assert_eq!(convert("m", &["cyclic"]).unwrap(), ["-map-by", "node"]);
         assert!(convert("m", &["plane=4"]).is_err());
     }

@@ -3,8 +3,8 @@
 use std::fmt::Write;
 
 use hydrant_core::{Limit, Limits};
+use hydrant_driver::{FOREIGN_VARIABLES, TUNABLE_VARIABLES};
 
-use super::environment::{FOREIGN, TUNABLES};
 use crate::value;
 
 /// Width limit of the help in columns.
@@ -132,7 +132,7 @@ Start a job and serve it until its last rank has exited.
 
 Programs separated by ':' form one job. Ranks are numbered across programs in the order of the command line. Program options precede \
 the name of each program. Job options may precede any program and apply to all. All arguments \
-after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH. Long \
+after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH, then in the working directory. Long \
 options may be written with one dash, as in mpiexec (-genv, -wdir), and values may follow '='. If an option is repeated, the \
 last one is used. Options of hydra, Open MPI and srun with an equivalent are accepted, for example -np4, -x, --mca, \
 --oversubscribe, --ntasks and --label; at a terminal, a line tells how they were read.";
@@ -357,13 +357,13 @@ fn environment() -> String {
         "Ranks inherit hydrant's environment, as selected with --genvlist, --genvnone and similar options. Variables that \
          other launchers set for their ranks are not inherited:\n",
     );
-    let names: Vec<String> = FOREIGN
+    let names: Vec<String> = FOREIGN_VARIABLES
         .iter()
         .map(|name| if name.ends_with('_') { format!("{name}*") } else { (*name).to_owned() })
         .collect();
     list(&mut text, &names);
     text.push_str("Exceptions are the settings of client libraries, which are inherited:\n");
-    list(&mut text, &TUNABLES.map(str::to_owned));
+    list(&mut text, &TUNABLE_VARIABLES.map(str::to_owned));
     text.push_str(
         "Variables assigned with --env or --genv are always passed on, except those that hydrant sets:\n  \
          PMI_RANK, PMI_SIZE, PMI_JOBID               rank, number of ranks, job id\n  \
@@ -377,7 +377,7 @@ fn environment() -> String {
          HYDRANT_QUERY                               with --mpi-psets: address for queries of process sets\n\
          With --mpi-psets, libhydrant_mpi.so is the first entry of LD_PRELOAD. It is searched in the directory of hydrant and \
          in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n\
-         Ranks also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE and PMIX_BFROP_BUFFER_TYPE, JSM_JSRUN_PORT for Open MPI 4, \
+         Ranks also get PMIX_GDS_MODULE, PMIX_SECURITY_MODE, PMIX_BFROP_BUFFER_TYPE and PMIX_VERSION, JSM_JSRUN_PORT for Open MPI 4, \
          and unless they are assigned PMIX_HOSTNAME, the name of this host, and MPIR_CVAR_PMI_VERSION=1 for MPICH.\n",
     );
     text
@@ -398,13 +398,14 @@ searched on each host, in the directory with the same name as the current one.
 Hosts receive ranks in passes over the list, as many per pass as they have slots or as --ppn gives:
   --map-by slot   all ranks of a pass at once (default); --hosts a:2,b:1 -n 6 gives   a a b a a b
   --map-by node   one rank per host in turn;             the same options give        a b a a b a
+  --map-by block  as many for each host as by node, numbered host by host;            a a a a b b
 After a pass over all hosts the next pass starts. A host that receives more ranks than slots is reported on standard error. A \
 host never receives more than its max_slots. If ranks remain, the job is not started.
 A program without -n gets as many ranks as the hosts receive in one pass: 3 with --hosts a:2,b:1, and 2 with --ppn 1. \
 Without hosts --ppn holds for this machine.
 The mapping continues across programs. Ranks of a program are numbered in mapping order, or:
-  --rank-by slot   host by host; in both examples           a is 0 1 2 3, b is 4 5
-  --rank-by node   one rank of each host in turn; in both   a is 0 2 4 5, b is 1 3
+  --rank-by slot   host by host; in all examples            a is 0 1 2 3, b is 4 5
+  --rank-by node   one rank of each host in turn; in all    a is 0 2 4 5, b is 1 3
 
 A host file, with the notation of hydra and of Open MPI:
   # slots in hydra's notation, then in Open MPI's

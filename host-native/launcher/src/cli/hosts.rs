@@ -35,7 +35,9 @@ pub(super) struct HostArgs {
     #[arg(short = 'f', long, value_name = "FILE", visible_alias = "machinefile")]
     pub(super) hostfile: Option<PathBuf>,
 
-    /// Use the first N hosts only
+    /// Use the first N hosts only and give each about as many ranks, as srun does
+    ///
+    /// It implies --map-by block, unless --map-by or --rr says otherwise. A job of fewer ranks uses as many hosts as it has ranks.
     #[arg(long, value_name = "N", value_parser = nodes)]
     pub(super) nodes: Option<u32>,
 
@@ -47,11 +49,12 @@ pub(super) struct HostArgs {
     #[arg(long)]
     pub(super) rr: bool,
 
-    /// Map ranks by slot (fill one host, then the next), by node (one rank per host in turn), or by an object of each host
+    /// Map ranks by slot (fill one host, then the next), node (one rank per host in turn), block (spread consecutive ranks), or by
+    /// an object of each host
     ///
     /// Objects are those of --bind-to: `socket` spreads the ranks of each host over its sockets, `numa:2` over pairs of NUMA
     /// nodes. Without --bind-to ranks are bound to these objects. `:PE=N` behind it is --cpus-per-rank, `ppr:N:node` is --ppn.
-    #[arg(long, value_name = "slot|node|OBJECT", value_parser = str::parse::<Mapping>)]
+    #[arg(long, value_name = "ORDER|OBJECT", value_parser = str::parse::<Mapping>)]
     pub(super) map_by: Option<Mapping>,
 
     /// Run each rank on the host of this position: 1,1,0,0 runs ranks 0 and 1 on the second host
@@ -139,9 +142,7 @@ pub(super) fn cluster(
         conflict(options, "rr", "map_by", "ppr:N:node means -ppn N")?;
     }
     if mapping.hosts == Some(MapBy::Node) {
-        let why = "-map-by node assigns one rank per host in turn";
-        conflict(options, "ppn", "map_by", why)?;
-        conflict(options, "rr", "map_by", why)?;
+        conflict(options, "rr", "map_by", "-map-by node assigns one rank per host in turn")?;
     }
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
@@ -160,7 +161,10 @@ pub(super) fn cluster(
     };
     let policy = MappingPolicy {
         ppn: args.ppn.or(args.rr.then_some(1)).or(mapping.ppn),
-        map_by: mapping.hosts.unwrap_or_default(),
+        map_by: mapping.hosts.unwrap_or(match args.nodes {
+            Some(_) if !args.rr => MapBy::Block,
+            _ => MapBy::Slot,
+        }),
         rank_by: args.rank_by,
     };
     Ok(Cluster {

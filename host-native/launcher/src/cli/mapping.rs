@@ -17,7 +17,7 @@ pub(super) struct Mapping {
     pub(super) ppn: Option<u32>,
 }
 
-const EXPECTED: &str = "expected slot, node, core, hwthread, l1, l2, l3, numa, socket or machine, with a number as in core:2, or with :PE=N";
+const EXPECTED: &str = "expected slot, node, block, core, hwthread, l1, l2, l3, numa, socket or machine, with a number as in core:2, or with :PE=N";
 
 impl FromStr for Mapping {
     type Err = &'static str;
@@ -33,6 +33,7 @@ impl FromStr for Mapping {
             "ppr" => mapping.ppn = Some(ranks_of_node(&mut words)?),
             "slot" => mapping.hosts = Some(MapBy::Slot),
             "node" => mapping.hosts = Some(MapBy::Node),
+            "block" => mapping.hosts = Some(MapBy::Block),
             _ => mapping.objects = Some(name.parse().map_err(|_| EXPECTED)?),
         }
         for word in words {
@@ -109,6 +110,7 @@ mod tests {
     fn forms_of_hydra_and_open_mpi() {
         let of = |text: &str| text.parse::<Mapping>().unwrap();
         assert_eq!(of("node").hosts, Some(MapBy::Node));
+        assert_eq!(of("block").hosts, Some(MapBy::Block));
         assert_eq!(of("SOCKET").objects, Some(Objects::one(Level::Socket)));
         assert_eq!(of("numa:2").objects, Some(Objects { level: Level::Numa, count: 2 }));
         let pe = of("package:PE=4:OVERSUBSCRIBE");

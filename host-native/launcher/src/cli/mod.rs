@@ -168,7 +168,9 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
             let of_help = arguments.get(1).is_some_and(|command| command == "help");
             return Err(CliError::Clap(unknown_command(error, of_help)));
         }
-        Err(error) => return Err(CliError::Clap(with_value_hint(error, &arguments))),
+        Err(error) => {
+            return Err(CliError::Clap(with_job_hint(with_value_hint(error, &arguments), &arguments)));
+        }
     };
     let (command, matches) = matches.subcommand().expect("clap requires a subcommand");
     let action = match command {
@@ -240,6 +242,29 @@ fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
         let hint = format!("--{name} takes its value after '=': --{name}={}", escaped(value));
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
+    error
+}
+
+/// Adds a hint to the error of a command for running jobs: how to find them, and how to write a signal.
+fn with_job_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
+    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
+    let of_jobs = ["status", "kill", "attach", "debug", "replace"].contains(&command);
+    let lacks_job = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(missing)) => missing.iter().any(|name| name.starts_with("<JOB>")),
+        _ => false,
+    };
+    let signal = arguments.get(2).and_then(|word| word.to_str()?.strip_prefix('-'));
+    let hint = match (error.kind(), signal) {
+        (ErrorKind::MissingRequiredArgument, _) if of_jobs && lacks_job => {
+            "'hydrant ps' lists running jobs by their PIDs".to_owned()
+        }
+        (ErrorKind::UnknownArgument, Some(signal)) if command == "kill" && !signal.starts_with('-') => {
+            format!("write --signal {signal}")
+        }
+        _ => return error,
+    };
+    error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     error
 }
 
@@ -440,6 +465,8 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
+        merge_stderr: job.merge_stderr_to_stdout,
+        copy_output: job.copy_output,
         stdin: job.stdin,
         bind,
         gpus_per_rank: job.gpus_per_rank,

@@ -183,6 +183,7 @@ impl Scanner<'_> {
         if values > 0 {
             taken.extend(inline.map(|inline| OsString::from_vec(inline.to_vec())));
             while taken.len() < values {
+                self.check_value(argument, spelling, rest)?;
                 let next = rest.next().map(|next| next.text.clone());
                 taken.push(next.ok_or_else(|| UsageError::MissingValue {
                     location: argument.location.clone(),
@@ -270,7 +271,10 @@ impl Scanner<'_> {
                 Some(value)
             }
             (_, Some(inline)) => Some(inline.to_vec()),
-            (Values::One, None) => Some(next_value(argument, &spelling, arg, rest)?),
+            (Values::One, None) => {
+                self.check_value(argument, &spelling, rest)?;
+                Some(next_value(argument, &spelling, arg, rest)?)
+            }
             (Values::OptionalAddress, None) => {
                 let next = rest.as_slice().first().and_then(|next| next.text.to_str());
                 match next.is_some_and(|next| value::address(next).is_ok()) {
@@ -292,6 +296,19 @@ impl Scanner<'_> {
         Ok(ParsedOption { location, spelling, canonical, id, is_job_option })
     }
 
+    /// Refuses an option in the place of a value: the value is missing.
+    fn check_value(&self, option: &Argument, spelling: &str, rest: &Rest<'_>) -> Result<(), UsageError> {
+        let next = rest.as_slice().first().filter(|next| next.text.as_bytes().starts_with(b"-"));
+        match next.map(parts) {
+            Some((name, found, _)) if self.find(&name).is_some() => Err(UsageError::OptionAsValue {
+                location: option.location.clone(),
+                option: spelling.to_owned(),
+                found,
+            }),
+            _ => Ok(()),
+        }
+    }
+
     fn find(&self, name: &str) -> Option<&Arg> {
         self.command.get_arguments().find(|arg| {
             arg.get_short().is_some_and(|short| name.chars().eq([short]))
@@ -302,6 +319,11 @@ impl Scanner<'_> {
 
     /// Returns a remedy for an unknown option.
     fn hint(&self, name: &str) -> String {
+        // As -N2 of srun.
+        let letters = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        if let Some(Meaning::Refused(hint)) = foreign::meaning(letters) {
+            return (*hint).to_owned();
+        }
         let names = self.command.get_arguments().filter(|arg| !arg.is_hide_set());
         let names = names.flat_map(|arg| arg.get_long_and_visible_aliases().unwrap_or_default());
         match similar::nearest(name, names) {

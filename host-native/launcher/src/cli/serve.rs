@@ -8,10 +8,11 @@ use clap::Args;
 use hydrant_core::Limit;
 use hydrant_core::limits::JOBID_MAX;
 use hydrant_manage::Secret;
+use hydrant_overlay::HEARTBEAT_DEFAULT;
 use hydrant_placement::NodeGrouping;
 use hydrant_serve::{JobOptions, JobSource, Network, Options, Pset};
 
-use crate::value;
+use crate::value::{self, Timeout, timeout};
 
 /// Default address of `--manage`.
 const MANAGE_DEFAULT: &str = "127.0.0.1:4100";
@@ -71,6 +72,13 @@ pub(super) struct ServeArgs {
     /// its ranks connected, for this time.
     #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
     pub keep_timeout: Duration,
+
+    /// Time in seconds after which a host of a run is lost that does not read what this server sends
+    ///
+    /// It holds for nodes of 'hydrant run --offload' and for runs of 'hydrant offload --record', whose hosts must read to the end.
+    /// The ranks of such a host lose their connections.
+    #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT), requires = "manage")]
+    pub heartbeat: Timeout,
 
     /// Record the jobs to FILE.1, FILE.2, ...
     ///
@@ -194,6 +202,17 @@ fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
     }
 }
 
+/// Refuses options of a management port beside `--size`.
+fn check_described(given: impl Fn(&str) -> bool) -> Result<(), String> {
+    let of_managed = ["secret_file", "insecure", "keep_timeout", "heartbeat"];
+    match of_managed.into_iter().find(|id| given(id)) {
+        Some(id) => {
+            Err(format!("--{} requires --manage; with --size there are no hosts", id.replace('_', "-")))
+        }
+        None => Ok(()),
+    }
+}
+
 fn jobid(text: &str) -> Result<String, String> {
     let fits = |byte: u8| byte.is_ascii_graphic() && !matches!(byte, b';' | b'=' | b'\\');
     if text.is_empty() || text.len() > JOBID_MAX || !text.bytes().all(fits) {
@@ -207,8 +226,18 @@ fn jobid(text: &str) -> Result<String, String> {
 impl ServeArgs {
     /// Checks options against each other. `given` returns whether the user gave the option with this identifier in clap.
     pub(super) fn check(&self, given: impl Fn(&str) -> bool) -> Result<(), String> {
+        let folder = self.record.as_ref().and_then(|file| file.parent());
+        if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+            return Err(format!(
+                "--record: {} is no directory; make it, or name another file",
+                folder.display()
+            ));
+        }
         let size = match (self.size, self.manage) {
-            (Some(size), _) => size,
+            (Some(size), _) => {
+                check_described(given)?;
+                size
+            }
             (None, Some(addr)) => return self.check_secret(addr).and_then(|()| check_managed(given)),
             (None, None) => return self.check_names(),
         };
@@ -262,6 +291,7 @@ impl ServeArgs {
             source,
             secret: self.secret_file,
             keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
+            heartbeat: self.heartbeat.0,
             record: self.record,
             limit: self.limit,
             verbose: self.verbose,

@@ -93,7 +93,7 @@ fn a_program_alone_is_one_rank() {
 #[test]
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -get-stack-traces -usize 64 -outfile-pattern o.%r \
-               -errfile-pattern e.%r -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -mem-pool 64M -job-attr site=a=b;c -node-attr rack=3 -topology cart:4x4x2 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
+               -errfile-pattern e.%r -merge-stderr-to-stdout -copy-output -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -mem-pool 64M -job-attr site=a=b;c -node-attr rack=3 -topology cart:4x4x2 -disable-auto-cleanup -verbose -pmi-port 127.0.0.1:7000 \
                -mpi-psets -sandbox=a.wasm -spare native -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -record r -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 -preload-binary \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
@@ -110,6 +110,8 @@ fn every_option_with_one_dash_and_with_two() {
             universe_size: Some(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
+            merge_stderr: true,
+            copy_output: true,
             stdin: StdinTarget::All,
             bind: Binding {
                 cpus: CpuBinding::User(vec![vec![0, 2], vec![1]]),
@@ -242,7 +244,10 @@ fn host_options_have_the_names_of_other_launchers() {
     for named in ["-ppn 1", "-perhost 1", "-npernode 1", "-rr"] {
         assert_eq!(placement(&format!("mpiexec {named} a")).policy.ppn, Some(1), "{named}");
     }
-    assert_eq!(placement("mpiexec -map-by node a").policy.map_by, MapBy::Node);
+    let map_by = |options: &str| placement(&format!("mpiexec --nodes 2 {options} a")).policy.map_by;
+    assert_eq!(["", "-ppn 2", "-m block", "-map-by socket"].map(map_by), [MapBy::Block; 4]);
+    assert_eq!(["-rr", "-map-by slot"].map(map_by), [MapBy::Slot; 2]);
+    assert_eq!(["-map-by node", "-ntasks-per-node 2 -m cyclic"].map(map_by), [MapBy::Node; 2]);
     let bootstrap = |how: &str| {
         let line = ["mpiexec", "-launcher", how, "a"].map(OsString::from);
         let Ok(Action::Run(plan)) = action(line.to_vec()) else { panic!("{how}") };
@@ -378,7 +383,6 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -ppn 0 a",
         "mpiexec --fence eager a",
         "mpiexec --spare twice a",
-        "mpiexec -map-by node -ppn 2 a",
         "mpiexec -rr -map-by node a",
         "mpiexec -rr -ppn 2 a",
         "mpiexec -rank-by core a",
@@ -398,6 +402,14 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -output o.%j a",
         "mpiexec --mca btl",
         "mpiexec -N 2 a",
+        "mpiexec -N2 a",
+        "mpiexec -p debug a",
+        "mpiexec -f -n 2 a",
+        "mpiexec --mca btl -n 2 a",
+        "mpiexec -genvlist A=1 a",
+        "mpiexec -x= a",
+        "mpiexec -hosts joe@b a",
+        "mpiexec --cpu-bind=map_cpu:0x1 a",
         "mpiexec -prepend-pattern %p a",
         "hydrant --bogus ./a",
         "mpiexec : a",
@@ -431,6 +443,10 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant replay --rank x job.rec",
         "hydrant serve --size 4 --map 3,2",
         "hydrant serve --manage --jobs 2",
+        "hydrant serve --size 4 --heartbeat 5",
+        "hydrant serve --size 4 --record /nonexistent/job",
+        "hydrant status",
+        "hydrant kill -9 77",
         "hydrant serve --manage 127.0.0.1:0",
         "hydrant serve --manage 127.0.0.1:0 --bogus",
         "hydrant status --watch 2 77",

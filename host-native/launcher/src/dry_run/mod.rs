@@ -50,6 +50,9 @@ fn describe(
     if let Some(gpus) = options.gpus_per_rank {
         let _ = writeln!(text, "GPUs: {gpus} for each rank");
     }
+    if let Some(note) = options.cluster.placement.surplus_nodes(plan.size()) {
+        let _ = writeln!(text, "note: {note}");
+    }
     match location {
         Location::Local => {
             let (host, ranks) = (&environment.hostname, plan.size());

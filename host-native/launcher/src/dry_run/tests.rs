@@ -90,6 +90,8 @@ fn plans_read_as_reviewed() {
         described("-n 6 -map-by node ./a.out", &SLURM),
         described("-hosts a,b -bootstrap-exec /opt/ssh -ppn 3 -rank-by node -n 8 a", &[]),
         described(many, &[]),
+        described("--nodes 2 -n 7 ./a.out", &SLURM),
+        described("--nodes 2 -n 1 ./a.out", &SLURM),
     ];
     insta::assert_snapshot!(plans.join("\n"));
 }

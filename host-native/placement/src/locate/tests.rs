@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::*;
-use crate::job_map::MapBy;
+use crate::job_map::{MapBy, Node};
 use crate::test_file::TestFile;
 
 const HOSTNAME: &str = "here.example";
@@ -130,6 +130,30 @@ fn programs_without_a_number_fill_the_hosts() {
         let error = located(&options, &mut [1, 1], &[]).unwrap_err();
         assert!(matches!(error, PlacementError::Ranks(_)), "{count}: {error}");
     }
+}
+
+#[test]
+fn a_job_uses_no_more_nodes_than_it_has_ranks() {
+    let with_nodes = |nodes, options| PlacementOptions { nodes: Some(nodes), ..options };
+    let four = with_nodes(4, list("a,b,c,d,e"));
+    let sizes = |options: &PlacementOptions, ranks| -> Vec<u32> {
+        deployed(options, ranks, &[]).job_map.nodes().iter().map(Node::size).collect()
+    };
+    assert_eq!(sizes(&four, 4), [1; 4]);
+    assert_eq!(four.surplus_nodes(4), None);
+    assert_eq!(sizes(&four, 2), [1; 2]);
+    let notice = four.surplus_nodes(2);
+    assert_eq!(notice.as_deref(), Some("--nodes 4, but the job has 2 ranks: 2 hosts are used"));
+    let notice = four.surplus_nodes(1);
+    assert_eq!(notice.as_deref(), Some("--nodes 4, but the job has 1 rank: 1 host is used"));
+    // The hosts that are not used need not be there.
+    assert_eq!(located(&with_nodes(9, allocation()), &mut [1], &[]).unwrap(), Location::Local);
+    // Neither a rank map nor programs that fill the hosts leave hosts out.
+    let mapped = PlacementOptions { rank_map: vec![3], ..four.clone() };
+    assert_eq!(sizes(&mapped, 1), [0, 0, 0, 1]);
+    assert_eq!(mapped.surplus_nodes(1), None);
+    let filled = PlacementOptions { fill: vec![0], ..four };
+    assert_eq!(sizes(&filled, 1), [1; 4]);
 }
 
 #[test]

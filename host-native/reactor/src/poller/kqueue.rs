@@ -39,6 +39,13 @@ impl fmt::Debug for Poller {
     }
 }
 
+/// The descriptor is readable while one of those watched is ready.
+impl AsFd for Poller {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.kqueue.as_fd()
+    }
+}
+
 impl Poller {
     /// Creates a poller without descriptors.
     ///

@@ -65,6 +65,10 @@ mod tests {
             poller.wait(None, &mut keys).unwrap();
             assert_eq!(keys, [key], "level-triggered");
         }
+        let mut outer = Poller::new().unwrap();
+        outer.add(&poller, Key(2), Interest::Read).unwrap();
+        outer.wait(None, &mut keys).unwrap();
+        assert_eq!(keys, [Key(2)], "the poller itself is readable");
         poller.modify(&read, key, Interest::Hangup).unwrap();
         poller.wait(Some(Duration::ZERO), &mut keys).unwrap();
         assert!(keys.is_empty());

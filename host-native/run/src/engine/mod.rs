@@ -97,6 +97,9 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     {
         return Err(RunError::StdinRank { rank, ranks });
     }
+    if let Some(notice) = plan.options.cluster.placement.surplus_nodes(ranks) {
+        messages::print(messages::HYDRANT, notice);
+    }
     match located {
         Location::Local => run_here(plan, ranks),
         Location::Nodes(deployment) => {
@@ -357,8 +360,7 @@ impl<'p, 's> Engine<'p, 's> {
                 Ok(Some(code)) => {
                     self.end_progress();
                     self.end_status(code);
-                    self.write_result(code);
-                    return Ok(code);
+                    return Ok(self.write_result(code));
                 }
                 Err(error) => self.break_off(error)?,
             }

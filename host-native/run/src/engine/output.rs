@@ -26,7 +26,8 @@ pub(super) fn output_files<R>(
 ) -> Result<Vec<(u32, PathBuf)>, RunError> {
     let mut files = Vec::new();
     let first = 2 * job.slot(rank);
-    for (stream, pattern) in [(first, &options.outfile_pattern), (first + 1, &options.errfile_pattern)] {
+    let of_stderr = options.errfile_pattern.as_ref().filter(|_| !options.merge_stderr);
+    for (stream, pattern) in [(first, options.outfile_pattern.as_ref()), (first + 1, of_stderr)] {
         let Some(pattern) = pattern else { continue };
         let mut needs_pid = false;
         let appnum = job.program(rank).0;
@@ -44,8 +45,9 @@ pub(super) fn output_files<R>(
 
 /// Returns which output streams of ranks are pseudo-terminals.
 pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
-    let files = [&options.outfile_pattern, &options.errfile_pattern].map(Option::is_some);
-    hydrant_iof::pseudo_terminals(options.pty, files)
+    let files = [&options.outfile_pattern, &options.errfile_pattern];
+    let files_alone = files.map(|pattern| pattern.is_some() && !options.copy_output);
+    hydrant_iof::pseudo_terminals(options.pty, files_alone)
 }
 
 impl Engine<'_, '_> {
@@ -69,7 +71,7 @@ impl Engine<'_, '_> {
         for (stream, path) in files {
             let opened = self.sinks.file(path.clone());
             let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
-            self.streams.direct(stream, sink);
+            self.streams.direct(stream, sink, self.plan.options.copy_output);
         }
         Ok(())
     }

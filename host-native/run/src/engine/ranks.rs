@@ -73,7 +73,10 @@ impl Engine<'_, '_> {
         let is_first = job.ordinal == 0;
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
-        let stderr = self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?;
+        let stderr = match self.plan.options.merge_stderr {
+            true => rustix::io::fcntl_dupfd_cloexec(&stdout, 0).map_err(&pipe)?,
+            false => self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?,
+        };
         let pmi = match by_port {
             true => None,
             false => {

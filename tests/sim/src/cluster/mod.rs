@@ -219,6 +219,7 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         lookup_wait: Duration::from_millis(plan.lookup_wait.into()),
         pmi1_subversion: 2,
         pseudo_terminals: None,
+        merge_stderr: false,
         files: Vec::new(),
     }
 }

@@ -30,6 +30,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         lookup_wait: options.lookup_wait,
         pmi1_subversion: options.pmi1_subversion,
         pseudo_terminals: pseudo_terminals(options),
+        merge_stderr: options.merge_stderr,
         files: Vec::new(),
     }
 }
@@ -43,6 +44,8 @@ pub(super) fn options_of(setup: Setup) -> Options {
         universe_size: setup.universe_size,
         outfile_pattern: None,
         errfile_pattern: None,
+        merge_stderr: setup.merge_stderr,
+        copy_output: false,
         stdin: setup.stdin,
         bind: setup.bind,
         gpus_per_rank: setup.gpus_per_rank,

@@ -1,0 +1,122 @@
+//! Job of a server: its name, its port for PMIx clients, the variables of its ranks, and which of them run.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::process;
+
+use hydrant_core::{Fault, JobSpec, Rank};
+use hydrant_driver::{Event, TcpPort, pmix_variables};
+use hydrant_reactor::{Error, Listener, fill_random};
+
+/// Maximum number of requests of a rank to remove files that wait for its end. Further ones are carried out at once.
+const REMOVALS_MAX: usize = 64;
+
+/// A registered job.
+#[derive(Debug)]
+pub(crate) struct Job {
+    name: String,
+    size: u32,
+    is_spawned: bool,
+    /// Port for PMIx clients.
+    pub(crate) port: Option<Listener<TcpPort>>,
+    /// Ranks that were set up and whose processes have not ended, each with its requests to remove files then.
+    running: BTreeMap<Rank, Vec<Event>>,
+    /// Ranks whose processes have ended.
+    exited: BTreeSet<Rank>,
+}
+
+impl Job {
+    pub(crate) fn new(spec: &JobSpec<'_>) -> Job {
+        Job {
+            name: spec.name.to_owned(),
+            size: spec.size,
+            is_spawned: spec.spawn.is_some() || !spec.spawner.is_empty(),
+            port: None,
+            running: BTreeMap::new(),
+            exited: BTreeSet::new(),
+        }
+    }
+
+    /// Returns the faults of an exit that the server learns of when the rank's last requests have been read.
+    pub(crate) fn check_exit(&self, rank: Rank) -> Result<(), Fault> {
+        match rank {
+            _ if rank.0 >= self.size => Err(Fault::NoSuchRank),
+            _ if self.exited.contains(&rank) => Err(Fault::RankTaken),
+            _ => Ok(()),
+        }
+    }
+
+    /// Notes that the process of a rank is to be started.
+    pub(crate) fn set_up(&mut self, rank: Rank) {
+        self.running.insert(rank, Vec::new());
+    }
+
+    /// Notes that the process of a rank has ended. Returns the requests that have waited for that.
+    pub(crate) fn exit(&mut self, rank: Rank) -> Vec<Event> {
+        self.exited.insert(rank);
+        self.running.remove(&rank).unwrap_or_default()
+    }
+
+    /// Returns a request to remove files if it can be carried out, and keeps it if the process of the rank runs.
+    pub(crate) fn keep_removal(&mut self, rank: Rank, request: Event) -> Option<Event> {
+        match self.running.get_mut(&rank) {
+            Some(requests) if requests.len() < REMOVALS_MAX => {
+                requests.push(request);
+                None
+            }
+            _ => Some(request),
+        }
+    }
+
+    /// Variables of a rank that inherits its connection as descriptor `fd`, and of a PMIx client if the job has a port.
+    pub(crate) fn variables(&self, rank: Rank, fd: i32) -> Vec<(&'static str, String)> {
+        let mut variables = vec![
+            ("PMI_FD", fd.to_string()),
+            ("PMI_RANK", rank.to_string()),
+            ("PMI_SIZE", self.size.to_string()),
+        ];
+        if self.is_spawned {
+            variables.push(("PMI_SPAWNED", "1".to_owned()));
+        }
+        if let Some(port) = &self.port {
+            variables.extend(pmix_variables(&self.name, Some(&port.socket().addr().to_string())));
+            variables.push(("PMIX_RANK", rank.to_string()));
+            // MPICH 5 does not choose between PMI and PMIx by itself.
+            variables.push(("MPIR_CVAR_PMI_VERSION", "1".to_owned()));
+        }
+        variables
+    }
+}
+
+/// Returns a name for a job that no client can guess.
+pub(crate) fn random_name() -> Result<String, Error> {
+    let mut secret = [0; 8];
+    fill_random(&mut secret).map_err(|why| Error { what: "getrandom", why })?;
+    Ok(format!("job-{}-{:016x}", process::id(), u64::from_ne_bytes(secret)))
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::JobId;
+
+    use super::*;
+
+    #[test]
+    fn files_are_removed_when_their_rank_has_ended() {
+        let mut job = Job::new(&JobSpec::new(JobId(0), "job", 2));
+        let (here, other) = (Rank(0), Rank(1));
+        let request = |rank| Event::RemoveFiles { job: JobId(0), rank, paths: b"/dev/shm/segment".to_vec() };
+        job.set_up(here);
+        // The host carries the bytes of the other rank, and knows when it ends.
+        assert_eq!(job.keep_removal(other, request(other)), Some(request(other)));
+        for _ in 0..REMOVALS_MAX {
+            assert_eq!(job.keep_removal(here, request(here)), None);
+        }
+        assert_eq!(job.keep_removal(here, request(here)), Some(request(here)));
+        assert_eq!(job.exit(here), vec![request(here); REMOVALS_MAX]);
+        assert_eq!(job.keep_removal(here, request(here)), Some(request(here)));
+        assert_eq!(
+            [here, other, Rank(2)].map(|rank| job.check_exit(rank).err()),
+            [Some(Fault::RankTaken), None, Some(Fault::NoSuchRank)]
+        );
+    }
+}
