@@ -121,7 +121,9 @@ fn turn(
     OUTPUT.with(|buf| {
         SERVER.with(|server| {
             let Some(server) = server else { return refuse(false, buf) };
-            LAST.with(|last| if take(server, last, taken) { act(server, last, buf) } else { refuse(true, buf) })
+            LAST.with(
+                |last| if take(server, last, taken) { act(server, last, buf) } else { refuse(true, buf) },
+            )
         })
     })
 }
