@@ -78,13 +78,13 @@ fn names_and_connections_span_nodes() {
 
 #[test]
 fn groups_span_nodes() {
-    let Some(job) = launch(Peer::OpenMpi5, "-ppn 1 -n 3") else { return };
+    let Some(job) = launch(Peer::OpenMpi5, "-ppn 1 --pset ocean -n 3") else { return };
     let folder = job.folder.0.join("rounds");
     fs::create_dir(&folder).expect("the folder is new");
     let Launch { job, folder: _kept } = job.program(Peer::OpenMpi5, "mpi_sessions", "1 1");
     let outcome = job.arg(&folder).run();
     outcome.code(0).says("round 0 of 1 threads: size 3\n", 3);
-    outcome.says(" hydrant://node/n1 hydrant://node/n2 hydrant://node/n3 hydrant://app/0\n", 3);
+    outcome.says(" mpix://shared app://ocean\n", 3);
 }
 
 #[test]
