@@ -41,7 +41,7 @@ impl<'a> Info<'a> {
     pub fn as_u32(&self) -> Option<u32> {
         let mut reader = self.reader();
         match self.kind {
-            kind::INT => u32::try_from(reader.int()?).ok(),
+            kind::INT => reader.natural(),
             kind::INT32 => u32::try_from(reader.int32()?).ok(),
             kind::UINT32 | kind::PROC_RANK => reader.uint32(),
             kind::SIZE => u32::try_from(reader.size()?).ok(),

@@ -166,12 +166,12 @@ impl<'a> Reader<'a> {
 
     /// Reads a key.
     pub fn key(&mut self) -> Option<&'a [u8]> {
-        self.string()?.filter(|key| key.len() <= KEY_MAX)
+        self.text().filter(|key| key.len() <= KEY_MAX)
     }
 
     /// Reads a namespace.
     pub fn namespace(&mut self) -> Option<&'a [u8]> {
-        self.string()?.filter(|name| name.len() <= NAMESPACE_MAX)
+        self.text().filter(|name| name.len() <= NAMESPACE_MAX)
     }
 
     /// Reads a PROC.
