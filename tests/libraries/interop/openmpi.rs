@@ -26,8 +26,8 @@ impl Launch {
         // Open MPI removes files in its temporary folders.
         let folder = Folder::new(&format!("openmpi-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)));
         let mut job = Job::hydrant(options);
-        job = job.args(["-env", "TMPDIR"]).arg(&folder.0);
-        job = job.args(["-env", "OMPI_MCA_mpi_yield_when_idle", "1"]);
+        // Of the launcher, so that ranks that are spawned have them too.
+        job = job.env("TMPDIR", &folder.0).env("OMPI_MCA_mpi_yield_when_idle", "1");
         if peer == Peer::OpenMpi4 {
             job = relocated(job);
         }

@@ -2,9 +2,9 @@
 
 use std::path::PathBuf;
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, intel_bin, intel_lib};
 use hydrant_tests::slurm::Cluster;
+use hydrant_tests::{Job, hydrant_bin};
 
 use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, Whose, alone, prefix};
 
@@ -61,6 +61,10 @@ fn under_srun() {
     }
     for header in BOTH {
         exchange(Launcher::Srun("-p four -N 4"), 8, header, Whose::Own);
+    }
+    for probe in ["probe --pmi 1", "probe --pmi 2"] {
+        let Some(job) = SRUN.job_of(4, hydrant_bin(), None) else { return };
+        job.words(probe).run().code(0).quiet().says("4 ranks on 1 host exchanged 16 cards", 1);
     }
 }
 

@@ -26,13 +26,13 @@ pub(super) struct RequestError {
     error: ClientError,
 }
 
-/// Returns the address of the server, or `None` in a process without a process manager.
-pub(super) fn server() -> Result<Option<ServerAddress>, ClientError> {
-    let server = Environment::read(std::env::var_os)?.server;
-    match server {
+/// Returns the variables of the process manager.
+pub(super) fn environment() -> Result<Environment, ClientError> {
+    let environment = Environment::read(std::env::var_os)?;
+    match environment.server {
         // A probe prints to the standard streams, which therefore cannot be the PMI socket.
         Some(ServerAddress::Inherited { fd: fd @ 0..3, .. }) => Err(ClientError::NotOpen(fd)),
-        server => Ok(server),
+        _ => Ok(environment),
     }
 }
 
@@ -44,12 +44,16 @@ pub(super) struct Client {
 }
 
 impl Client {
-    /// Connects, performs the handshake and requests the job id.
-    pub(super) fn join(server: &ServerAddress, protocol: Protocol) -> Result<Client, JoinError> {
+    /// Connects, performs the handshake, in which `jobid` is `PMI_JOBID`, and requests the job id.
+    pub(super) fn join(
+        server: &ServerAddress,
+        protocol: Protocol,
+        jobid: Option<&str>,
+    ) -> Result<Client, JoinError> {
         let start = server.start(protocol)?;
         // SAFETY: PMI_FD passes its descriptor to the PMI client of the process, and a probe has only this one.
         let socket = unsafe { Socket::open(server)? };
-        let connection = Connection::open(socket, protocol, start, None).map_err(|error| match error {
+        let connection = Connection::open(socket, protocol, start, jobid).map_err(|error| match error {
             ClientError::Protocol(client::Error::Version(got)) => {
                 JoinError::Version { requested: if protocol == Protocol::V1 { 1 } else { 2 }, got }
             }

@@ -11,6 +11,7 @@ use std::io::Write;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
+use hydrant_client::Environment;
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::Protocol;
 use hydrant_run::messages;
@@ -101,12 +102,12 @@ trait Exchange {
 
 /// Joins the job. Returns `None` without a process manager.
 fn join(options: &Options) -> Result<Option<Box<dyn Exchange>>, JoinError> {
-    let server = client::server()?;
+    let Environment { server, jobid, .. } = client::environment()?;
     if options.pmix && (server.is_some() || pmix::is_served()) {
         return Ok(Some(Box::new(PmixClient::join()?)));
     }
     let Some(server) = server else { return Ok(None) };
-    Ok(Some(Box::new(Client::join(&server, options.pmi)?)))
+    Ok(Some(Box::new(Client::join(&server, options.pmi, jobid.as_deref())?)))
 }
 
 /// Runs a probe. Exits with 0 if every value is correct. Otherwise prints an error that names rank and key, requests the
