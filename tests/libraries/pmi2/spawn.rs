@@ -10,14 +10,34 @@
 //!   every third run.
 //! - All of them say that a program was spawned which is not there.
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 
-use hydrant_tests::Outcome;
 use hydrant_tests::slurm::Cluster;
+use hydrant_tests::{Outcome, target_dir};
 
 use super::support::{BOTH, HYDRA_4, HYDRA_5, HYDRANT, Launcher, Whose, sources};
 
 const SRUN: Launcher = Launcher::Srun("-p one --overlap");
+
+/// What Slurm's srun leaves for each spawn of several programs: `/tmp/PID.XXXXXX` with their command lines. Dropping it removes
+/// them.
+struct MultiProgFiles;
+
+impl Drop for MultiProgFiles {
+    fn drop(&mut self) {
+        let own = target_dir().display().to_string();
+        let is_of_process = |path: &Path| {
+            path.file_stem().is_some_and(|pid| pid.as_encoded_bytes().iter().all(u8::is_ascii_digit))
+        };
+        let paths = fs::read_dir("/tmp").into_iter().flatten().flatten().map(|entry| entry.path());
+        for path in paths.filter(|path| path.is_file() && is_of_process(path)) {
+            if fs::read_to_string(&path).is_ok_and(|text| text.contains(&own)) {
+                drop(fs::remove_file(&path));
+            }
+        }
+    }
+}
 
 fn source() -> PathBuf {
     sources().join("spawn.c")
@@ -74,6 +94,7 @@ fn long_info_and_a_short_buffer() {
 #[test]
 fn under_srun() {
     let Some(_cluster) = Cluster::running() else { return };
+    let _files = MultiProgFiles;
     for library in BOTH {
         spawns(SRUN, library, "a job");
     }
