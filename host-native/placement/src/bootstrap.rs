@@ -25,6 +25,19 @@ const SRUN_STEP_OF_ALL: [&str; 7] = [
     "--kill-on-bad-exit=0",
     "--wait=0",
 ];
+/// Variables by which `srun` gives each task a part of the job: processors (since Slurm 23.11, before by `SRUN_CPUS_PER_TASK`) and GPUs.
+/// A daemon is the only task on its host and serves all ranks there.
+const SRUN_TASK_VARIABLES: [&str; 9] = [
+    "SLURM_CPUS_PER_TASK",
+    "SRUN_CPUS_PER_TASK",
+    "SLURM_CPUS_PER_GPU",
+    "SLURM_TRES_PER_TASK",
+    "SLURM_TRES_BIND",
+    "SLURM_GPUS_PER_TASK",
+    "SLURM_NTASKS_PER_GPU",
+    "SLURM_NTASKS_PER_TRES",
+    "SLURM_GPU_BIND",
+];
 /// Most bytes of a list of hosts in a command. Linux allows 128 KiB for a word.
 const NODELIST_MAX: usize = 100_000;
 
@@ -107,6 +120,14 @@ impl Bootstrap {
             }
             Bootstrap::Exec(template) => fill_template(template, host, words),
             Bootstrap::Local => words.to_vec(),
+        }
+    }
+
+    /// Variables of the environment that the commands of this method are started without.
+    pub fn removed_variables(&self) -> &'static [&'static str] {
+        match self {
+            Bootstrap::Srun => &SRUN_TASK_VARIABLES,
+            _ => &[],
         }
     }
 

@@ -115,7 +115,7 @@ impl StackTraces {
             let output = fixed_memory(c"stack trace", TRACE_MAX)
                 .map_err(|errno| format!("cannot make memory for a stack trace: {errno}"));
             let started = output.and_then(|output| {
-                let pid = start_helper(&self.debugger.command(target.pid), null, output.as_fd(), files);
+                let pid = start_helper(&self.debugger.command(target.pid), &[], null, output.as_fd(), files);
                 Ok((pid.map_err(|error| error.to_string())?, output))
             });
             match started {

@@ -155,7 +155,7 @@ impl TopologyFile {
     fn start(&self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<State> {
         let source = self.source.as_ref()?;
         let output = fixed_memory(c"topology", SIZE_MAX).ok()?;
-        let pid = start_helper(&source.program.command, null, output.as_fd(), files).ok()?;
+        let pid = start_helper(&source.program.command, &[], null, output.as_fd(), files).ok()?;
         Some(State::Running { pid, output, deadline: now + TIME_MAX })
     }
 

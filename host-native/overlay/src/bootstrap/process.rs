@@ -28,9 +28,11 @@ pub(crate) struct BootstrapProcess {
 }
 
 impl BootstrapProcess {
-    /// Starts a command. `input` is written to its standard input by [`BootstrapProcess::write_input`].
+    /// Starts a command without some variables of the environment. `input` is written to its standard input by
+    /// [`BootstrapProcess::write_input`].
     pub(crate) fn start(
         words: &[OsString],
+        without: &[&str],
         input: Zeroizing<Vec<u8>>,
         files: &OpenFiles,
     ) -> Result<BootstrapProcess, HelperError> {
@@ -40,7 +42,7 @@ impl BootstrapProcess {
         for fd in [&input_end, &output_end] {
             rustix::io::ioctl_fionbio(fd, true).map_err(Error::during("pipe"))?;
         }
-        let pid = start_helper(words, child_stdin.as_fd(), child_stdout.as_fd(), files)?;
+        let pid = start_helper(words, without, child_stdin.as_fd(), child_stdout.as_fd(), files)?;
         let input = Some((input_end, input, 0));
         Ok(BootstrapProcess { pid, input, output: Some(output_end), tail: Vec::new(), status: None })
     }

@@ -109,7 +109,8 @@ impl ChildLauncher<'_> {
         let host = host.name;
         let mut child =
             Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
-        match BootstrapProcess::start(&words, spec.encode(), files) {
+        let without = self.settings.bootstrap.removed_variables();
+        match BootstrapProcess::start(&words, without, spec.encode(), files) {
             Ok(process) => {
                 child.watch_process(&process, self.keys, poller)?;
                 child.process = Some(process);

@@ -43,16 +43,16 @@ pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<O
 }
 
 impl Step {
-    /// Starts the command. A command that cannot be started is a failure of the first daemon.
+    /// Starts the command without some variables of the environment. A command that cannot be started is a failure of the first daemon.
     pub(super) fn start(
-        words: &[OsString],
+        (words, without): (&[OsString], &[&str]),
         record: Zeroizing<Vec<u8>>,
         hosts: Vec<Host>,
         (files, poller, keys): (&OpenFiles, &Poller, KeyRange),
     ) -> Result<(Step, Option<DaemonFailure>), Error> {
         let command = words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default();
         let mut step = Step { command, process: None, hosts, named: None, failed: false };
-        match BootstrapProcess::start(words, record, files) {
+        match BootstrapProcess::start(words, without, record, files) {
             Ok(process) => {
                 if let Some(fd) = process.input() {
                     poller.add(fd, LinkKey::BootstrapInput(NODE).encode(keys), Interest::Write)?;
@@ -114,7 +114,8 @@ impl Overlay {
         let daemons = hosts[1..].to_vec();
         let record = StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings };
         let record = StartRecord::Step(record).encode();
-        let (step, failure) = Step::start(words, record, daemons, (files, poller, self.keys))?;
+        let command = (words, self.settings.bootstrap.removed_variables());
+        let (step, failure) = Step::start(command, record, daemons, (files, poller, self.keys))?;
         self.step = Some(step);
         if let Some(failure) = failure {
             self.report_failure(now, failure);

@@ -51,13 +51,15 @@ pub enum HelperError {
     System(#[from] Error),
 }
 
-/// Starts the program that `words` name, looked up in this process's `PATH` and with its environment. The program leads a
-/// process group of its own and does not outlive this process. Its standard error is its standard output.
+/// Starts the program that `words` name, looked up in this process's `PATH` and with its environment except the variables
+/// `without`. The program leads a process group of its own and does not outlive this process. Its standard error is its standard
+/// output.
 ///
 /// # Errors
 /// The program was not found, or could not be run.
 pub fn start_helper(
     words: &[OsString],
+    without: &[&str],
     stdin: BorrowedFd<'_>,
     output: BorrowedFd<'_>,
     files: &OpenFiles,
@@ -68,7 +70,8 @@ pub fn start_helper(
     for arg in args {
         argv.push(c_string(arg, "an argument")?);
     }
-    let variables = std::env::vars_os().map(|(mut variable, value)| {
+    let kept = std::env::vars_os().filter(|(variable, _)| without.iter().all(|name| variable != name));
+    let variables = kept.map(|(mut variable, value)| {
         variable.push("=");
         variable.push(value);
         c_string(&variable, "an environment variable")
