@@ -317,6 +317,31 @@ fn data_are_fetched_from_the_node_of_their_rank() {
     }
 }
 
+/// Returns the value of a key in the reply to a get.
+fn value<'a>(reply: &'a [u8], key: &[u8]) -> pmix::Info<'a> {
+    let mut reader = Reader::new(Integers::Flexible, reply);
+    reader.single().unwrap();
+    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    data.single().unwrap();
+    data.proc().unwrap();
+    core::iter::from_fn(|| data.key_value()).find(|info| info.key == key).unwrap()
+}
+
+#[test]
+fn ranks_of_a_spawned_job_know_who_spawned_it() {
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    let job = JobId(1);
+    for node in 0..3 {
+        let spec = JobSpec { spawner: "job.0", ..JobSpec::new(job, "job.1", 2) };
+        all.tell(node, Input::RegisterJob(spec));
+        all.tell(node, Input::Attr { job, key: b"pmix.parent", value: b"1" });
+    }
+    all.get((0, 0), (1, 1), "pmix.parent");
+    let data = all.gets(0, 0, 3, status::SUCCESS);
+    let parent = value(&data, b"pmix.parent");
+    assert_eq!([0, 1].map(|rank| parent.contains(b"job.0", rank)), [false, true]);
+}
+
 #[test]
 fn hosts_have_names_and_ranks() {
     let mut all = Cluster::new(3, 2, &[5], true, 1);
@@ -329,6 +354,10 @@ fn hosts_have_names_and_ranks() {
     all.get_of_job((0, 0), "pmix.lpeers", Some("south"));
     let data = all.gets(0, 0, 3, status::SUCCESS);
     assert!(contains(&data, "south\0") && contains(&data, "1,3\0"), "{}", data.escape_ascii());
+    all.get_of_job((0, 0), "pmix.lprocs", None);
+    let data = all.gets(0, 0, 3, status::SUCCESS);
+    let here = value(&data, b"pmix.lprocs");
+    assert_eq!([0, 1, 2, 3, 4].map(|rank| here.contains(b"job.0", rank)), [true, false, true, false, true]);
     for unknown in ["node1", "node", "nor", ""] {
         all.get_of_job((0, 0), "pmix.lpeers", Some(unknown));
         all.gets(0, 0, 3, status::NOT_FOUND);
@@ -417,8 +446,9 @@ fn members_of_several_nodes_and_jobs_gather() {
                 all.gets(0, 0, 3, status::SUCCESS);
             }
         }
+        // Data of a job that is not connected are there too.
         all.get((0, 0), (1, 2), "card");
-        all.gets(0, 0, 3, status::NOT_FOUND);
+        all.gets(0, 0, 3, status::SUCCESS);
         let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
         assert_eq!(used, 0, "all groups are free");
     }
