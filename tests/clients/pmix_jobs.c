@@ -61,12 +61,8 @@ static void children(const char *program)
     app.argv = (char *[]){(char *)program, "child", me.nspace, NULL};
     OK(PMIx_Spawn(NULL, 0, &app, 1, nspace));
     CHECK(number_of(nspace, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE) == CHILDREN);
-    for (pmix_rank_t rank = 0; rank < CHILDREN; rank++) {
-        pmix_value_t *value = value_of(nspace, rank, PMIX_LOCAL_RANK, PMIX_UINT16);
-        CHECK(value->data.uint16 <= rank);
-        PMIX_VALUE_RELEASE(value);
+    for (pmix_rank_t rank = 0; rank < CHILDREN; rank++)
         CHECK(number_of(nspace, rank, "card") == rank);
-    }
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, "children.read", "all", PMIX_STRING);
     OK(PMIx_Publish(&info, 1));

@@ -188,7 +188,7 @@ impl Server<'_> {
     fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
         match key {
             Some(hosts::HOSTS) => Some(Response::Hosts(job)),
-            Some(hosts::RANKS) if infos.find(hosts::HOST).is_some() => {
+            Some(hosts::RANKS | hosts::PROCESSES) if infos.find(hosts::HOST).is_some() => {
                 self.requested_host(job, infos).map(|node| Response::Host(job, node))
             }
             Some(hosts::PROCESSES) => Some(Response::Processes(job)),

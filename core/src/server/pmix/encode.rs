@@ -4,10 +4,10 @@ use super::super::Server;
 use super::data::PARENT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::state::{Dialect, RankSlot, Response};
+use crate::state::{Dialect, Job, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
-use crate::wire::{Op, Text, decimal};
+use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 1536;
@@ -83,7 +83,7 @@ impl Server<'_> {
             writer.single();
             writer.proc(job.name.as_bytes(), rank);
             match answer {
-                Response::JobData(_) => self.write_job(id, None, writer),
+                Response::JobData(_) => self.write_job_data(id, writer),
                 Response::Hosts(_) => self.write_hosts(job, writer),
                 Response::Host(_, node) => self.write_host(job, node, writer),
                 Response::Processes(_) => self.write_processes(job, writer),
@@ -97,16 +97,13 @@ impl Server<'_> {
         });
     }
 
-    /// Writes the reply to a spawn: the namespace of the new job, and its attributes.
+    /// Writes the reply to a spawn: the namespace of the new job.
     fn write_spawned(&self, spawn: UpcallId, writer: &mut Writer<'_>) {
         match self.upcalls.get(spawn) {
             Some(slot) if slot.stage == Stage::Launched(true) => {
                 writer.status(status::SUCCESS);
                 writer.single();
                 writer.string(slot.name.as_bytes());
-                if let Some(job) = self.named(Text::from(slot.name.as_str())) {
-                    self.write_job(job, None, writer);
-                }
             }
             slot => {
                 let full = slot.is_some_and(|slot| slot.full.is_some());
@@ -122,26 +119,23 @@ impl Server<'_> {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
         writer.single();
         writer.string(self.jobs[requester.job.index()].name.as_bytes());
-        self.write_job(requester.job, Some(requester.rank), writer);
-    }
-
-    /// Writes the attributes of a job and of its ranks. Of the ranks of a large job it writes `own` alone.
-    fn write_job(&self, id: JobId, own: Option<Rank>, writer: &mut Writer<'_>) {
-        self.write_job_data(id, writer);
-        let job = &self.jobs[id.index()];
-        let room = job.size as usize * RANK_ROOM + LIST_REST;
-        let all = job.size <= RANKS_TOLD && room <= self.limits.output_max();
-        if all {
-            self.write_hosts(job, writer);
-        }
-        for rank in (0..job.size).map(Rank).filter(|&rank| all || Some(rank) == own) {
+        self.write_job_data(requester.job, writer);
+        let job = &self.jobs[requester.job.index()];
+        let all = self.is_small(job);
+        for rank in (0..job.size).map(Rank).filter(|&rank| all || rank == requester.rank) {
             writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
             writer.blob_of(|writer| {
                 writer.single();
                 writer.uint32(rank.0);
-                self.write_rank_data(id, rank, writer);
+                self.write_rank_data(requester.job, rank, writer);
             });
         }
+    }
+
+    /// Returns whether a reply has room for attributes of all ranks of a job.
+    fn is_small(&self, job: &Job) -> bool {
+        let room = job.size as usize * RANK_ROOM + LIST_REST;
+        job.size <= RANKS_TOLD && room <= self.limits.output_max()
     }
 
     /// Writes the attributes of a job.
@@ -170,6 +164,9 @@ impl Server<'_> {
         if len + LIST_REST <= self.limits.output_max() {
             writer.key(hosts::RANKS, kind::STRING);
             self.write_ranks_on(job, here, writer);
+        }
+        if self.is_small(job) {
+            self.write_hosts(job, writer);
         }
     }
 

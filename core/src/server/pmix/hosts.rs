@@ -11,7 +11,7 @@ use crate::wire::pmix::{Infos, Writer, kind};
 pub(super) const HOSTS: &[u8] = b"pmix.nlist";
 /// Key of the ranks on a host.
 pub(super) const RANKS: &[u8] = b"pmix.lpeers";
-/// Key of the ranks on the client's host, as an array of processes.
+/// Key of the processes on a host.
 pub(super) const PROCESSES: &[u8] = b"pmix.lprocs";
 /// Key of the name of a host.
 pub(super) const HOST: &[u8] = b"pmix.hname";
@@ -60,20 +60,27 @@ impl Server<'_> {
     pub(super) fn write_host(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
         writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
         writer.data_type(kind::INFO);
-        writer.size(2);
+        writer.size(3);
         writer.info(HOST, kind::STRING);
         writer.string_of(|writer| self.write_host_name(job, node, writer));
         writer.info(RANKS, kind::STRING);
         self.write_ranks_on(job, node, writer);
+        writer.info(PROCESSES, kind::DATA_ARRAY);
+        self.write_processes_on(job, node, writer);
     }
 
     /// Writes the processes of a job on this host.
     pub(super) fn write_processes(&self, job: &Job, writer: &mut Writer<'_>) {
-        let here = self.links.node();
         writer.key(PROCESSES, kind::DATA_ARRAY);
+        self.write_processes_on(job, self.links.node(), writer);
+    }
+
+    /// Writes the processes of a job on a node as a DATA_ARRAY.
+    fn write_processes_on(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
+        let ranks = || (0..).zip(&self.ranks[job.slots()]).filter(|(_, slot)| slot.node == node);
         writer.data_type(kind::PROC);
-        writer.size(job.local.into());
-        for (rank, _) in (0..).zip(&self.ranks[job.slots()]).filter(|(_, slot)| slot.node == here) {
+        writer.size(ranks().count() as u64);
+        for (rank, _) in ranks() {
             writer.proc(job.name.as_bytes(), rank);
         }
     }

@@ -60,6 +60,8 @@ impl Server<'_> {
             return Err(Fault::BadPeer);
         }
         self.modex.ask(at, slot as u32);
+        // Data that came with a fence may be older than those at the rank's node.
+        self.ask_for(slot);
         if self
             .kvs
             .look_up((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
@@ -67,8 +69,6 @@ impl Server<'_> {
         {
             self.modex.push(at, slot as u32);
             self.links.wake(1 << at);
-        } else {
-            self.ask_for(slot);
         }
         Ok(())
     }

@@ -282,6 +282,30 @@ fn data_travel_with_a_fence_that_collects() {
 }
 
 #[test]
+fn data_that_follow_a_collecting_fence_are_fetched() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        for rank in 0..7 {
+            all.commit(0, rank, "card", "first, scope ");
+            all.fence(0, rank, true);
+        }
+        all.settle();
+        for rank in 0..7 {
+            all.gets(0, rank, 2, status::SUCCESS);
+            all.commit(0, rank, "second", &format!("of {rank}, scope "));
+        }
+        for of in 0..7 {
+            (0..7).for_each(|from| all.get((0, from), (0, of), "second"));
+            all.settle();
+            for from in 0..7 {
+                let data = all.gets(0, from, 3, status::SUCCESS);
+                assert!(contains(&data, &format!("of {of}, scope ")), "rank {from} gets those of {of}");
+            }
+        }
+    }
+}
+
+#[test]
 fn data_are_fetched_from_the_node_of_their_rank() {
     for seed in 0..20 {
         let mut all = Cluster::new(6, 2, &[7], true, seed);
