@@ -162,6 +162,7 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
         "program 0 0+2",
         "program 1 2+1",
         "attr PMI_process_mapping=(vector,(0,1,3))",
+        "attr pmix.hname.0=here",
         "pset hydrant://node/here 0+3",
         "pset hydrant://app/0 0+2",
         "pset hydrant://app/1 2+1",
