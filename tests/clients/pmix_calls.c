@@ -89,7 +89,7 @@ static void types(void)
     }
 }
 
-/* A second commit adds to the first one. */
+/* A second commit adds to the first one, and a commit without new data leaves them. */
 static void twice(void)
 {
     char text[32];
@@ -104,6 +104,28 @@ static void twice(void)
         snprintf(text, sizeof text, "first of %u", rank);
         check_string(rank, "second", "more");
         check_string(rank, "first", text);
+    }
+    put_string("third", "kept");
+    OK(PMIx_Commit());
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++)
+        check_string(rank, "third", "kept");
+}
+
+/* Gets without a rank find the rank that has put the key. */
+static void any(void)
+{
+    char key[32], text[32];
+    snprintf(key, sizeof key, "card-%u", me.rank);
+    snprintf(text, sizeof text, "card of %u", me.rank);
+    put_string(key, text);
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++) {
+        snprintf(key, sizeof key, "card-%u", rank);
+        snprintf(text, sizeof text, "card of %u", rank);
+        check_string(PMIX_RANK_UNDEF, key, text);
     }
 }
 
@@ -528,7 +550,7 @@ int main(int argc, char **argv)
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
-        {"offer", offer}, {"take", take},
+        {"offer", offer}, {"take", take},   {"any", any},
     };
     CHECK(argc > 1);
     join();

@@ -48,7 +48,7 @@ pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
 pub(super) enum Style {
     /// Replies and blocks of PMI-1: none, because its clients treat escapes differently.
     Line,
-    /// Commands of PMI-1: `\` before each blank and backslash.
+    /// Commands of PMI-1: `\` before each blank and backslash, except in the [last](Writer::last) field.
     EscapedLine,
     /// PMI-2: doubled semicolons.
     Counted,
@@ -149,7 +149,16 @@ impl<'b> Writer<'b> {
 
     /// Writes a text that may hold NUL, with the escapes of [`Style::Binary`].
     pub(super) fn binary(&mut self, text: &Text<'_>) -> &mut Self {
-        let style = core::mem::replace(&mut self.style, Style::Binary);
+        self.styled(Style::Binary, text)
+    }
+
+    /// Writes the text at the end of a line, which has no escapes.
+    pub(super) fn last(&mut self, text: &Text<'_>) -> &mut Self {
+        self.styled(Style::Line, text)
+    }
+
+    fn styled(&mut self, style: Style, text: &Text<'_>) -> &mut Self {
+        let style = core::mem::replace(&mut self.style, style);
         self.text(text);
         self.style = style;
         self

@@ -58,13 +58,16 @@ impl ExitStatus {
         self.first.get_or_insert(code);
     }
 
-    /// Records a job that a failed rank has aborted. `exited` is the exit code of that rank, if its exit was recorded as the
-    /// first failure. The code of the abort replaces it: the report names the abort, whose request may arrive after the exit.
+    /// Records a job that a rank has aborted; with code 0 that is no failure. `exited` is the exit code of that rank, if its
+    /// exit was recorded as the first failure. The code of the abort replaces it: the report names the abort, whose request
+    /// may arrive after the exit.
     pub fn record_abort(&mut self, exited: Option<u8>, code: u8) {
         if exited.is_some() && self.first == exited {
             self.first = None;
         }
-        self.record_failure(code);
+        if code != 0 {
+            self.record_failure(code);
+        }
     }
 
     /// Records that output could not be written. The exit code is then not 0.
@@ -139,6 +142,17 @@ mod tests {
         assert_eq!(status.code(), 3);
         status.give_up();
         assert_eq!(status.code(), 143);
+    }
+
+    #[test]
+    fn an_abort_with_code_0_is_no_failure() {
+        let mut status = ExitStatus::default();
+        status.record_failure(134);
+        status.record_abort(Some(134), 0);
+        assert_eq!(status.code(), 0, "the rank has called abort() after its request");
+        status.record_failure(2);
+        status.record_abort(Some(134), 0);
+        assert_eq!(status.code(), 2, "another job had failed before");
     }
 
     #[test]

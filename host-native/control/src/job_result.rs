@@ -99,7 +99,7 @@ impl JobResult {
 }
 
 impl AbortReason {
-    /// Exit code of the launcher for this reason; at least 1.
+    /// Exit code of the launcher for this reason.
     pub fn exit_code(&self) -> u8 {
         match self {
             AbortReason::Rank(failure) => failure.exit_code(),
@@ -110,9 +110,11 @@ impl AbortReason {
 }
 
 impl RankFailure {
-    /// Exit code of the launcher for this failure; at least 1, because an aborted job has failed.
+    /// Exit code of the launcher for this failure: 0 only for an abort with code 0, by which `shmem_global_exit(0)` ends a
+    /// job that has succeeded.
     pub fn exit_code(&self) -> u8 {
         let code = match self.cause {
+            Cause::Abort { code: Some(0), .. } => return 0,
             Cause::Abort { code, .. } => code.unwrap_or(1) as u8,
             Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
                 exit_code(exit)
@@ -206,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn an_aborted_job_has_failed() {
+    fn an_aborted_job_has_failed_unless_its_code_is_0() {
         let rank = Rank(2);
         let code = |code| reason(Cause::Abort { rank, code }).exit_code();
         assert_eq!(
             (code(Some(5)), code(Some(-1)), code(Some(256)), code(Some(0)), code(None)),
-            (5, 255, 1, 1, 1)
+            (5, 255, 1, 0, 1)
         );
         assert_eq!(reason(Cause::NoFinalize { rank, exit: Exit::Code(0) }).exit_code(), 1);
         assert_eq!(reason(Cause::Died { rank, exit: Exit::Signal(9) }).exit_code(), 137);

@@ -1,7 +1,7 @@
 //! State of this process, its requests, and the return codes of `pmi.h`.
 
 use std::ffi::c_int;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use hydrant_client::c::{Code, Error, Library, Lifecycle, segment};
 use hydrant_client::{Connection, Environment, Segment, Transport, to_bytes, to_string};
@@ -59,6 +59,8 @@ pub(crate) struct Process {
     pub(crate) singleton: bool,
     /// Shared memory with the job's key-value space, if the server offers it.
     pub(crate) segment: Option<Segment>,
+    /// Whether the server undoes escapes in values of `put`, once that has been found out.
+    unescapes: OnceLock<bool>,
 }
 
 static PROCESS: Lifecycle<Process> = Lifecycle::new();
@@ -87,7 +89,18 @@ impl Process {
         let segment = segment(&LIBRARY, environment, &kvsname);
         let (spawned, singleton) = (environment.spawned, environment.server.is_none());
         let connection = Mutex::new(connection);
-        Ok(Process { connection, identity, subversion, maxes, kvsname, spawned, singleton, segment })
+        let unescapes = OnceLock::new();
+        Ok(Process {
+            connection,
+            identity,
+            subversion,
+            maxes,
+            kvsname,
+            spawned,
+            singleton,
+            segment,
+            unescapes,
+        })
     }
 
     /// Whether `PMI_Init` has succeeded, also after `PMI_Finalize`.
@@ -132,6 +145,40 @@ impl Process {
         Ok(connection.send(&Command::Abort { code: Some(code), world: true, message })?)
     }
 
+    /// Puts a pair. Blanks and backslashes of the value are escaped for a server that undoes that.
+    pub(crate) fn put(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), Error> {
+        let needs_escapes = value.parts().flatten().any(is_special);
+        if needs_escapes && self.undoes_escapes()? {
+            return self.put_as_is(kvs, key, Text::plain(&escaped(value)));
+        }
+        self.put_as_is(kvs, key, value)
+    }
+
+    fn put_as_is(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), Error> {
+        self.request(&Command::Put { kvs: Some(kvs), key, value }, |_| Some(())).map_err(no_space)
+    }
+
+    /// Whether the server undoes escapes in values, as hydra does since MPICH 4.1. hydrant, older hydras and Slurm take
+    /// values as they are. No reply tells, so a pair of this process does: older hydras do not find it before the next
+    /// barrier, the others return what they have made of it.
+    fn undoes_escapes(&self) -> Result<bool, Error> {
+        if self.segment.is_some() || self.singleton {
+            return Ok(false);
+        }
+        if let Some(&known) = self.unescapes.get() {
+            return Ok(known);
+        }
+        let key = format!("libpmi-escapes-{}", self.identity.rank);
+        let (kvs, key) = (Text::from(self.kvsname.as_str()), Text::from(key.as_str()));
+        self.put_as_is(kvs, key, Text::plain(br"\\"))?;
+        let unescapes = match self.get(kvs, key) {
+            Ok(value) => value == br"\",
+            Err(Error::NoSuchKey) => false,
+            Err(error) => return Err(error),
+        };
+        Ok(*self.unescapes.get_or_init(|| unescapes))
+    }
+
     /// Requests the value of a key from the server.
     pub(crate) fn get(&self, kvs: Text<'_>, key: Text<'_>) -> Result<Vec<u8>, Error> {
         let value = self.request(&Command::Get { kvs: Some(kvs), key, source: None }, |reply| match reply {
@@ -141,6 +188,16 @@ impl Process {
         });
         value.map_err(no_space)?.ok_or(Error::NoSuchKey)
     }
+}
+
+/// Whether a server that undoes escapes changes this byte, or ends the value there.
+fn is_special(byte: &u8) -> bool {
+    matches!(byte, b' ' | b'\\')
+}
+
+fn escaped(value: Text<'_>) -> Vec<u8> {
+    let bytes = value.parts().flatten();
+    bytes.flat_map(|byte| [b'\\', *byte].into_iter().skip(usize::from(!is_special(byte)))).collect()
 }
 
 /// Converts the error of a request that names a key-value space. An invalid argument is the space: the library has

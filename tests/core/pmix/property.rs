@@ -11,7 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use hydrant_core::limits::{Limits, PENDING_MAX};
 use hydrant_core::server::{Input, JobSpec};
 use hydrant_core::snapshot::DIGEST;
-use hydrant_core::wire::pmix::{self, HEADER_LEN, Integers, Reader, WILDCARD, Writer, kind, status};
+use hydrant_core::wire::pmix::{
+    self, HEADER_LEN, Integers, Reader, UNDEFINED, WILDCARD, Writer, kind, status,
+};
 use hydrant_core::{ConnId, JobId};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, counted};
@@ -45,7 +47,7 @@ const LIMITS: Limits = Limits {
 enum Ask {
     Put { key: u8, value: u8 },
     Fence,
-    Get { rank: u8, key: u8, immediate: bool },
+    Get { rank: u32, key: u8, immediate: bool },
     Publish { keys: Vec<u8>, value: u8, once: bool },
     Lookup { key: u8 },
     Unpublish { keys: Vec<u8> },
@@ -59,7 +61,8 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         4 => (key(), any::<u8>()).prop_map(|(key, value)| Ask::Put { key, value }),
         4 => Just(Ask::Fence),
-        4 => (0..4u8, key(), any::<bool>()).prop_map(|(rank, key, immediate)| Ask::Get { rank, key, immediate }),
+        4 => (prop_oneof![4 => 0..4u32, 1 => Just(UNDEFINED)], key(), any::<bool>())
+            .prop_map(|(rank, key, immediate)| Ask::Get { rank, key, immediate }),
         3 => (prop::collection::vec(key(), 1..4), any::<u8>(), any::<bool>())
             .prop_map(|(keys, value, once)| Ask::Publish { keys, value, once }),
         3 => key().prop_map(|key| Ask::Lookup { key }),
@@ -333,7 +336,7 @@ impl<'s> World<'s> {
         let before = self.snapshot();
         match ask {
             Ask::Put { key, value } => self.commit(conn, *key, value_text(*value)),
-            Ask::Get { rank, key, immediate } => self.get(conn, u32::from(*rank), *key, *immediate),
+            Ask::Get { rank, key, immediate } => self.get(conn, *rank, *key, *immediate),
             Ask::Publish { keys, value, once } => {
                 let value = value_text(*value);
                 let set: BTreeSet<u8> = keys.iter().copied().collect();
@@ -424,7 +427,7 @@ impl<'s> World<'s> {
         for other in (0..self.clients.len()).filter(|&other| job_of(other) == job) {
             let waits = std::mem::take(&mut self.clients[other].waits);
             for (tag, wait) in waits {
-                if wait == (Wait::Get { rank, key }) {
+                if [rank, UNDEFINED].iter().any(|&rank| wait == Wait::Get { rank, key }) {
                     expected.push((other, tag, Expected::Status(status::SUCCESS, value.clone())));
                 } else {
                     self.clients[other].waits.push((tag, wait));
@@ -452,18 +455,20 @@ impl<'s> World<'s> {
             writer.single();
             writer.string(key_text(key).as_bytes());
         });
-        let first = if job == 0 { 0 } else { SIZES[0] as usize };
-        let expected = if rank >= SIZES[job] {
-            Some(Expected::Status(status::NOT_FOUND, Vec::new()))
-        } else {
-            let of = &self.clients[first + rank as usize];
-            match &of.committed {
-                Some((committed, value)) if *committed == key => {
-                    Some(Expected::Status(status::SUCCESS, value.clone()))
-                }
-                _ if immediate || of.finalized => Some(Expected::Status(status::NOT_FOUND, Vec::new())),
-                _ => None,
+        let first = if job == 0 { 0 } else { SIZES[0] };
+        let ranks = match rank {
+            UNDEFINED => 0..SIZES[job],
+            rank if rank < SIZES[job] => rank..rank + 1,
+            _ => 0..0,
+        };
+        let clients = || ranks.clone().map(|rank| &self.clients[(first + rank) as usize]);
+        let found = clients().find_map(|of| of.committed.as_ref().filter(|(committed, _)| *committed == key));
+        let expected = match found {
+            Some((_, value)) => Some(Expected::Status(status::SUCCESS, value.clone())),
+            None if immediate || clients().all(|of| of.finalized) => {
+                Some(Expected::Status(status::NOT_FOUND, Vec::new()))
             }
+            None => None,
         };
         match expected {
             Some(expected) => {

@@ -33,6 +33,7 @@ calls! {
     values_of_each_type_arrive "types"
     a_second_commit_adds_keys "twice"
     some_ranks_have_fences_of_their_own "subset"
+    a_get_without_a_rank_finds_it "any"
     a_get_waits_for_the_commit "late"
     the_first_look_up_removes_data "once"
     a_look_up_waits_for_the_publication "waits"

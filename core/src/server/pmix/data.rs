@@ -46,6 +46,9 @@ const RANK_KEYS: [&[u8]; 8] = [
 /// Key of the process that spawned the job.
 pub(super) const PARENT: &[u8] = b"pmix.parent";
 
+/// Rank of a get for the data of any rank that has put the key. PMI-1 on top of PMIx needs it, because its gets name none.
+const ANY: Rank = Rank(UNDEFINED);
+
 /// Scope of data for processes of the rank's node.
 const LOCAL: u8 = 1;
 
@@ -61,7 +64,8 @@ fn mark(integers: Integers) -> u8 {
 }
 
 impl Server<'_> {
-    /// Stores all data of a rank, in the place of those of its last commit.
+    /// Stores all data of a rank, in the place of those of its last commit. A commit without data follows no new put, and
+    /// changes nothing.
     pub(super) fn commit(
         &mut self,
         requester: Requester,
@@ -72,6 +76,9 @@ impl Server<'_> {
         let both = [(LOCAL, commit.local), (REMOTE, commit.remote)];
         if both.iter().any(|(_, data)| data.len() > limit as usize) {
             return Err(Refusal::Full(Limit::CommitBytes, limit));
+        }
+        if both.iter().all(|(_, data)| data.is_empty()) {
+            return Ok(());
         }
         let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
         let mark = [mark(integers)];
@@ -100,8 +107,8 @@ impl Server<'_> {
     pub(in super::super) fn answer_gets(&mut self, job: JobId, rank: Rank) {
         if self.gets > 0 {
             self.end_gets(|server, get| {
-                (get.job == job && get.rank == rank)
-                    .then(|| server.data_of(get.node, get.integers, get.job, get.rank, get.key))
+                (get.job == job && (get.rank == rank || get.rank == ANY))
+                    .then(|| server.data_of(get.node, get.integers, job, rank, get.key))
                     .flatten()
             });
         }
@@ -154,21 +161,37 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let missing = ReplyState::Ready(Response::Status(status::NOT_FOUND));
         let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
-        if matches!(proc.rank, WILDCARD | UNDEFINED) {
-            return Ok(self.job_data(job, infos, key).map_or(missing, ReplyState::Ready));
-        }
         let rank = Rank(proc.rank);
-        let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
+        let slots = match rank {
+            ANY | Rank(WILDCARD) => {
+                if let Some(found) = self.job_data(job, infos, key) {
+                    return Ok(ReplyState::Ready(found));
+                }
+                if rank != ANY {
+                    return Ok(missing);
+                }
+                self.jobs[job.index()].slots()
+            }
+            rank => {
+                let slot = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
+                slot..slot + 1
+            }
+        };
         let wanted = key.map(|key| hash(0, key));
-        let node = self.links.node();
-        if let Some(found) = self.data_of(node, integers, job, rank, wanted) {
-            return Ok(ReplyState::Ready(found));
+        let (node, first) = (self.links.node(), self.jobs[job.index()].slots().start);
+        for slot in slots.clone() {
+            let rank = Rank((slot - first) as u32);
+            if let Some(found) = self.data_of(node, integers, job, rank, wanted) {
+                return Ok(ReplyState::Ready(found));
+            }
         }
-        if key.is_some_and(|key| RANK_KEYS.contains(&key)) {
+        if rank != ANY && key.is_some_and(|key| RANK_KEYS.contains(&key)) {
             return Ok(ReplyState::Ready(Response::RankData(job, rank)));
         }
-        let slot = &self.ranks[index];
-        let over = slot.exit.is_some() || slot.phase == RankPhase::Finalized;
+        let over = slots.clone().all(|slot| {
+            let slot = &self.ranks[slot];
+            slot.exit.is_some() || slot.phase == RankPhase::Finalized
+        });
         let Some(wanted) = wanted.filter(|_| !over && !infos.is_set(b"pmix.immediate")) else {
             return Ok(missing);
         };
@@ -178,7 +201,9 @@ impl Server<'_> {
         let timeout =
             infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
         let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
-        self.ask_for(index);
+        for slot in slots {
+            self.ask_for(slot);
+        }
         self.schedule(now, wait);
         self.gets += 1;
         Ok(ReplyState::Get { job, rank, key: wanted, until: now.after(wait) })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::wire::Integers;
-use crate::wire::pmix::{self, HEADER_LEN, Reader, WILDCARD, Writer, status};
+use crate::wire::pmix::{self, HEADER_LEN, Reader, UNDEFINED, WILDCARD, Writer, status};
 
 const LIMITS: Limits = Limits {
     jobs: 3,
@@ -409,6 +409,44 @@ fn a_get_ends_with_its_deadline_or_with_the_rank() {
     all.commit(0, 1, "late", "of 1");
     all.settle();
     all.gets(0, 0, 3, status::SUCCESS);
+}
+
+#[test]
+fn a_commit_without_data_changes_nothing() {
+    let mut all = Cluster::new(2, 2, &[2], false, 1);
+    all.commit(0, 1, "card", "of 1");
+    all.asks(0, 1, 5, |writer| command(writer, 2));
+    all.gets(0, 1, 5, status::SUCCESS);
+    all.get((0, 0), (0, 1), "card");
+    assert!(contains(&all.gets(0, 0, 3, status::SUCCESS), "of 11"));
+}
+
+#[test]
+fn a_get_of_any_rank_is_answered_by_the_one_that_has_the_key() {
+    let mut all = Cluster::new(4, 2, &[4], false, 1);
+    all.commit(0, 3, "card", "of 3, ");
+    all.commit(0, 1, "port", "of 1, ");
+    for (rank, key, value) in [(0, "card", "of 3, 1"), (0, "port", "of 1, 2"), (1, "card", "of 3, 2")] {
+        all.get((0, rank), (0, UNDEFINED), key);
+        all.settle();
+        let data = all.gets(0, rank, 3, status::SUCCESS);
+        assert!(contains(&data, value), "{}", data.escape_ascii());
+    }
+    all.get((0, 0), (0, UNDEFINED), "late");
+    all.settle();
+    all.commit(0, 2, "other", "");
+    all.settle();
+    assert!(all.reply(0, 0).is_none(), "no rank has the key");
+    all.commit(0, 2, "late", "of 2");
+    all.settle();
+    all.gets(0, 0, 3, status::SUCCESS);
+    all.get((0, 0), (0, UNDEFINED), "never");
+    all.settle();
+    all.pass(2000);
+    all.gets(0, 0, 3, status::TIMEOUT);
+    // The server has that for one rank.
+    all.get((0, 0), (0, UNDEFINED), "pmix.lrank");
+    all.gets(0, 0, 3, status::NOT_FOUND);
 }
 
 /// Arrives in a collective of members with its command and, for groups, its name.

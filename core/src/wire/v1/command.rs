@@ -183,7 +183,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         Command::Put { kvs, key, value } => {
             w.raw(b"cmd=put");
             field(&mut w, b" kvsname=", kvs);
-            w.raw(b" key=").text(key).raw(b" value=").text(value)
+            w.raw(b" key=").text(key).raw(b" value=").last(value)
         }
         Command::Get { kvs, key, .. } => {
             w.raw(b"cmd=get");
@@ -215,7 +215,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
             if let Some(code) = code {
                 w.raw(b" exitcode=").integer(*code);
             }
-            w.raw(b" message=").text(message)
+            w.raw(b" message=").last(message)
         }
         Command::Finalize => w.raw(b"cmd=finalize"),
         Command::Spawn(spawn) => {

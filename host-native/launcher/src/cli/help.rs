@@ -440,7 +440,8 @@ Other keys are ignored.
 const EXIT_CODES: &str = "\
 0      all ranks of all jobs exited with 0
 N      exit code of the first rank that failed; 128+S if signal S killed it
-1      a job was aborted, or hydrant failed; the reason is printed
+N      exit code of an abort, also 0; 1 if it has none
+1      hydrant failed; the reason is printed
 2      invalid command line or hosts; nothing was started
 124    --timeout ended the run
 126    a program cannot be executed; ranks already started were killed

@@ -3,10 +3,10 @@
 use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, OutBuffer, VALUE_MAX, key, nonempty, value};
-use hydrant_core::wire::{Command, Text};
+use hydrant_core::wire::Text;
 
 use super::{call, report_max, report_name};
-use crate::process::{Process, no_space};
+use crate::process::Process;
 
 const NO_SPACES: &str = "a job has one key-value space";
 const NO_ITERATION: &str = "PMI-1 servers do not list the keys of a key-value space";
@@ -94,8 +94,7 @@ pub unsafe extern "C" fn PMI_KVS_Put(
         let process = Process::current()?;
         // SAFETY: valid pointers by the contract of pmi.h.
         let (kvs, key, value) = unsafe { (space(kvsname)?, key(key_)?, value(value_)?) };
-        let put = Command::Put { kvs: Some(Text::plain(kvs)), key, value };
-        process.request(&put, |_| Some(())).map_err(no_space)
+        process.put(Text::plain(kvs), key, value)
     })
 }
 

@@ -272,7 +272,7 @@ impl World {
             }
             Report::AbortJob { job, cause: Cause::Abort { code, .. }, .. } => {
                 let counts = alive(job) && self.aborted.insert(*job);
-                code.filter(|_| counts).map(|code| (code as u8).max(1))
+                code.filter(|&code| counts && code != 0).map(|code| (code as u8).max(1))
             }
             Report::StartFailed { job, error } if self.signals > 0 && *error == StartError::unfinished() => {
                 (alive(job) && !self.aborted.contains(job) && self.canceled.insert(*job)).then_some(130)
