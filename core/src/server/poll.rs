@@ -322,6 +322,7 @@ impl Server<'_> {
             | Response::JobData(_)
             | Response::Hosts(_)
             | Response::Host(..)
+            | Response::Processes(_)
             | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }
@@ -442,6 +443,7 @@ impl Response {
             | Response::JobData(_)
             | Response::Hosts(_)
             | Response::Host(..)
+            | Response::Processes(_)
             | Response::RankData(..)
             | Response::Group { .. }
             | Response::Psets { .. }

@@ -315,9 +315,12 @@ impl<'s> Server<'s> {
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
             ReplyState::Get { job, .. }
-            | ReplyState::Ready(Response::JobData(job) | Response::Hosts(job) | Response::Host(job, _)) => {
-                job.0 < self.limits.jobs
-            }
+            | ReplyState::Ready(
+                Response::JobData(job)
+                | Response::Hosts(job)
+                | Response::Host(job, _)
+                | Response::Processes(job),
+            ) => job.0 < self.limits.jobs,
             ReplyState::Ready(Response::RankData(job, rank)) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }

@@ -176,6 +176,8 @@ pub(crate) enum Response {
     Hosts(JobId),
     /// Ranks of a job on the host of a node for PMIx.
     Host(JobId, u32),
+    /// Processes of a job on this host for PMIx.
+    Processes(JobId),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -227,6 +227,17 @@ impl<'s> Names<'s> {
         }
     }
 
+    /// Withdraws all names of a process that begin with these bytes.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn forget_process(&mut self, prefix: &[u8], (owner, rank): (Spaces, Rank)) {
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            if slot.owner == Some(owner) && slot.publisher == rank && slot.name.starts_with(prefix) {
+                self.withdraw(at);
+            }
+        }
+    }
+
     /// Withdraws all names of a job.
     pub(crate) fn forget(&mut self, owner: Spaces) {
         for at in 0..self.slots.len() {

@@ -56,6 +56,8 @@ pub(crate) use frame::only_frame;
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
 pub(crate) use reply::{encode_found, encode_frequent};
+#[cfg(feature = "pmix")]
+pub(crate) use scan::number;
 pub use spawn::{Program, Spawn, SpawnProgram};
 pub use token::Text;
 pub use write::EncodeError;

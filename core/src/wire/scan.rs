@@ -284,7 +284,7 @@ pub(super) fn holds_quick<const A: u8, const B: u8>(bytes: &[u8]) -> bool {
 
 /// Parses a decimal number without sign.
 #[inline]
-pub(super) fn number(digits: &[u8]) -> Option<u32> {
+pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;
     }

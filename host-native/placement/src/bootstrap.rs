@@ -25,8 +25,8 @@ const SRUN_STEP_OF_ALL: [&str; 7] = [
     "--kill-on-bad-exit=0",
     "--wait=0",
 ];
-/// Variables by which `srun` gives each task a part of the job: processors (since Slurm 23.11, before by `SRUN_CPUS_PER_TASK`) and GPUs.
-/// A daemon is the only task on its host and serves all ranks there.
+/// Variables by which `srun` gives each task a part of the job's processors and GPUs. A daemon is the only task on its host and
+/// serves all ranks there. `SLURM_CPUS_PER_TASK` has this effect since Slurm 23.11.
 const SRUN_TASK_VARIABLES: [&str; 9] = [
     "SLURM_CPUS_PER_TASK",
     "SRUN_CPUS_PER_TASK",

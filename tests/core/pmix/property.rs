@@ -66,7 +66,7 @@ fn ask() -> impl Strategy<Value = Ask> {
         3 => (prop::collection::vec(key(), 1..4), any::<u8>(), any::<bool>())
             .prop_map(|(keys, value, once)| Ask::Publish { keys, value, once }),
         3 => key().prop_map(|key| Ask::Lookup { key }),
-        2 => prop::collection::vec(key(), 1..3).prop_map(|keys| Ask::Unpublish { keys }),
+        2 => prop::collection::vec(key(), 0..3).prop_map(|keys| Ask::Unpublish { keys }),
         3 => any::<u8>().prop_map(|which| Ask::Refused { which }),
         1 => Just(Ask::Abort),
         1 => Just(Ask::Finalize),
@@ -104,7 +104,8 @@ struct Client {
 struct Name {
     value: Vec<u8>,
     once: bool,
-    job: usize,
+    /// Who published it.
+    conn: usize,
 }
 
 /// Server and model.
@@ -337,7 +338,7 @@ impl<'s> World<'s> {
             Ask::Put { key, value } => self.commit(conn, *key, value_text(*value)),
             Ask::Get { rank, key, immediate } => self.get(conn, *rank, *key, *immediate),
             Ask::Publish { keys, value, once } => {
-                let (value, job) = (value_text(*value), job_of(conn));
+                let value = value_text(*value);
                 let set: BTreeSet<u8> = keys.iter().copied().collect();
                 let taken = |key: &u8| self.names.contains_key(&(false, *key));
                 let code = match () {
@@ -367,7 +368,7 @@ impl<'s> World<'s> {
                 });
                 self.expect(vec![(conn, tag, Expected::Status(code, Vec::new()))]);
                 if code == status::SUCCESS {
-                    let name = Name { value, once: *once, job };
+                    let name = Name { value, once: *once, conn };
                     self.names.extend(keys.iter().map(|&key| ((false, key), name.clone())));
                 } else {
                     let _ = self.host.server.take_limit_hit();
@@ -390,8 +391,14 @@ impl<'s> World<'s> {
             }
             Ask::Unpublish { keys: of } => {
                 let tag = self.send(conn, |writer| keys(writer, 8, of));
-                let removed = of.iter().filter(|&&key| self.names.remove(&(false, key)).is_some()).count();
-                let code = if removed > 0 { status::SUCCESS } else { status::NOT_FOUND };
+                let held = self.names.len();
+                // Without keys, all data of the process.
+                self.names.retain(|(pmi, key), name| {
+                    *pmi || if of.is_empty() { name.conn != conn } else { !of.contains(key) }
+                });
+                let removed = held - self.names.len();
+                let done = removed > 0 || of.is_empty();
+                let code = if done { status::SUCCESS } else { status::NOT_FOUND };
                 self.expect(vec![(conn, tag, Expected::Status(code, Vec::new()))]);
                 assert!(removed > 0 || before == self.snapshot(), "a refused withdrawal changes nothing");
             }
@@ -483,7 +490,7 @@ impl<'s> World<'s> {
                 self.host.tell(Input::Closed { conn: ConnId(conn as u32) }).expect("it is open");
             }
             self.host.tell(Input::DeregisterJob { job: JobId(job as u32) }).expect("it is registered");
-            self.names.retain(|_, name| name.job != job);
+            self.names.retain(|_, name| job_of(name.conn) != job);
             assert_eq!(self.host.server.used(hydrant_core::Limit::Names) as usize, self.names.len());
         }
         assert!(self.host.server.restart(), "a server without jobs and connections is as a new one");

@@ -44,6 +44,45 @@ calls! {
     a_process_initializes_again "again"
 }
 
+/// Runs one sub-command of `tests/clients/pmix_jobs.c` on three ranks.
+fn run_jobs(options: &str, name: &str) -> Option<Outcome> {
+    if !Peer::Libpmix.there() {
+        return None;
+    }
+    let job = relocated(Job::hydrant(&format!("{options} -n 3")));
+    Some(job.arg(Peer::Libpmix.program("pmix_jobs")).arg(name).run())
+}
+
+#[test]
+fn ranks_know_the_host_of_each_rank() {
+    let Some(outcome) = run_jobs("", "attributes") else { return };
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    outcome.code(0).quiet().says(&format!(" is on {host}\n"), 9).says(": attributes done\n", 3);
+    let Some(outcome) = run_jobs(&nodes(2, 2, 2), "attributes") else { return };
+    outcome.code(0).quiet().says(": rank 0 is on n1\n", 3).says(": rank 1 is on n1\n", 3);
+    outcome.says(": rank 2 is on n2\n", 3);
+}
+
+#[test]
+fn a_parent_reads_data_of_its_children() {
+    for nodes in [String::new(), nodes(2, 2, 2)] {
+        let Some(outcome) = run_jobs(&nodes, "children") else { return };
+        outcome.code(0).quiet().says(": children done\n", 3).says(": child done\n", 2);
+    }
+}
+
+#[test]
+fn a_process_withdraws_all_of_its_data() {
+    let Some(outcome) = run_jobs("", "withdraws") else { return };
+    outcome.code(0).quiet().says(": withdraws done\n", 3);
+}
+
+#[test]
+fn requests_that_are_not_served_are_refused() {
+    let Some(outcome) = run_jobs("", "refused") else { return };
+    outcome.code(0).quiet().says(": refused done\n", 3);
+}
+
 /// A client takes the latest format whose variable it finds.
 #[test]
 fn older_formats_are_served() {
@@ -106,7 +145,8 @@ fn runs_share_data_by_a_name_server() {
 #[test]
 fn hosts_and_their_ranks_are_known() {
     let Some(outcome) = run("", "hosts") else { return };
-    outcome.code(0).quiet().says(" is on node0 with 3\n", 3);
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    outcome.code(0).quiet().says(&format!(" is on {host} with 3\n"), 3);
     let Some(outcome) = run(&nodes(2, 2, 2), "hosts") else { return };
     outcome.code(0).quiet().says("rank 0 is on n1 with 2\n", 1).says("rank 1 is on n1 with 2\n", 1);
     outcome.says("rank 2 is on n2 with 1\n", 1);

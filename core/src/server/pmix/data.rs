@@ -18,8 +18,8 @@ use crate::wire::{Integers, Text};
 const GET_WAIT: u64 = 2000;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
-/// Keys of [`Server::write_job_data`].
-const JOB_KEYS: [&[u8]; 7] = [
+/// Keys of `Server::write_job_data`.
+const JOB_KEYS: [&[u8]; 9] = [
     b"pmix.job.size",
     b"pmix.max.size",
     b"pmix.univ.size",
@@ -27,10 +27,12 @@ const JOB_KEYS: [&[u8]; 7] = [
     b"pmix.local.size",
     b"pmix.job.napps",
     b"pmix.num.nodes",
+    b"pmix.lldr",
+    b"pmix.app.size",
 ];
 
-/// Keys of [`Server::write_rank_data`].
-const RANK_KEYS: [&[u8]; 7] = [
+/// Keys of `Server::write_rank_data`.
+const RANK_KEYS: [&[u8]; 8] = [
     b"pmix.lrank",
     b"pmix.nrank",
     b"pmix.appnum",
@@ -38,7 +40,11 @@ const RANK_KEYS: [&[u8]; 7] = [
     b"pmix.grank",
     b"pmix.nodeid",
     hosts::HOST,
+    PARENT,
 ];
+
+/// Key of the process that spawned the job.
+pub(super) const PARENT: &[u8] = b"pmix.parent";
 
 /// Rank of a get for the data of any rank that has put the key. PMI-1 on top of PMIx needs it, because its gets name none.
 const ANY: Rank = Rank(UNDEFINED);
@@ -148,7 +154,6 @@ impl Server<'_> {
     pub(super) fn pmix_get(
         &mut self,
         now: Time,
-        requester: Requester,
         integers: Integers,
         proc: Proc<'_>,
         infos: &Infos<'_>,
@@ -156,9 +161,6 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let missing = ReplyState::Ready(Response::Status(status::NOT_FOUND));
         let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
-        if !self.connections.connected(requester.job, job) {
-            return Err(Refusal::NoJob);
-        }
         let rank = Rank(proc.rank);
         let slots = match rank {
             ANY | Rank(WILDCARD) => {
@@ -211,9 +213,10 @@ impl Server<'_> {
     fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
         match key {
             Some(hosts::HOSTS) => Some(Response::Hosts(job)),
-            Some(hosts::RANKS) if infos.find(hosts::HOST).is_some() => {
+            Some(hosts::RANKS | hosts::PROCESSES) if infos.find(hosts::HOST).is_some() => {
                 self.requested_host(job, infos).map(|node| Response::Host(job, node))
             }
+            Some(hosts::PROCESSES) => Some(Response::Processes(job)),
             key => key.is_none_or(|key| JOB_KEYS.contains(&key)).then_some(Response::JobData(job)),
         }
     }

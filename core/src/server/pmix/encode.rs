@@ -1,15 +1,21 @@
 //! Replies to PMIx clients.
 
 use super::super::Server;
+use super::data::PARENT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::state::{Dialect, RankSlot, Response};
+use crate::state::{Dialect, Job, RankSlot, Response};
 use crate::tables::upcalls::Stage;
-use crate::wire::pmix::{self, HEADER_LEN, Writer, kind, status};
+use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
 use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 1536;
+/// Ranks of a job up to which each of them is told about all. libpmix looks there for the hosts of other ranks, and does
+/// not ask the server.
+const RANKS_TOLD: u32 = 64;
+/// Bytes of a reply about a job for each rank, with the longest name of a host twice.
+const RANK_ROOM: usize = 832;
 
 impl Server<'_> {
     /// Writes a reply. Returns its length.
@@ -57,35 +63,38 @@ impl Server<'_> {
             Response::Notice(notice) => self.write_notice(notice, writer),
             Response::SetChanged { which, retired } => self.write_set_change(id, which, retired, writer),
             Response::JobInfo => self.write_job_info(id, writer),
-            Response::JobData(id) => {
-                let job = &self.jobs[id.index()];
-                self.write_reply_about(job, writer, |writer| self.write_job_data(id, writer));
-            }
-            Response::Hosts(job) => self.write_hosts(job, writer),
-            Response::Host(job, node) => self.write_host(job, node, writer),
-            Response::RankData(job, rank) => {
-                let name = self.jobs[job.index()].name.as_bytes();
-                writer.status(status::SUCCESS);
-                writer.single();
-                writer.blob_of(|writer| {
-                    writer.single();
-                    writer.proc(name, rank.0);
-                    self.write_rank_data(job, rank, writer);
-                });
-            }
-            Response::Commit { job, rank, record } => {
-                let data = self.kvs.record(record).and_then(|record| record.value.get(1..));
-                let name = self.jobs[job.index()].name.as_bytes();
-                writer.status(status::SUCCESS);
-                writer.single();
-                writer.blob_of(|writer| {
-                    writer.single();
-                    writer.proc(name, rank.0);
-                    writer.raw(data.unwrap_or_default());
-                });
+            Response::JobData(job)
+            | Response::Hosts(job)
+            | Response::Host(job, _)
+            | Response::Processes(job) => self.write_data(job, WILDCARD, answer, writer),
+            Response::RankData(job, rank) | Response::Commit { job, rank, .. } => {
+                self.write_data(job, rank.0, answer, writer);
             }
             _ => writer.status(status::ERROR),
         }
+    }
+
+    /// Writes the reply to a get: data about a rank, or about all ranks of a job.
+    fn write_data(&self, id: JobId, rank: u32, answer: Response, writer: &mut Writer<'_>) {
+        let job = &self.jobs[id.index()];
+        writer.status(status::SUCCESS);
+        writer.single();
+        writer.blob_of(|writer| {
+            writer.single();
+            writer.proc(job.name.as_bytes(), rank);
+            match answer {
+                Response::JobData(_) => self.write_job_data(id, writer),
+                Response::Hosts(_) => self.write_hosts(job, writer),
+                Response::Host(_, node) => self.write_host(job, node, writer),
+                Response::Processes(_) => self.write_processes(job, writer),
+                Response::RankData(_, rank) => self.write_rank_data(id, rank, writer),
+                Response::Commit { record, .. } => {
+                    let data = self.kvs.record(record).and_then(|record| record.value.get(1..));
+                    writer.raw(data.unwrap_or_default());
+                }
+                _ => {}
+            }
+        });
     }
 
     /// Writes the reply to a spawn: the namespace of the new job.
@@ -111,16 +120,26 @@ impl Server<'_> {
         writer.single();
         writer.string(self.jobs[requester.job.index()].name.as_bytes());
         self.write_job_data(requester.job, writer);
-        writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
-        writer.blob_of(|writer| {
-            writer.single();
-            writer.uint32(requester.rank.0);
-            self.write_rank_data(requester.job, requester.rank, writer);
-        });
+        let job = &self.jobs[requester.job.index()];
+        let all = self.is_small(job);
+        for rank in (0..job.size).map(Rank).filter(|&rank| all || rank == requester.rank) {
+            writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
+            writer.blob_of(|writer| {
+                writer.single();
+                writer.uint32(rank.0);
+                self.write_rank_data(requester.job, rank, writer);
+            });
+        }
+    }
+
+    /// Returns whether a reply has room for attributes of all ranks of a job.
+    fn is_small(&self, job: &Job) -> bool {
+        let room = job.size as usize * RANK_ROOM + LIST_REST;
+        job.size <= RANKS_TOLD && room <= self.limits.output_max()
     }
 
     /// Writes the attributes of a job.
-    pub(super) fn write_job_data(&self, id: JobId, writer: &mut Writer<'_>) {
+    fn write_job_data(&self, id: JobId, writer: &mut Writer<'_>) {
         let job = &self.jobs[id.index()];
         let here = self.links.node();
         let ranks = &self.ranks[job.slots()];
@@ -132,11 +151,22 @@ impl Server<'_> {
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
         writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);
         writer.key_uint32(b"pmix.local.size", job.local);
+        if programs == 0 {
+            // Sizes of several programs would take an array for each.
+            writer.key_uint32(b"pmix.app.size", job.size);
+        }
+        if let Some(first) = local().next() {
+            writer.key(b"pmix.lldr", kind::PROC_RANK);
+            writer.uint32(first);
+        }
         // A list that does not fit is left out. Clients then use no shared memory.
         let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
         if len + LIST_REST <= self.limits.output_max() {
             writer.key(hosts::RANKS, kind::STRING);
             self.write_ranks_on(job, here, writer);
+        }
+        if self.is_small(job) {
+            self.write_hosts(job, writer);
         }
     }
 
@@ -161,6 +191,10 @@ impl Server<'_> {
         if let Some(name) = self.host_name(job, node) {
             writer.key(hosts::HOST, kind::STRING);
             writer.string(name);
+        }
+        if let Some(parent) = self.parent(job) {
+            writer.key(PARENT, kind::PROC);
+            writer.proc(job.spawner.as_bytes(), parent.0);
         }
     }
 }

@@ -5,12 +5,14 @@ use super::super::Server;
 use crate::ids::JobId;
 use crate::state::{Job, RankSlot};
 use crate::wire::decimal;
-use crate::wire::pmix::{Infos, WILDCARD, Writer, kind, status};
+use crate::wire::pmix::{Infos, Writer, kind};
 
 /// Key of the names of all hosts.
 pub(super) const HOSTS: &[u8] = b"pmix.nlist";
 /// Key of the ranks on a host.
 pub(super) const RANKS: &[u8] = b"pmix.lpeers";
+/// Key of the processes on a host.
+pub(super) const PROCESSES: &[u8] = b"pmix.lprocs";
 /// Key of the name of a host.
 pub(super) const HOST: &[u8] = b"pmix.hname";
 /// Start of the name of a host whose name is not known. The number of the host follows.
@@ -42,33 +44,45 @@ impl Server<'_> {
     }
 
     /// Writes the names of all hosts of a job, separated by commas.
-    pub(super) fn write_hosts(&self, id: JobId, writer: &mut Writer<'_>) {
-        let job = &self.jobs[id.index()];
-        self.write_reply_about(job, writer, |writer| {
-            writer.key(HOSTS, kind::STRING);
-            writer.string_of(|writer| {
-                for (at, node) in nodes(&self.ranks[job.slots()]).enumerate() {
-                    if at > 0 {
-                        writer.byte(b',');
-                    }
-                    self.write_host_name(job, node, writer);
+    pub(super) fn write_hosts(&self, job: &Job, writer: &mut Writer<'_>) {
+        writer.key(HOSTS, kind::STRING);
+        writer.string_of(|writer| {
+            for (at, node) in nodes(&self.ranks[job.slots()]).enumerate() {
+                if at > 0 {
+                    writer.byte(b',');
                 }
-            });
+                self.write_host_name(job, node, writer);
+            }
         });
     }
 
     /// Writes the ranks of a job on one host.
-    pub(super) fn write_host(&self, id: JobId, node: u32, writer: &mut Writer<'_>) {
-        let job = &self.jobs[id.index()];
-        self.write_reply_about(job, writer, |writer| {
-            writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
-            writer.data_type(kind::INFO);
-            writer.size(2);
-            writer.info(HOST, kind::STRING);
-            writer.string_of(|writer| self.write_host_name(job, node, writer));
-            writer.info(RANKS, kind::STRING);
-            self.write_ranks_on(job, node, writer);
-        });
+    pub(super) fn write_host(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
+        writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
+        writer.data_type(kind::INFO);
+        writer.size(3);
+        writer.info(HOST, kind::STRING);
+        writer.string_of(|writer| self.write_host_name(job, node, writer));
+        writer.info(RANKS, kind::STRING);
+        self.write_ranks_on(job, node, writer);
+        writer.info(PROCESSES, kind::DATA_ARRAY);
+        self.write_processes_on(job, node, writer);
+    }
+
+    /// Writes the processes of a job on this host.
+    pub(super) fn write_processes(&self, job: &Job, writer: &mut Writer<'_>) {
+        writer.key(PROCESSES, kind::DATA_ARRAY);
+        self.write_processes_on(job, self.links.node(), writer);
+    }
+
+    /// Writes the processes of a job on a node as a DATA_ARRAY.
+    fn write_processes_on(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
+        let ranks = || (0..).zip(&self.ranks[job.slots()]).filter(|(_, slot)| slot.node == node);
+        writer.data_type(kind::PROC);
+        writer.size(ranks().count() as u64);
+        for (rank, _) in ranks() {
+            writer.proc(job.name.as_bytes(), rank);
+        }
     }
 
     /// Writes the ranks of a job on a node as a STRING, separated by commas.
@@ -92,21 +106,5 @@ impl Server<'_> {
                 writer.raw(decimal(self.host_number(node), &mut [0; 10]));
             }
         }
-    }
-
-    /// Writes a successful reply with data about all ranks of a job.
-    pub(super) fn write_reply_about(
-        &self,
-        job: &Job,
-        writer: &mut Writer<'_>,
-        write: impl Fn(&mut Writer<'_>),
-    ) {
-        writer.status(status::SUCCESS);
-        writer.single();
-        writer.blob_of(|writer| {
-            writer.single();
-            writer.proc(job.name.as_bytes(), WILDCARD);
-            write(writer);
-        });
     }
 }

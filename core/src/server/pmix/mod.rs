@@ -30,6 +30,10 @@ use crate::wire::{Integers, Op, Text};
 
 /// First byte of a PMIx handshake. No PMI message begins with it.
 const HELLO: u8 = 0xff;
+/// Key of files to remove after the end of a process, and beginning of the key of folders.
+const CLEANUP: &[u8] = b"pmix.reg.cleanup";
+/// Options of groups with members that the request does not name.
+const JOINED_LATER: [&[u8]; 2] = [b"pmix.grp.add", b"pmix.grp.btstrp"];
 
 impl Server<'_> {
     /// Returns whether a connection speaks PMIx, or begins to.
@@ -194,7 +198,7 @@ impl Server<'_> {
                 return self.pmix_fence(now, requester, procs, infos.is_set(b"pmix.collect"));
             }
             Command::Get { proc, infos, key } => {
-                return self.pmix_get(now, requester, integers, proc, &infos, key);
+                return self.pmix_get(now, integers, proc, &infos, key);
             }
             Command::Finalize => {
                 self.conns[requester.conn.index()].phase = Phase::Finalized;
@@ -206,7 +210,10 @@ impl Server<'_> {
                 self.notify(requester, integers, event, range, &infos)?
             }
             Command::JobControl(infos) => {
-                if let Some(paths) = infos.find(b"pmix.reg.cleanup").and_then(|info| info.as_string()) {
+                if !infos.iter().any(|info| info.key.starts_with(CLEANUP)) {
+                    return Err(Refusal::Unsupported);
+                }
+                if let Some(paths) = infos.find(CLEANUP).and_then(|info| info.as_string()) {
                     let parent = (requester.job, requester.rank);
                     let task = Task::RemoveFiles;
                     self.upcalls.ask(parent, String::new(), requester.conn, task, paths)?;
@@ -225,7 +232,7 @@ impl Server<'_> {
             }
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
-            Command::Unpublish(keys, _) => self.pmix_unpublish(&keys)?,
+            Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
             Command::Connect(procs, _) => {
                 return self.gather(now, requester, (GroupKind::Connect, b""), procs, true);
@@ -233,7 +240,10 @@ impl Server<'_> {
             Command::Disconnect(procs, _) => {
                 return self.gather(now, requester, (GroupKind::Disconnect, b""), procs, false);
             }
-            Command::GroupConstruct { name, procs, .. } => {
+            Command::GroupConstruct { name, procs, infos } => {
+                if infos.iter().any(|info| JOINED_LATER.contains(&info.key)) {
+                    return Err(Refusal::Unsupported);
+                }
                 return self.gather(now, requester, (GroupKind::Construct, name), procs, true);
             }
             Command::GroupDestruct { name, rest } => {

@@ -105,8 +105,17 @@ impl Server<'_> {
         Ok(Response::Published { slots })
     }
 
-    /// Withdraws data under some keys.
-    pub(super) fn pmix_unpublish(&mut self, keys: &Keys<'_>) -> Result<Response, Refusal> {
+    /// Withdraws data under some keys. Without keys it withdraws all data of the process.
+    pub(super) fn pmix_unpublish(
+        &mut self,
+        requester: Requester,
+        keys: &Keys<'_>,
+    ) -> Result<Response, Refusal> {
+        if keys.is_empty() {
+            let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
+            self.names.forget_process(PREFIX, owner);
+            return Ok(Response::Status(status::SUCCESS));
+        }
         let mut result = Err(Refusal::NoName);
         for key in keys.iter() {
             result = self.names.unpublish([PREFIX, key].into_iter()).or(result);

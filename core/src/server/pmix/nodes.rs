@@ -4,14 +4,14 @@ use heapless::Vec;
 
 use super::super::Server;
 use super::super::peers::REMOTE;
-use super::data::key_of;
+use super::data::{PARENT, key_of};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
 use crate::state::Job;
 use crate::tables::kvs::Kind;
-use crate::wire::decimal;
+use crate::wire::{decimal, number};
 
 /// Name of the job attribute that holds the name of a node's host, without the number of the node.
 const HOST_NAME: &[u8] = b"pmix.hname.";
@@ -28,7 +28,18 @@ impl Server<'_> {
         for part in [HOST_NAME, decimal(node, &mut [0; 10])] {
             key.extend_from_slice(part).ok()?;
         }
-        let record = self.kvs.look_up((job.spaces, Kind::Job), &key).ok()??;
+        self.host_attr(job, &key)
+    }
+
+    /// Returns the rank that spawned a job, if the job has an attribute with it.
+    pub(super) fn parent(&self, job: &Job) -> Option<Rank> {
+        self.host_attr(job, PARENT).and_then(number).map(Rank)
+    }
+
+    /// Returns an attribute that the host has set for a job.
+    #[inline(never)]
+    fn host_attr(&self, job: &Job, key: &[u8]) -> Option<&[u8]> {
+        let record = self.kvs.look_up((job.spaces, Kind::Job), key).ok()??;
         Some(self.kvs.record(record)?.value)
     }
 
@@ -49,6 +60,8 @@ impl Server<'_> {
             return Err(Fault::BadPeer);
         }
         self.modex.ask(at, slot as u32);
+        // Data that came with a fence may be older than those at the rank's node.
+        self.ask_for(slot);
         if self
             .kvs
             .look_up((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
@@ -56,8 +69,6 @@ impl Server<'_> {
         {
             self.modex.push(at, slot as u32);
             self.links.wake(1 << at);
-        } else {
-            self.ask_for(slot);
         }
         Ok(())
     }

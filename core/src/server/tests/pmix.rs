@@ -1,5 +1,7 @@
 //! Tests of PMIx clients on several nodes, whose messages arrive in any order that keeps each link's.
 
+mod gather;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -282,6 +284,30 @@ fn data_travel_with_a_fence_that_collects() {
 }
 
 #[test]
+fn data_that_follow_a_collecting_fence_are_fetched() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        for rank in 0..7 {
+            all.commit(0, rank, "card", "first, scope ");
+            all.fence(0, rank, true);
+        }
+        all.settle();
+        for rank in 0..7 {
+            all.gets(0, rank, 2, status::SUCCESS);
+            all.commit(0, rank, "second", &format!("of {rank}, scope "));
+        }
+        for of in 0..7 {
+            (0..7).for_each(|from| all.get((0, from), (0, of), "second"));
+            all.settle();
+            for from in 0..7 {
+                let data = all.gets(0, from, 3, status::SUCCESS);
+                assert!(contains(&data, &format!("of {of}, scope ")), "rank {from} gets those of {of}");
+            }
+        }
+    }
+}
+
+#[test]
 fn data_are_fetched_from_the_node_of_their_rank() {
     for seed in 0..20 {
         let mut all = Cluster::new(6, 2, &[7], true, seed);
@@ -317,6 +343,31 @@ fn data_are_fetched_from_the_node_of_their_rank() {
     }
 }
 
+/// Returns the value of a key in the reply to a get.
+fn value<'a>(reply: &'a [u8], key: &[u8]) -> pmix::Info<'a> {
+    let mut reader = Reader::new(Integers::Flexible, reply);
+    reader.single().unwrap();
+    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    data.single().unwrap();
+    data.proc().unwrap();
+    core::iter::from_fn(|| data.key_value()).find(|info| info.key == key).unwrap()
+}
+
+#[test]
+fn ranks_of_a_spawned_job_know_who_spawned_it() {
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    let job = JobId(1);
+    for node in 0..3 {
+        let spec = JobSpec { spawner: "job.0", ..JobSpec::new(job, "job.1", 2) };
+        all.tell(node, Input::RegisterJob(spec));
+        all.tell(node, Input::Attr { job, key: b"pmix.parent", value: b"1" });
+    }
+    all.get((0, 0), (1, 1), "pmix.parent");
+    let data = all.gets(0, 0, 3, status::SUCCESS);
+    let parent = value(&data, b"pmix.parent");
+    assert_eq!([0, 1].map(|rank| parent.contains(b"job.0", rank)), [false, true]);
+}
+
 #[test]
 fn hosts_have_names_and_ranks() {
     let mut all = Cluster::new(3, 2, &[5], true, 1);
@@ -329,6 +380,10 @@ fn hosts_have_names_and_ranks() {
     all.get_of_job((0, 0), "pmix.lpeers", Some("south"));
     let data = all.gets(0, 0, 3, status::SUCCESS);
     assert!(contains(&data, "south\0") && contains(&data, "1,3\0"), "{}", data.escape_ascii());
+    all.get_of_job((0, 0), "pmix.lprocs", None);
+    let data = all.gets(0, 0, 3, status::SUCCESS);
+    let here = value(&data, b"pmix.lprocs");
+    assert_eq!([0, 1, 2, 3, 4].map(|rank| here.contains(b"job.0", rank)), [true, false, true, false, true]);
     for unknown in ["node1", "node", "nor", ""] {
         all.get_of_job((0, 0), "pmix.lpeers", Some(unknown));
         all.gets(0, 0, 3, status::NOT_FOUND);
@@ -394,124 +449,6 @@ fn a_get_of_any_rank_is_answered_by_the_one_that_has_the_key() {
     // The server has that for one rank.
     all.get((0, 0), (0, UNDEFINED), "pmix.lrank");
     all.gets(0, 0, 3, status::NOT_FOUND);
-}
-
-/// Arrives in a collective of members with its command and, for groups, its name.
-fn arrive(all: &mut Cluster, who: (u32, u32), number: u8, name: Option<&str>, members: &[(u32, u32)]) {
-    let named: Vec<(String, u32)> = members.iter().map(|&(job, rank)| (format!("job.{job}"), rank)).collect();
-    let named: Vec<(&str, u32)> = named.iter().map(|(name, rank)| (name.as_str(), *rank)).collect();
-    all.asks(who.0, who.1, 4, |writer| {
-        command(writer, number);
-        if let Some(name) = name {
-            writer.single();
-            writer.string(name.as_bytes());
-        }
-        procs(writer, &named);
-        writer.array(0);
-    });
-}
-
-const FENCE: u8 = 3;
-const CONNECT: u8 = 10;
-const DISCONNECT: u8 = 11;
-const CONSTRUCT: u8 = 24;
-
-#[test]
-fn members_of_several_nodes_and_jobs_gather() {
-    for seed in 0..20 {
-        let mut all = Cluster::new(6, 2, &[6, 4], true, seed);
-        let part = [(0, 1), (0, 2), (0, 5)];
-        let both = [(0, 0), (0, 3), (1, WILDCARD)];
-        let members = |of: &[(u32, u32)]| match of {
-            [.., (1, WILDCARD)] => vec![(0, 0), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)],
-            of => of.to_vec(),
-        };
-        for (number, name, of) in [
-            (FENCE, None, &part[..]),
-            (FENCE, None, &both),
-            (CONSTRUCT, Some("a group"), &both),
-            (CONNECT, None, &both),
-            (DISCONNECT, None, &both),
-        ] {
-            let mut waiting = members(of);
-            while !waiting.is_empty() {
-                let at = all.random(waiting.len());
-                let who = waiting.swap_remove(at);
-                assert!(all.replies.values().all(VecDeque::is_empty), "{number} ends before {who:?}");
-                arrive(&mut all, who, number, name, of);
-                for _ in 0..all.random(4) {
-                    all.deliver();
-                }
-            }
-            all.settle();
-            let answers: Vec<_> =
-                members(of).into_iter().map(|(job, rank)| all.gets(job, rank, 4, status::SUCCESS)).collect();
-            assert!(answers.iter().all(|answer| *answer == answers[0]), "{number} gives all the same");
-            assert!(all.replies.values().all(VecDeque::is_empty));
-            if number == CONNECT {
-                all.commit(1, 2, "card", "of the other job, ");
-                all.get((0, 0), (1, 2), "card");
-                all.settle();
-                all.gets(0, 0, 3, status::SUCCESS);
-            }
-        }
-        all.get((0, 0), (1, 2), "card");
-        all.gets(0, 0, 3, status::NOT_FOUND);
-        let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
-        assert_eq!(used, 0, "all groups are free");
-    }
-}
-
-#[test]
-fn context_ids_are_unique_in_the_run() {
-    let mut all = Cluster::new(4, 2, &[6], true, 3);
-    let mut contexts = Vec::new();
-    // Groups on one node, and groups over several.
-    for members in [&[0, 3][..], &[1, 4], &[0, 1], &[2, 5], &[0, 3], &[0, 1, 2, 3, 4, 5]] {
-        let members: Vec<(u32, u32)> = members.iter().map(|&rank| (0, rank)).collect();
-        members.iter().for_each(|&who| arrive(&mut all, who, CONSTRUCT, Some("group"), &members));
-        all.settle();
-        for &(job, rank) in &members {
-            let rest = all.gets(job, rank, 4, status::SUCCESS);
-            let mut reader = Reader::new(Integers::Flexible, &rest);
-            assert_eq!(reader.procs().map(|procs| procs.len() as usize), Some(members.len()));
-            reader.single().unwrap();
-            contexts.push(reader.size().unwrap());
-        }
-        let all_same = contexts[contexts.len() - members.len()..].windows(2).all(|pair| pair[0] == pair[1]);
-        assert!(all_same, "{contexts:?}");
-    }
-    contexts.dedup();
-    let count = contexts.len();
-    contexts.sort_unstable();
-    contexts.dedup();
-    assert_eq!((count, contexts.len(), contexts[0] > 0), (6, 6, true));
-}
-
-#[test]
-fn a_collective_fails_with_a_member() {
-    // A dead member: the others are answered once they have come.
-    let mut all = Cluster::new(4, 2, &[3], false, 5);
-    let members = [(0, WILDCARD)];
-    arrive(&mut all, (0, 0), CONSTRUCT, Some("group"), &members);
-    all.tell(3, Input::Exited { job: JOB, rank: Rank(2), exit: Exit::Signal(9) });
-    all.settle();
-    assert!(all.reply(0, 0).is_none());
-    arrive(&mut all, (0, 1), CONSTRUCT, Some("group"), &members);
-    all.settle();
-    for rank in 0..2 {
-        all.gets(0, rank, 4, -61);
-    }
-    // A job that is over.
-    let mut all = Cluster::new(4, 2, &[2, 2], true, 5);
-    arrive(&mut all, (0, 0), CONNECT, None, &[(0, 0), (1, 0)]);
-    all.settle();
-    for node in 0..4 {
-        all.tell(node, Input::DeregisterJob { job: JobId(1) });
-    }
-    all.gets(0, 0, 4, -61);
-    let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
-    assert_eq!(used, 0, "all groups are free");
 }
 
 #[test]

@@ -65,7 +65,8 @@ impl Head {
             }
         }
         if reasons.is_empty() {
-            let origin = SpawnOrigin { node, upcall, job, ranks, spawner, preput: preput(protocol, &body) };
+            let origin =
+                SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput: preput(protocol, &body) };
             match self.open_spawned(programs, origin, nonce, asker.clone()) {
                 // Answered once all ranks have been started.
                 Ok(()) => return,

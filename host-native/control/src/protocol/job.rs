@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use hydrant_core::{JobId, UpcallId};
+use hydrant_core::{JobId, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
 use super::runs::{self, RankBlock};
@@ -66,6 +66,8 @@ pub struct SpawnOrigin {
     pub job: JobId,
     /// Number of its ranks.
     pub ranks: u32,
+    /// Rank that asked.
+    pub rank: Rank,
     /// Job id of the spawning job, as clients see it.
     pub spawner: String,
     /// Pairs for the key-value space of the spawned job.

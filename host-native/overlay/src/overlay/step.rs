@@ -43,7 +43,8 @@ pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<O
 }
 
 impl Step {
-    /// Starts the command without some variables of the environment. A command that cannot be started is a failure of the first daemon.
+    /// Starts the command without some variables of the environment. A command that cannot be started is a failure of the first
+    /// daemon.
     pub(super) fn start(
         (words, without): (&[OsString], &[&str]),
         record: Zeroizing<Vec<u8>>,

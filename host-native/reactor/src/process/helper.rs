@@ -133,7 +133,7 @@ mod tests {
         let files = OpenFiles::reserve(16).unwrap();
         let start = |words: &[&str]| {
             let words: Vec<OsString> = words.iter().map(Into::into).collect();
-            start_helper(&words, null.as_fd(), null.as_fd(), &files).unwrap_err().to_string()
+            start_helper(&words, &[], null.as_fd(), null.as_fd(), &files).unwrap_err().to_string()
         };
         assert_eq!(start(&["hydrant-no-such"]), "cannot start hydrant-no-such: it is nowhere in PATH");
         assert_eq!(start(&["sh", "a\0b"]), "an argument holds a NUL byte, which no process can be given");
@@ -148,10 +148,23 @@ mod tests {
         let (mut read, write) = pipe().unwrap();
         let files = OpenFiles::reserve(16).unwrap();
         let words = ["sh", "-c", "echo out; echo error >&2"].map(OsString::from);
-        start_helper(&words, null.as_fd(), write.as_fd(), &files).unwrap();
+        start_helper(&words, &[], null.as_fd(), write.as_fd(), &files).unwrap();
         drop(write);
         let mut text = String::new();
         read.read_to_string(&mut text).unwrap();
         assert_eq!(text, "out\nerror\n");
+    }
+    #[test]
+    fn variables_are_kept_from_the_program() {
+        let null = File::open("/dev/null").unwrap();
+        let (mut read, write) = pipe().unwrap();
+        let files = OpenFiles::reserve(16).unwrap();
+        let words =
+            ["sh", "-c", "echo ${CARGO_PKG_NAME-unset} ${CARGO_PKG_VERSION-unset}"].map(OsString::from);
+        start_helper(&words, &["CARGO_PKG_NAME"], null.as_fd(), write.as_fd(), &files).unwrap();
+        drop(write);
+        let mut text = String::new();
+        read.read_to_string(&mut text).unwrap();
+        assert_eq!(text, concat!("unset ", env!("CARGO_PKG_VERSION"), "\n"));
     }
 }

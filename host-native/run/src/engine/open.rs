@@ -45,7 +45,7 @@ impl Engine<'_, '_> {
         let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
         let spawn = spawned.as_ref().map(|spawned| (spawned.node, spawned.upcall));
-        let hosts = Vec::new();
+        let hosts = vec![(ALONE, self.host.clone())];
         let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
         self.open(record, checked.into_iter().map(Some).collect(), spawn)?;
         self.jobs[id].run.next = Some(0);
@@ -322,6 +322,10 @@ fn describe_job(
     for (node, host) in &record.hosts {
         let key = format!("pmix.hname.{node}");
         handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })?;
+    }
+    if let Some(spawned) = &record.spawned {
+        let rank = spawned.rank.0.to_string();
+        handle(Input::Attr { job, key: b"pmix.parent", value: rank.as_bytes() })?;
     }
     for (name, ranges) in &record.psets {
         let members;

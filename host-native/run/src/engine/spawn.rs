@@ -38,7 +38,7 @@ impl Engine<'_, '_> {
         };
         let (ranks, jobid) = (spawner.size(), spawner.name.clone());
         let origin =
-            SpawnOrigin { node: ALONE, upcall: spawn, job, ranks, spawner: jobid, preput: Vec::new() };
+            SpawnOrigin { node: ALONE, upcall: spawn, job, ranks, rank, spawner: jobid, preput: Vec::new() };
         let name = spawner.rank_name(rank.0);
         let by = spawner.program(rank.0).1;
         let (mut programs, mut checked, mut codes) = (Vec::new(), Vec::new(), Vec::new());

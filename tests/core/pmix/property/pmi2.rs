@@ -48,7 +48,7 @@ impl World<'_> {
                 let full = self.names.len() as u32 == NAMES;
                 let refused = full || self.names.contains_key(&(true, key));
                 if !refused {
-                    self.names.insert((true, key), Name { value, once: false, job: 0 });
+                    self.names.insert((true, key), Name { value, once: false, conn });
                 }
                 let body = format!("cmd=name-publish;name={};port={text};", key_text(key));
                 (body, if refused { Err(()) } else { Ok(String::new()) })
@@ -59,8 +59,9 @@ impl World<'_> {
                 (format!("cmd=name-lookup;name={};", key_text(*key)), found)
             }
             Ask::Unpublish { keys } => {
-                let found = self.names.remove(&(true, keys[0])).map(|_| String::new()).ok_or(());
-                (format!("cmd=name-unpublish;name={};", key_text(keys[0])), found)
+                let Some(&key) = keys.first() else { return };
+                let found = self.names.remove(&(true, key)).map(|_| String::new()).ok_or(());
+                (format!("cmd=name-unpublish;name={};", key_text(key)), found)
             }
             _ => return,
         };

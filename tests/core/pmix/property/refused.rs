@@ -10,14 +10,14 @@ impl World<'_> {
         let other = name_of(1 - job_of(conn)).as_bytes();
         let before = self.snapshot();
         let mut code = status::NOT_FOUND;
-        let tag = match which % 13 {
-            // A get from a job that is unknown, and from one that is not connected.
+        let tag = match which % 15 {
+            // Gets from a job that is unknown, and from a rank that another one does not have.
             n @ 0..2 => self.send(conn, |writer| {
                 command(writer, 4);
                 writer.single();
                 writer.string(if n == 0 { b"nowhere" } else { other });
                 writer.single();
-                writer.uint32(0);
+                writer.uint32(77);
                 writer.array(0);
             }),
             2 => {
@@ -80,6 +80,31 @@ impl World<'_> {
                     writer.array(1);
                     writer.info(b"text", kind::STRING);
                     writer.string(&[b'x'; 1024]);
+                })
+            }
+            // An order to kill processes.
+            12 => {
+                code = status::NOT_SUPPORTED;
+                self.send(conn, |writer| {
+                    command(writer, 18);
+                    writer.array(0);
+                    writer.array(1);
+                    writer.info(b"pmix.jctrl.kill", kind::BOOL);
+                    writer.byte(1);
+                })
+            }
+            // A group with members that are not named yet.
+            13 => {
+                code = status::NOT_SUPPORTED;
+                self.send(conn, |writer| {
+                    command(writer, 24);
+                    writer.single();
+                    writer.string(b"group");
+                    writer.array(1);
+                    writer.proc(name_of(job_of(conn)).as_bytes(), WILDCARD);
+                    writer.array(1);
+                    writer.info(b"pmix.grp.btstrp", kind::SIZE);
+                    writer.size(2);
                 })
             }
             // A look-up of a key that is never published.

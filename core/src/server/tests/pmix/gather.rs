@@ -1,0 +1,122 @@
+//! Tests of collectives of some ranks, and of ranks of several jobs.
+
+use super::*;
+
+/// Arrives in a collective of members with its command and, for groups, its name.
+fn arrive(all: &mut Cluster, who: (u32, u32), number: u8, name: Option<&str>, members: &[(u32, u32)]) {
+    let named: Vec<(String, u32)> = members.iter().map(|&(job, rank)| (format!("job.{job}"), rank)).collect();
+    let named: Vec<(&str, u32)> = named.iter().map(|(name, rank)| (name.as_str(), *rank)).collect();
+    all.asks(who.0, who.1, 4, |writer| {
+        command(writer, number);
+        if let Some(name) = name {
+            writer.single();
+            writer.string(name.as_bytes());
+        }
+        procs(writer, &named);
+        writer.array(0);
+    });
+}
+
+const FENCE: u8 = 3;
+const CONNECT: u8 = 10;
+const DISCONNECT: u8 = 11;
+const CONSTRUCT: u8 = 24;
+
+#[test]
+fn members_of_several_nodes_and_jobs_gather() {
+    for seed in 0..20 {
+        let mut all = Cluster::new(6, 2, &[6, 4], true, seed);
+        let part = [(0, 1), (0, 2), (0, 5)];
+        let both = [(0, 0), (0, 3), (1, WILDCARD)];
+        let members = |of: &[(u32, u32)]| match of {
+            [.., (1, WILDCARD)] => vec![(0, 0), (0, 3), (1, 0), (1, 1), (1, 2), (1, 3)],
+            of => of.to_vec(),
+        };
+        for (number, name, of) in [
+            (FENCE, None, &part[..]),
+            (FENCE, None, &both),
+            (CONSTRUCT, Some("a group"), &both),
+            (CONNECT, None, &both),
+            (DISCONNECT, None, &both),
+        ] {
+            let mut waiting = members(of);
+            while !waiting.is_empty() {
+                let at = all.random(waiting.len());
+                let who = waiting.swap_remove(at);
+                assert!(all.replies.values().all(VecDeque::is_empty), "{number} ends before {who:?}");
+                arrive(&mut all, who, number, name, of);
+                for _ in 0..all.random(4) {
+                    all.deliver();
+                }
+            }
+            all.settle();
+            let answers: Vec<_> =
+                members(of).into_iter().map(|(job, rank)| all.gets(job, rank, 4, status::SUCCESS)).collect();
+            assert!(answers.iter().all(|answer| *answer == answers[0]), "{number} gives all the same");
+            assert!(all.replies.values().all(VecDeque::is_empty));
+            if number == CONNECT {
+                all.commit(1, 2, "card", "of the other job, ");
+                all.get((0, 0), (1, 2), "card");
+                all.settle();
+                all.gets(0, 0, 3, status::SUCCESS);
+            }
+        }
+        // Data of a job that is not connected are there too.
+        all.get((0, 0), (1, 2), "card");
+        all.gets(0, 0, 3, status::SUCCESS);
+        let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
+        assert_eq!(used, 0, "all groups are free");
+    }
+}
+
+#[test]
+fn context_ids_are_unique_in_the_run() {
+    let mut all = Cluster::new(4, 2, &[6], true, 3);
+    let mut contexts = Vec::new();
+    // Groups on one node, and groups over several.
+    for members in [&[0, 3][..], &[1, 4], &[0, 1], &[2, 5], &[0, 3], &[0, 1, 2, 3, 4, 5]] {
+        let members: Vec<(u32, u32)> = members.iter().map(|&rank| (0, rank)).collect();
+        members.iter().for_each(|&who| arrive(&mut all, who, CONSTRUCT, Some("group"), &members));
+        all.settle();
+        for &(job, rank) in &members {
+            let rest = all.gets(job, rank, 4, status::SUCCESS);
+            let mut reader = Reader::new(Integers::Flexible, &rest);
+            assert_eq!(reader.procs().map(|procs| procs.len() as usize), Some(members.len()));
+            reader.single().unwrap();
+            contexts.push(reader.size().unwrap());
+        }
+        let all_same = contexts[contexts.len() - members.len()..].windows(2).all(|pair| pair[0] == pair[1]);
+        assert!(all_same, "{contexts:?}");
+    }
+    contexts.dedup();
+    let count = contexts.len();
+    contexts.sort_unstable();
+    contexts.dedup();
+    assert_eq!((count, contexts.len(), contexts[0] > 0), (6, 6, true));
+}
+
+#[test]
+fn a_collective_fails_with_a_member() {
+    // A dead member: the others are answered once they have come.
+    let mut all = Cluster::new(4, 2, &[3], false, 5);
+    let members = [(0, WILDCARD)];
+    arrive(&mut all, (0, 0), CONSTRUCT, Some("group"), &members);
+    all.tell(3, Input::Exited { job: JOB, rank: Rank(2), exit: Exit::Signal(9) });
+    all.settle();
+    assert!(all.reply(0, 0).is_none());
+    arrive(&mut all, (0, 1), CONSTRUCT, Some("group"), &members);
+    all.settle();
+    for rank in 0..2 {
+        all.gets(0, rank, 4, -61);
+    }
+    // A job that is over.
+    let mut all = Cluster::new(4, 2, &[2, 2], true, 5);
+    arrive(&mut all, (0, 0), CONNECT, None, &[(0, 0), (1, 0)]);
+    all.settle();
+    for node in 0..4 {
+        all.tell(node, Input::DeregisterJob { job: JobId(1) });
+    }
+    all.gets(0, 0, 4, -61);
+    let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
+    assert_eq!(used, 0, "all groups are free");
+}

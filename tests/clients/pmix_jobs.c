@@ -1,0 +1,145 @@
+/* What clients of libpmix are told about hosts, processes and other jobs, and what is refused, one group a sub-command. Each
+   rank checks its results and prints "rank R: NAME done". */
+#define _GNU_SOURCE
+#include <string.h>
+
+#include "pmix_check.h"
+
+/* Ranks of a spawned job. */
+#define CHILDREN 2
+
+static pmix_value_t *value_of(const char *nspace, pmix_rank_t rank, const char *key, pmix_data_type_t type)
+{
+    pmix_proc_t proc;
+    pmix_value_t *value;
+    PMIX_LOAD_PROCID(&proc, nspace, rank);
+    OK(PMIx_Get(&proc, key, NULL, 0, &value));
+    CHECK(value->type == type);
+    return value;
+}
+
+static uint32_t number_of(const char *nspace, pmix_rank_t rank, const char *key)
+{
+    pmix_value_t *value = value_of(nspace, rank, key, PMIX_UINT32);
+    uint32_t number = value->data.uint32;
+    PMIX_VALUE_RELEASE(value);
+    return number;
+}
+
+/* Attributes of the job, of this host, and of each rank. */
+static void attributes(void)
+{
+    CHECK(number_of(me.nspace, PMIX_RANK_WILDCARD, PMIX_APP_SIZE) == size);
+    pmix_value_t *first = value_of(me.nspace, PMIX_RANK_WILDCARD, PMIX_LOCALLDR, PMIX_PROC_RANK);
+    pmix_value_t *value = value_of(me.nspace, PMIX_RANK_WILDCARD, PMIX_LOCAL_PROCS, PMIX_DATA_ARRAY);
+    pmix_data_array_t *array = value->data.darray;
+    pmix_proc_t *procs = array->array;
+    CHECK(array->type == PMIX_PROC && array->size == number_of(me.nspace, PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE));
+    for (size_t at = 0; at < array->size; at++)
+        CHECK(strcmp(procs[at].nspace, me.nspace) == 0 && procs[at].rank == first->data.rank + at);
+    PMIX_VALUE_RELEASE(value);
+    PMIX_VALUE_RELEASE(first);
+    for (uint32_t rank = 0; rank < size; rank++) {
+        value = value_of(me.nspace, rank, PMIX_HOSTNAME, PMIX_STRING);
+        SAY("rank %u: rank %u is on %s", me.rank, rank, value->data.string);
+        PMIX_VALUE_RELEASE(value);
+    }
+    pmix_proc_t self = rank_of(me.rank);
+    RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&self, PMIX_PARENT_ID, NULL, 0, &value));
+}
+
+/* A spawned job, whose attributes and data its parent reads without a connection. */
+static void children(const char *program)
+{
+    if (me.rank != 1)
+        return fence();
+    char nspace[PMIX_MAX_NSLEN + 1];
+    pmix_app_t app;
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = (char *)program;
+    app.maxprocs = CHILDREN;
+    app.argv = (char *[]){(char *)program, "child", me.nspace, NULL};
+    OK(PMIx_Spawn(NULL, 0, &app, 1, nspace));
+    CHECK(number_of(nspace, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE) == CHILDREN);
+    for (pmix_rank_t rank = 0; rank < CHILDREN; rank++)
+        CHECK(number_of(nspace, rank, "card") == rank);
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, "children.read", "all", PMIX_STRING);
+    OK(PMIx_Publish(&info, 1));
+    fence();
+}
+
+static void child(const char *parent)
+{
+    pmix_value_t *value = value_of(me.nspace, me.rank, PMIX_PARENT_ID, PMIX_PROC);
+    CHECK(strcmp(value->data.proc->nspace, parent) == 0 && value->data.proc->rank == 1);
+    PMIX_VALUE_RELEASE(value);
+    pmix_value_t card = {.type = PMIX_UINT32, .data.uint32 = me.rank};
+    OK(PMIx_Put(PMIX_GLOBAL, "card", &card));
+    OK(PMIx_Commit());
+    pmix_pdata_t data;
+    pmix_info_t info;
+    PMIX_PDATA_CONSTRUCT(&data);
+    PMIX_LOAD_KEY(data.key, "children.read");
+    PMIX_INFO_LOAD(&info, PMIX_WAIT, NULL, PMIX_BOOL);
+    OK(PMIx_Lookup(&data, 1, &info, 1));
+    PMIX_PDATA_DESTRUCT(&data);
+}
+
+/* Data that a rank withdraws all at once. Those of another rank stay. */
+static void withdraws(void)
+{
+    char key[32];
+    pmix_info_t info;
+    pmix_pdata_t data;
+    for (int at = 0; at < 2; at++) {
+        snprintf(key, sizeof key, "of.%u.%d", me.rank, at);
+        PMIX_INFO_LOAD(&info, key, "text", PMIX_STRING);
+        OK(PMIx_Publish(&info, 1));
+    }
+    fence();
+    if (me.rank == 1)
+        OK(PMIx_Unpublish(NULL, NULL, 0));
+    fence();
+    for (uint32_t of = 0; of < size; of++)
+        for (int at = 0; at < 2; at++) {
+            snprintf(key, sizeof key, "of.%u.%d", of, at);
+            PMIX_PDATA_CONSTRUCT(&data);
+            PMIX_LOAD_KEY(data.key, key);
+            RETURNS(of == 1 ? PMIX_ERR_NOT_FOUND : PMIX_SUCCESS, PMIx_Lookup(&data, 1, NULL, 0));
+            PMIX_PDATA_DESTRUCT(&data);
+        }
+    fence();
+}
+
+/* Requests that are not carried out, and say so. */
+static void refused(void)
+{
+    pmix_proc_t self = rank_of(me.rank);
+    pmix_info_t info, *results = NULL;
+    size_t count = 0;
+    PMIX_INFO_LOAD(&info, PMIX_JOB_CTRL_KILL, NULL, PMIX_BOOL);
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Job_control(&self, 1, &info, 1, &results, &count));
+    PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &(uint64_t){1}, PMIX_UINT64);
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Allocation_request(PMIX_ALLOC_NEW, &info, 1, &results, &count));
+    fence();
+}
+
+int main(int argc, char **argv)
+{
+    CHECK(argc > 1);
+    join();
+    if (strcmp(argv[1], "attributes") == 0)
+        attributes();
+    else if (strcmp(argv[1], "children") == 0)
+        children(argv[0]);
+    else if (strcmp(argv[1], "child") == 0)
+        child(argv[2]);
+    else if (strcmp(argv[1], "withdraws") == 0)
+        withdraws();
+    else if (strcmp(argv[1], "refused") == 0)
+        refused();
+    SAY("rank %u: %s done", me.rank, argv[1]);
+    OK(PMIx_Finalize(NULL, 0));
+    return 0;
+}
