@@ -174,9 +174,8 @@ impl World<'_> {
             Ending::Exit(0) if inside && self.plan.cleanup => 1,
             // The others may wait for it.
             Ending::Exit(0) => return,
-            Ending::Exit(code) | Ending::SelfAbort(code) => code,
+            Ending::Exit(code) | Ending::SelfAbort(code) | Ending::Abort(code) => code,
             Ending::Signal(signal) => 128 + signal,
-            Ending::Abort(code) => code.max(1),
             Ending::CutOff => 1,
         };
         if matches!(ending, Ending::SelfAbort(_))
