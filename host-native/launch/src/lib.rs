@@ -117,8 +117,8 @@ const PMI_FD: RawFd = 3;
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable that chooses MPICH's version of PMI, and its older names.
 const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
-/// Variable with the name of the host for libpmix.
-const PMIX_HOSTNAME: &str = "PMIX_HOSTNAME";
+/// Variable with the name of the host for libpmix. A program's environment may have it.
+pub const PMIX_HOSTNAME: &str = "PMIX_HOSTNAME";
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 

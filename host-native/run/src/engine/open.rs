@@ -8,7 +8,9 @@ use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_driver::{BackendError, TcpPort};
-use hydrant_launch::{JobEnvironment, Launcher, MemoryPool, PmiAddress, PmixAddress, PreparedProgram};
+use hydrant_launch::{
+    JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
+};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::Listener;
 
@@ -21,6 +23,20 @@ use crate::topology_file;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
+
+/// Longest name of a host, as in DNS.
+const HOST_NAME_MAX: usize = 255;
+
+/// Returns the name of this machine in a job that has no other: libpmix looks for data of its host by the name that the user
+/// has assigned to it. `None` if programs have different names.
+fn name_for_ranks(programs: &[Program], host: &str) -> Option<String> {
+    let name = |program: &Program| {
+        let assigned = program.env.iter().rfind(|(variable, _)| variable == PMIX_HOSTNAME);
+        assigned.map_or(Some(host.to_owned()), |(_, name)| name.clone().into_string().ok())
+    };
+    let first = programs.first().and_then(name).filter(|name| (1..=HOST_NAME_MAX).contains(&name.len()));
+    first.filter(|first| programs.iter().all(|program| name(program).as_ref() == Some(first)))
+}
 
 /// Resources of the ranks on this machine.
 #[derive(Default)]
@@ -45,7 +61,7 @@ impl Engine<'_, '_> {
         let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
         let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
         let spawn = spawned.as_ref().map(|spawned| (spawned.node, spawned.upcall));
-        let hosts = vec![(ALONE, self.host.clone())];
+        let hosts = name_for_ranks(&programs, &self.host).map(|name| (ALONE, name)).into_iter().collect();
         let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
         self.open(record, checked.into_iter().map(Some).collect(), spawn)?;
         self.jobs[id].run.next = Some(0);

@@ -289,3 +289,17 @@ fn a_job_has_between_one_and_two_to_the_31_ranks() {
     );
     assert!(sized(&[i32::MAX as u32, 1]).is_err());
 }
+
+#[test]
+fn the_host_has_the_name_that_ranks_use() {
+    let mut programs = plan(&[(2, None), (1, None)]).programs;
+    assert_eq!(name_for_ranks(&programs, "here").as_deref(), Some("here"));
+    programs[0].env.push((PMIX_HOSTNAME.into(), "pod".into()));
+    assert_eq!(name_for_ranks(&programs, "here"), None, "the other program has another name");
+    programs[1].env.push((PMIX_HOSTNAME.into(), "pod".into()));
+    assert_eq!(name_for_ranks(&programs, "here").as_deref(), Some("pod"));
+    for program in &mut programs {
+        program.env = vec![(PMIX_HOSTNAME.into(), "n".repeat(256).into())];
+    }
+    assert_eq!(name_for_ranks(&programs, "here"), None, "a reply has no room for it");
+}
