@@ -143,7 +143,7 @@ impl Server<'_> {
         let job = &self.jobs[id.index()];
         let here = self.links.node();
         let ranks = &self.ranks[job.slots()];
-        let local = || (0u32..).zip(ranks).filter(|(_, rank)| rank.node == here).map(|(rank, _)| rank);
+        let local = || hosts::ranks_on(ranks, here);
         let programs = ranks.iter().map(|rank| rank.appnum).max().unwrap_or(0);
         writer.key_uint32(b"pmix.job.size", job.size);
         writer.key_uint32(b"pmix.max.size", job.size);

@@ -28,6 +28,11 @@ pub(super) fn nodes(ranks: &[RankSlot]) -> impl Iterator<Item = u32> {
     (0..ranks.len()).filter(is_first).map(|at| ranks[at].node)
 }
 
+/// Returns the ranks of a job on a node, of the slots of its ranks.
+pub(super) fn ranks_on(ranks: &[RankSlot], node: u32) -> impl Iterator<Item = u32> {
+    (0u32..).zip(ranks).filter(move |(_, slot)| slot.node == node).map(|(rank, _)| rank)
+}
+
 impl Server<'_> {
     /// Returns the node of a job whose host has the name in the request. `None` if the request names no host, or none of
     /// the job.
@@ -77,10 +82,10 @@ impl Server<'_> {
 
     /// Writes the processes of a job on a node as a DATA_ARRAY.
     fn write_processes_on(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
-        let ranks = || (0..).zip(&self.ranks[job.slots()]).filter(|(_, slot)| slot.node == node);
+        let ranks = || ranks_on(&self.ranks[job.slots()], node);
         writer.data_type(kind::PROC);
         writer.size(ranks().count() as u64);
-        for (rank, _) in ranks() {
+        for rank in ranks() {
             writer.proc(job.name.as_bytes(), rank);
         }
     }
@@ -88,8 +93,7 @@ impl Server<'_> {
     /// Writes the ranks of a job on a node as a STRING, separated by commas.
     pub(super) fn write_ranks_on(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
         writer.string_of(|writer| {
-            let ranks = (0u32..).zip(&self.ranks[job.slots()]).filter(|(_, slot)| slot.node == node);
-            for (at, (rank, _)) in ranks.enumerate() {
+            for (at, rank) in ranks_on(&self.ranks[job.slots()], node).enumerate() {
                 if at > 0 {
                     writer.byte(b',');
                 }
