@@ -11,7 +11,7 @@ use hydrant_driver::{BackendError, TcpPort};
 use hydrant_launch::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
 };
-use hydrant_placement::process_mapping;
+use hydrant_placement::{HOST_NAME_MAX, process_mapping};
 use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
@@ -23,9 +23,6 @@ use crate::topology_file;
 
 /// The only node's number.
 pub(super) const ALONE: u32 = 0;
-
-/// Longest name of a host, as in DNS.
-const HOST_NAME_MAX: usize = 255;
 
 /// Returns the name of this machine in a job that has no other: libpmix looks for data of its host by the name that the user
 /// has assigned to it. `None` if programs have different names.
