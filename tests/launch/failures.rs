@@ -1,6 +1,6 @@
 //! Ranks that fail, each in another way: the job ends, no rank hangs, and one short block names the cause.
 
-use hydrant_tests::{Folder, Job, Outcome, nodes};
+use hydrant_tests::{Folder, Job, Outcome, nodes, this_machine};
 use rustix::process::Signal;
 
 use crate::{ASK, raw, shell};
@@ -8,8 +8,7 @@ use crate::{ASK, raw, shell};
 /// The block names the rank with its host, its process and its program.
 #[track_caller]
 fn names(outcome: &Outcome, rank: u32, what: &str) {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    outcome.warns(&format!("rank {rank}")).warns(what).warns(&host).warns("pid ");
+    outcome.warns(&format!("rank {rank}")).warns(what).warns(&this_machine()).warns("pid ");
 }
 
 #[test]

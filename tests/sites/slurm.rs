@@ -2,10 +2,9 @@
 
 use std::path::Path;
 
-use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::slurm::Cluster;
-use hydrant_tests::{Folder, Job};
+use hydrant_tests::{Folder, Job, hydrant_bin, this_machine};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
@@ -14,11 +13,6 @@ use crate::RAW;
 fn allocated(cluster: &Cluster, allocation: &str, args: &str) -> Job {
     let job = cluster.command("salloc").words("--quiet --partition four").words(allocation);
     job.arg(hydrant_bin()).arg("run").words(args)
-}
-
-/// All nodes are one machine.
-fn this_machine() -> String {
-    rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
 /// The four nodes, with two ranks each.
@@ -32,6 +26,7 @@ fn the_nodes_of_an_allocation_are_found() {
     if Peer::Mpich5.there() {
         let outcome = allocated(&cluster, FOUR, "-n 8").arg(Peer::Mpich5.program("mpi_nodes")).run();
         outcome.code(0).quiet();
+        // All nodes are one machine.
         for rank in 0..8 {
             let (within, first) = (rank % 2, rank - rank % 2);
             outcome.says(&format!("rank {rank} of 8 on {}: {within} of 2 with {first}\n", this_machine()), 1);

@@ -13,6 +13,11 @@ pub fn target_dir() -> PathBuf {
     profile.parent().expect("a profile's folder lies in the build directory").to_path_buf()
 }
 
+/// The name of this machine.
+pub fn this_machine() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
 /// The path of the `hydrant` command, as text for shell scripts.
 pub fn hydrant_path() -> &'static str {
     hydrant_bin().to_str().expect("the build directory is text")

@@ -104,7 +104,7 @@ struct Client {
 struct Name {
     value: Vec<u8>,
     once: bool,
-    /// Who published it.
+    /// The client that published it.
     conn: usize,
 }
 

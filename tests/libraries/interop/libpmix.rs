@@ -1,7 +1,7 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Job, Outcome, nodes};
+use hydrant_tests::{Folder, Job, Outcome, nodes, this_machine};
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
@@ -56,7 +56,7 @@ fn run_jobs(options: &str, name: &str) -> Option<Outcome> {
 #[test]
 fn ranks_know_the_host_of_each_rank() {
     let Some(outcome) = run_jobs("", "attributes") else { return };
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = this_machine();
     outcome.code(0).quiet().says(&format!(" is on {host}\n"), 9).says(": attributes done\n", 3);
     let Some(outcome) = run_jobs(&nodes(2, 2, 2), "attributes") else { return };
     outcome.code(0).quiet().says(": rank 0 is on n1\n", 3).says(": rank 1 is on n1\n", 3);
@@ -145,7 +145,7 @@ fn runs_share_data_by_a_name_server() {
 #[test]
 fn hosts_and_their_ranks_are_known() {
     let Some(outcome) = run("", "hosts") else { return };
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let host = this_machine();
     outcome.code(0).quiet().says(&format!(" is on {host} with 3\n"), 3);
     let Some(outcome) = run(&nodes(2, 2, 2), "hosts") else { return };
     outcome.code(0).quiet().says("rank 0 is on n1 with 2\n", 1).says("rank 1 is on n1 with 2\n", 1);

@@ -142,29 +142,28 @@ mod tests {
         assert_eq!(start(&[]), "cannot start a program: the command is empty");
     }
 
+    /// The output and the errors of a shell that starts without some variables.
+    fn printed(script: &str, without: &[&str]) -> String {
+        let null = File::open("/dev/null").unwrap();
+        let (mut read, write) = pipe().unwrap();
+        let files = OpenFiles::reserve(16).unwrap();
+        let words = ["sh", "-c", script].map(OsString::from);
+        start_helper(&words, without, null.as_fd(), write.as_fd(), &files).unwrap();
+        drop(write);
+        let mut text = String::new();
+        read.read_to_string(&mut text).unwrap();
+        text
+    }
+
     #[test]
     fn output_and_errors_go_to_one_descriptor() {
-        let null = File::open("/dev/null").unwrap();
-        let (mut read, write) = pipe().unwrap();
-        let files = OpenFiles::reserve(16).unwrap();
-        let words = ["sh", "-c", "echo out; echo error >&2"].map(OsString::from);
-        start_helper(&words, &[], null.as_fd(), write.as_fd(), &files).unwrap();
-        drop(write);
-        let mut text = String::new();
-        read.read_to_string(&mut text).unwrap();
-        assert_eq!(text, "out\nerror\n");
+        assert_eq!(printed("echo out; echo error >&2", &[]), "out\nerror\n");
     }
+
     #[test]
     fn variables_are_kept_from_the_program() {
-        let null = File::open("/dev/null").unwrap();
-        let (mut read, write) = pipe().unwrap();
-        let files = OpenFiles::reserve(16).unwrap();
-        let words =
-            ["sh", "-c", "echo ${CARGO_PKG_NAME-unset} ${CARGO_PKG_VERSION-unset}"].map(OsString::from);
-        start_helper(&words, &["CARGO_PKG_NAME"], null.as_fd(), write.as_fd(), &files).unwrap();
-        drop(write);
-        let mut text = String::new();
-        read.read_to_string(&mut text).unwrap();
-        assert_eq!(text, concat!("unset ", env!("CARGO_PKG_VERSION"), "\n"));
+        let script = "echo ${CARGO_PKG_NAME-unset} ${CARGO_PKG_VERSION-unset}";
+        let kept = concat!("unset ", env!("CARGO_PKG_VERSION"), "\n");
+        assert_eq!(printed(script, &["CARGO_PKG_NAME"]), kept);
     }
 }
