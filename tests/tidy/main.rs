@@ -3,7 +3,6 @@
 mod imports;
 mod map;
 mod tables;
-mod words;
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -33,9 +32,6 @@ const BESIDE: &[(&str, &str)] = &[
     ("snapshot", "peer"),
     ("storage", "peer"),
 ];
-
-/// Longest Rust file in lines.
-const LINES_MAX: usize = 600;
 
 /// Longest line of a comment in characters.
 const COMMENT_MAX: usize = 132;
@@ -242,17 +238,6 @@ fn imports_point_down() {
     }
     assert!(seen.len() >= 5, "only {seen:?} found in {}", source.display());
     assert!(wrong.is_empty(), "imports must point down the floors:\n{}", wrong.join("\n"));
-}
-
-#[test]
-fn files_are_short() {
-    let long: Vec<String> = rust_files(root())
-        .into_iter()
-        .map(|file| (read(&file).lines().count(), file))
-        .filter(|(lines, _)| *lines > LINES_MAX)
-        .map(|(lines, file)| format!("{}: {lines} lines", file.display()))
-        .collect();
-    assert!(long.is_empty(), "a file is at most {LINES_MAX} lines:\n{}", long.join("\n"));
 }
 
 /// Words that begin a clause, and no noun phrase.
