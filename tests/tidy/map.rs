@@ -8,24 +8,41 @@ use super::{files_below, read, root};
 /// Folders whose crates the map does not list one by one.
 const TESTS: &str = "tests";
 
-/// A crate of the map: its folder, and the crates that it uses.
-type Entry = (String, BTreeSet<String>);
+/// The section of the architecture with the map.
+fn section(architecture: &str) -> &str {
+    let section = architecture.split("\n## ").find(|section| section.starts_with("Map\n"));
+    section.expect("ARCHITECTURE.md has a section Map")
+}
 
-/// Returns the crates of the first table of the architecture by name.
-fn mapped(architecture: &str) -> BTreeMap<String, Entry> {
-    let table = architecture.split("\n## ").find(|section| section.starts_with("Map\n"));
-    let rows = rows(table.expect("ARCHITECTURE.md has a section Map"));
+/// Returns the folder of each crate in the map's table.
+fn folders(map: &str) -> BTreeMap<String, String> {
     let entry = |row: Vec<&str>| {
-        let [name, folder, _, uses] = row[..] else { panic!("{row:?}: a row of the map has 4 cells") };
-        let uses = uses.split(", ").filter(|word| *word != "-");
-        let uses = uses.map(|word| full_name(word.trim_start_matches("optionally ")));
-        (name.to_owned(), (folder.trim_matches(['`', '/']).to_owned(), uses.collect()))
+        let [name, folder, _] = row[..] else { panic!("{row:?}: a row of the map has 3 cells") };
+        (name.to_owned(), folder.trim_matches(['`', '/']).to_owned())
     };
-    rows.into_iter().map(entry).filter(|(_, (folder, _))| folder != TESTS).collect()
+    rows(map).into_iter().map(entry).collect()
+}
+
+/// Returns the line of each crate in the map's block of layers, counted from the lowest.
+fn layers(map: &str) -> BTreeMap<String, usize> {
+    let block = map.split("```").nth(1).expect("the map has a block of layers");
+    let lines = block.trim().lines().enumerate();
+    lines
+        .flat_map(|(layer, line)| line.split_whitespace().map(move |word| (full_name(word), layer)))
+        .collect()
 }
 
 fn full_name(word: &str) -> String {
     if word.starts_with("hydrant") { word.to_owned() } else { format!("hydrant-{word}") }
+}
+
+/// Returns the imports of a crate that do not lead to a layer below its own.
+fn wrong_uses(name: &str, uses: &BTreeSet<String>, layers: &BTreeMap<String, usize>) -> Vec<String> {
+    let layer =
+        |name: &str| *layers.get(name).unwrap_or_else(|| panic!("{name} is in no layer of ARCHITECTURE.md"));
+    let own = layer(name);
+    let wrong = uses.iter().filter(|other| layer(other) >= own);
+    wrong.map(|other| format!("{name} (layer {own}) uses {other} (layer {})", layer(other))).collect()
 }
 
 /// Returns the name of the crate of a manifest, and the crates of this repository that it depends on. Dependencies of its
@@ -47,28 +64,26 @@ fn manifest(text: &str) -> Option<(String, BTreeSet<String>)> {
 }
 
 #[test]
-fn the_map_has_every_crate_and_what_it_uses() {
-    let mut crates = BTreeMap::new();
+fn the_map_has_every_crate_in_a_layer_above_those_that_it_uses() {
+    let architecture = read(&root().join("ARCHITECTURE.md"));
+    let map = section(&architecture);
+    let (folders, layers) = (folders(map), layers(map));
+    let mut found = BTreeMap::new();
+    let mut wrong = Vec::new();
     for file in files_below(root(), &["toml"]).iter().filter(|file| file.ends_with("Cargo.toml")) {
         let folder = file.parent().expect("a file lies in a folder").strip_prefix(root());
         let folder = folder.expect("found below it").display().to_string();
         if folder.starts_with(TESTS) {
             continue;
         }
-        crates.extend(manifest(&read(file)).map(|(name, uses)| (name, (folder, uses))));
+        if let Some((name, uses)) = manifest(&read(file)) {
+            wrong.extend(wrong_uses(&name, &uses, &layers));
+            found.insert(name, folder);
+        }
     }
-    assert!(crates.len() > 20, "only {:?} found", crates.keys());
-    let mapped = mapped(&read(&root().join("ARCHITECTURE.md")));
-    for (name, entry) in &crates {
-        assert_eq!(
-            mapped.get(name),
-            Some(entry),
-            "{name}: the map of ARCHITECTURE.md (left) is not its manifest"
-        );
-    }
-    for name in mapped.keys() {
-        assert!(crates.contains_key(name), "{name} is in the map of ARCHITECTURE.md, and is no crate");
-    }
+    assert!(found.len() > 20, "only {:?} found", found.keys());
+    assert_eq!(found, folders, "the crates (left) are not those of the table in ARCHITECTURE.md");
+    assert!(wrong.is_empty(), "imports point down the layers of ARCHITECTURE.md:\n{}", wrong.join("\n"));
 }
 
 #[test]
@@ -78,7 +93,18 @@ fn the_map_check_sees_what_it_should() {
     let uses = BTreeSet::from(["hydrant".to_owned(), "hydrant-b".to_owned()]);
     assert_eq!(manifest(text), Some(("hydrant-a".to_owned(), uses.clone())));
     assert_eq!(manifest("[workspace]\n"), None);
-    let map = "# A\n\n## Map\n\n| crate | folder | holds | uses |\n|---|---|---|---|\n\
-               | hydrant-a | `x/a/` | it | b, optionally hydrant |\n| hydrant-t, -u | `tests/` | tests | - |\n\n## B\n";
-    assert_eq!(mapped(map), BTreeMap::from([("hydrant-a".to_owned(), ("x/a".to_owned(), uses))]));
+    let map = section(
+        "# A\n\n## Map\n\n```\nb  c\na\nhydrant\n```\n\n| crate | folder | holds |\n|---|---|---|\n\
+         | hydrant-a | `x/a/` | it |\n\n## B\n",
+    );
+    assert_eq!(folders(map), BTreeMap::from([("hydrant-a".to_owned(), "x/a".to_owned())]));
+    let layers = layers(map);
+    assert_eq!(layers["hydrant-c"], 0);
+    let uses = |names: &[&str]| names.iter().map(|name| full_name(name)).collect::<BTreeSet<_>>();
+    assert_eq!(wrong_uses("hydrant-a", &uses(&["b", "c"]), &layers), [""; 0]);
+    assert_eq!(
+        wrong_uses("hydrant-b", &uses(&["c"]), &layers),
+        ["hydrant-b (layer 0) uses hydrant-c (layer 0)"]
+    );
+    assert_eq!(wrong_uses("hydrant-a", &uses(&["hydrant"]), &layers).len(), 1);
 }

@@ -1,4 +1,8 @@
 //! Tree of the nodes of a job.
+//!
+//! Node 0, the head, has no ranks. It is the root, or with [`ROOT_ONE`] a leaf below node 1. Subtrees differ in size, because a
+//! parent handles one message after the other. A level of the tree costs a fence one hop each way, and the start of daemons one
+//! login; a child costs its parent one more copy of all data.
 
 use core::iter::FusedIterator;
 use core::ops::Range;

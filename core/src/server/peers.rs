@@ -3,6 +3,13 @@
 //! Each link has a cursor in the log. Before an arrival or a release, the records from the cursor on are sent over the
 //! link. The parent gets those of this subtree, a child gets all others. `collective.rs` decides when. Large data are sent in
 //! pieces while more arrive, so that a tree of any depth takes little longer than one receipt of all data.
+//!
+//! Each link has a cursor into the log. The records behind the cursor precede each message, and go in pieces while a fence is in
+//! progress: of 4 KiB and more for little data, of 16 KiB and more for a megabyte. A node sends its own records once and receives
+//! each other record once. A blocked link needs no queue. Links must keep their order and nothing else.
+//!
+//! Each node is told of each exit, because a rank of it may wait for the one that has ended. Failures are sent at once. Other exits
+//! wait 50 ms for more, and 1 ms longer for each 4,096 ranks, because each message costs a walk over all ranks.
 
 use core::ops::Range;
 

@@ -51,6 +51,10 @@
 //! # Ok(())
 //! # }
 //! ```
+//!
+//! While a job is described, each request waits for its answer. Afterwards nothing waits, and an answer that is later than
+//! [`STALL_MS`](hydrant_core::manage::STALL_MS) is an error. A recording of a [`Board`] has a connection of its own, which is read
+//! even while an answer is waited for, because a recorded board stops until its records are taken.
 
 mod backend;
 mod client;

@@ -123,6 +123,19 @@
 //! assert_eq!(head.exit_code(), 3);
 //! # Ok::<(), hydrant_control::Error>(())
 //! ```
+//!
+//! # Rules
+//!
+//! - The head decides: jobs, ends, spawns, process sets of running jobs, connections between jobs, names. Orders travel over the
+//!   same links as the servers' messages, so every node receives them in the same order.
+//! - A job is over when each of its nodes has reported that its ranks are gone and their output is sent. Then all nodes deregister
+//!   it. The first reason to end a job wins.
+//! - No rank starts before all daemons have joined.
+//! - A daemon starts its ranks, passes signals on and reports. Only a lost head, a failed PMI server or a failed start ends ranks
+//!   without an order.
+//! - A lost daemon ends every job, because fences went through it. Ranks on it and below it count as lost.
+//! - Output travels as bytes; lines, labels and files are made at the head. Output that its sink has not taken counts as under
+//!   way, so daemons stop reading. The head reads at most 256 KiB of rank 0's input ahead.
 
 mod daemon;
 mod error;

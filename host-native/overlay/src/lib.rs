@@ -91,6 +91,19 @@
 //! as closed; heartbeats are sent four times as often. A node reports failures below it to its parent, up to the
 //! head, which names the host. A daemon without its parent ends itself, and so do the daemons below it. No daemon is
 //! left after the head is killed.
+//!
+//! # Links
+//!
+//! - A connection is a child's only after its first frame: the first message of a handshake can be replayed and is answered, the
+//!   frames after it cannot be forged.
+//! - Links are always read. Streams have credit for each neighbour, so a stopped terminal stops output but neither heartbeats nor
+//!   failures. A neighbour that sends much more than its credit is lost.
+//! - `TCP_USER_TIMEOUT` equals the heartbeat timeout, because the system counts a closed window as silence.
+//! - Helper processes (ssh, srun) end with the process that started them. A daemon that has read its record does not: its link
+//!   tells it, and it ends with its ranks and all daemons below it.
+//! - Daemons on the machine of their parent (`--bootstrap local`) are forked and inherit one end of a socket pair as their link,
+//!   without secret, handshake and encryption. A process with more than one thread (a head with a plugin) cannot fork, and starts
+//!   programs that connect.
 
 mod bootstrap;
 mod error;

@@ -22,6 +22,10 @@
 //! ```
 //!
 //! The crate reads environment variables and host files only. It starts no process and opens no connection.
+//!
+//! Every host is a node with a daemon, also without ranks: a spawn may name it. Nodes 1 to n are the hosts; `PMI_process_mapping`
+//! counts hosts from 0. Hosts take turns, and a host named twice is one node. A host's name goes into command lines: it consists of
+//! letters, digits, `.`, `-` and `_`, or is an IPv6 address, and does not begin with a dash.
 
 mod bootstrap;
 mod cpu_binding;

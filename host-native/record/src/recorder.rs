@@ -1,4 +1,8 @@
 //! Recording file, and a backend that records another one.
+//!
+//! Buffered records are handed to the system before the server becomes idle, so they survive a killed launcher. On several nodes
+//! each node has a recording of its own: messages of neighbours are inputs, so each plays alone.
+//! [`Limits::output_room`](hydrant_core::Limits::output_room) makes the room for a message the same in a replay.
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;

@@ -18,6 +18,10 @@
 //! assert_eq!(serve(&options)?, 1);
 //! # Ok::<(), hydrant_serve::Error>(())
 //! ```
+//!
+//! A connection that closes before finalize is all that such a server learns of a death: the rank counts as lost. Each rank counts
+//! as alone on its node unless `--map` says otherwise: MPICH uses shared memory within a node, so a false "same node" fails and a
+//! false "other node" costs the network path. A reader of the log that does not read loses lines, which are counted.
 
 mod called;
 mod describe;

@@ -1,6 +1,10 @@
 //! Nodes of runs on several hosts: for each of them a PMI server on a thread of its own, whose host is the daemon of that node.
 //!
 //! The thread ends with the host's connection, and with it the node's jobs.
+//!
+//! Each node has a server of its own, because a server belongs to one tree and the nodes of two runs must not share tables. A
+//! recorded node keeps a journal in memory and sends it ahead of the other reports of a turn. While much of it waits for the host
+//! the thread does nothing else, until the host has read nothing for `--heartbeat` seconds.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

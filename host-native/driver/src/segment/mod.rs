@@ -1,4 +1,9 @@
 //! Memory of the key-value log and its index, which ranks may read where the system offers sealed shared memory (Linux).
+//!
+//! The memory is one sparse, sealed memfd, and only the launcher's mapping is writable. Ranks find its path below `/proc/PID/fd`,
+//! its inode and their job's space in `HYDRANT_KVS`, so they inherit no descriptor for it. A client uses the memory if the path
+//! leads to that inode and the job is its own. Without such memory (another PID namespace, `--pmi-port`, a plugin) there is no
+//! offer. A log is cleared by a walk over its records: the first access to a page of shared memory allocates the page.
 
 #[cfg(target_os = "linux")]
 mod memfd;

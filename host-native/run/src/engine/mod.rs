@@ -1,4 +1,14 @@
 //! Engine of a run: one process and one event loop without threads.
+//!
+//! Each process has a number, `first + rank` of its job, which indexes connections, streams and processes. A wake-up reads once
+//! from each ready descriptor, passes the bytes to the server and writes its replies at once: one `recv` and one `send` for a
+//! request. Each request is answered before the next one is read, so a client whose reply is there before it waits need not be
+//! woken, and other clients work meanwhile on other processors. io_uring saves system calls, but its replies leave at the end of a
+//! turn: an echo server took 1.4 times the processor time of one with epoll. The scheduling policy is the default: with
+//! `SCHED_BATCH` the server waits behind processes that compute.
+//!
+//! Signals are handled last, after the bytes that a rank sent before it ended. A sink that cannot be written to stops only the
+//! streams that lead to it.
 
 mod board;
 mod debugger;

@@ -1,5 +1,7 @@
 //! Query socket of a job. An MPI library's helper reads and defines process sets over it while the library uses the PMI
 //! connection. Runs whose jobs are connected to this one get values over it.
+//!
+//! The socket is in the abstract namespace (Linux) in place of a file, so none is left behind, and the peer's user is checked.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};

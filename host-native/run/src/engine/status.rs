@@ -2,6 +2,10 @@
 //!
 //! On several nodes the head knows host, process and exit of each rank. It asks the daemons what ranks do, and answers
 //! without the nodes that are late.
+//!
+//! Nothing is recorded for display. What a rank waits for is read from its pending replies when a client asks. Output is copied
+//! only while a client follows it, as the ranks wrote it. A client that does not read loses output, and is sent the count of lost
+//! bytes.
 
 use hydrant_board::RankState;
 use hydrant_control::Job;
