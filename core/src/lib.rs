@@ -87,7 +87,6 @@ extern crate std;
 compile_error!("the features defmt and log exclude each other: events are logged to one of them");
 
 pub mod client;
-mod copy;
 pub mod fault;
 mod ids;
 pub mod info;

@@ -238,8 +238,6 @@ impl<'s> Links<'s> {
     }
 
     /// Returns whether there is such a link.
-    // A sandbox checks the time at each turn of a loop, and keeps loops out of functions that are called often.
-    #[cfg_attr(target_family = "wasm", cold)]
     #[inline]
     pub(crate) fn are_ready(&self) -> bool {
         self.ready().is_some()

@@ -12,7 +12,7 @@ impl Server<'_> {
     /// Returns whether an attribute of a job is `TRUE`.
     #[cold]
     pub(super) fn is_true(&self, job: &Job, key: &str) -> bool {
-        let found = self.kvs.look_up((job.spaces, Kind::Job), key.as_bytes()).ok().flatten();
+        let found = self.kvs.find((job.spaces, Kind::Job), key.as_bytes()).ok().flatten();
         found.and_then(|record| self.kvs.record(record)).is_some_and(|record| record.value == b"TRUE")
     }
 
@@ -44,7 +44,7 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
-        let found = self.kvs.look_up((spaces, Kind::Node), contiguous(&key, &mut room)?)?;
+        let found = self.kvs.find((spaces, Kind::Node), contiguous(&key, &mut room)?)?;
         let wished = |record| self.kvs.record(record).is_some_and(|record| record.wanted);
         Ok(match found {
             Some(record) if !wished(record) => ReplyState::Ready(Response::Record(Op::GetNodeAttr, record)),
@@ -66,7 +66,7 @@ impl Server<'_> {
     ) -> Result<Response, Refusal> {
         let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
-        if let Some(record) = self.kvs.look_up((spaces, Kind::Job), contiguous(&key, &mut room)?)? {
+        if let Some(record) = self.kvs.find((spaces, Kind::Job), contiguous(&key, &mut room)?)? {
             return Ok(Response::Record(op, record));
         }
         Ok(job_attr(key).map_or(Response::Missing(op), |attr| Response::Attr(op, attr)))

@@ -35,8 +35,7 @@ pub(super) const RING_COUNT: u8 = b'c';
 
 impl Server<'_> {
     /// Step 1: a rank arrives in the fence of its job. Records travel with the fence if it `collects`.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(super) fn fence(
         &mut self,
         now: Time,
@@ -130,22 +129,13 @@ impl Server<'_> {
     }
 
     /// Step 2: continues with the fence of a job if it is complete in this subtree.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
-        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below) {
-            self.complete_fence(job);
-        }
-    }
-
-    /// Continues with the fence of a job that is complete in this subtree.
-    // Apart from the arrival: a sandbox keeps most values of a large function on the stack.
-    #[cfg_attr(target_family = "wasm", cold)]
-    #[inline]
-    fn complete_fence(&mut self, job: JobId) {
-        if self.fan_in(job, Collective::Fence, None) {
+        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below)
+            && self.fan_in(job, Collective::Fence, None)
+        {
             self.release_fence(job);
         }
     }
@@ -319,8 +309,7 @@ impl Server<'_> {
     }
 
     /// Does the same for one connection of a rank.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     fn respond(&mut self, conn: ConnId, answer: &impl Fn(ReplyState) -> Option<Response>) {
         let Some(slot) = self.conns.get_mut(conn.index()) else { return };
         let mut answered = false;
@@ -330,10 +319,7 @@ impl Server<'_> {
                 answered = true;
             }
         }
-        // Firmware is short of flash memory.
-        if cfg!(target_os = "none") {
-            self.check_ready(conn);
-        } else if answered && !slot.blocked {
+        if answered && !slot.blocked {
             self.ready.insert(conn.0);
         }
     }
@@ -429,7 +415,7 @@ impl Server<'_> {
         let spaces = self.jobs[job.index()].spaces;
         let text = |side: u8| {
             let [a, b, c, d] = rank.to_le_bytes();
-            self.kvs.look_up((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
+            self.kvs.find((spaces, Kind::Ring), &[a, b, c, d, side]).ok().flatten()
         };
         let left = text(b'l')?;
         // If both texts are equal, only one is stored.

@@ -11,7 +11,7 @@ use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState,
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::{self, Command, DecodeError, Framing, Frequent, Message, Op, Protocol, Text};
+use crate::wire::{self, Command, DecodeError, Framing, Message, Op, Protocol, Text};
 
 /// Rank that sent a request.
 #[derive(Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) struct Requester {
 }
 
 impl Server<'_> {
-    #[inline]
+    /// Executes all messages of a connection that are complete.
     pub(super) fn bytes(
         &mut self,
         now: Time,
@@ -32,27 +32,6 @@ impl Server<'_> {
         bytes: &[u8],
         full: bool,
     ) -> Result<Consumed, Fault> {
-        // Firmware is short of flash memory, and a plugin calls `answer` before.
-        if cfg!(not(any(target_os = "none", target_family = "wasm")))
-            && self.frequent_bytes(now, conn, bytes).is_some()
-        {
-            return Ok(Consumed { bytes: bytes.len() as u32, again: false });
-        }
-        self.any_bytes(now, conn, bytes, full)
-    }
-
-    /// Executes bytes that are one put, get or fence with which nothing is unusual. Returns `None` otherwise, and
-    /// [`any_bytes`](Server::any_bytes) executes them. Without the general loop the values of this path stay in registers.
-    #[inline]
-    fn frequent_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8]) -> Option<()> {
-        let framing = framing(self.conns.get(conn.index())?);
-        self.frequent(now, conn, &wire::only_frame(bytes, framing)?)
-    }
-
-    /// Executes all messages of a connection that are complete.
-    #[cfg_attr(not(target_os = "none"), cold, inline(never))]
-    #[cfg_attr(target_os = "none", inline)]
-    fn any_bytes(&mut self, now: Time, conn: ConnId, bytes: &[u8], full: bool) -> Result<Consumed, Fault> {
         self.conn(conn)?;
         #[cfg(feature = "pmix")]
         if self.is_pmix(conn, bytes) {
@@ -67,7 +46,7 @@ impl Server<'_> {
                 break;
             }
             match wire::next_frame(rest, framing(slot)) {
-                Ok(Some(frame)) => match self.any_message(now, conn, &frame) {
+                Ok(Some(frame)) => match self.message(now, conn, &frame) {
                     Ok(true) => rest = &rest[frame.len as usize..],
                     Ok(false) => {
                         again = true;
@@ -86,103 +65,17 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Executes a put, a get or a fence with which nothing is unusual. Returns `None` otherwise.
-    #[inline]
-    fn frequent(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Option<()> {
-        let counted = framing(self.conns.get(conn.index())?) == Framing::Counted;
-        if counted != (frame.kind == wire::frame::Kind::Counted) {
-            return None;
-        }
-        let requester = self.usual_requester(conn)?;
-        match wire::frequent(frame)? {
-            Frequent::Fence => self.frequent_fence(now, requester),
-            command => {
-                let response = self.frequent_response(requester, command)?;
-                self.add_plain_reply(conn, ReplyState::Ready(response));
-                Some(())
-            }
-        }
-    }
-
-    /// Returns the rank of a connection if nothing is unusual about the connection, which has a place for a reply.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(super) fn usual_requester(&self, conn: ConnId) -> Option<Requester> {
-        let slot = self.conns.get(conn.index())?;
-        if slot.phase != Phase::Ready
-            || slot.query
-            || slot.replies.is_full()
-            || slot.closing.is_some()
-            || slot.pmix.is_some()
-        {
-            return None;
-        }
-        self.requester_of(conn, slot)
-    }
-
-    /// Executes a put or a get with which nothing is unusual. Returns its response.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(super) fn frequent_response(
-        &mut self,
-        requester: Requester,
-        command: Frequent<'_>,
-    ) -> Option<Response> {
-        let job = &self.jobs[requester.job.index()];
-        let space = (job.spaces, Kind::Kvs);
-        match command {
-            Frequent::Put { kvs, key, value } if job.owns(kvs) => {
-                let used = &mut self.ranks[requester.index].used;
-                let owner = Owner { id: requester.index as u32, used, quota: job.quota };
-                self.kvs.put(space, Some(owner), key, Some(core::iter::once(value))).ok()?;
-                Some(Response::Done(Op::Put))
-            }
-            Frequent::Get { kvs, key } if job.owns(kvs) => {
-                Some(Response::Record(Op::Get, self.kvs.find(space, key).ok()??))
-            }
-            Frequent::Put { .. } | Frequent::Get { .. } | Frequent::Fence => None,
-        }
-    }
-
-    /// Executes a fence with which nothing is unusual.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(super) fn frequent_fence(&mut self, now: Time, requester: Requester) -> Option<()> {
-        self.fence(now, requester, true).ok()?;
-        self.add_plain_reply(requester.conn, ReplyState::Fence);
-        self.check_fence(requester.job);
-        self.after_arrival(now, requester.job);
-        Some(())
-    }
-
-    /// Adds a reply without a thread id, whose unused bytes are not copied.
-    #[inline(always)]
-    pub(super) fn add_plain_reply(&mut self, conn: ConnId, state: ReplyState) {
-        self.note_reply(conn, state);
-        let pushed = self.conns[conn.index()].replies.push(PendingReply { thrid: Vec::new(), state });
-        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
-    }
-
     /// Adds a reply to those of a connection, which has room for it.
     fn add_reply(&mut self, conn: ConnId, reply: PendingReply) {
-        self.note_reply(conn, reply.state);
+        if matches!(reply.state, ReplyState::Ready(_)) && !self.conns[conn.index()].blocked {
+            self.ready.insert(conn.0);
+        }
         let pushed = self.conns[conn.index()].replies.push(reply);
         debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
     }
 
-    /// Marks a connection as ready that is about to have this reply.
-    // Firmware is short of flash memory.
-    #[cfg_attr(not(target_os = "none"), inline)]
-    fn note_reply(&mut self, conn: ConnId, state: ReplyState) {
-        if matches!(state, ReplyState::Ready(_)) && !self.conns[conn.index()].blocked {
-            self.ready.insert(conn.0);
-        }
-    }
-
-    /// Executes any message. Returns false if the message must wait until a reply is taken.
-    #[cold]
-    #[inline(never)]
-    fn any_message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
+    /// Executes a message. Returns false if the message must wait until a reply is taken.
+    fn message(&mut self, now: Time, conn: ConnId, frame: &wire::Frame<'_>) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let opened = slot.phase == Phase::Opened;
         let introduced = matches!(slot.phase, Phase::Ready | Phase::Finalized);
@@ -255,8 +148,6 @@ impl Server<'_> {
     }
 
     /// Begins to watch a collective in which a rank has arrived.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
     fn after_arrival(&mut self, now: Time, job: JobId) {
         let warning = self.jobs[job.index()].fence_warning;
         if warning > 0 {
@@ -276,11 +167,7 @@ impl Server<'_> {
 
     #[inline]
     pub(super) fn requester(&self, conn: ConnId) -> Option<Requester> {
-        self.requester_of(conn, self.conns.get(conn.index())?)
-    }
-
-    #[inline(always)]
-    pub(super) fn requester_of(&self, conn: ConnId, slot: &Conn) -> Option<Requester> {
+        let slot = self.conns.get(conn.index())?;
         let (job, rank) = (slot.job?, slot.rank?);
         let index = self.jobs.get(job.index())?.slot(rank)?;
         Some(Requester { conn, job, rank, index })
@@ -288,32 +175,6 @@ impl Server<'_> {
 
     #[inline]
     fn command(
-        &mut self,
-        now: Time,
-        conn: ConnId,
-        command: &Command<'_>,
-        frame: &wire::Frame<'_>,
-    ) -> Result<ReplyState, Refusal> {
-        let slot = &self.conns[conn.index()];
-        if slot.phase == Phase::Ready
-            && !slot.query
-            && let Some(requester) = self.requester(conn)
-        {
-            match *command {
-                Command::Put { kvs, key, value } => {
-                    return self.put(requester, kvs, key, value).map(ReplyState::Ready);
-                }
-                Command::Get { kvs, key, source } => return self.get(requester, kvs, key, source, frame),
-                Command::Fence { group: None } => return self.fence(now, requester, true),
-                _ => {}
-            }
-        }
-        self.uncommon_command(now, conn, command, frame)
-    }
-
-    /// Executes uncommon commands, and all commands of query connections.
-    #[cold]
-    fn uncommon_command(
         &mut self,
         now: Time,
         conn: ConnId,
@@ -341,12 +202,14 @@ impl Server<'_> {
             return Err(Refusal::NotInitialized);
         }
         Ok(ReplyState::Ready(match *command {
+            Command::Put { kvs, key, value } => self.put(requester, kvs, key, value)?,
+            Command::Get { kvs, key, source } => return self.get(requester, kvs, key, source, frame),
+            Command::Fence { group: None } => return self.fence(now, requester, true),
+            Command::Fence { group: Some(group) } => return self.group_fence(now, requester, &group),
             Command::GetMaxes => Response::Maxes,
             Command::GetUniverseSize => Response::UniverseSize,
             Command::GetAppnum => Response::Appnum,
             Command::GetJobId => Response::JobId,
-            Command::Get { kvs, key, source } => return self.get(requester, kvs, key, source, frame),
-            Command::Fence { group: Some(group) } => return self.group_fence(now, requester, &group),
             Command::PutNodeAttr { key, value } => self.put_node_attr(requester, key, value)?,
             Command::GetNodeAttr { key, wait } => return self.get_node_attr(requester, key, wait),
             Command::GetJobAttr { key } => self.get_job_attr(requester, Op::GetJobAttr, key)?,
@@ -394,12 +257,10 @@ impl Server<'_> {
             | Command::PsetCombine { .. }
             | Command::PsetRetire { .. }
             | Command::PsetPrune => self.change_psets(requester.job, requester.rank, command)?,
-            // `command` or `message` has handled these.
+            // Handled above, or by `message`.
             Command::Init { .. }
             | Command::InitAck { .. }
             | Command::FullInit { .. }
-            | Command::Put { .. }
-            | Command::Fence { group: None }
             | Command::Abort { .. } => return Err(Refusal::Unsupported),
         }))
     }

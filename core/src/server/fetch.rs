@@ -43,7 +43,7 @@ impl Server<'_> {
             return Ok(ReplyState::Ready(Response::Missing(Op::Get)));
         };
         let space = (self.jobs[job.index()].spaces, Kind::Wanted);
-        let key = match self.kvs.look_up(space, key)? {
+        let key = match self.kvs.find(space, key)? {
             Some(record) => record,
             None => self.keep(requester, space, key, None)?.0,
         };
@@ -129,7 +129,7 @@ impl Server<'_> {
             return self.modex.contains(at, Set::Complete, record.owner);
         }
         // A pair that another rank has put later may be unknown to the neighbour.
-        let newest = self.kvs.look_up((job.spaces, Kind::Kvs), record.key).ok().flatten().unwrap_or(offset);
+        let newest = self.kvs.find((job.spaces, Kind::Kvs), record.key).ok().flatten().unwrap_or(offset);
         let is_newest =
             newest == offset || self.kvs.record(newest).is_some_and(|newest| newest.owner != record.owner);
         is_newest && self.modex.contains(at, Set::Pending, record.owner)
@@ -257,7 +257,7 @@ impl Server<'_> {
             Some(&*room)
         });
         let space = (self.jobs[job.index()].spaces, Kind::Kvs);
-        let found = self.kvs.look_up(space, wanted.unwrap_or_default()).ok().flatten();
+        let found = self.kvs.find(space, wanted.unwrap_or_default()).ok().flatten();
         if let Some(record) = found {
             return ReplyState::Ready(Response::Record(Op::Get, record));
         }

@@ -74,9 +74,7 @@ impl Server<'_> {
     }
 
     /// Ends the job if a rank waits for one that has exited or is cut off.
-    // Firmware is short of flash memory.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(any(target_os = "none", target_family = "wasm")), inline)]
+    #[inline]
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);
@@ -86,7 +84,6 @@ impl Server<'_> {
     }
 
     /// Does the same once ranks have exited or are cut off.
-    #[cfg_attr(not(target_os = "none"), cold)]
     fn end_if_lost(&mut self, job: JobId, cut_off: bool) {
         let state = &self.jobs[job.index()];
         let ranks = &self.ranks[state.slots()];

@@ -17,7 +17,6 @@ pub mod link;
 mod lost;
 mod names;
 mod nodes;
-mod offer;
 mod peek;
 mod peers;
 #[cfg(feature = "pmix")]
@@ -38,7 +37,6 @@ pub use backend::{Backend, ClientBytes};
 pub use host_state::HostState;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
-pub use offer::{OFFERED_MAX, Offered};
 pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};
@@ -293,8 +291,7 @@ impl<'s> Server<'s> {
     }
 
     /// Returns whether [`Server::poll`] may return an output.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
         self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.are_ready()

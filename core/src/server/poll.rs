@@ -209,20 +209,6 @@ impl Server<'_> {
         if let Some(dialect) = conn.pmix {
             return self.encode_pmix(id, at, dialect, answer, buf);
         }
-        let op = match answer {
-            // Firmware is short of flash memory.
-            _ if cfg!(target_os = "none") => None,
-            Response::Done(Op::Put) => Some(Op::Put),
-            Response::Fence(None) => Some(Op::Fence),
-            _ => None,
-        };
-        if let Some(op) = op
-            && self.requester(id).is_some()
-            && conn.replies.get(at).is_some_and(|reply| reply.thrid.is_empty())
-            && let Some(len) = wire::encode_frequent(conn.protocol, op, buf)
-        {
-            return len;
-        }
         // Lists are built at the end of the buffer, which their replies do not use.
         let (buf, scratch) = match answer {
             Response::Attr(..) | Response::PsetMembers(..) => buf.split_at_mut(buf.len() - LIST_MAX),
@@ -252,27 +238,12 @@ impl Server<'_> {
         let Some(slot) = job.slot(rank).and_then(|slot| self.ranks.get(slot)) else {
             return gone(answer.op());
         };
+        let Job { size, universe_size, .. } = *job;
         match answer {
             Response::Record(op, record) => match self.kvs.record(record) {
                 Some(record) => Reply::Found(op, Text::plain(record.value)),
                 None => Reply::Missing(op),
             },
-            Response::Fence(tag) => Reply::Fence { tag },
-            Response::Done(op) => Reply::Done(op),
-            _ => self.uncommon_reply((job, rank, slot), answer, scratch),
-        }
-    }
-
-    /// Expands the response to an uncommon request.
-    #[cold]
-    fn uncommon_reply<'a>(
-        &'a self,
-        (job, rank, slot): (&'a Job, Rank, &RankSlot),
-        answer: Response,
-        scratch: &'a mut [u8],
-    ) -> Reply<'a> {
-        let Job { size, universe_size, .. } = *job;
-        match answer {
             Response::Init { version, subversion } => Reply::Init { version, subversion },
             Response::InitAck => Reply::InitAck { rank: rank.0, size, appnum: slot.appnum },
             Response::FullInit => {
@@ -313,7 +284,7 @@ impl Server<'_> {
             }
             Response::Fence(tag) => Reply::Fence { tag },
             Response::Done(op) => Reply::Done(op),
-            Response::Missing(op) | Response::Record(op, _) => Reply::Missing(op),
+            Response::Missing(op) => Reply::Missing(op),
             Response::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
             // PMIx connections have a writer of their own.
             Response::Hello(_)

@@ -5,7 +5,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, Rank};
 use crate::limits::{JOBID_MAX, MESSAGE_TEXT_MAX};
-use crate::store::compare::same;
 use crate::tables::fence::Fence;
 use crate::tables::kvs::{Spaces, Usage};
 use crate::tables::tracker::Tracker;
@@ -130,16 +129,6 @@ impl Job {
     #[inline]
     pub(crate) fn slots(&self) -> core::ops::Range<usize> {
         self.first as usize..(self.first + self.size) as usize
-    }
-
-    /// Returns whether a request that names this space, or none, is for the space of the job.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(crate) fn owns(&self, kvs: Option<&[u8]>) -> bool {
-        match kvs {
-            Some(kvs) => kvs.is_empty() || same(kvs, self.name.as_bytes()),
-            None => true,
-        }
     }
 
     /// Returns the index of a rank's slot.

@@ -17,9 +17,7 @@
 //! only. Another put of a key appends a record and updates the index.
 
 use super::atomic::{AtomicU32, Ordering};
-use super::compare::same;
 use super::entry::Entries;
-use crate::copy::copy;
 use crate::limits::RECORD_HEADER;
 
 /// Length of a record's header in bytes.
@@ -205,38 +203,10 @@ impl<'s> Log<'s> {
         Key::new(self.seed, space, bytes)
     }
 
-    /// Does the same as [`Log::key`], without a call for the most frequent requests of a sandbox.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(crate) fn key_quick<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
-        Key::new(self.seed, space, bytes)
-    }
-
     /// Looks up a key.
     #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Slot {
-        self.find_quick(key)
-    }
-
-    /// Does the same as [`Log::find`], without a call for the most frequent requests of a sandbox.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
-    pub(crate) fn find_quick(&self, key: &Key<'_>) -> Slot {
-        let at = key.start(self.index.len() - 1);
-        // Most searches end at the first slot. A sandbox checks the time at each turn of a loop.
-        if cfg!(target_family = "wasm")
-            && let Some(slot) = self.probe(at, key)
-        {
-            return slot;
-        }
-        self.search(at, key)
-    }
-
-    /// Looks up a key from one slot of the index on.
-    #[cfg_attr(target_family = "wasm", cold)]
-    #[inline]
-    fn search(&self, start: usize, key: &Key<'_>) -> Slot {
-        let mut at = start;
+        let mut at = key.start(self.index.len() - 1);
         // The index is never full. The bound ends the loop even if it were.
         for _ in 0..self.index.len() {
             if let Some(slot) = self.probe(at, key) {
@@ -248,8 +218,7 @@ impl<'s> Log<'s> {
     }
 
     /// Returns the result of a look-up that ends at this slot of the index.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     fn probe(&self, at: usize, key: &Key<'_>) -> Option<Slot> {
         match self.index[at].load(Ordering::Relaxed) {
             0 => Some(Slot::Free { at: at as u32 }),
@@ -260,12 +229,11 @@ impl<'s> Log<'s> {
         }
     }
 
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
         match rest.get(..usize::from(header.key_len)) {
-            Some(stored) => header.is_of(key) && same(stored, key.bytes),
+            Some(stored) => header.is_of(key) && stored == key.bytes,
             None => false,
         }
     }
@@ -336,14 +304,6 @@ impl<'s> Log<'s> {
         self.index[at as usize].store(self.entries.entry(hash, record), Ordering::Release);
     }
 
-    /// Returns the value of the record at an offset, as [`Log::record`] does.
-    #[inline(always)]
-    pub(crate) fn value(&self, offset: u32) -> Option<&[u8]> {
-        let (header, rest) = split(self.as_bytes(), offset)?;
-        let start = usize::from(header.key_len);
-        rest.get(start..start + header.value_len().unwrap_or(0) as usize)
-    }
-
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
     #[inline]
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
@@ -357,8 +317,7 @@ impl<'s> Log<'s> {
 
 impl<'k> Key<'k> {
     /// Hashes a key of a log with that seed.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
@@ -436,8 +395,7 @@ fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
 }
 
 /// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
-#[cfg_attr(target_family = "wasm", inline(always))]
-#[cfg_attr(not(target_family = "wasm"), inline)]
+#[inline]
 pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
@@ -453,11 +411,10 @@ pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-#[cfg_attr(target_family = "wasm", inline(always))]
-#[cfg_attr(not(target_family = "wasm"), inline)]
+#[inline]
 fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
     let (front, rest) = buf.split_at_mut(piece.len());
-    copy(piece, front);
+    front.copy_from_slice(piece);
     rest
 }
 

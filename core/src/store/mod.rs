@@ -3,7 +3,6 @@
 mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bytes;
-pub(crate) mod compare;
 mod entry;
 pub(crate) mod log;
 pub(crate) mod members;

@@ -48,8 +48,7 @@ impl<'s> Ready<'s> {
     }
 
     /// Inserts a number.
-    #[cfg_attr(target_os = "none", inline(never))]
-    #[cfg_attr(not(target_os = "none"), inline)]
+    #[inline]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
@@ -76,9 +75,7 @@ impl<'s> Ready<'s> {
     }
 
     /// Removes a number.
-    #[cfg_attr(target_os = "none", inline(never))]
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(any(target_os = "none", target_family = "wasm")), inline)]
+    #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
         let before = *word;
@@ -87,29 +84,6 @@ impl<'s> Ready<'s> {
         if *word == 0 {
             self.remove_above(n / 32);
         }
-    }
-
-    /// Returns the [next](Ready::next) number and those that are in turn behind it in the same word: the number of the word's
-    /// first bit, and the bits.
-    #[inline(always)]
-    pub(crate) fn next_word(&self) -> Option<(u32, u32)> {
-        let next = self.next()?;
-        let word = self.words.get((next / 32) as usize)?;
-        Some((next / 32 * 32, word & (u32::MAX << (next % 32))))
-    }
-
-    /// Removes numbers of a word, and gives those above the highest of them their turn. All are in the set.
-    #[inline(always)]
-    pub(crate) fn take(&mut self, first: u32, bits: u32) {
-        let Some(word) = self.words.get_mut((first / 32) as usize) else { return };
-        let Some(last) = bits.checked_ilog2() else { return };
-        debug_assert_eq!(*word & bits, bits);
-        *word &= !bits;
-        self.count -= bits.count_ones();
-        if *word == 0 {
-            self.remove_above(first / 32);
-        }
-        self.pass(first + last);
     }
 
     /// Marks a word as zero in the levels above it.
@@ -126,15 +100,13 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the next number in turn: the lowest one above the last one [passed](Ready::pass), or else the lowest.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
         if self.count == 0 { None } else { self.from(self.cursor) }
     }
 
     /// Returns the lowest number that is not below `start`, or else the lowest.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(crate) fn from(&self, start: u32) -> Option<u32> {
         match self.not_below(start) {
             None => self.not_below(0),
@@ -165,13 +137,11 @@ impl<'s> Ready<'s> {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     fn not_below(&self, from: u32) -> Option<u32> {
         let word = from / 32;
-        // Mostly it is in the same word. Firmware is short of flash memory.
-        if cfg!(not(target_os = "none"))
-            && word < self.start[1]
+        // Mostly it is in the same word.
+        if word < self.start[1]
             && let Some(word) = self.words.get(word as usize)
             && let found @ 1.. = word & (u32::MAX << (from % 32))
         {
@@ -209,19 +179,18 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::BTreeSet;
     use std::vec;
-    use std::vec::Vec;
 
     proptest! {
         #[test]
         fn behaves_like_a_set(
             capacity in 1u32..5000,
-            steps in proptest::collection::vec((any::<bool>(), any::<u32>(), any::<bool>()), 1..200),
+            steps in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
         ) {
             let mut words = vec![0; Ready::words(capacity)];
             let mut ready = Ready::new(&mut words, capacity).unwrap();
             let mut model = BTreeSet::new();
             let mut cursor = 0;
-            for (insert, n, take) in steps {
+            for (insert, n) in steps {
                 let n = n % capacity;
                 if insert {
                     ready.insert(n);
@@ -233,19 +202,6 @@ mod tests {
                 let expected = model.range(cursor..).next().or(model.first()).copied();
                 prop_assert_eq!(ready.next(), expected);
                 prop_assert_eq!(ready.len() as usize, model.len());
-                if let Some((first, bits)) = ready.next_word() {
-                    let found: Vec<u32> = (0..32).filter(|bit| bits >> bit & 1 == 1).map(|bit| first + bit).collect();
-                    let expected = expected.unwrap();
-                    prop_assert_eq!(found[0], expected);
-                    prop_assert!(model.range(expected..first + 32).eq(&found));
-                    if take {
-                        ready.take(first, bits);
-                        found.iter().for_each(|n| assert!(model.remove(n)));
-                        cursor = (found[found.len() - 1] + 1) % capacity;
-                        prop_assert_eq!(ready.turn(), cursor);
-                        continue;
-                    }
-                }
                 if let Some(turn) = expected {
                     ready.pass(turn);
                     cursor = (turn + 1) % capacity;

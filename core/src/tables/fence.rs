@@ -43,8 +43,7 @@ impl Fence {
     pub(crate) const NONE: Fence = Fence { arrived: 0, since: Time(0), stall: Stall::No };
 
     /// Counts an arrival. Returns whether it was the first.
-    // Firmware is short of flash memory.
-    #[cfg_attr(not(target_os = "none"), inline)]
+    #[inline]
     pub(crate) fn arrive(&mut self, now: Time) -> bool {
         let first = self.arrived == 0;
         if first {

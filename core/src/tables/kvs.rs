@@ -300,7 +300,7 @@ impl<'s> Kvs<'s> {
         value: Option<impl Pieces<'v>>,
     ) -> Result<(u32, Before), Refusal> {
         let key_len = check_key(key.len())?;
-        let key = self.log.key_quick(spaces.of(kind), key);
+        let key = self.log.key(spaces.of(kind), key);
         let value_len = match &value {
             Some(value) => check_value(kind, value.clone().map(<[u8]>::len).sum())?,
             None => 0,
@@ -395,27 +395,13 @@ impl<'s> Kvs<'s> {
     }
 
     /// Returns the newest record of a key, which has a value or is wanted.
-    #[cfg_attr(target_family = "wasm", inline(always))]
-    #[cfg_attr(not(target_family = "wasm"), inline)]
+    #[inline]
     pub(crate) fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
-        Ok(match self.log.find_quick(&self.log.key_quick(spaces.of(kind), key)) {
+        Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
             Slot::Taken { record, .. } => Some(record),
             Slot::Free { .. } | Slot::None => None,
         })
-    }
-
-    /// Does the same as [`Kvs::find`] for infrequent requests, which share one copy of the code.
-    #[cold]
-    #[inline(never)]
-    pub(crate) fn look_up(&self, space: (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
-        self.find(space, key)
-    }
-
-    /// Returns the value of such a record.
-    #[inline(always)]
-    pub(crate) fn value(&self, offset: u32) -> Option<&[u8]> {
-        self.log.value(offset)
     }
 
     /// Returns the record at an offset that a put or a look-up returned.

@@ -260,29 +260,6 @@ impl Command<'_> {
     }
 }
 
-/// Command that a job sends many times, in the form of most clients: without escapes and thread id.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Frequent<'a> {
-    /// [`Command::Put`]
-    Put {
-        /// Space, or none for the job's own.
-        kvs: Option<&'a [u8]>,
-        /// The key.
-        key: &'a [u8],
-        /// Its value.
-        value: &'a [u8],
-    },
-    /// [`Command::Get`]
-    Get {
-        /// Space, or none for the job's own.
-        kvs: Option<&'a [u8]>,
-        /// The key.
-        key: &'a [u8],
-    },
-    /// [`Command::Fence`] of the whole job.
-    Fence,
-}
-
 /// Kind of a [`Command`], which determines the name of its reply.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "each is the command of the same name")]

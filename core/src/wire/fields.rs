@@ -1,6 +1,6 @@
 //! Fields of a message: `key=value` pairs.
 
-use super::scan::{self, Marks};
+use super::scan;
 use super::token::{Escape, Text};
 use crate::fault::Refusal;
 
@@ -73,19 +73,11 @@ impl<'a> Pairs<'a> {
             Separator::Semicolon => b';',
         };
         let other = if self.separator == Separator::Space { b'\n' } else { separator };
-        let end = scan::find_any([b'=', separator, other], self.rest)?;
+        let end = scan::find([b'=', separator, other], self.rest)?;
         let (key, from) = self.rest.split_at(end);
         let (&mark, after) = from.split_first()?;
         self.rest = after;
         Some((key, mark == b'='))
-    }
-
-    /// Reads `key` and its `=` if they come next.
-    #[inline]
-    fn take_key(&mut self, key: &[u8]) -> bool {
-        let after = self.rest.strip_prefix(key).and_then(|rest| rest.strip_prefix(b"="));
-        self.rest = after.unwrap_or(self.rest);
-        after.is_some()
     }
 
     /// Reads a value and its separator. Returns `None` if a required separator is missing.
@@ -95,8 +87,8 @@ impl<'a> Pairs<'a> {
         let (end, escape) = match self.separator {
             Separator::Blank | Separator::Space if is_last => (whole, Escape::None),
             Separator::Blank => self.word(),
-            Separator::Space => (scan::find_any([b' ', b'\n'], self.rest).unwrap_or(whole), Escape::None),
-            Separator::Line => (scan::find(b'\n', self.rest).unwrap_or(whole), Escape::None),
+            Separator::Space => (scan::find([b' ', b'\n'], self.rest).unwrap_or(whole), Escape::None),
+            Separator::Line => (scan::find([b'\n'], self.rest).unwrap_or(whole), Escape::None),
             Separator::Semicolon => self.semicolon()?,
         };
         let (value, after) = self.rest.split_at(end);
@@ -104,36 +96,16 @@ impl<'a> Pairs<'a> {
         Some(Text::escaped(value, escape))
     }
 
-    /// Reads a value without escapes of a PMI-1 line or a PMI-2 message, and its separator.
-    #[inline(always)]
-    fn plain_value(&mut self, is_last: bool) -> Option<&'a [u8]> {
-        let (end, escape) = match self.separator {
-            Separator::Semicolon => {
-                let end = scan::find_const::<b';'>(self.rest)?;
-                (end, self.rest.get(end + 1) == Some(&b';'))
-            }
-            Separator::Blank if is_last => (self.rest.len(), false),
-            Separator::Blank => {
-                let end = scan::find_either::<b' ', b'\\'>(self.rest).unwrap_or(self.rest.len());
-                (end, self.rest.get(end) == Some(&b'\\'))
-            }
-            Separator::Space | Separator::Line => return None,
-        };
-        let value = self.rest.get(..end).filter(|_| !escape)?;
-        self.rest = self.rest.get(end + 1..).unwrap_or_default();
-        Some(value)
-    }
-
     /// Returns the position of the first semicolon without an escape, and the escape of the bytes before it.
     #[inline]
     fn semicolon(&self) -> Option<(usize, Escape)> {
         // MPICH 4.0.2 sends junk after the last semicolon. It is ignored.
-        let mut at = scan::find(b';', self.rest)?;
+        let mut at = scan::find([b';'], self.rest)?;
         let mut escape = Escape::None;
         while self.rest.get(at + 1) == Some(&b';') {
             escape = self.escape;
             at += 2;
-            at += scan::find(b';', self.rest.get(at..)?)?;
+            at += scan::find([b';'], self.rest.get(at..)?)?;
         }
         Some((at, escape))
     }
@@ -141,7 +113,7 @@ impl<'a> Pairs<'a> {
     /// Returns the position of the first blank without an escape, and the escape of the bytes before it.
     #[inline]
     fn word(&self) -> (usize, Escape) {
-        match scan::find_any([b' ', b'\\'], self.rest) {
+        match scan::find([b' ', b'\\'], self.rest) {
             Some(at) if self.rest[at] == b'\\' => (self.escaped_word(), Escape::Backslash),
             Some(at) => (at, Escape::None),
             None => (self.rest.len(), Escape::None),
@@ -160,26 +132,6 @@ impl<'a> Pairs<'a> {
     }
 }
 
-/// Pairs that may be in the usual order.
-pub(super) trait InOrder<'a> {
-    /// Returns the values of `keys` if the pairs are these, in this order, and have no escapes. Any of them may be missing.
-    fn in_order<const N: usize>(self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]>;
-}
-
-impl<'a> InOrder<'a> for Pairs<'a> {
-    // Inlined, so that keys are compared as words and not by calls.
-    #[inline(always)]
-    fn in_order<const N: usize>(mut self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
-        let mut values = [None; N];
-        for (slot, key) in values.iter_mut().zip(keys) {
-            if self.take_key(key) {
-                *slot = Some(self.plain_value(key == self.last)?);
-            }
-        }
-        self.rest.is_empty().then_some(values)
-    }
-}
-
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
@@ -193,66 +145,6 @@ impl<'a> Iterator for Pairs<'a> {
             let value = self.value(!self.last.is_empty() && key == self.last)?;
             return Some((key, value));
         }
-    }
-}
-
-/// Pairs of a message that is searched once for all that ends a value, or the message.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Marked<'a, const SEPARATOR: u8> {
-    bytes: &'a [u8],
-    /// Separators, and the end of a PMI-1 line.
-    marks: Marks,
-    /// Key whose value extends to the end of the line.
-    last: &'static [u8],
-}
-
-impl<'a> Marked<'a, b' '> {
-    /// Reads what may be several PMI-1 lines. Returns `None` unless it is one without backslashes.
-    #[inline(always)]
-    pub(super) fn line(bytes: &'a [u8], last: &'static [u8]) -> Option<Self> {
-        let mut marks = Marks::without::<b' ', b'\\', b'\n'>(bytes)?;
-        marks.add(bytes.len());
-        Some(Marked { bytes, marks, last })
-    }
-}
-
-impl<'a> Marked<'a, b';'> {
-    /// Reads what may be a PMI-2 message. Returns `None` if it has NUL.
-    #[inline(always)]
-    pub(super) fn counted(bytes: &'a [u8]) -> Option<Self> {
-        Some(Marked { bytes, marks: Marks::without::<b';', 0, 0>(bytes)?, last: b"" })
-    }
-}
-
-impl<'a, const SEPARATOR: u8> InOrder<'a> for Marked<'a, SEPARATOR> {
-    #[inline(always)]
-    fn in_order<const N: usize>(self, keys: [&[u8]; N]) -> Option<[Option<&'a [u8]>; N]> {
-        let mut values = [None; N];
-        let mut at = 0;
-        for (slot, key) in values.iter_mut().zip(keys) {
-            let rest = self.bytes.get(at..).unwrap_or_default();
-            if rest.strip_prefix(key).is_some_and(|rest| rest.first() == Some(&b'=')) {
-                let start = at + key.len() + 1;
-                let end = if key == self.last { self.bytes.len() } else { self.end(start)? };
-                *slot = Some(self.bytes.get(start..end)?);
-                at = end + 1;
-            }
-        }
-        // The last value of a line may have no separator.
-        (at >= self.bytes.len()).then_some(values)
-    }
-}
-
-impl<const SEPARATOR: u8> Marked<'_, SEPARATOR> {
-    /// Returns the end of the value that starts there, if it has no escapes.
-    #[inline(always)]
-    fn end(&self, start: usize) -> Option<usize> {
-        let end = match self.marks.next(start) {
-            Some(end) => end,
-            None => start + scan::end_at(SEPARATOR, SEPARATOR, self.bytes.get(start..)?),
-        };
-        let is_line = SEPARATOR == b' ';
-        (is_line || (end < self.bytes.len() && self.bytes.get(end + 1) != Some(&SEPARATOR))).then_some(end)
     }
 }
 
@@ -332,9 +224,7 @@ pub(super) fn boolean(field: Option<Text<'_>>, missing: bool) -> Result<bool, Re
 #[cfg(test)]
 mod tests {
     use super::*;
-    use proptest::prelude::*;
     use std::string::String;
-    use std::vec;
     use std::vec::Vec;
 
     fn read(pairs: Pairs<'_>) -> Vec<(String, String)> {
@@ -374,77 +264,6 @@ mod tests {
         let last = Pairs::line(br"key=\a value=b c=d\ \\ ", b"value");
         assert_eq!(read(last), [pair("key", "a"), pair("value", r"b c=d\ \\ ")]);
         assert_eq!(read(Pairs::reply(br"a=b\ c=d\", b"")), [pair("a", r"b\"), pair("c", r"d\")]);
-    }
-
-    proptest! {
-        #[test]
-        fn pairs_in_the_usual_order_are_read_as_all_others(
-            parts in prop::collection::vec(
-                prop::sample::select(vec!["a", "b", "thrid", "=", "1", r"\ ", ";", ";;", " ", "a=", "b=2;", "a=3 "]), 0..16,
-            ),
-        ) {
-            let message = parts.concat();
-            for pairs in [Pairs::line(message.as_bytes(), b"b"), Pairs::counted(message.as_bytes())] {
-                let mut fields = Fields::new(pairs);
-                let picked = fields.pick([b"a", b"b"]);
-                if let Some(values) = pairs.in_order([b"a", b"b"]) {
-                    prop_assert_eq!(values.map(|value| value.map(Text::plain)), picked);
-                    prop_assert_eq!(fields.thrid, None);
-                }
-            }
-            let keys: [&[u8]; 2] = [b"a", b"b"];
-            if !message.contains('\\') {
-                let line = Marked::line(message.as_bytes(), b"b").and_then(|pairs| pairs.in_order(keys));
-                prop_assert_eq!(line, Pairs::line(message.as_bytes(), b"b").in_order(keys));
-            }
-            let counted = Marked::counted(message.as_bytes()).and_then(|pairs| pairs.in_order(keys));
-            prop_assert_eq!(counted, Pairs::counted(message.as_bytes()).in_order(keys));
-        }
-    }
-
-    #[test]
-    fn long_values_are_read_as_all_others() {
-        let keys: [&[u8]; 2] = [b"key", b"value"];
-        for len in 0..200 {
-            for (start, end) in [("key=a value=", ""), ("key=", " value=b"), ("key=", ""), ("value=", " ")] {
-                let message = [start, &"v".repeat(len), end].concat();
-                let line = message.as_bytes();
-                let read = Marked::line(line, b"value").and_then(|pairs| pairs.in_order(keys));
-                assert_eq!(read, Pairs::line(line, b"value").in_order(keys));
-                for bad in ["\n", "\\"] {
-                    assert!(Marked::line([&message, bad].concat().as_bytes(), b"value").is_none());
-                }
-            }
-            for (start, end) in
-                [("key=a;value=", ";"), ("key=", ";value=b;"), ("key=", ""), ("key=", ";;value=b;")]
-            {
-                let message = [start, &"v".repeat(len), end].concat();
-                let body = message.as_bytes();
-                let read = Marked::counted(body).and_then(|pairs| pairs.in_order(keys));
-                assert_eq!(read, Pairs::counted(body).in_order(keys));
-                assert!(Marked::counted([&message, "\0"].concat().as_bytes()).is_none());
-            }
-        }
-    }
-
-    #[test]
-    fn pairs_in_the_usual_order_are_read_at_once() {
-        let keys: [&[u8]; 2] = [b"key", b"value"];
-        let both = Some([Some(&b"a"[..]), Some(&b"b c"[..])]);
-        assert_eq!(Pairs::line(b"key=a value=b c", b"value").in_order(keys), both);
-        let raw = Some([Some(&b"a"[..]), Some(&br"\b\ \\"[..])]);
-        assert_eq!(Pairs::line(br"key=a value=\b\ \\", b"value").in_order(keys), raw);
-        assert_eq!(Pairs::counted(b"key=a;value=b c;").in_order(keys), both);
-        assert_eq!(Pairs::counted(b"value=b;").in_order(keys), Some([None, Some(&b"b"[..])]));
-        for other in
-            [&b"value=b;key=a;"[..], b"key=a;value=b", b"key=a;value=b;;;", b"key=a;value=b;thrid=1;", b";"]
-        {
-            assert_eq!(Pairs::counted(other).in_order(keys), None, "{}", other.escape_ascii());
-        }
-        for other in [&br"key=a\ value=b"[..], b"key=a x=1 value=b", b"value=b key=a=", b" key=a"] {
-            let line = Pairs::line(other, b"value").in_order(keys);
-            assert!(line.is_none_or(|[key, _]| key.is_none()), "{}", other.escape_ascii());
-        }
     }
 
     #[test]

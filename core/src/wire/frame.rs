@@ -64,47 +64,6 @@ pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
     }
 }
 
-/// Returns the message in `bytes` if they are one in the usual framing of the connection, and nothing else.
-#[inline]
-pub(crate) fn only_frame(bytes: &[u8], framing: Framing) -> Option<Frame<'_>> {
-    let frame = match framing {
-        Framing::Counted => counted(bytes).ok()?,
-        Framing::Line if bytes.starts_with(CMD) => {
-            let end = scan::find_const::<b'\n'>(bytes)?;
-            Some(frame(bytes, end, end + 1, Kind::Line).ok()?)
-        }
-        Framing::Line => None,
-    };
-    frame.filter(|frame| frame.len as usize == bytes.len())
-}
-
-/// Returns the body of the counted message in `bytes` if they are one and nothing else. The count may have any form that
-/// [`next_frame`] reads. NUL may be in the body.
-#[cfg_attr(target_family = "wasm", inline(always))]
-#[cfg_attr(not(target_family = "wasm"), inline)]
-pub fn only_body(bytes: &[u8]) -> Option<&[u8]> {
-    let (prefix, body) = bytes.split_first_chunk()?;
-    // Most messages have a count of three digits at most, right-aligned as MPICH does.
-    if is_short_count(prefix, body.len()) || is_count(prefix, body.len()) { Some(body) } else { None }
-}
-
-/// Returns whether a prefix is a length below 1000, with blanks before its last three places at most.
-#[inline(always)]
-fn is_short_count(prefix: &[u8; PREFIX as usize], len: usize) -> bool {
-    let &[b' ', b' ', b' ', hundreds, tens, ones] = prefix else { return false };
-    let digit = |byte: u8| u32::from(byte.wrapping_sub(b'0'));
-    // Other bytes count as 10 and more.
-    let (tens, ones) = (digit(tens), digit(ones));
-    let hundreds = if hundreds == b' ' { 0 } else { digit(hundreds) };
-    hundreds < 10 && tens < 10 && ones < 10 && len == (hundreds * 100 + tens * 10 + ones) as usize
-}
-
-/// Returns whether a prefix is this length in any form, and a message may be as long.
-#[cold]
-fn is_count(prefix: &[u8; PREFIX as usize], len: usize) -> bool {
-    len <= (MESSAGE_MAX - PREFIX) as usize && length(prefix) == Ok(Some(len as u32))
-}
-
 /// Returns the count in front of a message with this length, right-aligned as MPICH does. It has the last six digits.
 #[inline]
 pub(super) fn count(len: usize) -> [u8; PREFIX as usize] {
@@ -167,7 +126,7 @@ fn window(bytes: &[u8]) -> &[u8] {
 
 #[inline]
 fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
-    match scan::find(b'\n', window(bytes)) {
+    match scan::find([b'\n'], window(bytes)) {
         Some(end) => frame(bytes, end, end + 1, Kind::Line).map(Some),
         None if bytes.len() >= MESSAGE_MAX as usize => Err(Malformed::TooLong),
         None => Ok(None),
@@ -185,7 +144,7 @@ fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
         if !within && !may_begin(rest, MCMD) {
             return Err(Malformed::Structure);
         }
-        let Some(len) = scan::find(b'\n', rest) else {
+        let Some(len) = scan::find([b'\n'], rest) else {
             let full = bytes.len() >= MESSAGE_MAX as usize;
             return if full { Err(Malformed::TooLong) } else { Ok(None) };
         };
@@ -219,7 +178,7 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
     let Some(body) = rest.get(..len as usize) else { return Ok(None) };
     // MPICH 4.0.2 counts six bytes too many, and sends the memory after the message: `20    cmd=kvs-fence;\0;valu`.
-    let end = scan::find_const::<0>(body).unwrap_or(body.len());
+    let end = scan::find([0], body).unwrap_or(body.len());
     Ok(Some(Frame { body: body.get(..end).unwrap_or_default(), len: PREFIX + len, kind: Kind::Counted }))
 }
 
@@ -262,42 +221,6 @@ mod tests {
         {
             let frame = whole(bytes, Framing::Counted);
             assert_eq!((frame.body, frame.len), (&b"cmd=job-getid;"[..], 20));
-        }
-    }
-
-    #[test]
-    fn only_bodies_have_lengths_of_any_form() {
-        for len in [1, 9, 10, 99, 100, 101, 999, 1000, 65530, 65531] {
-            let body = std::vec![b'x'; len];
-            let digits = std::format!("{len}");
-            for count in
-                [std::format!("{digits:>6}"), std::format!("{digits:<6}"), std::format!("{digits:0>6}")]
-            {
-                let bytes = [count.as_bytes(), &body].concat();
-                let expected = (len <= (MESSAGE_MAX - PREFIX) as usize).then_some(&body[..]);
-                assert_eq!(only_body(&bytes), expected, "{count}");
-                assert_eq!(only_body(&bytes[..bytes.len() - 1]), None, "{count}");
-                assert_eq!(only_body(&[&bytes[..], b"x"].concat()), None, "{count}");
-            }
-        }
-    }
-
-    #[test]
-    fn short_counts_are_lengths() {
-        // Bytes beside the digits, those that a mistake would take for digits, and digits.
-        const BYTES: &[u8] = b" /0129:;\x10\x80\xff";
-        for places in 0..BYTES.len().pow(4) {
-            let at = |place: u32| BYTES[places / BYTES.len().pow(place) % BYTES.len()];
-            let prefix = [b' ', b' ', at(3), at(2), at(1), at(0)];
-            let parsed = length(&prefix).ok().flatten();
-            for len in [0, 1, 2, 9, 10, 19, 91, 100, 129, 210, 999, 1029] {
-                assert_eq!(
-                    is_short_count(&prefix, len) || is_count(&prefix, len),
-                    parsed == Some(len as u32),
-                    "{}",
-                    prefix.escape_ascii()
-                );
-            }
         }
     }
 

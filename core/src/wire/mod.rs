@@ -50,12 +50,9 @@ pub mod v1;
 pub mod v2;
 mod write;
 
-pub(crate) use command::Frequent;
 pub use command::{Command, DecodeError, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
-pub(crate) use frame::only_frame;
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
-pub(crate) use reply::{encode_found, encode_frequent};
 #[cfg(feature = "pmix")]
 pub(crate) use scan::number;
 pub use spawn::{Program, Spawn, SpawnProgram};
@@ -64,8 +61,6 @@ pub use write::EncodeError;
 pub(crate) use write::decimal;
 
 use serde::{Deserialize, Serialize};
-
-use crate::limits::MESSAGE_MAX;
 
 /// Protocol that a connection uses after its handshake.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -108,66 +103,6 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
         frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
-    }
-}
-
-/// Reads a request that is a [`Frequent`] command. [`decode`] reads it, too, in more time.
-#[inline]
-pub(crate) fn frequent<'a>(frame: &Frame<'a>) -> Option<Frequent<'a>> {
-    match frame.kind {
-        // Firmware is short of flash memory.
-        _ if cfg!(target_os = "none") => None,
-        frame::Kind::Counted => v2::frequent(frame.body),
-        frame::Kind::Line => v1::frequent(frame.body),
-        frame::Kind::Block => None,
-    }
-}
-
-/// Returns which command bytes begin with, if it is one for [`Server::answer`](crate::Server::answer).
-#[inline(always)]
-pub fn frequent_op(bytes: &[u8]) -> Option<Op> {
-    // Eight bytes are compared as a word: the first of a line, or those behind a count and `cmd=`.
-    const fn word(bytes: [u8; 8]) -> u64 {
-        u64::from_le_bytes(bytes)
-    }
-    const GET: [u64; 2] = [word(*b"cmd=get "), word(*b"kvs-get;")];
-    const PUT: [u64; 2] = [word(*b"cmd=put "), word(*b"kvs-put;")];
-    const FENCE: [u64; 2] = [word(*b"cmd=barr"), word(*b"kvs-fenc")];
-    let op = |framing: usize, begin: u64| {
-        if begin == GET[framing] {
-            Some(Op::Get)
-        } else if begin == PUT[framing] {
-            Some(Op::Put)
-        } else {
-            (begin == FENCE[framing]).then_some(Op::Fence)
-        }
-    };
-    let line = op(0, word(*bytes.first_chunk()?));
-    if line.is_some() { line } else { op(1, word(*bytes.first_chunk::<18>()?.last_chunk()?)) }
-}
-
-/// Returns whether bytes are one fence of the whole job in the usual framing, and nothing else.
-#[inline(always)]
-pub(crate) fn is_only_fence(bytes: &[u8], framing: Framing) -> bool {
-    match framing {
-        // Most counts have this form.
-        Framing::Counted => {
-            bytes == b"    14cmd=kvs-fence;" || frame::only_body(bytes) == Some(&b"cmd=kvs-fence;"[..])
-        }
-        Framing::Line => bytes == b"cmd=barrier_in\n",
-    }
-}
-
-/// Reads bytes that are one put or get in the usual framing, and nothing else. It does the same as [`only_frame`] and
-/// [`frequent`], but searches the bytes once for all that ends a field or a message.
-#[inline(always)]
-pub(crate) fn only_frequent(op: Op, bytes: &[u8], framing: Framing) -> Option<Frequent<'_>> {
-    match framing {
-        Framing::Counted => v2::only_frequent(op, frame::only_body(bytes)?),
-        Framing::Line if bytes.len() <= MESSAGE_MAX as usize => {
-            v1::only_frequent(op, bytes.strip_suffix(b"\n")?)
-        }
-        Framing::Line => None,
     }
 }
 

@@ -1,14 +1,9 @@
 //! Replies to clients, in one vocabulary for both protocols.
 
 use super::command::Op;
-use super::frame::count;
+use super::scan;
 use super::token::Text;
-use super::{Protocol, scan};
-use crate::copy::copy;
 use crate::fault::Refusal;
-use crate::limits::MESSAGE_MAX;
-
-const PREFIX: usize = super::frame::PREFIX as usize;
 
 /// A reply, encoded by the server and decoded by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -212,89 +207,6 @@ impl Reply<'_> {
             Reply::Ring { .. } => Op::Ring,
             Reply::Fence { .. } => Op::Fence,
             Reply::Found(op, _) | Reply::Missing(op) | Reply::Done(op) | Reply::Refused(op, _) => op,
-        }
-    }
-}
-
-/// Writes the reply to a put or a fence of the whole job that succeeded, without a thread id. [`encode_reply`] writes the
-/// same in more time. Returns the length, or `None` for another reply or a buffer that is too short.
-#[inline]
-pub(crate) fn encode_frequent(protocol: Protocol, op: Op, buf: &mut [u8]) -> Option<usize> {
-    #[inline]
-    fn put<const N: usize>(reply: &[u8; N], buf: &mut [u8]) -> Option<usize> {
-        // The length is constant, so that no call copies the bytes.
-        *buf.first_chunk_mut()? = *reply;
-        Some(N)
-    }
-    match (protocol, op) {
-        (Protocol::V1, Op::Put) => put(b"cmd=put_result rc=0\n", buf),
-        (Protocol::V1, Op::Fence) => put(b"cmd=barrier_out rc=0\n", buf),
-        (Protocol::V2, Op::Put) => put(b"    26cmd=kvs-put-response;rc=0;", buf),
-        (Protocol::V2, Op::Fence) => put(b"    28cmd=kvs-fence-response;rc=0;", buf),
-        _ => None,
-    }
-}
-
-/// Writes the reply to a get that found a value, without a thread id. [`encode_reply`](super::encode_reply) writes the same in
-/// more time. Returns the length, or `None` for a value that needs escapes or a buffer that is too short.
-#[inline]
-pub(crate) fn encode_found(protocol: Protocol, value: &[u8], buf: &mut [u8]) -> Option<usize> {
-    const LINE: &[u8; 26] = b"cmd=get_result rc=0 value=";
-    const COUNTED: &[u8; 49] = b"      cmd=kvs-get-response;rc=0;found=TRUE;value=";
-    let (value_at, special, end) = match protocol {
-        Protocol::V1 => {
-            *buf.first_chunk_mut()? = *LINE;
-            (LINE.len(), scan::holds_quick::<0, b'\n'>(value), b'\n')
-        }
-        Protocol::V2 => {
-            *buf.first_chunk_mut()? = *COUNTED;
-            *buf.first_chunk_mut()? = count(COUNTED.len() - PREFIX + value.len() + 1);
-            (COUNTED.len(), scan::holds_quick::<0, b';'>(value), b';')
-        }
-    };
-    let len = value_at + value.len() + 1;
-    if special || len > MESSAGE_MAX as usize {
-        return None;
-    }
-    let (last, room) = buf.get_mut(value_at..len)?.split_last_mut()?;
-    copy(value, room);
-    *last = end;
-    Some(len)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::encode_reply;
-
-    #[test]
-    fn frequent_replies_are_those_of_all() {
-        for protocol in [Protocol::V1, Protocol::V2] {
-            for (op, reply) in [(Op::Put, Reply::Done(Op::Put)), (Op::Fence, Reply::Fence { tag: None })] {
-                let (mut one, mut other) = ([0; 64], [0; 64]);
-                let len = encode_frequent(protocol, op, &mut one).unwrap();
-                assert_eq!(Ok(&one[..len]), encode_reply(protocol, &reply, None, &mut other));
-                assert_eq!(encode_frequent(protocol, op, &mut one[..len - 1]), None);
-            }
-            assert_eq!(encode_frequent(protocol, Op::Get, &mut [0; 64]), None);
-        }
-    }
-
-    #[test]
-    fn found_values_are_written_as_by_all() {
-        for protocol in [Protocol::V1, Protocol::V2] {
-            for len in [0, 1, 48, 49, 50, 51, 949, 950, 951] {
-                let value = std::vec![b'v'; len];
-                let (mut one, mut other) = ([0; 1024], [0; 1024]);
-                let written = encode_found(protocol, &value, &mut one).unwrap();
-                let reply = Reply::Found(Op::Get, Text::plain(&value));
-                assert_eq!(Ok(&one[..written]), encode_reply(protocol, &reply, None, &mut other));
-                assert_eq!(encode_found(protocol, &value, &mut one[..written - 1]), None);
-            }
-            let special: &[u8] = if protocol == Protocol::V1 { b"a\nb" } else { b"a;b" };
-            for value in [special, b"a\0b"] {
-                assert_eq!(encode_found(protocol, value, &mut [0; 64]), None);
-            }
         }
     }
 }

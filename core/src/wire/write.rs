@@ -66,9 +66,9 @@ impl Style {
                 let at = bytes.iter().position(|&b| b == b' ' || b == b'\\')?;
                 Some((at, if bytes[at] == b' ' { br"\ " } else { br"\\" }))
             }
-            Style::Counted => scan::find_const::<b';'>(bytes).map(|at| (at, &b";;"[..])),
+            Style::Counted => scan::find([b';'], bytes).map(|at| (at, &b";;"[..])),
             Style::Binary => {
-                let at = scan::find_any([b';', 0, 1], bytes)?;
+                let at = scan::find([b';', 0, 1], bytes)?;
                 Some((at, [&[1u8, 1][..], &[1, 2], b";;"][usize::from(bytes[at].min(2))]))
             }
         }
@@ -79,10 +79,7 @@ impl Style {
         let line_feed = if self == Style::Counted { 0 } else { b'\n' };
         match self {
             Style::Binary => true,
-            // Compilers do not vectorize the search for these two as constants.
-            _ if !scan::CHUNKS => !scan::holds([0, line_feed], bytes),
-            Style::Counted => !scan::holds_const::<0, 0>(bytes),
-            Style::Line | Style::EscapedLine => !scan::holds_const::<0, b'\n'>(bytes),
+            Style::Counted | Style::Line | Style::EscapedLine => scan::find([0, line_feed], bytes).is_none(),
         }
     }
 }
@@ -101,15 +98,10 @@ impl<'b> Writer<'b> {
         Writer { buf, at: 0, style, failed: None }
     }
 
-    /// Writes bytes without escapes. It is not inlined, which saves code size in its many callers.
+    /// Writes bytes without escapes.
+    // A copy in each of its many callers would double the size of the code.
     #[inline(never)]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        self.quick(bytes)
-    }
-
-    /// Writes bytes without escapes, inlined for the most frequent messages.
-    #[inline]
-    pub(super) fn quick(&mut self, bytes: &[u8]) -> &mut Self {
         match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
             Some(room) => {
                 room.copy_from_slice(bytes);
@@ -132,7 +124,7 @@ impl<'b> Writer<'b> {
             self.raw(before).raw(escape);
             rest = from.get(1..).unwrap_or_default();
         }
-        self.quick(rest)
+        self.raw(rest)
     }
 
     /// Writes a text, with the escapes of the style.

@@ -1,10 +1,9 @@
 //! Progress of a server with the requests of one connection.
 
-use hydrant_core::limits::{MESSAGE_MAX, PENDING_MAX};
+use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::server::Consumed;
-use hydrant_core::wire::frame::{Kind, only_body};
 use hydrant_core::wire::pmix::{self, Hello};
-use hydrant_core::wire::{self, Command, DecodeError, Frame, Framing, Integers, Message};
+use hydrant_core::wire::{self, Command, DecodeError, Framing, Integers, Message};
 
 /// First byte of a PMIx handshake.
 const PMIX_HELLO: u8 = 0xff;
@@ -87,28 +86,6 @@ impl Progress {
         }
     }
 
-    /// Records a [fence](is_fence) that the server has consumed. Returns false without a change if
-    /// [`consume`](Progress::consume) has to read the bytes.
-    #[inline]
-    pub(crate) fn consume_fence(&mut self) -> bool {
-        let is_pmi = self.pmix == Some(false);
-        if is_pmi {
-            self.record(Due::Later);
-        }
-        is_pmi
-    }
-
-    /// Records a put or a get that the server has consumed, if `bytes` are one and nothing else. Gets are answered `at_once` or
-    /// may have to wait. Returns false without a change if [`consume`](Progress::consume) has to read the bytes.
-    #[inline]
-    pub(crate) fn consume_frequent(&mut self, bytes: &[u8], at_once: bool) -> bool {
-        let is_frequent = self.pmix == Some(false) && is_frequent(bytes, at_once);
-        if is_frequent {
-            self.record(Due::AtOnce);
-        }
-        is_frequent
-    }
-
     #[inline]
     fn record(&mut self, due: Due) {
         self.owed = self.owed.saturating_add(u32::from(due != Due::Never));
@@ -147,13 +124,13 @@ impl Progress {
         let counted = first == b' ' || first.is_ascii_digit();
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
-        let due = frequent(&frame, own.is_none() && !lazy).unwrap_or_else(|| match wire::decode(&frame) {
+        let due = match wire::decode(&frame) {
             Ok(Message { command: Command::FullInit { .. }, .. }) if self.is_echoed => Due::Later,
             Ok(Message { command, .. }) => due(&command, own, lazy),
             Err(DecodeError::Refused { .. }) => Due::AtOnce,
             // The server closes the connection.
             Err(DecodeError::Malformed(_)) => Due::Never,
-        });
+        };
         Ok(Some((frame.len as usize, due)))
     }
 
@@ -174,60 +151,6 @@ impl Progress {
             None => None,
         })
     }
-}
-
-/// Returns whether bytes are a fence as most clients send it, and nothing else.
-#[inline]
-pub(crate) fn is_fence(bytes: &[u8]) -> bool {
-    bytes == b"cmd=barrier_in\n" || bytes == b"    14cmd=kvs-fence;"
-}
-
-/// Returns whether `bytes` are one put, or one get that is answered `at_once`, and nothing else. Other bytes of this kind are
-/// found by [`wire::next_frame`] and [`frequent`], which take longer.
-#[inline]
-fn is_frequent(bytes: &[u8], at_once: bool) -> bool {
-    if bytes.len() > MESSAGE_MAX as usize {
-        return false;
-    }
-    let (put, get) = if let Some((b'\n', line)) = bytes.split_last() {
-        let whole = !holds_line_feed(line);
-        (whole && line.starts_with(b"cmd=put "), whole && line.starts_with(b"cmd=get "))
-    } else {
-        let Some(body) = only_body(bytes) else { return false };
-        (body.starts_with(b"cmd=kvs-put;"), body.starts_with(b"cmd=kvs-get;"))
-    };
-    put || (at_once && get)
-}
-
-/// Returns whether a line feed occurs. Compilers search chunks by vectors.
-#[inline]
-fn holds_line_feed(bytes: &[u8]) -> bool {
-    let holds = |chunk: &[u8; 16]| chunk.iter().fold(false, |hit, &byte| hit | (byte == b'\n'));
-    match bytes.last_chunk() {
-        Some(last) => bytes.as_chunks().0.iter().fold(holds(last), |hit, chunk| hit | holds(chunk)),
-        None => bytes.contains(&b'\n'),
-    }
-}
-
-/// Returns when the reply to a put, a get or a fence is due, without decoding it. Gets are answered `at_once` or may have to
-/// wait. A malformed one closes the connection, which then owes nothing.
-#[inline]
-fn frequent(frame: &Frame<'_>, at_once: bool) -> Option<Due> {
-    let body = frame.body;
-    // Words of known length are compared without a call.
-    let (put, get, fence) = match frame.kind {
-        Kind::Counted => {
-            (body.starts_with(b"cmd=kvs-put;"), body.starts_with(b"cmd=kvs-get;"), body == b"cmd=kvs-fence;")
-        }
-        Kind::Line => {
-            (body.starts_with(b"cmd=put "), body.starts_with(b"cmd=get "), body == b"cmd=barrier_in")
-        }
-        Kind::Block => return None,
-    };
-    if put || (at_once && get) {
-        return Some(Due::AtOnce);
-    }
-    fence.then_some(Due::Later)
 }
 
 /// Returns when the reply to a command is due.
@@ -301,62 +224,6 @@ mod tests {
         assert!(!consume(&mut Progress::default(), b"cmd=get_maxes\n", 3, false), "half a message");
         assert!(!consume(&mut Progress::default(), b"rubbish", 0, false));
         assert!(consume(&mut Progress::default(), b"rubbish", 7, false));
-    }
-
-    #[test]
-    fn frequent_messages_are_read_as_all_others() {
-        let long = format!("cmd=put key={} value=b", "k".repeat(40));
-        let far = format!("{:6}cmd=kvs-put;key={};value=b;", 100, "k".repeat(75));
-        let mut messages: Vec<Vec<u8>> = [
-            &b"cmd=barrier_in\n"[..],
-            b"cmd=barrier_in \n",
-            b"cmd=barrier_in\ncmd=barrier_in\n",
-            b"    14cmd=kvs-fence;",
-            b"14    cmd=kvs-fence;",
-            b"cmd=put kvsname=a key=b value=c\n",
-            b"cmd=put kvsname=a\nkey=b value=c\n",
-            b"cmd=get kvsname=a key=b\n",
-            b"cmd=get key=b",
-            b"cmd=put \n",
-            b"\n",
-            b"    22cmd=kvs-get;key=a;\0\0\0\0",
-            b"    18cmd=kvs-get;key=a;",
-            b"    17cmd=kvs-get;key=a;",
-            b"    19cmd=kvs-get;key=a;",
-            b"  0018cmd=kvs-get;key=a;",
-            b"0   18cmd=kvs-get;key=a;",
-            b"18    cmd=kvs-get;key=a;",
-            b"1 8   cmd=kvs-get;key=a;",
-            b"    27cmd=kvs-put;key=a;value=\n\n;",
-            b"    27cmd=kvs-put;key=a;value=;\n",
-        ]
-        .map(<[u8]>::to_vec)
-        .to_vec();
-        messages.push([long.as_bytes(), b"\n"].concat());
-        messages.push([&long.as_bytes()[..30], b"\n", &long.as_bytes()[30..], b"\n"].concat());
-        messages.push(far.into_bytes());
-        let mut frequent = 0;
-        for bytes in messages {
-            for at_once in [false, true] {
-                let known = Progress { pmix: Some(false), ..Progress::default() };
-                let (mut one, mut other) = (known, known);
-                let read = |progress: &mut Progress| match is_fence(&bytes) {
-                    true => progress.consume_fence(),
-                    false => progress.consume_frequent(&bytes, at_once),
-                };
-                if !read(&mut one) {
-                    assert_eq!((one.owed, one.overdue), (0, 0));
-                    continue;
-                }
-                let consumed = Consumed { bytes: bytes.len() as u32, again: false };
-                assert!(other.consume(&bytes, consumed, None, !at_once), "{}", bytes.escape_ascii());
-                assert_eq!((one.owed, one.overdue), (other.owed, other.overdue), "{}", bytes.escape_ascii());
-                frequent += 1;
-                assert!(!read(&mut Progress::default()), "the protocol is not known");
-                assert!(!read(&mut Progress { pmix: Some(true), ..known }));
-            }
-        }
-        assert_eq!(frequent, 19);
     }
 
     #[test]

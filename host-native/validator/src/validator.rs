@@ -9,7 +9,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::{Consumed, FenceMode, HostState};
 use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 
-use crate::progress::{Progress, is_fence};
+use crate::progress::Progress;
 
 /// Largest number of inputs that a host passes to a server before it takes the outputs.
 pub const INPUTS_MAX: usize = 256;
@@ -108,8 +108,6 @@ pub struct Validator {
     tree: Tree,
     /// Whether a job can have lazy fences.
     lazy: bool,
-    /// Whether gets of a job may have to wait: for the host, or for other nodes.
-    gets_wait: bool,
     peers: Vec<Peer>,
     /// How many messages to each neighbour the inputs so far can have caused.
     messages_max: u64,
@@ -183,7 +181,6 @@ impl Validator {
             node: 0,
             tree: Tree::new(1, 0),
             lazy: false,
-            gets_wait: false,
             peers: Vec::new(),
             messages_max: 0,
             outputs: 0,
@@ -214,7 +211,6 @@ impl Validator {
             HostState::BlockedLink { node } => self.block(node, true),
             HostState::Job { job, name, size, remote_names, lazy, aborted } => {
                 self.lazy |= lazy;
-                self.gets_wait |= lazy || remote_names;
                 if let Some(slot) = self.jobs.get_mut(job.index()) {
                     let own = remote_names.then(|| name.to_owned());
                     *slot = Some(Job { own, size, aborted, mapping: Vec::new() });
@@ -286,44 +282,27 @@ impl Validator {
     ///
     /// # Errors
     /// [`Violation`] if the server cannot have consumed so many bytes.
-    #[inline(always)]
     pub fn check_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
         self.begin(bytes.len());
-        if is_fence(bytes) {
-            self.check_frequent(conn, bytes, consumed, Progress::consume_fence)
-        } else {
-            self.check_request(conn, bytes, consumed)
+        if consumed.bytes as usize > bytes.len() {
+            return Err(Violation::Consumed { consumed: consumed.bytes, given: bytes.len() });
         }
-    }
-
-    /// Records bytes that are no usual fence. It is a function of its own, because it is long.
-    #[inline(never)]
-    fn check_request(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
-        let at_once = !self.gets_wait;
-        self.check_frequent(conn, bytes, consumed, |progress| progress.consume_frequent(bytes, at_once))
-    }
-
-    /// Records bytes of a client all of which are consumed, if `consume` records them.
-    #[inline(always)]
-    fn check_frequent(
-        &mut self,
-        conn: ConnId,
-        bytes: &[u8],
-        consumed: Consumed,
-        consume: impl FnOnce(&mut Progress) -> bool,
-    ) -> Result<(), Violation> {
-        if consumed.bytes as usize == bytes.len()
-            && !consumed.again
-            && let Some(Some(open)) = self.conns.get_mut(conn.index())
-            && consume(&mut open.progress)
-        {
-            // A rank that has arrived in a fence has no reply due at once.
-            if open.progress.is_overdue() && !std::mem::replace(&mut open.asking, true) {
-                self.asking.push(conn);
+        let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
+        let open = slot.ok_or(Violation::UnknownConn(conn))?;
+        if !std::mem::replace(&mut open.asking, true) {
+            self.asking.push(conn);
+        }
+        let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
+        let own = job.and_then(|job| job.own.as_deref());
+        let valid = open.progress.consume(bytes, consumed, own, self.lazy) || open.closing;
+        // Only PMIx clients name files.
+        if open.progress.is_pmix() && names_files(bytes) {
+            if self.cleanups.len() == CLEANUPS_MAX {
+                self.cleanups.pop_front();
             }
-            return Ok(());
+            self.cleanups.push_back(bytes.to_vec());
         }
-        self.check_any_bytes(conn, bytes, consumed)
+        if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
 
     /// Begins the outputs after an input with so many bytes.
@@ -356,7 +335,6 @@ impl Validator {
             Input::RegisterJob(spec) => {
                 if let Some(slot) = self.jobs.get_mut(spec.job.index()) {
                     self.lazy |= spec.fence != FenceMode::Collect && self.tree.nodes() > 1;
-                    self.gets_wait |= self.lazy || spec.remote_names;
                     let own = spec.remote_names.then(|| spec.name.to_owned());
                     *slot = Some(Job { own, size: spec.size, aborted: false, mapping: Vec::new() });
                 }
@@ -400,30 +378,6 @@ impl Validator {
             _ => {}
         }
         Ok(())
-    }
-
-    /// Records any bytes of a client and checks that the server has consumed what it must.
-    #[cold]
-    fn check_any_bytes(&mut self, conn: ConnId, bytes: &[u8], consumed: Consumed) -> Result<(), Violation> {
-        if consumed.bytes as usize > bytes.len() {
-            return Err(Violation::Consumed { consumed: consumed.bytes, given: bytes.len() });
-        }
-        let slot = self.conns.get_mut(conn.index()).and_then(Option::as_mut);
-        let open = slot.ok_or(Violation::UnknownConn(conn))?;
-        if !std::mem::replace(&mut open.asking, true) {
-            self.asking.push(conn);
-        }
-        let job = self.jobs.get(open.job.index()).and_then(Option::as_ref);
-        let own = job.and_then(|job| job.own.as_deref());
-        let valid = open.progress.consume(bytes, consumed, own, self.lazy) || open.closing;
-        // Only PMIx clients name files.
-        if open.progress.is_pmix() && names_files(bytes) {
-            if self.cleanups.len() == CLEANUPS_MAX {
-                self.cleanups.pop_front();
-            }
-            self.cleanups.push_back(bytes.to_vec());
-        }
-        if valid { Ok(()) } else { Err(Violation::NotConsumed(conn)) }
     }
 
     /// Checks a reply as [`check_output`](Validator::check_output) does.

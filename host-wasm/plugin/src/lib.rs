@@ -12,14 +12,13 @@ mod output;
 
 use core::mem;
 
-use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
+use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, Part, RECORD, TurnHead};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult};
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
 use hydrant_core::{ConnId, Fault, Input, Limits, Server, Time, snapshot};
 use memory::{Buffer, Cell};
-use output::{LastReplies, Turn};
+use output::Turn;
 use serde::{Deserialize, Serialize};
 
 /// Size of the input buffer in bytes: the most that a host holds of a connection's bytes, and the record around them.
@@ -32,7 +31,8 @@ static INPUT: Buffer<INPUT_MAX> = Buffer::new();
 static OUTPUT: Buffer<OUTPUT_MAX> = Buffer::new();
 /// Buffer for the text of an output, before it is encoded.
 static TEXT: Buffer<{ MESSAGE_MAX as usize }> = Buffer::new();
-static LAST: Cell<LastReplies> = Cell::new(LastReplies::new());
+/// Number of replies that the last return has offered.
+static OFFERED: Cell<u32> = Cell::new(0);
 /// Memory of the snapshot that was saved or is to be restored.
 static SNAPSHOT: Cell<&'static mut [u8]> = Cell::new(&mut []);
 static SERVER: Cell<Option<Server<'static>>> = Cell::new(None);
@@ -88,179 +88,78 @@ fn reserve(len: u32) -> Result<StartResult, CallError> {
 /// the time `now`, and returns the next replies.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_handle(len: u32, taken: u32, now: u64) -> u32 {
-    turn(taken, |server, last, buf| {
+    turn(taken, |server, output| {
         INPUT.with(|input| {
-            let inputs = input.get(..len as usize);
-            let answered =
-                inputs.and_then(|inputs| output::answer_only(server, Time(now), inputs, last, buf));
-            answered.unwrap_or_else(|| handle(server, Time(now), inputs, last, buf))
-        })
+            let inputs = input.get(..len as usize).ok_or(CallError::InvalidRecord)?;
+            apply(server, Time(now), inputs, output)
+        })?;
+        Ok(output.offer(server))
     })
 }
 
 /// Takes the first `taken` replies of the last return, and returns the next outputs.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_poll(taken: u32) -> u32 {
-    turn(taken, |server, last, buf| {
-        let mut output = Turn::new(buf);
-        output.offer(server, last);
-        if output.head.outputs == 0 && output.head.flags & MORE != 0 {
+    turn(taken, |server, output| {
+        let offered = output.offer(server);
+        if output.has_others_only() {
             output.poll(server);
         }
-        output.set_poll_at(server.poll_at());
-        output.finish()
+        Ok(offered)
     })
 }
 
-/// Takes replies, and calls `act`, which writes the return. Returns its length.
-#[inline(always)]
-fn turn(
-    taken: u32,
-    act: impl FnOnce(&mut Server<'_>, &mut LastReplies, &mut [u8; OUTPUT_MAX]) -> u32,
-) -> u32 {
+/// Takes replies, and calls `act`, which writes a return and returns the number of replies that it offers. Returns the
+/// length of the return.
+fn turn(taken: u32, act: impl FnOnce(&mut Server<'_>, &mut Turn<'_>) -> Result<u32, CallError>) -> u32 {
     OUTPUT.with(|buf| {
+        let mut output = Turn::new(buf);
         SERVER.with(|server| {
-            let Some(server) = server else { return refuse(false, buf) };
-            LAST.with(
-                |last| if take(server, last, taken) { act(server, last, buf) } else { refuse(true, buf) },
-            )
+            let Some(server) = server else {
+                output.fail(&CallError::WrongState);
+                return output.finish(None);
+            };
+            match take(server, taken).and_then(|()| act(server, &mut output)) {
+                Ok(offered) => OFFERED.with(|last| *last = offered),
+                Err(error) => {
+                    output.set_more(server.has_output());
+                    output.fail(&error);
+                }
+            }
+            output.finish(server.poll_at())
         })
     })
 }
 
-/// Writes the return of a call that takes more replies than there are, or that needs a server.
-#[cold]
-#[inline(never)]
-fn refuse(has_server: bool, buf: &mut [u8]) -> u32 {
-    let mut output = Turn::new(buf);
-    output.fail(&if has_server { CallError::InvalidRecord } else { CallError::WrongState });
-    output.finish()
+/// Takes replies of the last return. The others are withdrawn.
+fn take(server: &mut Server<'_>, taken: u32) -> Result<(), CallError> {
+    let offered = OFFERED.with(mem::take);
+    let valid = taken <= offered && (0..taken).all(|_| server.take_reply());
+    if valid { Ok(()) } else { Err(CallError::InvalidRecord) }
 }
 
-/// Applies inputs until one is refused, and writes the return.
-#[inline(never)]
-fn handle(
-    server: &mut Server<'_>,
-    now: Time,
-    inputs: Option<&[u8]>,
-    last: &mut LastReplies,
-    buf: &mut [u8],
-) -> u32 {
-    let mut output = Turn::new(buf);
-    let result = match inputs {
-        Some(inputs) => apply(server, now, inputs, last, &mut output),
-        None => Err(CallError::InvalidRecord),
-    };
-    if result.is_err() {
-        server.settle(&mut last.offered, 0);
-        output.head.flags = if server.has_output() { MORE } else { 0 };
-    }
-    output.set_poll_at(server.poll_at());
-    if let Err(error) = result {
-        output.fail(&error);
-    }
-    output.finish()
-}
-
-/// Takes replies of the last return. The others are withdrawn. Returns false if there are not as many.
-#[inline]
-fn take(server: &mut Server<'_>, last: &mut LastReplies, taken: u32) -> bool {
-    match last.peeked {
-        0 => server.settle(&mut last.offered, taken),
-        _ => take_peeked(server, mem::take(&mut last.peeked), taken),
-    }
-}
-
-#[cold]
-fn take_peeked(server: &mut Server<'_>, peeked: u32, taken: u32) -> bool {
-    taken <= peeked && (0..taken).all(|_| server.take_reply())
-}
-
-/// Applies inputs until one is refused, and writes the next replies if none is. A single one is not
-/// [answered](output::answer_only).
-#[inline]
+/// Applies inputs until one is refused, and writes the results of the others.
 fn apply(
     server: &mut Server<'_>,
     now: Time,
-    inputs: &[u8],
-    last: &mut LastReplies,
-    output: &mut Turn<'_>,
-) -> Result<(), CallError> {
-    if let Some((part, rest)) = Part::read(inputs) {
-        let several = rest.len() > (part.len & !FULL) as usize;
-        output.expect_results(several);
-        if several {
-            apply_several(server, now, inputs, last, output)?;
-        } else {
-            let len = (part.len & !FULL) as usize;
-            let bytes = rest.get(..len).ok_or(CallError::InvalidRecord)?;
-            let consumed = apply_other(server, now, (part, bytes), last, output)?;
-            output.accepted(consumed);
-        }
-    } else if !inputs.is_empty() {
-        return Err(CallError::InvalidRecord);
-    }
-    output.offer(server, last);
-    Ok(())
-}
-
-/// Applies inputs until one is refused. It is apart from [`apply`], because compilers load all that a loop needs in front of it.
-#[inline(never)]
-fn apply_several(
-    server: &mut Server<'_>,
-    now: Time,
     mut inputs: &[u8],
-    last: &mut LastReplies,
     output: &mut Turn<'_>,
 ) -> Result<(), CallError> {
     while !inputs.is_empty() {
-        let first = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
-        inputs = apply_first(server, now, first, last, output)?;
+        let (part, rest) = Part::read(inputs).ok_or(CallError::InvalidRecord)?;
+        let (bytes, rest) =
+            rest.split_at_checked((part.len & !FULL) as usize).ok_or(CallError::InvalidRecord)?;
+        let input = match part.conn {
+            RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
+            conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
+        };
+        if !output.has_place() {
+            return Err(CallError::InvalidRecord);
+        }
+        output.accepted(server.handle(now, input)?);
+        inputs = rest;
     }
     Ok(())
-}
-
-/// Applies the first of the inputs, whose head has been read. Returns the others.
-#[inline(always)]
-fn apply_first<'i>(
-    server: &mut Server<'_>,
-    now: Time,
-    (part, rest): (Part, &'i [u8]),
-    last: &mut LastReplies,
-    output: &mut Turn<'_>,
-) -> Result<&'i [u8], CallError> {
-    let len = (part.len & !FULL) as usize;
-    let (bytes, rest) = rest.split_at_checked(len).ok_or(CallError::InvalidRecord)?;
-    if output.head.results == INPUTS_MAX {
-        return Err(CallError::InvalidRecord);
-    }
-    // No connection has the number of a record.
-    let consumed = if output.answer(server, now, (ConnId(part.conn), bytes), &mut last.offered) {
-        Consumed { bytes: len as u32, again: false }
-    } else {
-        apply_other(server, now, (part, bytes), last, output)?
-    };
-    output.accepted(consumed);
-    Ok(rest)
-}
-
-/// Applies an input that the server does not [answer](Server::answer). Replies before it have to wait for its own.
-#[cold]
-#[inline(never)]
-fn apply_other(
-    server: &mut Server<'_>,
-    now: Time,
-    (part, bytes): (Part, &[u8]),
-    last: &mut LastReplies,
-    output: &mut Turn<'_>,
-) -> Result<Consumed, CallError> {
-    server.settle(&mut last.offered, 0);
-    output.withdraw();
-    let input = match part.conn {
-        RECORD => Input::read(bytes).ok_or(CallError::InvalidRecord)?,
-        conn => Input::Bytes { conn: ConnId(conn), bytes, full: part.len & FULL != 0 },
-    };
-    Ok(server.handle(now, input)?)
 }
 
 /// Takes the first `taken` replies of the last return and saves the server: encodes `Result<MemorySpan, CallError>`. The
@@ -269,9 +168,7 @@ fn apply_other(
 pub extern "C" fn hydrant_snapshot(taken: u32) -> u32 {
     let result = SERVER.with(|server| {
         let server = server.as_mut().ok_or(CallError::WrongState)?;
-        if !LAST.with(|last| take(server, last, taken)) {
-            return Err(CallError::InvalidRecord);
-        }
+        take(server, taken)?;
         let len = server.snapshot_len();
         SNAPSHOT.with(|memory| {
             let buf = grow_to(memory, len)?;

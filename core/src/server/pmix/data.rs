@@ -128,7 +128,7 @@ impl Server<'_> {
     /// Returns the offset and the value of a rank's data.
     fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, &[u8])> {
         let spaces = self.jobs[job.index()].spaces;
-        let record = self.kvs.look_up((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
+        let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
         Some((record, self.kvs.record(record)?.value))
     }
 

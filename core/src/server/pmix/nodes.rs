@@ -39,7 +39,7 @@ impl Server<'_> {
     /// Returns an attribute that the host has set for a job.
     #[inline(never)]
     fn host_attr(&self, job: &Job, key: &[u8]) -> Option<&[u8]> {
-        let record = self.kvs.look_up((job.spaces, Kind::Job), key).ok()??;
+        let record = self.kvs.find((job.spaces, Kind::Job), key).ok()??;
         Some(self.kvs.record(record)?.value)
     }
 
@@ -64,7 +64,7 @@ impl Server<'_> {
         self.ask_for(slot);
         if self
             .kvs
-            .look_up((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
+            .find((self.jobs[job.index()].spaces, Kind::Commit), &key_of(rank, REMOTE))
             .is_ok_and(|it| it.is_some())
         {
             self.modex.push(at, slot as u32);
@@ -97,7 +97,7 @@ impl Server<'_> {
                 return Some(Writer::new(buf, Head::Get { job: whose, rank: Rank(rank) })?.finish().len());
             }
             let key = key_of(Rank(rank), REMOTE);
-            let record = self.kvs.look_up((job.spaces, Kind::Commit), &key).ok().flatten();
+            let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
             let Some(record) = record.and_then(|record| self.kvs.record(record)) else { continue };
             let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Commit })?;
             // A buffer of `Limits::output_max` bytes holds any record.

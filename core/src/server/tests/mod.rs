@@ -13,7 +13,6 @@ mod lazy;
 mod lost;
 mod names;
 mod nodes;
-mod offer;
 mod peek;
 #[cfg(feature = "pmix")]
 mod pmix;

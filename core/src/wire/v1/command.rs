@@ -1,8 +1,8 @@
 //! Commands of PMI-1.
 
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, DecodeError, Frequent, Group, Members, Message, Op};
-use crate::wire::fields::{Fields, InOrder, Marked, Pairs, filled, integer, need, number};
+use crate::wire::command::{Command, DecodeError, Group, Members, Message, Op};
+use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
@@ -19,7 +19,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         Kind::Block => (Op::Spawn, spawn(frame.body)),
         _ => {
             let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-            let end = scan::find(b' ', line).unwrap_or(line.len());
+            let end = scan::find([b' '], line).unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
             let rest = rest.get(1..).unwrap_or_default();
             let op = op(name);
@@ -37,40 +37,6 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         Ok(command) => Ok(Message { command, thrid: None }),
         Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: None }),
     }
-}
-
-/// Reads a line that is a [`Frequent`] command.
-#[inline]
-pub(in crate::wire) fn frequent(line: &[u8]) -> Option<Frequent<'_>> {
-    if let Some(rest) = line.strip_prefix(b"cmd=put ") {
-        return frequent_put(Pairs::line(rest, b"value"));
-    }
-    if let Some(rest) = line.strip_prefix(b"cmd=get ") {
-        return frequent_get(Pairs::line(rest, b""));
-    }
-    (line == b"cmd=barrier_in").then_some(Frequent::Fence)
-}
-
-/// Reads bytes that are one line and this put or get. They may be several lines, and are nothing of this kind then.
-#[inline(always)]
-pub(in crate::wire) fn only_frequent(op: Op, bytes: &[u8]) -> Option<Frequent<'_>> {
-    match op {
-        Op::Put => frequent_put(Marked::line(bytes.strip_prefix(b"cmd=put ")?, b"value")?),
-        Op::Get => frequent_get(Marked::line(bytes.strip_prefix(b"cmd=get ")?, b"")?),
-        _ => None,
-    }
-}
-
-#[inline(always)]
-fn frequent_put<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
-    let [kvs, key, value] = pairs.in_order([b"kvsname", b"key", b"value"])?;
-    Some(Frequent::Put { kvs, key: key?, value: value? })
-}
-
-#[inline(always)]
-fn frequent_get<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
-    let [kvs, key] = pairs.in_order([b"kvsname", b"key"])?;
-    Some(Frequent::Get { kvs, key: key? })
 }
 
 #[inline]
@@ -117,14 +83,6 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
             let [group] = fields.pick([b"group"]);
             Command::Fence { group: group.map(Group::decode).transpose()? }
         }
-        _ => return seldom(op, fields),
-    })
-}
-
-/// Decodes an infrequent command.
-#[cold]
-fn seldom<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
-    Ok(match op {
         Op::Init => {
             let [version, subversion] = fields.pick([b"pmi_version", b"pmi_subversion"]);
             Command::Init { version: number(need(version)?)?, subversion: subversion.map_or(Ok(0), number)? }

@@ -9,5 +9,4 @@ mod command;
 mod reply;
 
 pub use command::{decode, encode};
-pub(super) use command::{frequent, only_frequent};
 pub use reply::{decode_reply, encode_reply};

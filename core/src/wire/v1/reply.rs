@@ -83,21 +83,7 @@ fn start(w: &mut Writer<'_>, op: Op) {
     }
 }
 
-#[inline]
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
-    match reply {
-        Reply::Found(Op::Get, value) => w.quick(b"cmd=get_result rc=0 value=").text(value),
-        Reply::Done(Op::Put) => w.quick(b"cmd=put_result rc=0"),
-        Reply::Fence { tag: None } => w.quick(b"cmd=barrier_out rc=0"),
-        _ => return put_seldom(w, reply),
-    };
-    w.quick(b"\n");
-    Ok(())
-}
-
-/// Encodes an infrequent reply.
-#[cold]
-fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     if let Reply::Refused(op, failure) = reply {
         refused(w, *op, failure, Codes::same(0, 0));
         return Ok(());
@@ -121,6 +107,7 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> 
             w.raw(b"\ncmd=set size=").number(*size).raw(b"\ncmd=set rank=").number(*rank);
             w.raw(b"\ncmd=set debug=0")
         }
+        Reply::Found(Op::Get, value) => w.raw(b" value=").text(value),
         Reply::Maxes { kvsname, key, value } => {
             w.raw(b" kvsname_max=").number(*kvsname).raw(b" keylen_max=").number(*key);
             w.raw(b" vallen_max=").number(*value)

@@ -2,8 +2,8 @@
 
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, DecodeError, Frequent, Message, Op, RankRanges, SetOperation};
-use crate::wire::fields::{Fields, InOrder, Marked, Pairs, boolean, filled, integer, need, number};
+use crate::wire::command::{Command, DecodeError, Message, Op, RankRanges, SetOperation};
+use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::scan;
 use crate::wire::spawn::Spawn;
@@ -21,7 +21,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         return v1::decode(frame);
     }
     let body = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-    let end = scan::find(b';', body).unwrap_or(body.len());
+    let end = scan::find([b';'], body).unwrap_or(body.len());
     let (name, rest) = body.split_at(end);
     let op = op(name);
     let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
@@ -29,41 +29,6 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         Ok(command) => Ok(Message { command, thrid: fields.thrid }),
         Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: fields.thrid }),
     }
-}
-
-/// Reads a message that is a [`Frequent`] command.
-#[inline]
-pub(in crate::wire) fn frequent(body: &[u8]) -> Option<Frequent<'_>> {
-    if let Some(rest) = body.strip_prefix(b"cmd=kvs-put;") {
-        return frequent_put(Pairs::counted(rest));
-    }
-    if let Some(rest) = body.strip_prefix(b"cmd=kvs-get;") {
-        return frequent_get(Pairs::counted(rest));
-    }
-    (body == b"cmd=kvs-fence;").then_some(Frequent::Fence)
-}
-
-/// Reads a message that is this put or get. It may have NUL, and is nothing of this kind then.
-#[inline(always)]
-pub(in crate::wire) fn only_frequent(op: Op, body: &[u8]) -> Option<Frequent<'_>> {
-    match op {
-        Op::Put => frequent_put(Marked::counted(body.strip_prefix(b"cmd=kvs-put;")?)?),
-        Op::Get => frequent_get(Marked::counted(body.strip_prefix(b"cmd=kvs-get;")?)?),
-        _ => None,
-    }
-}
-
-#[inline(always)]
-fn frequent_put<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
-    let [key, value] = pairs.in_order([b"key", b"value"])?;
-    Some(Frequent::Put { kvs: None, key: key?, value: value? })
-}
-
-#[inline(always)]
-fn frequent_get<'a>(pairs: impl InOrder<'a>) -> Option<Frequent<'a>> {
-    // The rank in `srcid` is only a hint.
-    let [kvs, _, key] = pairs.in_order([b"jobid", b"srcid", b"key"])?;
-    Some(Frequent::Get { kvs, key: key? })
 }
 
 #[inline]
@@ -116,14 +81,6 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             fields.pick([]);
             Command::Fence { group: None }
         }
-        _ => return seldom(op, fields),
-    })
-}
-
-/// Decodes an infrequent command.
-#[cold]
-fn seldom<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
-    Ok(match op {
         Op::FullInit => full_init(fields)?,
         Op::PutNodeAttr => {
             let [key, value, escaped] = fields.pick([b"key", b"value", ESCAPED_VALUE]);

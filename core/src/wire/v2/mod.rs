@@ -15,5 +15,4 @@ mod tests;
 const ESCAPED_VALUE: &[u8] = b"escaped-value";
 
 pub use command::{decode, encode};
-pub(super) use command::{frequent, only_frequent};
 pub use reply::{Answer, decode_reply, encode_reply};

@@ -92,26 +92,10 @@ fn name(op: Op) -> &'static [u8] {
 
 #[inline]
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), EncodeError> {
-    w.quick(b"      cmd=").raw(name(reply.op())).quick(b";");
+    w.raw(b"      cmd=").raw(name(reply.op())).raw(b";");
     if let Some(thrid) = thrid {
         w.raw(b"thrid=").text(&thrid).raw(b";");
     }
-    match reply {
-        Reply::Found(Op::Get, value) => {
-            w.quick(b"rc=0;found=TRUE;value=").text(value).quick(b";");
-        }
-        Reply::Done(Op::Put) | Reply::Fence { tag: None } => {
-            w.quick(b"rc=0;");
-        }
-        _ => put_seldom(w, reply)?,
-    }
-    w.count();
-    Ok(())
-}
-
-/// Encodes an infrequent reply.
-#[cold]
-fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
     match reply {
         Reply::Refused(_, why) => failure(w, why),
         Reply::NotSpawned { why, codes } => {
@@ -123,6 +107,7 @@ fn put_seldom(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> 
             success(w, reply)?;
         }
     }
+    w.count();
     Ok(())
 }
 
@@ -167,7 +152,7 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
         Reply::JobId(jobid) => {
             w.raw(b"jobid=").text(jobid).raw(b";");
         }
-        Reply::Found(Op::GetNodeAttr | Op::GetJobAttr, value) => {
+        Reply::Found(Op::Get | Op::GetNodeAttr | Op::GetJobAttr, value) => {
             w.raw(b"found=TRUE;value=").text(value).raw(b";");
         }
         Reply::Missing(Op::Get | Op::GetNodeAttr | Op::GetJobAttr) => {
