@@ -61,7 +61,7 @@ pub enum Fault {
     /// snapshot that is shorter than [`Server::snapshot_len`](crate::Server::snapshot_len). The number is the required
     /// length in bytes.
     ShortBuffer(u32),
-    /// A job with lazy fences on several nodes, at a server without the feature `lazy-fences`.
+    /// A job with lazy fences on several nodes, at a server without the feature `cluster`.
     NoLazyFences,
 }
 

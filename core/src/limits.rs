@@ -63,7 +63,7 @@ pub(crate) const fn exit_delay(limits: &Limits) -> u64 {
 /// Number of nodes with ranks up to which [`FenceMode::Auto`](crate::server::FenceMode::Auto) collects all pairs.
 pub const AUTO_NODES_MAX: u32 = 64;
 /// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
-pub(crate) const LAZY_FENCES: bool = cfg!(feature = "lazy-fences");
+pub(crate) const LAZY_FENCES: bool = cfg!(feature = "cluster");
 
 /// Maximum length in bytes of a message to another node, unless the members of a group need more. Nodes with short logs send
 /// [shorter](Limits::peer_message_max) ones.

@@ -182,7 +182,6 @@ impl<'s> Links<'s> {
     }
 
     /// Returns whether there are other nodes.
-    #[inline]
     pub(crate) fn are_any(&self) -> bool {
         self.tree.nodes() > 1
     }
@@ -232,13 +231,11 @@ impl<'s> Links<'s> {
     }
 
     /// Returns a link that may have a pending message and is not blocked.
-    #[inline]
     pub(crate) fn ready(&self) -> Option<usize> {
         self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)
     }
 
     /// Returns whether there is such a link.
-    #[inline]
     pub(crate) fn are_ready(&self) -> bool {
         self.ready().is_some()
     }

@@ -87,7 +87,7 @@ pub enum Head {
     },
     /// Request to the root in a tree whose head is a leaf. It goes up, and comes back behind what the root had released when it got
     /// the request. A board without links saves its code.
-    #[cfg(feature = "links")]
+    #[cfg(feature = "cluster")]
     Echo {
         /// Number of the request. An answer is also one to earlier requests.
         number: u32,

@@ -47,7 +47,6 @@ impl Tree {
     }
 
     /// Returns the number of nodes.
-    #[inline]
     pub const fn nodes(&self) -> u32 {
         self.nodes
     }

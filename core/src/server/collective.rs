@@ -35,7 +35,6 @@ pub(super) const RING_COUNT: u8 = b'c';
 
 impl Server<'_> {
     /// Step 1: a rank arrives in the fence of its job. Records travel with the fence if it `collects`.
-    #[inline]
     pub(super) fn fence(
         &mut self,
         now: Time,
@@ -123,13 +122,11 @@ impl Server<'_> {
     }
 
     /// Refuses requests of an excluded rank, whose bytes may be read after its exit.
-    #[inline]
     pub(super) fn check_included(&self, requester: Requester) -> Result<(), Refusal> {
         if self.ranks[requester.index].excluded { Err(Refusal::Rank) } else { Ok(()) }
     }
 
     /// Step 2: continues with the fence of a job if it is complete in this subtree.
-    #[inline]
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
@@ -220,7 +217,6 @@ impl Server<'_> {
     }
 
     /// Step 4: all ranks have arrived in the fence of a job.
-    #[inline]
     pub(super) fn release_fence(&mut self, job: JobId) {
         self.fan_out(job, Collective::Fence);
         let state = &mut self.jobs[job.index()];
@@ -297,7 +293,6 @@ impl Server<'_> {
     }
 
     /// Turns pending replies of a rank into responses, where `response` returns one.
-    #[inline]
     pub(super) fn respond_to_rank(&mut self, index: usize, answer: impl Fn(ReplyState) -> Option<Response>) {
         let RankSlot { conn, pmix, .. } = self.ranks[index];
         if let Some(conn) = conn {
@@ -309,7 +304,6 @@ impl Server<'_> {
     }
 
     /// Does the same for one connection of a rank.
-    #[inline]
     fn respond(&mut self, conn: ConnId, answer: &impl Fn(ReplyState) -> Option<Response>) {
         let Some(slot) = self.conns.get_mut(conn.index()) else { return };
         let mut answered = false;

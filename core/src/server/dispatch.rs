@@ -165,7 +165,6 @@ impl Server<'_> {
         self.check_ready(conn);
     }
 
-    #[inline]
     pub(super) fn requester(&self, conn: ConnId) -> Option<Requester> {
         let slot = self.conns.get(conn.index())?;
         let (job, rank) = (slot.job?, slot.rank?);
@@ -173,7 +172,6 @@ impl Server<'_> {
         Some(Requester { conn, job, rank, index })
     }
 
-    #[inline]
     fn command(
         &mut self,
         now: Time,
@@ -189,7 +187,7 @@ impl Server<'_> {
             Command::InitAck { pmiid } => return self.init_ack(conn, pmiid).map(ReplyState::Ready),
             Command::FullInit { rank, jobid, .. } => {
                 let response = self.full_init(now, conn, rank, jobid)?;
-                #[cfg(feature = "links")]
+                #[cfg(feature = "cluster")]
                 if let Some(waiting) = self.ask_for_echo(conn) {
                     return Ok(waiting);
                 }
@@ -295,7 +293,6 @@ impl Server<'_> {
         }
     }
 
-    #[inline]
     fn put(
         &mut self,
         requester: Requester,
@@ -344,7 +341,6 @@ impl Server<'_> {
         self.kvs.put(space, Some(owner), key, value.map(|value| value.parts()))
     }
 
-    #[inline]
     fn get(
         &mut self,
         requester: Requester,
@@ -397,7 +393,6 @@ impl Server<'_> {
     }
 
     /// Checks that a rank puts into the space of its own job.
-    #[inline]
     fn own_kvs(&self, requester: Requester, kvs: Option<Text<'_>>) -> Result<(), Refusal> {
         let own = self.jobs[requester.job.index()].name.as_bytes();
         match kvs {
@@ -407,7 +402,6 @@ impl Server<'_> {
     }
 
     /// Returns the job with that job id.
-    #[inline]
     pub(super) fn named(&self, jobid: Text<'_>) -> Option<JobId> {
         let named = |job: &Job| !job.name.is_empty() && jobid == *job.name.as_bytes();
         self.jobs.iter().position(named).map(|at| JobId(at as u32))
@@ -429,7 +423,6 @@ impl Server<'_> {
 }
 
 /// Returns the framing of the next message. Handshakes and all PMI-1 messages are lines.
-#[inline]
 pub(super) fn framing(conn: &Conn) -> Framing {
     match (conn.protocol, conn.phase) {
         (Protocol::V2, Phase::Negotiated | Phase::Ready) => Framing::Counted,
@@ -438,7 +431,6 @@ pub(super) fn framing(conn: &Conn) -> Framing {
 }
 
 /// Returns the bytes of a key. A key with escapes is copied to `room`.
-#[inline]
 pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [u8], Refusal> {
     match key.as_plain() {
         Some(bytes) => Ok(bytes),
@@ -447,7 +439,6 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
 }
 
 /// Copies the thread id for the reply. The copy is empty without one. Returns `None` if it is too long.
-#[inline]
 fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
     let mut kept = Vec::new();
     if let Some(thrid) = thrid {

@@ -31,7 +31,6 @@ fn is_up_to(number: u32, newest: u32) -> bool {
 impl Server<'_> {
     /// Asks for an echo if the client of a connection, which has introduced itself, reads at the head for another run. Returns
     /// the reply that waits for it.
-    #[inline]
     pub(super) fn ask_for_echo(&mut self, conn: ConnId) -> Option<ReplyState> {
         if self.links.node() != 0 || !self.conns[conn.index()].query {
             return None;

@@ -175,7 +175,7 @@ pub enum Input<'a> {
     /// optionally `pmijobid`. It is independent of the rank's own connection and of its init and finalize. It may
     /// query process sets, attributes, the job id and key-value pairs, and may define, retire and prune process sets. Other
     /// requests are refused. At a head that is a leaf, the reply to `fullinit` waits until all is there that had been released
-    /// before, with the feature `links`.
+    /// before, with the feature `cluster`.
     OpenedQuery {
         /// An unused connection number.
         conn: ConnId,
@@ -291,7 +291,7 @@ pub struct JobSpec<'a> {
     pub fence: FenceMode,
 }
 
-/// Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences` a server refuses jobs
+/// Pairs that travel with the fences of a job on several nodes. Without the feature `cluster` a server refuses jobs
 /// whose fences would be lazy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum FenceMode {

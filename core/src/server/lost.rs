@@ -74,7 +74,6 @@ impl Server<'_> {
     }
 
     /// Ends the job if a rank waits for one that has exited or is cut off.
-    #[inline]
     pub(super) fn check_for_lost(&mut self, now: Time, job: JobId) {
         let state = &self.jobs[job.index()];
         let cut_off = state.cut_off.is_some_and(|due| due <= now);

@@ -5,7 +5,7 @@ mod backend;
 pub mod call;
 mod collective;
 mod dispatch;
-#[cfg(feature = "links")]
+#[cfg(feature = "cluster")]
 mod echo;
 mod fetch;
 mod handshake;
@@ -232,7 +232,6 @@ impl<'s> Server<'s> {
     /// # Errors
     /// [`Fault`] if the host violates the contract or a limit is reached. The server is then unchanged. Errors of
     /// clients are not faults: the client gets an error reply, or [`Output::Close`] follows.
-    #[inline]
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         if let Input::Bytes { conn, bytes, full } = input {
             return self.bytes(now, conn, bytes, full);
@@ -284,14 +283,12 @@ impl<'s> Server<'s> {
     }
 
     /// Returns when [`Input::Timeout`] is due, or `None` when it is not.
-    #[inline]
     #[must_use]
     pub fn poll_at(&self) -> Option<Time> {
         self.wake
     }
 
     /// Returns whether [`Server::poll`] may return an output.
-    #[inline]
     #[must_use]
     pub fn has_output(&self) -> bool {
         self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.are_ready()
@@ -357,17 +354,14 @@ impl<'s> Server<'s> {
         }
     }
 
-    #[inline]
     fn job(&self, job: JobId) -> Result<&Job, Fault> {
         self.jobs.get(job.index()).filter(|slot| !slot.name.is_empty()).ok_or(Fault::NoSuchJob)
     }
 
-    #[inline]
     fn conn(&self, conn: ConnId) -> Result<&Conn, Fault> {
         self.conns.get(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
     }
 
-    #[inline]
     fn conn_mut(&mut self, conn: ConnId) -> Result<&mut Conn, Fault> {
         self.conns.get_mut(conn.index()).filter(|slot| slot.job.is_some()).ok_or(Fault::NoSuchConn)
     }
@@ -434,14 +428,12 @@ impl<'s> Server<'s> {
         }
     }
 
-    #[inline]
     fn rank_slot(&mut self, job: Option<JobId>, rank: Option<Rank>) -> Option<&mut RankSlot> {
         let slot = self.jobs.get(job?.index())?.slot(rank?)?;
         self.ranks.get_mut(slot)
     }
 
     /// Marks a connection as ready if it has an output and is not blocked.
-    #[inline]
     fn check_ready(&mut self, conn: ConnId) {
         let Some(slot) = self.conns.get(conn.index()) else { return };
         let says = slot.joined_pending

@@ -89,7 +89,7 @@ impl Server<'_> {
 
     /// Returns whether node 1 releases fences and is another node, which echoes.
     pub(super) fn is_behind_root(&self) -> bool {
-        cfg!(feature = "links") && self.links.tree().has_root_one() && self.links.have_parent()
+        cfg!(feature = "cluster") && self.links.tree().has_root_one() && self.links.have_parent()
     }
 
     pub(super) fn link_mut(&mut self, node: u32) -> Result<&mut Link, Fault> {

@@ -16,7 +16,6 @@ pub struct Peek {
 
 impl Peek {
     /// Returns whether [`Server::poll`] may return an output when all replies up to this position have been taken.
-    #[inline]
     #[must_use]
     pub fn has_more(&self) -> bool {
         self.more
@@ -30,7 +29,6 @@ impl Server<'_> {
     /// The replies are the next ones of [`poll`](Server::poll), at most one of each connection. The host takes as many of
     /// them as it has carried out with [`take_reply`](Server::take_reply), before the next input. The others remain, so
     /// the outputs are those of a host that polls.
-    #[inline]
     pub fn peek_reply(&self, at: &mut Peek, buf: &mut [u8]) -> Option<(ConnId, usize)> {
         let next = match at.first {
             None if self.events_pending || self.links.are_ready() => {
@@ -56,14 +54,12 @@ impl Server<'_> {
     }
 
     /// Returns whether [`peek_reply`](Server::peek_reply) has another reply to look for behind a position.
-    #[inline]
     #[must_use]
     pub fn has_reply_behind(&self, at: &Peek) -> bool {
         at.passed != self.ready.len()
     }
 
     /// Takes the first reply that [`peek_reply`](Server::peek_reply) returns. Returns whether there was one.
-    #[inline]
     pub fn take_reply(&mut self) -> bool {
         if self.events_pending || self.links.are_ready() {
             return false;
@@ -82,7 +78,6 @@ impl Server<'_> {
 
     /// Returns the next output of a connection if it is a reply that changes nothing but the connection: its index, the
     /// response, and whether the connection has another output.
-    #[inline]
     fn plain_reply(&self, conn: ConnId) -> Option<(usize, Response, bool)> {
         let slot = self.conns.get(conn.index())?;
         if slot.joined_pending || slot.events.due {

@@ -104,7 +104,7 @@ impl Server<'_> {
             return Some(len);
         }
         let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
-            #[cfg(feature = "links")]
+            #[cfg(feature = "cluster")]
             if let Some(len) = self.write_echo(at, buf) {
                 return Some(len);
             }
@@ -358,7 +358,7 @@ impl Server<'_> {
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
         match head {
             Head::Exits => self.receive_exits(now, &link, body),
-            #[cfg(feature = "links")]
+            #[cfg(feature = "cluster")]
             Head::Echo { number } => self.receive_echo(at, number),
             // The job may be deregistered here before the sender's host deregisters it.
             Head::Records { job, .. }

@@ -40,7 +40,6 @@ impl Server<'_> {
     ///
     /// # Errors
     /// [`ShortBuffer`] if `buf` is shorter than [`Limits::output_max`](crate::Limits::output_max).
-    #[inline]
     pub fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, ShortBuffer> {
         if buf.len() < self.output_max as usize {
             return Err(ShortBuffer { needed: self.output_max as usize });
@@ -171,7 +170,6 @@ impl Server<'_> {
         Some(Output::StalledFence { job, arrived, size, missing })
     }
 
-    #[inline]
     fn emit_for<'b>(&mut self, id: ConnId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let conn = &mut self.conns[id.index()];
         let output = if conn.joined_pending {
@@ -202,7 +200,6 @@ impl Server<'_> {
     }
 
     /// Writes a reply. Returns its length.
-    #[inline]
     pub(super) fn encode(&self, id: ConnId, at: usize, answer: Response, buf: &mut [u8]) -> usize {
         let conn = &self.conns[id.index()];
         #[cfg(feature = "pmix")]
@@ -225,7 +222,6 @@ impl Server<'_> {
     }
 
     /// Expands a response into a reply. Lists are written into `scratch`.
-    #[inline]
     fn reply<'a>(&'a self, conn: &Conn, answer: Response, scratch: &'a mut [u8]) -> Reply<'a> {
         let gone = |op| Reply::Refused(op, Failure::Refusal(Refusal::NotInitialized));
         let Some((job, rank)) = conn.job.and_then(|job| self.jobs.get(job.index())).zip(conn.rank) else {
@@ -369,7 +365,6 @@ impl Server<'_> {
 
 impl Conn {
     /// Returns the oldest reply that is ready.
-    #[inline]
     pub(super) fn next_response(&self) -> Option<(usize, Response)> {
         self.replies.iter().enumerate().find_map(|(at, reply)| match reply.state {
             ReplyState::Ready(answer) => Some((at, answer)),
@@ -378,7 +373,6 @@ impl Conn {
     }
 
     /// Removes a reply.
-    #[inline]
     pub(super) fn remove_reply(&mut self, at: usize) {
         if self.replies.len() == 1 {
             self.replies.clear();

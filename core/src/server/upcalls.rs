@@ -56,7 +56,7 @@ impl Server<'_> {
         let room = if rc == 0 { room } else { room.min(MESSAGE_TEXT_MAX) };
         let text = text.iter().take(room).map(|&byte| (byte, 1));
         self.upcalls.finish(upcall, Stage::Named(rc), text);
-        #[cfg(feature = "links")]
+        #[cfg(feature = "cluster")]
         if rc == 0 && self.wait_for_releases(upcall) {
             return Ok(());
         }

@@ -126,13 +126,11 @@ impl Job {
     };
 
     /// Returns the indices of its slots in [`Storage::ranks`].
-    #[inline]
     pub(crate) fn slots(&self) -> core::ops::Range<usize> {
         self.first as usize..(self.first + self.size) as usize
     }
 
     /// Returns the index of a rank's slot.
-    #[inline]
     pub(crate) fn slot(&self, rank: Rank) -> Option<usize> {
         (rank.0 < self.size).then(|| self.first as usize + rank.index())
     }
@@ -175,13 +173,11 @@ pub(crate) struct RankSlot {
 impl RankSlot {
     /// Returns whether the rank is cut off from PMI: its connection was closed between init and finalize, and its
     /// process lives. Only ranks of this node can be.
-    #[inline]
     pub(crate) fn is_cut_off(&self) -> bool {
         self.phase == RankPhase::Initialized && !self.is_connected() && self.exit.is_none()
     }
 
     /// Returns whether the rank has a connection of either protocol.
-    #[inline]
     pub(crate) fn is_connected(&self) -> bool {
         self.conn.is_some() || self.pmix.is_some()
     }

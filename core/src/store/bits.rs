@@ -8,13 +8,11 @@ pub(crate) const fn words(len: u32) -> usize {
 }
 
 /// Returns whether `n` is in the set. Numbers beyond its capacity are not.
-#[inline]
 pub(crate) fn contains(set: &[u32], n: u32) -> bool {
     set.get((n / 32) as usize).is_some_and(|word| word & (1 << (n % 32)) != 0)
 }
 
 /// Inserts `n`. Returns whether it was added. Numbers beyond the capacity are ignored.
-#[inline]
 pub(crate) fn insert(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let new = *word & (1 << (n % 32)) == 0;
@@ -23,7 +21,6 @@ pub(crate) fn insert(set: &mut [u32], n: u32) -> bool {
 }
 
 /// Removes `n`. Returns whether it was in the set.
-#[inline]
 pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     let Some(word) = set.get_mut((n / 32) as usize) else { return false };
     let old = *word & (1 << (n % 32)) != 0;

@@ -21,13 +21,11 @@ impl Entries {
     }
 
     /// Returns the entry of a record at an offset within the log, which is a multiple of four.
-    #[inline]
     pub(super) const fn entry(self, hash: u32, offset: u32) -> u32 {
         (hash & !self.mask) | (offset / 4 + 1)
     }
 
     /// Returns the offset of the record that an entry of any value refers to, if the key with this hash may be the record's.
-    #[inline]
     pub(super) const fn record(self, entry: u32, hash: u32) -> Option<u32> {
         let word = entry & self.mask;
         if word == 0 || (entry ^ hash) & !self.mask != 0 { None } else { Some((word - 1) * 4) }

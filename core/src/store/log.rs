@@ -79,7 +79,6 @@ pub(crate) struct Record<'a> {
 }
 
 /// Returns the length of a record in bytes.
-#[inline]
 pub(crate) const fn record_len(key: u32, value: u32) -> u32 {
     (HEADER + key + value).next_multiple_of(4)
 }
@@ -180,31 +179,26 @@ impl<'s> Log<'s> {
     }
 
     /// Returns the number of unused bytes.
-    #[inline]
     pub(crate) fn bytes_left(&self) -> u32 {
         u32::try_from(self.bytes.len()).unwrap_or(u32::MAX) - self.len
     }
 
     /// Returns the number of unused keys.
-    #[inline]
     pub(crate) const fn keys_left(&self) -> u32 {
         self.keys_max - self.keys
     }
 
     /// Returns the bytes of all records.
-    #[inline]
     pub(crate) fn as_bytes(&self) -> &[u8] {
         &self.bytes[..self.len as usize]
     }
 
     /// Hashes a key for look-ups in `space`.
-    #[inline]
     pub(crate) fn key<'k>(&self, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key::new(self.seed, space, bytes)
     }
 
     /// Looks up a key.
-    #[inline]
     pub(crate) fn find(&self, key: &Key<'_>) -> Slot {
         let mut at = key.start(self.index.len() - 1);
         // The index is never full. The bound ends the loop even if it were.
@@ -218,7 +212,6 @@ impl<'s> Log<'s> {
     }
 
     /// Returns the result of a look-up that ends at this slot of the index.
-    #[inline]
     fn probe(&self, at: usize, key: &Key<'_>) -> Option<Slot> {
         match self.index[at].load(Ordering::Relaxed) {
             0 => Some(Slot::Free { at: at as u32 }),
@@ -229,7 +222,6 @@ impl<'s> Log<'s> {
         }
     }
 
-    #[inline]
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
         match rest.get(..usize::from(header.key_len)) {
@@ -243,7 +235,6 @@ impl<'s> Log<'s> {
     ///
     /// Returns the record's offset. Returns `None`, without a change, if keys or bytes are exhausted, or if a length
     /// exceeds 65,534.
-    #[inline]
     pub(crate) fn append<'v>(
         &mut self,
         key: &Key<'_>,
@@ -258,7 +249,6 @@ impl<'s> Log<'s> {
 
     /// Writes a record, which readers do not find before it is [published](Log::publish). Returns its index slot and its
     /// offset. Returns `None` as [`Log::append`] does.
-    #[inline]
     pub(crate) fn write<'v>(
         &mut self,
         key: &Key<'_>,
@@ -299,13 +289,11 @@ impl<'s> Log<'s> {
     }
 
     /// Refers an index slot to a record with this hash that has been written.
-    #[inline]
     pub(crate) fn publish(&self, at: u32, hash: u32, record: u32) {
         self.index[at as usize].store(self.entries.entry(hash, record), Ordering::Release);
     }
 
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
-    #[inline]
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         let (header, rest) = split(self.as_bytes(), offset)?;
         let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
@@ -317,19 +305,16 @@ impl<'s> Log<'s> {
 
 impl<'k> Key<'k> {
     /// Hashes a key of a log with that seed.
-    #[inline]
     pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
         Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
     }
 
     /// Returns the hash.
-    #[inline]
     pub(crate) fn hash(&self) -> u32 {
         self.hash
     }
 
     /// Returns the index slot where the search starts.
-    #[inline]
     pub(super) fn start(&self, mask: usize) -> usize {
         self.hash as usize & mask
     }
@@ -351,14 +336,12 @@ pub(super) struct Header {
 
 impl Header {
     /// Decodes the output of [`to_bytes`](Header::to_bytes).
-    #[inline]
     pub(super) fn read(bytes: &[u8; HEADER as usize]) -> Header {
         let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
         let half = |at| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         Header { hash: word(0), space: word(4), key_len: half(8), value_len: half(10), owner: word(12) }
     }
 
-    #[inline]
     fn to_bytes(&self) -> [u8; HEADER as usize] {
         let mut bytes = [0; HEADER as usize];
         bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
@@ -370,32 +353,27 @@ impl Header {
     }
 
     /// Returns whether the header matches `key`. The caller compares the bytes of the key.
-    #[inline]
     pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
         self.hash == key.hash && self.space == key.space && usize::from(self.key_len) == key.bytes.len()
     }
 
     /// Returns the length of the value in bytes, or `None` if the key is [wanted](Record::wanted).
-    #[inline]
     pub(super) fn value_len(&self) -> Option<u32> {
         (self.value_len != WANTED).then_some(u32::from(self.value_len))
     }
 
-    #[inline]
     fn record_len(&self) -> u32 {
         record_len(u32::from(self.key_len), self.value_len().unwrap_or(0))
     }
 }
 
 /// Returns the header of the record at an offset, and the bytes after it.
-#[inline]
 fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
     let (header, rest) = bytes.get(offset as usize..)?.split_first_chunk()?;
     Some((Header::read(header), rest))
 }
 
 /// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
-#[inline]
 pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
     let (words, rest) = bytes.as_chunks::<4>();
@@ -411,7 +389,6 @@ pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-#[inline]
 fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
     let (front, rest) = buf.split_at_mut(piece.len());
     front.copy_from_slice(piece);

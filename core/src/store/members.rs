@@ -8,7 +8,7 @@ use core::ops::Range;
 use super::bits;
 
 /// Whether sets may have runs. A small server saves their code, because it has sets of few words.
-pub(crate) const RUNS: bool = cfg!(feature = "many-hosts");
+pub(crate) const RUNS: bool = cfg!(feature = "cluster");
 
 /// Members of a set.
 #[derive(Clone, Copy, Debug)]
@@ -16,14 +16,14 @@ pub(crate) enum Members<'a> {
     /// A bit for each number.
     Bits(&'a [u32]),
     /// Start and end of each run.
-    #[cfg(feature = "many-hosts")]
+    #[cfg(feature = "cluster")]
     Runs(&'a [[u32; 2]]),
 }
 
 impl<'a> Members<'a> {
     /// Reads members that [`write`] has written for a set of `whole` words of bits.
     pub(crate) fn new(words: &'a [u32], whole: usize) -> Members<'a> {
-        #[cfg(feature = "many-hosts")]
+        #[cfg(feature = "cluster")]
         if words.len() != whole {
             return Members::Runs(words.as_chunks().0);
         }
@@ -35,7 +35,7 @@ impl<'a> Members<'a> {
     pub(crate) fn first(self, range: Range<u32>) -> Option<u32> {
         match self {
             Members::Bits(bits) => bits::first(bits, range),
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             Members::Runs(runs) => {
                 let &[start, _] = runs.get(after(runs, range.start))?;
                 Some(start.max(range.start)).filter(|&member| member < range.end)
@@ -47,7 +47,7 @@ impl<'a> Members<'a> {
     pub(crate) fn word(self, at: usize) -> u32 {
         match self {
             Members::Bits(bits) => bits.get(at).copied().unwrap_or(0),
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             Members::Runs(runs) => {
                 let at_or_before = |&&[start, _]: &&[u32; 2]| start / 32 <= at as u32;
                 let within = runs[after(runs, at as u32 * 32)..].iter().take_while(at_or_before);
@@ -60,14 +60,14 @@ impl<'a> Members<'a> {
     pub(crate) fn are(self, bits: &[u32]) -> bool {
         match self {
             Members::Bits(own) => own == bits,
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             Members::Runs(own) => own.iter().copied().eq(runs(bits)),
         }
     }
 }
 
 /// Returns the index of the first run that ends after `n`.
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 fn after(runs: &[[u32; 2]], n: u32) -> usize {
     runs.partition_point(|&[_, end]| end <= n)
 }
@@ -97,7 +97,7 @@ pub(crate) fn are_sound(words: &[u32], whole: usize, fits: impl Fn(Range<u32>) -
     let fits = |[start, end]: [u32; 2]| start < end && fits(start..end);
     match Members::new(words, whole) {
         Members::Bits(bits) => bits::count(bits) > 0 && len(bits) == whole && runs(bits).all(fits),
-        #[cfg(feature = "many-hosts")]
+        #[cfg(feature = "cluster")]
         Members::Runs(runs) => {
             let length = (1..whole).contains(&words.len()) && words.len().is_multiple_of(2);
             length && runs.is_sorted_by(|[_, end], [start, _]| end < start) && runs.iter().copied().all(fits)
@@ -114,7 +114,7 @@ pub(crate) fn write(bits: &[u32], words: &mut [u32]) {
     }
 }
 
-#[cfg(all(test, feature = "many-hosts"))]
+#[cfg(all(test, feature = "cluster"))]
 mod tests {
     use super::*;
     use proptest::prelude::*;

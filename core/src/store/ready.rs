@@ -48,7 +48,6 @@ impl<'s> Ready<'s> {
     }
 
     /// Inserts a number.
-    #[inline]
     pub(crate) fn insert(&mut self, n: u32) {
         debug_assert!(n < self.capacity);
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
@@ -75,7 +74,6 @@ impl<'s> Ready<'s> {
     }
 
     /// Removes a number.
-    #[inline]
     pub(crate) fn remove(&mut self, n: u32) {
         let Some(word) = self.words.get_mut((n / 32) as usize) else { return };
         let before = *word;
@@ -100,13 +98,11 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns the next number in turn: the lowest one above the last one [passed](Ready::pass), or else the lowest.
-    #[inline]
     pub(crate) fn next(&self) -> Option<u32> {
         if self.count == 0 { None } else { self.from(self.cursor) }
     }
 
     /// Returns the lowest number that is not below `start`, or else the lowest.
-    #[inline]
     pub(crate) fn from(&self, start: u32) -> Option<u32> {
         match self.not_below(start) {
             None => self.not_below(0),
@@ -115,7 +111,6 @@ impl<'s> Ready<'s> {
     }
 
     /// Returns how many numbers the set has.
-    #[inline]
     pub(crate) const fn len(&self) -> u32 {
         self.count
     }
@@ -132,12 +127,10 @@ impl<'s> Ready<'s> {
     }
 
     /// Gives the numbers above `n` their turn.
-    #[inline]
     pub(crate) fn pass(&mut self, n: u32) {
         self.cursor = if n + 1 < self.capacity { n + 1 } else { 0 };
     }
 
-    #[inline]
     fn not_below(&self, from: u32) -> Option<u32> {
         let word = from / 32;
         // Mostly it is in the same word.
@@ -165,7 +158,6 @@ impl<'s> Ready<'s> {
         None
     }
 
-    #[inline]
     fn fan_out(&self, level: usize, found: u32) -> u32 {
         (0..level)
             .rev()

@@ -26,7 +26,6 @@ impl<'s> Connections<'s> {
     }
 
     /// Returns whether a job may read the other's key-value space. A job may always read its own.
-    #[inline]
     pub(crate) fn connected(&self, a: JobId, b: JobId) -> bool {
         a == b || bits::contains(self.row(a), b.0)
     }

@@ -43,7 +43,6 @@ impl Fence {
     pub(crate) const NONE: Fence = Fence { arrived: 0, since: Time(0), stall: Stall::No };
 
     /// Counts an arrival. Returns whether it was the first.
-    #[inline]
     pub(crate) fn arrive(&mut self, now: Time) -> bool {
         let first = self.arrived == 0;
         if first {

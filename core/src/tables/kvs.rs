@@ -43,7 +43,6 @@ impl Spaces {
     }
 
     /// Returns the number of one space in the log.
-    #[inline]
     pub(crate) fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(8).wrapping_add(kind as u32)
     }
@@ -68,7 +67,6 @@ impl Usage {
     pub(crate) const NONE: Usage = Usage { bytes: 0, keys: 0 };
 
     /// Returns the part of `self` that exceeds the other usage.
-    #[inline]
     pub(crate) fn less(self, used: Usage) -> Usage {
         Usage { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
     }
@@ -164,12 +162,10 @@ impl<'s> Kvs<'s> {
     }
 
     /// Returns the usage without records, reserved or not.
-    #[inline]
     pub(crate) fn left(&self) -> Usage {
         Usage { bytes: self.log.bytes_left(), keys: self.log.keys_left() }
     }
 
-    #[inline]
     fn common(&self) -> Usage {
         self.left().less(self.reserved)
     }
@@ -237,7 +233,6 @@ impl<'s> Kvs<'s> {
 
     /// Checks that there is room for `cost`, for an owner with this usage and quota. `spare` is the part of the common
     /// half that it may use.
-    #[inline]
     fn admit(&self, cost: Usage, used: Usage, quota: Usage, spare: Usage) -> Result<(), Refusal> {
         let mine = quota.less(used);
         // The cost beyond the rest of the quota comes out of the common half.
@@ -291,7 +286,6 @@ impl<'s> Kvs<'s> {
 
     /// Stores a value under a key, and replaces an older one. Without a value, stores the key as wanted. Without an
     /// owner, the host stores it in the common half.
-    #[inline]
     pub(crate) fn put<'v>(
         &mut self,
         (spaces, kind): (Spaces, Kind),
@@ -395,7 +389,6 @@ impl<'s> Kvs<'s> {
     }
 
     /// Returns the newest record of a key, which has a value or is wanted.
-    #[inline]
     pub(crate) fn find(&self, (spaces, kind): (Spaces, Kind), key: &[u8]) -> Result<Option<u32>, Refusal> {
         check_key(key.len())?;
         Ok(match self.log.find(&self.log.key(spaces.of(kind), key)) {
@@ -405,21 +398,18 @@ impl<'s> Kvs<'s> {
     }
 
     /// Returns the record at an offset that a put or a look-up returned.
-    #[inline]
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)
     }
 }
 
 /// Returns the cost of a record whose key was found at `slot`.
-#[inline]
 fn cost(key_len: u32, value_len: u32, slot: Slot) -> Usage {
     let keys = u32::from(!matches!(slot, Slot::Taken { .. }));
     Usage { bytes: record_len(key_len, value_len), keys }
 }
 
 /// Returns the length of a key if it is valid.
-#[inline]
 fn check_key(len: usize) -> Result<u32, Refusal> {
     match u32::try_from(len) {
         Ok(0) => Err(Refusal::EmptyKey),
@@ -429,7 +419,6 @@ fn check_key(len: usize) -> Result<u32, Refusal> {
 }
 
 /// Returns the length of a value if it is valid in a space of this kind.
-#[inline]
 fn check_value(kind: Kind, len: usize) -> Result<u32, Refusal> {
     let max = if kind == Kind::Commit { MESSAGE_MAX / 2 } else { VALUE_MAX };
     u32::try_from(len).ok().filter(|&len| len <= max).ok_or(Refusal::ValueLength)

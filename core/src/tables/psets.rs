@@ -64,10 +64,10 @@ pub(crate) struct Psets<'s> {
     /// Serial number of the last definition, retirement or end.
     serial: u32,
     /// End of slots at the front that are in use.
-    #[cfg(feature = "many-hosts")]
+    #[cfg(feature = "cluster")]
     in_use: u32,
     /// Number of slots that have heads of lists.
-    #[cfg(feature = "many-hosts")]
+    #[cfg(feature = "cluster")]
     buckets: u32,
 }
 
@@ -97,9 +97,9 @@ impl<'s> Psets<'s> {
             words: bits::words(ranks),
             top: 0,
             serial: 0,
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             in_use: 0,
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             buckets: 0,
         })
     }

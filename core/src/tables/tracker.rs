@@ -39,7 +39,6 @@ impl Tracker {
 
     /// Returns whether the collective is complete in this subtree and that has not been acted on: `arrived` of `needed`
     /// local ranks have arrived, and so have all `children`. A collective without any arrival is not complete.
-    #[inline]
     pub(crate) fn is_complete(&self, arrived: u32, needed: u32, children: u64) -> bool {
         self.fan_in == FanIn::Incomplete
             && (arrived > 0 || self.arrived != 0)

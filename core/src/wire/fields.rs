@@ -29,7 +29,6 @@ pub(super) struct Pairs<'a> {
 
 impl<'a> Pairs<'a> {
     /// Reads a PMI-1 line. The value of `last` extends to its end and has no escapes.
-    #[inline]
     pub(super) fn line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
         Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
     }
@@ -65,7 +64,6 @@ impl<'a> Pairs<'a> {
     }
 
     /// Reads the next key and its `=`, or a whole token without `=`.
-    #[inline]
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
         let separator = match self.separator {
             Separator::Blank | Separator::Space => b' ',
@@ -81,7 +79,6 @@ impl<'a> Pairs<'a> {
     }
 
     /// Reads a value and its separator. Returns `None` if a required separator is missing.
-    #[inline]
     fn value(&mut self, is_last: bool) -> Option<Text<'a>> {
         let whole = self.rest.len();
         let (end, escape) = match self.separator {
@@ -97,7 +94,6 @@ impl<'a> Pairs<'a> {
     }
 
     /// Returns the position of the first semicolon without an escape, and the escape of the bytes before it.
-    #[inline]
     fn semicolon(&self) -> Option<(usize, Escape)> {
         // MPICH 4.0.2 sends junk after the last semicolon. It is ignored.
         let mut at = scan::find([b';'], self.rest)?;
@@ -111,7 +107,6 @@ impl<'a> Pairs<'a> {
     }
 
     /// Returns the position of the first blank without an escape, and the escape of the bytes before it.
-    #[inline]
     fn word(&self) -> (usize, Escape) {
         match scan::find([b' ', b'\\'], self.rest) {
             Some(at) if self.rest[at] == b'\\' => (self.escaped_word(), Escape::Backslash),
@@ -135,7 +130,6 @@ impl<'a> Pairs<'a> {
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
-    #[inline]
     fn next(&mut self) -> Option<(&'a [u8], Text<'a>)> {
         loop {
             let (key, has_value) = self.key()?;
@@ -167,7 +161,6 @@ impl<'a> Fields<'a> {
     }
 
     /// Returns the values of `keys`, in any order in the message. The first one counts if a key is repeated.
-    #[inline]
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
         self.pick_others(self.pairs, &keys, &mut values);
@@ -190,13 +183,11 @@ impl<'a> Fields<'a> {
 }
 
 /// Returns a required field.
-#[inline]
 pub(super) fn need<T>(field: Option<T>) -> Result<T, Refusal> {
     field.ok_or(Refusal::MissingField)
 }
 
 /// Returns an optional field. An empty one counts as missing.
-#[inline]
 pub(super) fn filled(field: Option<Text<'_>>) -> Option<Text<'_>> {
     field.filter(|text| !text.is_empty())
 }

@@ -52,7 +52,6 @@ pub struct Frame<'a> {
 ///
 /// # Errors
 /// [`Malformed`] if the bytes cannot become a message. The connection must then be closed.
-#[inline]
 pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, Malformed> {
     match framing {
         // Slurm's library sends another `init`, as a line, when PMI2_Init is called twice.
@@ -65,7 +64,6 @@ pub fn next_frame(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
 }
 
 /// Returns the count in front of a message with this length, right-aligned as MPICH does. It has the last six digits.
-#[inline]
 pub(super) fn count(len: usize) -> [u8; PREFIX as usize] {
     let mut rest = len as u32;
     let mut count = [b' '; PREFIX as usize];
@@ -105,12 +103,10 @@ pub fn next_reply(bytes: &[u8], framing: Framing) -> Result<Option<Frame<'_>>, M
 }
 
 /// Returns whether `bytes` and `word` agree up to the length of the shorter one.
-#[inline]
 fn may_begin(bytes: &[u8], word: &[u8]) -> bool {
     bytes.starts_with(word) || word.starts_with(bytes)
 }
 
-#[inline]
 fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>, Malformed> {
     match u32::try_from(len) {
         Ok(len) if len <= MESSAGE_MAX => Ok(Frame { body: bytes.get(..body).unwrap_or_default(), len, kind }),
@@ -119,12 +115,10 @@ fn frame(bytes: &[u8], body: usize, len: usize, kind: Kind) -> Result<Frame<'_>,
 }
 
 /// Returns the bytes that may belong to one message.
-#[inline]
 fn window(bytes: &[u8]) -> &[u8] {
     bytes.get(..MESSAGE_MAX as usize).unwrap_or(bytes)
 }
 
-#[inline]
 fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     match scan::find([b'\n'], window(bytes)) {
         Some(end) => frame(bytes, end, end + 1, Kind::Line).map(Some),
@@ -166,7 +160,6 @@ fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
 }
 
-#[inline]
 fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     let (prefix, rest) = bytes.split_at(bytes.len().min(PREFIX as usize));
     let Some(len) = length(prefix)? else { return Ok(None) };
@@ -185,7 +178,6 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
 /// Parses the length in `prefix`. Returns `None` if there are fewer than six characters.
 ///
 /// MPICH sends `    14`, Slurm `14    `.
-#[inline]
 fn length(prefix: &[u8]) -> Result<Option<u32>, Malformed> {
     // Six digits do not overflow.
     let (mut number, mut digits, mut ended) = (0, 0, false);

@@ -98,7 +98,6 @@ impl Protocol {
 ///
 /// # Errors
 /// See [`DecodeError`].
-#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
@@ -141,7 +140,6 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
 ///
 /// # Errors
 /// [`EncodeError::DoesNotFit`] if `buf` is too short. Its content is then unspecified.
-#[inline]
 pub fn encode_reply<'b>(
     protocol: Protocol,
     reply: &Reply<'_>,

@@ -4,14 +4,12 @@ const ONES: u64 = u64::MAX / 255;
 const HIGH: u64 = ONES << 7;
 
 /// Returns the high bit of each byte of a word that equals `byte`. Bytes after the first hit may be false positives.
-#[inline]
 fn hits(word: u64, byte: u8) -> u64 {
     let word = word ^ (ONES * u64::from(byte));
     word.wrapping_sub(ONES) & !word & HIGH
 }
 
 /// Returns the position of the first byte that is one of `wanted`, by arithmetic on words of eight bytes.
-#[inline]
 pub(super) fn find<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<usize> {
     let hits = |word| wanted.iter().fold(0, |found, &byte| found | hits(word, byte));
     let mut rest = bytes;
@@ -34,7 +32,6 @@ pub(super) fn find<const N: usize>(wanted: [u8; N], bytes: &[u8]) -> Option<usiz
 }
 
 /// Parses a decimal number without sign.
-#[inline]
 pub(crate) fn number(digits: &[u8]) -> Option<u32> {
     if digits.is_empty() {
         return None;

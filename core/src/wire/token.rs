@@ -32,7 +32,6 @@ impl<'a> Text<'a> {
     }
 
     /// Creates a text from bytes of a message. Whether they contain escapes is determined here. Most do not.
-    #[inline]
     pub fn escaped(raw: &'a [u8], escape: Escape) -> Text<'a> {
         let mark = match escape {
             Escape::None => return Text::plain(raw),
@@ -57,13 +56,11 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the text in parts without escapes. No part is empty.
-    #[inline]
     pub fn parts(&self) -> Parts<'a> {
         Parts { rest: self.raw, escape: self.escape }
     }
 
     /// Returns the length in bytes without escapes.
-    #[inline]
     pub fn len(&self) -> usize {
         match self.escape {
             Escape::None => self.raw.len(),
@@ -77,7 +74,6 @@ impl<'a> Text<'a> {
     }
 
     /// Returns the bytes, or `None` if they contain escapes.
-    #[inline]
     pub fn as_plain(&self) -> Option<&'a [u8]> {
         (self.escape == Escape::None).then_some(self.raw)
     }
@@ -105,7 +101,6 @@ impl<'a> From<&'a str> for Text<'a> {
 }
 
 impl PartialEq<[u8]> for Text<'_> {
-    #[inline]
     fn eq(&self, mut other: &[u8]) -> bool {
         if let Some(plain) = self.as_plain() {
             return plain == other;
@@ -121,7 +116,6 @@ impl PartialEq<[u8]> for Text<'_> {
 }
 
 impl PartialEq for Text<'_> {
-    #[inline]
     fn eq(&self, other: &Text<'_>) -> bool {
         self.parts().flatten().eq(other.parts().flatten())
     }
@@ -149,7 +143,6 @@ pub struct Parts<'a> {
 impl<'a> Iterator for Parts<'a> {
     type Item = &'a [u8];
 
-    #[inline]
     fn next(&mut self) -> Option<&'a [u8]> {
         if self.rest.is_empty() {
             return None;

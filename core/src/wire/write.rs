@@ -29,7 +29,6 @@ impl fmt::Display for EncodeError {
 impl core::error::Error for EncodeError {}
 
 /// Returns the decimal digits of a number, written to the end of `room`.
-#[inline]
 pub(crate) fn decimal(number: u32, room: &mut [u8; 10]) -> &[u8] {
     let mut rest = number;
     let mut start = room.len();
@@ -58,7 +57,6 @@ pub(super) enum Style {
 
 impl Style {
     /// Returns the position of the first byte that needs an escape, and the bytes that stand for it.
-    #[inline]
     fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
         match self {
             Style::Line => None,
@@ -74,7 +72,6 @@ impl Style {
         }
     }
 
-    #[inline]
     fn carries(self, bytes: &[u8]) -> bool {
         let line_feed = if self == Style::Counted { 0 } else { b'\n' };
         match self {
@@ -113,7 +110,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes bytes with the escapes of the style.
-    #[inline]
     pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
         if !self.style.carries(bytes) {
             self.fail(EncodeError::Unprintable);
@@ -128,7 +124,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes a text, with the escapes of the style.
-    #[inline]
     pub(super) fn text(&mut self, text: &Text<'_>) -> &mut Self {
         if let Some(plain) = text.as_plain() {
             return self.escaped(plain);
@@ -157,7 +152,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes a number in decimal.
-    #[inline]
     pub(super) fn number(&mut self, number: u32) -> &mut Self {
         self.raw(decimal(number, &mut [0; 10]))
     }
@@ -207,7 +201,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes the length of the message into its first six bytes, right-aligned as MPICH does.
-    #[inline]
     pub(super) fn count(&mut self) -> &mut Self {
         const PREFIX: usize = super::frame::PREFIX as usize;
         if let Some(prefix) = self.buf.first_chunk_mut::<PREFIX>() {
@@ -217,7 +210,6 @@ impl<'b> Writer<'b> {
     }
 
     /// Returns the message, if it was written completely.
-    #[inline]
     pub(super) fn finish(self) -> Result<&'b [u8], EncodeError> {
         let Writer { buf, at, failed, .. } = self;
         match failed {

@@ -206,7 +206,7 @@ impl BoardError {
                 ))
             }
             BoardError::NoLazyFences { .. } => {
-                let build = "or build the board's firmware with the feature lazy-fences";
+                let build = "or build the board's firmware with the feature cluster";
                 Some(format!("start the run with --fence collect, {build}"))
             }
             BoardError::Node { why, .. } => match **why {

@@ -164,8 +164,8 @@ fn boards_with_lazy_fences_serve_them() {
     let folder = Folder::new("fleet-lazy");
     let small = SMALL.replace("commit-bytes=1024", "commit-bytes=0");
     for (kind, features, limits) in [
-        (Kind::Lm3s6965evb, "nodes,lazy-fences", small),
-        (Kind::Mps2An386, "pmix,nodes,lazy-fences", LARGE.to_owned()),
+        (Kind::Lm3s6965evb, "nodes,cluster", small),
+        (Kind::Mps2An386, "pmix,nodes,cluster", LARGE.to_owned()),
     ] {
         let Some(board) = Board::of_node_with(kind, features, false) else { return };
         let run = |options: &str| {

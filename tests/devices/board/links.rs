@@ -23,7 +23,7 @@ use crate::serve::names::{name_server, waits_for_a_fence};
 use crate::serve::offload::managed;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
-const FEATURES: &str = "pmix,nodes,lazy-fences,links";
+const FEATURES: &str = "pmix,nodes,links";
 /// Those of the small board, which has no room for the others beside links.
 const SMALL_FEATURES: &str = "nodes,links";
 /// What the head says.

@@ -160,7 +160,7 @@ impl Board {
     pub(crate) fn of_node(kind: Kind, secret: bool) -> Option<Board> {
         let features = match kind {
             Kind::Lm3s6965evb => "pmix,nodes",
-            Kind::Mps2An386 => "pmix,nodes,lazy-fences",
+            Kind::Mps2An386 => "pmix,nodes,cluster",
         };
         Board::of_node_with(kind, features, secret)
     }

@@ -166,7 +166,7 @@ fn nodes_on_boards_have_recordings_that_replay() {
 /// Two boards that exchange messages directly, and pieces of recordings in frames.
 #[test]
 fn linked_boards_with_a_secret_have_recordings_that_replay() {
-    let start = || Board::of_node_with(Kind::Mps2An386, "pmix,nodes,lazy-fences,links", true);
+    let start = || Board::of_node_with(Kind::Mps2An386, "pmix,nodes,links", true);
     let (Some(one), Some(two)) = (start(), start()) else { return };
     let mut recorded = Recorded::new(&[&one, &two]);
     for (board, address) in [&one, &two].into_iter().zip(&mut recorded.boards) {

@@ -15,7 +15,7 @@ use super::recording::Recorded;
 use super::spawn::{STACK_MAX, stack};
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
-const FEATURES: &str = "pmix,nodes,lazy-fences,links,spares";
+const FEATURES: &str = "pmix,nodes,links,spares";
 const TAKEN: &str = "; the built-in server has taken its place\n";
 
 fn start(secret: bool) -> Option<Board> {

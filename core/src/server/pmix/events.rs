@@ -246,7 +246,6 @@ impl Server<'_> {
     }
 
     /// Adds the next event of a client to its replies, if it has one.
-    #[inline]
     pub(in super::super) fn push_event(&mut self, conn: ConnId) {
         if self.conns[conn.index()].events.due {
             self.push_due_event(conn);

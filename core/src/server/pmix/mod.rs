@@ -37,7 +37,6 @@ const JOINED_LATER: [&[u8]; 2] = [b"pmix.grp.add", b"pmix.grp.btstrp"];
 
 impl Server<'_> {
     /// Returns whether a connection speaks PMIx, or begins to.
-    #[inline]
     pub(super) fn is_pmix(&self, conn: ConnId, bytes: &[u8]) -> bool {
         let slot = &self.conns[conn.index()];
         let begins = || {

@@ -58,7 +58,7 @@ impl Cluster {
     }
 
     /// Servers of a job with lazy fences, whose ranks use PMI-2.
-    #[cfg(feature = "lazy-fences")]
+    #[cfg(feature = "cluster")]
     pub(super) fn lazy(nodes: u32, radix: u32, size: u32, seed: u64) -> Cluster {
         let spec = JobSpec { fence: FenceMode::Lazy, ..spec(size) };
         let mut all = Cluster::of(LIMITS, (nodes, radix), spec, seed);

@@ -387,7 +387,7 @@ fn turn(all: &mut Cluster, (node, conn): (usize, u32), reader: Reader, rank: u32
 fn a_reader_finds_what_was_put_before_a_fence_that_a_rank_has_left() {
     for seed in 0..60 {
         let (nodes, radix, size) = [(2, 2, 3), (3, 2, 5), (5, 2, 9), (8, 3, 6), (8, 2, 5)][seed as usize % 5];
-        let is_lazy = cfg!(feature = "lazy-fences") && seed % 2 == 1;
+        let is_lazy = cfg!(feature = "cluster") && seed % 2 == 1;
         let fence = if is_lazy { FenceMode::Lazy } else { FenceMode::Collect };
         let form = if seed % 8 < 6 { ROOT_ONE } else { 0 };
         run(&mut cluster(nodes, radix | form, size, fence, seed), 4);

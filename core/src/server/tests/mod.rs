@@ -4,11 +4,11 @@ mod again;
 mod call;
 mod cluster;
 mod dynamic;
-#[cfg(feature = "links")]
+#[cfg(feature = "cluster")]
 mod echo;
 #[cfg(feature = "pmix")]
 mod events;
-#[cfg(feature = "lazy-fences")]
+#[cfg(feature = "cluster")]
 mod lazy;
 mod lost;
 mod names;

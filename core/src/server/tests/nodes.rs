@@ -293,7 +293,7 @@ fn a_key_put_again_and_again_takes_one_key_everywhere() {
 
 #[test]
 fn lazy_fences_on_several_nodes_need_the_feature() {
-    let lazy = if cfg!(feature = "lazy-fences") { Ok(()) } else { Err(Fault::NoLazyFences) };
+    let lazy = if cfg!(feature = "cluster") { Ok(()) } else { Err(Fault::NoLazyFences) };
     for (nodes, fence, wanted) in [
         (1, FenceMode::Lazy, Ok(())),
         (3, FenceMode::Collect, Ok(())),

@@ -59,7 +59,7 @@ fn a_server_in_used_storage_is_new() {
 fn node() -> Host {
     let mut host = Host::with_limits(NODE);
     host.tell(Input::Node { node: 1, nodes: 7, radix: 2 });
-    let fence = if cfg!(feature = "lazy-fences") { FenceMode::Lazy } else { FenceMode::Collect };
+    let fence = if cfg!(feature = "cluster") { FenceMode::Lazy } else { FenceMode::Collect };
     host.job(JobSpec { fence, ..spec(4) });
     for (first, node) in [(0, 1), (2, 3), (3, 4)] {
         host.tell(Input::MapRanks { job: JOB, first: Rank(first), count: 2.min(4 - first), node });

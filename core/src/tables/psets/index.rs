@@ -1,15 +1,15 @@
 //! Index of process sets by name, and the first free slot.
 //!
-//! A run of many hosts has a set for each of them. With the feature `many-hosts` the slots are a hash table, too: each has
+//! A run of many hosts has a set for each of them. With the feature `cluster` the slots are a hash table, too: each has
 //! the head of a list of the sets whose names hash to its number. The table grows with the sets, so that unused slots are
 //! not touched. A small server walks its few slots.
 
 use super::Psets;
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 use crate::store::log::hash;
 
 /// Links of a slot. Each is one more than the number of a slot, or 0.
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Links {
     /// First set whose name hashes to this slot.
@@ -18,12 +18,12 @@ pub(super) struct Links {
     next: u32,
 }
 
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 impl Links {
     pub(super) const NONE: Links = Links { head: 0, next: 0 };
 }
 
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 impl Psets<'_> {
     /// Returns the slots of the known sets of a name.
     pub(super) fn known(&self, name: &str) -> impl Iterator<Item = usize> + Clone {
@@ -93,7 +93,7 @@ impl Psets<'_> {
     }
 }
 
-#[cfg(not(feature = "many-hosts"))]
+#[cfg(not(feature = "cluster"))]
 impl Psets<'_> {
     /// Returns the slots of the known sets of a name.
     pub(super) fn known(&self, name: &str) -> impl Iterator<Item = usize> + Clone {

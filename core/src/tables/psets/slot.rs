@@ -3,7 +3,7 @@
 use heapless::String;
 use serde::{Deserialize, Serialize};
 
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 use super::index::Links;
 use crate::limits::PSET_NAME_MAX;
 
@@ -22,7 +22,7 @@ pub(crate) struct Pset {
     /// before it. A free slot may have unused words. [`ENDED`] is set if a job of the set is over. The slot is then kept
     /// for the events of its other jobs until it is needed.
     pub(super) end: u32,
-    #[cfg(feature = "many-hosts")]
+    #[cfg(feature = "cluster")]
     #[serde(skip)]
     pub(super) links: Links,
 }
@@ -34,19 +34,18 @@ impl Pset {
         serial: 0,
         retired: 0,
         end: 0,
-        #[cfg(feature = "many-hosts")]
+        #[cfg(feature = "cluster")]
         links: Links::NONE,
     };
 
     /// Returns the slot with another set, or without one if the serial number is 0.
-    #[inline]
     pub(super) fn with_set(&self, name: String<PSET_NAME_MAX, u8>, serial: u32) -> Pset {
         Pset {
             name,
             serial,
             retired: 0,
             end: self.end & !ENDED,
-            #[cfg(feature = "many-hosts")]
+            #[cfg(feature = "cluster")]
             links: self.links,
         }
     }

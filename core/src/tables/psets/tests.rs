@@ -207,13 +207,13 @@ fn room(sets: u32) -> (Vec<Pset>, Vec<u32>) {
 }
 
 /// Members in many runs.
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 fn scattered(from: u32) -> impl Iterator<Item = u32> {
     (from..320).step_by(2)
 }
 
 #[test]
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 fn members_have_the_room_of_some_sets_of_any_ranks_and_of_a_run_for_each_rank_and_set() {
     let (mut slots, mut sets) = room(1000);
     let mut psets = Psets::new(&mut slots, &mut sets, 320).unwrap();
@@ -238,7 +238,7 @@ fn members_have_the_room_of_some_sets_of_any_ranks_and_of_a_run_for_each_rank_an
 }
 
 #[test]
-#[cfg(feature = "many-hosts")]
+#[cfg(feature = "cluster")]
 fn members_without_room_are_refused_and_room_is_free_again() {
     let (mut slots, mut sets) = room(1000);
     let mut psets = Psets::new(&mut slots, &mut sets, 320).unwrap();

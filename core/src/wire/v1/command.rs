@@ -13,7 +13,6 @@ use crate::wire::write::{EncodeError, Style, Writer};
 ///
 /// # Errors
 /// [`DecodeError`] for a malformed or refused request.
-#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     let (op, result) = match frame.kind {
         Kind::Block => (Op::Spawn, spawn(frame.body)),
@@ -39,7 +38,6 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     }
 }
 
-#[inline]
 fn op(name: &[u8]) -> Op {
     match name {
         b"init" => Op::Init,
@@ -68,7 +66,6 @@ fn spawn(body: &[u8]) -> Result<Command<'_>, Refusal> {
     }
 }
 
-#[inline]
 fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {

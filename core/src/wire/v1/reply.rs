@@ -13,7 +13,6 @@ use crate::wire::write::{EncodeError, Style, Writer};
 ///
 /// # Errors
 /// [`EncodeError::DoesNotFit`].
-#[inline]
 pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], EncodeError> {
     let mut w = Writer::new(&mut *buf, Style::Line);
     let written = match put(&mut w, reply) {

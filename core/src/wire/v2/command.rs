@@ -15,7 +15,6 @@ use crate::wire::write::{EncodeError, Style, Writer};
 ///
 /// # Errors
 /// [`DecodeError`] for a malformed or refused request.
-#[inline]
 pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     if frame.kind != Kind::Counted {
         return v1::decode(frame);
@@ -31,7 +30,6 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     }
 }
 
-#[inline]
 fn op(name: &[u8]) -> Op {
     match name {
         b"fullinit" => Op::FullInit,
@@ -64,7 +62,6 @@ fn op(name: &[u8]) -> Op {
     }
 }
 
-#[inline]
 fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> {
     Ok(match op {
         Op::Put => {

@@ -25,7 +25,6 @@ pub struct Answer<'a> {
 ///
 /// # Errors
 /// [`EncodeError::DoesNotFit`].
-#[inline]
 pub fn encode_reply<'b>(
     reply: &Reply<'_>,
     thrid: Option<Text<'_>>,
@@ -52,7 +51,6 @@ pub fn encode_reply<'b>(
     w.finish()
 }
 
-#[inline]
 fn name(op: Op) -> &'static [u8] {
     match op {
         Op::FullInit => b"fullinit-response",
@@ -90,7 +88,6 @@ fn name(op: Op) -> &'static [u8] {
     }
 }
 
-#[inline]
 fn put(w: &mut Writer<'_>, reply: &Reply<'_>, thrid: Option<Text<'_>>) -> Result<(), EncodeError> {
     w.raw(b"      cmd=").raw(name(reply.op())).raw(b";");
     if let Some(thrid) = thrid {
