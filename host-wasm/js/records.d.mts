@@ -158,8 +158,8 @@ export type JobId = number;
 export type UpcallId = number;
 
 /**
- * Pairs that travel with the fences of a job on several nodes. Without the feature `lazy-fences`
- * a server refuses jobs whose fences would be lazy.
+ * Pairs that travel with the fences of a job on several nodes. Without the feature `cluster` a
+ * server refuses jobs whose fences would be lazy.
  */
 export type FenceMode =
   /** All. A get is answered on the node of its rank. */
@@ -477,7 +477,7 @@ export type Input =
    * its init and finalize. It may query process sets, attributes, the job id and key-value
    * pairs, and may define, retire and prune process sets. Other requests are refused. At a head
    * that is a leaf, the reply to `fullinit` waits until all is there that had been released
-   * before, with the feature `links`.
+   * before, with the feature `cluster`.
    */
   | {
       type: "OpenedQuery";
@@ -1028,7 +1028,7 @@ export type Fault =
       type: "ShortBuffer";
       value: number;
     }
-  /** A job with lazy fences on several nodes, at a server without the feature `lazy-fences`. */
+  /** A job with lazy fences on several nodes, at a server without the feature `cluster`. */
   | { type: "NoLazyFences" };
 
 /** A call failed. The server is unchanged. */
@@ -1218,7 +1218,7 @@ export class Inputs {
    * its init and finalize. It may query process sets, attributes, the job id and key-value
    * pairs, and may define, retire and prune process sets. Other requests are refused. At a head
    * that is a leaf, the reply to `fullinit` waits until all is there that had been released
-   * before, with the feature `links`.
+   * before, with the feature `cluster`.
    */
   openedQuery(input: {
     /** An unused connection number. */

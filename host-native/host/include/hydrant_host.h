@@ -223,7 +223,7 @@ enum {
     HYDRANT_PROTOCOL_V2 = 1
 };
 
-/* Pairs that travel with the fences of a job on several nodes. Without the feature lazy-fences a server
+/* Pairs that travel with the fences of a job on several nodes. Without the feature cluster a server
    refuses jobs whose fences would be lazy. */
 enum {
     /* All. A get is answered on the node of its rank. */
@@ -309,7 +309,7 @@ enum {
     /* A buffer for outputs that is shorter than output_max, or a buffer for a snapshot that is shorter
        than Server::snapshot_len. The number is the required length in bytes. */
     HYDRANT_FAULT_SHORT_BUFFER = 17,
-    /* A job with lazy fences on several nodes, at a server without the feature lazy-fences. */
+    /* A job with lazy fences on several nodes, at a server without the feature cluster. */
     HYDRANT_FAULT_NO_LAZY_FENCES = 18
 };
 

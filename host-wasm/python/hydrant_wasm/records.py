@@ -210,8 +210,8 @@ UpcallId: TypeAlias = int
 
 
 class FenceMode(IntEnum):
-    """Pairs that travel with the fences of a job on several nodes. Without the feature
-    `lazy-fences` a server refuses jobs whose fences would be lazy.
+    """Pairs that travel with the fences of a job on several nodes. Without the feature `cluster` a
+    server refuses jobs whose fences would be lazy.
     """
 
     COLLECT = 0
@@ -603,7 +603,7 @@ class InputOpenedQuery(Input):
     its init and finalize. It may query process sets, attributes, the job id and key-value pairs,
     and may define, retire and prune process sets. Other requests are refused. At a head that is
     a leaf, the reply to `fullinit` waits until all is there that had been released before, with
-    the feature `links`.
+    the feature `cluster`.
     """
 
     conn: ConnId
@@ -1607,7 +1607,7 @@ class FaultShortBuffer(Fault):
 
 @dataclass(frozen=True, slots=True)
 class FaultNoLazyFences(Fault):
-    """A job with lazy fences on several nodes, at a server without the feature `lazy-fences`."""
+    """A job with lazy fences on several nodes, at a server without the feature `cluster`."""
 
     NUMBER: ClassVar[int] = 18
 
@@ -1935,7 +1935,7 @@ class Inputs:
         and of its init and finalize. It may query process sets, attributes, the job id and
         key-value pairs, and may define, retire and prune process sets. Other requests are
         refused. At a head that is a leaf, the reply to `fullinit` waits until all is there that
-        had been released before, with the feature `links`.
+        had been released before, with the feature `cluster`.
 
         `conn`: An unused connection number.
 
