@@ -5,7 +5,8 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    KEY_MAX, Limit, MESSAGE_MAX, NAME_MAX, PORT_MAX, PSET_NAME_MAX, SPAWN_PROGRAMS_MAX, VALUE_MAX,
+    COMMIT_BYTES_MAX, KEY_MAX, Limit, MESSAGE_MAX, NAME_MAX, PORT_MAX, PSET_NAME_MAX, SPAWN_PROGRAMS_MAX,
+    VALUE_MAX,
 };
 
 /// Violation of the contract of [`crate::Server::handle`] by the host. The server is unchanged.
@@ -376,6 +377,13 @@ impl Refusal {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Refusal::Full(limit @ Limit::CommitBytes, COMMIT_BYTES_MAX) => {
+                let name = limit.name();
+                return write!(
+                    f,
+                    "limit {name} ({COMMIT_BYTES_MAX}) is used up, the most for --limit {name}=N"
+                );
+            }
             Refusal::Full(limit, size) => {
                 let name = limit.name();
                 return write!(f, "limit {name} ({size}) is used up, raise it with --limit {name}=N");

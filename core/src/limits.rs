@@ -24,6 +24,12 @@ pub const KVSNAME_MAX: u32 = 256;
 pub const RECORD_HEADER: u32 = 16;
 /// Maximum length of a message in bytes, of either protocol and with its framing; `PMII_MAX_COMMAND_LEN` of pmi2.h.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
+/// Maximum of [`Limits::commit_bytes`]. A reply with so much data is no longer than [`MESSAGE_MAX`].
+pub const COMMIT_BYTES_MAX: u32 = MESSAGE_MAX - 4096;
+/// Bytes of a stored commit in front of its data.
+pub(crate) const COMMIT_HEADER: u32 = 5;
+/// Bytes of a commit's message in addition to its data.
+const COMMIT_REST: u32 = 256;
 /// Maximum number of pending replies of a connection. More than one occurs only if threads share the connection.
 /// Further requests stay in the buffer of the host, which [`Server::handle`](crate::Server::handle) reports as not
 /// consumed, until a reply has been sent.
@@ -103,8 +109,8 @@ pub struct Limits {
     /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX). 0 for
     /// a single node.
     pub links: u32,
-    /// Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A quarter of
-    /// [`MESSAGE_MAX`] is enough for MPI libraries. 0 on a host that serves no PMIx.
+    /// Maximum bytes that a PMIx rank puts for processes of its node, and as many for others, up to [`COMMIT_BYTES_MAX`].
+    /// A quarter of [`MESSAGE_MAX`] is enough for MPI libraries. 0 on a host that serves no PMIx.
     pub commit_bytes: u32,
 }
 
@@ -148,8 +154,15 @@ impl Limits {
             spawn_bytes: MESSAGE_MAX,
             psets: 256,
             links: 0,
-            commit_bytes: if cfg!(feature = "pmix") { MESSAGE_MAX / 4 } else { 0 },
+            commit_bytes: if cfg!(feature = "pmix") { COMMIT_BYTES_MAX } else { 0 },
         }
+    }
+
+    /// Returns the maximum length of a client's message in bytes: that of a PMIx commit, which carries data twice, or
+    /// [`MESSAGE_MAX`].
+    pub const fn message_max(&self) -> u32 {
+        let commit = self.commit_bytes.saturating_mul(2).saturating_add(COMMIT_REST);
+        if commit > MESSAGE_MAX { commit } else { MESSAGE_MAX }
     }
 
     /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.

@@ -113,6 +113,106 @@ static void twice(void)
         check_string(rank, "third", "kept");
 }
 
+/* As many keys of 1 KiB as fit into a commit, and then some when asked for one that does not fit. */
+static void put_long(int count)
+{
+    char text[1025], key[32];
+    memset(text, 'x', 1024);
+    text[1024] = 0;
+    for (int at = 0; at < count; at++) {
+        snprintf(key, sizeof key, "long-%d", at);
+        put_string(key, text);
+    }
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++)
+        for (int at = 0; at < count; at++) {
+            snprintf(key, sizeof key, "long-%d", at);
+            check_string(rank, key, text);
+        }
+}
+
+static void long_commit(void)
+{
+    put_long(32);
+}
+
+static void longest_commit(void)
+{
+    put_long(58);
+}
+
+static void too_long_commit(void)
+{
+    put_long(60);
+}
+
+static void far_too_long_commit(void)
+{
+    put_long(400);
+}
+
+/* A get with a refresh finds the newest value, also without a fence that brings it. */
+static void refresh(void)
+{
+    pmix_info_t infos[1];
+    bool yes = true, no = false;
+    char text[32];
+    PMIX_INFO_LOAD(&infos[0], PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
+    for (int times = 0; times < 5; times++) {
+        snprintf(text, sizeof text, "value %d", times);
+        put_string("changes", text);
+        OK(PMIx_Commit());
+        if (times == 0)
+            fence();
+        else {
+            pmix_info_t plain;
+            PMIX_INFO_LOAD(&plain, PMIX_COLLECT_DATA, &no, PMIX_BOOL);
+            OK(PMIx_Fence(NULL, 0, &plain, 1));
+        }
+        for (uint32_t rank = 0; rank < size; rank++) {
+            pmix_proc_t proc = rank_of(rank);
+            pmix_value_t *value;
+            if (times == 0)
+                check_string(rank, "changes", text);
+            if (rank == me.rank)
+                continue;
+            OK(PMIx_Get(&proc, "changes", infos, 1, &value));
+            if (strcmp(value->data.string, text) != 0)
+                SAY("rank %u: '%s' of %u in place of '%s'", me.rank, value->data.string, rank, text);
+            CHECK(strcmp(value->data.string, text) == 0);
+            PMIX_VALUE_RELEASE(value);
+        }
+        fence();
+    }
+}
+
+/* After a fence, a get of a key that its rank has not put finds nothing. A long wait would be answered by a timeout. */
+static void missing(void)
+{
+    pmix_value_t *value;
+    put_string("there", "text");
+    OK(PMIx_Commit());
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++) {
+        pmix_proc_t proc = rank_of(rank);
+        RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&proc, "not-there", NULL, 0, &value));
+    }
+    fence();
+    if (me.rank == 1) {
+        put_string("after", "late");
+        OK(PMIx_Commit());
+    }
+    if (me.rank == 0) {
+        pmix_info_t patience;
+        int seconds = 60;
+        pmix_proc_t one = rank_of(1);
+        PMIX_INFO_LOAD(&patience, PMIX_TIMEOUT, &seconds, PMIX_INT);
+        OK(PMIx_Get(&one, "after", &patience, 1, &value));
+        CHECK(strcmp(value->data.string, "late") == 0);
+    }
+}
+
 /* Gets without a rank find the rank that has put the key. */
 static void any(void)
 {
@@ -551,6 +651,8 @@ int main(int argc, char **argv)
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},   {"any", any},
+        {"long", long_commit}, {"longest", longest_commit}, {"too-long", too_long_commit},
+        {"far-too-long", far_too_long_commit}, {"refresh", refresh}, {"missing", missing},
     };
     CHECK(argc > 1);
     join();

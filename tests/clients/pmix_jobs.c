@@ -1,7 +1,9 @@
 /* What clients of libpmix are told about hosts, processes and other jobs, and what is refused, one group a sub-command. Each
    rank checks its results and prints "rank R: NAME done". */
 #define _GNU_SOURCE
+#include <stdatomic.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "pmix_check.h"
 
@@ -67,6 +69,63 @@ static void children(const char *program)
     PMIX_INFO_LOAD(&info, "children.read", "all", PMIX_STRING);
     OK(PMIx_Publish(&info, 1));
     fence();
+}
+
+static atomic_int registered, ended;
+static char spawned[PMIX_MAX_NSLEN + 1];
+static int expected;
+
+static void on_registered(pmix_status_t status, size_t handler, void *place)
+{
+    (void)handler, (void)place;
+    CHECK(status == PMIX_SUCCESS);
+    atomic_store(&registered, 1);
+}
+
+static void on_end(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[], size_t count,
+                   pmix_info_t results[], size_t others, pmix_event_notification_cbfunc_fn_t done, void *data)
+{
+    (void)handler, (void)results, (void)others;
+    int status = 1, exit_code = 0;
+    CHECK(code == PMIX_EVENT_JOB_END && source->rank == 0 && strcmp(source->nspace, me.nspace) != 0);
+    for (size_t at = 0; at < count; at++)
+        if (PMIX_CHECK_KEY(&infos[at], PMIX_JOB_TERM_STATUS)) {
+            CHECK(infos[at].value.type == PMIX_STATUS);
+            status = infos[at].value.data.status;
+        } else if (PMIX_CHECK_KEY(&infos[at], PMIX_EXIT_CODE)) {
+            CHECK(infos[at].value.type == PMIX_INT);
+            exit_code = infos[at].value.data.integer;
+        } else if (PMIX_CHECK_KEY(&infos[at], PMIX_EVENT_AFFECTED_PROC)) {
+            pmix_proc_t *proc = infos[at].value.data.proc;
+            CHECK(strcmp(proc->nspace, source->nspace) == 0 && (proc->rank == PMIX_RANK_WILDCARD) == (expected == 0));
+        }
+    CHECK(status == (expected == 0 ? PMIX_SUCCESS : PMIX_ERR_JOB_NON_ZERO_TERM) && exit_code == expected);
+    atomic_fetch_add(&ended, 1);
+    if (done != NULL)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+/* Rank 0 spawns a job that exits with a code. All ranks that have registered learn of its end. */
+static void ends(const char *program, const char *code)
+{
+    pmix_status_t event = PMIX_EVENT_JOB_END;
+    expected = atoi(code);
+    PMIx_Register_event_handler(&event, 1, NULL, 0, on_end, on_registered, NULL);
+    while (!atomic_load(&registered))
+        usleep(1000);
+    fence();
+    if (me.rank == 0) {
+        pmix_app_t app;
+        PMIX_APP_CONSTRUCT(&app);
+        app.cmd = (char *)program;
+        app.maxprocs = CHILDREN;
+        app.argv = (char *[]){(char *)program, "exits", (char *)code, NULL};
+        OK(PMIx_Spawn(NULL, 0, &app, 1, spawned));
+    }
+    while (!atomic_load(&ended))
+        usleep(1000);
+    fence();
+    CHECK(atomic_load(&ended) == 1);
 }
 
 static void child(const char *parent)
@@ -139,6 +198,14 @@ int main(int argc, char **argv)
         withdraws();
     else if (strcmp(argv[1], "refused") == 0)
         refused();
+    else if (strcmp(argv[1], "ends") == 0)
+        ends(argv[0], "0");
+    else if (strcmp(argv[1], "fails") == 0)
+        ends(argv[0], "3");
+    else if (strcmp(argv[1], "exits") == 0) {
+        OK(PMIx_Finalize(NULL, 0));
+        return atoi(argv[2]);
+    }
     SAY("rank %u: %s done", me.rank, argv[1]);
     OK(PMIx_Finalize(NULL, 0));
     return 0;

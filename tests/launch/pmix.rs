@@ -290,6 +290,9 @@ fn a_commit_over_a_limit_ends_the_job() {
     for (options, len, limit) in [
         ("--limit commit-bytes=1000", 1100, "limit commit-bytes (1000) is used up"),
         ("--limit kvs-bytes=2048", 3000, "kvs-bytes"),
+        ("", 62_000, "limit commit-bytes (61440) is used up, the most for --limit commit-bytes=N"),
+        // Longer than any message.
+        ("", 500_000, "limit commit-bytes (61440)"),
     ] {
         let mut job = Job::start::<1>(options);
         let mut client = job.join(0);
@@ -298,6 +301,36 @@ fn a_commit_over_a_limit_ends_the_job() {
         let outcome = job.running.wait();
         outcome.warns("PMIx data of rank 0: ").warns(limit);
         assert_ne!(outcome.status.code(), Some(0), "{outcome}");
+    }
+}
+
+/// Both byte strings have the length of the limit, so that the message is longer than any of PMI.
+#[test]
+fn a_commit_has_the_length_of_its_limit() {
+    // Bytes of a pack around the text.
+    const REST: usize = 11;
+    for (limit, len) in [("--limit commit-bytes=2000", 2000), ("", 61_440)] {
+        let job = Job::start::<1>(limit);
+        let mut client = job.join(0);
+        let text = vec![b'x'; len - REST];
+        let committed = client.ask(2, |writer| {
+            for scope in [1, 2] {
+                writer.single();
+                writer.byte(scope);
+                writer.single();
+                writer.byte(1);
+                writer.blob_of(|writer| {
+                    writer.key(b"key", kind::STRING);
+                    writer.string(&text);
+                });
+            }
+        });
+        assert_eq!(committed, status::SUCCESS);
+        client.get(&job.namespace, 0);
+        let (_, reply) = client.receive();
+        assert_eq!(status_of(&reply), status::SUCCESS);
+        assert!(reply.len() > len, "{} bytes", reply.len());
+        job.end([client]).code(0);
     }
 }
 

@@ -17,7 +17,7 @@ pub fn hello(namespace: &str, rank: u32) -> Vec<u8> {
 
 /// Returns a request with the number of its command, whose rest `write` writes.
 pub fn message(tag: u32, command: u8, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut body = vec![0; 4096];
+    let mut body = vec![0; 1 << 20];
     let mut writer = Writer::new(Integers::Flexible, &mut body);
     writer.single();
     writer.byte(command);

@@ -8,7 +8,7 @@
 //! | [`Head::Arrive`], [`Head::Release`] of a fence | the last pairs before it, as in [`Head::Records`] |
 //! | [`Head::Arrive`], [`Head::Release`] of a ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
-//! | [`Head::Get`] | nothing |
+//! | [`Head::Get`], [`Head::Renew`] | nothing |
 //! | [`Head::Notice`] | the notice as the server stores it |
 //! | `Head::Echo` | nothing |
 //! | [`Head::Fetch`], [`Head::Fetched`] | ranks: a [`RankRange`] for each stretch, in ascending order, concatenated |
@@ -68,6 +68,13 @@ pub enum Head {
         /// The rank.
         rank: Rank,
     },
+    /// Request for the newest data of a PMIx rank, to its node. [`Head::Records`] with [`RecordKind::Newest`] is the answer.
+    Renew {
+        /// The job.
+        job: JobRef,
+        /// The rank.
+        rank: Rank,
+    },
     /// Event that a PMIx client has sent to others.
     Notice {
         /// The job of the sender.
@@ -103,6 +110,8 @@ pub enum RecordKind {
     Ring,
     /// Data that PMIx ranks have put for other nodes. The key is the rank and a scope.
     Commit,
+    /// The same as an answer to [`Head::Renew`]. A rank that has put none has an empty value.
+    Newest,
 }
 
 /// Collective in which ranks wait for each other.

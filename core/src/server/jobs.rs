@@ -176,6 +176,8 @@ impl Server<'_> {
 
     pub(super) fn deregister_job(&mut self, job: JobId) -> Result<(), Fault> {
         let Job { quota, .. } = *self.job(job)?;
+        #[cfg(feature = "pmix")]
+        let end = self.job_end(job);
         for index in self.jobs[job.index()].slots() {
             let slot = &mut self.ranks[index];
             if slot.exit.is_none() {
@@ -209,6 +211,10 @@ impl Server<'_> {
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);
         self.jobs[job.index()] = Job::default();
+        #[cfg(feature = "pmix")]
+        if let Some(end) = &end {
+            self.note_job_end(end);
+        }
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();
             self.links.rewind();

@@ -17,7 +17,7 @@ use super::Server;
 use super::collective::RING_COUNT;
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{LAZY_FENCES, exit_delay};
+use crate::limits::{LAZY_FENCES, PEER_MESSAGE_MAX, exit_delay};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
 use crate::state::{Job, RankPhase};
@@ -193,7 +193,7 @@ impl Server<'_> {
         let all = self.kvs.step(from).and_then(|(record, _)| of_job(record.owner as usize));
         Pieces {
             square: all.map_or(u32::MAX, |all| all.saturating_mul(PIECE_FACTOR)),
-            most: self.limits.peer_message_max() as u32 / 2,
+            most: self.limits.peer_message_max().min(PEER_MESSAGE_MAX) as u32 / 2,
         }
     }
 
@@ -365,6 +365,7 @@ impl Server<'_> {
             | Head::Arrive { job, .. }
             | Head::Release { job, .. }
             | Head::Get { job, .. }
+            | Head::Renew { job, .. }
             | Head::Notice { job, .. }
             | Head::Fetch { job }
             | Head::Fetched { job }
@@ -382,12 +383,14 @@ impl Server<'_> {
             #[cfg(feature = "pmix")]
             Head::Get { job, rank } => self.receive_get(at, job.job, rank),
             #[cfg(feature = "pmix")]
+            Head::Renew { job, rank } => self.receive_renew(at, job.job, rank),
+            #[cfg(feature = "pmix")]
             Head::Notice { job, rank } => {
                 self.remote_slot(&link, job.job, rank.0)?;
                 self.receive_notice(job.job, rank, body)
             }
             #[cfg(not(feature = "pmix"))]
-            Head::Get { .. } | Head::Notice { .. } => Err(Fault::BadPeer),
+            Head::Get { .. } | Head::Renew { .. } | Head::Notice { .. } => Err(Fault::BadPeer),
             Head::Fetch { .. } | Head::Fetched { .. } if !LAZY_FENCES => Err(Fault::BadPeer),
             Head::Fetch { job } => self.receive_fetch(at, job.job, body),
             Head::Fetched { job } => self.receive_fetched(at, job.job, body),
@@ -425,7 +428,7 @@ impl Server<'_> {
                 RecordKind::Ring => detail().is_some_and(|side| {
                     matches!(side, [b'l' | b'r']) && !item.value.contains(&0) || *side == [RING_COUNT]
                 }),
-                RecordKind::Commit => detail() == Some(&[REMOTE]),
+                RecordKind::Commit | RecordKind::Newest => detail() == Some(&[REMOTE]),
             };
             if !is_sound {
                 return Err(Fault::BadPeer);
@@ -436,7 +439,7 @@ impl Server<'_> {
         let kind = match of {
             RecordKind::Pair => Kind::Kvs,
             RecordKind::Ring => Kind::Ring,
-            RecordKind::Commit => Kind::Commit,
+            RecordKind::Commit | RecordKind::Newest => Kind::Commit,
         };
         let space = (state.spaces, kind);
         let quota = state.quota;
@@ -446,14 +449,20 @@ impl Server<'_> {
             let index = self.remote_slot(link, job, rank)?;
             // Data may come by a fence and at the request of this node.
             #[cfg(feature = "pmix")]
-            if of == RecordKind::Commit && self.is_known_commit(job, Rank(rank), value) {
+            if kind == Kind::Commit && (value.is_empty() || self.is_known_commit(job, Rank(rank), value)) {
+                if of == RecordKind::Newest {
+                    self.received_newest(job, Rank(rank), index);
+                }
                 continue;
             }
             let owner = Owner { id: index as u32, used: &mut self.ranks[index].used, quota };
             let _ = self.kvs.copy(space, owner, key, value);
             #[cfg(feature = "pmix")]
-            if of == RecordKind::Commit {
+            if kind == Kind::Commit {
                 self.received_commit(job, Rank(rank), index);
+                if of == RecordKind::Newest {
+                    self.received_newest(job, Rank(rank), index);
+                }
             }
             if of == RecordKind::Ring && key.last() == Some(&RING_COUNT) {
                 self.ranks[index].ring = self.ring_part(job, rank, value);

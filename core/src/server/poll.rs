@@ -294,6 +294,7 @@ impl Server<'_> {
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }
+            | Response::Refreshed { .. }
             | Response::Published { .. }
             | Response::Died(..)
             | Response::SetChanged { .. }
@@ -413,6 +414,7 @@ impl Response {
             | Response::Group { .. }
             | Response::Psets { .. }
             | Response::Commit { .. }
+            | Response::Refreshed { .. }
             | Response::Published { .. }
             | Response::Died(..)
             | Response::SetChanged { .. }

@@ -81,8 +81,7 @@ pub(crate) struct Job {
     /// Bit set of limits for which a request of the job was refused. It affects no output, so snapshots are without it.
     #[serde(skip)]
     pub(crate) hit: u32,
-    /// Number of fences of all ranks that are complete, for display. It affects no output either.
-    #[serde(skip)]
+    /// Number of fences of all ranks that are complete.
     pub(crate) fences: u32,
 }
 

@@ -8,4 +8,6 @@ mod reply;
 pub(crate) use conn::Dialect;
 pub(crate) use conn::{Conn, Phase};
 pub(crate) use job::{Abort, Job, RankPhase, RankSlot, RingPart};
+#[cfg(feature = "pmix")]
+pub(crate) use reply::Wanted;
 pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};

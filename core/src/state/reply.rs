@@ -51,8 +51,8 @@ pub(crate) enum ReplyState {
         job: JobId,
         /// The rank.
         rank: Rank,
-        /// Hash of the key.
-        key: u32,
+        /// What it waits for.
+        wanted: Wanted,
         /// Deadline.
         until: Time,
     },
@@ -73,6 +73,22 @@ pub(crate) enum ReplyState {
     Upcall(Op, UpcallId),
     /// Ready to be sent.
     Ready(Response),
+}
+
+/// What a get of a PMIx client waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Wanted {
+    /// A key with this hash.
+    Key {
+        /// The hash.
+        hash: u32,
+        /// Whether the request has a timeout of its own, so that it waits for a key that a fence has not brought.
+        patient: bool,
+    },
+    /// The newest data of a rank of another node, and in them a key with this hash, or any.
+    Newest(Option<u32>),
+    /// The newest data of a rank of another node, for the client's copy.
+    Copy,
 }
 
 /// Reply in terms of the server's state.
@@ -142,8 +158,10 @@ pub(crate) enum Response {
         /// Number of members.
         members: u32,
     },
-    /// Process sets of the job for PMIx: their names, and their number if requested.
+    /// Process sets of the job for PMIx.
     Psets {
+        /// Whether the names are requested.
+        names: bool,
         /// Whether the number is requested.
         count: bool,
     },
@@ -155,6 +173,11 @@ pub(crate) enum Response {
         rank: Rank,
         /// Offset of the record.
         record: u32,
+    },
+    /// Newest data of a PMIx rank, at this offset, for a client that renews its copy.
+    Refreshed {
+        /// Offset of the record, if the rank has put any data.
+        record: Option<u32>,
     },
     /// Published data for a PMIx client that has looked up several keys.
     Published {

@@ -8,7 +8,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
-use crate::limits::{KEY_MAX, Limit, Limits, MESSAGE_MAX, VALUE_MAX};
+use crate::limits::{COMMIT_BYTES_MAX, COMMIT_HEADER, KEY_MAX, Limit, Limits, VALUE_MAX};
 use crate::store::log::{Log, Record, Slot, record_len};
 
 /// Kind of a job's space.
@@ -420,6 +420,6 @@ fn check_key(len: usize) -> Result<u32, Refusal> {
 
 /// Returns the length of a value if it is valid in a space of this kind.
 fn check_value(kind: Kind, len: usize) -> Result<u32, Refusal> {
-    let max = if kind == Kind::Commit { MESSAGE_MAX / 2 } else { VALUE_MAX };
+    let max = if kind == Kind::Commit { COMMIT_BYTES_MAX + COMMIT_HEADER } else { VALUE_MAX };
     u32::try_from(len).ok().filter(|&len| len <= max).ok_or(Refusal::ValueLength)
 }

@@ -27,6 +27,13 @@ pub(crate) enum Set {
     /// PMIx ranks that a message is pending about: a request if the rank is beyond the link, and its data otherwise.
     #[cfg(feature = "pmix")]
     CommitPending,
+    /// PMIx ranks whose newest data the neighbour waits for.
+    #[cfg(feature = "pmix")]
+    Renewed,
+    /// PMIx ranks that a message about their newest data is pending about: a request if the rank is beyond the link, and the
+    /// data otherwise.
+    #[cfg(feature = "pmix")]
+    RenewedPending,
 }
 
 impl Set {
@@ -39,6 +46,10 @@ impl Set {
         Set::Commit,
         #[cfg(feature = "pmix")]
         Set::CommitPending,
+        #[cfg(feature = "pmix")]
+        Set::Renewed,
+        #[cfg(feature = "pmix")]
+        Set::RenewedPending,
     ];
 
     /// Returns whether it has ranks of lazy jobs only.
@@ -153,8 +164,13 @@ impl Modex<'_> {
 
     /// Takes the next PMIx rank that a message is pending about.
     pub(crate) fn pop(&mut self, link: usize) -> Option<u32> {
-        let slot = self.next(link, Set::CommitPending, 0)?;
-        self.remove(link, Set::CommitPending, slot);
+        self.pop_of(link, Set::CommitPending)
+    }
+
+    /// Takes the first rank of a set.
+    pub(crate) fn pop_of(&mut self, link: usize, set: Set) -> Option<u32> {
+        let slot = self.next(link, set, 0)?;
+        self.remove(link, set, slot);
         Some(slot)
     }
 }

@@ -1,6 +1,5 @@
 //! External connections: those whose bytes the owner of a driver carries.
 
-use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{Backend, ConnId, Fault, Input, Time};
 
 use crate::{BackendError, Driver};
@@ -73,6 +72,6 @@ where
 
     /// Returns the length of the buffer for an external connection: that of the longest message.
     fn external_room(&self) -> usize {
-        self.read_room().min(MESSAGE_MAX as usize)
+        self.read_room().min(self.backend.limits().message_max() as usize)
     }
 }

@@ -187,6 +187,7 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
                 RecordKind::Pair => "put in",
                 RecordKind::Ring => "ring values of",
                 RecordKind::Commit => "data of PMIx ranks of",
+                RecordKind::Newest => "newest data of PMIx ranks of",
             };
             format!("{what} job {job}{}", of_records(body))
         }
@@ -202,6 +203,9 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             format!("all ranks have arrived at {}{records}", of_meeting(at, job, body))
         }
         Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
+        Head::Renew { job: JobRef { job, .. }, rank } => {
+            format!("asks for the newest data of rank {rank} of job {job}")
+        }
         Head::Fetch { job: JobRef { job, .. } } => format!("asks for pairs of job {job}{}", of_ranks(body)),
         Head::Fetched { job: JobRef { job, .. } } => {
             format!("has sent all pairs of job {job}{}", of_ranks(body))

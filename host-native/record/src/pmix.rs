@@ -114,6 +114,7 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
             let key = key.map_or_else(|| "all keys".to_owned(), |key| key.escape_ascii().to_string());
             ("get", format!(": {key} of {}{}", process(*proc), infos(options)))
         }
+        Command::Refresh(proc) => ("refresh", format!(": {}", process(*proc))),
         Command::Finalize => ("finalize", String::new()),
         Command::Publish(data) => ("publish", format!(":{}", infos(data))),
         Command::Lookup(keys, options) => ("lookup", format!(":{}{}", list(keys.iter()), infos(options))),

@@ -210,7 +210,7 @@ impl<'w> Table<'w> {
                     self.line(of(job, Some(Rank(rank))), mark, format_args!("{node}: {exit}{failed}"));
                 }
             }
-            Some((Head::Get { job, rank } | Head::Notice { job, rank }, _)) => {
+            Some((Head::Get { job, rank } | Head::Renew { job, rank } | Head::Notice { job, rank }, _)) => {
                 self.line(of(job.job, Some(rank)), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
             Some((Head::Arrive { job, at, .. } | Head::Release { job, at, .. }, body)) => {
@@ -236,12 +236,12 @@ impl<'w> Table<'w> {
         let what = match kind {
             RecordKind::Pair => "put",
             RecordKind::Ring => "for the ring",
-            RecordKind::Commit => "of PMIx data",
+            RecordKind::Commit | RecordKind::Newest => "of PMIx data",
         };
         self.line(of(None), mark, format_args!("{node}: {} {what}", pairs(items().count())));
         for Item { rank, key, value } in items() {
             // Keys of PMIx data are a rank and a scope.
-            let key = if kind == RecordKind::Commit { &[][..] } else { key };
+            let key = if matches!(kind, RecordKind::Commit | RecordKind::Newest) { &[][..] } else { key };
             let pair = format_args!("  {}={}", key.escape_ascii(), value.escape_ascii());
             self.line(of(Some(Rank(rank))), mark, pair);
         }

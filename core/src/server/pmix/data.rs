@@ -6,8 +6,8 @@ use super::super::peers::REMOTE;
 use super::hosts;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::Limit;
-use crate::state::{RankPhase, ReplyState, Response};
+use crate::limits::{COMMIT_HEADER, Limit};
+use crate::state::{RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::hash;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
@@ -16,6 +16,8 @@ use crate::wire::{Integers, Text};
 
 /// Milliseconds that a get waits for a key unless the request has its own timeout.
 const GET_WAIT: u64 = 2000;
+/// The same if a fence has brought the data of the rank, which has not put the key before it.
+const SETTLED_WAIT: u64 = 100;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
 /// Keys of `Server::write_job_data`.
@@ -58,9 +60,28 @@ pub(super) fn key_of(rank: Rank, scope: u8) -> [u8; 5] {
     [a, b, c, d, scope]
 }
 
-/// Returns the first byte of stored data, which names the encoding of their integers.
-fn mark(integers: Integers) -> u8 {
-    integers as u8
+/// Header of stored data: the encoding of their integers, and the number of fences of the job before the commit.
+#[derive(Clone, Copy)]
+struct Header {
+    integers: u8,
+    fences: u32,
+}
+
+impl Header {
+    fn new(integers: Integers, fences: u32) -> Header {
+        Header { integers: integers as u8, fences }
+    }
+
+    fn bytes(self) -> [u8; COMMIT_HEADER as usize] {
+        let [a, b, c, d] = self.fences.to_le_bytes();
+        [self.integers, a, b, c, d]
+    }
+
+    /// Splits stored data into their header and the data.
+    fn split(stored: &[u8]) -> Option<(Header, &[u8])> {
+        let (&[integers, a, b, c, d], data) = stored.split_first_chunk::<{ COMMIT_HEADER as usize }>()?;
+        Some((Header { integers, fences: u32::from_le_bytes([a, b, c, d]) }, data))
+    }
 }
 
 impl Server<'_> {
@@ -81,20 +102,23 @@ impl Server<'_> {
             return Ok(());
         }
         let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
-        let mark = [mark(integers)];
         let job = &self.jobs[requester.job.index()];
+        let header = Header::new(integers, job.fences);
+        let bytes = header.bytes();
         let space = (job.spaces, Kind::Commit);
         let changed = both.map(|(scope, data)| match self.committed(requester.job, requester.rank, scope) {
-            Some((_, stored)) => stored.split_first() != Some((&mark[0], data)),
-            None => !data.is_empty(),
+            Some((_, known, stored)) => (known.integers, stored) != (header.integers, data),
+            // Other nodes learn that the rank has put data, though none for them.
+            None => !data.is_empty() || scope == REMOTE && self.links.are_any(),
         });
-        let pairs = (0..2).filter(|&at| changed[at]).map(|at| (&keys[at][..], 1 + both[at].1.len()));
+        let pairs =
+            (0..2).filter(|&at| changed[at]).map(|at| (&keys[at][..], bytes.len() + both[at].1.len()));
         let quota = job.quota;
         self.kvs.room(space, self.ranks[requester.index].used, quota, pairs)?;
         for at in (0..2).filter(|&at| changed[at]) {
             let used = &mut self.ranks[requester.index].used;
             let owner = Owner { id: requester.index as u32, used, quota };
-            self.kvs.put(space, Some(owner), &keys[at], Some([&mark[..], both[at].1].into_iter()))?;
+            self.kvs.put(space, Some(owner), &keys[at], Some([&bytes[..], both[at].1].into_iter()))?;
         }
         if changed[1] {
             self.offer(requester.index);
@@ -103,20 +127,45 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Answers the gets that wait for data of a rank, if they contain the key.
+    /// Answers the gets that wait for data of a rank, if they contain the key. Data of a rank of another node that are from
+    /// before a fence are all that it had put.
     pub(in super::super) fn answer_gets(&mut self, job: JobId, rank: Rank) {
         if self.gets > 0 {
-            self.end_gets(|server, get| {
-                (get.job == job && (get.rank == rank || get.rank == ANY))
-                    .then(|| server.data_of(get.node, get.integers, job, rank, get.key))
-                    .flatten()
+            self.end_gets(|server, get| match get.wanted {
+                Wanted::Key { hash, patient } if get.job == job && (get.rank == rank || get.rank == ANY) => {
+                    let found = server.data_of(get.node, get.integers, job, rank, Some(hash));
+                    let is_missing = || {
+                        get.rank == rank
+                            && !patient
+                            && server.is_remote(job, rank)
+                            && server.is_settled(job, rank)
+                    };
+                    found.or_else(|| is_missing().then_some(Response::Status(status::NOT_FOUND)))
+                }
+                _ => None,
             });
         }
     }
 
+    /// Returns whether the data of a rank are here that it had put before the last fence of its job.
+    fn is_settled(&self, job: JobId, rank: Rank) -> bool {
+        let fences = self.jobs[job.index()].fences;
+        let scopes = [LOCAL, REMOTE].iter();
+        scopes
+            .filter_map(|&scope| self.committed(job, rank, scope))
+            .any(|(_, known, _)| known.fences < fences)
+    }
+
+    /// Returns whether a rank is on another node.
+    fn is_remote(&self, job: JobId, rank: Rank) -> bool {
+        let slot = self.jobs[job.index()].slot(rank);
+        slot.is_some_and(|slot| self.ranks[slot].node != self.links.node())
+    }
+
     /// Returns whether that is the newest data of a rank for other nodes.
     pub(in super::super) fn is_known_commit(&self, job: JobId, rank: Rank, value: &[u8]) -> bool {
-        self.committed(job, rank, REMOTE).is_some_and(|(_, stored)| stored == value)
+        let known = self.committed(job, rank, REMOTE);
+        known.is_some_and(|(record, ..)| self.kvs.record(record).is_some_and(|record| record.value == value))
     }
 
     /// New data of a rank of another node are stored.
@@ -125,11 +174,48 @@ impl Server<'_> {
         self.answer_gets(job, rank);
     }
 
-    /// Returns the offset and the value of a rank's data.
-    fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, &[u8])> {
+    /// The newest data of a rank of another node are stored, if it has put any: the answer to a request of this node or of
+    /// neighbours.
+    pub(in super::super) fn received_newest(&mut self, job: JobId, rank: Rank, slot: usize) {
+        self.pass_newest(slot);
+        if self.gets > 0 {
+            self.end_gets(|server, get| {
+                let wanted = Some(get.wanted).filter(|_| get.job == job && get.rank == rank)?;
+                server.newest(get.node, get.integers, (job, rank), wanted)
+            });
+        }
+    }
+
+    /// Returns the response to a get of the newest data of a rank, which are here.
+    fn newest(
+        &self,
+        node: u32,
+        integers: Integers,
+        (job, rank): (JobId, Rank),
+        wanted: Wanted,
+    ) -> Option<Response> {
+        match wanted {
+            Wanted::Key { .. } => None,
+            Wanted::Newest(key) => {
+                let found = self.data_of(node, integers, job, rank, key);
+                Some(found.unwrap_or(Response::Status(status::NOT_FOUND)))
+            }
+            Wanted::Copy => {
+                let record = match self.data_of(node, integers, job, rank, None) {
+                    Some(Response::Commit { record, .. }) => Some(record),
+                    _ => None,
+                };
+                Some(Response::Refreshed { record })
+            }
+        }
+    }
+
+    /// Returns the offset, the header and the content of a rank's data.
+    fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, Header, &[u8])> {
         let spaces = self.jobs[job.index()].spaces;
         let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
-        Some((record, self.kvs.record(record)?.value))
+        let (header, data) = Header::split(self.kvs.record(record)?.value)?;
+        Some((record, header, data))
     }
 
     /// Returns the data of a rank that a client of `node` may see, if they contain a key with that hash. Without a
@@ -144,9 +230,9 @@ impl Server<'_> {
     ) -> Option<Response> {
         let index = self.jobs[job.index()].slot(rank)?;
         let scope = if self.ranks[index].node == node { LOCAL } else { REMOTE };
-        let (record, value) = self.committed(job, rank, scope)?;
-        let data = value.strip_prefix(&[mark(integers)])?;
-        let found = key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
+        let (record, header, data) = self.committed(job, rank, scope)?;
+        let found = header.integers == integers as u8
+            && key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
         found.then_some(Response::Commit { job, rank, record })
     }
 
@@ -177,7 +263,18 @@ impl Server<'_> {
                 slot..slot + 1
             }
         };
+        let timeout =
+            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
+        let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
         let wanted = key.map(|key| hash(0, key));
+        let is_reserved = key.is_some_and(|key| key.starts_with(RESERVED));
+        if rank != ANY
+            && !is_reserved
+            && infos.is_set(b"pmix.get.refresh")
+            && self.ask_for_newest(slots.start)
+        {
+            return Ok(self.await_data(now, (job, rank), Wanted::Newest(wanted), wait));
+        }
         let (node, first) = (self.links.node(), self.jobs[job.index()].slots().start);
         for slot in slots.clone() {
             let rank = Rank((slot - first) as u32);
@@ -192,21 +289,48 @@ impl Server<'_> {
             let slot = &self.ranks[slot];
             slot.exit.is_some() || slot.phase == RankPhase::Finalized
         });
-        let Some(wanted) = wanted.filter(|_| !over && !infos.is_set(b"pmix.immediate")) else {
+        let Some(hash) = wanted.filter(|_| !over && !is_reserved && !infos.is_set(b"pmix.immediate")) else {
             return Ok(missing);
         };
-        if key.is_some_and(|key| key.starts_with(RESERVED)) {
-            return Ok(missing);
+        let patient = timeout.is_some();
+        let mut ranks = slots.clone().map(|slot| Rank((slot - first) as u32));
+        if !patient && ranks.all(|rank| self.is_settled(job, rank)) {
+            // The rank may have put the key since the fence, or may be about to.
+            let key = Wanted::Key { hash, patient };
+            let asked = rank != ANY && self.ask_for_newest(slots.start);
+            let (wanted, wait) = if asked { (Wanted::Newest(wanted), wait) } else { (key, SETTLED_WAIT) };
+            return Ok(self.await_data(now, (job, rank), wanted, wait));
         }
-        let timeout =
-            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
-        let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
         for slot in slots {
             self.ask_for(slot);
         }
+        Ok(self.await_data(now, (job, rank), Wanted::Key { hash, patient }, wait))
+    }
+
+    /// Sends the newest data of a rank for a client's copy of them.
+    pub(super) fn pmix_refresh(
+        &mut self,
+        now: Time,
+        integers: Integers,
+        proc: Proc<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
+        let rank = Rank(proc.rank);
+        if let Some(slot) = self.jobs[job.index()].slot(rank)
+            && self.ask_for_newest(slot)
+        {
+            return Ok(self.await_data(now, (job, rank), Wanted::Copy, GET_WAIT));
+        }
+        let node = self.links.node();
+        let copy = self.newest(node, integers, (job, rank), Wanted::Copy);
+        Ok(ReplyState::Ready(copy.unwrap_or(Response::Refreshed { record: None })))
+    }
+
+    /// Lets a get wait for data of a rank.
+    fn await_data(&mut self, now: Time, (job, rank): (JobId, Rank), wanted: Wanted, wait: u64) -> ReplyState {
         self.schedule(now, wait);
         self.gets += 1;
-        Ok(ReplyState::Get { job, rank, key: wanted, until: now.after(wait) })
+        ReplyState::Get { job, rank, wanted, until: now.after(wait) }
     }
 
     /// Returns the data about a job that a client asks for.
@@ -226,7 +350,10 @@ impl Server<'_> {
         if self.gets > 0 {
             let missing = Response::Status(status::NOT_FOUND);
             self.end_gets(|_, get| {
-                (get.job == job && rank.is_none_or(|rank| get.rank == rank)).then_some(missing)
+                // The node of a rank has its data until the job is over.
+                let waits =
+                    rank.is_none_or(|rank| get.rank == rank && matches!(get.wanted, Wanted::Key { .. }));
+                (get.job == job && waits).then_some(missing)
             });
         }
     }
@@ -236,8 +363,12 @@ impl Server<'_> {
         if self.gets == 0 {
             return None;
         }
-        let late = Response::Status(status::TIMEOUT);
-        self.end_gets(|_, get| (get.until <= now).then_some(late))
+        self.end_gets(|server, get| {
+            let waited = matches!(get.wanted, Wanted::Key { patient: false, .. });
+            let is_missing = waited && server.is_settled(get.job, get.rank);
+            let late = if is_missing { status::NOT_FOUND } else { status::TIMEOUT };
+            (get.until <= now).then_some(Response::Status(late))
+        })
     }
 
     /// Ends the gets for which `answer` returns a response. Returns the earliest deadline of the others.
@@ -247,13 +378,14 @@ impl Server<'_> {
         for conn in 0..self.conns_end {
             let mut changed = false;
             for at in 0..self.conns[conn as usize].replies.len() {
-                let ReplyState::Get { job, rank, key, until } = self.conns[conn as usize].replies[at].state
+                let ReplyState::Get { job, rank, wanted, until } =
+                    self.conns[conn as usize].replies[at].state
                 else {
                     continue;
                 };
                 let dialect = self.conns[conn as usize].pmix;
                 let integers = dialect.map_or(Integers::Flexible, |dialect| dialect.integers);
-                let get = Get { node, integers, job, rank, key: Some(key), until };
+                let get = Get { node, integers, job, rank, wanted, until };
                 match answer(self, &get) {
                     Some(answer) => {
                         self.conns[conn as usize].replies[at].state = ReplyState::Ready(answer);
@@ -279,6 +411,6 @@ struct Get {
     integers: Integers,
     job: JobId,
     rank: Rank,
-    key: Option<u32>,
+    wanted: Wanted,
     until: Time,
 }

@@ -4,6 +4,7 @@ use super::super::Server;
 use super::data::PARENT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
+use crate::limits::COMMIT_HEADER;
 use crate::state::{Dialect, Job, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
@@ -14,6 +15,8 @@ const LIST_REST: usize = 1536;
 /// Ranks of a job up to which each of them is told about all. libpmix looks there for the hosts of other ranks, and does
 /// not ask the server.
 const RANKS_TOLD: u32 = 64;
+/// Programs of a job up to which its ranks are told about the size of each.
+const PROGRAMS_TOLD: usize = 32;
 /// Bytes of a reply about a job for each rank, with the longest name of a host twice.
 const RANK_ROOM: usize = 832;
 
@@ -56,7 +59,7 @@ impl Server<'_> {
             Response::Upcall(Op::Spawn, spawn) => self.write_spawned(spawn, writer),
             Response::Upcall(op, upcall) => self.write_shared(op, upcall, writer),
             Response::Group { context, members } => self.write_group(id, context, members, writer),
-            Response::Psets { count } => self.write_psets(id, count, writer),
+            Response::Psets { names, count } => self.write_psets(id, (names, count), writer),
             Response::PsetMembers(which, _) => self.write_members(id, which, writer),
             Response::Published { slots } => self.write_several(slots, writer),
             Response::Died(job, rank) => self.write_death(job, rank, writer),
@@ -67,6 +70,10 @@ impl Server<'_> {
             | Response::Hosts(job)
             | Response::Host(job, _)
             | Response::Processes(job) => self.write_data(job, WILDCARD, answer, writer),
+            Response::Refreshed { record } => {
+                writer.status(status::SUCCESS);
+                writer.raw(record.map_or(&[], |record| self.committed_data(record)));
+            }
             Response::RankData(job, rank) | Response::Commit { job, rank, .. } => {
                 self.write_data(job, rank.0, answer, writer);
             }
@@ -88,13 +95,16 @@ impl Server<'_> {
                 Response::Host(_, node) => self.write_host(job, node, writer),
                 Response::Processes(_) => self.write_processes(job, writer),
                 Response::RankData(_, rank) => self.write_rank_data(id, rank, writer),
-                Response::Commit { record, .. } => {
-                    let data = self.kvs.record(record).and_then(|record| record.value.get(1..));
-                    writer.raw(data.unwrap_or_default());
-                }
+                Response::Commit { record, .. } => writer.raw(self.committed_data(record)),
                 _ => {}
             }
         });
+    }
+
+    /// Returns the data of a commit without their header.
+    fn committed_data(&self, record: u32) -> &[u8] {
+        let data = self.kvs.record(record).and_then(|record| record.value.get(COMMIT_HEADER as usize..));
+        data.unwrap_or_default()
     }
 
     /// Writes the reply to a spawn: the namespace of the new job.
@@ -121,6 +131,8 @@ impl Server<'_> {
         writer.string(self.jobs[requester.job.index()].name.as_bytes());
         self.write_job_data(requester.job, writer);
         let job = &self.jobs[requester.job.index()];
+        self.write_program(job, self.ranks[requester.index].appnum, writer);
+        self.write_programs(job, writer);
         let all = self.is_small(job);
         for rank in (0..job.size).map(Rank).filter(|&rank| all || rank == requester.rank) {
             writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
@@ -132,9 +144,50 @@ impl Server<'_> {
         }
     }
 
+    /// Writes the attributes of a program, the client's own: its size, its first rank, and its command line if the host has
+    /// given it.
+    fn write_program(&self, job: &Job, appnum: u32, writer: &mut Writer<'_>) {
+        let ranks = &self.ranks[job.slots()];
+        let of_program = || (0u32..).zip(ranks).filter(|(_, rank)| rank.appnum == appnum);
+        let told = self.argv(job, appnum).next().is_some();
+        let told = told && self.argv_room(job) <= self.limits.output_max() / 2;
+        writer.key(b"pmix.app.arr", kind::DATA_ARRAY);
+        writer.data_type(kind::INFO);
+        writer.size(3 + u64::from(told));
+        writer.info(b"pmix.appnum", kind::UINT32);
+        writer.uint32(appnum);
+        writer.info(b"pmix.app.size", kind::UINT32);
+        writer.uint32(of_program().count() as u32);
+        writer.info(b"pmix.aldr", kind::PROC_RANK);
+        writer.uint32(of_program().next().map_or(0, |(rank, _)| rank));
+        if told {
+            writer.info(b"pmix.app.argv", kind::STRING);
+            writer.string_of(|writer| self.argv(job, appnum).for_each(|part| writer.raw(part)));
+        }
+    }
+
+    /// Writes the sizes of several programs and their first ranks, under the keys of PRRTE that Open MPI reads.
+    fn write_programs(&self, job: &Job, writer: &mut Writer<'_>) {
+        let ranks = &self.ranks[job.slots()];
+        let programs = || ranks.chunk_by(|one, next| one.appnum == next.appnum);
+        if !(2..=PROGRAMS_TOLD).contains(&programs().count()) {
+            return;
+        }
+        let firsts =
+            || programs().scan(0, |next, of| Some(core::mem::replace(next, *next + of.len() as u32)));
+        write_numbers(b"OMPI_APP_SIZES", || programs().map(|of| of.len() as u32), writer);
+        write_numbers(b"OMPI_FIRST_RANKS", firsts, writer);
+    }
+
+    /// Returns the bytes of the longest command line of a job's programs.
+    fn argv_room(&self, job: &Job) -> usize {
+        let lens = (0..).map(|appnum| self.argv(job, appnum).map(<[u8]>::len).sum());
+        lens.take_while(|&len: &usize| len > 0).max().unwrap_or(0)
+    }
+
     /// Returns whether a reply has room for attributes of all ranks of a job.
     fn is_small(&self, job: &Job) -> bool {
-        let room = job.size as usize * RANK_ROOM + LIST_REST;
+        let room = job.size as usize * RANK_ROOM + LIST_REST + self.argv_room(job);
         job.size <= RANKS_TOLD && room <= self.limits.output_max()
     }
 
@@ -161,7 +214,7 @@ impl Server<'_> {
         }
         // A list that does not fit is left out. Clients then use no shared memory.
         let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
-        if len + LIST_REST <= self.limits.output_max() {
+        if len + LIST_REST + self.argv_room(job) <= self.limits.output_max() {
             writer.key(hosts::RANKS, kind::STRING);
             self.write_ranks_on(job, here, writer);
         }
@@ -197,4 +250,17 @@ impl Server<'_> {
             writer.proc(job.spawner.as_bytes(), parent.0);
         }
     }
+}
+
+/// Writes numbers as one STRING, separated by blanks.
+fn write_numbers<I: Iterator<Item = u32>>(key: &[u8], numbers: impl Fn() -> I, writer: &mut Writer<'_>) {
+    writer.key(key, kind::STRING);
+    writer.string_of(|writer| {
+        for (at, number) in numbers().enumerate() {
+            if at > 0 {
+                writer.byte(b' ');
+            }
+            writer.raw(decimal(number, &mut [0; 10]));
+        }
+    });
 }

@@ -5,20 +5,22 @@
 //! slot in the table of names. A connection has at most one event among its replies. The next one is looked up when that
 //! one is sent.
 
+use heapless::String;
+
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::PORT_MAX;
+use crate::limits::{JOBID_MAX, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{Abort, PendingReply, Phase, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
 use crate::tables::names::NameRef;
 use crate::tables::psets::Which;
-use crate::trace::Exit;
+use crate::trace::{Cause, Exit};
 use crate::wire::Integers;
-use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, Writer, event, kind, status};
+use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, event, kind, status};
 
 /// First byte of the names of notices. No published name begins with it.
 const PREFIX: u8 = 1;
@@ -29,6 +31,10 @@ const NOTICE_HEADER: usize = 10;
 
 /// Rank that stands for the server as the source of an event: `PMIX_RANK_UNDEF`.
 const SERVER: u32 = u32::MAX;
+/// Key of the process that an event is about.
+const AFFECTED: &[u8] = b"pmix.evproc";
+/// Maximum length of the INFOs of the event that a job is over, in bytes.
+const JOB_END_MAX: usize = 256;
 /// Maximum length of a packed process without its namespace, in bytes.
 const PROC_REST: usize = 12;
 /// Bytes of an event about a process set that are not its members.
@@ -40,6 +46,8 @@ mod range {
     pub(super) const MANAGER: u8 = 1;
     /// The sender's job.
     pub(super) const JOB: u8 = 3;
+    /// The sender's job and those connected to it.
+    pub(super) const SESSION: u8 = 4;
     /// Processes that an INFO lists.
     pub(super) const CUSTOM: u8 = 6;
     /// The sender.
@@ -53,6 +61,28 @@ struct Notice<'a> {
     range: u8,
     code: i32,
     infos: Infos<'a>,
+}
+
+/// Event that a job is over.
+pub(in super::super) struct JobEnd {
+    /// Job whose clients get it.
+    owner: JobId,
+    /// Whether clients with each encoding of integers wait for it.
+    dialects: [bool; 2],
+    /// Its namespace.
+    name: String<JOBID_MAX, u8>,
+    status: i32,
+    /// Rank that failed first, or all ranks.
+    rank: u32,
+    /// Exit code of that rank.
+    code: Option<i32>,
+}
+
+/// Returns the bytes of a stored notice in front of its INFOs, of which there are `count`.
+fn notice_header(integers: Integers, range: u8, code: i32, count: u32) -> [u8; NOTICE_HEADER] {
+    let [c0, c1, c2, c3] = code.to_le_bytes();
+    let [n0, n1, n2, n3] = count.to_le_bytes();
+    [integers as u8, range, c0, c1, c2, c3, n0, n1, n2, n3]
 }
 
 /// Decodes a stored notice: encoding of integers, range, code and INFOs.
@@ -119,11 +149,75 @@ impl Server<'_> {
         if self.limits.names < NOTICES_SHARE {
             return Ok(Response::Status(status::OUT_OF_RESOURCE));
         }
-        let [c0, c1, c2, c3] = code.to_le_bytes();
-        let [n0, n1, n2, n3] = infos.len().to_le_bytes();
-        let header: [u8; NOTICE_HEADER] = [integers as u8, range, c0, c1, c2, c3, n0, n1, n2, n3];
+        let header = notice_header(integers, range, code, infos.len());
         self.store_notice(requester.job, requester.rank, [&header[..], infos.as_bytes()].into_iter())?;
         Ok(done)
+    }
+
+    /// Returns the event of a job that is about to be deregistered, if clients of this node wait for it: those of the job that
+    /// spawned it or that is connected to it, and of jobs connected to that one.
+    pub(in super::super) fn job_end(&self, id: JobId) -> Option<JobEnd> {
+        let job = &self.jobs[id.index()];
+        let others = || (0..).map(JobId).zip(&*self.jobs).filter(|&(at, of)| at != id && !of.name.is_empty());
+        let spawner = others().find(|(_, other)| other.name == job.spawner);
+        let (owner, _) = spawner.or_else(|| others().find(|&(at, _)| self.connections.connected(at, id)))?;
+        let waits = |integers| {
+            self.conns.iter().any(|conn| {
+                conn.pmix.is_some_and(|dialect| dialect.integers == integers)
+                    && conn.job.is_some_and(|job| job != id && self.connections.connected(owner, job))
+                    && conn.events.codes.contains(&event::JOB_END)
+            })
+        };
+        let dialects = [Integers::Flexible, Integers::Fixed].map(waits);
+        if dialects == [false; 2] {
+            return None;
+        }
+        let ranks = || (0..).map(Rank).zip(&self.ranks[job.slots()]);
+        let failed = |slot: &RankSlot| slot.exit.is_some_and(|exit| exit != Exit::Code(0));
+        let first = ranks().filter(|(_, slot)| failed(slot)).min_by_key(|(_, slot)| slot.end);
+        let (status, rank, code) = match (job.ending, first) {
+            (Some(Cause::Abort { rank, code }), _) => (status::JOB_ABORTED, Some(rank), code),
+            (Some(Cause::Died { rank, exit: Exit::Signal(_) }), _) => {
+                (status::JOB_SIGNALLED, Some(rank), None)
+            }
+            (Some(cause), _) => (status::JOB_NO_FINALIZE, Some(cause.rank()), None),
+            (None, Some((rank, slot))) => match slot.exit {
+                Some(Exit::Code(code)) => (status::JOB_FAILED, Some(rank), Some(code.into())),
+                _ => (status::JOB_SIGNALLED, Some(rank), None),
+            },
+            (None, None) => (status::SUCCESS, None, None),
+        };
+        let rank = rank.map_or(WILDCARD, |rank| rank.0);
+        Some(JobEnd { owner, dialects, name: job.name.clone(), status, rank, code })
+    }
+
+    /// Sends the event of a job that is over. It is lost if the table of names has no room.
+    pub(in super::super) fn note_job_end(&mut self, end: &JobEnd) {
+        let &JobEnd { owner, ref dialects, ref name, status, rank, code } = end;
+        if self.limits.names < NOTICES_SHARE {
+            return;
+        }
+        for (integers, _) in
+            [Integers::Flexible, Integers::Fixed].into_iter().zip(dialects).filter(|(_, waits)| **waits)
+        {
+            let mut infos = [0; JOB_END_MAX];
+            let mut writer = Writer::new(integers, &mut infos);
+            writer.info(b"pmix.evnondef", kind::BOOL);
+            writer.byte(1);
+            writer.info(AFFECTED, kind::PROC);
+            writer.proc(name.as_bytes(), rank);
+            writer.info(b"pmix.job.term.status", kind::STATUS);
+            writer.int32(status);
+            if let Some(code) = code {
+                writer.info(b"pmix.exit.code", kind::INT);
+                writer.int(code);
+            }
+            let count = 3 + u32::from(code.is_some());
+            let Some(len) = writer.finish() else { continue };
+            let header = notice_header(integers, range::SESSION, event::JOB_END, count);
+            let stored = [&header[..], &infos[..len]];
+            let _ = self.store_notice(owner, Rank(SERVER), stored.into_iter());
+        }
     }
 
     /// Stores a notice for the clients of this node and for the neighbours.
@@ -347,10 +441,15 @@ impl Server<'_> {
             }
             _ => self.connections.connected(sender.0, requester.job),
         };
-        in_range
+        // Clients that have registered for all events do not get those of the server: Open MPI handles them as errors.
+        let wants = match sender.1 {
+            Rank(SERVER) => self.conns[requester.conn.index()].events.codes.contains(&code),
+            _ => self.wants(requester.conn, code),
+        };
+        wants
+            && in_range
             && sender != (requester.job, requester.rank)
             && dialect.is_some_and(|dialect| dialect.integers == integers)
-            && self.wants(requester.conn, code)
     }
 
     /// Drops a notice that no other client still has to get. It was sent to one.
@@ -376,7 +475,7 @@ impl Server<'_> {
         let name = state.name.as_bytes();
         write_event(code.unwrap_or(event::NO_FINALIZE), name, rank, writer);
         writer.array(1);
-        writer.info(b"pmix.evproc", kind::PROC);
+        writer.info(AFFECTED, kind::PROC);
         writer.proc(name, rank.0);
     }
 
@@ -405,7 +504,11 @@ impl Server<'_> {
     /// Writes the event of a notice.
     pub(super) fn write_notice(&self, notice: NameRef, writer: &mut Writer<'_>) {
         let Some(Notice { sender: (job, rank), code, infos, .. }) = self.notice(notice) else { return };
-        write_event(code, self.jobs[job.index()].name.as_bytes(), rank, writer);
+        let sender = self.jobs[job.index()].name.as_bytes();
+        // An event of the server about a job is from the job's rank 0, as PRRTE sends it.
+        let of_job = infos.find(AFFECTED).filter(|_| rank.0 == SERVER).and_then(|info| info.as_proc());
+        let (source, rank) = of_job.map_or((sender, rank), |proc| (proc.namespace, Rank(0)));
+        write_event(code, source, rank, writer);
         writer.array(infos.len());
         writer.raw(infos.as_bytes());
     }

@@ -60,7 +60,8 @@ impl Server<'_> {
                 break;
             }
             let len = match pmix::next_frame(rest) {
-                Ok(None) if full => Err(Malformed::TooLong),
+                // Consumed bytes make room in the host's buffer.
+                Ok(None) if full && rest.len() == bytes.len() => Err(Malformed::TooLong),
                 Ok(None) => break,
                 Ok(Some(Frame::Hello { len, body })) => self.pmix_hello(now, conn, body).map(|()| Some(len)),
                 Ok(Some(Frame::Message { len, tag, body })) => {
@@ -74,10 +75,26 @@ impl Server<'_> {
                     again = true;
                     break;
                 }
+                Err(Malformed::TooLong) if self.is_long_commit(conn, rest) => rest = &[],
                 Err(malformed) => self.close(conn, Closing::Malformed(malformed)),
             }
         }
         Consumed { bytes: (bytes.len() - rest.len()) as u32, again }
+    }
+
+    /// Ends the job of a rank whose message exceeds the length of any commit within the limit, if it is a commit. Returns
+    /// whether it is one. The connection is closed, because the rest of the message follows.
+    fn is_long_commit(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
+        let slot = &self.conns[conn.index()];
+        let is_commit = slot.pmix.is_some_and(|dialect| pmix::is_commit(dialect.integers, bytes));
+        let Some(requester) = self.requester(conn).filter(|_| is_commit && slot.phase == Phase::Ready) else {
+            return false;
+        };
+        let why = Refusal::Full(Limit::CommitBytes, self.limits.commit_bytes);
+        self.note_limit(conn, why);
+        self.abort_for(requester, why);
+        self.close(conn, Closing::JobOver);
+        true
     }
 
     /// Executes a handshake. A refused client gets a status, and goes on without a server.
@@ -199,6 +216,7 @@ impl Server<'_> {
             Command::Get { proc, infos, key } => {
                 return self.pmix_get(now, integers, proc, &infos, key);
             }
+            Command::Refresh(proc) => return self.pmix_refresh(now, integers, proc),
             Command::Finalize => {
                 self.conns[requester.conn.index()].phase = Phase::Finalized;
                 self.ranks[requester.index].phase = RankPhase::Finalized;

@@ -9,12 +9,16 @@ use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
-use crate::state::Job;
+use crate::state::{Job, RankSlot};
 use crate::tables::kvs::Kind;
+use crate::tables::modex::Set;
 use crate::wire::{decimal, number};
 
 /// Name of the job attribute that holds the name of a node's host, without the number of the node.
 const HOST_NAME: &[u8] = b"pmix.hname.";
+/// Names of the job attributes that hold a program's command line in parts, without the number of the program, a dot and the
+/// number of the part.
+const ARGV: &[u8] = b"pmix.argv.";
 
 impl Server<'_> {
     /// Returns the number of a node for clients, which count hosts from 0. The head has no ranks.
@@ -24,10 +28,20 @@ impl Server<'_> {
 
     /// Returns the name of the host of a node, if the job has an attribute with it.
     pub(super) fn host_name(&self, job: &Job, node: u32) -> Option<&[u8]> {
+        self.numbered_attr(job, &[HOST_NAME, decimal(node, &mut [0; 10])])
+    }
+
+    /// Returns the parts of the command line of a program, as far as the job has attributes with them.
+    pub(super) fn argv<'a>(&'a self, job: &'a Job, appnum: u32) -> impl Iterator<Item = &'a [u8]> {
+        (0..).map_while(move |part| {
+            let (mut program, mut number) = ([0; 10], [0; 10]);
+            self.numbered_attr(job, &[ARGV, decimal(appnum, &mut program), b".", decimal(part, &mut number)])
+        })
+    }
+
+    fn numbered_attr(&self, job: &Job, name: &[&[u8]]) -> Option<&[u8]> {
         let mut key: Vec<u8, 32, u8> = Vec::new();
-        for part in [HOST_NAME, decimal(node, &mut [0; 10])] {
-            key.extend_from_slice(part).ok()?;
-        }
+        name.iter().try_for_each(|part| key.extend_from_slice(part)).ok()?;
         self.host_attr(job, &key)
     }
 
@@ -73,6 +87,65 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// Asks the node of a rank for its newest data. Returns false if the rank is on this node or has exited.
+    pub(super) fn ask_for_newest(&mut self, slot: usize) -> bool {
+        let RankSlot { node, exit, .. } = self.ranks[slot];
+        let Some(link) = self.links.towards(node).filter(|_| exit.is_none()) else { return false };
+        self.modex.insert(link, Set::RenewedPending, slot as u32);
+        self.links.wake(1 << link);
+        true
+    }
+
+    /// A neighbour asks for the newest data of a rank.
+    pub(in super::super) fn receive_renew(&mut self, at: usize, job: JobId, rank: Rank) -> Result<(), Fault> {
+        let slot = self.job(job)?.slot(rank).ok_or(Fault::BadPeer)?;
+        let link = self.links.get(at).ok_or(Fault::BadNode)?;
+        if !link.carries(self.ranks[slot].node) {
+            return Err(Fault::BadPeer);
+        }
+        let towards = self.links.towards(self.ranks[slot].node);
+        let set = if towards.is_some() { Set::Renewed } else { Set::RenewedPending };
+        self.modex.insert(at, set, slot as u32);
+        let next = towards.unwrap_or(at);
+        self.modex.insert(next, Set::RenewedPending, slot as u32);
+        self.links.wake(1 << next);
+        Ok(())
+    }
+
+    /// Marks the newest data of a rank as pending for the neighbours that wait for them.
+    pub(super) fn pass_newest(&mut self, slot: usize) {
+        for at in 0..self.limits.links as usize {
+            if self.modex.contains(at, Set::Renewed, slot as u32) {
+                self.modex.remove(at, Set::Renewed, slot as u32);
+                self.modex.insert(at, Set::RenewedPending, slot as u32);
+                self.links.wake(1 << at);
+            }
+        }
+    }
+
+    /// Writes the next request for the newest data of a rank, or these data.
+    fn write_newest(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
+        while let Some(slot) = self.modex.pop_of(at, Set::RenewedPending) {
+            let link: &Link = self.links.get(at)?;
+            let carries = link.carries(self.ranks.get(slot as usize)?.node);
+            let Some(id) = self.job_of_slot(slot as usize) else { continue };
+            let job = &self.jobs[id.index()];
+            let (whose, rank) = (job.reference(id), slot - job.first);
+            if !carries {
+                return Some(Writer::new(buf, Head::Renew { job: whose, rank: Rank(rank) })?.finish().len());
+            }
+            let key = key_of(Rank(rank), REMOTE);
+            let record = self.kvs.look_up((job.spaces, Kind::Commit), &key).ok().flatten();
+            let value = record.and_then(|record| self.kvs.record(record)).map_or(&[][..], |it| it.value);
+            let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Newest })?;
+            // A buffer of `Limits::output_max` bytes holds any record.
+            if writer.push(&Item { rank, key: &key, value }) {
+                return Some(writer.finish().len());
+            }
+        }
+        None
+    }
+
     /// Marks new data of a rank as pending for the neighbours that have asked for them.
     pub(super) fn offer(&mut self, slot: usize) {
         let node = self.ranks[slot].node;
@@ -87,6 +160,9 @@ impl Server<'_> {
 
     /// Writes the next request for data, or data that the neighbour has asked for.
     pub(in super::super) fn write_modex(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
+        if let Some(len) = self.write_newest(at, buf) {
+            return Some(len);
+        }
         while let Some(slot) = self.modex.pop(at) {
             let link: &Link = self.links.get(at)?;
             let carries = link.carries(self.ranks.get(slot as usize)?.node);

@@ -16,8 +16,7 @@ const COUNT: &[u8] = b"pmix.qry.psetnum";
 const MEMBERS: &[u8] = b"pmix.qry.pmems";
 /// Qualifier with the name of a process set.
 const PSET: &[u8] = b"pmix.pset.nm";
-/// Beginning of the names of sets that hosts define for every job. They are not listed, because Open MPI 5.0 cannot use the
-/// sets of the list: programs that try each of them would fail.
+/// Beginning of the names of sets that hosts define for every job. They are not listed, because they are no sets of users.
 const OF_HOST: &str = "hydrant://";
 
 impl Server<'_> {
@@ -38,23 +37,27 @@ impl Server<'_> {
         }
         match (asks(NAMES), asks(COUNT)) {
             (false, false) => Err(Refusal::NoPset),
-            (_, count) => Ok(Response::Psets { count }),
+            (names, count) => Ok(Response::Psets { names, count }),
         }
     }
 
-    /// Writes the names of the process sets of the client's job that users and programs defined, and their number if requested.
+    /// Writes the names of the process sets of the client's job that users and programs defined, and their number, as
+    /// requested.
     ///
-    /// Open MPI 5 requests the number alone, and reads the names if they come first.
-    pub(super) fn write_psets(&self, id: ConnId, count: bool, writer: &mut Writer<'_>) {
+    /// Open MPI 5.0 requests the number alone and cannot read it. Names in front of the number would make it offer sets in
+    /// sessions whose size and group it does not find.
+    pub(super) fn write_psets(&self, id: ConnId, (named, count): (bool, bool), writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
         let of_job = || self.psets.of_job(self.asker(requester).job);
         let names = || of_job().filter(|name| !name.starts_with(OF_HOST));
         writer.status(status::SUCCESS);
-        writer.array(1 + u32::from(count));
-        writer.info(NAMES, kind::STRING);
-        if names().next().is_none() {
+        writer.array(u32::from(named) + u32::from(count));
+        if named {
+            writer.info(NAMES, kind::STRING);
+        }
+        if named && names().next().is_none() {
             writer.null_string();
-        } else {
+        } else if named {
             writer.string_of(|writer| {
                 for (at, name) in names().enumerate() {
                     if at > 0 {

@@ -217,6 +217,33 @@ impl Cluster {
         });
     }
 
+    /// A rank gets the newest data of a rank of its job.
+    fn get_newest(&mut self, from: (u32, u32), of: u32, key: &str) {
+        self.asks(from.0, from.1, 3, |writer| {
+            command(writer, 4);
+            writer.single();
+            writer.string(format!("job.{}", from.0).as_bytes());
+            writer.single();
+            writer.uint32(of);
+            writer.array(1);
+            writer.info(b"pmix.get.refresh", pmix::kind::BOOL);
+            writer.byte(1);
+            writer.single();
+            writer.string(key.as_bytes());
+        });
+    }
+
+    /// A rank renews its copy of the data of a rank of its job.
+    fn refresh(&mut self, from: (u32, u32), of: u32) {
+        self.asks(from.0, from.1, 3, |writer| {
+            command(writer, 33);
+            writer.single();
+            writer.string(format!("job.{}", from.0).as_bytes());
+            writer.single();
+            writer.uint32(of);
+        });
+    }
+
     /// A rank gets data of its job, or of a host of the job.
     fn get_of_job(&mut self, from: (u32, u32), key: &str, host: Option<&str>) {
         self.asks(from.0, from.1, 3, |writer| {
@@ -303,6 +330,70 @@ fn data_that_follow_a_collecting_fence_are_fetched() {
                 let data = all.gets(0, from, 3, status::SUCCESS);
                 assert!(contains(&data, &format!("of {of}, scope ")), "rank {from} gets those of {of}");
             }
+        }
+    }
+}
+
+/// Other nodes hold data of a rank that a fence has brought, and the rank has replaced them since.
+#[test]
+fn a_refresh_brings_the_newest_data() {
+    for seed in 0..40 {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        for rank in 0..7 {
+            all.commit(0, rank, "card", "first, scope ");
+            all.fence(0, rank, true);
+        }
+        all.settle();
+        for rank in 0..7 {
+            all.gets(0, rank, 2, status::SUCCESS);
+        }
+        for round in 0..3 {
+            for rank in 0..7 {
+                all.commit(0, rank, "card", &format!("round {round} of {rank}, scope "));
+            }
+            for of in 0..7 {
+                for from in 0..7 {
+                    if from % 2 == 0 {
+                        all.refresh((0, from), of)
+                    } else {
+                        all.get_newest((0, from), of, "card")
+                    }
+                }
+                all.settle();
+                for from in 0..7 {
+                    let data = all.gets(0, from, 3, status::SUCCESS);
+                    let newest = format!("round {round} of {of}, scope ");
+                    assert!(contains(&data, &newest), "rank {from} gets those of {of}");
+                }
+            }
+        }
+    }
+}
+
+/// The rank has put no such key before the fence, so no second is spent waiting for it.
+#[test]
+fn a_key_that_a_fence_has_not_brought_is_missing() {
+    for (seed, collects) in (0..20).flat_map(|seed| [(seed, true), (seed, false)]) {
+        let mut all = Cluster::new(6, 2, &[7], true, seed);
+        // Rank 6 puts nothing, and rank 5 after the fence.
+        (0..5).for_each(|rank| all.commit(0, rank, "card", "scope "));
+        (0..7).for_each(|rank| all.fence(0, rank, collects));
+        all.settle();
+        (0..7).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+        all.commit(0, 5, "card", "scope ");
+        for of in 0..7 {
+            (0..5).for_each(|from| all.get((0, from), (0, of), "none"));
+            all.settle();
+            let mut answer = status::NOT_FOUND;
+            // A rank of the same node may be about to put the key.
+            all.pass(100);
+            if of >= 5 {
+                let waits = (0..5).all(|from| all.reply(0, from).is_none());
+                assert!(waits, "rank {of} may still put the key");
+                all.pass(2000);
+                answer = status::TIMEOUT;
+            }
+            (0..5).for_each(|from| drop(all.gets(0, from, 3, answer)));
         }
     }
 }

@@ -5,6 +5,9 @@ use super::reader::{Proc, Reader};
 use super::{Integers, WILDCARD};
 use crate::fault::Malformed;
 
+/// Number of [`Command::Commit`].
+pub(super) const COMMIT: u8 = 2;
+
 /// Request of a client. Arrays have been validated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -37,6 +40,8 @@ pub enum Command<'a> {
         /// Key that is looked for. `None` stands for all.
         key: Option<&'a [u8]>,
     },
+    /// Newest data of a process, for the client's copy (REFRESH_CACHE).
+    Refresh(Proc<'a>),
     /// End of use (FINALIZE).
     Finalize,
     /// Publication of data (PUBLISHNB).
@@ -272,7 +277,7 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             let message = reader.string()?.unwrap_or_default();
             Command::Abort { code, message, procs: reader.procs()? }
         }
-        2 => Command::Commit(commit(reader)?),
+        COMMIT => Command::Commit(commit(reader)?),
         3 => Command::Fence { procs: reader.procs()?, infos: reader.infos()? },
         4 => get(reader)?,
         5 => Command::Finalize,
@@ -328,15 +333,21 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             reader.single()?;
             Command::GroupDestruct { name: reader.key()?, rest: reader.rest() }
         }
+        33 => Command::Refresh(process(reader)?),
         _ => Command::Unsupported,
     })
 }
 
-fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {
+/// Reads a namespace and a rank, each in a pack of its own.
+fn process<'a>(reader: &mut Reader<'a>) -> Option<Proc<'a>> {
     reader.single()?;
     let namespace = reader.namespace()?;
     reader.single()?;
-    let rank = reader.uint32()?;
+    Some(Proc { namespace, rank: reader.uint32()? })
+}
+
+fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {
+    let proc = process(reader)?;
     let infos = reader.infos()?;
     let key = if reader.is_at_end() {
         None
@@ -344,7 +355,7 @@ fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {
         reader.single()?;
         reader.string()?
     };
-    Some(Command::Get { proc: Proc { namespace, rank }, infos, key })
+    Some(Command::Get { proc, infos, key })
 }
 
 /// Reads the user id of a request about published data.

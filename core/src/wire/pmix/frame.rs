@@ -1,11 +1,15 @@
 //! Framing: the handshake of a client, and the header of every later message.
 
-use super::Integers;
+use super::command::COMMIT;
+use super::{Integers, Reader};
 use crate::fault::Malformed;
-use crate::limits::MESSAGE_MAX;
+use crate::limits::{COMMIT_BYTES_MAX, Limits};
 
 /// Length of a header in bytes.
 pub const HEADER_LEN: usize = 16;
+/// Maximum length of a message in bytes, with its header: that of a server with the largest
+/// [`commit_bytes`](Limits::commit_bytes).
+pub const MESSAGE_MAX: u32 = Limits { commit_bytes: COMMIT_BYTES_MAX, ..Limits::NONE }.message_max();
 /// Maximum length of the body of a handshake in bytes. libpmix 6 adds up to 512 bytes of command line.
 pub const HELLO_MAX: u32 = 2048;
 
@@ -58,6 +62,12 @@ pub fn next_frame(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     } else {
         Frame::Message { len, tag: u32::from_be_bytes(word(4)), body }
     }))
+}
+
+/// Returns whether the message at the front of `bytes`, which may be incomplete, is a commit.
+pub fn is_commit(integers: Integers, bytes: &[u8]) -> bool {
+    let mut body = Reader::new(integers, bytes.get(HEADER_LEN..).unwrap_or_default());
+    body.single().is_some() && body.byte() == Some(COMMIT)
 }
 
 /// Handshake of a client.

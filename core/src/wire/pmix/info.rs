@@ -59,6 +59,11 @@ impl<'a> Info<'a> {
         if self.kind == kind::STRING { self.reader().string()? } else { None }
     }
 
+    /// Returns the value of a PROC.
+    pub fn as_proc(&self) -> Option<Proc<'a>> {
+        if self.kind == kind::PROC { self.reader().proc() } else { None }
+    }
+
     /// Returns whether the value, a PROC or an array of PROCs, contains a process.
     pub fn contains(&self, namespace: &[u8], rank: u32) -> bool {
         let mut reader = self.reader();

@@ -35,7 +35,9 @@ mod writer;
 pub use command::{
     App, Apps, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings, Unreadable, decode,
 };
-pub use frame::{Frame, HEADER_LEN, HELLO_MAX, Hello, next_frame, write_header, write_hello_reply};
+pub use frame::{
+    Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header, write_hello_reply,
+};
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
 pub use reader::{Proc, Reader};
@@ -99,6 +101,8 @@ pub mod event {
     pub const ABORTED: i32 = -7;
     /// A process ended without finalize.
     pub const NO_FINALIZE: i32 = -200;
+    /// All processes of a job have ended.
+    pub const JOB_END: i32 = -145;
     /// A process set was defined.
     pub const SET_DEFINED: i32 = -55;
     /// A process set was retired.
@@ -131,6 +135,14 @@ pub mod status {
     pub const NOT_FOUND: i32 = -46;
     /// The server does not implement the request.
     pub const NOT_SUPPORTED: i32 = -47;
+    /// The end of a job: a process aborted it.
+    pub const JOB_ABORTED: i32 = -182;
+    /// The end of a job: a signal killed a process.
+    pub const JOB_SIGNALLED: i32 = -184;
+    /// The end of a job: a process ended without finalize, or without having joined.
+    pub const JOB_NO_FINALIZE: i32 = -185;
+    /// The end of a job: a process exited with a code other than 0.
+    pub const JOB_FAILED: i32 = -187;
     /// Some of several items were found.
     pub const PARTIAL_SUCCESS: i32 = -52;
 }

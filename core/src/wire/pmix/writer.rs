@@ -88,6 +88,14 @@ impl<'b> Writer<'b> {
         }
     }
 
+    /// Writes an INT.
+    pub fn int(&mut self, number: i32) {
+        if self.integers == Integers::Fixed {
+            self.data_type(kind::INT32);
+        }
+        self.int32(number);
+    }
+
     /// Writes a UINT32, a PROC_RANK or the flags of an INFO.
     pub fn uint32(&mut self, number: u32) {
         self.unsigned(number.into(), 4);

@@ -2,11 +2,13 @@
 
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
+use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
 use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
+use hydrant_core::limits::{KEY_MAX, RECORD_HEADER, VALUE_MAX};
 use hydrant_core::server::JobSpec;
-use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_launch::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
@@ -228,8 +230,12 @@ impl Engine<'_, '_> {
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
-        let mut attributes = kinds.into_iter().chain(file).chain(given);
+        let attributes = kinds.into_iter().chain(file).chain(given);
+        let limits = self.core.limits();
+        let argv = if limits.commit_bytes > 0 { command_lines(&record.programs, limits) } else { Vec::new() };
         let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
+        let argv = argv.iter().map(|(key, value)| (key.clone(), value.as_slice()));
+        let mut attributes = attributes.chain(argv);
         let result = result.and_then(|()| {
             attributes.try_for_each(|(key, value)| {
                 Ok(self.core.handle(now, Input::Attr { job, key: &key, value })?)
@@ -306,6 +312,31 @@ impl Engine<'_, '_> {
         self.core.handle(now, Input::DeregisterJob { job: id })?;
         Ok(())
     }
+}
+
+/// Maximum length in bytes of a command line that the ranks of its program get by PMIx.
+const ARGV_MAX: usize = 8192;
+
+/// Returns the job attributes with the command line of each program, which PMIx clients get, in parts that fit into an
+/// attribute. The programs that are left out are the first that is too long or for which there is too little room, and all
+/// behind it.
+fn command_lines(programs: &[Program], limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>)> {
+    // Small tables are for the data of ranks.
+    let (mut bytes, keys) = (limits.kvs_bytes as usize / 64, limits.keys as usize / 16);
+    let mut attributes = Vec::new();
+    for (appnum, program) in programs.iter().enumerate() {
+        let words = std::iter::once(&program.command).chain(&program.args);
+        let line = words.map(|word| word.as_bytes()).collect::<Vec<_>>().join(&b' ');
+        let parts = line.chunks(VALUE_MAX as usize);
+        let cost = line.len() + parts.len() * (KEY_MAX + RECORD_HEADER) as usize;
+        if line.len() > ARGV_MAX || cost > bytes || attributes.len() + parts.len() > keys {
+            break;
+        }
+        bytes -= cost;
+        let key = |part| format!("pmix.argv.{appnum}.{part}").into_bytes();
+        attributes.extend(parts.enumerate().map(|(part, text)| (key(part), text.to_vec())));
+    }
+    attributes
 }
 
 /// Passes the inputs to `handle` that follow the registration of a job at the server of node `node`, until one is refused.

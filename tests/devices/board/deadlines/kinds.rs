@@ -94,7 +94,7 @@ names! {
     pmix::Command::Abort { .. } => "PMIx abort",
     pmix::Command::Commit(_) => "PMIx commit",
     pmix::Command::Fence { .. } => "PMIx fence",
-    pmix::Command::Get { .. } => "PMIx get",
+    pmix::Command::Get { .. } | pmix::Command::Refresh(_) => "PMIx get",
     pmix::Command::Finalize => "PMIx finalize",
     pmix::Command::Publish(_) => "PMIx publish",
     pmix::Command::Lookup(..) => "PMIx look-up",

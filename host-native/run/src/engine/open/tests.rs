@@ -167,8 +167,32 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
         "pset hydrant://app/0 0+2",
         "pset hydrant://app/1 2+1",
         "pset app://both 0+3",
+        "attr pmix.argv.0.0=/bin/true",
+        "attr pmix.argv.1.0=/bin/true",
     ];
     assert_eq!(inputs, expected);
+}
+
+#[test]
+fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
+    let of = |args: &[&str]| Program {
+        args: args.iter().map(|arg| arg.into()).collect(),
+        ..plan(&[(1, None)]).programs.remove(0)
+    };
+    let (short, long) = (of(&["one", "two"]), of(&[&"x".repeat(2000)]));
+    let told = |programs: &[Program], limits: Limits| {
+        let told = command_lines(programs, &limits);
+        told.into_iter()
+            .map(|(key, value)| (String::from_utf8(key).unwrap(), value.len()))
+            .collect::<Vec<_>>()
+    };
+    let part = |name: &str, len| (format!("pmix.argv.{name}"), len);
+    let all = told(&[short.clone(), long.clone()], Limits::for_ranks(2));
+    assert_eq!(all, [part("0.0", 17), part("1.0", 1024), part("1.1", 986)]);
+    // Small tables are for the data of ranks.
+    let small = Limits { kvs_bytes: 65_536, keys: 64, ..Limits::for_ranks(2) };
+    assert_eq!(told(&[short.clone(), long.clone(), short.clone()], small), [part("0.0", 17)]);
+    assert_eq!(told(&[of(&[&"x".repeat(ARGV_MAX)])], Limits::for_ranks(2)), []);
 }
 
 #[test]
