@@ -241,3 +241,23 @@ fn ranks_see_that_their_launcher_is_gone() {
     // Waiting also sees that nothing is left running.
     job.wait().signaled(Signal::KILL);
 }
+
+#[test]
+fn deaths_that_a_job_survives_may_not_count() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        for (options, script, code) in [
+            ("", "[ $PMI_RANK = 1 ] && kill -9 $$; exit 0", 137),
+            ("-exit-code survivors", "[ $PMI_RANK = 1 ] && kill -9 $$; exit 0", 0),
+            ("--enable-recovery", "[ $PMI_RANK = 1 ] && kill -9 $$; exit 0", 0),
+            ("--enable-recovery -exit-code first", "[ $PMI_RANK = 1 ] && kill -9 $$; exit 0", 137),
+            ("-exit-code survivors", "kill -9 $$", 137),
+            (
+                "-exit-code survivors",
+                "[ $PMI_RANK = 1 ] && kill -9 $$; [ $PMI_RANK = 2 ] && exit 3; exit 0",
+                3,
+            ),
+        ] {
+            shell(&format!("-disable-auto-cleanup {options} {hosts} -n 3"), script).run().code(code);
+        }
+    }
+}

@@ -2,6 +2,16 @@
 
 use hydrant_core::trace::{Exit, SignalName};
 
+/// Which failures of ranks give the exit code.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ExitCodeOf {
+    /// The first.
+    #[default]
+    First,
+    /// Exits with a code other than 0. Deaths by a signal count if no rank of the first job exits with 0.
+    Survivors,
+}
+
 /// Exit status of a run: the first failure of all its jobs, signals of the user, and lost output.
 ///
 /// ```
@@ -15,8 +25,13 @@ use hydrant_core::trace::{Exit, SignalName};
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct ExitStatus {
+    of: ExitCodeOf,
     /// Exit code of the first failure.
     first: Option<u8>,
+    /// The same of the first death by a signal that the job has survived, with [`ExitCodeOf::Survivors`].
+    death: Option<u8>,
+    /// A rank of the first job has exited with 0.
+    succeeded: bool,
     /// First signal that ends the run, or the second `SIGINT`.
     signal: Option<i32>,
     interrupts: u32,
@@ -51,6 +66,25 @@ impl ExitStatus {
             self.signal.get_or_insert(signal);
         }
         repeated
+    }
+
+    /// Starts without failures.
+    pub fn new(of: ExitCodeOf) -> ExitStatus {
+        ExitStatus { of, ..ExitStatus::default() }
+    }
+
+    /// Records the end of a rank. `first` is its exit code if it is the first of its job to fail, and `exit` is missing
+    /// if it does not count. See [`Job::rank_exited`](crate::Job::rank_exited).
+    pub fn record_exit(&mut self, is_first_job: bool, first: Option<u8>, exit: Option<Exit>) {
+        match (self.of, exit) {
+            (ExitCodeOf::First, _) => first.into_iter().for_each(|code| self.record_failure(code)),
+            (ExitCodeOf::Survivors, None) => {}
+            (ExitCodeOf::Survivors, Some(Exit::Code(0))) => self.succeeded |= is_first_job,
+            (ExitCodeOf::Survivors, Some(Exit::Code(code))) => self.record_failure(code),
+            (ExitCodeOf::Survivors, Some(exit)) => {
+                self.death.get_or_insert(exit_code(exit));
+            }
+        }
     }
 
     /// Records a failed rank or an aborted job. The first failure counts.
@@ -110,7 +144,8 @@ impl ExitStatus {
     /// The launcher's exit code.
     pub fn code(&self) -> u8 {
         let by_signal = self.signal.map(|signal| exit_code(Exit::Signal(signal as u8)));
-        match (self.first, by_signal) {
+        let first = self.first.or(self.death.filter(|_| !self.succeeded));
+        match (first, by_signal) {
             (_, Some(by_signal)) if self.interrupts > 1 || self.gave_up => by_signal,
             (Some(first), _) => first,
             (None, _) => u8::from(self.output_lost),
@@ -142,6 +177,26 @@ mod tests {
         assert_eq!(status.code(), 3);
         status.give_up();
         assert_eq!(status.code(), 143);
+    }
+
+    #[test]
+    fn deaths_that_a_job_survives_may_not_count() {
+        let ends = |of, ends: &[Exit]| {
+            let mut status = ExitStatus::new(of);
+            for (at, &exit) in ends.iter().enumerate() {
+                status.record_exit(true, (at == 0).then(|| exit_code(exit)), Some(exit));
+            }
+            status.code()
+        };
+        let (killed, done) = (Exit::Signal(9), Exit::Code(0));
+        assert_eq!(ends(ExitCodeOf::First, &[killed, done, Exit::Code(7)]), 137);
+        assert_eq!(ends(ExitCodeOf::Survivors, &[killed, done]), 0);
+        assert_eq!(ends(ExitCodeOf::Survivors, &[killed, killed]), 137, "nobody survived");
+        assert_eq!(ends(ExitCodeOf::Survivors, &[killed, done, Exit::Code(7)]), 7);
+        let mut status = ExitStatus::new(ExitCodeOf::Survivors);
+        status.record_exit(true, Some(137), Some(killed));
+        status.record_exit(false, None, Some(done));
+        assert_eq!(status.code(), 137, "a spawned job has succeeded");
     }
 
     #[test]

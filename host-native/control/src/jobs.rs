@@ -132,6 +132,14 @@ impl<R> Job<R> {
         (is_first && self.spawn.is_none()).then(|| exit_code(exit))
     }
 
+    /// How a rank that has ended counts: with the exit code that it had asked for, or as its process exited. Missing as in
+    /// [`rank_exited`](Job::rank_exited) if the job is canceled or has not been started as a whole.
+    pub fn counted_exit(&self, rank: u32) -> Option<Exit> {
+        let state = self.ranks[rank as usize];
+        let exit = state.requested.map(Exit::Code).or(state.exit);
+        exit.filter(|_| self.canceled.is_none() && self.spawn.is_none())
+    }
+
     /// Returns the spawn to answer when all ranks have been started, and the exit code of the first rank that has failed
     /// by then. Failures in a spawned job count from here on: if it cannot be started as a whole, its spawner is told
     /// that it does not exist.

@@ -153,7 +153,7 @@ mod tests;
 
 pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
-pub use exit_status::{ExitStatus, exit_code};
+pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
 pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
 pub use job_name::{JOBID_PREFIX, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, count_others};

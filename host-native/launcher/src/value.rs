@@ -11,8 +11,11 @@ use std::time::Duration;
 use clap::builder::{
     OsStringValueParser, PossibleValue, PossibleValuesParser, StringValueParser, TypedValueParser,
 };
+use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::AttributeOf;
-use hydrant_core::limits::{ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX};
+use hydrant_core::limits::{
+    COMMIT_BYTES_MAX, ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX,
+};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_launch::OWN_VARIABLES;
@@ -282,6 +285,15 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds, for example 30 or 0.5".to_owned())
 }
 
+/// `--exit-code`.
+pub(crate) fn exit_code(text: &str) -> Result<ExitCodeOf, String> {
+    match text {
+        "first" => Ok(ExitCodeOf::First),
+        "survivors" => Ok(ExitCodeOf::Survivors),
+        _ => Err("expected first or survivors".to_owned()),
+    }
+}
+
 /// `--fence`.
 pub(crate) fn fence_mode(text: &str) -> Result<FenceMode, String> {
     match text {
@@ -308,8 +320,7 @@ pub(crate) fn limit(text: &str) -> Result<(Limit, u32), String> {
     let limit = known.ok_or_else(|| format!("unknown limit '{name}'; expected one of {}", limit_names()))?;
     let most = match limit {
         Limit::SpawnBytes => MESSAGE_MAX,
-        // A longer commit is refused.
-        Limit::CommitBytes => MESSAGE_MAX / 2,
+        Limit::CommitBytes => COMMIT_BYTES_MAX,
         _ => u32::MAX,
     };
     let size = size.parse().ok().filter(|&size| size <= most);
@@ -498,7 +509,7 @@ mod tests {
         assert!(limit("replies-owed=8").unwrap_err().contains("kvs-bytes"));
         assert!(limit("links=8").unwrap_err().contains("kvs-bytes"));
         assert!(limit("spawn-bytes=65536").is_ok() && limit("spawn-bytes=65537").is_err());
-        assert!(limit("commit-bytes=32768").is_ok() && limit("commit-bytes=32769").is_err());
+        assert!(limit("commit-bytes=61440").is_ok() && limit("commit-bytes=61441").is_err());
         assert!(limit("keys").is_err());
         assert!(limit("keys=-1").is_err());
         assert!(limit("keys=4294967296").is_err());

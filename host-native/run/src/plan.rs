@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::AttributeOf;
 pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
 use hydrant_core::Limit;
@@ -137,6 +138,8 @@ pub struct Options {
     pub topology: Option<NetworkTopology>,
     /// Whether the failure of a rank ends the job.
     pub cleanup: bool,
+    /// Which failures of ranks give the exit code.
+    pub exit_code_of: ExitCodeOf,
     /// Print progress messages on standard error.
     pub verbose: bool,
     /// Print the exit codes of all ranks at the end of each job.
@@ -193,6 +196,7 @@ impl Default for Options {
             attributes: Vec::new(),
             topology: None,
             cleanup: true,
+            exit_code_of: ExitCodeOf::First,
             verbose: false,
             exit_report: false,
             json: None,

@@ -20,7 +20,7 @@ use hydrant_placement::{Host, MapBy};
 pub use event::{Action, Destination, Event, RequestId, SpawnProgram};
 
 use crate::error::Error;
-use crate::exit_status::ExitStatus;
+use crate::exit_status::{ExitCodeOf, ExitStatus};
 use crate::job_result::AbortReason;
 use crate::jobs::{Job, JobSummary, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
@@ -41,6 +41,8 @@ pub struct Config {
     pub verbose: bool,
     /// Whether a rank that fails ends its job.
     pub cleanup: bool,
+    /// Which failures of ranks give the exit code.
+    pub exit_code_of: ExitCodeOf,
     /// Whether the exit codes of all ranks are printed at the end of a job.
     pub exit_report: bool,
     /// Milliseconds after which a waiting fence is reported.
@@ -162,6 +164,7 @@ struct StalledFence {
 impl Head {
     /// A head whose daemons are being started.
     pub fn new(config: Config, first: FirstJob) -> Head {
+        let status = ExitStatus::new(config.exit_code_of);
         Head {
             config,
             has_boards: !first.setup.boards.targets.is_empty(),
@@ -172,7 +175,7 @@ impl Head {
             boards: Boards::default(),
             lost: BTreeSet::new(),
             jobs: Jobs::default(),
-            status: ExitStatus::default(),
+            status,
             stalled: None,
             last_node: 0,
             requests: Requests::default(),

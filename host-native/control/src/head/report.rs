@@ -171,8 +171,9 @@ impl Head {
             Report::Exited { job: id, rank, exit, requested } => {
                 let job = &mut self.jobs[id];
                 if job.is_running(rank.0) {
-                    if let Some(code) = job.rank_exited(rank.0, exit, requested) {
-                        self.status.record_failure(code);
+                    let first = job.rank_exited(rank.0, exit, requested);
+                    self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank.0));
+                    if first.is_some() {
                         self.rank_is_missed(id, rank.0);
                     }
                     self.actions.push_back(Action::CancelLookups { job: id, rank });

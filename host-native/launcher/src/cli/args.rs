@@ -13,6 +13,7 @@ use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
 
 use super::hosts::HostArgs;
 use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
+use hydrant_control::ExitCodeOf;
 
 const OUTPUT: &str = "Job options: output";
 const PROCESSES: &str = "Job options: processes";
@@ -182,6 +183,15 @@ pub(super) struct JobArgs {
     /// By default the job is killed when a rank exits with an error, is killed by a signal, or exits without finalizing.
     #[arg(long, help_heading = PROCESSES)]
     pub(super) disable_auto_cleanup: bool,
+
+    /// Failures that give the exit code of a job that keeps running: the first, or those of ranks that were not killed by a
+    /// signal (survivors)
+    ///
+    /// With `survivors` the exit code is 0 if some ranks were killed by a signal and all others exit with 0. If no rank exits
+    /// with 0, the first death counts. --with-ft, --enable-recovery and --continuous of Open MPI include it: give another
+    /// value behind them.
+    #[arg(long, value_name = "WHICH", value_parser = value::exit_code, default_value = "first", help_heading = PROCESSES)]
+    pub(super) exit_code: ExitCodeOf,
 
     /// Serve PMI over TCP instead of inherited sockets
     ///

@@ -74,7 +74,7 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["hetero-nodes"], Ignored(0, "programs are looked up on each host")),
     (&["personality"], Ignored(1, SERVED)),
     (&["with-ft"], Converted(1, fault_tolerance)),
-    (&["enable-recovery", "continuous"], Fixed(&["-disable-auto-cleanup"])),
+    (&["enable-recovery", "continuous"], Fixed(&["-disable-auto-cleanup", "-exit-code", "survivors"])),
     (&["mca", "gmca"], Converted(2, mca)),
     (&["prtemca"], Ignored(2, "it configures prterun")),
     (&["report-state-on-timeout"], Ignored(0, "the report at a time limit always shows the states")),
@@ -158,7 +158,8 @@ fn fault_tolerance(values: &[OsString], _: &Environment) -> Result<Vec<OsString>
     match values[0].as_bytes() {
         b"no" | b"false" | b"0" => Ok(Vec::new()),
         b"ulfm" | b"mpi" | b"yes" | b"true" | b"1" => {
-            Ok(words(["-disable-auto-cleanup", "-genv", "OMPI_MCA_mpi_ft_enable=true"]))
+            let ft = "OMPI_MCA_mpi_ft_enable=true";
+            Ok(words(["-disable-auto-cleanup", "-exit-code", "survivors", "-genv", ft]))
         }
         _ => Err("the value is ulfm or no"),
     }
@@ -405,6 +406,10 @@ mod tests {
         assert_eq!(convert("e", &["e%t"]).unwrap(), ["-errfile-pattern", "e%r"]);
         assert!(convert("error", &["e.%j"]).is_err());
         assert!(convert("with-ft", &["cr"]).is_err());
+        assert_eq!(
+            convert("with-ft", &["ulfm"]).unwrap()[..3],
+            ["-disable-auto-cleanup", "-exit-code", "survivors"]
+        );
     }
 
     #[test]

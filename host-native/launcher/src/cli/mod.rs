@@ -475,6 +475,7 @@ fn plan_options(
         topology: job.topology,
         mem_pool: job.mem_pool,
         cleanup: !job.disable_auto_cleanup,
+        exit_code_of: job.exit_code,
         verbose: job.verbose,
         exit_report: job.exit_report,
         json: job.json,

@@ -345,7 +345,7 @@ impl<'p, 's> Engine<'p, 's> {
             stdin,
             streams,
             sinks,
-            status: ExitStatus::default(),
+            status: ExitStatus::new(plan.options.exit_code_of),
             losses_reported: false,
             names: None,
             queries: BTreeMap::new(),

@@ -261,8 +261,9 @@ impl Engine<'_, '_> {
         let others_go_on = !self.plan.options.cleanup && !self.is_daemon();
         let job = &mut self.jobs[id];
         job.run.remove_leftovers(rank);
-        if let Some(code) = job.rank_exited(rank, exit, None) {
-            self.status.record_failure(code);
+        let first = job.rank_exited(rank, exit, None);
+        self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank));
+        if first.is_some() {
             let line = job.describe_loss(rank, &self.status, &self.host).filter(|_| others_go_on);
             line.into_iter().for_each(|line| self.sinks.print(&line));
         }

@@ -46,6 +46,7 @@ fn config(nodes: u32) -> Config {
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: true,
+        exit_code_of: ExitCodeOf::First,
         exit_report: false,
         fence_warning: 1000,
         plugin: None,

@@ -126,6 +126,7 @@ fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: O
         map_by: cluster.placement.policy.map_by,
         verbose: options.verbose,
         cleanup: options.cleanup,
+        exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
         fence_warning: options.fence_warning.as_millis() as u64,
         plugin,

@@ -1,5 +1,6 @@
 //! Settings of a run that daemons receive from the head.
 
+use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::{Boards, Setup};
 use hydrant_core::Limits;
 
@@ -54,6 +55,8 @@ pub(super) fn options_of(setup: Setup) -> Options {
         attributes: setup.attributes,
         topology: None,
         cleanup: setup.cleanup,
+        // The head counts failures.
+        exit_code_of: ExitCodeOf::First,
         verbose: setup.verbose,
         exit_report: false,
         json: None,
