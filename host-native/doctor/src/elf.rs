@@ -16,11 +16,13 @@ const DYNAMIC: u32 = 2;
 /// Tags of the dynamic section.
 const NEEDED: u64 = 1;
 const STRINGS: u64 = 5;
-/// Maximum numbers of segments, of entries of the dynamic section and of libraries, and length of a name.
+const RPATH: u64 = 15;
+const RUNPATH: u64 = 29;
+/// Maximum numbers of segments, of entries of the dynamic section and of libraries, and length of a name or a search path.
 const SEGMENTS_MAX: usize = 64;
 const ENTRIES_MAX: usize = 4096;
 const LIBRARIES_MAX: usize = 256;
-const NAME_MAX: usize = 128;
+const NAME_MAX: usize = 4096;
 
 /// Kind of a file that the system does not execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,6 +71,40 @@ fn open(path: &Path) -> Option<File> {
 /// Returns the names of the shared libraries that a program needs. A file that is no program of this machine's kind has
 /// none. Reads a bounded part of the file and does not block.
 pub fn needed_libraries(program: &Path) -> Vec<String> {
+    read_program(program).needed
+}
+
+/// Returns the file of the first shared library that a program needs and for which `is_it` holds, as the dynamic linker
+/// finds it with this value of `LD_LIBRARY_PATH`, without its cache. Reads a bounded part of the program and does not block.
+pub fn library_file(
+    program: &Path,
+    library_path: Option<&OsStr>,
+    is_it: impl Fn(&str) -> bool,
+) -> Option<PathBuf> {
+    let Libraries { needed, rpath, runpath } = read_program(program);
+    let name = needed.into_iter().find(|name| is_it(name))?;
+    // RPATH counts only without RUNPATH.
+    let first = rpath.filter(|_| runpath.is_none());
+    let origin = std::fs::canonicalize(program).ok()?;
+    let own = |list: String| {
+        let origin = origin.parent().unwrap_or(Path::new("/")).to_string_lossy();
+        list.replace("${ORIGIN}", &origin).replace("$ORIGIN", &origin)
+    };
+    let of_user = library_path.and_then(|list| list.to_str()).map(str::to_owned);
+    let lists = [first.map(&own), of_user, runpath.map(own)];
+    let folders = lists.iter().flatten().flat_map(|list| list.split(':')).filter(|folder| !folder.is_empty());
+    folders.map(|folder| Path::new(folder).join(&name)).find(|file| file.exists())
+}
+
+/// Shared libraries of a program, and the folders where it looks for them.
+#[derive(Default)]
+struct Libraries {
+    needed: Vec<String>,
+    rpath: Option<String>,
+    runpath: Option<String>,
+}
+
+fn read_program(program: &Path) -> Libraries {
     open(program).and_then(|file| read(&file)).unwrap_or_default()
 }
 
@@ -79,7 +115,7 @@ struct Segment {
     len: u64,
 }
 
-fn read(file: &File) -> Option<Vec<String>> {
+fn read(file: &File) -> Option<Libraries> {
     let header = bytes(file, 0, 64)?;
     if !header.starts_with(&MAGIC) {
         return None;
@@ -107,8 +143,12 @@ fn read(file: &File) -> Option<Vec<String>> {
         segment.kind == LOAD && address.checked_sub(segment.address).is_some_and(|at| at < segment.len)
     })?;
     let strings = place.offset.checked_add(address - place.address)?;
-    let names = entries().filter(|&(tag, _)| tag == NEEDED).take(LIBRARIES_MAX);
-    Some(names.filter_map(|(_, at)| name(file, strings.checked_add(at)?)).collect())
+    let names = |wanted| {
+        let places = entries().filter(move |&(tag, _)| tag == wanted).take(LIBRARIES_MAX);
+        places.filter_map(|(_, at)| name(file, strings.checked_add(at)?))
+    };
+    let (rpath, runpath) = (names(RPATH).next(), names(RUNPATH).next());
+    Some(Libraries { needed: names(NEEDED).collect(), rpath, runpath })
 }
 
 /// Reads a name up to its NUL.

@@ -25,7 +25,7 @@ mod program;
 mod ssh;
 mod system;
 
-pub use elf::{NoExec, kind, needed_libraries, script_interpreter};
+pub use elf::{NoExec, kind, library_file, needed_libraries, script_interpreter};
 pub use finding::{Finding, Level, render};
 pub use library::{Library, Protocol, library};
 pub use machine::{Limit, Machine};

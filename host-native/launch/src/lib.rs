@@ -54,6 +54,7 @@ mod cstrings;
 mod error;
 mod gpus;
 mod memory_pool;
+mod open_mpi;
 mod preload;
 mod program_files;
 mod resolve;
@@ -66,7 +67,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::Program;
 use hydrant_doctor::NoExec;
@@ -252,7 +253,11 @@ impl Launcher {
             let PreparedProgram { command, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
-            let env = environment(&program.env, setting)?;
+            let mut env = environment(&program.env, setting)?;
+            if let Some(prefix) = open_mpi::prefix(program, Path::new(OsStr::from_bytes(path.to_bytes()))) {
+                let variable = [open_mpi::PREFIX.as_bytes(), b"=", prefix.as_os_str().as_bytes()].concat();
+                env.push(c_string(OsStr::from_bytes(&variable), "a variable")?);
+            }
             let (argv, shell) = (CStrings::new(argv), CStrings::new(shell));
             Ok(Image { end, command, path, argv, shell, env, wdir })
         });
