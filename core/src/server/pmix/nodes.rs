@@ -135,7 +135,7 @@ impl Server<'_> {
                 return Some(Writer::new(buf, Head::Renew { job: whose, rank: Rank(rank) })?.finish().len());
             }
             let key = key_of(Rank(rank), REMOTE);
-            let record = self.kvs.look_up((job.spaces, Kind::Commit), &key).ok().flatten();
+            let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
             let value = record.and_then(|record| self.kvs.record(record)).map_or(&[][..], |it| it.value);
             let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Newest })?;
             // A buffer of `Limits::output_max` bytes holds any record.
