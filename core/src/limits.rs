@@ -14,6 +14,9 @@ pub const DEBUGGED_ATTR: &str = "debugged";
 /// Attribute of a job that is `TRUE` if the client's PMI library is to report what it does: `pmiverbose` in the reply to
 /// `fullinit`, `PMIVERBOSE_KEY` of pmi2.h.
 pub const VERBOSE_ATTR: &str = "pmiverbose";
+/// Attribute of a job that is `TRUE` if the ranks of this node exceed its processors: `PMIX_NODE_OVERSUBSCRIBED` of PMIx, by
+/// whose presence Open MPI 5 lets waiting ranks yield their processor.
+pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
 /// Maximum length of a value in bytes: `vallen_max` of PMI-1's `get_maxes`, `PMI2_MAX_VALLEN` of pmi2.h.
 pub const VALUE_MAX: u32 = 1024;
 /// Maximum length of a job id (PMI-1's kvsname) in bytes.

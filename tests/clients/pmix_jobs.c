@@ -46,7 +46,10 @@ static void attributes(void)
         SAY("rank %u: rank %u is on %s", me.rank, rank, value->data.string);
         PMIX_VALUE_RELEASE(value);
     }
-    pmix_proc_t self = rank_of(me.rank);
+    pmix_proc_t job = rank_of(PMIX_RANK_WILDCARD), self = rank_of(me.rank);
+    pmix_status_t known = PMIx_Get(&job, PMIX_NODE_OVERSUBSCRIBED, NULL, 0, &value);
+    CHECK(known == PMIX_SUCCESS || known == PMIX_ERR_NOT_FOUND);
+    SAY("rank %u: oversubscribed: %s", me.rank, known == PMIX_SUCCESS ? "yes" : "no");
     RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&self, PMIX_PARENT_ID, NULL, 0, &value));
 }
 

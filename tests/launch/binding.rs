@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use hydrant_tests::{Job, nodes};
+use hydrant_tests::{Job, first_processor, nodes};
 
-use crate::shell;
+use crate::{ASK, shell};
 
 /// The processors in a status file of /proc.
 fn allowed(status: &str) -> String {
@@ -68,6 +68,43 @@ fn memory_is_bound() {
     } else {
         assert!(outcome.stderr.contains("memory") || outcome.stderr.contains("numa_maps"), "{outcome}");
     }
+}
+
+/// Prints whether Open MPI 4 is told that it shares processors. Open MPI 5 is told by PMIx, by the same decision.
+const YIELDS: &str = "echo $PMI_RANK of $PMI_JOBID yields: ${OMPI_MCA_mpi_oversubscribe-no}";
+
+#[test]
+fn ranks_that_exceed_their_processors_yield() {
+    let cpu = first_processor();
+    let yields = |options: &str| shell(options, YIELDS).run().code(0).stdout.matches(" yields: 1\n").count();
+    let processors = std::thread::available_parallelism().expect("Linux counts them").get();
+    let more = processors + 1;
+    assert_eq!(yields(&format!("-n {processors}")), 0);
+    assert_eq!(yields(&format!("-n {more}")), more);
+    assert_eq!(yields(&format!("-bind-to user:{cpu} -n 1")), 0);
+    assert_eq!(yields(&format!("-bind-to user:{cpu} -n 2")), 2);
+    assert_eq!(yields(&format!("-bind-to user:{cpu} -env OMPI_MCA_mpi_oversubscribe 0 -n 2")), 0);
+    let hosts = |b: usize| format!("--bootstrap local -hosts a:{more},b:{b} -n {}", more + b);
+    assert_eq!(yields(&hosts(1)), more, "host a alone");
+    assert_eq!(yields(&hosts(more)), 2 * more);
+}
+
+#[test]
+fn an_affinity_mask_and_spawned_jobs_count() {
+    const MASKED: &str = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])]); os.execvp(sys.argv[2], sys.argv[2:])";
+    let masked = |run: Job| Job::new("python3").args(["-c", MASKED, &first_processor()]).args(run.command_line());
+    let alone = masked(Job::command("run -n 1 sh -c").arg(YIELDS)).run();
+    alone.code(0).quiet().says(" yields: no\n", 1);
+    let two = masked(Job::command("run -n 2 sh -c").arg(YIELDS)).run();
+    two.code(0).quiet().says(" yields: 1\n", 2);
+    let child = format!("{YIELDS}; sleep 0");
+    let spawn = format!(
+        "{ASK} init; {YIELDS}; printf 'mcmd=spawn\\nnprocs=1\\nexecname=sh\\ntotspawns=1\\nspawnssofar=1\\narg1=-c\\narg2={child}\\n\
+         argcnt=2\\ninfo_num=0\\nendcmd\\n' >&3; read -r reply <&3; ask cmd=finalize"
+    );
+    let spawned = masked(Job::command("run -n 1 sh -c").arg(spawn)).run();
+    spawned.code(0).quiet().says("0 yields", 0);
+    spawned.says(" yields: no\n", 1).says(" yields: 1\n", 1);
 }
 
 #[test]

@@ -32,7 +32,9 @@ pub use folder::Folder;
 pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
 pub use ports::free_ports;
-pub use programs::{cross, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine};
+pub use programs::{
+    cross, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
+};
 pub use running::{PATIENCE, Running};
 pub use signals::reset_signals;
 

@@ -18,6 +18,14 @@ pub fn this_machine() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 
+/// The number of the first processor that this process may use.
+pub fn first_processor() -> String {
+    let status = std::fs::read_to_string("/proc/self/status").expect("Linux has /proc");
+    let list = status.lines().find_map(|line| line.strip_prefix("Cpus_allowed_list:"));
+    let list = list.expect("the kernel knows the processors of a process").trim();
+    list.split([',', '-']).next().unwrap_or_default().to_owned()
+}
+
 /// The path of the `hydrant` command, as text for shell scripts.
 pub fn hydrant_path() -> &'static str {
     hydrant_bin().to_str().expect("the build directory is text")

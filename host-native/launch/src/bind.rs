@@ -41,6 +41,11 @@ impl Bindings {
         }
     }
 
+    /// The processors that a rank is bound to, by its number on this machine.
+    pub fn bound_to(&self, local: u32) -> Option<&[u32]> {
+        (!self.sets.is_empty()).then(|| self.processors(local))
+    }
+
     fn memory(&self, local: u32) -> Option<(Vec<u32>, bool)> {
         self.binding.memory.nodes(self.processors(local), &self.topology)
     }

@@ -288,6 +288,14 @@ impl Launcher {
         }
     }
 
+    /// Tells Open MPI 4 that the ranks exceed their processors, as its own `mpirun` does, unless the environment of a program
+    /// already has the variable. Open MPI 5 asks the PMIx server.
+    pub fn let_waiting_ranks_yield(&mut self, programs: &[Program]) {
+        if !programs.iter().any(|program| is_assigned(&program.env, "OMPI_MCA_mpi_oversubscribe")) {
+            self.add_variable(c"OMPI_MCA_mpi_oversubscribe=1");
+        }
+    }
+
     /// Allows debuggers that this process starts to trace the ranks.
     pub fn allow_tracing(&mut self) {
         self.attributes.allow_tracing();

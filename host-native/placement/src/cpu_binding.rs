@@ -1,6 +1,6 @@
 //! Processors that each rank may run on.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
@@ -193,6 +193,24 @@ pub fn shared_processors(
     None
 }
 
+/// Returns whether ranks of this machine exceed the processors that they may use. `sets` holds the processors of each bound
+/// rank, `unbound` is the number of other ranks, and `processors` is the number of processors for all of them, as affinity
+/// and control groups allow.
+pub fn is_oversubscribed(sets: &[&[u32]], unbound: usize, processors: usize) -> bool {
+    if sets.len() + unbound > processors {
+        return true;
+    }
+    let mut ranks: BTreeMap<BTreeSet<u32>, usize> = BTreeMap::new();
+    for set in sets {
+        *ranks.entry(set.iter().copied().collect()).or_default() += 1;
+    }
+    let all: BTreeSet<u32> = ranks.keys().flatten().copied().collect();
+    let within = |set: &BTreeSet<u32>| -> usize {
+        ranks.iter().filter(|(other, _)| other.is_subset(set)).map(|(_, ranks)| ranks).sum()
+    };
+    ranks.keys().chain([&all]).any(|set| within(set) > set.len())
+}
+
 fn list(noun: &str, numbers: &[u32]) -> String {
     format!("{noun}{} {}", if numbers.len() == 1 { "" } else { "s" }, format_ranges(numbers))
 }
@@ -306,5 +324,19 @@ mod tests {
         assert_eq!(text, "ranks 0,8 share processors 0-1,8-9 (2 cores, socket 0, NUMA node 0)");
         assert!(shared("user:0+8", 2).is_some(), "two hardware threads of one core");
         assert_eq!(shared("user:0-1,1-2", 2).unwrap(), "ranks 0,2 share processor 1");
+    }
+
+    #[test]
+    fn ranks_that_exceed_their_processors() {
+        assert!(!is_oversubscribed(&[], 4, 4));
+        assert!(is_oversubscribed(&[], 5, 4));
+        // Bound to one processor, beside idle ones.
+        assert!(is_oversubscribed(&[&[0], &[0]], 0, 4));
+        assert!(!is_oversubscribed(&[&[0], &[1]], 2, 4));
+        assert!(!is_oversubscribed(&[&[0, 1], &[1, 0]], 0, 4));
+        assert!(is_oversubscribed(&[&[0, 1], &[1], &[0]], 0, 4));
+        assert!(is_oversubscribed(&[&[0, 1], &[1, 2], &[0, 2], &[0, 1, 2]], 0, 3 + 1));
+        // A control group allows less than the processors named.
+        assert!(is_oversubscribed(&[&[0], &[1]], 0, 1));
     }
 }

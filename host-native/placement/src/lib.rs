@@ -49,7 +49,7 @@ mod test_file;
 mod topology;
 
 pub use bootstrap::{Bootstrap, shell_quote};
-pub use cpu_binding::{CpuBinding, shared_processors};
+pub use cpu_binding::{CpuBinding, is_oversubscribed, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, NetworkError, PlacementError};
 pub use hosts::{Host, Hosts, is_name_of};

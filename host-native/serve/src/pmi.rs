@@ -4,6 +4,7 @@ use std::io::Write;
 use std::time::Duration;
 
 use hydrant_control::job_name;
+use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Limit, Rank, Server};
@@ -185,6 +186,12 @@ impl<'o, 's> PmiServer<'o, 's> {
         let mapping = options.map.process_mapping(self.size);
         let attr = Input::Attr { job, key: b"PMI_process_mapping", value: mapping.as_bytes() };
         self.endpoint.handle(attr).map_err(|_| PlacementError::MappingTooLong { len: mapping.len() })?;
+        // A loopback port has ranks on this machine only, whose processors this process shares.
+        let is_here = options.pmi_port.ip().is_loopback();
+        let processors = std::thread::available_parallelism().ok().filter(|_| is_here);
+        if processors.is_some_and(|processors| self.size as usize > processors.get()) {
+            self.endpoint.handle(Input::Attr { job, key: OVERSUBSCRIBED_ATTR.as_bytes(), value: b"TRUE" })?;
+        }
         let whole = [self.size];
         let programs = if options.programs.is_empty() { &whole[..] } else { &options.programs };
         let mut first = Rank(0);

@@ -1,7 +1,7 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
 use hydrant_tests::peers::{Peer, peers_dir};
-use hydrant_tests::{Folder, Job, Outcome, nodes, this_machine};
+use hydrant_tests::{Folder, Job, Outcome, first_processor, nodes, this_machine};
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
@@ -113,6 +113,17 @@ fn ranks_know_the_host_of_each_rank() {
     let Some(outcome) = run_jobs(&nodes(2, 2, 2), "attributes") else { return };
     outcome.code(0).quiet().says(": rank 0 is on n1\n", 3).says(": rank 1 is on n1\n", 3);
     outcome.says(": rank 2 is on n2\n", 3);
+}
+
+#[test]
+fn ranks_know_that_they_exceed_their_processors() {
+    let cpu = first_processor();
+    for nodes in ["", "--bootstrap local -hosts a:3"] {
+        let Some(outcome) = run_jobs(&format!("{nodes} -bind-to user:{cpu}"), "attributes") else { return };
+        outcome.code(0).says(": oversubscribed: yes\n", 3);
+    }
+    let Some(outcome) = run_jobs(&nodes(3, 1, 2), "attributes") else { return };
+    outcome.code(0).quiet().says(": oversubscribed: no\n", 3);
 }
 
 #[test]

@@ -6,7 +6,7 @@ use super::super::peers::REMOTE;
 use super::hosts;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{COMMIT_HEADER, Limit};
+use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR};
 use crate::state::{RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::hash;
 use crate::tables::kvs::{Kind, Owner};
@@ -21,7 +21,7 @@ const SETTLED_WAIT: u64 = 100;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
 /// Keys of `Server::write_job_data`.
-const JOB_KEYS: [&[u8]; 9] = [
+const JOB_KEYS: [&[u8]; 10] = [
     b"pmix.job.size",
     b"pmix.max.size",
     b"pmix.univ.size",
@@ -31,6 +31,7 @@ const JOB_KEYS: [&[u8]; 9] = [
     b"pmix.num.nodes",
     b"pmix.lldr",
     b"pmix.app.size",
+    OVERSUBSCRIBED_ATTR.as_bytes(),
 ];
 
 /// Keys of `Server::write_rank_data`.

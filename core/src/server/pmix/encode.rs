@@ -4,7 +4,7 @@ use super::super::Server;
 use super::data::PARENT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::COMMIT_HEADER;
+use crate::limits::{COMMIT_HEADER, OVERSUBSCRIBED_ATTR};
 use crate::state::{Dialect, Job, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
@@ -204,6 +204,11 @@ impl Server<'_> {
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
         writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);
         writer.key_uint32(b"pmix.local.size", job.local);
+        // Clients look for the presence of the key.
+        if self.is_true(job, OVERSUBSCRIBED_ATTR) {
+            writer.key(OVERSUBSCRIBED_ATTR.as_bytes(), kind::BOOL);
+            writer.byte(1);
+        }
         if programs == 0 {
             // Sizes of several programs would take an array for each.
             writer.key_uint32(b"pmix.app.size", job.size);

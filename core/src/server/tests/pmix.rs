@@ -5,6 +5,7 @@ mod gather;
 use std::collections::BTreeMap;
 
 use super::*;
+use crate::limits::OVERSUBSCRIBED_ATTR;
 use crate::wire::Integers;
 use crate::wire::pmix::{self, HEADER_LEN, Reader, UNDEFINED, WILDCARD, Writer, status};
 
@@ -479,6 +480,19 @@ fn hosts_have_names_and_ranks() {
         all.get_of_job((0, 0), "pmix.lpeers", Some(unknown));
         all.gets(0, 0, 3, status::NOT_FOUND);
     }
+}
+
+#[test]
+fn the_presence_of_a_key_says_that_a_node_is_oversubscribed() {
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    let tag = |all: &mut Cluster, rank| {
+        all.get_of_job((0, rank), "pmix.ndosub", None);
+        contains(&all.gets(0, rank, 3, status::SUCCESS), "pmix.ndosub")
+    };
+    assert!(!tag(&mut all, 0) && !tag(&mut all, 1));
+    // Ranks 0 and 1 are on nodes 1 and 2.
+    all.tell(1, Input::Attr { job: JOB, key: OVERSUBSCRIBED_ATTR.as_bytes(), value: b"TRUE" });
+    assert!(tag(&mut all, 0) && !tag(&mut all, 1));
 }
 
 #[test]

@@ -6,14 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
 use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
-use hydrant_core::limits::{KEY_MAX, RECORD_HEADER, VALUE_MAX};
+use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, RECORD_HEADER, VALUE_MAX};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, TcpPort};
 use hydrant_launch::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
 };
-use hydrant_placement::{HOST_NAME_MAX, process_mapping};
+use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed, process_mapping};
 use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
@@ -82,7 +82,12 @@ impl Engine<'_, '_> {
         self.check_room(id, all, self.jobs.len() as u64 + 1)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
-        self.register(&record, spawn)?;
+        let oversubscribed = self.is_oversubscribed(launcher.as_ref(), &ranks);
+        let is_told = oversubscribed && self.serves_pmix();
+        if let Some(launcher) = launcher.as_mut().filter(|_| is_told) {
+            launcher.let_waiting_ranks_yield(&record.programs);
+        }
+        self.register(&record, spawn, oversubscribed)?;
         if let Some(launcher) = &mut launcher
             && let Err(error) = self.direct_clients(launcher, &record)
         {
@@ -105,6 +110,28 @@ impl Engine<'_, '_> {
                 Err(error)
             }
         }
+    }
+
+    /// Returns whether the ranks of a new job here, together with those of the other jobs, exceed the processors that they may
+    /// use. Their number is not read for a job without ranks here.
+    fn is_oversubscribed(&self, launcher: Option<&Launcher>, ranks: &NodeRanks) -> bool {
+        if launcher.is_none() {
+            return false;
+        }
+        let (mut sets, mut unbound) = (Vec::new(), 0);
+        let others = self.jobs.iter().map(|job| (job.run.launcher.as_ref(), &job.run.ranks));
+        for (launcher, ranks) in others.chain([(launcher, ranks)]) {
+            let bindings = launcher.and_then(Launcher::bindings);
+            for local in 0..ranks.count() {
+                match bindings.and_then(|bindings| bindings.bound_to(local)) {
+                    Some(set) => sets.push(set),
+                    None => unbound += 1,
+                }
+            }
+        }
+        // Affinity and control groups of this process, which ranks inherit.
+        std::thread::available_parallelism()
+            .is_ok_and(|processors| is_oversubscribed(&sets, unbound, processors.get()))
     }
 
     /// Prepares the resources of the ranks on this machine.
@@ -198,8 +225,14 @@ impl Engine<'_, '_> {
         Ok(self.files.grow(needed)?)
     }
 
-    /// Registers a job at the PMI server. After an error it is not registered.
-    pub(super) fn register(&mut self, record: &JobRecord, spawn: Option<SpawnKey>) -> Result<(), RunError> {
+    /// Registers a job at the PMI server. After an error it is not registered. `oversubscribed` says that the ranks here exceed
+    /// their processors.
+    pub(super) fn register(
+        &mut self,
+        record: &JobRecord,
+        spawn: Option<SpawnKey>,
+        oversubscribed: bool,
+    ) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
         let options = &self.plan.options;
@@ -230,7 +263,8 @@ impl Engine<'_, '_> {
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
-        let attributes = kinds.into_iter().chain(file).chain(given);
+        let oversubscribed = oversubscribed.then_some((OVERSUBSCRIBED_ATTR.into(), b"TRUE".as_slice()));
+        let attributes = kinds.into_iter().chain(file).chain(oversubscribed).chain(given);
         let limits = self.core.limits();
         let argv = if limits.commit_bytes > 0 { command_lines(&record.programs, limits) } else { Vec::new() };
         let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));

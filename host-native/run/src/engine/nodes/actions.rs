@@ -160,7 +160,7 @@ impl Engine<'_, '_> {
     fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
         let jobs = self.head().map_or(0, |head| head.control.jobs().len() as u64);
         self.check_room(record.id, 0, jobs)?;
-        self.register(record, None)?;
+        self.register(record, None, false)?;
         let opened = self.open_files_at_head(record.id);
         if opened.is_err() {
             if let Some(job) = self.head().and_then(|head| head.control.jobs().get(record.id)) {
