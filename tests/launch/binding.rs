@@ -91,8 +91,10 @@ fn ranks_that_exceed_their_processors_yield() {
 
 #[test]
 fn an_affinity_mask_and_spawned_jobs_count() {
-    const MASKED: &str = "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])]); os.execvp(sys.argv[2], sys.argv[2:])";
-    let masked = |run: Job| Job::new("python3").args(["-c", MASKED, &first_processor()]).args(run.command_line());
+    const MASKED: &str =
+        "import os, sys; os.sched_setaffinity(0, [int(sys.argv[1])]); os.execvp(sys.argv[2], sys.argv[2:])";
+    let masked =
+        |run: Job| Job::new("python3").args(["-c", MASKED, &first_processor()]).args(run.command_line());
     let alone = masked(Job::command("run -n 1 sh -c").arg(YIELDS)).run();
     alone.code(0).quiet().says(" yields: no\n", 1);
     let two = masked(Job::command("run -n 2 sh -c").arg(YIELDS)).run();

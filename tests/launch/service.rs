@@ -1,5 +1,7 @@
 //! Requests of both protocols, by a raw client.
 
+use hydrant_tests::Job;
+
 use crate::raw;
 
 #[test]
@@ -8,13 +10,52 @@ fn who_a_rank_is() {
         send cmd=get_appnum\n
         expect cmd=appnum rc=0 appnum=0
         send cmd=get_universe_size\n
-        expect cmd=universe_size rc=0 size=3
+        expect cmd=universe_size rc=0 size=-1
         send cmd=get_my_kvsname\n
         expect cmd=my_kvsname rc=0 kvsname=%j
         end1";
     let other = ask.replace("appnum=0", "appnum=1");
     let job = raw("-n 1", ask).words(": -n 2").arg(crate::RAW);
     job.steps(&other).run().code(0).quiet();
+}
+
+/// As hydra: -1 unless the user, an allocation or the hosts say more. PMI-2 clients find no attribute then.
+#[test]
+fn the_universe_has_the_slots_of_the_hosts() {
+    const HOSTS: &str = "--bootstrap local -hosts a:4,b:4";
+    let of_slurm = |job: Job| {
+        let job = job.env("SLURM_JOB_NODELIST", hydrant_tests::this_machine());
+        job.env("SLURM_TASKS_PER_NODE", "6").env("SLURM_JOB_ID", "1")
+    };
+    let alone: fn(Job) -> Job = |job| job;
+    let processors = std::thread::available_parallelism().expect("Linux counts them").get().to_string();
+    for (options, size, environment) in [
+        ("", "-1", alone),
+        ("-usize INFINITE", "-1", alone),
+        ("-usize 7", "7", alone),
+        ("-usize SYSTEM", &processors, alone),
+        (HOSTS, "8", alone),
+        (&format!("{HOSTS} -usize SYSTEM"), "8", alone),
+        (&format!("{HOSTS} -usize INFINITE"), "-1", alone),
+        (&format!("{HOSTS} -usize 3"), "3", alone),
+        ("--bootstrap local -hosts a,b", "2", alone),
+        ("--bootstrap local -hosts a:1 -n 2", "2", alone),
+        (&format!("-hosts {}:3", hydrant_tests::this_machine()), "3", alone),
+        ("", "6", of_slurm),
+        ("-usize SYSTEM", "6", of_slurm),
+        ("-usize INFINITE", "-1", of_slurm),
+    ] {
+        let found =
+            if size == "-1" { "found=FALSE;".to_owned() } else { format!("found=TRUE;value={size};") };
+        let one =
+            format!("init1\nsend cmd=get_universe_size\\n\nexpect cmd=universe_size rc=0 size={size}\nend1");
+        let two = format!(
+            "init2\nframe cmd=info-getjobattr;key=universeSize;\nexpect cmd=info-getjobattr-response;rc=0;{found}\nend2"
+        );
+        for steps in [one, two] {
+            environment(raw(options, &steps)).run().code(0);
+        }
+    }
 }
 
 #[test]

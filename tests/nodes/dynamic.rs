@@ -93,7 +93,7 @@ fn a_host_that_is_not_in_the_run_is_refused() {
 
 #[test]
 fn spawned_ranks_meet_and_find_what_was_put_for_them() {
-    let child = "init2 frame 'cmd=info-getjobattr;key=universeSize;' expect 'cmd=info-getjobattr-response;rc=0;' fence2 end2 say met";
+    let child = "init2 frame 'cmd=info-getjobattr;key=universeSize;' expect 'cmd=info-getjobattr-response;rc=0;found=TRUE;value=8;' fence2 end2 say met";
     let script = format!("exec {RAW} {child}");
     for asker in [0, 7] {
         let steps = format!(

@@ -68,7 +68,7 @@ impl Launcher {
         let Some(hello) = self.job(4, Peer::Mpich5.program("mpi_hello")) else { return };
         let outcome = hello.run();
         let lines: Vec<String> =
-            (0..4).map(|rank| format!("rank {rank} of 4, program 0, universe 4, MPICH 5.0.2")).collect();
+            (0..4).map(|rank| format!("rank {rank} of 4, program 0, universe -1, MPICH 5.0.2")).collect();
         assert_eq!(outcome.code(0).quiet().lines(), lines, "{outcome}");
         let Some(allreduce) = self.job(4, Peer::Mpich5.program("mpi_allreduce")) else { return };
         allreduce.run().code(0).quiet().says("allreduce of 4: 0 wrong\n", 1);

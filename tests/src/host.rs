@@ -57,7 +57,8 @@ impl<'s> Host<'s> {
     /// The server's own.
     pub fn job(&mut self, name: &str, size: u32) -> Result<(), Fault> {
         let mapping = format!("(vector,(0,1,{size}))");
-        self.tell(Input::RegisterJob(JobSpec::new(JOB, name, size)))?;
+        let spec = JobSpec { universe_size: Some(size), ..JobSpec::new(JOB, name, size) };
+        self.tell(Input::RegisterJob(spec))?;
         self.tell(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: mapping.as_bytes() })?;
         Ok(())
     }

@@ -171,7 +171,7 @@ pub struct OpenJob<'a> {
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`. The number of ranks if `None`.
+    /// `universeSize`. Not known to ranks if `None` or 0.
     pub universe_size: Option<u32>,
     /// hydra's auto-cleanup: whether a rank that fails aborts the job.
     pub cleanup: bool,

@@ -69,7 +69,9 @@ impl Server<'_> {
         if let Some(record) = self.kvs.find((spaces, Kind::Job), contiguous(&key, &mut room)?)? {
             return Ok(Response::Record(op, record));
         }
-        Ok(job_attr(key).map_or(Response::Missing(op), |attr| Response::Attr(op, attr)))
+        let knows_universe = self.jobs[requester.job.index()].universe_size > 0;
+        let attr = job_attr(key).filter(|attr| !matches!(attr, Attr::Universe) || knows_universe);
+        Ok(attr.map_or(Response::Missing(op), |attr| Response::Attr(op, attr)))
     }
 }
 

@@ -266,7 +266,7 @@ pub struct JobSpec<'a> {
     pub name: &'a str,
     /// Its number of ranks.
     pub size: u32,
-    /// `universeSize`: maximum number of processes in total. The job's size if `None`.
+    /// `universeSize`: maximum number of processes in total. Not known to ranks if `None` or 0, as under hydra.
     pub universe_size: Option<u32>,
     /// hydra's auto-cleanup: whether a rank that fails aborts the job. Otherwise the job continues, and fences wait for
     /// live ranks only.

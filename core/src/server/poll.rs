@@ -248,7 +248,7 @@ impl Server<'_> {
                 Reply::FullInit { rank: rank.0, size, appnum: slot.appnum, debugged, verbose, spawner }
             }
             Response::Maxes => Reply::Maxes { kvsname: KVSNAME_MAX, key: KEY_MAX, value: VALUE_MAX },
-            Response::UniverseSize => Reply::UniverseSize(Some(universe_size)),
+            Response::UniverseSize => Reply::UniverseSize(Some(universe_size).filter(|&size| size > 0)),
             Response::Appnum => Reply::Appnum(Some(slot.appnum)),
             Response::JobId => Reply::JobId(Text::from(job.name.as_str())),
             Response::Attr(op, attr) => self.attr(op, attr, job, scratch),

@@ -22,7 +22,7 @@ pub(crate) struct Job {
     pub(crate) first: u32,
     /// Number of ranks.
     pub(crate) size: u32,
-    /// Universe size, `universeSize`.
+    /// Universe size, `universeSize`. 0 if it is not known.
     pub(crate) universe_size: u32,
     /// Whether a rank that fails aborts the job.
     pub(crate) cleanup: bool,

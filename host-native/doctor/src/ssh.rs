@@ -16,8 +16,8 @@ pub(crate) fn check(machine: &Machine, hosts: &HostSource) -> Vec<Finding> {
     let environment = Environment { hostname: machine.hostname.clone(), variables: &variables };
     let options = PlacementOptions { hosts: hosts.clone(), ..PlacementOptions::default() };
     let deployment = match locate(&options, &mut [1], &environment) {
-        Ok(Location::Local) => return vec![Finding::ok("hosts", "jobs run on this machine")],
-        Ok(Location::Nodes(deployment)) => deployment,
+        Ok((Location::Local, _)) => return vec![Finding::ok("hosts", "jobs run on this machine")],
+        Ok((Location::Nodes(deployment), _)) => deployment,
         Err(error) => {
             return vec![Finding::problem(
                 "hosts",

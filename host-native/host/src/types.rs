@@ -84,7 +84,7 @@ structures! {
         spawner: *const c_char,
         /// Number of the spawn, or `HYDRANT_NONE`.
         spawn: u32,
-        /// Maximum number of processes, or 0 for `size`.
+        /// Maximum number of processes in total, or 0 if it is not known.
         universe_size: u32,
         /// Whether a rank that fails ends the job.
         cleanup: u32,

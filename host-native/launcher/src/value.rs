@@ -21,7 +21,7 @@ use hydrant_core::{Limit, Limits};
 use hydrant_launch::OWN_VARIABLES;
 use hydrant_manage::{Secret, SecretError};
 use hydrant_placement::Bootstrap;
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
 
 use crate::quoting;
 
@@ -58,16 +58,6 @@ pub(crate) fn pty() -> impl TypedValueParser<Value = Pty> {
 pub(crate) fn spare() -> impl TypedValueParser<Value = Spare> {
     PossibleValuesParser::new([PossibleValue::new("native").help("The built-in server")])
         .map(|_| Spare::Native)
-}
-
-/// Value of `--usize`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum UniverseSize {
-    Size(u32),
-    /// Number of processors of this machine.
-    System,
-    /// Attribute not set.
-    Infinite,
 }
 
 /// Parser of `NAME=VALUE`.

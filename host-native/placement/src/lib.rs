@@ -11,7 +11,7 @@
 //! let hosts = HostSource::List(Hosts::parse("n[01-02]:4")?);
 //! let options = PlacementOptions { hosts, ..PlacementOptions::default() };
 //! let environment = Environment { hostname: "login".to_owned(), variables: &|_| None };
-//! let Location::Nodes(deployment) = locate(&options, &mut [6], &environment)? else { panic!("no remote host") };
+//! let (Location::Nodes(deployment), Some(_)) = locate(&options, &mut [6], &environment)? else { panic!("no remote host") };
 //!
 //! let nodes = deployment.job_map.nodes();
 //! assert_eq!(nodes[0].ranks().collect::<Vec<_>>(), [0, 1, 2, 3]);

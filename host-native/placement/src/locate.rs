@@ -77,7 +77,8 @@ pub struct Deployment {
     pub bootstrap: Bootstrap,
 }
 
-/// Finds the hosts of a job and maps its ranks to them.
+/// Finds the hosts of a job and maps its ranks to them. Returns also the number of slots of all hosts, if an allocation or the
+/// user names hosts: a host without a number has one.
 ///
 /// `programs` holds the number of ranks of each program. Programs listed in [`PlacementOptions::fill`] get their number
 /// here.
@@ -94,7 +95,7 @@ pub fn locate(
     options: &PlacementOptions,
     programs: &mut [u32],
     environment: &Environment<'_>,
-) -> Result<Location, PlacementError> {
+) -> Result<(Location, Option<u32>), PlacementError> {
     let (resource_manager, hosts) = match &options.hosts {
         HostSource::List(hosts) => (None, hosts.clone()),
         HostSource::File(file) => (None, hostfile::read(file, Format::Words, None)?),
@@ -118,6 +119,8 @@ pub fn locate(
         }
     }
     job_map::check_rank_map(&options.rank_map, hosts.len())?;
+    let slots = hosts.iter().map(Host::ranks_per_turn).fold(0, u32::saturating_add);
+    let slots = Some(slots).filter(|_| is_named);
     let single_host = hosts.iter().next().filter(|_| hosts.len() == 1);
     // A resource manager may name a host by its name on another network.
     let is_local = |host: &Host| {
@@ -131,7 +134,7 @@ pub fn locate(
     };
     if stays {
         job_map::check_capacity(&hosts, programs.iter().copied().map(u64::from).sum())?;
-        return Ok(Location::Local);
+        return Ok((Location::Local, slots));
     }
     let bootstrap = options.bootstrap.clone().unwrap_or_else(|| Bootstrap::for_environment(environment));
     hosts.iter().try_for_each(|host| bootstrap.check_user(host))?;
@@ -139,7 +142,7 @@ pub fn locate(
         [] => JobMap::new(&hosts, programs, options.policy)?,
         rank_map => JobMap::from_rank_map(&hosts, programs, rank_map)?,
     };
-    Ok(Location::Nodes(Deployment { resource_manager, job_map, bootstrap }))
+    Ok((Location::Nodes(Deployment { resource_manager, job_map, bootstrap }), slots))
 }
 
 #[cfg(test)]

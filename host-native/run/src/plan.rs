@@ -49,15 +49,21 @@ impl Plan {
     pub fn locate(&mut self, environment: &Environment<'_>) -> Result<Location, PlacementError> {
         let mut ranks: Vec<u32> = self.programs.iter().map(|program| program.ranks).collect();
         let Cluster { placement, boards, .. } = &mut self.options.cluster;
-        let mut location = locate(placement, &mut ranks, environment)?;
+        let (mut location, slots) = locate(placement, &mut ranks, environment)?;
         if location == Location::Local && boards.are_any() {
             // A board serves the ranks of a daemon.
             placement.bootstrap = Some(Bootstrap::Local);
-            location = locate(placement, &mut ranks, environment)?;
+            location = locate(placement, &mut ranks, environment)?.0;
         }
         for (program, ranks) in self.programs.iter_mut().zip(ranks) {
             program.ranks = ranks;
         }
+        self.options.universe_size = match (self.options.universe_size, slots) {
+            // More ranks than slots are in the universe as well.
+            (UniverseSize::Slots, Some(slots)) => UniverseSize::Size(slots.max(self.size())),
+            (UniverseSize::System, Some(slots)) => UniverseSize::Size(slots),
+            (given, _) => given,
+        };
         let hosts: Vec<&str> = match &location {
             Location::Local => Vec::new(),
             Location::Nodes(deployment) => {
@@ -109,8 +115,8 @@ impl Plan {
 pub struct Options {
     /// Text before each line of output.
     pub prefix: Prefix,
-    /// Universe size, if given by the user.
-    pub universe_size: Option<u32>,
+    /// Universe size (`MPI_UNIVERSE_SIZE`).
+    pub universe_size: UniverseSize,
     /// Whether output streams of ranks are pseudo-terminals.
     pub pty: Pty,
     /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
@@ -182,7 +188,7 @@ impl Default for Options {
     fn default() -> Options {
         Options {
             prefix: Prefix::default(),
-            universe_size: None,
+            universe_size: UniverseSize::default(),
             pty: Pty::Auto,
             outfile_pattern: None,
             errfile_pattern: None,
@@ -215,6 +221,33 @@ impl Default for Options {
             limits: Vec::new(),
             offload: None,
             cluster: Cluster::default(),
+        }
+    }
+}
+
+/// Universe size: how many processes a run can have, for programs that spawn.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum UniverseSize {
+    /// Slots of the allocation or of the hosts that the user named. Without either it is not set.
+    #[default]
+    Slots,
+    /// This number of processes.
+    Size(u32),
+    /// Slots as well. Without them, processors of this machine.
+    System,
+    /// Not set.
+    Infinite,
+}
+
+impl UniverseSize {
+    /// The number of processes that ranks are told, after [`Plan::locate`]. `None` if it is not set.
+    pub fn known(self) -> Option<u32> {
+        match self {
+            UniverseSize::Size(size) => Some(size),
+            UniverseSize::System => std::thread::available_parallelism()
+                .ok()
+                .and_then(|processors| processors.get().try_into().ok()),
+            UniverseSize::Slots | UniverseSize::Infinite => None,
         }
     }
 }

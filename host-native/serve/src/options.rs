@@ -69,7 +69,7 @@ pub struct JobOptions {
     pub pset: Vec<Pset>,
     /// Job id. None for a unique one.
     pub jobid: Option<String>,
-    /// Universe size. None for the number of ranks.
+    /// Universe size. None if it is not known.
     pub usize: Option<u32>,
     /// Time for all ranks to connect. Zero for no timeout.
     pub join_timeout: Duration,

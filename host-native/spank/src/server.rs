@@ -108,7 +108,8 @@ pub(crate) fn describe(
     mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
 ) -> Result<(), Error> {
     let size = runs.iter().fold(0, |size: u32, &(_, count)| size.saturating_add(count));
-    handle(Input::RegisterJob(JobSpec::new(JOB, name, size)))?;
+    // As Slurm says of a step: it cannot grow.
+    handle(Input::RegisterJob(JobSpec { universe_size: Some(size), ..JobSpec::new(JOB, name, size) }))?;
     let mut first = 0;
     for &(node, count) in runs.iter().filter(|_| is_cluster) {
         handle(Input::MapRanks { job: JOB, first: Rank(first), count, node })?;

@@ -380,6 +380,7 @@ impl Model {
         let state = &self.jobs[&job];
         Ok(match (state.attrs.get(key), key) {
             (Some(value), _) => Say::Text(op, value.clone()),
+            (None, b"universeSize") if state.universe == 0 => Say::Missing(op),
             (None, b"universeSize") => Say::Text(op, state.universe.to_string().into_bytes()),
             (None, b"physTopology") => Say::Text(op, b"complete".to_vec()),
             (None, b"PMI_dead_processes") => Say::Dead(op),

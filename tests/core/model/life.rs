@@ -63,7 +63,7 @@ impl Model {
             name: spec.name.to_owned(),
             first,
             ranks: vec![process; spec.size as usize],
-            universe: spec.universe_size.unwrap_or(spec.size),
+            universe: spec.universe_size.unwrap_or(0),
             cleanup: spec.cleanup,
             subversion: spec.pmi1_subversion,
             spawner: spawn.map(|spawn| spawn.parent_name),

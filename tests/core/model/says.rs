@@ -142,7 +142,7 @@ fn owned(reply: &Reply<'_>) -> Say {
             assert_eq!((kvsname, key, value), (256, 64, 1024));
             Say::Maxes
         }
-        Reply::UniverseSize(size) => Say::Number(Op::GetUniverseSize, size.expect(KNOWN)),
+        Reply::UniverseSize(size) => Say::Number(Op::GetUniverseSize, size.unwrap_or(0)),
         Reply::Appnum(appnum) => Say::Number(Op::GetAppnum, appnum.expect(KNOWN)),
         Reply::JobId(jobid) => Say::Text(Op::GetJobId, bytes_of(jobid)),
         Reply::Found(op, value) => Say::Text(op, bytes_of(value)),

@@ -122,6 +122,7 @@ pub(crate) struct Job {
     /// Where in the row of all ranks it sits.
     pub(crate) first: u32,
     pub(crate) ranks: Vec<Process>,
+    /// 0 if it is not known.
     pub(crate) universe: u32,
     pub(crate) cleanup: bool,
     pub(crate) subversion: u32,

@@ -236,10 +236,10 @@ pub(crate) const CHILD: &str = "kvs_child";
 /// Starts what the server wants started, as far as the server can tell.
 fn launch(host: &mut Host<'_>) {
     for spawned in std::mem::take(&mut host.spawns) {
-        let child = JobSpec {
-            spawn: Some(spawned.spawn),
-            ..JobSpec::new(JobId(1), CHILD, spawned.ranks.iter().sum())
-        };
+        let size = spawned.ranks.iter().sum();
+        let universe_size = Some(size);
+        let child =
+            JobSpec { spawn: Some(spawned.spawn), universe_size, ..JobSpec::new(JobId(1), CHILD, size) };
         host.tell(Input::RegisterJob(child)).expect("the limits have room for the spawned job");
         let codes = vec![0; spawned.ranks.len()];
         let launched =

@@ -72,7 +72,7 @@ const EXCHANGES: [(&str, &str); 8] = [
         r"ack1
         init1
         send cmd=get_universe_size\n
-        expect cmd=universe_size rc=0 size=3
+        expect cmd=universe_size rc=0 size=-1
         send cmd=get_my_kvsname\n
         expect cmd=my_kvsname rc=0 kvsname=%j
         send cmd=put kvsname=%j key=k%r value=v%r\n
@@ -95,7 +95,7 @@ const EXCHANGES: [(&str, &str); 8] = [
         frame cmd=kvs-get;jobid=%j;srcid=-1;key=k1;
         expect cmd=kvs-get-response;rc=0;found=TRUE;
         frame cmd=info-getjobattr;key=universeSize;
-        expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=3;
+        expect cmd=info-getjobattr-response;rc=0;found=FALSE;
         frame cmd=info-getjobattr;key=PMI_process_mapping;
         expect cmd=info-getjobattr-response;rc=0;found=TRUE;value=(vector,(0,3,1));
         end2",

@@ -25,7 +25,9 @@ fn each(test: &str, check: impl Fn(&Outcome, u32)) {
 
 fn some(way: &str, test: &str, check: impl Fn(&Outcome, u32)) {
     for size in [1, 5] {
-        let Some(outcome) = run(&format!("{way} -n {size}"), "pmi2_calls", test) else { return };
+        let Some(outcome) = run(&format!("{way} -usize {size} -n {size}"), "pmi2_calls", test) else {
+            return;
+        };
         outcome.code(0).quiet();
         check(&outcome, size);
     }

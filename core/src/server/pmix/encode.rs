@@ -200,7 +200,9 @@ impl Server<'_> {
         let programs = ranks.iter().map(|rank| rank.appnum).max().unwrap_or(0);
         writer.key_uint32(b"pmix.job.size", job.size);
         writer.key_uint32(b"pmix.max.size", job.size);
-        writer.key_uint32(b"pmix.univ.size", job.universe_size);
+        if job.universe_size > 0 {
+            writer.key_uint32(b"pmix.univ.size", job.universe_size);
+        }
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
         writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);
         writer.key_uint32(b"pmix.local.size", job.local);

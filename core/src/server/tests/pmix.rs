@@ -485,14 +485,19 @@ fn hosts_have_names_and_ranks() {
 #[test]
 fn the_presence_of_a_key_says_that_a_node_is_oversubscribed() {
     let mut all = Cluster::new(3, 2, &[2], true, 1);
-    let tag = |all: &mut Cluster, rank| {
-        all.get_of_job((0, rank), "pmix.ndosub", None);
-        contains(&all.gets(0, rank, 3, status::SUCCESS), "pmix.ndosub")
-    };
-    assert!(!tag(&mut all, 0) && !tag(&mut all, 1));
+    let job = JobId(1);
+    (0..3).for_each(|node| all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.1", 2))));
     // Ranks 0 and 1 are on nodes 1 and 2.
-    all.tell(1, Input::Attr { job: JOB, key: OVERSUBSCRIBED_ATTR.as_bytes(), value: b"TRUE" });
-    assert!(tag(&mut all, 0) && !tag(&mut all, 1));
+    let key = OVERSUBSCRIBED_ATTR.as_bytes();
+    all.tell(1, Input::Attr { job, key, value: b"TRUE" });
+    let told = [0, 1].map(|rank| {
+        let map = Input::MapRanks { job, first: Rank(rank), count: 1, node: rank + 1 };
+        (0..3).for_each(|node| all.tell(node, map));
+        all.join(1, rank);
+        all.get_of_job((1, rank), "pmix.ndosub", None);
+        contains(&all.gets(1, rank, 3, status::SUCCESS), "pmix.ndosub")
+    });
+    assert_eq!(told, [true, false]);
 }
 
 #[test]

@@ -9,10 +9,10 @@ use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget};
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
 
 use super::hosts::HostArgs;
-use crate::value::{self, Assignment, Timeout, UniverseSize, timeout};
+use crate::value::{self, Assignment, Timeout, timeout};
 use hydrant_control::ExitCodeOf;
 
 const OUTPUT: &str = "Job options: output";
@@ -153,7 +153,8 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = PROCESSES)]
     pub(super) mem_pool: Option<u64>,
 
-    /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (processors here) or INFINITE (unset)
+    /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (slots of the hosts, or processors of this machine) or
+    /// INFINITE (unset); default: slots of the allocation or host list, else unset
     #[arg(long, value_name = "N", value_parser = value::universe_size, help_heading = PROCESSES)]
     pub(super) usize: Option<UniverseSize>,
 

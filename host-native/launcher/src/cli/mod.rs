@@ -44,7 +44,7 @@ use crate::observe;
 use crate::probe;
 use crate::reach;
 use crate::replay;
-use crate::value::{Timeout, UniverseSize, pset_name};
+use crate::value::{Timeout, pset_name};
 use args::{FirstArgs, JobArgs, ProgramArgs};
 use argument::{Argument, ParsedOption, escaped};
 use environment::{Environment, EnvironmentOptions};
@@ -441,13 +441,6 @@ fn plan_options(
 ) -> Result<Options, UsageError> {
     let bind = binding::binding(&job, options)?;
     conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
-    let universe_size = job.usize.and_then(|size| match size {
-        UniverseSize::Size(size) => Some(size),
-        UniverseSize::System => {
-            std::thread::available_parallelism().ok().and_then(|processors| processors.get().try_into().ok())
-        }
-        UniverseSize::Infinite => None,
-    });
     Ok(Options {
         prefix: Prefix {
             lines: match job.prepend_pattern {
@@ -461,7 +454,7 @@ fn plan_options(
             },
             timestamps: job.prepend_timestamp,
         },
-        universe_size,
+        universe_size: job.usize.unwrap_or_default(),
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,

@@ -154,7 +154,7 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "NAME", value_parser = jobid, requires = "size")]
     pub jobid: Option<String>,
 
-    /// Universe size (MPI_UNIVERSE_SIZE); default: the number of ranks
+    /// Universe size (MPI_UNIVERSE_SIZE); default: unset
     #[arg(long, value_name = "N", value_parser = value::ranks, requires = "size")]
     pub usize: Option<u32>,
 

@@ -8,7 +8,7 @@ use hydrant_placement::{
     Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, MemoryBinding,
     NetworkTopology, Objects, PlacementOptions, RankBy,
 };
-use hydrant_run::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget};
+use hydrant_run::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget, UniverseSize};
 
 use super::*;
 use crate::value::{job_attribute, node_attribute};
@@ -108,7 +108,7 @@ fn every_option_with_one_dash_and_with_two() {
         Options {
             prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
             pty: Pty::Never,
-            universe_size: Some(64),
+            universe_size: UniverseSize::Size(64),
             outfile_pattern: Some("o.%r".to_owned()),
             errfile_pattern: Some("e.%r".to_owned()),
             merge_stderr: true,
@@ -230,7 +230,7 @@ fn values_may_look_like_options() {
 #[test]
 fn the_last_of_repeated_options_is_used() {
     let plan = planned("mpiexec -n 2 -usize 3 -n 4 -usize INFINITE -l -l a");
-    assert_eq!((plan.size(), plan.options.universe_size), (4, None));
+    assert_eq!((plan.size(), plan.options.universe_size), (4, UniverseSize::Infinite));
 }
 
 #[test]
@@ -337,7 +337,10 @@ fn a_configuration_file_has_the_programs() {
     let plan = planned(&format!("mpiexec -genvnone -l -configfile {}", file.0.display()));
     assert_eq!(plan.programs[0].args, ["x y"]);
     assert_eq!((plan.size(), env(&plan.programs[1])), (5, vec!["A=1 2".to_owned()]));
-    assert_eq!((plan.options.prefix.lines, plan.options.universe_size), (LinePrefix::Rank, Some(9)));
+    assert_eq!(
+        (plan.options.prefix.lines, plan.options.universe_size),
+        (LinePrefix::Rank, UniverseSize::Size(9))
+    );
 }
 
 #[test]

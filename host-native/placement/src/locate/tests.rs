@@ -33,6 +33,14 @@ fn located(
     programs: &mut [u32],
     variables: &[(&str, &str)],
 ) -> Result<Location, PlacementError> {
+    located_with_slots(options, programs, variables).map(|(location, _)| location)
+}
+
+fn located_with_slots(
+    options: &PlacementOptions,
+    programs: &mut [u32],
+    variables: &[(&str, &str)],
+) -> Result<(Location, Option<u32>), PlacementError> {
     let value = |name: &str| -> Option<OsString> {
         variables.iter().find(|(variable, _)| *variable == name).map(|(_, value)| value.into())
     };
@@ -44,6 +52,20 @@ fn deployed(options: &PlacementOptions, ranks: u32, variables: &[(&str, &str)]) 
         Ok(Location::Nodes(deployment)) => deployment,
         other => panic!("{other:?}"),
     }
+}
+
+#[test]
+fn slots_of_an_allocation_and_of_named_hosts_are_counted() {
+    let slots = |options: &PlacementOptions, variables: &[(&str, &str)]| {
+        located_with_slots(options, &mut [1], variables).unwrap().1
+    };
+    assert_eq!(slots(&allocation(), &[]), None);
+    assert_eq!(slots(&list("a:4,b:4"), &[]), Some(8));
+    assert_eq!(slots(&list("here:3"), &[]), Some(3));
+    assert_eq!(slots(&list("a,b:2"), &[]), Some(3));
+    let step = [("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
+    assert_eq!(slots(&allocation(), &step), Some(8));
+    assert_eq!(slots(&with_nodes(1, allocation()), &step), Some(4));
 }
 
 #[test]

@@ -242,7 +242,7 @@ impl Engine<'_, '_> {
         let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
-            universe_size: options.universe_size,
+            universe_size: options.universe_size.known(),
             cleanup: options.cleanup,
             pmi1_subversion: options.pmi1_subversion,
             spawn: asked_here,

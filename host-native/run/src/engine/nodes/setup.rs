@@ -5,7 +5,7 @@ use hydrant_control::protocol::{Boards, Setup};
 use hydrant_core::Limits;
 
 use super::super::output::pseudo_terminals;
-use crate::plan::{Cluster, Options, Prefix, Pty};
+use crate::plan::{Cluster, Options, Prefix, Pty, UniverseSize};
 
 /// Settings for all nodes, with limits that suit all of them.
 pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
@@ -20,7 +20,7 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         memory_alloc_kinds: options.memory_alloc_kinds.clone(),
         mem_pool: options.mem_pool,
         attributes: options.attributes.clone(),
-        universe_size: options.universe_size,
+        universe_size: options.universe_size.known(),
         cleanup: options.cleanup,
         verbose: options.verbose,
         progress: false,
@@ -42,7 +42,7 @@ pub(super) fn options_of(setup: Setup) -> Options {
         prefix: Prefix::default(),
         // The head has decided.
         pty: Pty::Never,
-        universe_size: setup.universe_size,
+        universe_size: setup.universe_size.map_or(UniverseSize::Infinite, UniverseSize::Size),
         outfile_pattern: None,
         errfile_pattern: None,
         merge_stderr: setup.merge_stderr,
