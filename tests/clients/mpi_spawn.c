@@ -9,11 +9,13 @@
  *   missing          a missing program: an error, and the job continues
  *   partly           two programs, the second is missing
  *   outlives PIPE    the child continues after the parent has exited
- *   fails CODE       the child exits with that code
+ *   fails CODE       the child exits with that code after MPI_Finalize
+ *   dies HOW         the child ends by exit, abort or signal while its parents wait for a message
  */
 #include "mpi_check.h"
 #include <fcntl.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 static char *self;
 
@@ -75,9 +77,20 @@ static void say_arguments(int argc, char **argv)
         attribute(MPI_APPNUM), dir, argc - 2, text, seen ? seen : "-");
 }
 
+static void die(const char *how)
+{
+    if (!strcmp(how, "exit"))
+        _exit(3);
+    if (!strcmp(how, "abort"))
+        MPI_Abort(MPI_COMM_WORLD, 7);
+    abort();
+}
+
 static void child(int argc, char **argv, MPI_Comm parent)
 {
     const char *what = argc > 1 ? argv[1] : "plain";
+    if (!strcmp(what, "dies"))
+        die(argv[2]);
     int pipe = -1;
     if (!strcmp(what, "outlives"))
         CHECK((pipe = open(argv[2], O_RDONLY)) >= 0);
@@ -212,6 +225,11 @@ int main(int argc, char **argv)
         partly();
     } else if (!strcmp(argv[1], "outlives")) {
         outlives(argv[2]);
+    } else if (!strcmp(argv[1], "dies")) {
+        int never;
+        MPI_Comm children;
+        spawn(MPI_COMM_WORLD, 1, (char *[]){"dies", argv[2], NULL}, &children);
+        OK(MPI_Recv(&never, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE));
     } else if (!strcmp(argv[1], "fails")) {
         with(MPI_COMM_WORLD, 1, (char *[]){"fails", argv[2], NULL});
     } else {

@@ -1,6 +1,8 @@
 //! Requests beyond put and get, step by step: group barriers, failed ranks, spawned jobs, connections, names, rings and
 //! process sets.
 
+use hydrant_tests::{Job, nodes};
+
 use crate::{RAW, raw};
 
 /// The block by which PMI-1 spawns one program, whose arguments are steps of a raw client. What stands in them as
@@ -279,39 +281,97 @@ fn a_program_that_cannot_be_started_is_its_spawners_error() {
     raw("-n 1", &steps).run().code(0).says("two", 1);
 }
 
-/// The child's failure is the job's exit code, but not the parent's end.
-#[test]
-fn a_child_that_aborts_ends_only_its_own_job() {
-    let child = ["init2", "only 1", "frame cmd=abort;exitcode=9;message=too much;", "all", "forever"];
-    let steps = format!(
-        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nend2\nsay parent",
-        spawn2(2, RAW, &child)
-    );
-    let mut job = raw("-n 1", &steps).hold_input().start();
-    job.await_stderr("too much");
-    job.end_input();
-    job.wait().code(9).says("parent", 1);
+/// A rank that spawns a job of two, whose rank 0 ends so, and waits for ever.
+fn family(options: &str, ending: &[&str]) -> Job {
+    let child = [&["init2", "fence2", "only 0"], ending, &["all", "forever"]].concat();
+    raw(options, &format!("init2\n{}\nexpect cmd=spawn-response;rc=0;\nforever", spawn2(2, RAW, &child)))
 }
 
-/// Behind the parent's abort, the child goes on.
 #[test]
-fn a_parent_that_aborts_leaves_its_child() {
-    let child = [
-        "init2",
-        "say child up",
-        "frame cmd=name-lookup;name=never;",
-        "expect rc=14;",
-        "end2",
-        "say child done",
-    ];
+fn the_parent_ends_with_a_child_that_fails() {
+    for (ending, code, what) in [
+        (&["frame cmd=abort;exitcode=9;message=too much;"][..], 9, "aborted the job with code 9: too much"),
+        (&["exit 3"], 3, "exited with code 3 without finalizing"),
+        (&["exit 0"], 1, "exited with code 0 without finalizing"),
+        (&["kill 9"], 137, "died by SIGKILL"),
+    ] {
+        for nodes in [String::new(), nodes(2, 2, 2)] {
+            let outcome = family(&format!("{nodes} -n 1"), ending).run();
+            outcome.code(code).warns(&format!("hydrant: rank 0 of spawned job 1 {what}\n"));
+            outcome
+                .warns(&format!("hydrant: the first job was ended because rank 0 of spawned job 1 {what}\n"));
+        }
+    }
+}
+
+/// A program without MPI, or one that fails before it initializes.
+#[test]
+fn the_parent_ends_with_a_child_that_does_not_join() {
+    for nodes in [String::new(), nodes(2, 2, 2)] {
+        let steps = format!("init2\n{}\nforever", spawn2(1, "sh", &["-c exit 3"]));
+        let outcome = raw(&format!("{nodes} -n 1"), &steps).run();
+        outcome.code(3).warns("rank 0 of spawned job 1 exited with code 3\n");
+    }
+}
+
+#[test]
+fn grandparents_end_too() {
+    let grandchild = spawn2(1, RAW, &["init2", "kill 9"]);
+    let child = ["init2", &grandchild, "expect cmd=spawn-response;rc=0;", "forever"];
+    let steps = format!("init2\n{}\nexpect cmd=spawn-response;rc=0;\nforever", spawn2(1, RAW, &child));
+    for nodes in [String::new(), nodes(3, 1, 2)] {
+        let outcome = raw(&format!("{nodes} -n 1"), &steps).run();
+        outcome.code(137).warns("rank 0 of spawned job 2 died by SIGKILL\n");
+        let why = "was ended because rank 0 of spawned job 2 died by SIGKILL\n";
+        outcome.warns(&format!("the first job {why}")).warns(&format!("spawned job 1 {why}"));
+    }
+}
+
+#[test]
+fn without_cleanup_the_parent_goes_on() {
+    let child = ["init2", "kill 9"];
+    for nodes in [String::new(), nodes(2, 2, 2)] {
+        let steps = format!(
+            "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nend2\nsay parent",
+            spawn2(1, RAW, &child)
+        );
+        let mut job = raw(&format!("{nodes} -disable-auto-cleanup -n 1"), &steps).hold_input().start();
+        job.await_stderr("rank 0 of spawned job 1 ");
+        job.end_input();
+        job.wait().code(137).says("parent", 1);
+    }
+}
+
+/// An exit code after finalize is that of a program, and not a failure of MPI.
+#[test]
+fn a_child_that_has_finalized_ends_alone() {
+    let child = ["init2", "end2", "exit 5"];
     let steps = format!(
-        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nframe cmd=abort;exitcode=4;message=leaving;\nforever",
+        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nend2\nsay parent",
         spawn2(1, RAW, &child)
     );
     let mut job = raw("-n 1", &steps).hold_input().start();
-    job.await_stdout("child up", 1);
+    job.await_stderr("exited with code 5");
     job.end_input();
-    job.wait().code(4).says("child done", 1).warns("leaving");
+    job.wait().code(5).says("parent", 1);
+}
+
+#[test]
+fn children_end_with_a_parent_that_aborts() {
+    let steps = format!(
+        "init2\n{}\nexpect cmd=spawn-response;rc=0;\ncount\nframe cmd=abort;exitcode=4;message=leaving;\nforever",
+        spawn2(1, RAW, &["init2", "say child up", "forever"])
+    );
+    for nodes in [String::new(), nodes(2, 2, 2)] {
+        let mut job = raw(&format!("{nodes} -n 1"), &steps).hold_input().start();
+        job.await_stdout("child up", 1);
+        job.end_input();
+        let outcome = job.wait();
+        outcome
+            .code(4)
+            .warns("leaving")
+            .warns("spawned job 1 was ended because rank 0 of the first job aborted");
+    }
 }
 
 #[test]

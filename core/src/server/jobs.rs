@@ -140,14 +140,16 @@ impl Server<'_> {
         let phase = slot.phase;
         self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
         self.jobs[job.index()].exited += 1;
-        let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
+        // The spawner of a job waits for its ranks.
+        let is_awaited = !self.jobs[job.index()].spawner.is_empty() && exit != Exit::Code(0);
+        let died = is_awaited || matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = !matches!(slot.abort, Abort::No);
         #[cfg(feature = "pmix")]
         self.end_gets_of(job, Some(rank));
         let cause = match phase {
             _ if aborted => Some(Cause::Abort { rank, code: None }),
             RankPhase::Initialized => Some(Cause::NoFinalize { rank, exit }),
-            RankPhase::New if signalled => Some(Cause::Died { rank, exit }),
+            RankPhase::New if died => Some(Cause::Died { rank, exit }),
             RankPhase::New | RankPhase::Finalized => None,
         };
         match cause {

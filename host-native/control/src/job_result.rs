@@ -21,6 +21,11 @@ pub struct RankFailure {
 pub enum AbortReason {
     /// A rank failed.
     Rank(RankFailure),
+    /// A rank of another job of the run has failed. The jobs are connected, and the ranks of this one may wait for that one's.
+    Connected {
+        /// The rank and what it did.
+        what: String,
+    },
     /// A host is lost, or its PMI server has failed.
     Host {
         /// The host and what happened.
@@ -103,6 +108,8 @@ impl AbortReason {
     pub fn exit_code(&self) -> u8 {
         match self {
             AbortReason::Rank(failure) => failure.exit_code(),
+            // The failure of the other job counts.
+            AbortReason::Connected { .. } => 0,
             AbortReason::Host { .. } => 1,
             AbortReason::TimeLimit { .. } => EXIT_TIME_LIMIT,
         }
@@ -164,11 +171,11 @@ impl Abort {
             }) if !self.progress.culprit_ended => (1, 0),
             AbortReason::Rank(_) => (0, 1),
             AbortReason::Host { ranks, .. } => (0, ranks),
-            AbortReason::TimeLimit { .. } => (0, 0),
+            AbortReason::Connected { .. } | AbortReason::TimeLimit { .. } => (0, 0),
         };
-        // A time limit is the fault of no rank.
+        // No rank of the job is at fault.
         let count = match self.reason {
-            AbortReason::TimeLimit { .. } => count_ranks,
+            AbortReason::Connected { .. } | AbortReason::TimeLimit { .. } => count_ranks,
             _ => count_others,
         };
         // A daemon may have started ranks after the abort, so that the sum exceeds the size.
@@ -186,9 +193,7 @@ impl Abort {
         }
         match (&self.reason, parts.is_empty()) {
             (AbortReason::Rank(_), true) => "it was the only rank".to_owned(),
-            (AbortReason::Host { .. } | AbortReason::TimeLimit { .. }, true) => {
-                "no other ranks were running".to_owned()
-            }
+            (_, true) => "no other ranks were running".to_owned(),
             (_, false) => parts.join(", "),
         }
     }

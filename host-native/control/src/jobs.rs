@@ -8,7 +8,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
 use crate::exit_status::{ExitStatus, exit_code};
-use crate::job_result::{AbortReason, JobResult, Progress};
+use crate::job_result::{AbortReason, JobResult, Progress, RankFailure};
 use crate::protocol::{CANCELED, JobRecord, Program};
 pub use report::{EndReport, JobSummary};
 
@@ -197,7 +197,7 @@ impl<R> Job<R> {
         }
         let culprit = match &reason {
             AbortReason::Rank(failure) => Some(failure.cause.rank().0),
-            AbortReason::Host { .. } | AbortReason::TimeLimit { .. } => None,
+            AbortReason::Connected { .. } | AbortReason::Host { .. } | AbortReason::TimeLimit { .. } => None,
         };
         let counted = self.result.first.filter(|_| self.spawn.is_none());
         let exited = counted.filter(|&(rank, _)| Some(rank) == culprit);
@@ -346,6 +346,33 @@ impl<R> Jobs<R> {
     /// Numbers of the jobs that fit.
     pub fn ids(&self, fits: impl Fn(&Job<R>) -> bool) -> Vec<JobId> {
         self.iter().filter(|job| fits(job)).map(|job| job.id).collect()
+    }
+
+    /// Aborts a job because of one of its ranks, and with it all jobs of the run that may wait for it: each of them descends
+    /// from the first job by spawns, and no MPI library tells of `MPI_Comm_disconnect`. Not with the job whose spawn has not
+    /// been answered yet, because its spawner gets an error, nor without `cleanup`. Returns the jobs that are aborted now.
+    pub fn rank_failed(
+        &mut self,
+        id: JobId,
+        failure: RankFailure,
+        cleanup: bool,
+        status: &mut ExitStatus,
+    ) -> Vec<JobId> {
+        let Some(job) = self.get_mut(id) else { return Vec::new() };
+        let rank = job.rank_name(failure.cause.rank().0);
+        let rank = if job.ordinal == 0 { format!("{rank} of the first job") } else { rank };
+        let what = format!("{rank} {}", failure.describe());
+        let is_alone = job.spawn.is_some() || !cleanup;
+        if !job.abort(AbortReason::Rank(failure), status) {
+            return Vec::new();
+        }
+        let mut aborted = vec![id];
+        for other in self.iter_mut().filter(|other| !is_alone && other.spawn.is_none()) {
+            if other.abort(AbortReason::Connected { what: what.clone() }, status) {
+                aborted.push(other.id);
+            }
+        }
+        aborted
     }
 
     /// Job and rank of a slot.

@@ -183,17 +183,17 @@ impl Model {
     }
 
     pub(crate) fn exit(&mut self, job: u32, rank: u32, exit: Exit) -> Result<(), Fault> {
-        let cleanup = self.jobs[&job].cleanup;
+        let (cleanup, spawned) = (self.jobs[&job].cleanup, self.jobs[&job].spawner.is_some());
         let process = self.job(job).ranks.get_mut(rank as usize).ok_or(Fault::NoSuchRank)?;
         if process.exit.is_some() {
             return Err(Fault::RankTaken);
         }
         process.exit = Some(exit);
-        let signalled = matches!(exit, Exit::Signal(_) | Exit::Lost);
+        let died = spawned && exit != Exit::Code(0) || matches!(exit, Exit::Signal(_) | Exit::Lost);
         let (aborted, rank_) = (process.aborted, Rank(rank));
         let failed = match process.phase {
             Phase::Initialized => Some(Cause::NoFinalize { rank: rank_, exit }),
-            Phase::New if signalled => Some(Cause::Died { rank: rank_, exit }),
+            Phase::New if died => Some(Cause::Died { rank: rank_, exit }),
             Phase::New | Phase::Finalized => None,
         };
         match failed {

@@ -4,8 +4,8 @@
 use std::fs;
 use std::path::PathBuf;
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{Peer, clients_dir, python};
+use hydrant_tests::{Job, nodes};
 
 const WAYS: [&str; 2] = ["", "--pmi-port"];
 
@@ -128,6 +128,18 @@ fn a_child_outlives_its_parent() {
 fn the_exit_code_counts_children() {
     let Some(job) = job("-n 2", "mpi_spawn", "fails 5") else { return };
     job.run().code(5).says(" of 2 done", 2).warns("5");
+}
+
+#[test]
+fn a_parent_ends_with_its_child() {
+    for options in [String::new(), "--pmi-port".to_owned(), nodes(2, 2, 2)] {
+        for (how, code) in [("exit", 3), ("abort", 7), ("signal", 134)] {
+            let Some(job) = job(&format!("{options} -n 2"), "mpi_spawn", &format!("dies {how}")) else {
+                return;
+            };
+            job.run().code(code).warns("the first job was ended because rank 0 of spawned job 1 ");
+        }
+    }
 }
 
 #[test]

@@ -123,6 +123,17 @@ fn spawned_ranks_join_their_parents() {
     }
 }
 
+#[test]
+fn a_parent_ends_with_its_child() {
+    for peer in Peer::OPEN_MPI {
+        for (how, code) in [("exit", 3), ("abort", 7), ("signal", 134)] {
+            let Some(launch) = Launch::new(peer, "-n 2") else { return };
+            let outcome = launch.program(peer, "mpi_spawn", &format!("dies {how}")).job.run();
+            outcome.code(code).warns("the first job was ended because rank 0 of spawned job 1 ");
+        }
+    }
+}
+
 /// Info objects of a preloaded library would be no handles of Open MPI, whose version 4 has no sessions.
 #[test]
 fn info_objects_are_its_own_behind_a_preloaded_library() {

@@ -199,7 +199,10 @@ impl Head {
     /// A rank has failed so that its job is aborted.
     pub(super) fn rank_failed(&mut self, id: JobId, cause: Cause, message: String) {
         if self.jobs.get(id).is_some_and(|job| cause.rank().0 < job.size()) {
-            self.abort(id, AbortReason::Rank(RankFailure { cause, message }));
+            let failure = RankFailure { cause, message };
+            for id in self.jobs.rank_failed(id, failure, self.config.cleanup, &mut self.status) {
+                self.send_all(Order::AbortJob(id));
+            }
         }
     }
 

@@ -70,6 +70,13 @@ impl<R> Job<R> {
                         let (name, what) = (self.rank_name(rank), failure.describe());
                         format!("{name} {what}\n  {}\n  {others}", self.describe_rank(rank, host(rank)))
                     }
+                    AbortReason::Connected { what } => {
+                        let job = match self.ordinal {
+                            0 => "the first job".to_owned(),
+                            ordinal => format!("spawned job {ordinal}"),
+                        };
+                        format!("{job} was ended because {what}\n  {others}")
+                    }
                     AbortReason::Host { what, ranks, below } => {
                         format!("{what}\n  {}{others}", describe_lost_ranks(*ranks, *below))
                     }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
-use hydrant_control::{AbortReason, DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
+use hydrant_control::{DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
 use hydrant_core::trace::{Cause, Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_iof::{RankInput, window_size};
@@ -283,8 +283,8 @@ impl Engine<'_, '_> {
         if self.is_head() {
             return self.handle_at_head(hydrant_control::Event::AbortJob { job: id, cause, message });
         }
-        let reason = AbortReason::Rank(RankFailure { cause, message });
-        if self.jobs.get_mut(id).is_some_and(|job| job.abort(reason, &mut self.status)) {
+        let (failure, cleanup) = (RankFailure { cause, message }, self.plan.options.cleanup);
+        for id in self.jobs.rank_failed(id, failure, cleanup, &mut self.status) {
             self.terminate_job(id);
         }
         Ok(())
