@@ -69,6 +69,13 @@ fn ranks_spawn_on_other_nodes() {
 }
 
 #[test]
+fn a_communicator_over_hosts_shrinks_after_a_death() {
+    let Some(launch) = launch_on(Peer::OpenMpi5, (2, 2), "--with-ft ulfm -n 4") else { return };
+    let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
+    outcome.code(137).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+}
+
+#[test]
 fn names_and_connections_span_nodes() {
     for peer in Peer::OPEN_MPI {
         let Some(job) = launch(peer, "-ppn 1 -n 2") else { return };

@@ -13,6 +13,9 @@ use crate::value::Assignment;
 /// Names and values, in the order in which a process receives them.
 pub(super) type Environment = Vec<(OsString, OsString)>;
 
+/// Variable with the collective components that Open MPI uses.
+const COLLECTIVES: &str = "OMPI_MCA_coll";
+
 /// Returns the value of a variable of the launcher.
 pub(super) fn variable<'e>(environment: &'e Environment, name: &str) -> Option<&'e OsStr> {
     environment.iter().find(|(known, _)| known == name).map(|(_, value)| value.as_os_str())
@@ -47,7 +50,19 @@ pub(super) fn build(
     for Assignment { name, value } in job.assigned.iter().chain(program.assigned) {
         set(&mut env, name, value);
     }
+    choose_collectives(&mut env);
     env
+}
+
+/// Leaves Open MPI's `han` collectives out where its fault tolerance is enabled, unless the user has chosen collectives: the
+/// survivors of a death on several hosts crash in them, under `mpirun` as well. Open MPI itself leaves out the other two.
+fn choose_collectives(env: &mut Environment) {
+    let enabled = variable(env, "OMPI_MCA_mpi_ft_enable").and_then(OsStr::to_str);
+    if enabled.is_some_and(|enabled| ["1", "true", "yes"].contains(&enabled))
+        && variable(env, COLLECTIVES).is_none()
+    {
+        set(env, COLLECTIVES.as_ref(), "^han,hcoll,portals4".as_ref());
+    }
 }
 
 /// Selection of inherited variables.

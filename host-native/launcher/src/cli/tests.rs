@@ -491,6 +491,25 @@ fn options_of_other_launchers_are_read() {
 }
 
 #[test]
+fn fault_tolerance_of_open_mpi_leaves_han_out() {
+    let collectives = |line: &str, inherited: &[(&str, &str)]| {
+        let inherited = inherited.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        let Ok(Action::Run(plan)) = parse(words(line), inherited) else { panic!("{line}") };
+        let found = plan.programs[0].env.iter().find(|(name, _)| name == "OMPI_MCA_coll");
+        found.map(|(_, value)| value.to_str().expect("it is text").to_owned())
+    };
+    let without = Some("^han,hcoll,portals4".to_owned());
+    assert_eq!(collectives("mpirun --with-ft ulfm a", &[]), without);
+    assert_eq!(collectives("mpirun -disable-auto-cleanup -genv OMPI_MCA_mpi_ft_enable 1 a", &[]), without);
+    assert_eq!(collectives("mpirun a", &[]), None);
+    assert_eq!(collectives("mpirun --with-ft no a", &[]), None);
+    let tuned = Some("tuned".to_owned());
+    assert_eq!(collectives("mpirun --mca coll tuned --with-ft ulfm a", &[]), tuned);
+    assert_eq!(collectives("mpirun --with-ft ulfm -genv OMPI_MCA_coll tuned a", &[]), tuned);
+    assert_eq!(collectives("mpirun --with-ft ulfm a", &[("OMPI_MCA_coll", "tuned")]), tuned);
+}
+
+#[test]
 fn a_job_needs_no_command() {
     assert_eq!(planned("hydrant -n 2 a.out").size(), 2);
     assert_eq!(planned("hydrant ./a.out -h").programs[0].args, ["-h"]);
