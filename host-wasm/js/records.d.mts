@@ -188,7 +188,10 @@ export interface JobSpec {
   name: string;
   /** Its number of ranks. */
   size: number;
-  /** `universeSize`: maximum number of processes in total. The job's size if null. */
+  /**
+   * `universeSize`: maximum number of processes in total. Not known to ranks if null or 0, as
+   * under hydra.
+   */
   universeSize?: number | null;
   /**
    * hydra's auto-cleanup: whether a rank that fails aborts the job. Otherwise the job continues,

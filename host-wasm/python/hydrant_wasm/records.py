@@ -241,7 +241,9 @@ class JobSpec(Record):
     size: int
     """Its number of ranks."""
     universe_size: int | None = None
-    """`universeSize`: maximum number of processes in total. The job's size if None."""
+    """`universeSize`: maximum number of processes in total. Not known to ranks if None or 0, as
+    under hydra.
+    """
     cleanup: bool = True
     """hydra's auto-cleanup: whether a rank that fails aborts the job. Otherwise the job continues,
     and fences wait for live ranks only.
@@ -1724,8 +1726,8 @@ class Inputs:
 
         `size`: Its number of ranks.
 
-        `universe_size`: `universeSize`: maximum number of processes in total. The job's size if
-        None.
+        `universe_size`: `universeSize`: maximum number of processes in total. Not known to ranks
+        if None or 0, as under hydra.
 
         `cleanup`: hydra's auto-cleanup: whether a rank that fails aborts the job. Otherwise the
         job continues, and fences wait for live ranks only.
