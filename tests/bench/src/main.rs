@@ -14,12 +14,16 @@
 //! | sandbox | of a command with the core as a plugin, one a call and 32 of different ranks a call; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox, with as many commands a call |
 //! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
+//! | crowded barrier, allreduce | of one of 200 in a row, of twice as many ranks as processors, where each library decides itself whether waiting ranks yield: Open MPI 5 beside `mpirun`, MPICH 5 beside hydra | - |
 //! | PMIx exchange, get | commit, fence that collects, all ranks get all values; of that the gets, divided by their number | the same clients with an echo server as above, by TCP |
 //! | libpmi2 get | of a `PMI2_KVS_Get`, as above: over our library, through the memory that hydrant shares with its ranks and through the socket; beside it Slurm's library under hydra 4.0.2, in both rows | - |
 //! | PMI get, system calls; instructions | of the servers, for one get of the exchange: counts, which repeat on a busy machine. strace and valgrind count; without one of them its rows are left out. Instructions are those of the processes, without the kernel's | the echo server |
 //! | core | of one command of 128 ranks: `handle` and `poll`, message decoded and reply encoded; n is the number of keys stored. PMIx: n is the number of ranks | - |
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
+//!
+//! Each of hydra's ranks is a session of its own. On a busy machine with `kernel.sched_autogroup_enabled` each of them gets the share
+//! of processor time that the ranks of hydrant, in the session of their launcher, get together.
 //!
 //! A target is not judged where other work, or the machine that this one runs on, took more than a tenth of a processor
 //! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run.
@@ -115,6 +119,7 @@ enum Part {
     Daemons,
     Libpmi2,
     Pmix,
+    Crowded,
     Counts,
     Core,
     #[cfg(feature = "sandbox")]
@@ -122,13 +127,14 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Part; 8] = [
+    const ALL: [Part; 9] = [
         Part::Launch,
         Part::Pmi1,
         Part::Pmi2,
         Part::Daemons,
         Part::Libpmi2,
         Part::Pmix,
+        Part::Crowded,
         Part::Counts,
         Part::Core,
     ];
@@ -256,7 +262,8 @@ fn measure(mut arguments: Arguments) -> Result<()> {
         limit: Duration::from_secs(arguments.limit),
         failures: Cell::new(0),
     };
-    let openmpi = arguments.rows.contains(&Part::Pmix).then(|| open_mpi(&arguments)).transpose()?;
+    let of_openmpi = [Part::Pmix, Part::Crowded].iter().any(|part| arguments.rows.contains(part));
+    let openmpi = of_openmpi.then(|| open_mpi(&arguments)).transpose()?;
     let mut rows = Vec::new();
     for &part in &arguments.rows {
         for shape in shapes(&arguments, part) {
@@ -273,6 +280,9 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                 Part::Libpmi2 => rows.extend(plan.library_gets(shape)),
                 Part::Pmix => {
                     rows.extend(openmpi.iter().flat_map(|openmpi| openmpi::rows(&plan, openmpi, shape)))
+                }
+                Part::Crowded => {
+                    rows.extend(openmpi.iter().flat_map(|openmpi| openmpi::crowded(&plan, openmpi, shape)))
                 }
                 Part::Counts => rows.extend(counts::rows(&plan, shape)),
                 Part::Core => {
@@ -314,6 +324,10 @@ fn shapes(arguments: &Arguments, part: Part) -> Vec<Shape> {
         Part::Sandbox => [vec![Shape::NONE], of(&RANKS, 0)].concat(),
         Part::Daemons => arguments.daemons.iter().flat_map(|&daemons| of(&[64, 128], daemons)).collect(),
         Part::Pmix => of(&[2, 16, 64], 0),
+        Part::Crowded => {
+            let processors = std::thread::available_parallelism().map_or(1, usize::from) as u32;
+            vec![Shape { ranks: 2 * processors, daemons: 0 }]
+        }
         Part::Counts => of(&[16, 128], 0),
         Part::Launch | Part::Pmi1 | Part::Pmi2 | Part::Libpmi2 => of(&RANKS, 0),
     }
@@ -365,11 +379,12 @@ fn open_mpi(arguments: &Arguments) -> Result<OpenMpi> {
     let mpirun =
         arguments.openmpi.clone().or_else(installed).context("no folder for peers")?.join("bin/mpirun");
     let times = arguments.mpi_times.clone().unwrap_or_else(|| own.with_file_name("mpi_times"));
-    for path in [&mpirun, &times] {
+    let times_mpich = own.with_file_name("mpi_times_mpich");
+    for path in [&mpirun, &times, &times_mpich] {
         let advice = "run tests/bench/run, which sees to it, or leave the row out by --rows";
         ensure!(path.exists(), "{} is not there: {advice}", path.display());
     }
-    Ok(OpenMpi { mpirun, times, folder: Folder::new("openmpi")? })
+    Ok(OpenMpi { mpirun, times, times_mpich, folder: Folder::new("openmpi")? })
 }
 
 fn hydra(arguments: &Arguments) -> Result<Option<PathBuf>> {

@@ -16,8 +16,10 @@ use crate::table::{Row, Samples, Target};
 pub(crate) struct OpenMpi {
     /// Its `mpirun`.
     pub(crate) mpirun: PathBuf,
-    /// Program that prints when each rank began `MPI_Init` and left `MPI_Finalize`.
+    /// Program that prints when each rank began `MPI_Init` and left `MPI_Finalize`, or so for collectives.
     pub(crate) times: PathBuf,
+    /// The same, built by MPICH 5.
+    pub(crate) times_mpich: PathBuf,
     /// Temporary files of the ranks and of prterun.
     pub(crate) folder: Folder,
 }
@@ -28,11 +30,17 @@ impl OpenMpi {
         let mut command = Command::new(&self.mpirun);
         command.args(["--allow-run-as-root", "--bind-to", "none", "--map-by", ":OVERSUBSCRIBE"]);
         command.args(["-n", &shape.ranks.to_string()]);
-        self.environment(command)
+        command
     }
 
     fn environment(&self, mut command: Command) -> Command {
-        command.env("TMPDIR", self.folder.path()).env("OMPI_MCA_mpi_yield_when_idle", "1");
+        command.env("OMPI_MCA_mpi_yield_when_idle", "1");
+        self.own_choice(command)
+    }
+
+    /// The environment in which Open MPI decides itself whether waiting ranks yield.
+    fn own_choice(&self, mut command: Command) -> Command {
+        command.env("TMPDIR", self.folder.path());
         command
     }
 }
@@ -50,7 +58,7 @@ fn turns(
         let mut ours =
             |build| plan.hydrant(build, shape).and_then(|command| one(openmpi.environment(command)));
         let (new, old) = (ours(Build::New), ours(Build::Old));
-        let theirs = one(openmpi.prterun(shape));
+        let theirs = one(openmpi.environment(openmpi.prterun(shape)));
         let figures = [new, old, theirs, floor()];
         let columns: [fn(&mut Columns) -> &mut Samples; 4] =
             [|row| &mut row.hydrant, |row| &mut row.old, |row| &mut row.peer, |row| &mut row.floor];
@@ -103,6 +111,43 @@ pub(crate) fn rows(plan: &Plan, openmpi: &OpenMpi, shape: Shape) -> Vec<Row> {
     columns
         .zip(named)
         .map(|(columns, (what, unit, target))| columns.plain(what, shape, unit, target))
+        .collect()
+}
+
+/// Collectives that are timed together.
+const COLLECTIVES: u32 = 200;
+
+/// Barriers and allreduces of more ranks than processors: Open MPI 5 beside `mpirun`, MPICH 5 beside hydra.
+pub(crate) fn crowded(plan: &Plan, openmpi: &OpenMpi, shape: Shape) -> Vec<Row> {
+    let time = |mut command: Command, program: &PathBuf, what: &str| {
+        let finished = run(command.arg(program).args([what, &COLLECTIVES.to_string()]), plan.limit);
+        let whole = finished.and_then(|finished| span(&finished.stdout));
+        plan.noted(whole).map(|whole| whole * 1e3 / f64::from(COLLECTIVES))
+    };
+    let row = |library: &str, what: &str, program: &PathBuf, peer: &dyn Fn() -> Option<Command>| {
+        let mut columns = Columns::default();
+        for _ in 0..plan.runs {
+            for build in Build::BOTH {
+                if let Some(command) = plan.hydrant(build, shape).filter(|_| !columns.of(build).failed()) {
+                    columns.of(build).push_if(time(openmpi.own_choice(command), program, what));
+                }
+            }
+            if let Some(command) = peer().filter(|_| !columns.peer.failed()) {
+                columns.peer.push_if(time(command, program, what));
+            }
+        }
+        columns.plain(&format!("crowded {what}, {library}"), shape, "us", Some(Target::OfPeer(1.5)))
+    };
+    let mpirun = || Some(openmpi.own_choice(openmpi.prterun(shape)));
+    let hydra = || plan.hydra(shape);
+    ["barrier", "allreduce"]
+        .into_iter()
+        .flat_map(|what| {
+            [
+                row("Open MPI 5", what, &openmpi.times, &mpirun),
+                row("MPICH 5", what, &openmpi.times_mpich, &hydra),
+            ]
+        })
         .collect()
 }
 
