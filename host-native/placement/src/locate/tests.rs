@@ -65,7 +65,8 @@ fn slots_of_an_allocation_and_of_named_hosts_are_counted() {
     assert_eq!(slots(&list("a,b:2"), &[]), Some(3));
     let step = [("SLURM_JOB_NODELIST", "n[1-2]"), ("SLURM_TASKS_PER_NODE", "4(x2)")];
     assert_eq!(slots(&allocation(), &step), Some(8));
-    assert_eq!(slots(&with_nodes(1, allocation()), &step), Some(4));
+    let one = PlacementOptions { nodes: Some(1), ..allocation() };
+    assert_eq!(slots(&one, &step), Some(4));
 }
 
 #[test]
