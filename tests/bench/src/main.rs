@@ -22,8 +22,8 @@
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
-//! Each of hydra's ranks is a session of its own. On a busy machine with `kernel.sched_autogroup_enabled` each of them gets the share
-//! of processor time that the ranks of hydrant, in the session of their launcher, get together.
+//! Each of hydra's ranks is a session of its own. On a busy machine with `kernel.sched_autogroup_enabled` each of them gets
+//! the share of processor time that the ranks of hydrant, in the session of their launcher, get together.
 //!
 //! A target is not judged where other work, or the machine that this one runs on, took more than a tenth of a processor
 //! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run.
