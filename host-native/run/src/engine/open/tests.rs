@@ -151,7 +151,7 @@ fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
 #[test]
 fn a_job_is_registered_before_its_programs_attributes_and_sets() {
     let plan = plan(&[(2, Some("app://both")), (1, Some("app://both"))]);
-    let inputs = with_engine(&plan, Limits::for_ranks(3), "", |engine| {
+    let mut inputs = with_engine(&plan, Limits::for_ranks(3), "", |engine| {
         assert_eq!(open(engine).unwrap(), JOB);
         let job = &engine.jobs[JOB];
         assert_eq!((job.run.ranks.count(), job.run.next, job.ordinal), (3, Some(0), 0));
@@ -170,6 +170,8 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
         "attr pmix.argv.0.0=/bin/true",
         "attr pmix.argv.1.0=/bin/true",
     ];
+    // The machine of the test may have fewer processors than the job has ranks.
+    inputs.retain(|input| input != "attr pmix.ndosub=TRUE");
     assert_eq!(inputs, expected);
 }
 
