@@ -485,14 +485,16 @@ fn hosts_have_names_and_ranks() {
 #[test]
 fn the_presence_of_a_key_says_that_a_node_is_oversubscribed() {
     let mut all = Cluster::new(3, 2, &[2], true, 1);
+    all.sizes.push(2);
     let job = JobId(1);
-    (0..3).for_each(|node| all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.1", 2))));
-    // Ranks 0 and 1 are on nodes 1 and 2.
-    let key = OVERSUBSCRIBED_ATTR.as_bytes();
-    all.tell(1, Input::Attr { job, key, value: b"TRUE" });
+    for node in 0..3 {
+        all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.1", 2)));
+        for rank in 0..2 {
+            all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: rank + 1 });
+        }
+    }
+    all.tell(1, Input::Attr { job, key: OVERSUBSCRIBED_ATTR.as_bytes(), value: b"TRUE" });
     let told = [0, 1].map(|rank| {
-        let map = Input::MapRanks { job, first: Rank(rank), count: 1, node: rank + 1 };
-        (0..3).for_each(|node| all.tell(node, map));
         all.join(1, rank);
         all.get_of_job((1, rank), "pmix.ndosub", None);
         contains(&all.gets(1, rank, 3, status::SUCCESS), "pmix.ndosub")
