@@ -165,6 +165,7 @@ fn config(plan: &Plan) -> Config {
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: true,
+        exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
         fence_warning: 10,
         plugin: None,
