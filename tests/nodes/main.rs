@@ -10,6 +10,8 @@ mod io;
 mod lazy;
 /// `hydrant status`, `kill` and `attach`.
 mod observe;
+/// Hosts of single programs, and how hosts are named.
+mod placement;
 /// Program files that are sent along.
 mod preload_binary;
 /// Recordings of every node.

@@ -10,6 +10,7 @@ use std::path::{Path, PathBuf};
 use hydrant_control::protocol::Program;
 use hydrant_core::info::value::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
+use hydrant_placement::hostfile::without_byte_order_mark;
 use hydrant_placement::is_name_of;
 
 use crate::{OWN_VARIABLES, soft};
@@ -201,7 +202,7 @@ fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnI
 fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
     let text = read_regular(file)?;
     let mut pairs = Vec::new();
-    for (line, text) in (1..).zip(text.split(|&byte| byte == b'\n')) {
+    for (line, text) in (1..).zip(without_byte_order_mark(&text).split(|&byte| byte == b'\n')) {
         let text = text.trim_ascii();
         if text.is_empty() || text[0] == b'#' {
             continue;

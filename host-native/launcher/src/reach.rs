@@ -101,6 +101,7 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     let settings = DaemonSettings {
         bootstrap: options.bootstrap.clone(),
         bootstrap_exec: None,
+        bootstrap_args: Vec::new(),
         program: daemon_program(options.remote_hydrant.as_ref(), &options.bootstrap)
             .map_err(OverlayError::from)?,
         iface: options.iface.clone(),

@@ -21,6 +21,7 @@
 //! let settings = DaemonSettings {
 //!     bootstrap: Bootstrap::Exec(vec!["false".into(), "{host}".into(), "{args}".into()]),
 //!     bootstrap_exec: None,
+//!     bootstrap_args: Vec::new(),
 //!     program: "hydrant".into(),
 //!     iface: Some("lo".to_owned()),
 //!     heartbeat_timeout: 30_000,

@@ -81,20 +81,23 @@ impl Bootstrap {
         }
     }
 
-    /// The command that runs `words` on `host`. `program` replaces the usual `ssh`, `srun` or `qrsh`.
+    /// The command that runs `words` on `host`. `program` replaces the usual `ssh`, `srun` or `qrsh`, and `args` follow its
+    /// options.
     ///
     /// ssh and qrsh pass one text to a shell on the host, so the words are quoted for a shell. ssh runs in batch mode and
     /// never prompts, because the user may be several machines away.
     pub fn command(
         &self,
         program: Option<&Path>,
+        args: &[OsString],
         environment: &Environment<'_>,
         host: &Host,
         words: &[OsString],
     ) -> Vec<OsString> {
         let start = |name: OsString, options: &[&str]| -> Vec<OsString> {
             let program = program.map_or(name, |program| program.as_os_str().to_owned());
-            std::iter::once(program).chain(options.iter().map(Into::into)).collect()
+            let options = options.iter().map(Into::into).chain(args.iter().cloned());
+            std::iter::once(program).chain(options).collect()
         };
         match self {
             Bootstrap::Ssh => {
@@ -114,8 +117,8 @@ impl Bootstrap {
             // The job's own process may hold the only slot of its host. Grid Engine then refuses a task there.
             Bootstrap::Qrsh if environment.is_local(host) => words.to_vec(),
             Bootstrap::Qrsh => {
-                let mut command = start(qrsh_path(environment), &["-inherit", &host.name]);
-                command.push(shell_quote(words));
+                let mut command = start(qrsh_path(environment), &["-inherit"]);
+                command.extend([(&host.name).into(), shell_quote(words)]);
                 command
             }
             Bootstrap::Exec(template) => fill_template(template, host, words),
@@ -136,6 +139,7 @@ impl Bootstrap {
     pub fn step_command(
         &self,
         program: Option<&Path>,
+        args: &[OsString],
         hosts: &[Host],
         words: &[OsString],
     ) -> Option<Vec<OsString>> {
@@ -151,6 +155,7 @@ impl Bootstrap {
             [format!("--nodes={}", hosts.len()), format!("--ntasks={}", hosts.len())].map(OsString::from),
         );
         command.extend(SRUN_STEP_OF_ALL.map(OsString::from));
+        command.extend_from_slice(args);
         command.push(format!("--nodelist={list}").into());
         command.extend_from_slice(words);
         Some(command)
@@ -280,7 +285,7 @@ mod tests {
         };
         let environment = Environment { hostname: "n1".to_owned(), variables: &variables };
         let words = words(&["/opt/my apps/hydrant", "it's"]);
-        let started = bootstrap.command(program.map(Path::new), &environment, host, &words);
+        let started = bootstrap.command(program.map(Path::new), &[], &environment, host, &words);
         started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect()
     }
 
@@ -316,7 +321,7 @@ mod tests {
     fn srun_starts_all_with_one_command() {
         let command = |bootstrap: &Bootstrap, hosts: &[&str]| {
             let hosts: Vec<Host> = hosts.iter().map(|host| Host::new(host)).collect();
-            let started = bootstrap.step_command(None, &hosts, &words(&["/hydrant", "daemon"]))?;
+            let started = bootstrap.step_command(None, &[], &hosts, &words(&["/hydrant", "daemon"]))?;
             Some(started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect::<String>())
         };
         let all = "[srun][--nodes=3][--ntasks=3][--ntasks-per-node=1][--overlap][--mpi=none][--cpu-bind=none]\

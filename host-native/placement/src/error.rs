@@ -127,6 +127,19 @@ pub enum PlacementError {
         /// The allowed processors, as a list of ranges.
         allowed: String,
     },
+    /// A program names a host that is none of the job's.
+    #[error("-host of program {program} names {host}, and the hosts of the job are {hosts}")]
+    NotAmong {
+        /// The program, its `appnum`.
+        program: u32,
+        /// The host.
+        host: String,
+        /// The first hosts of the job.
+        hosts: String,
+    },
+    /// Programs name the same host in ways that contradict each other.
+    #[error("-host: {0}")]
+    ProgramHost(#[from] HostError),
     /// A rank map names a host that there is not.
     #[error("the rank map names host {node}, counted from 0, and the number of hosts is {hosts}")]
     RankMap {
@@ -203,9 +216,6 @@ pub enum LineError {
     /// A word that appears twice.
     #[error("'{0}' is given twice")]
     Twice(String),
-    /// An invalid user name.
-    #[error("invalid user name '{0}'")]
-    User(String),
     /// `HOST SLOTS` without slots.
     #[error("host '{0}' has no number of slots")]
     NoSlots(String),
@@ -228,8 +238,13 @@ impl From<HostlistError> for LineError {
 #[non_exhaustive]
 pub enum HostError {
     /// An invalid host name.
-    #[error("invalid host name '{0}': {remedy}", remedy = name_remedy(.0))]
+    #[error(
+        "invalid host name '{0}': use letters, digits, '.', '-' and '_', no leading '-', at most {HOST_NAME_MAX} bytes"
+    )]
     Name(String),
+    /// An invalid user name.
+    #[error("invalid user name '{0}'")]
+    User(String),
     /// An invalid number of slots.
     #[error("invalid number of slots '{0}': give a whole number of at least 1")]
     Slots(String),
@@ -279,15 +294,6 @@ pub enum HostlistError {
     /// An invalid count.
     #[error("invalid count '{0}'; write for example 4 or 2(x3)")]
     Count(String),
-}
-
-fn name_remedy(name: &str) -> String {
-    match name.split_once('@') {
-        Some((user, host)) => format!("name the user in a host file for -f, in a line: {host} user={user}"),
-        None => {
-            format!("use letters, digits, '.', '-' and '_', no leading '-', at most {HOST_NAME_MAX} bytes")
-        }
-    }
 }
 
 fn number_of_hosts(hosts: usize) -> String {

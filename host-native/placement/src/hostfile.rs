@@ -9,12 +9,17 @@ use crate::hosts::{self, Host, Hosts};
 /// Format of the lines of a host file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// `HOST[:SLOTS] [slots=N] [max_slots=N] [user=NAME]`: hydra and Open MPI.
+    /// `[USER@]HOST[:SLOTS] [slots=N] [max_slots=N] [user=NAME]`: hydra and Open MPI.
     Words,
     /// `HOST`, one line for each slot: PBS and LSF.
     Slots,
     /// `HOST SLOTS QUEUE PROCESSORS`: Grid Engine.
     Columns,
+}
+
+/// Text without the byte order mark that some editors write in front of UTF-8.
+pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
+    text.strip_prefix(b"\xef\xbb\xbf").unwrap_or(text)
 }
 
 /// Reads a host file. `variable` is the environment variable that named the file, for errors.
@@ -41,6 +46,7 @@ pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Resu
 /// The number of the first invalid line, from 1, and what is wrong with it.
 pub fn parse(text: &[u8], format: Format) -> Result<Hosts, (usize, LineError)> {
     let mut hosts = Hosts::default();
+    let text = without_byte_order_mark(text);
     for (line, bytes) in (1..).zip(text.split(|&byte| byte == b'\n')) {
         let added = std::str::from_utf8(bytes).map_err(|_| LineError::NotUtf8).and_then(|text| {
             let text = text.split('#').next().unwrap_or_default();
@@ -93,11 +99,7 @@ fn apply_word(host: &mut Host, word: &str) -> Result<(), LineError> {
         "slots" => host.slots.replace(hosts::parse_slots(value)?).is_some(),
         "max_slots" | "max-slots" => host.max_slots.replace(hosts::parse_slots(value)?).is_some(),
         "user" | "username" | "user_name" | "user-name" => {
-            let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@');
-            if value.is_empty() || value.starts_with('-') || !value.bytes().all(is_plain) {
-                return Err(LineError::User(excerpt(value)));
-            }
-            host.user.replace(value.to_owned()).is_some()
+            host.user.replace(hosts::parse_user(value)?).is_some()
         }
         "binding" => return Err(LineError::Binding(excerpt(word))),
         _ => return Err(unknown()),
@@ -162,6 +164,15 @@ mod tests {
             users("n2"),
         ];
         assert_eq!(read_text(Format::Words, text).unwrap(), expected);
+    }
+
+    #[test]
+    fn a_file_may_have_a_byte_order_mark_and_users_before_hosts() {
+        let joe = |host| Host { user: Some("joe".to_owned()), ..host };
+        let expected = [joe(Host::with_slots("a", 2)), joe(Host::with_slots("b", 3)), Host::new("c")];
+        let text = "\u{feff}joe@a:2\njoe@b slots=3\nc\n";
+        assert_eq!(read_text(Format::Words, text).unwrap(), expected);
+        assert_eq!(error("joe@a user=x"), "FILE line 1: 'user' is given twice");
     }
 
     #[test]

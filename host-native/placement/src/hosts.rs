@@ -87,6 +87,22 @@ impl Hosts {
         Ok(())
     }
 
+    /// Adds the hosts of a program (`-host`). A host that another program names too has the larger number of slots.
+    ///
+    /// # Errors
+    /// As [`Hosts::add`].
+    pub(crate) fn add_of_program(&mut self, hosts: &Hosts) -> Result<(), HostError> {
+        for host in hosts.iter() {
+            match self.index.get(&host.name) {
+                Some(&at) if self.all[at].user == host.user => {
+                    self.all[at].slots = self.all[at].slots.max(host.slots);
+                }
+                _ => self.add(host.clone())?,
+            }
+        }
+        Ok(())
+    }
+
     /// This machine alone, without a number of slots.
     pub(crate) fn of_this_machine(name: &str) -> Hosts {
         Hosts { all: vec![Host::new(name)], index: HashMap::from([(name.to_owned(), 0)]) }
@@ -109,6 +125,11 @@ impl Hosts {
     /// All hosts, each once, in order.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = &Host> {
         self.all.iter()
+    }
+
+    /// All hosts, each once, in order.
+    pub fn as_slice(&self) -> &[Host] {
+        &self.all
     }
 
     /// The first so many hosts.
@@ -144,9 +165,16 @@ impl Hosts {
     }
 }
 
-/// Parses one entry of a list: `NAME` or `NAME:SLOTS`, where the name may be a short form with brackets. An IPv6 address
-/// stands in brackets if `:SLOTS` follows.
+/// Parses one entry of a list: `NAME` or `NAME:SLOTS`, optionally with `USER@` in front. The name may be a short form with
+/// brackets. An IPv6 address stands in brackets if `:SLOTS` follows.
 pub(crate) fn parse_entry(entry: &str) -> Result<Vec<Host>, HostError> {
+    let Some((user, entry)) = entry.rsplit_once('@') else { return parse_hosts(entry) };
+    let user = parse_user(user)?;
+    let hosts = parse_hosts(entry)?.into_iter();
+    Ok(hosts.map(|host| Host { user: Some(user.clone()), ..host }).collect())
+}
+
+fn parse_hosts(entry: &str) -> Result<Vec<Host>, HostError> {
     let is_address = |text: &str| text.parse::<Ipv6Addr>().is_ok();
     if is_address(entry) {
         return Ok(vec![Host::new(entry)]);
@@ -168,6 +196,15 @@ pub(crate) fn parse_entry(entry: &str) -> Result<Vec<Host>, HostError> {
     Ok(names.iter().map(|name| Host { slots, ..Host::new(name) }).collect())
 }
 
+/// Parses a user name, which cannot be an option or split into several words.
+pub(crate) fn parse_user(user: &str) -> Result<String, HostError> {
+    let is_plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'-' | b'_' | b'@');
+    if user.is_empty() || user.starts_with('-') || !user.bytes().all(is_plain) {
+        return Err(HostError::User(excerpt(user)));
+    }
+    Ok(user.to_owned())
+}
+
 /// Parses a number of slots.
 pub(crate) fn parse_slots(text: &str) -> Result<u32, HostError> {
     match text.parse() {
@@ -185,6 +222,15 @@ fn check_name(name: &str) -> Result<(), HostError> {
     } else {
         Err(HostError::Name(excerpt(name)))
     }
+}
+
+/// The position of the host that `name` names: the one of this very name, otherwise the first one of this short name. Names of
+/// this machine name no other host.
+pub fn position(hosts: &[Host], name: &[u8]) -> Option<usize> {
+    let is_loopback = [&b"localhost"[..], b"127.0.0.1", b"::1"].contains(&name);
+    let is_meant = |host: &Host| is_name_of(name, &host.name) && !is_loopback;
+    let exact = hosts.iter().position(|host| host.name.as_bytes() == name);
+    exact.or_else(|| hosts.iter().position(is_meant))
 }
 
 /// Whether `name` is a name of the machine with this host name: the host name, its first label, or a loopback name.
@@ -217,6 +263,33 @@ mod tests {
     }
 
     #[test]
+    fn a_user_stands_before_the_host() {
+        let users = |list: &str| -> Vec<(String, Option<String>, Option<u32>)> {
+            let hosts = Hosts::parse(list).unwrap();
+            hosts.iter().map(|host| (host.name.clone(), host.user.clone(), host.slots)).collect()
+        };
+        let user = |name: &str, user: &str, slots| (name.to_owned(), Some(user.to_owned()), slots);
+        assert_eq!(users("joe@n[1-2]:2"), [user("n1", "joe", Some(2)), user("n2", "joe", Some(2))]);
+        assert_eq!(
+            users("j.d@corp.org@a,x@[::1]:3"),
+            [user("a", "j.d@corp.org", None), user("::1", "x", Some(3))]
+        );
+        assert!(shown("joe@a,a").contains("different users"));
+        assert_eq!(shown("-l@a"), "invalid user name '-l'");
+    }
+
+    #[test]
+    fn a_host_is_found_by_its_short_name() {
+        let hosts = Hosts::parse("a.example,b,a").unwrap();
+        let at = |name: &str| position(hosts.as_slice(), name.as_bytes());
+        assert_eq!(
+            ["a", "a.example", "b", "b.example", "localhost"].map(at),
+            [Some(2), Some(0), Some(1), None, None]
+        );
+        assert_eq!(position(&hosts.as_slice()[..2], b"a"), Some(0));
+    }
+
+    #[test]
     fn slots_of_a_repeated_host_add_up() {
         assert_eq!(shown("a:2,b:1,a:3"), "a:5 b:1");
         assert_eq!(shown("a,b,a"), "a:2 b");
@@ -239,7 +312,9 @@ mod tests {
 
     #[test]
     fn names_cannot_be_options_of_ssh() {
-        for invalid in ["-oProxyCommand=x", "a b", "a;b", "", "a/b", "ä", "a\nb", "a@b", "[::1]x"] {
+        for invalid in
+            ["-oProxyCommand=x", "a b", "a;b", "", "a/b", "ä", "a\nb", "a@", "@b", "-l@b", "a b@c", "a:1@b:2"]
+        {
             assert!(Hosts::parse(invalid).is_err(), "{invalid:?}");
         }
         assert!(Hosts::parse(&"a".repeat(HOST_NAME_MAX)).is_ok());

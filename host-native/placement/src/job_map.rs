@@ -142,6 +142,35 @@ impl JobMap {
         Ok(job_map)
     }
 
+    /// Maps the ranks of programs of which some have hosts of their own: for each program, the positions of its hosts among `hosts`
+    /// with the slots that it names, or none. Each program is mapped as [`JobMap::new`] maps one, to its
+    /// [`candidates`].
+    ///
+    /// # Errors
+    /// As [`JobMap::new`].
+    pub fn of_programs(
+        hosts: &Hosts,
+        programs: &[(u32, &[NamedHost])],
+        policy: MappingPolicy,
+    ) -> Result<JobMap, PlacementError> {
+        let sizes: Vec<u32> = programs.iter().map(|&(size, _)| size).collect();
+        let mut job_map = JobMap::unmapped(hosts, &sizes)?;
+        let mut first = 0;
+        for (program, &(size, named)) in (0..).zip(programs) {
+            let used: Vec<u32> = job_map.nodes.iter().map(Node::size).collect();
+            let candidates = candidates(hosts.as_slice(), &used, named, None, size);
+            for node in JobMap::new(&candidates, &[size], policy)?.nodes {
+                let at = hosts.iter().position(|host| host.name == node.host.name);
+                for range in node.rank_ranges {
+                    let range = RankRange { program, first: first + range.first, count: range.count };
+                    job_map.push_range(at.expect("candidates are hosts of the job"), range);
+                }
+            }
+            first += size;
+        }
+        Ok(job_map)
+    }
+
     /// Maps each rank to the host that `rank_map` names, by its position from 0. Ranks behind the end of the map start again
     /// at its front.
     ///
@@ -255,6 +284,46 @@ pub(crate) fn check_capacity(hosts: &Hosts, ranks: u64) -> Result<(), PlacementE
         Some(capacity) if capacity < ranks => Err(PlacementError::Full { ranks, capacity }),
         _ => Ok(()),
     }
+}
+
+/// A host that a program names: its position among the hosts of the run, and the slots that the program names.
+pub type NamedHost = (usize, Option<u32>);
+
+/// Hosts for so many ranks of one program, in the order in which they get ranks, and with the slots that they offer. `used` has the
+/// ranks that each host runs already, and `last` is the position of the host of the last rank.
+///
+/// If the free slots of the `named` hosts suffice, these are offered, otherwise all slots of these hosts. Without named hosts
+/// they are those of all hosts: free ones from the host of the last rank on, otherwise all from the host behind that on.
+/// `max_slots` is what the running ranks leave of it, and a host without room is left out.
+pub fn candidates(
+    hosts: &[Host],
+    used: &[u32],
+    named: &[NamedHost],
+    last: Option<usize>,
+    ranks: u32,
+) -> Hosts {
+    let slots_of = |&(at, slots): &NamedHost| slots.or(hosts[at].slots);
+    let free_of = |named: &NamedHost| slots_of(named).unwrap_or(1).saturating_sub(used[named.0]);
+    let from = |first: usize| (0..hosts.len()).map(move |at| ((first + at) % hosts.len(), None));
+    let (with_free, all): (Vec<NamedHost>, Vec<NamedHost>) = match named {
+        [] => (from(last.unwrap_or(0)).collect(), from(last.map_or(0, |last| last + 1)).collect()),
+        named => (named.to_vec(), named.to_vec()),
+    };
+    let free: u64 = with_free.iter().map(|named| u64::from(free_of(named))).sum();
+    let use_free = free >= u64::from(ranks);
+    let mut offered = Hosts::default();
+    for named in if use_free { with_free } else { all } {
+        let host = &hosts[named.0];
+        let room = host.max_slots.map(|max| max.saturating_sub(used[named.0]));
+        let slots = if use_free { Some(free_of(&named)) } else { slots_of(&named) };
+        let slots = slots.map(|slots| room.map_or(slots, |room| slots.min(room)));
+        if room == Some(0) || slots == Some(0) {
+            continue;
+        }
+        // The host's name is valid, and a host that is named twice offers its slots twice.
+        let _ = offered.add(Host { slots, max_slots: room, ..host.clone() });
+    }
+    offered
 }
 
 /// Number of ranks that all hosts get in one turn.
@@ -377,6 +446,39 @@ mod tests {
         assert_eq!(mapped("a:3,b:1,c:2", &[9], BY_NODE), "abcacaabc");
         // `srun --ntasks-per-node 2 --distribution cyclic`.
         assert_eq!(mapped("a:8,b:8", &[4], MappingPolicy { ppn: Some(2), ..BY_NODE }), "abab");
+    }
+
+    /// Programs with hosts of their own: each with its number of ranks and the positions of its hosts.
+    fn of_programs(hosts: &str, programs: &[(u32, &[NamedHost])], policy: MappingPolicy) -> String {
+        letters(&JobMap::of_programs(&Hosts::parse(hosts).unwrap(), programs, policy).unwrap())
+    }
+
+    #[test]
+    fn programs_have_hosts_of_their_own() {
+        let (a, b): (NamedHost, NamedHost) = ((0, None), (1, None));
+        assert_eq!(of_programs("a,b", &[(1, &[a]), (2, &[b])], DEFAULT), "abb");
+        assert_eq!(of_programs("a:2,b:2", &[(1, &[b]), (3, &[])], DEFAULT), "baab");
+        assert_eq!(of_programs("a:2,b:2", &[(3, &[]), (2, &[a])], DEFAULT), "aabaa");
+        assert_eq!(of_programs("a:2,b:2", &[(2, &[(0, Some(1)), b])], DEFAULT), "ab");
+        // The same list at each program is the same as once.
+        assert_eq!(of_programs("a:2,b:2", &[(2, &[a, b]), (2, &[a, b])], DEFAULT), "aabb");
+        assert_eq!(of_programs("a:2,b:2,c", &[(4, &[b, a]), (3, &[])], BY_NODE), "babaabc");
+        let ppn = MappingPolicy { ppn: Some(1), ..DEFAULT };
+        assert_eq!(of_programs("a:4,b:4", &[(3, &[a, b]), (1, &[a])], ppn), "abaa");
+    }
+
+    #[test]
+    fn max_slots_hold_for_all_programs() {
+        let mut hosts = Hosts::default();
+        hosts.add(Host { max_slots: Some(2), ..Host::with_slots("a", 2) }).unwrap();
+        hosts.add(Host::with_slots("b", 1)).unwrap();
+        let map = |programs: &[(u32, &[NamedHost])]| JobMap::of_programs(&hosts, programs, DEFAULT);
+        assert_eq!(letters(&map(&[(1, &[(0, None)]), (3, &[])]).unwrap()), "aabb");
+        assert!(matches!(
+            map(&[(1, &[]), (2, &[(0, None)])]),
+            Err(PlacementError::Full { ranks: 2, capacity: 1 })
+        ));
+        assert!(matches!(map(&[(2, &[]), (1, &[(0, None)])]), Err(PlacementError::Full { .. })));
     }
 
     /// As `srun` of Slurm 22.05 in an allocation of these nodes and processors.

@@ -52,8 +52,10 @@ pub use bootstrap::{Bootstrap, shell_quote};
 pub use cpu_binding::{CpuBinding, is_oversubscribed, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, NetworkError, PlacementError};
-pub use hosts::{Host, Hosts, is_name_of};
-pub use job_map::{JobMap, MapBy, MappingPolicy, Node, RankBy, RankRange, UnknownPolicy, node_pset};
+pub use hosts::{Host, Hosts, is_name_of, position};
+pub use job_map::{
+    JobMap, MapBy, MappingPolicy, NamedHost, Node, RankBy, RankRange, UnknownPolicy, candidates, node_pset,
+};
 pub use limits::{HOST_NAME_MAX, HOSTS_MAX, RANKS_MAX};
 pub use locate::{Deployment, HostSource, Location, PlacementOptions, locate};
 pub use memory_binding::{Binding, MemoryBinding, UnknownMemoryBinding};

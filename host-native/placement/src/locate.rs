@@ -6,8 +6,8 @@ use crate::bootstrap::Bootstrap;
 use crate::environment::Environment;
 use crate::error::PlacementError;
 use crate::hostfile::{self, Format};
-use crate::hosts::{Host, Hosts};
-use crate::job_map::{self, JobMap, MappingPolicy};
+use crate::hosts::{self, Host, Hosts};
+use crate::job_map::{self, JobMap, MappingPolicy, NamedHost};
 use crate::resource_manager::{self, ResourceManager};
 
 /// What the user asked for: hosts, mapping, and how daemons are started.
@@ -15,6 +15,9 @@ use crate::resource_manager::{self, ResourceManager};
 pub struct PlacementOptions {
     /// Source of the hosts.
     pub hosts: HostSource,
+    /// Hosts of programs, by their `appnum` (`-host`). With a list or a file they are among its hosts, and if a program
+    /// without hosts of its own is in an allocation, among the hosts of that. Otherwise they are the hosts of the job.
+    pub program_hosts: Vec<(u32, Hosts)>,
     /// Number of hosts to use, from the front, and no more than the job has ranks. Without it, all.
     pub nodes: Option<u32>,
     /// Mapping and numbering of ranks.
@@ -24,8 +27,10 @@ pub struct PlacementOptions {
     /// Programs, by their `appnum`, without a number of ranks: each gets as many ranks as all hosts take in one turn.
     /// On this machine without hosts, the number that the caller gave stays.
     pub fill: Vec<u32>,
-    /// Method that starts daemons. Without it, the resource manager decides.
+    /// Method that starts daemons. Without it, `default_bootstrap` does.
     pub bootstrap: Option<Bootstrap>,
+    /// Method that starts daemons where they are needed. Without it, the resource manager decides.
+    pub default_bootstrap: Option<Bootstrap>,
 }
 
 impl PlacementOptions {
@@ -54,6 +59,8 @@ pub enum HostSource {
     List(Hosts),
     /// A host file in the format of hydra or Open MPI.
     File(PathBuf),
+    /// Such a file, named by a variable.
+    Variable(&'static str, PathBuf),
 }
 
 /// Where the ranks of a job run.
@@ -99,12 +106,32 @@ pub fn locate(
     let (resource_manager, hosts) = match &options.hosts {
         HostSource::List(hosts) => (None, hosts.clone()),
         HostSource::File(file) => (None, hostfile::read(file, Format::Words, None)?),
+        HostSource::Variable(variable, file) => (None, hostfile::read(file, Format::Words, Some(variable))?),
+        HostSource::Allocation if !options.program_hosts.is_empty() => {
+            let all_name_hosts = options.program_hosts.len() == programs.len();
+            let allocation = if all_name_hosts { None } else { resource_manager::allocation(environment)? };
+            match allocation {
+                Some((resource_manager, hosts)) => (Some(resource_manager), hosts),
+                None => {
+                    let mut hosts = Hosts::default();
+                    options.program_hosts.iter().try_for_each(|(_, own)| hosts.add_of_program(own))?;
+                    (None, hosts)
+                }
+            }
+        }
         HostSource::Allocation => match resource_manager::allocation(environment)? {
             Some((resource_manager, hosts)) => (Some(resource_manager), hosts),
             None => (None, Hosts::of_this_machine(&environment.hostname)),
         },
     };
-    let is_named = !matches!(options.hosts, HostSource::Allocation) || resource_manager.is_some();
+    let mut own: Vec<(u32, Vec<NamedHost>)> = Vec::new();
+    for (program, list) in &options.program_hosts {
+        own.push((*program, named(*program, list, &hosts)?));
+    }
+    let own_of = |program: u32| own.iter().find(|(of, _)| *of == program).map_or(&[][..], |(_, own)| own);
+    let is_named = !matches!(options.hosts, HostSource::Allocation)
+        || resource_manager.is_some()
+        || !options.program_hosts.is_empty();
     let ranks = || programs.iter().copied().map(u64::from).sum();
     let nodes = if options.fill.is_empty() { options.nodes_used(ranks()) } else { options.nodes };
     let hosts = match nodes {
@@ -112,10 +139,16 @@ pub fn locate(
         None => hosts,
     };
     if !options.fill.is_empty() {
-        let ranks = job_map::ranks_per_turn(&hosts, options.policy.ppn);
-        let ranks = u32::try_from(ranks).map_err(|_| PlacementError::Ranks(ranks))?;
         for &program in &options.fill {
-            programs[program as usize] = ranks;
+            let own = options.program_hosts.iter().find(|(of, _)| *of == program);
+            let of_program = match own {
+                Some(_) => {
+                    &job_map::candidates(hosts.as_slice(), &vec![0; hosts.len()], own_of(program), None, 0)
+                }
+                None => &hosts,
+            };
+            let ranks = job_map::ranks_per_turn(of_program, options.policy.ppn);
+            programs[program as usize] = u32::try_from(ranks).map_err(|_| PlacementError::Ranks(ranks))?;
         }
     }
     job_map::check_rank_map(&options.rank_map, hosts.len())?;
@@ -136,13 +169,33 @@ pub fn locate(
         job_map::check_capacity(&hosts, programs.iter().copied().map(u64::from).sum())?;
         return Ok((Location::Local, slots));
     }
-    let bootstrap = options.bootstrap.clone().unwrap_or_else(|| Bootstrap::for_environment(environment));
+    let chosen = options.bootstrap.as_ref().or(options.default_bootstrap.as_ref());
+    let bootstrap = chosen.cloned().unwrap_or_else(|| Bootstrap::for_environment(environment));
     hosts.iter().try_for_each(|host| bootstrap.check_user(host))?;
     let job_map = match &options.rank_map[..] {
-        [] => JobMap::new(&hosts, programs, options.policy)?,
+        [] if own.is_empty() => JobMap::new(&hosts, programs, options.policy)?,
+        [] => {
+            let programs: Vec<_> =
+                (0..).zip(&*programs).map(|(appnum, &size)| (size, own_of(appnum))).collect();
+            JobMap::of_programs(&hosts, &programs, options.policy)?
+        }
         rank_map => JobMap::from_rank_map(&hosts, programs, rank_map)?,
     };
     Ok((Location::Nodes(Deployment { resource_manager, job_map, bootstrap }), slots))
+}
+
+/// The positions of the hosts of a program among the hosts of the job, with the slots that the program names.
+fn named(program: u32, own: &Hosts, hosts: &Hosts) -> Result<Vec<NamedHost>, PlacementError> {
+    let found = own.iter().map(|host| {
+        let at = hosts::position(hosts.as_slice(), host.name.as_bytes());
+        at.map(|at| (at, host.slots)).ok_or_else(|| PlacementError::NotAmong {
+            program,
+            host: host.name.clone(),
+            hosts: hosts.iter().map(|host| host.name.as_str()).take(8).collect::<Vec<_>>().join(", ")
+                + if hosts.len() > 8 { ", ..." } else { "" },
+        })
+    });
+    found.collect()
 }
 
 #[cfg(test)]

@@ -46,7 +46,7 @@ impl NetworkFile {
             places: BTreeMap::new(),
         };
         let error = |line, why| NetworkError::Line { file: file.to_owned(), line, why };
-        for (number, line) in (1..).zip(text.lines()) {
+        for (number, line) in (1..).zip(text.trim_start_matches('\u{feff}').lines()) {
             let mut words = line.split('#').next().unwrap_or_default().split_whitespace();
             match (words.next(), words.next(), words.next()) {
                 (None, ..) => {}

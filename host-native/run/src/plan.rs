@@ -266,6 +266,8 @@ pub struct Cluster {
     pub placement: PlacementOptions,
     /// Program that replaces the `ssh` or `srun` in the `PATH`.
     pub bootstrap_exec: Option<PathBuf>,
+    /// Arguments of that program behind its options.
+    pub bootstrap_args: Vec<OsString>,
     /// Time for a daemon from its start until it has joined.
     pub bootstrap_timeout: Duration,
     /// Path of `hydrant` on the hosts. By default it is the path of this program.
@@ -289,6 +291,7 @@ impl Default for Cluster {
         Cluster {
             placement: PlacementOptions::default(),
             bootstrap_exec: None,
+            bootstrap_args: Vec::new(),
             bootstrap_timeout: BOOTSTRAP_TIMEOUT_DEFAULT,
             remote_hydrant: None,
             iface: None,

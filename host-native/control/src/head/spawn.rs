@@ -2,7 +2,7 @@
 
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{JobId, Rank};
-use hydrant_placement::{Host, Hosts, JobMap, MappingPolicy, process_mapping};
+use hydrant_placement::{JobMap, MappingPolicy, candidates, process_mapping};
 
 use super::event::SpawnResult;
 use super::upcall::{Request, Requested, bytes};
@@ -104,7 +104,9 @@ impl Head {
         let mut used = self.used_slots();
         let mut start = 0;
         for SpawnProgram { program, hosts } in programs {
-            let candidates = self.candidates(hosts, &used, program.ranks);
+            let named: Vec<_> = hosts.iter().map(|name| (self.node_of(name) as usize - 1, None)).collect();
+            let last = self.last_node.max(1) as usize - 1;
+            let candidates = candidates(&self.config.hosts, &used[1..], &named, Some(last), program.ranks);
             let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
             let map = JobMap::new(&candidates, &[program.ranks], policy)?;
             for mapped in map.nodes() {
@@ -127,39 +129,6 @@ impl Head {
             used[block.node as usize] += block.count;
         }
         used
-    }
-
-    /// Hosts for so many ranks, in the order in which they get ranks, with their free slots: the named hosts, or all
-    /// hosts with free slots from the node of the last rank on, or all hosts from the node behind that on.
-    fn candidates(&self, named: &[String], used: &[u32], ranks: u32) -> Hosts {
-        let nodes = self.config.hosts.len() as u32;
-        let left = |node: u32| {
-            let host = &self.config.hosts[node as usize - 1];
-            let used = used[node as usize];
-            let room = host.max_slots.map(|max| max.saturating_sub(used));
-            (host, host.ranks_per_turn().saturating_sub(used), room)
-        };
-        let from = |first: u32| (0..nodes).map(move |at| (first + at) % nodes + 1);
-        let last = self.last_node.max(1) - 1;
-        let free: u64 = from(0).map(|node| u64::from(left(node).1)).sum();
-        let use_free_slots = named.is_empty() && free >= u64::from(ranks);
-        let order: Vec<u32> = match (named.is_empty(), use_free_slots) {
-            (false, _) => named.iter().map(|name| self.node_of(name)).collect(),
-            (true, true) => from(last).filter(|&node| left(node).1 > 0).collect(),
-            (true, false) => from(last + 1).collect(),
-        };
-        let mut hosts = Hosts::default();
-        for node in order {
-            let (host, free, room) = left(node);
-            let slots = if use_free_slots { Some(free) } else { host.slots };
-            let slots = slots.map(|slots| room.map_or(slots, |room| slots.min(room)));
-            if room == Some(0) {
-                continue;
-            }
-            // The host's name is valid, and a host that is named twice offers its slots twice.
-            let _ = hosts.add(Host { slots, max_slots: room, ..host.clone() });
-        }
-        hosts
     }
 
     fn node_of(&self, name: &str) -> u32 {

@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
-use hydrant_placement::{CpuBinding, MemoryBinding, NetworkTopology};
+use hydrant_placement::{CpuBinding, Hosts, MemoryBinding, NetworkTopology};
 use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
 
 use super::hosts::HostArgs;
@@ -161,8 +161,8 @@ pub(super) struct JobArgs {
     /// Read the programs from a file, one per line
     ///
     /// A line has the form of the command line: options, program, arguments. Quotes and backslashes work as in a shell, # starts
-    /// a comment, a backslash at the end continues the line. Job options may precede --configfile or stand on the file's
-    /// first line. No program may be given on the command line.
+    /// a comment, a backslash at the end continues the line, a colon there changes nothing. Job options may precede --configfile
+    /// or stand on the file's first line. No program may be given on the command line.
     #[arg(long, value_name = "FILE", help_heading = PROCESSES)]
     pub(super) configfile: Option<PathBuf>,
 
@@ -334,6 +334,13 @@ pub(super) struct ProgramArgs {
     #[arg(short, long = "np", value_name = "N", value_parser = value::ranks)]
     pub(super) n: Option<u32>,
 
+    /// Run this program on these hosts: a:4,b:4 or n[01-16]:4, with the number of slots after the colon
+    ///
+    /// With --hosts or --hostfile, the hosts are among those. Without either, the hosts of all programs are the hosts of
+    /// the job, and a program without --host runs on any of them, or in an allocation on any of the allocation.
+    #[arg(short = 'H', long, value_name = "HOST[:SLOTS],...", value_parser = Hosts::parse, action = ArgAction::Set)]
+    pub(super) host: Option<Hosts>,
+
     /// Set an environment variable for this program
     ///
     /// Overrides --genv. `NAME=VALUE` as one argument is accepted too.
@@ -360,6 +367,10 @@ pub(super) struct ProgramArgs {
     /// A relative program name with a slash is resolved from this directory.
     #[arg(long, value_name = "DIR")]
     pub(super) wdir: Option<PathBuf>,
+
+    /// Search this program in these directories, separated by colons, instead of PATH
+    #[arg(long, value_name = "DIR:...")]
+    pub(super) path: Option<OsString>,
 
     /// Add the program's ranks to a process set
     ///

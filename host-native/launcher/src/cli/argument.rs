@@ -54,6 +54,33 @@ impl ParsedOption {
     }
 }
 
+impl ParsedOption {
+    /// What the option sets: of two options with the same subject only one can apply. Options that exclude each other have one
+    /// subject, and each name of an option that sets names.
+    pub(super) fn subject(&self) -> (&str, &[u8]) {
+        let id = match self.id.as_str() {
+            "genvall" | "genvnone" | "genvlist" => "inherited variables",
+            "prepend_rank" | "prepend_pattern" => "line prefix",
+            id => id,
+        };
+        let name = match id {
+            "genv" | "job_attr" | "node_attr" | "limit" => {
+                self.value().as_bytes().split(|&byte| byte == b'=').next().unwrap_or_default()
+            }
+            _ => &[],
+        };
+        (id, name)
+    }
+
+    /// The option with its value as typed, for an error message.
+    pub(super) fn shown(&self) -> String {
+        match self.value().is_empty() {
+            true => self.spelling.clone(),
+            false => format!("{} {}", self.spelling, escaped(self.value())),
+        }
+    }
+}
+
 /// User-supplied text for an error message, with control characters escaped.
 pub(super) fn escaped(text: &OsStr) -> String {
     text.to_string_lossy().escape_debug().to_string()

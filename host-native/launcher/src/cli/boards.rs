@@ -81,7 +81,8 @@ fn file(path: &str) -> Result<BoardFile, String> {
 }
 
 fn parse(text: &str) -> Result<Vec<BoardOf>, String> {
-    let lines = text.lines().map(|line| line.split('#').next().unwrap_or_default().trim());
+    let lines = text.trim_start_matches('\u{feff}').lines();
+    let lines = lines.map(|line| line.split('#').next().unwrap_or_default().trim());
     let lines = (1..).zip(lines).filter(|(_, line)| !line.is_empty());
     let mut boards: Vec<BoardOf> = Vec::new();
     for (number, line) in lines {

@@ -3,23 +3,33 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use hydrant_placement::hostfile::without_byte_order_mark;
+
 use super::argument::{Argument, Location};
 use super::error::UsageError;
 use crate::quoting::{QuotingError, Word, split};
 
-/// Reads the arguments of each line. Empty lines are skipped.
+/// Reads the arguments of each line. Empty lines are skipped. A `:` at the end or the beginning of a line is left out: MPICH
+/// up to 4.2 needed one between the programs.
 pub(super) fn read(file: &Path) -> Result<Vec<Vec<Argument>>, UsageError> {
     let text =
         std::fs::read(file).map_err(|error| UsageError::Unreadable { file: file.to_owned(), error })?;
     let path: Arc<Path> = file.into();
     let location = |line| Location::Line(Arc::clone(&path), line);
-    let lines = split(&text).map_err(|error| match error {
+    let lines = split(without_byte_order_mark(&text)).map_err(|error| match error {
         QuotingError::OpenQuote { line, quote } => UsageError::OpenQuote { location: location(line), quote },
         QuotingError::Nul { line } => UsageError::Nul { location: location(line) },
     })?;
+    let argument = |word: Word| Argument { text: word.text, location: location(word.line) };
+    let without_colons = |mut words: Vec<Word>| {
+        words.pop_if(|last| last.text == ":");
+        let start = usize::from(words.first().is_some_and(|first| first.text == ":"));
+        words.into_iter().skip(start).map(argument).collect::<Vec<_>>()
+    };
+    let lines: Vec<Vec<Argument>> =
+        lines.into_iter().map(without_colons).filter(|words| !words.is_empty()).collect();
     if lines.is_empty() {
         return Err(UsageError::EmptyFile(file.to_owned()));
     }
-    let argument = |word: Word| Argument { text: word.text, location: location(word.line) };
-    Ok(lines.into_iter().map(|words| words.into_iter().map(argument).collect()).collect())
+    Ok(lines)
 }

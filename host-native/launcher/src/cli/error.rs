@@ -102,6 +102,16 @@ pub enum UsageError {
         /// Reason for the conflict.
         why: &'static str,
     },
+    /// Option of the whole job with another value than at an earlier program.
+    #[error("{location}: {option} differs from {other} of an earlier program, and applies to the whole job")]
+    Differs {
+        /// Location of the later option.
+        location: Location,
+        /// The later option and its value.
+        option: String,
+        /// The earlier option and its value.
+        other: String,
+    },
     /// `--configfile` after the first program.
     #[error("{location}: {option} must precede the first program")]
     Misplaced {
@@ -204,6 +214,15 @@ impl UsageError {
                 format!("write {option}={value}, or -- before a program of that name")
             }
             UsageError::Alone { needed, .. } => format!("add {needed}, or remove the option"),
+            UsageError::Differs { option, .. }
+                if option.starts_with("-hosts") || option.starts_with("--hosts") =>
+            {
+                "write -host for the hosts of each program".to_owned()
+            }
+            UsageError::Differs { option, .. } if option.trim_start_matches('-').starts_with("genv") => {
+                format!("write -{} for one program", &option.trim_start_matches('-')[1..])
+            }
+            UsageError::Differs { .. } => "write the option once".to_owned(),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
             UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
             UsageError::MissingTarget => {

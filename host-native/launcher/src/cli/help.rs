@@ -131,7 +131,8 @@ pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.
 
 Programs separated by ':' form one job. Ranks are numbered across programs in the order of the command line. Program options precede \
-the name of each program. Job options may precede any program and apply to all. All arguments \
+the name of each program: those listed below as program options. Job options may precede any program and apply to all, so two \
+programs may not have different ones. All arguments \
 after the name of a program, up to the next ':', belong to the program. Names without a slash are searched in PATH, then in the working directory. Long \
 options may be written with one dash, as in mpiexec (-genv, -wdir), and values may follow '='. If an option is repeated, the \
 last one is used. Options of hydra, Open MPI and srun with an equivalent are accepted, for example -np4, -x, --mca, \
@@ -391,8 +392,9 @@ fn list(text: &mut String, names: &[String]) {
 }
 
 const MAPPING: &str = "\
-The hosts are those of --hosts or --hostfile. Without these options they are the allocated hosts of a Slurm, PBS, LSF or SGE \
-job, with one slot per task, and otherwise this machine. If this machine is the only host, no daemon is started. Otherwise \
+The hosts are those of --hosts or --hostfile. Without these options they are those of a file that HYDRA_HOST_FILE, \
+I_MPI_HYDRA_HOST_FILE, PRTE_MCA_prte_default_hostfile or OMPI_MCA_orte_default_hostfile names, then the allocated hosts of a Slurm, PBS, \
+LSF or SGE job, with one slot per task, and otherwise this machine. If this machine is the only host, no daemon is started. Otherwise \
 each listed host gets a daemon, even without ranks, and no rank is started before all daemons have connected. Programs are \
 searched on each host, in the directory with the same name as the current one.
 Hosts receive ranks in passes over the list, as many per pass as they have slots or as --ppn gives:
@@ -403,7 +405,9 @@ After a pass over all hosts the next pass starts. A host that receives more rank
 host never receives more than its max_slots. If ranks remain, the job is not started.
 A program without -n gets as many ranks as the hosts receive in one pass: 3 with --hosts a:2,b:1, and 2 with --ppn 1. \
 Without hosts --ppn holds for this machine.
-The mapping continues across programs. Ranks of a program are numbered in mapping order, or:
+The mapping continues across programs. A program with --host gets the free slots of its hosts, and passes over them if there are too \
+few: -n 1 -host a ./x : -n 2 -host b ./y has one rank on a and two on b. Beside it, programs without --host get the free slots \
+of all hosts. Ranks of a program are numbered in mapping order, or:
   --rank-by slot   host by host; in all examples            a is 0 1 2 3, b is 4 5
   --rank-by node   one rank of each host in turn; in all    a is 0 2 4 5, b is 1 3
 
@@ -412,7 +416,7 @@ A host file, with the notation of hydra and of Open MPI:
   n1:4
   n2    slots=4 max_slots=8
   n[03-16]:4
-  login.example.org  user=joe
+  joe@login.example.org
 A host that is listed twice has the sum of the slots. If only max_slots is given, it is the number of slots too.
 ";
 
@@ -431,7 +435,7 @@ wdir     working directory; default: that of the spawning program
 path     directories, separated by ':', to search for the command before PATH
 soft     acceptable numbers of processes, as 1:4,8 or 2:16:2; the largest up to maxprocs is used
 env      variables, NAME=VALUE, one per line, added to those of the spawning program
-host     hosts of the run, a,b, which receive ranks in passes as above; default: free slots in host order, starting after \
+host     hosts of the run, a,b, which receive ranks as those of --host; default: free slots in host order, starting after \
 the last rank, or passes over all hosts if there are too few
 file     file with lines KEY=VALUE of these keys; keys in the call override it
 Other keys are ignored.

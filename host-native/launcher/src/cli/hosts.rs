@@ -12,9 +12,10 @@ use hydrant_run::plan::Cluster;
 use super::argument::ParsedOption;
 use super::boards::{BoardArgs, boards};
 use super::conflict::conflict;
-use super::environment::{self, Environment};
+use super::environment::Environment;
 use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
+use super::variables;
 use crate::value::{Timeout, bootstrap, timeout};
 
 /// Options of hosts, mapping and daemons.
@@ -23,15 +24,15 @@ use crate::value::{Timeout, bootstrap, timeout};
 pub(super) struct HostArgs {
     /// Run on these hosts: a:4,b:4 or n[01-16]:4, with the number of slots after the colon
     ///
-    /// A host has one slot by default. A host that is listed twice has the sum of the slots. See "Hosts and mapping".
-    #[arg(short = 'H', long, value_name = "HOST[:SLOTS],...", value_parser = Hosts::parse, action = ArgAction::Set)]
-    #[arg(visible_alias = "host")]
+    /// A host has one slot by default. A host that is listed twice has the sum of the slots. USER@HOST is for ssh. See "Hosts
+    /// and mapping", and --host for hosts of one program.
+    #[arg(long, value_name = "HOST[:SLOTS],...", value_parser = Hosts::parse, action = ArgAction::Set)]
     pub(super) hosts: Option<Hosts>,
 
     /// Run on the hosts of a file, one per line
     ///
-    /// A line is HOST or HOST:SLOTS as in hydra, followed by slots=N and max_slots=N as in Open MPI, and user=NAME for ssh. #
-    /// starts a comment.
+    /// A line is HOST or HOST:SLOTS as in hydra, followed by slots=N and max_slots=N as in Open MPI. USER@HOST, or user=NAME
+    /// behind the host, is for ssh. # starts a comment.
     #[arg(short = 'f', long, value_name = "FILE", visible_alias = "machinefile")]
     pub(super) hostfile: Option<PathBuf>,
 
@@ -74,6 +75,7 @@ pub(super) struct HostArgs {
     /// Default: srun in a Slurm job, qrsh in a parallel job of SGE, otherwise ssh. `local` forks all daemons on this machine,
     /// and host names are labels. With --iface they are programs of their own that connect over that interface, as on several
     /// hosts. COMMAND is quoted as in a shell. {host} in it is replaced by the host, {args} by the command to run there.
+    /// Variables of hydra, Intel MPI and Open MPI are read where no option says otherwise: see docs/kubernetes.md.
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 
@@ -126,11 +128,12 @@ pub(super) struct HostArgs {
     pub(super) boards: BoardArgs,
 }
 
-/// Converts the options into a plan.
+/// Converts the options into a plan. `all_name_hosts` tells whether every program has hosts of its own.
 pub(super) fn cluster(
     args: HostArgs,
     options: &[ParsedOption],
     environment: &Environment,
+    all_name_hosts: bool,
 ) -> Result<Cluster, UsageError> {
     for (one, other, why) in [("hosts", "hostfile", "both list the hosts"), ("ppn", "rr", "-rr means -ppn 1")]
     {
@@ -153,12 +156,16 @@ pub(super) fn cluster(
     let hosts = match (args.hosts, args.hostfile) {
         (Some(hosts), _) => HostSource::List(hosts),
         (None, Some(file)) => HostSource::File(file),
-        // MPICH's variable for scripts.
-        (None, None) => match environment::variable(environment, "HYDRA_HOST_FILE") {
-            Some(file) => HostSource::File(file.into()),
+        (None, None) if all_name_hosts => HostSource::Allocation,
+        (None, None) => match variables::first(environment, &variables::HOST_FILES) {
+            Some((variable, file)) => HostSource::Variable(variable, file.into()),
             None => HostSource::Allocation,
         },
     };
+    let agent = variables::agent(environment)?;
+    let is_agent_given = args.bootstrap.is_some() || args.bootstrap_exec.is_some();
+    let default =
+        if is_agent_given { variables::Agent { program: None, bootstrap: None, ..agent } } else { agent };
     let policy = MappingPolicy {
         ppn: args.ppn.or(args.rr.then_some(1)).or(mapping.ppn),
         map_by: mapping.hosts.unwrap_or(match args.nodes {
@@ -170,13 +177,16 @@ pub(super) fn cluster(
     Ok(Cluster {
         placement: PlacementOptions {
             hosts,
+            program_hosts: Vec::new(),
             nodes: args.nodes,
             policy,
             rank_map: args.rankmap.map_or_else(Vec::new, |map| map.0),
             fill: Vec::new(),
             bootstrap: args.bootstrap,
+            default_bootstrap: default.bootstrap,
         },
-        bootstrap_exec: args.bootstrap_exec,
+        bootstrap_exec: args.bootstrap_exec.or(default.program),
+        bootstrap_args: default.args,
         bootstrap_timeout: args.bootstrap_timeout.0,
         remote_hydrant: args.remote_hydrant,
         iface: args.iface,

@@ -25,6 +25,7 @@ mod serve;
 mod similar;
 #[cfg(test)]
 mod tests;
+mod variables;
 mod version;
 
 use std::ffi::{OsStr, OsString};
@@ -34,6 +35,7 @@ use std::time::Duration;
 use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
+use hydrant_placement::HostSource;
 use hydrant_run::plan::{LinePrefix, Options, Plan, Prefix, Program};
 use thiserror::Error;
 
@@ -324,7 +326,8 @@ fn parse_job(
 }
 
 /// Scans the command line, or the configuration file that it names. Each segment of the result has a program, and
-/// only the first has job options: those of later programs apply to the whole job, as in hydra.
+/// only the first has job options: those of later programs apply to the whole job, as in hydra, and may not differ from earlier
+/// ones.
 fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<Vec<Segment>, EarlyExit> {
     let mut segments = scanner.segments(arguments, &Location::Argument(arguments.len() + 1))?;
     let mut files = segments[0].options.iter().filter(|option| option.id == "configfile");
@@ -341,14 +344,30 @@ fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<V
     let (first, others) = segments.split_first_mut().expect("a command line has at least one segment");
     for segment in others {
         first.notes.append(&mut segment.notes);
-        for option in segment.options.extract_if(.., |option| option.is_job_option) {
+        let earlier = first.options.len();
+        let of_job: Vec<ParsedOption> =
+            segment.options.extract_if(.., |option| option.is_job_option).collect();
+        for (at, option) in of_job.iter().enumerate() {
             if option.id == "configfile" {
-                return Err(
-                    UsageError::Misplaced { location: option.location, option: option.spelling }.into()
-                );
+                let (location, option) = (option.location.clone(), option.spelling.clone());
+                return Err(UsageError::Misplaced { location, option }.into());
+            }
+            let subject = option.subject();
+            // The last one of a program is used.
+            if of_job[at + 1..].iter().any(|later| later.subject() == subject) {
+                continue;
+            }
+            let same = first.options[..earlier].iter().rfind(|earlier| earlier.subject() == subject);
+            match same.map(|same| (same, same.canonical == option.canonical)) {
+                Some((_, true)) => continue,
+                Some((same, false)) => {
+                    let (location, other) = (option.location.clone(), same.shown());
+                    return Err(UsageError::Differs { location, option: option.shown(), other }.into());
+                }
+                None => {}
             }
             first.notes.push(format!("{} applies to the whole job", option.spelling));
-            first.options.push(option);
+            first.options.push(option.clone());
         }
     }
     Ok(segments)
@@ -391,16 +410,21 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
     let (board_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_board_option);
     segments[0].options = run_options;
     let board = match is_offload {
-        true => Some(offload::plan(typed(&board_options)?, &segments[0].options)?),
+        true => {
+            let others = segments.iter().flat_map(|segment| &segment.options);
+            Some(offload::plan(typed(&board_options)?, others)?)
+        }
         false => None,
     };
     let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
     let FirstArgs { program, job } = typed(&first.options)?;
     let mut fill = Vec::from_iter(program.n.is_none().then_some(0));
+    let mut program_hosts = Vec::from_iter(program.host.clone().map(|hosts| (0, hosts)));
     let mut programs = vec![plan_program(first, program, &job, environment)];
     for (appnum, segment) in (1..).zip(others) {
         let program: ProgramArgs = typed(&segment.options)?;
+        program_hosts.extend(program.host.clone().map(|hosts| (appnum, hosts)));
         fill.extend(program.n.is_none().then_some(appnum));
         programs.push(plan_program(segment, program, &job, environment));
     }
@@ -411,8 +435,28 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
             .ok_or_else(|| UsageError::TooManyRanks { location: segment.location.clone() })?;
     }
     check_psets(segments, &programs)?;
-    let mut options = Options { offload: board, ..plan_options(job, &first.options, environment)? };
-    options.cluster.placement.fill = fill;
+    let all_name_hosts = program_hosts.len() == programs.len();
+    let mut options =
+        Options { offload: board, ..plan_options(job, &first.options, environment, all_name_hosts)? };
+    let placement = &mut options.cluster.placement;
+    placement.fill = fill;
+    match (programs.len(), program_hosts.pop(), &placement.hosts) {
+        // The hosts of the only program are those of the job.
+        (1, Some((_, hosts)), HostSource::Allocation) => placement.hosts = HostSource::List(hosts),
+        (_, last, _) => {
+            program_hosts.extend(last);
+            placement.program_hosts = program_hosts;
+        }
+    }
+    if !placement.program_hosts.is_empty() {
+        let all: Vec<ParsedOption> = segments.iter().flat_map(|segment| &segment.options).cloned().collect();
+        for (other, why) in [
+            ("rankmap", "the rank map names the host of each rank"),
+            ("nodes", "-host names the hosts of a program"),
+        ] {
+            conflict::conflict(&all, "host", other, why)?;
+        }
+    }
     Ok(Plan { programs, options, notes })
 }
 
@@ -438,6 +482,7 @@ fn plan_options(
     job: JobArgs,
     options: &[ParsedOption],
     environment: &Environment,
+    all_name_hosts: bool,
 ) -> Result<Options, UsageError> {
     let bind = binding::binding(&job, options)?;
     conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
@@ -485,7 +530,7 @@ fn plan_options(
         pmi1_subversion: job.pmi1_version,
         record: job.record,
         limits: job.limit,
-        cluster: hosts::cluster(job.hosts, options, environment)?,
+        cluster: hosts::cluster(job.hosts, options, environment, all_name_hosts)?,
         offload: None,
     })
 }
@@ -528,7 +573,7 @@ fn plan_program(
         args: args.to_vec(),
         env: environment::build(environment, job_environment, program_environment),
         wdir: program.wdir,
-        path: None,
+        path: program.path,
         psets: program.pset,
     }
 }

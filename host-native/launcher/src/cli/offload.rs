@@ -47,7 +47,7 @@ const LOCAL_RANKS: &str = "all ranks run on this machine";
 const ONE_BOARD: &str = "--target and --secret-file name the board";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 25] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 26] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -55,6 +55,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 25] = [
     ("mem_pool", "a board does not know which ranks share a host"),
     ("name_server", "its jobs find the names of their own run only"),
     ("limit", "the capacities of a board are fixed when it is built or started"),
+    ("host", LOCAL_RANKS),
     ("hosts", LOCAL_RANKS),
     ("hostfile", LOCAL_RANKS),
     ("ppn", LOCAL_RANKS),
@@ -111,10 +112,13 @@ pub(super) fn is_board_option(option: &ParsedOption) -> bool {
     BOARD_OPTIONS.contains(&option.id.as_str())
 }
 
-/// Converts the options of the board into a plan. `others` are the options of `run`.
-pub(super) fn plan(args: OffloadArgs, others: &[ParsedOption]) -> Result<Offload, UsageError> {
+/// Converts the options of the board into a plan. `others` are the options of `run`, of all programs.
+pub(super) fn plan<'a>(
+    args: OffloadArgs,
+    others: impl Iterator<Item = &'a ParsedOption> + Clone,
+) -> Result<Offload, UsageError> {
     for (id, why) in NOT_OFFLOADABLE {
-        if let Some(option) = others.iter().find(|option| option.id == id) {
+        if let Some(option) = others.clone().find(|option| option.id == id) {
             let (location, option) = (option.location.clone(), option.spelling.clone());
             return Err(UsageError::NotOffloadable { location, option, why });
         }

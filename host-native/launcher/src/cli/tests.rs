@@ -152,8 +152,11 @@ fn every_option_with_one_dash_and_with_two() {
                     rank_map: Vec::new(),
                     fill: Vec::new(),
                     bootstrap: Some(Bootstrap::Srun),
+                    default_bootstrap: None,
+                    program_hosts: Vec::new(),
                 },
                 bootstrap_exec: Some(PathBuf::from("/s")),
+                bootstrap_args: Vec::new(),
                 bootstrap_timeout: Duration::from_secs(90),
                 remote_hydrant: None,
                 iface: Some("ib0".to_owned()),
@@ -237,7 +240,7 @@ fn the_last_of_repeated_options_is_used() {
 fn host_options_have_the_names_of_other_launchers() {
     let placement = |line: &str| planned(line).options.cluster.placement;
     let list = |list: &str| HostSource::List(Hosts::parse(list).unwrap());
-    for named in ["-hosts a:2,b", "-host a:2,b", "-H a:2,b", "--hosts=a:2,b", "-hosts c -host a:2,b"] {
+    for named in ["-hosts a:2,b", "-host a:2,b", "-H a:2,b", "--hosts=a:2,b", "-hosts c -hosts a:2,b"] {
         assert_eq!(placement(&format!("mpiexec {named} a")).hosts, list("a:2,b"), "{named}");
     }
     for named in ["-f h", "-hostfile h", "--machinefile h"] {
@@ -413,7 +416,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec --mca btl -n 2 a",
         "mpiexec -genvlist A=1 a",
         "mpiexec -x= a",
-        "mpiexec -hosts joe@b a",
+        "mpiexec -hosts -l@b a",
         "mpiexec --cpu-bind=map_cpu:0x1 a",
         "mpiexec -prepend-pattern %p a",
         "hydrant --bogus ./a",
@@ -527,9 +530,135 @@ fn variables_of_mpich_are_honored() {
             other => panic!("{line}: {other:?}"),
         }
     };
-    assert_eq!(with("mpiexec a"), (LinePrefix::Mpiexec, HostSource::File("hosts".into())));
+    assert_eq!(
+        with("mpiexec a"),
+        (LinePrefix::Mpiexec, HostSource::Variable("HYDRA_HOST_FILE", "hosts".into()))
+    );
     let (lines, hosts) = with("mpiexec -l -f own a");
     assert_eq!((lines, hosts), (LinePrefix::Rank, HostSource::File("own".into())));
+}
+
+#[test]
+fn variables_of_launchers_name_hosts_and_agent() {
+    let with = |line: &str, variables: &[(&str, &str)]| {
+        let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
+        match parse(words(line), environment) {
+            Ok(Action::Run(plan)) => plan.options.cluster,
+            other => panic!("{line}: {other:?}"),
+        }
+    };
+    let agent = |line: &str, variables: &[(&str, &str)]| {
+        let Cluster { placement, bootstrap_exec, bootstrap_args, .. } = with(line, variables);
+        let exec = |bootstrap: Bootstrap| match bootstrap {
+            Bootstrap::Exec(words) => words.join(OsStr::new(" ")).into_string().unwrap(),
+            other => other.name().to_owned(),
+        };
+        let program = bootstrap_exec.map(|program| program.display().to_string());
+        let args = bootstrap_args.join(OsStr::new(" ")).into_string().unwrap();
+        [placement.default_bootstrap.map(exec), program, Some(args).filter(|args| !args.is_empty())]
+            .map(Option::unwrap_or_default)
+    };
+    for variable in variables::HOST_FILES {
+        let of_file =
+            |line: &str| with(line, &[(variable, "v"), ("SLURM_JOB_NODELIST", "n1")]).placement.hosts;
+        assert_eq!(of_file("mpiexec a"), HostSource::Variable(variable, "v".into()));
+        assert_eq!(of_file("mpiexec -f own a"), HostSource::File("own".into()));
+        assert_eq!(of_file("mpiexec -host x a : -host y b"), HostSource::Allocation);
+        assert_eq!(of_file("mpiexec -host x a : b"), HostSource::Variable(variable, "v".into()));
+    }
+    // mpi-operator: kubexec.sh in the first versions, ssh in later ones.
+    let kubexec = "/etc/mpi/kubexec.sh {host} exec {args}";
+    for variables in [
+        &[("OMPI_MCA_plm_rsh_agent", "/etc/mpi/kubexec.sh")][..],
+        &[("HYDRA_LAUNCHER_EXEC", "/etc/mpi/kubexec.sh")],
+        &[("I_MPI_HYDRA_BOOTSTRAP", "rsh"), ("I_MPI_HYDRA_BOOTSTRAP_EXEC", "/etc/mpi/kubexec.sh")],
+    ] {
+        assert_eq!(agent("mpiexec a", variables), [kubexec, "", ""], "{variables:?}");
+        assert_eq!(agent("mpiexec -bootstrap ssh a", variables), ["", "", ""], "{variables:?}");
+        assert_eq!(agent("mpiexec -bootstrap-exec /s a", variables), ["", "/s", ""], "{variables:?}");
+    }
+    for variable in
+        ["OMPI_MCA_plm_rsh_args", "HYDRA_LAUNCH_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS"]
+    {
+        let variables = [(variable, "-o ConnectionAttempts=10")];
+        assert_eq!(agent("mpiexec a", &variables), ["", "", "-o ConnectionAttempts=10"]);
+        // They are those of ssh.
+        let of_slurm = [variables[0], ("SLURM_JOB_NODELIST", "n1")];
+        assert_eq!(agent("mpiexec a", &of_slurm), ["", "", ""]);
+    }
+    let own_ssh = [("PRTE_MCA_plm_ssh_agent", "/opt/ssh -q : rsh"), ("PRTE_MCA_plm_ssh_args", "-4")];
+    assert_eq!(agent("mpiexec a", &own_ssh), ["ssh", "/opt/ssh", "-q -4"]);
+    let of_slurm = [("HYDRA_LAUNCHER", "slurm"), ("HYDRA_LAUNCHER_EXEC", "/s/srun")];
+    assert_eq!(agent("mpiexec a", &of_slurm), ["srun", "/s/srun", ""]);
+    // A launcher that hydrant does not have is ignored.
+    assert_eq!(agent("mpiexec a", &[("HYDRA_LAUNCHER", "persist")]), ["", "", ""]);
+    let open = parse(words("mpiexec a"), vec![("HYDRA_LAUNCHER_EXEC".into(), "'x".into())]);
+    assert!(open.unwrap_err().to_string().contains("variable HYDRA_LAUNCHER_EXEC"));
+}
+
+#[test]
+fn each_program_has_hosts_of_its_own() {
+    let hosts = |line: &str| {
+        let placement = planned(line).options.cluster.placement;
+        let own = placement.program_hosts.iter();
+        let own: Vec<String> = own
+            .map(|(program, hosts)| {
+                let names: Vec<&str> = hosts.iter().map(|host| host.name.as_str()).collect();
+                format!("{program}:{}", names.join(","))
+            })
+            .collect();
+        let of_job = match placement.hosts {
+            HostSource::List(hosts) => {
+                hosts.iter().map(|host| host.name.clone()).collect::<Vec<_>>().join(",")
+            }
+            other => format!("{other:?}"),
+        };
+        format!("{of_job} {}", own.join(" "))
+    };
+    let file = File::new("host", "-n 1 -host a x :\n: -n 1 -host b y :\n");
+    for line in [
+        "mpiexec -n 1 -host a x : -n 1 -host b y",
+        "mpiexec -n 1 -H a x : -n 1 --host=b y",
+        &format!("mpiexec -configfile {}", file.0.display()),
+        &format!("mpirun --app {}", file.0.display()),
+    ] {
+        assert_eq!(hosts(line), "Allocation 0:a 1:b", "{line}");
+    }
+    assert_eq!(hosts("mpiexec -hosts a,b -n 1 -host b x : y"), "a,b 0:b");
+    assert_eq!(hosts("mpiexec -hosts a,b x : y -host z"), "a,b ");
+    assert_eq!(hosts("mpiexec x : -hosts a,b y"), "a,b ");
+    assert_eq!(planned("mpiexec -path /a:/b x : y").programs[0].path.as_deref(), Some(OsStr::new("/a:/b")));
+}
+
+#[test]
+fn job_options_of_programs_agree() {
+    let lines = [
+        "mpiexec -hosts a x : -hosts b y",
+        "mpiexec -timeout 5 x : y : -l -timeout 6 z",
+        "mpiexec x : -l y : -prepend-pattern %r z",
+        "mpiexec -genv A 1 x : -genv A 2 y",
+        "mpiexec -genvnone x : -genvall y",
+        "mpiexec -f a x : -hostfile b y",
+        "mpiexec -bind-to core x : -bind-to none y",
+        "mpiexec -host a x : -host b -rankmap 0 y",
+        "mpiexec -hosts a,b -nodes 1 x : -host b y",
+        "mpiexec -soft 1:4 x",
+    ];
+    insta::assert_snapshot!(lines.map(refused).join("\n"));
+    let plan = planned("mpiexec -l -timeout 5 -timeout 6 -genv A 1 x : -l -timeout 5 -timeout 6 -genv B 1 y");
+    assert_eq!(plan.options.timeout, Some(Duration::from_secs(6)));
+    assert!(["A=1", "B=1"].iter().all(|set| env(&plan.programs[0]).contains(&(*set).to_owned())));
+}
+
+#[test]
+fn a_configuration_file_may_have_a_byte_order_mark_and_colons() {
+    let file = File::new("mark", "\u{feff}-n 2 a 1 :\n:\n# more\n-n 3 b \\\n  2 : -n 1 c :\n");
+    let plan = planned(&format!("mpiexec -configfile {}", file.0.display()));
+    let programs = plan.programs.iter();
+    let programs: Vec<_> = programs.map(|program| (program.ranks, program.args.len())).collect();
+    assert_eq!(programs, [(2, 1), (3, 1), (1, 0)]);
+    let file = File::new("colons", ":\n");
+    assert!(refused(&format!("mpiexec -configfile {}", file.0.display())).starts_with("no program in"));
 }
 
 #[test]

@@ -115,12 +115,12 @@ fn local(programs: &[Program], name: &str) -> Host {
 fn hosts(plan: &Plan, deployment: &Deployment, environment: &Environment<'_>, hydrant: &OsStr) -> Vec<Host> {
     let options = &plan.options.cluster;
     let daemon = [hydrant.to_owned(), super::DAEMON.into()];
-    let program = options.bootstrap_exec.as_deref();
+    let (program, args) = (options.bootstrap_exec.as_deref(), &options.bootstrap_args);
     let bootstrap = &deployment.bootstrap;
     let all: Vec<_> = deployment.job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    let of_all = bootstrap.step_command(program, &all, &daemon);
+    let of_all = bootstrap.step_command(program, args, &all, &daemon);
     let describe = |(number, node): (u32, &Node)| {
-        let of_one = || bootstrap.command(program, environment, &node.host, &daemon);
+        let of_one = || bootstrap.command(program, args, environment, &node.host, &daemon);
         let start = of_all.clone().unwrap_or_else(of_one);
         let ranks = node.rank_ranges.iter().map(|range| Ranks {
             program: range.program,

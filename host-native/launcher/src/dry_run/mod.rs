@@ -122,12 +122,13 @@ fn write_nodes(
     let _ = writeln!(text, "bootstrap: {}{iface}, heartbeat {seconds} s", bootstrap.name());
     let daemon = [hydrant.to_owned(), DAEMON.into()];
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    if let Some(command) = bootstrap.step_command(options.bootstrap_exec.as_deref(), &hosts, &daemon) {
+    let (program, args) = (options.bootstrap_exec.as_deref(), &options.bootstrap_args);
+    if let Some(command) = bootstrap.step_command(program, args, &hosts, &daemon) {
         let _ = writeln!(text, "  all nodes: {}", command_line(&command));
         return Ok(());
     }
     for (number, node) in (1u32..).zip(job_map.nodes()) {
-        let command = bootstrap.command(options.bootstrap_exec.as_deref(), environment, &node.host, &daemon);
+        let command = bootstrap.command(program, args, environment, &node.host, &daemon);
         let _ = writeln!(text, "  node {number}: {}", command_line(&command));
     }
     Ok(())

@@ -30,6 +30,8 @@ pub struct DaemonSettings {
     pub bootstrap: Bootstrap,
     /// Program that replaces the `ssh` or `srun` in the `PATH`.
     pub bootstrap_exec: Option<OsString>,
+    /// Arguments of that program behind its options.
+    pub bootstrap_args: Vec<OsString>,
     /// Path of `hydrant` on the hosts; see [`daemon_program`](crate::daemon_program).
     pub program: OsString,
     /// Name or address of the interface to listen on. By default it is the one that leads to the children.
@@ -273,6 +275,7 @@ mod tests {
             settings: DaemonSettings {
                 bootstrap: Bootstrap::Exec(vec!["{host}".into(), "{args}".into()]),
                 bootstrap_exec: None,
+                bootstrap_args: Vec::new(),
                 program: "hydrant".into(),
                 iface: Some("lo".to_owned()),
                 heartbeat_timeout: 30_000,

@@ -101,7 +101,8 @@ impl ChildLauncher<'_> {
         }
         let daemon = [self.settings.program.clone(), "daemon".into()];
         let program = self.settings.bootstrap_exec.as_deref().map(Path::new);
-        let words = self.settings.bootstrap.command(program, &Environment::current(), &host, &daemon);
+        let args = &self.settings.bootstrap_args;
+        let words = self.settings.bootstrap.command(program, args, &Environment::current(), &host, &daemon);
         let command = match self.settings.bootstrap {
             Bootstrap::Local => "hydrant daemon".to_owned(),
             _ => words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),

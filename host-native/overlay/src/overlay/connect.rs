@@ -279,6 +279,7 @@ mod tests {
             settings: DaemonSettings {
                 bootstrap: hydrant_placement::Bootstrap::Local,
                 bootstrap_exec: None,
+                bootstrap_args: Vec::new(),
                 program: "hydrant".into(),
                 iface: None,
                 heartbeat_timeout: 30_000,

@@ -39,7 +39,7 @@ pub(super) struct Step {
 pub(super) fn command(settings: &DaemonSettings, hosts: &[Host]) -> Option<Vec<OsString>> {
     let program = settings.bootstrap_exec.as_deref().map(Path::new);
     let daemon = [settings.program.clone(), "daemon".into()];
-    settings.bootstrap.step_command(program, hosts, &daemon)
+    settings.bootstrap.step_command(program, &settings.bootstrap_args, hosts, &daemon)
 }
 
 impl Step {

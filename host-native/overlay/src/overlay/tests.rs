@@ -57,6 +57,7 @@ impl Nodes {
         let settings = DaemonSettings {
             bootstrap,
             bootstrap_exec,
+            bootstrap_args: Vec::new(),
             program: "hydrant".into(),
             iface: Some("127.0.0.1".into()),
             heartbeat_timeout: 30_000,

@@ -207,3 +207,51 @@ fn only_ssh_supports_users() {
     let error = located(&with_bootstrap(file(&host_file), Bootstrap::Srun), &mut [1], &[]).unwrap_err();
     assert!(matches!(error, PlacementError::User { bootstrap: "srun", .. }), "{error}");
 }
+
+#[test]
+fn hosts_of_programs_are_the_hosts_of_the_job_or_among_them() {
+    let with = |options: PlacementOptions, own: &[(u32, &str)]| PlacementOptions {
+        program_hosts: own.iter().map(|&(program, list)| (program, Hosts::parse(list).unwrap())).collect(),
+        ..options
+    };
+    let mapped =
+        |options: &PlacementOptions, mut programs: Vec<u32>, variables: &[(&str, &str)]| match located(
+            options,
+            &mut programs,
+            variables,
+        ) {
+            Ok(Location::Nodes(deployment)) => {
+                let of_node = |node: &Node| format!("{}:{}", node.host.name, node.size());
+                deployment.job_map.nodes().iter().map(of_node).collect::<Vec<_>>().join(" ")
+            }
+            Ok(Location::Local) => "local".to_owned(),
+            Err(error) => error.to_string(),
+        };
+    let apart = with(allocation(), &[(0, "a"), (1, "b")]);
+    assert_eq!(mapped(&apart, vec![1, 2], &[]), "a:1 b:2");
+    // Programs that all name hosts need no allocation, as one list of hosts.
+    assert_eq!(mapped(&apart, vec![1, 2], &SLURM), "a:1 b:2");
+    assert_eq!(mapped(&with(allocation(), &[(0, "a:2")]), vec![1, 2], &[]), "a:3");
+    assert_eq!(mapped(&with(allocation(), &[(1, "n02")]), vec![5, 2], &SLURM), "n01:4 n02:3");
+    assert_eq!(mapped(&with(list("a:2,b:2"), &[(0, "b")]), vec![1, 3], &[]), "a:2 b:2");
+    assert_eq!(
+        mapped(&with(allocation(), &[(0, "here"), (1, "localhost")]), vec![1, 1], &[]),
+        "here:1 localhost:1"
+    );
+    assert_eq!(mapped(&with(allocation(), &[(0, "here"), (1, "here")]), vec![1, 1], &[]), "local");
+    let none = "-host of program 1 names c, and the hosts of the job are a, b";
+    assert_eq!(mapped(&with(list("a,b"), &[(1, "c")]), vec![1, 1], &[]), none);
+    let users = with(allocation(), &[(0, "joe@a"), (1, "a")]);
+    assert_eq!(mapped(&users, vec![1, 1], &[]), "-host: host a is named twice, with different users");
+    let mut filled = vec![1, 1, 1];
+    let fill = PlacementOptions { fill: vec![0, 1, 2], ..with(allocation(), &[(0, "a:2"), (1, "b:3,c")]) };
+    located(&fill, &mut filled, &[]).unwrap();
+    assert_eq!(filled, [2, 4, 6]);
+}
+
+#[test]
+fn a_default_bootstrap_starts_no_daemon_for_this_machine() {
+    let by_exec = |hosts| PlacementOptions { default_bootstrap: Some(Bootstrap::Ssh), ..list(hosts) };
+    assert_eq!(located(&by_exec("here"), &mut [1], &[]).unwrap(), Location::Local);
+    assert_eq!(deployed(&by_exec("there"), 1, &SLURM).bootstrap, Bootstrap::Ssh);
+}

@@ -258,6 +258,7 @@ fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunE
     Ok(DaemonSettings {
         bootstrap: deployment.bootstrap.clone(),
         bootstrap_exec: cluster.bootstrap_exec.as_ref().map(|path| path.clone().into()),
+        bootstrap_args: cluster.bootstrap_args.clone(),
         program,
         iface: cluster.iface.clone(),
         heartbeat_timeout: millis(cluster.heartbeat),

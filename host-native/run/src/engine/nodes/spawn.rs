@@ -3,7 +3,7 @@
 use hydrant_control::{RequestId, SpawnProgram};
 use hydrant_core::wire::Protocol;
 use hydrant_launch::{AvailableHosts, RequestedProgram};
-use hydrant_placement::{Host, is_name_of};
+use hydrant_placement::{Host, position};
 
 use super::super::spawn::resolve;
 use super::super::{Engine, open};
@@ -35,18 +35,9 @@ impl Engine<'_, '_> {
 
 /// Calls a function with the hosts of the run.
 fn with_hosts<T>(hosts: &[Host], call: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
-    let host = |name: &[u8]| {
-        let is_named = |host: &&Host| host.name.as_bytes() == name;
-        // Shorter names, and names of this machine, if no host has this very name.
-        let is_meant = |host: &&Host| is_name_of(name, &host.name) && !is_loopback(name);
-        hosts.iter().find(is_named).or_else(|| hosts.iter().find(is_meant)).map(|host| host.name.clone())
-    };
+    let host = |name: &[u8]| position(hosts, name).map(|at| hosts[at].name.clone());
     let names: Vec<&str> = hosts.iter().take(NAMED_MAX).map(|host| host.name.as_str()).collect();
     let more = if hosts.len() > names.len() { ", ..." } else { "" };
     let description = format!("this run's hosts are {}{more}", names.join(", "));
     call(&AvailableHosts { find: &host, description })
-}
-
-fn is_loopback(name: &[u8]) -> bool {
-    [&b"localhost"[..], b"127.0.0.1", b"::1"].contains(&name)
 }
