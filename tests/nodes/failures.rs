@@ -150,6 +150,63 @@ fn a_host_that_cannot_be_reached_is_named_and_nothing_starts() {
     outcome.code(1).says("started", 0).warns("the job was not started: host n3 (node 3): ").warns("no route");
 }
 
+/// An ssh to which that happens at its first `failures` starts for each host. Each start adds a line with the host to its log.
+fn late_ssh(folder: &Folder, says: &str, failures: u32) -> String {
+    let script = format!(
+        "#!/bin/sh\nwhile [ \"$1\" != -- ]; do shift; done\necho \"$2\" >>{log}\n\
+         if [ $(grep -cx \"$2\" {log}) -le {failures} ]; then echo '{says}' >&2; exit 255; fi\n\
+         shift 2\nexec sh -c \"$*\"\n",
+        log = folder.path("starts"),
+    );
+    folder.executable("ssh", &script)
+}
+
+/// How often ssh was started for a host.
+fn starts(folder: &Folder, host: &str) -> usize {
+    folder.read("starts").lines().filter(|line| *line == host).count()
+}
+
+const UNKNOWN_NAME: &str = "ssh: Could not resolve hostname pod: Name or service not known";
+
+#[test]
+fn an_ssh_that_fails_at_first_is_started_again() {
+    let folder = Folder::new("ssh-late");
+    let ssh = late_ssh(&folder, UNKNOWN_NAME, 2);
+    // With radix 2, n3 and n4 are started by daemons.
+    let options = format!("-hosts n1,n2,n3,n4 -radix 2 --bootstrap-exec {ssh} --iface lo -n 4 sh -c");
+    let outcome = Job::hydrant(&options).arg("echo $PMI_HOSTNAME").run();
+    outcome.code(0);
+    let mut lines = outcome.lines();
+    lines.sort_unstable();
+    assert_eq!(lines, ["n1", "n2", "n3", "n4"]);
+    assert_eq!(["n1", "n2", "n3", "n4"].map(|host| starts(&folder, host)), [3; 4]);
+}
+
+#[test]
+fn an_ssh_that_fails_for_long_is_reported_and_given_up() {
+    let folder = Folder::new("ssh-refused");
+    let ssh = late_ssh(&folder, "ssh: connect to host n2 port 22: Connection refused", 1_000);
+    let options = format!("-hosts n1 --bootstrap-timeout 2.5 --bootstrap-exec {ssh} --iface lo -n 1 true");
+    let outcome = Job::hydrant(&options).run();
+    let starts = starts(&folder, "n1");
+    outcome.code(1).warns(&format!(
+        "hydrant: host n1 (node 1): {ssh} ended with exit code 255, and is started again until 2.5 s have passed \
+         (--bootstrap-timeout)\nhydrant:     ssh: connect to host n2 port 22: Connection refused\n"
+    ));
+    outcome.warns(&format!("the job was not started: host n1 (node 1): {ssh} failed "));
+    outcome.warns(" times within 2.5 s (--bootstrap-timeout) before the daemon had joined\n");
+    assert!(starts > 2, "{starts}");
+}
+
+#[test]
+fn an_ssh_that_is_denied_is_started_once() {
+    let folder = Folder::new("ssh-denied");
+    let ssh = late_ssh(&folder, "Host key verification failed.", 1);
+    let outcome = Job::hydrant(&format!("-hosts n1 --bootstrap-exec {ssh} --iface lo -n 1 true")).run();
+    outcome.code(1).warns("ended with exit code 255 before the daemon had joined");
+    assert_eq!(starts(&folder, "n1"), 1);
+}
+
 #[test]
 fn a_host_that_ssh_does_not_reach_is_named_with_a_command_to_try() {
     let folder = Folder::new("ssh-unreachable");

@@ -131,7 +131,7 @@ fn input_output_and_exit_codes_are_as_on_one_machine() {
 #[test]
 fn a_host_that_ssh_does_not_reach_is_named_with_what_ssh_says() {
     let Some(site) = Site::shared() else { return };
-    let outcome = site.hydrant("-hosts a,b,nowhere -n 3 true").run();
+    let outcome = site.hydrant("-hosts a,b,nowhere -bootstrap-timeout 2 -n 3 true").run();
     failed(&outcome, "nowhere");
     outcome.warns("Could not resolve hostname");
     site.is_idle();

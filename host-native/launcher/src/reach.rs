@@ -191,6 +191,7 @@ impl RollCall {
                 overlay.shutdown(now, poller);
             }
             Event::Joined { .. }
+            | Event::Retrying(_)
             | Event::CreditAvailable { .. }
             | Event::LifelineLost(_)
             | Event::Shutdown

@@ -165,6 +165,18 @@ pub enum FailureCause {
         /// The last lines of its output.
         output: String,
     },
+    /// The bootstrap command ended before the daemon had joined, for a reason that may pass, and is started again.
+    #[error("{command} {status}, and is started again until {} s have passed (--bootstrap-timeout){}", *.millis as f64 / 1000.0, indent(.output))]
+    Retrying {
+        /// The command.
+        command: String,
+        /// Its exit status in words.
+        status: String,
+        /// The time limit in milliseconds.
+        millis: u64,
+        /// The last lines of its output.
+        output: String,
+    },
     /// The daemon has not connected in time.
     #[error("its daemon has not joined within {} s (--bootstrap-timeout){}", *.millis as f64 / 1000.0, indent(.output))]
     JoinTimeout {

@@ -67,7 +67,7 @@ impl EventLoop {
         }
         self.keys = keys;
         waited?;
-        overlay.handle_timeouts(now, &self.reactor.poller)?;
+        overlay.handle_timeouts(now, &self.files, &self.reactor.poller)?;
         Ok(turn)
     }
 

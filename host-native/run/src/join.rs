@@ -89,8 +89,11 @@ pub(crate) fn join(
                 Event::Closed => return Ok(None),
                 Event::LifelineLost(error) => return Err(error.into()),
                 // The overlay reports failures to the head, which decides.
-                Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::CreditAvailable { .. } => {
-                }
+                Event::Failed(_)
+                | Event::Retrying(_)
+                | Event::Joined { .. }
+                | Event::Complete
+                | Event::CreditAvailable { .. } => {}
             }
         }
         if let Some(signal) = event_loop.turn(&mut overlay)?.signal {

@@ -85,7 +85,8 @@ pub(super) struct HostArgs {
 
     /// Time in seconds for a daemon to connect; the job is not started if one exceeds it
     ///
-    /// The time is measured for each daemon from its own start.
+    /// The time is measured for each daemon from its own start. Within it, an ssh that does not find or reach its host is
+    /// started again.
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(BOOTSTRAP_TIMEOUT_DEFAULT))]
     pub(super) bootstrap_timeout: Timeout,
 

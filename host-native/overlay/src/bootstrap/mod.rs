@@ -12,7 +12,7 @@ use hydrant_placement::Bootstrap;
 use hydrant_reactor::Error;
 
 pub(crate) use guide::{ANSWER_LEN, Guide, QUESTION_LEN, QUESTION_MAGIC, Question, StepSecret};
-pub(crate) use process::BootstrapProcess;
+pub(crate) use process::{BootstrapProcess, may_pass};
 pub use spec::{DaemonMain, DaemonSettings, DaemonSpec};
 pub(crate) use spec::{StartRecord, StepSpec};
 pub(crate) use srun_output::ended_host;

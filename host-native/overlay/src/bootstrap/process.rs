@@ -162,6 +162,32 @@ impl BootstrapProcess {
     }
 }
 
+/// Messages of ssh and rsh about a host that may be reachable soon: its name is not known yet, or nothing listens there yet.
+const PASSING: [&str; 10] = [
+    "could not resolve hostname",
+    "temporary failure in name resolution",
+    "name or service not known",
+    "unknown host",
+    "connection refused",
+    "connection timed out",
+    "no route to host",
+    "network is unreachable",
+    "kex_exchange_identification:",
+    "ssh_exchange_identification:",
+];
+/// Messages about what does not mend itself.
+const LASTING: [&str; 3] =
+    ["permission denied", "host key verification failed", "too many authentication failures"];
+
+/// Whether the command of a daemon has failed for a reason that may pass. Messages of hydrant are those of a daemon that was
+/// reached.
+pub(crate) fn may_pass(output: &str) -> bool {
+    let lines = output.to_lowercase();
+    let says = |messages: &[&str]| messages.iter().any(|message| lines.contains(message));
+    let is_daemons = |line: &str| line.starts_with("hydrant:") || line.starts_with("hydrant daemon:");
+    says(&PASSING) && !says(&LASTING) && !lines.lines().any(is_daemons)
+}
+
 impl Drop for BootstrapProcess {
     fn drop(&mut self) {
         self.kill();
@@ -172,6 +198,34 @@ impl Drop for BootstrapProcess {
                 // Another part of the program has collected it.
                 Ok(None) | Err(_) => return,
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_ssh_says_may_pass_or_last() {
+        for passing in [
+            "ssh: Could not resolve hostname w-1: Name or service not known",
+            "ssh: connect to host w-1 port 22: Connection refused",
+            "kex_exchange_identification: Connection closed by remote host\nConnection closed by 10.0.0.7 port 22",
+            "ssh: connect to host w-1 port 22: No route to host",
+            "hydrant-worker-0: Connection refused",
+        ] {
+            assert!(may_pass(passing), "{passing}");
+        }
+        for lasting in [
+            "",
+            "w-1: Permission denied (publickey).",
+            "Host key verification failed.",
+            "Connection closed by 10.0.0.7 port 22",
+            "sh: 1: /opt/bin/run: not found",
+            "hydrant: cannot reach host n0 (node 0), which started this daemon, at 10.0.0.1:4000: Connection refused",
+        ] {
+            assert!(!may_pass(lasting), "{lasting}");
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Children of a node, and the start of their daemons.
 
+use std::ffi::OsString;
 use std::net::SocketAddr;
 use std::ops::Range;
 use std::path::Path;
@@ -7,10 +8,11 @@ use std::path::Path;
 use hydrant_core::peer::tree::Tree;
 use hydrant_placement::{Bootstrap, Environment, Host};
 use hydrant_reactor::{Error, Interest, KeyRange, OpenFiles, Poller};
+use zeroize::Zeroizing;
 
 use super::key::LinkKey;
 use super::neighbour::Neighbour;
-use crate::bootstrap::{BootstrapProcess, DaemonMain, DaemonSettings, DaemonSpec};
+use crate::bootstrap::{BootstrapProcess, DaemonMain, DaemonSettings, DaemonSpec, may_pass};
 use crate::error::{DaemonFailure, FailureCause};
 use crate::link::{Channel, OverlayId, Secret};
 
@@ -39,11 +41,38 @@ pub(super) enum ChildState {
         deadline: u64,
         /// Messages to send when it has joined.
         queue: Vec<(Channel, Vec<u8>)>,
+        /// How its command is started again.
+        retry: Option<Retry>,
     },
     /// The daemon has joined.
     Joined(Box<Neighbour>),
     /// The daemon has ended or could not be started.
     Gone,
+}
+
+/// How the command that starts a daemon is started again after it has failed for a reason that may pass: the name of a host
+/// is not known yet, or its sshd does not run yet.
+#[derive(Debug)]
+pub(super) struct Retry {
+    words: Vec<OsString>,
+    input: Zeroizing<Vec<u8>>,
+    /// Time of the first start.
+    since: u64,
+    /// Time of the next start, if one is due.
+    pub(super) at: Option<u64>,
+    /// Number of failed starts.
+    failures: u32,
+    /// The last lines of output of the last one.
+    output: String,
+    /// The owner knows.
+    is_reported: bool,
+}
+
+impl Retry {
+    /// Milliseconds between the end of a command and the next start: doubled each time.
+    const DELAYS: std::ops::RangeInclusive<u64> = 250..=4_000;
+    /// Milliseconds after which the owner is told.
+    const REPORTED_AFTER: u64 = 1_000;
 }
 
 /// What makes a process the daemon of a child.
@@ -111,12 +140,28 @@ impl ChildLauncher<'_> {
         let mut child =
             Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
         let without = self.settings.bootstrap.removed_variables();
-        match BootstrapProcess::start(&words, without, spec.encode(), files) {
+        let input = spec.encode();
+        match BootstrapProcess::start(&words, without, input.clone(), files) {
             Ok(process) => {
                 child.watch_process(&process, self.keys, poller)?;
                 child.process = Some(process);
                 let deadline = now + self.settings.join_timeout;
-                child.state = ChildState::starting(Entry::Secret(secret), deadline);
+                let is_remote = matches!(self.settings.bootstrap, Bootstrap::Ssh | Bootstrap::Exec(_));
+                let retry = Retry {
+                    words,
+                    input,
+                    since: now,
+                    at: None,
+                    failures: 0,
+                    output: String::new(),
+                    is_reported: false,
+                };
+                child.state = ChildState::Starting {
+                    entry: Entry::Secret(secret),
+                    deadline,
+                    queue: Vec::new(),
+                    retry: is_remote.then_some(retry),
+                };
                 Ok((child, None))
             }
             Err(error) => {
@@ -129,7 +174,7 @@ impl ChildLauncher<'_> {
 
 impl ChildState {
     pub(super) fn starting(entry: Entry, deadline: u64) -> ChildState {
-        ChildState::Starting { entry, deadline, queue: Vec::new() }
+        ChildState::Starting { entry, deadline, queue: Vec::new(), retry: None }
     }
 }
 
@@ -194,6 +239,65 @@ impl Child {
     /// Whether neither the link nor the bootstrap process is left.
     pub(super) fn is_gone(&self) -> bool {
         !self.has_joined() && self.process.as_ref().is_none_or(|process| !process.is_running())
+    }
+
+    fn retry_state(&mut self) -> Option<&mut Retry> {
+        match &mut self.state {
+            ChildState::Starting { retry, .. } => retry.as_mut(),
+            _ => None,
+        }
+    }
+
+    /// Number of failed starts of the command for a reason that may pass, and the last lines of output of the last one.
+    pub(super) fn failed_starts(&mut self) -> Option<(u32, String)> {
+        let retry = self.retry_state().filter(|retry| retry.failures > 0)?;
+        Some((retry.failures, retry.output.clone()))
+    }
+
+    /// The command has ended with this output. Plans another start if the reason may pass.
+    pub(super) fn plan_retry(&mut self, now: u64, output: &str) -> bool {
+        let Some(retry) = self.retry_state().filter(|_| may_pass(output)) else { return false };
+        let (first, last) = Retry::DELAYS.into_inner();
+        retry.at = Some(now + first.saturating_mul(1 << retry.failures.min(16)).min(last));
+        retry.failures += 1;
+        output.clone_into(&mut retry.output);
+        true
+    }
+
+    /// The failure to report, if the command has failed for some time and nothing has been reported.
+    pub(super) fn overdue_retry(&mut self, now: u64, cause: FailureCause) -> Option<DaemonFailure> {
+        let retry = self.retry_state()?;
+        if retry.is_reported || now < retry.since + Retry::REPORTED_AFTER {
+            return None;
+        }
+        retry.is_reported = true;
+        Some(self.failure(cause))
+    }
+
+    /// Starts the command again if that is due. A command that cannot be started is returned as a failure.
+    pub(super) fn retry(
+        &mut self,
+        now: u64,
+        keys: KeyRange,
+        settings: &DaemonSettings,
+        (files, poller): (&OpenFiles, &Poller),
+    ) -> Result<Option<DaemonFailure>, Error> {
+        let Some(retry) = self.retry_state().filter(|retry| retry.at.is_some_and(|at| at <= now)) else {
+            return Ok(None);
+        };
+        retry.at = None;
+        let without = settings.bootstrap.removed_variables();
+        match BootstrapProcess::start(&retry.words, without, retry.input.clone(), files) {
+            Ok(process) => {
+                self.watch_process(&process, keys, poller)?;
+                self.process = Some(process);
+                Ok(None)
+            }
+            Err(error) => {
+                self.state = ChildState::Gone;
+                Ok(Some(self.failure(FailureCause::NotStarted(error.to_string()))))
+            }
+        }
     }
 
     /// Drops the link and kills the bootstrap process.

@@ -1,12 +1,15 @@
 //! Shutdown, timeouts and lost links.
 
-use hydrant_reactor::{Listener, Poller};
+use hydrant_reactor::{Listener, OpenFiles, Poller};
 
 use super::child::{Child, ChildState};
 use super::route::LinkMessage;
 use super::step::Step;
 use super::{Event, Overlay, ParentLink, SHUTDOWN_TIMEOUT};
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
+
+/// Hosts whose daemons are started again and that are reported.
+const RETRIES_REPORTED: u32 = 8;
 
 impl Overlay {
     /// Ends all daemons below this node. Those that are left after 5 seconds are killed. [`Event::Closed`] follows when
@@ -44,7 +47,9 @@ impl Overlay {
             ParentLink::None => None,
         };
         let child_deadline = |state: &ChildState| match state {
-            ChildState::Starting { deadline, .. } => Some(*deadline),
+            ChildState::Starting { deadline, retry, .. } => {
+                Some(retry.as_ref().and_then(|retry| retry.at).map_or(*deadline, |at| at.min(*deadline)))
+            }
             ChildState::Joined(neighbour) => Some(neighbour.deadline(timeout)),
             ChildState::Gone => None,
         };
@@ -62,7 +67,12 @@ impl Overlay {
     ///
     /// # Errors
     /// The parent cannot be reached, or a system call failed.
-    pub fn handle_timeouts(&mut self, now: u64, poller: &Poller) -> Result<(), OverlayError> {
+    pub fn handle_timeouts(
+        &mut self,
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
         self.connect_to_parent(now, poller)?;
         self.incoming.expire(now);
         for listener in &mut self.listeners {
@@ -70,6 +80,7 @@ impl Overlay {
         }
         self.report_named_host(now);
         self.expire_starting_children(now);
+        self.retry_children(now, files, poller)?;
         let timeout = self.settings.heartbeat_timeout;
         for node in self.neighbours() {
             let is_overdue = |overlay: &mut Overlay| {
@@ -105,11 +116,41 @@ impl Overlay {
         for node in late {
             let (millis, output) = (self.settings.join_timeout, self.output_of(node));
             let Some(child) = self.child(node) else { continue };
+            let cause = match child.failed_starts() {
+                None => FailureCause::JoinTimeout { millis, output },
+                Some((failures, output)) => {
+                    let times = if failures == 1 { "once".to_owned() } else { format!("{failures} times") };
+                    let seconds = millis as f64 / 1000.0;
+                    let status = format!("failed {times} within {seconds} s (--bootstrap-timeout)");
+                    FailureCause::BootstrapExited { command: child.command.clone(), status, output }
+                }
+            };
             child.kill();
-            failures.push(child.failure(FailureCause::JoinTimeout { millis, output }));
+            failures.push(child.failure(cause));
         }
         for failure in failures {
             self.report_failure(now, failure);
+        }
+    }
+
+    /// Starts the commands again that have failed for a reason that may pass.
+    fn retry_children(&mut self, now: u64, files: &OpenFiles, poller: &Poller) -> Result<(), OverlayError> {
+        let mut failures = Vec::new();
+        for child in &mut self.children {
+            failures.extend(child.retry(now, self.keys, &self.settings, (files, poller))?);
+        }
+        for failure in failures {
+            self.report_failure(now, failure);
+        }
+        Ok(())
+    }
+
+    /// Reports to the parent and to the owner that the start of a daemon below this node is tried again, for some hosts.
+    pub(super) fn report_retry(&mut self, now: u64, failure: DaemonFailure) {
+        self.retries += 1;
+        if self.kill_at.is_none() && self.retries <= RETRIES_REPORTED {
+            self.send_to_parent(now, &LinkMessage::Retrying(failure.clone()));
+            self.events.push_back(Event::Retrying(failure));
         }
     }
 

@@ -71,6 +71,9 @@ pub enum Event {
     /// A daemon below this node could not be started, or is lost. The overlay reports it to the head. The nodes below
     /// a lost daemon end themselves.
     Failed(DaemonFailure),
+    /// The command that starts a daemon below this node has failed for some time, for a reason that may pass, and is
+    /// started again. The overlay reports it to the head, for some hosts.
+    Retrying(DaemonFailure),
     /// The link to the parent failed. This daemon and all daemons below it must end at once.
     LifelineLost(LifelineLost),
     /// The parent has sent the shutdown message. The owner ends its own processes and calls [`Overlay::shutdown`].
@@ -133,6 +136,8 @@ pub struct Overlay {
     incoming: IncomingConnections,
     events: VecDeque<Event>,
     complete: bool,
+    /// Number of [`Event::Retrying`] of this node.
+    retries: u32,
     /// During shutdown: time at which the remaining daemons are killed.
     kill_at: Option<u64>,
     closed: bool,
@@ -225,6 +230,7 @@ impl Overlay {
             incoming: IncomingConnections::default(),
             events: VecDeque::new(),
             complete: false,
+            retries: 0,
             kill_at: None,
             closed: false,
             buffer: vec![0; RECEIVE_BUFFER_MIN],
@@ -403,6 +409,15 @@ impl Overlay {
         let status = child.process.as_ref().and_then(|process| process.exit_status()).unwrap_or_default();
         if child.is_starting() {
             let (command, output) = (child.command.clone(), child.output_tail());
+            if child.plan_retry(now, &output) {
+                let millis = self.settings.join_timeout;
+                if let Some(failure) =
+                    child.overdue_retry(now, FailureCause::Retrying { command, status, millis, output })
+                {
+                    self.report_retry(now, failure);
+                }
+                return true;
+            }
             child.state = ChildState::Gone;
             let failure = child.failure(FailureCause::BootstrapExited { command, status, output });
             self.report_failure(now, failure);

@@ -44,6 +44,8 @@ pub(super) enum LinkMessage {
     Failed(DaemonFailure),
     /// The receiver and its subtree shall end.
     Shutdown,
+    /// The start of a daemon of the sender's subtree is tried again.
+    Retrying(DaemonFailure),
 }
 
 fn encode(message: &impl Serialize) -> Vec<u8> {
@@ -254,8 +256,14 @@ impl Overlay {
             LinkMessage::Failed(failure) if !is_from_parent && self.is_below(via, failure.node) => {
                 self.report_failure(now, failure);
             }
+            LinkMessage::Retrying(failure) if !is_from_parent && self.is_below(via, failure.node) => {
+                self.report_retry(now, failure);
+            }
             LinkMessage::Shutdown if is_from_parent => self.events.push_back(Event::Shutdown),
-            LinkMessage::Complete | LinkMessage::Failed(_) | LinkMessage::Shutdown => {
+            LinkMessage::Complete
+            | LinkMessage::Failed(_)
+            | LinkMessage::Retrying(_)
+            | LinkMessage::Shutdown => {
                 return Err(LinkError::Malformed);
             }
         }

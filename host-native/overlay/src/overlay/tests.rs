@@ -129,7 +129,7 @@ impl Nodes {
             for &token in &tokens {
                 overlay.handle_ready(token, now, poller).unwrap();
             }
-            overlay.handle_timeouts(now, poller).unwrap();
+            overlay.handle_timeouts(now, &self.files, poller).unwrap();
             overlay.flush(now, poller);
             events.extend(std::iter::from_fn(|| overlay.next_event()));
         }

@@ -32,6 +32,7 @@ impl Engine<'_, '_> {
                 let reason = format!("{failure}{hint}");
                 self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
             }
+            Event::Retrying(failure) => self.sinks.print(&failure.to_string()),
             Event::CreditAvailable { .. } => self.send_files()?,
             // The head has no parent.
             Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}

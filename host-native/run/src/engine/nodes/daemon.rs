@@ -292,7 +292,11 @@ impl Engine<'_, '_> {
             }
             Event::Shutdown => self.handle_at_daemon(DaemonEvent::Shutdown),
             // The engine reports these to the head separately. The head decides.
-            Event::Failed(_) | Event::Joined { .. } | Event::Complete | Event::Closed => Ok(()),
+            Event::Failed(_)
+            | Event::Retrying(_)
+            | Event::Joined { .. }
+            | Event::Complete
+            | Event::Closed => Ok(()),
         }
     }
 

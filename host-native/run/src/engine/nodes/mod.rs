@@ -237,7 +237,7 @@ impl<'s> Engine<'_, 's> {
     /// Handles received messages and timeouts of the links.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.handle_timeouts(self.clock.now(), &self.poller)?;
+        nodes.links.handle_timeouts(self.clock.now(), &self.files, &self.poller)?;
         self.keep_daemon_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
