@@ -213,6 +213,7 @@ fn leaving_without_finalize_ends_the_job() {
     for init in ["init1", "init2"] {
         let outcome = raw("-n 3", &format!("{init}\nonly 0\nexit 0\nall\nforever")).run();
         outcome.code(1).stderr_starts("hydrant: rank 0 exited with code 0 without finalizing\n");
+        outcome.warns("\nhydrant:   it left between MPI_Init and MPI_Finalize, or by _exit() behind the MPI_Finalize of ");
         names(&outcome, 0, "without finalizing");
     }
 }

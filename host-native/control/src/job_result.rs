@@ -130,6 +130,14 @@ impl RankFailure {
         code.max(1)
     }
 
+    /// What else the failure may mean, if the server cannot tell.
+    pub(crate) fn explanation(&self) -> Option<&'static str> {
+        let is_clean = matches!(self.cause, Cause::NoFinalize { exit: Exit::Code(0), .. });
+        is_clean.then_some(
+            "it left between MPI_Init and MPI_Finalize, or by _exit() behind the MPI_Finalize of MPICH 5, which tells PMI in exit()",
+        )
+    }
+
     /// What the rank did, as `died by SIGSEGV`.
     pub fn describe(&self) -> String {
         let message = &self.message;

@@ -93,6 +93,19 @@ fn mpich4_rank_without_init() {
     rank_without_init(Peer::Mpich4);
 }
 
+/// MPICH 5 tells PMI in `exit()` that it has finalized, MPICH 4 in `MPI_Finalize`.
+#[test]
+fn what_it_means_to_leave_behind_finalize_is_said() {
+    if !Peer::Mpich5.there() || !Peer::Mpich4.there() {
+        return;
+    }
+    let leave = |peer: Peer| Job::hydrant("-n 2").arg(peer.program("mpi_end")).arg("leave").run();
+    leave(Peer::Mpich4).code(0).quiet();
+    let outcome = leave(Peer::Mpich5);
+    outcome.code(1).warns(" exited with code 0 without finalizing\n");
+    outcome.warns(" or by _exit() behind the MPI_Finalize of MPICH 5, which tells PMI in exit()\n");
+}
+
 #[test]
 fn mpich5_hello() {
     hello(Peer::Mpich5);

@@ -68,7 +68,10 @@ impl<R> Job<R> {
                     AbortReason::Rank(failure) => {
                         let rank = failure.cause.rank().0;
                         let (name, what) = (self.rank_name(rank), failure.describe());
-                        format!("{name} {what}\n  {}\n  {others}", self.describe_rank(rank, host(rank)))
+                        let explanation = failure.explanation().map(|text| format!("\n  {text}"));
+                        let explanation = explanation.unwrap_or_default();
+                        let rank = self.describe_rank(rank, host(rank));
+                        format!("{name} {what}\n  {rank}{explanation}\n  {others}")
                     }
                     AbortReason::Connected { what } => {
                         let job = match self.ordinal {
