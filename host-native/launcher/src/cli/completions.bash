@@ -6,7 +6,7 @@ _hydrant() {
     read -ra words <<<"$line"
     [[ $line == *[[:space:]] ]] && words+=('')
     local last=$((${#words[@]} - 1)) i=1 command=run
-    local cur=${words[last]} name='' word short long valued pairs files choices
+    local cur=${words[last]} name='' word id short long valued pairs files choices jobs
     COMPREPLY=()
 
     if [[ ${words[0]##*/} == hydrant ]]; then
@@ -62,6 +62,7 @@ _hydrant() {
 @VALUES@
         esac
         COMPREPLY=($(compgen -W "$choices" -- "$cur"))
+        [[ ${COMPREPLY[0]} == *[:=] ]] && ((${#COMPREPLY[@]} == 1)) && compopt -o nospace
         [[ -n $choices ]] || compopt +o default
     elif [[ $cur == - || $cur == --* ]]; then
         COMPREPLY=($(compgen -W "$short $long" -- "$cur"))
@@ -72,6 +73,10 @@ _hydrant() {
         esac
     elif [[ -n $choices ]]; then
         COMPREPLY=($(compgen -W "$choices" -- "$cur"))
+    elif [[ -n $jobs && " ${words[*]:0:last} " != *' -- '* ]]; then
+        while read -r id _; do
+            [[ $id == [0-9]* && $id == "$cur"* ]] && COMPREPLY+=("$id")
+        done < <("${words[0]}" ps 2>/dev/null)
     elif [[ -n $cur && $cur != */* ]]; then
         case $command in
             @JOBS@) COMPREPLY=($(compgen -A command -- "$cur")) ;;

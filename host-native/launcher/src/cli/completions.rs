@@ -8,8 +8,25 @@ use std::fmt::Write;
 use clap::builder::ValueHint;
 use clap::{Arg, ArgAction, Command, ValueEnum};
 
+use crate::value;
+
 /// Template of the script for bash. `@NAME@` are the places of the tables.
 const BASH: &str = include_str!("completions.bash");
+
+/// Values of options that take more than a list of words, by the identifiers of the options in clap. A word that ends in `:` or
+/// `=` goes on.
+const WORDS: [(&str, &str); 10] = [
+    ("bind_to", "none hwthread core l1 l2 l3 numa socket machine rr user:"),
+    ("bootstrap", "ssh srun qrsh local exec:"),
+    ("fence", "collect lazy auto"),
+    ("map_by", "slot node block hwthread core l1 l2 l3 numa socket machine ppr:"),
+    ("membind", "none local bind: interleave interleave:"),
+    ("signal", "HUP INT QUIT TERM USR1 USR2 TSTP CONT KILL"),
+    ("stdin", "all none"),
+    ("topology", "complete cart: hypercube kautz file:"),
+    ("usize", "SYSTEM INFINITE"),
+    ("memory_alloc_kinds", "system cuda rocm ze"),
+];
 
 /// A shell with completion.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -56,13 +73,19 @@ struct Verb {
     options: Vec<Opt>,
     /// Values of its argument, if they are known.
     choices: Vec<String>,
+    /// Whether its argument is a running job.
+    takes_job: bool,
 }
 
 /// Returns the script that completes `hydrant` and `hydrant-mpiexec`. Hidden commands and options are left out.
 pub(super) fn script(shell: Shell, mut hydrant: Command) -> String {
     hydrant.build();
-    let verbs: Vec<Verb> =
+    let mut verbs: Vec<Verb> =
         hydrant.get_subcommands().filter(|verb| !verb.is_hide_set()).map(Verb::of).collect();
+    let names: Vec<String> = verbs.iter().map(|verb| verb.name.clone()).collect();
+    for verb in verbs.iter_mut().filter(|verb| matches!(verb.name.as_str(), "help" | "man")) {
+        verb.choices = names.iter().filter(|name| *name != "help").cloned().collect();
+    }
     match shell {
         Shell::Bash => bash(&verbs),
         Shell::Zsh => zsh(&verbs),
@@ -79,10 +102,8 @@ impl Verb {
             help: command.get_about().map(ToString::to_string).unwrap_or_default(),
             is_job: matches!(command.get_name(), "run" | "offload"),
             options: options.map(Opt::of).collect(),
-            choices: match command.get_name() {
-                "help" => Vec::new(),
-                _ => choices.flatten().collect(),
-            },
+            choices: choices.flatten().collect(),
+            takes_job: command.get_positionals().any(|arg| placeholder(arg) == Some("JOB")),
         }
     }
 
@@ -99,10 +120,9 @@ impl Opt {
         let longs = arg.get_long_and_visible_aliases().unwrap_or_default();
         let names =
             shorts.into_iter().map(String::from).chain(longs.into_iter().map(str::to_owned)).collect();
-        let placeholder = arg.get_value_names().and_then(|names| names.first());
         Opt {
             names,
-            placeholder: placeholder.map(ToString::to_string).unwrap_or_default(),
+            placeholder: placeholder(arg).unwrap_or_default().to_owned(),
             help: arg.get_help().map(ToString::to_string).unwrap_or_default(),
             value: value(arg),
         }
@@ -131,8 +151,7 @@ fn value(arg: &Arg) -> Value {
     }
     let has_path =
         matches!(arg.get_value_hint(), ValueHint::AnyPath | ValueHint::FilePath | ValueHint::DirPath);
-    let placeholder = arg.get_value_names().and_then(|names| names.first());
-    match placeholder.map(|name| name.as_str()) {
+    match placeholder(arg) {
         Some("NAME VALUE") => Value::Pair,
         Some("FILE" | "DIR" | "PATH") => Value::File,
         _ if has_path => Value::File,
@@ -140,14 +159,26 @@ fn value(arg: &Arg) -> Value {
     }
 }
 
-/// The possible values of an argument: those that clap knows, or those that the placeholder lists, as `slot|node`.
+fn placeholder(arg: &Arg) -> Option<&str> {
+    arg.get_value_names().and_then(|names| names.first()).map(|name| name.as_str())
+}
+
+/// The possible values of an argument: those that clap knows, those of [`WORDS`], or those that the placeholder lists, as
+/// `slot|node`.
 fn choices(arg: &Arg) -> Option<Vec<String>> {
+    let id = arg.get_id().as_str();
+    if let Some((_, words)) = WORDS.iter().find(|(of, _)| *of == id) {
+        return Some(words.split(' ').map(str::to_owned).collect());
+    }
+    if id == "limit" {
+        return Some(value::limits().map(|limit| format!("{}=", limit.name())).collect());
+    }
     let known: Vec<String> =
         arg.get_possible_values().iter().map(|value| value.get_name().to_owned()).collect();
     if !known.is_empty() && arg.get_action().takes_values() {
         return Some(known);
     }
-    let placeholder = arg.get_value_names()?.first()?.as_str();
+    let placeholder = placeholder(arg)?;
     let is_literal = |word: &str| !word.is_empty() && !word.contains(|c: char| c.is_ascii_uppercase());
     let words: Vec<String> = placeholder.split('|').map(str::to_owned).collect();
     (words.len() > 1 && words.iter().all(|word| is_literal(word))).then_some(words)
@@ -173,8 +204,9 @@ fn bash(verbs: &[Verb]) -> String {
             tables,
             "        {name})\n            short='{short}'\n            long='{long}'\n            \
              valued='{valued}'\n            pairs='{pairs}'\n            files='{files}'\n            \
-             choices='{}'\n            ;;\n",
-            choices.join(" ")
+             choices='{}'\n            jobs='{}'\n            ;;\n",
+            choices.join(" "),
+            if verb.takes_job { "yes" } else { "" },
         );
         for option in options {
             let Value::Choice(choices) = &option.value else { continue };
@@ -195,7 +227,9 @@ fn bash(verbs: &[Verb]) -> String {
 
 fn zsh(verbs: &[Verb]) -> String {
     let mut text = String::from(
-        "#compdef hydrant hydrant-mpiexec\n# Completion of zsh, made by 'hydrant completions zsh'.\n\n",
+        "#compdef hydrant hydrant-mpiexec\n# Completion of zsh, made by 'hydrant completions zsh'.\n\n\
+         _hydrant_jobs() {\n    local -a jobs\n    jobs=(${(f)\"$(_call_program jobs hydrant ps 2>/dev/null)\"})\n    \
+         jobs=(${${jobs[2,-1]## #}%% *})\n    compadd -a jobs\n}\n\n",
     );
     for verb in verbs {
         let _ = write!(text, "_hydrant_{}() {{\n    _arguments \\\n", verb.name.replace('-', "_"));
@@ -212,7 +246,7 @@ fn zsh(verbs: &[Verb]) -> String {
                 Value::Word => format!(":{message}: "),
                 Value::Pair => ":name: :value: ".to_owned(),
                 Value::File => format!(":{message}:_files"),
-                Value::Choice(choices) => format!(":{message}:({})", choices.join(" ")),
+                Value::Choice(choices) => format!(":{message}:{}", zsh_choices(choices)),
             };
             let help = zsh_text(&option.help);
             for spelling in option.spellings(verb.is_job) {
@@ -223,6 +257,7 @@ fn zsh(verbs: &[Verb]) -> String {
         }
         let rest = match (verb.is_job, verb.choices.is_empty()) {
             (true, _) => "'(-)1:program:_command_names -e' '*::arguments:_normal'".to_owned(),
+            (false, true) if verb.takes_job => "'*:job:_hydrant_jobs'".to_owned(),
             (false, true) => "'*:file:_files'".to_owned(),
             (false, false) => format!("'1:value:({})'", verb.choices.join(" ")),
         };
@@ -243,6 +278,19 @@ fn zsh(verbs: &[Verb]) -> String {
             .collect::<String>()
     );
     text
+}
+
+/// The words of an option. One that ends in `:` or `=` gets no blank behind it.
+fn zsh_choices(choices: &[String]) -> String {
+    let goes_on = |word: &&String| word.ends_with([':', '=']);
+    if !choices.iter().any(|word| goes_on(&word)) {
+        return format!("({})", choices.join(" "));
+    }
+    let words =
+        |parts: Vec<&String>| parts.into_iter().map(|part| zsh_text(part)).collect::<Vec<_>>().join(" ");
+    let whole = words(choices.iter().filter(|word| !goes_on(word)).collect());
+    let parts = words(choices.iter().filter(goes_on).collect());
+    format!("{{compadd {whole}; compadd -S \"\" {parts}}}")
 }
 
 /// Escapes a text in single quotes of a specification.
@@ -282,6 +330,10 @@ fn fish(verbs: &[Verb]) -> String {
                     Value::Choice(choices) => format!(" -x -a {}", quoted(&choices.join(" "))),
                 };
                 let _ = writeln!(text, "{line} -d {}", quoted(&option.help));
+            }
+            if verb.takes_job {
+                let ids = r"(hydrant ps 2>/dev/null | string replace -rf '^ *([0-9]+) .*' '$1')";
+                let _ = writeln!(text, "complete {place} -f -a {}", quoted(ids));
             }
             if !verb.choices.is_empty() {
                 let _ = writeln!(text, "complete {place} -f -a {}", quoted(&verb.choices.join(" ")));
@@ -331,6 +383,48 @@ mod tests {
         assert_eq!(completed("hydrant run --pty=ne"), ["never"]);
         assert_eq!(completed("hydrant run -rank-by "), ["slot", "node"]);
         assert_eq!(completed("hydrant completions z"), ["zsh"]);
+        assert_eq!(completed("hydrant help at"), ["attach"]);
+        assert_eq!(completed("hydrant man re"), ["replay", "replace"]);
+        assert_eq!(completed("hydrant run -bind-to so"), ["socket"]);
+        assert_eq!(completed("hydrant run --fence=l"), ["lazy"]);
+        assert_eq!(completed("hydrant run --limit key"), ["compopt -o nospace", "keys="]);
+        assert_eq!(completed("hydrant kill -s US"), ["USR1", "USR2"]);
+    }
+
+    #[test]
+    fn bash_completes_running_jobs() {
+        let folder = std::env::temp_dir().join(format!("hydrant-completions-{}", std::process::id()));
+        std::fs::create_dir_all(&folder).expect("a temporary folder");
+        let hydrant = folder.join("hydrant");
+        let listed = "#!/bin/sh\n[ \"$*\" = ps ] && printf '  PID  TIME  PROGRAM\\n 4711  1 s  a\\n47999  2 s  b\\n'\n";
+        std::fs::write(&hydrant, listed).expect("a temporary file");
+        let mode = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+        std::fs::set_permissions(&hydrant, mode).expect("it is a file of this process");
+        let of = |line: &str| completed(&format!("{} {line}", hydrant.display()));
+        for command in ["status", "kill", "attach", "debug --rank 0", "replace --built-in"] {
+            assert_eq!(of(&format!("{command} ")), ["4711", "47999"], "{command}");
+            assert_eq!(of(&format!("{command} 471")), ["4711"], "{command}");
+        }
+        assert_eq!(of("kill -s USR1 4711 479"), ["47999"]);
+        assert_eq!(of("debug --rank 0 4711 -- g"), [""; 0]);
+        std::fs::remove_dir_all(&folder).expect("it is a folder of this process");
+    }
+
+    /// Words that the completions offer are valid, but for those that go on.
+    #[test]
+    fn offered_words_are_values() {
+        for (id, words) in WORDS {
+            let command = commands::hydrant();
+            let has_option = |verb: &&Command| verb.get_arguments().any(|arg| arg.get_id() == id);
+            let verb = command.get_subcommands().find(has_option).expect("an option has this identifier");
+            let option = verb.get_arguments().find(|arg| arg.get_id() == id).expect("it was found");
+            let long = option.get_long().expect("it has a long name").to_owned();
+            for word in words.split(' ').filter(|word| !word.ends_with(':')) {
+                let bare = Command::new("hydrant").no_binary_name(true).arg(option.clone().required(false));
+                let parsed = bare.try_get_matches_from([format!("--{long}={word}")]);
+                assert!(parsed.is_ok(), "--{long}={word}: {}", parsed.unwrap_err());
+            }
+        }
     }
 
     #[test]

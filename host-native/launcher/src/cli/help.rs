@@ -277,7 +277,7 @@ Exit codes:
   2  invalid option";
 
 pub(super) const COMPLETIONS_ABOUT: &str = "\
-Print a script that completes commands, options and their values in a shell, for hydrant and for a link named \
+Print a script that completes commands, options, their values and the ids of running jobs in a shell, for hydrant and for a link named \
 hydrant-mpiexec. Behind the name of a program, file names are completed.";
 
 pub(super) const COMPLETIONS_AFTER: &str = "\
