@@ -109,6 +109,8 @@ fn a_command_runs_with_the_process_id_of_a_rank() {
     let outcome = debug("1", &["echo", "1={}"]);
     assert!(job.stdout().contains(&outcome.code(0).stdout), "{} {}", job.stdout(), outcome.stdout);
     debug("2", &["true"]).code(1).warns(" has no rank 2\n");
+    let spawned = ask("debug --rank 0 --spawned 3", &job).args(["--", "true"]).run();
+    spawned.code(1).warns(" has no spawned job 3, or it has ended\n");
     debug("0", &["/nowhere/gdb"]).code(1).stderr_starts("hydrant: cannot run /nowhere/gdb: ");
     ask("kill -s KILL", &job).run().code(0);
     job.wait().signaled(Signal::KILL);
@@ -141,6 +143,16 @@ fn names_that_are_not_utf_8_are_bytes_in_json() {
     assert_eq!(json.matches(&bytes).count(), 2, "{json}");
     ask("kill", &job).run().code(0);
     job.wait().code(143);
+}
+
+#[test]
+fn a_debugger_of_a_server_without_jobs_is_told_why() {
+    let mut server = Job::command("serve --manage=127.0.0.1:0").start();
+    server.line();
+    let debug = ask("debug --rank 0", &server).args(["--", "true"]).run();
+    debug.code(1).warns("is not known: another launcher starts its ranks\n");
+    ask("kill", &server).run().code(0);
+    server.wait().code(0);
 }
 
 #[test]

@@ -90,3 +90,9 @@ fn variables_of_operators_name_hosts_and_agent() {
         }
     }
 }
+
+#[test]
+fn more_ranks_than_slots_are_a_warning() {
+    let outcome = Job::hydrant("--bootstrap local -hosts a:1,b:1 -n 4 true").run();
+    outcome.code(0).stderr_is("hydrant: warning: more ranks than slots: a runs 2 on 1, b runs 2 on 1\n");
+}

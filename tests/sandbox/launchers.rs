@@ -137,11 +137,17 @@ impl Launcher {
             outcome.code(1).warns("the plugin failed: hydrant_handle: ").warns("unreachable");
         }
         let text = host_wasm("examples").join("launch.c");
+        // wasmtime alone says of these bytes that they are no UTF-8.
+        let folder = Folder::new(&name("no-module"));
+        let binary = folder.path("binary");
+        std::fs::write(&binary, [0xff, 0xfe, 0x00]).expect("a file of this test");
+        let binary = Path::new(&binary);
         let old = hostile(&name("old"), ABI_VERSION - 1, "(unreachable)", "(i32.const 0)");
         let of_another_version = format!("has ABI version {}, and this package needs", ABI_VERSION - 1);
         for (file, why) in [
             (Path::new("/nonexistent.wasm"), "/nonexistent.wasm"),
-            (&text, "is no WebAssembly module"),
+            (&text, "is no WebAssembly module: "),
+            (binary, "00 61 73 6d"),
             (&old, &of_another_version),
         ] {
             let Some(job) = self.job_with(file, 2, RAW) else { return };

@@ -15,7 +15,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::client::Board;
-use crate::error::{BoardError, CallError, NODE};
+use crate::error::{BoardError, CallError, NODE, place};
 use crate::patience::Patience;
 use crate::time::timespec;
 
@@ -100,7 +100,7 @@ impl BoardBackend {
 
     /// Returns the board in a few words.
     pub fn describe(&self) -> String {
-        format!("board {} at {}", self.target, self.addr)
+        format!("board {}", place(&self.target, &self.addr))
     }
 
     /// Returns how many offered replies the host has taken, for a call which withdraws the others.

@@ -13,7 +13,7 @@ use hydrant_manage::{Connection, ConnectionError, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
-use crate::error::{BoardError, PATIENCE, RECORDING};
+use crate::error::{BoardError, PATIENCE, RECORDING, place};
 use crate::event::BoardEvent;
 use crate::heartbeat::{Due, Heartbeat};
 use crate::lines::{board_line, job_line, limit_line};
@@ -288,7 +288,7 @@ impl Board {
             None | Some(Ok(true)) => return,
             Some(Ok(false)) => {}
             Some(Err(why)) => {
-                self.lines.push_back(format!("{why}; the recording ends early, the job goes on"))
+                self.lines.push_back(format!("warning: {why}; the recording ends early, the job goes on"))
             }
         }
         self.recording = None;
@@ -575,7 +575,7 @@ impl Board {
             }
             Due::Report => {
                 let silence = self.heartbeat.silence(self.heartbeat.report_after());
-                self.lines.push_back(format!("the board {} at {} {silence}", self.name, self.addr));
+                self.lines.push_back(format!("the board {} {silence}", place(&self.name, &self.addr)));
                 Ok(true)
             }
             Due::Lost => {

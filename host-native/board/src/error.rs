@@ -80,7 +80,7 @@ pub enum BoardError {
     #[error(transparent)]
     Recording(#[from] WriteError),
     /// It does not answer heartbeats.
-    #[error("the board {name} at {addr} {silence}")]
+    #[error("the board {} {silence}", place(name, addr))]
     Frozen {
         /// Its name.
         name: String,
@@ -98,7 +98,7 @@ pub enum BoardError {
         what: &'static str,
     },
     /// A call of the board that serves a node with a spare failed.
-    #[error("board {target} at {addr}: {why}")]
+    #[error("board {}: {why}", place(target, addr))]
     Call {
         /// As the user named it.
         target: String,
@@ -118,7 +118,7 @@ pub enum BoardError {
         why: String,
     },
     /// Error of the board that serves a node of a run on several hosts.
-    #[error("board {target}: {}", of_board(why))]
+    #[error("{}", of_board(target, why))]
     Node {
         /// As the user named it.
         target: String,
@@ -223,11 +223,30 @@ impl BoardError {
     }
 }
 
-/// Describes the error of a board that has been named.
-fn of_board(error: &BoardError) -> String {
-    match error {
-        BoardError::Unreachable { why, .. } => format!("cannot connect: {why}"),
-        error => error.to_string(),
+/// A board in words: its name, and its address unless that is the name.
+pub(crate) fn place(name: &str, addr: &SocketAddr) -> String {
+    if *name == addr.to_string() { name.to_owned() } else { format!("{name} at {addr}") }
+}
+
+/// Describes the error of a board that the user named.
+fn of_board(target: &str, error: &BoardError) -> String {
+    let addr = match error {
+        BoardError::Unreachable { why, .. } => return format!("board {target}: cannot connect: {why}"),
+        BoardError::Lost { addr, .. }
+        | BoardError::Handshake { addr, .. }
+        | BoardError::Refused { addr, .. }
+        | BoardError::Small { addr, .. }
+        | BoardError::NoLazyFences { addr }
+        | BoardError::Silent { addr, .. } => addr,
+        BoardError::Frozen { silence, addr, .. } => {
+            return format!("board {} {silence}", place(target, addr));
+        }
+        error => return format!("board {target}: {error}"),
+    };
+    let text = error.to_string();
+    match text.strip_prefix(&format!("the board at {addr} ")) {
+        Some(what) => format!("board {} {what}", place(target, addr)),
+        None => format!("board {target}: {text}"),
     }
 }
 
@@ -264,5 +283,29 @@ fn remedy(what: &str, why: &Error) -> Option<&'static str> {
         }
         Error::Fault(Fault::Full(..)) => Some("start or build the board with larger limits"),
         _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_board_is_named_once() {
+        let addr: SocketAddr = "10.0.0.7:4100".parse().unwrap();
+        let of_node = |target: &str, why| {
+            BoardError::Node { target: target.to_owned(), why: Box::new(why) }.to_string()
+        };
+        let lost = || BoardError::Lost { addr, why: "closed".to_owned() };
+        assert_eq!(of_node("10.0.0.7:4100", lost()), "board 10.0.0.7:4100 is lost: closed");
+        assert_eq!(of_node("dpu-a", lost()), "board dpu-a at 10.0.0.7:4100 is lost: closed");
+        let call =
+            |target: &str| BoardError::Call { target: target.to_owned(), addr, why: CallError::Failed };
+        assert_eq!(call("10.0.0.7:4100").to_string(), "board 10.0.0.7:4100: an earlier call failed");
+        let small = BoardError::Small { addr, limits: vec![(Limit::Ranks, 4)] };
+        assert_eq!(
+            of_node("dpu", small),
+            "board dpu at 10.0.0.7:4100 has smaller tables than this run: ranks=4"
+        );
     }
 }

@@ -20,7 +20,7 @@ use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 
 use crate::client::Board;
-use crate::error::{BoardError, NODE, PATIENCE};
+use crate::error::{BoardError, NODE, PATIENCE, place};
 use crate::heartbeat::{Due, Heartbeat};
 use crate::queries::{Answer, Purpose, Queries, RankState, Unasked};
 use crate::recording::NodeRecording;
@@ -463,7 +463,7 @@ impl NodeBoard {
             Due::Nothing => Ok(false),
             Due::Report => {
                 let silence = self.heartbeat.silence(self.heartbeat.report_after());
-                self.lines.push_back(format!("the board {} at {} {silence}", self.target, self.addr));
+                self.lines.push_back(format!("the board {} {silence}", place(&self.target, &self.addr)));
                 Ok(true)
             }
             Due::Send => {

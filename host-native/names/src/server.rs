@@ -123,7 +123,10 @@ impl<'s> NameServer<'s> {
                 }
                 Ok(Accepted::None) => return Ok(()),
                 Err(error) => {
-                    self.log.line(&format!("paused accepting connections: {error}"), &self.reactor.poller);
+                    self.log.line(
+                        &format!("warning: paused accepting connections: {error}"),
+                        &self.reactor.poller,
+                    );
                     let now = self.now();
                     self.listener.pause(&self.reactor.poller, now);
                     return Ok(());

@@ -349,7 +349,7 @@ impl<'s> Endpoint<'s> {
         if is_out_of_files(&error) && self.driver.displace(now)? {
             return self.poll_driver();
         }
-        self.log(&format!("paused accepting connections: {error}"));
+        self.log(&format!("warning: paused accepting connections: {error}"));
         if let Some(port) = self.ports.get_mut(job.index()).and_then(Option::as_mut) {
             port.listener.pause(&self.poller, now);
         }

@@ -168,7 +168,7 @@ impl Management<'_, '_> {
         if is_out_of_files(&error) && self.displace()? {
             return Ok(());
         }
-        self.log(&format!("paused accepting hosts: {error}"));
+        self.log(&format!("warning: paused accepting hosts: {error}"));
         let now = self.managed.endpoint.now();
         self.listener.pause(self.managed.endpoint.poller(), now);
         Ok(())

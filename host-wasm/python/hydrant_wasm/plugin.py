@@ -72,8 +72,13 @@ class Plugin:
     def __init__(self, path: str | os.PathLike[str]) -> None:
         self.path = os.fspath(path)
         self._engine = wasmtime.Engine()
+        with open(self.path, "rb") as file:
+            code = file.read()
+        # wasmtime would take other bytes for the text form of a module.
+        if not code.startswith(b"\0asm"):
+            raise PluginError(f"{self.path} is no WebAssembly module: it does not start with the bytes 00 61 73 6d")
         try:
-            self._module = wasmtime.Module.from_file(self._engine, self.path)
+            self._module = wasmtime.Module(self._engine, code)
         except wasmtime.WasmtimeError as error:
             raise PluginError(f"{self.path} is no WebAssembly module: {error}") from error
 

@@ -197,8 +197,10 @@ fn a_board_without_lazy_fences_refuses_them_with_what_to_do() {
     let run = |fence: &str| run(&folder, 2, &boards, &format!("{SMALL} --fence {fence} -n 4 true")).run();
     run("lazy")
         .code(1)
-        .warns(&format!("host n1: board {}: the board at ", boards[0]))
-        .warns(" has no lazy fences (--fence lazy, and --fence auto on more than 64 hosts)\n")
+        .warns(&format!(
+            "host n1: board {} has no lazy fences (--fence lazy, and --fence auto on more than 64 hosts)\n",
+            boards[0]
+        ))
         .warns("hint: start the run with --fence collect, or build ");
     for fence in ["auto", "collect"] {
         run(fence).code(0).quiet();
@@ -256,7 +258,7 @@ fn a_second_host_is_refused_while_the_board_serves_another() {
     let mut job = run(from_ref(&first)).steps(waits).hold_input().start();
     job.await_stdout("up\n", 8);
     let refused = run(from_ref(&second)).steps(passes).run();
-    refused.code(1).warns(&format!("board {second}: the board at ")).warns(busy).warns(hint);
+    refused.code(1).warns(&format!("board {second} ")).warns(busy).warns(hint);
     let refused = offload().steps(passes).run();
     refused.code(1).warns("refuses the job: in use by another host\n").warns(hint);
     job.end_input();

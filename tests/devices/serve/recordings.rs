@@ -79,7 +79,7 @@ fn the_recording_of_a_board_that_is_killed_has_what_came_before() {
     job.await_stdout("up\n", 14);
     let (board, address) = recorded.fleet.boards.remove(1);
     board.signal(Signal::KILL);
-    job.wait().code(1).warns(&format!("host n2 (node 2): board {address}: the board at {address} is lost: "));
+    job.wait().code(1).warns(&format!("host n2 (node 2): board {address} is lost: "));
     recorded.replay("cmd=kvs-fence", 6);
     board.wait().signaled(Signal::KILL);
     recorded.fleet.end();

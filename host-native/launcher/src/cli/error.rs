@@ -138,12 +138,16 @@ pub enum UsageError {
     MissingProgram {
         /// Place where the program is missing.
         location: Location,
+        /// The last option, and its value, which may have been meant as the program.
+        taken: Option<(String, String)>,
     },
     /// Neither a program nor a configuration file.
     #[error("missing program name")]
     Empty {
         /// The command as it was called.
         called: String,
+        /// The last option, and its value, which may have been meant as the program.
+        taken: Option<(String, String)>,
     },
     /// `--configfile` together with a program or its options.
     #[error("{location}: '{argument}' cannot be used with -configfile")]
@@ -228,7 +232,11 @@ impl UsageError {
             UsageError::MissingTarget => {
                 "for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out".to_owned()
             }
-            UsageError::Empty { called } => format!("for example: {called} -n 4 ./a.out"),
+            UsageError::Empty { taken: Some((option, value)), .. }
+            | UsageError::MissingProgram { taken: Some((option, value)), .. } => {
+                format!("'{value}' is the value of {option}; write the program behind it")
+            }
+            UsageError::Empty { called, .. } => format!("for example: {called} -n 4 ./a.out"),
             UsageError::WithConfigFile { argument, .. } => {
                 format!("move '{argument}' to the configuration file")
             }

@@ -333,13 +333,21 @@ fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<V
     let mut files = segments[0].options.iter().filter(|option| option.id == "configfile");
     if let Some(file) = files.next_back().map(|option| Path::new(option.value()).to_owned()) {
         segments = scan_file(scanner, segments, &file)?;
-    } else if segments.len() == 1 && segments[0].command.is_empty() {
-        return Err(UsageError::Empty { called: called.to_owned() }.into());
     }
-    if let Some(segment) =
-        segments.iter().find(|segment| segment.command.first().is_none_or(|program| program.is_empty()))
-    {
-        return Err(UsageError::MissingProgram { location: segment.location.clone() }.into());
+    let is_alone = segments.len() == 1;
+    let lacks_program = |segment: &&Segment| segment.command.first().is_none_or(|program| program.is_empty());
+    if let Some(segment) = segments.iter().find(lacks_program) {
+        // The program may have been taken for the value of the last option.
+        let last =
+            segment.options.last().filter(|last| segment.command.is_empty() && !last.value().is_empty());
+        last.map_or(Ok(()), |last| typed::<FirstArgs>(std::slice::from_ref(last)).map(|_| ()))?;
+        let is_number = |value: &OsStr| value.to_str().is_some_and(|text| text.parse::<f64>().is_ok());
+        let taken = last.filter(|last| !is_number(last.value()));
+        let taken = taken.map(|last| (last.spelling.clone(), escaped(last.value())));
+        return Err(match is_alone && matches!(segment.location, Location::Argument(_)) {
+            true => UsageError::Empty { called: called.to_owned(), taken }.into(),
+            false => UsageError::MissingProgram { location: segment.location.clone(), taken }.into(),
+        });
     }
     let (first, others) = segments.split_first_mut().expect("a command line has at least one segment");
     for segment in others {

@@ -20,13 +20,14 @@ pub(super) fn debug(options: &DebugOptions) -> Result<u8, ObserveError> {
     let pid = connection.pid();
     let run = connection.run()?;
     let jobs = connection.jobs()?;
-    let no_rank = || ObserveError::NoRank { pid, rank: options.rank };
-    let job = jobs.iter().find(|job| job.ordinal == options.spawned).ok_or_else(no_rank)?;
-    let ranks = connection.ranks(job)?;
-    let rank = ranks.get(options.rank as usize).ok_or_else(no_rank)?;
     if run.address.is_some() {
         return Err(ObserveError::NoProcess { pid, rank: options.rank });
     }
+    let (rank, ordinal) = (options.rank, options.spawned);
+    let job = jobs.iter().find(|job| job.ordinal == ordinal);
+    let job = job.ok_or(ObserveError::NoJob { pid, ordinal })?;
+    let ranks = connection.ranks(job)?;
+    let rank = ranks.get(rank as usize).ok_or(ObserveError::NoRank { pid, rank })?;
     let process = running(rank).ok_or(ObserveError::NotRunning { pid, rank: options.rank })?;
     let words = fill(&options.command, process);
     let words = match rank.host.as_ref() {

@@ -55,6 +55,14 @@ pub(crate) enum ObserveError {
         /// The rank.
         rank: u32,
     },
+    /// The run has no such job.
+    #[error("{}", no_job(*.pid, *.ordinal))]
+    NoJob {
+        /// Process id of the run.
+        pid: u32,
+        /// Number of the job, 0 for that of the command line.
+        ordinal: u32,
+    },
     /// The rank has no process.
     #[error("rank {rank} of job {pid} is not running")]
     NotRunning {
@@ -99,12 +107,21 @@ pub(crate) enum ObserveError {
     Write(#[from] io::Error),
 }
 
+fn no_job(pid: u32, ordinal: u32) -> String {
+    match ordinal {
+        0 => format!("job {pid} has no ranks now"),
+        ordinal => format!("job {pid} has no spawned job {ordinal}, or it has ended"),
+    }
+}
+
 impl ObserveError {
     fn hint(&self) -> Option<String> {
         match self {
             ObserveError::Status(error) => error.hint().map(str::to_owned),
             ObserveError::Plugin(error) => error.hint(),
-            ObserveError::NotRunning { pid, .. } => Some(format!("'hydrant status {pid}' shows its ranks")),
+            ObserveError::NotRunning { pid, .. }
+            | ObserveError::NoRank { pid, .. }
+            | ObserveError::NoJob { pid, .. } => Some(format!("'hydrant status {pid}' shows its ranks")),
             ObserveError::Elsewhere { host, command, .. } => Some(format!("run on {host}: {command}")),
             _ => None,
         }

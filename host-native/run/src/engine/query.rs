@@ -71,7 +71,7 @@ impl Engine<'_, '_> {
                 Ok(Accepted::None) => break,
                 Err(error) => {
                     if !self.displace(&error)? {
-                        self.sinks.print(&format!("paused accepting queries: {error}"));
+                        self.sinks.print(&format!("warning: paused accepting queries: {error}"));
                         let now = self.now();
                         if let Some(query) = self.queries.get_mut(&id) {
                             query.pause(&self.poller, now);

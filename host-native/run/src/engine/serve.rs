@@ -263,7 +263,7 @@ impl Engine<'_, '_> {
         }
         match failed {
             Some((at, error)) if !self.displace(&error)? => {
-                self.sinks.print(&format!("paused accepting connections: {error}"));
+                self.sinks.print(&format!("warning: paused accepting connections: {error}"));
                 if let Some(port) = self.jobs.get_mut(id).and_then(|job| job.run.ports_mut().nth(at)) {
                     port.pause(&self.poller, now);
                 }
