@@ -59,7 +59,7 @@ fn ranks_are_placed_as_by_srun() {
         let job = cluster.command("salloc").words("--quiet --partition four").words(allocation);
         let job = job.args(["sh", "-c", script]).arg(hydrant_bin()).arg(folder.path("placed"));
         let outcome = job.run();
-        let notice = "hydrant: warning: --nodes 4, but the job has 2 ranks: 2 hosts are used";
+        let notice = "hydrant: --nodes 4, but the job has 2 ranks: 2 hosts are used";
         outcome.code(0).says(notice, 1).says("setting nnodes to 2", 1);
     }
 }

@@ -288,7 +288,7 @@ impl Board {
             None | Some(Ok(true)) => return,
             Some(Ok(false)) => {}
             Some(Err(why)) => {
-                self.lines.push_back(format!("warning: {why}; the recording ends early, the job goes on"))
+                self.lines.push_back(format!("{why}; the recording ends early, the job goes on"))
             }
         }
         self.recording = None;

@@ -162,19 +162,18 @@ impl BootstrapProcess {
     }
 }
 
-/// Messages of ssh and rsh about a host that may be reachable soon: its name is not known yet, or nothing listens there yet.
-const PASSING: [&str; 10] = [
+/// What ssh says about a host whose name is not known yet, or whose sshd does not answer yet.
+const PASSING: [&str; 6] = [
     "could not resolve hostname",
     "temporary failure in name resolution",
     "name or service not known",
     "unknown host",
-    "connection refused",
-    "connection timed out",
-    "no route to host",
-    "network is unreachable",
     "kex_exchange_identification:",
     "ssh_exchange_identification:",
 ];
+/// Errors of a connection to a host that may be reachable soon, at the end of a line.
+const PASSING_ERRORS: [&str; 4] =
+    ["connection refused", "connection timed out", "no route to host", "network is unreachable"];
 /// Messages about what does not mend itself.
 const LASTING: [&str; 3] =
     ["permission denied", "host key verification failed", "too many authentication failures"];
@@ -182,10 +181,12 @@ const LASTING: [&str; 3] =
 /// Whether the command of a daemon has failed for a reason that may pass. Messages of hydrant are those of a daemon that was
 /// reached.
 pub(crate) fn may_pass(output: &str) -> bool {
-    let lines = output.to_lowercase();
-    let says = |messages: &[&str]| messages.iter().any(|message| lines.contains(message));
+    let output = output.to_lowercase();
+    let says = |messages: &[&str]| messages.iter().any(|message| output.contains(message));
+    let ends = |line: &str| PASSING_ERRORS.iter().any(|error| line.ends_with(error));
     let is_daemons = |line: &str| line.starts_with("hydrant:") || line.starts_with("hydrant daemon:");
-    says(&PASSING) && !says(&LASTING) && !lines.lines().any(is_daemons)
+    let passes = says(&PASSING) || output.lines().map(str::trim_end).any(ends);
+    passes && !says(&LASTING) && !output.lines().any(is_daemons)
 }
 
 impl Drop for BootstrapProcess {
@@ -223,6 +224,7 @@ mod tests {
             "Host key verification failed.",
             "Connection closed by 10.0.0.7 port 22",
             "sh: 1: /opt/bin/run: not found",
+            "no route to host4",
             "hydrant: cannot reach host n0 (node 0), which started this daemon, at 10.0.0.1:4000: Connection refused",
         ] {
             assert!(!may_pass(lasting), "{lasting}");

@@ -108,7 +108,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
         return Err(RunError::StdinRank { rank, ranks });
     }
     if let Some(notice) = plan.options.cluster.placement.surplus_nodes(ranks) {
-        messages::print(messages::HYDRANT, format_args!("warning: {notice}"));
+        messages::print(messages::HYDRANT, notice);
     }
     match located {
         Location::Local => run_here(plan, ranks),
@@ -443,7 +443,7 @@ impl<'p, 's> Engine<'p, 's> {
             }
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
-            self.sinks.print(&format!("warning: {error}; the recording ends early, the job goes on"));
+            self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
         }
         self.streams.show(now, &mut self.sinks);
         Ok(())
