@@ -140,7 +140,7 @@ impl Launcher {
         // wasmtime alone says of these bytes that they are no UTF-8.
         let folder = Folder::new(&name("no-module"));
         let binary = folder.path("binary");
-        std::fs::write(&binary, [0xff, 0xfe, 0x00]).expect("a file of this test");
+        std::fs::write(&binary, [0xff; 64]).expect("a file of this test");
         let binary = Path::new(&binary);
         let old = hostile(&name("old"), ABI_VERSION - 1, "(unreachable)", "(i32.const 0)");
         let of_another_version = format!("has ABI version {}, and this package needs", ABI_VERSION - 1);
