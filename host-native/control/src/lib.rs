@@ -10,8 +10,8 @@
 //! - [`Head`] is the head as a state machine: [`Event`]s in, [`Action`]s out. It opens no socket, starts no process and
 //!   reads no clock, so that a simulator can drive it.
 //! - [`Daemon`] is a daemon in the same form: [`DaemonEvent`]s in, [`DaemonAction`]s out.
-//! - [`Job`], [`Jobs`], [`ExitStatus`] and [`KillEscalation`] are the tables and rules that a run on one machine uses as
-//!   well.
+//!
+//! A run on one machine has both in one process, which pass each other orders and reports in memory.
 //!
 //! Daemons are trusted as little as their network: bytes that are no report, and reports about ranks of other nodes, are
 //! an [`Error`].
@@ -35,6 +35,8 @@
 //!     verbose: false,
 //!     cleanup: true,
 //!     exit_report: false,
+//!     names_hosts: true,
+//!     shares_names: false,
 //!     fence_warning: 60_000,
 //!     plugin: None,
 //!     process: 4711,

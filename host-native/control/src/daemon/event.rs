@@ -89,6 +89,8 @@ pub enum DaemonEvent<'a> {
     StalledFence {
         /// The job.
         job: JobId,
+        /// Number of ranks that have arrived, and of those that take part, if this node has all ranks of the job.
+        arrived: Option<(u32, u32)>,
         /// Missing ranks of this node as `0-3,7`.
         missing: String,
     },

@@ -133,8 +133,8 @@ impl Daemon {
             DaemonEvent::KillRank { job, rank, code, message } => {
                 self.kill_rank(now, job, rank, code, &message);
             }
-            DaemonEvent::StalledFence { job, missing } => {
-                self.report_about(job, Report::StalledFence { job, missing });
+            DaemonEvent::StalledFence { job, arrived, missing } => {
+                self.report_about(job, Report::StalledFence { job, arrived, missing });
             }
             DaemonEvent::Spawn { upcall, job, rank, protocol, request } => {
                 self.report_about(job, Report::Spawn { upcall, job, rank, protocol, request });

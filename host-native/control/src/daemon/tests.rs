@@ -338,7 +338,7 @@ fn requests_of_ranks_are_reported_until_the_node_is_done() {
         request: b"x".to_vec(),
     };
     run.event(upcall(3));
-    run.event(DaemonEvent::StalledFence { job: JOB, missing: "1".into() });
+    run.event(DaemonEvent::StalledFence { job: JOB, arrived: None, missing: "1".into() });
     assert!(matches!(run.take_sent()[..], [Report::Upcall { .. }, Report::StalledFence { .. }]));
     run.order(Order::UpcallComplete { upcall: UpcallId(3), rc: 0, text: b"port".to_vec() });
     let complete = DaemonAction::UpcallComplete { upcall: UpcallId(3), rc: 0, text: b"port".to_vec() };

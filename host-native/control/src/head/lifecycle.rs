@@ -151,7 +151,7 @@ impl Head {
         if let Some(signal) = self.status.signal().filter(|_| *error == StartError::unfinished()) {
             return self.start_interrupted(id, signal);
         }
-        let host = self.host(node).to_owned();
+        let at = if self.config.names_hosts { format!("host {}: ", self.host(node)) } else { String::new() };
         let job = &mut self.jobs[id];
         // The report of a job that is being aborted names the first failure.
         if job.is_aborted() || !job.cancel(error.appnum, error.errno) {
@@ -159,12 +159,10 @@ impl Head {
         }
         let text = &error.text;
         let (line, is_failure) = match (job.ordinal, job.spawn) {
-            (0, _) => (format!("host {host}: {text}"), true),
-            (job, Some(_)) => {
-                (format!("spawned job {job} is ended before it began: host {host}: {text}"), false)
-            }
+            (0, _) => (format!("{at}{text}"), true),
+            (job, Some(_)) => (format!("spawned job {job} is ended before it began: {at}{text}"), false),
             // The rank that asked for it has the answer that it runs.
-            (job, None) => (format!("spawned job {job} is ended: host {host}: {text}"), true),
+            (job, None) => (format!("spawned job {job} is ended: {at}{text}"), true),
         };
         if is_failure {
             // A daemon may send any code.

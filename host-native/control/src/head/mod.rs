@@ -45,6 +45,10 @@ pub struct Config {
     pub exit_code_of: ExitCodeOf,
     /// Whether the exit codes of all ranks are printed at the end of a job.
     pub exit_report: bool,
+    /// Whether messages name the host of a failed start. A run on one machine has no other.
+    pub names_hosts: bool,
+    /// Whether a name service of several runs may know connections between jobs that this run does not.
+    pub shares_names: bool,
     /// Milliseconds after which a waiting fence is reported.
     pub fence_warning: u64,
     /// Name of the plugin that runs the PMI servers, for messages; missing if the daemons run them themselves.

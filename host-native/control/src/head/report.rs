@@ -78,7 +78,11 @@ impl Head {
                 self.require(node, (1..=size).contains(&ranks))?;
                 self.check_participant(node, job)
             }
-            Report::StalledFence { job, .. } => self.check_participant(node, job),
+            Report::StalledFence { job, arrived, .. } => {
+                let has_all = |job: &Job<NodeProgress>| job.run.blocks.iter().all(|block| block.node == node);
+                self.require(node, arrived.is_none() || self.jobs.get(job).is_none_or(has_all))?;
+                self.check_participant(node, job)
+            }
             Report::JobStarted(id) => {
                 let has_all =
                     |job: &Job<NodeProgress>| job.run.ranks_on(node).all(|rank| job.pid(rank).is_some());
@@ -181,7 +185,9 @@ impl Head {
             }
             Report::JobDone(job) => self.node_done(node, job),
             Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
-            Report::StalledFence { job, missing } => self.fence_stalled(now, node, job, &missing),
+            Report::StalledFence { job, arrived, missing } => {
+                self.fence_stalled(now, (node, job), arrived, &missing);
+            }
             Report::CoreReplaced(result) => self.actions.push_back(Action::CoreReplaced { node, result }),
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
@@ -206,21 +212,28 @@ impl Head {
         line.filter(|_| !self.config.cleanup).into_iter().for_each(|line| self.print(line));
     }
 
-    /// A fence is stalled. Each node reports which of its own ranks are missing.
-    fn fence_stalled(&mut self, now: u64, node: u32, id: JobId, missing: &str) {
+    /// A fence is stalled. Each node reports which of its own ranks are missing. `arrived` is known to a node that has all
+    /// ranks.
+    fn fence_stalled(
+        &mut self,
+        now: u64,
+        (node, id): (u32, JobId),
+        arrived: Option<(u32, u32)>,
+        missing: &str,
+    ) {
         let warning = self.config.fence_warning;
         let known = self.stalled.filter(|known| known.job == id && now < known.since + warning);
         let mut stalled = known.unwrap_or(StalledFence { job: id, since: now, lines: 0 });
         let is_shown = !missing.is_empty() && stalled.lines < STALLED_LINES_MAX;
         stalled.lines += u32::from(is_shown);
         self.stalled = Some(stalled);
-        if known.is_none() {
+        if known.is_none() && arrived.is_none() {
             // A node none of whose ranks has arrived does not know that there is a fence.
             self.send_all(Order::StalledFence(id));
         }
         if is_shown {
             let missing = self.jobs[id].name_missing(missing, self.host(node));
-            self.print(stalled_line(self.jobs[id].ordinal, warning, None, &missing));
+            self.print(stalled_line(self.jobs[id].ordinal, warning, arrived, &missing));
         }
     }
 }

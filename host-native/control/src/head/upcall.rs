@@ -25,7 +25,7 @@ pub(super) struct Request {
 pub(super) enum Requested {
     Name,
     ChangeSets { job: JobId, rank: Rank, body: Vec<u8> },
-    ConnectJobs { job: JobId, other: JobId, connected: bool },
+    ConnectJobs { job: JobId, other: JobId, connected: bool, rank: Rank, protocol: Protocol, body: Vec<u8> },
     Spawn { job: JobId, rank: Rank, protocol: Protocol, body: Vec<u8> },
 }
 
@@ -68,7 +68,7 @@ impl Head {
                     _ => (None, false),
                 };
                 if let Some(other) = named.and_then(|jobid| self.job_with_id(jobid)) {
-                    let what = Requested::ConnectJobs { job, other, connected };
+                    let what = Requested::ConnectJobs { job, other, connected, rank, protocol, body };
                     let request = self.requests.add(request(what));
                     self.actions.push_back(Action::ConnectJobs { request, job, other, connected });
                 } else {
@@ -90,7 +90,22 @@ impl Head {
         let Some(Request { node, upcall, what }) = self.requests.take(id) else { return };
         let order = match what {
             Requested::ChangeSets { job, rank, body } => Order::ChangeSets { job, rank, body },
-            Requested::ConnectJobs { job, other, connected } => Order::ConnectJobs { job, other, connected },
+            // Jobs of other runs may connect the two.
+            Requested::ConnectJobs { job, rank, protocol, body, .. }
+                if result == Err(Refusal::NotConnected) && self.config.shares_names =>
+            {
+                let request = self.requests.add(Request { node, upcall, what: Requested::Name });
+                return self.actions.push_back(Action::CallNameService {
+                    request,
+                    job,
+                    rank,
+                    protocol,
+                    body,
+                });
+            }
+            Requested::ConnectJobs { job, other, connected, .. } => {
+                Order::ConnectJobs { job, other, connected }
+            }
             Requested::Name | Requested::Spawn { .. } => return,
         };
         if result.is_ok() {

@@ -134,10 +134,12 @@ impl Stdin {
         }
     }
 
-    /// Adds credit: all of it when the job is being started, otherwise the `bytes` that all readers have consumed.
-    pub fn allow(&mut self, bytes: Option<u32>) {
+    /// Adds credit of a head with readers on other nodes, and reads as far as it goes: all of it when the job is being
+    /// started, otherwise the `bytes` that all readers have consumed.
+    pub fn allow(&mut self, bytes: Option<u32>, now: u64, poller: &Poller) {
         if let Route::Sent(source) = &mut self.route {
             source.credit = source.credit.saturating_add(bytes.unwrap_or(CREDIT)).min(CREDIT);
+            source.run(now, poller);
         }
     }
 

@@ -66,7 +66,7 @@ impl Engine<'_, '_> {
                 Ok(())
             }
             NodeEvent::Ranks { query, ranks } => {
-                self.rank_states(query, &ranks);
+                self.report_rank_states(query, &ranks);
                 Ok(())
             }
             NodeEvent::Server(event) => self.take_server_event(event),

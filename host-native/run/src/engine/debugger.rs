@@ -14,29 +14,19 @@ use super::Engine;
 impl Engine<'_, '_> {
     /// Shows debuggers the ranks of the job of the command line, once all of them have been started.
     pub(super) fn show_debuggers(&mut self, id: JobId) {
-        if self.debuggers_informed || self.is_daemon() {
-            return;
-        }
-        let is_complete = match self.control_of_head() {
-            Some(head) => head.jobs().get(id).is_some_and(is_complete),
-            None => self.jobs.get(id).is_some_and(is_complete),
-        };
-        if !is_complete {
+        let Some(head) = self.head.as_ref().filter(|_| !self.debuggers_informed) else { return };
+        if !head.control.jobs().get(id).is_some_and(is_complete) {
             return;
         }
         self.debuggers_informed = true;
-        if self.is_head() && hydrant_mpir::is_awaited() {
+        if hydrant_mpir::is_awaited() {
             // The debugger stops this process, which then sends no heartbeats.
             self.announce_pause();
         }
-        match self.control_of_head() {
-            Some(head) => {
-                let job = &head.jobs()[id];
-                let hosts: Vec<&str> = head.hosts().iter().map(|host| host.name.as_str()).collect();
-                publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1));
-            }
-            None => publish(&self.jobs[id], &[&self.host], |_| 0),
-        }
+        let Some(head) = &self.head else { return };
+        let job = &head.control.jobs()[id];
+        let hosts: Vec<&str> = head.control.hosts().iter().map(|host| host.name.as_str()).collect();
+        publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1));
     }
 }
 

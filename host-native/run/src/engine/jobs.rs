@@ -27,9 +27,6 @@ pub(super) struct LocalRanks {
     pub(super) ranks: NodeRanks,
     /// Missing without such ranks.
     pub(super) launcher: Option<Launcher>,
-    /// Next rank to start. None when all have been started or starting has stopped, and at a daemon, which keeps it
-    /// itself.
-    pub(super) next: Option<u32>,
     /// Port for PMI clients, in the place of inherited sockets.
     pub(super) port: Option<Listener<TcpPort>>,
     /// Port for PMIx clients.
@@ -44,21 +41,9 @@ pub(super) struct LocalRanks {
     pub(super) fences_collect: Option<bool>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
-    /// All ranks have ended, and the rest of their output is being written.
-    pub(super) draining: bool,
 }
 
 impl LocalRanks {
-    /// Returns whether ranks remain to be started.
-    pub(super) fn is_starting(&self) -> bool {
-        self.next.is_some()
-    }
-
-    /// Advances to the next rank to start.
-    pub(super) fn advance(&mut self) {
-        self.next = self.next.and_then(|rank| self.ranks.from(rank + 1));
-    }
-
     /// Adds files to remove after the exit of a rank. `paths` are separated by commas. Those that `allows` rejects are left
     /// out.
     pub(super) fn add_leftovers(&mut self, rank: u32, paths: &[u8], allows: fn(&Path) -> bool) {
@@ -87,39 +72,9 @@ impl LocalRanks {
     pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Listener<TcpPort>> {
         self.port.iter_mut().chain(&mut self.pmix)
     }
-
-    /// Starts no more ranks.
-    pub(super) fn stop_starting(&mut self) {
-        self.next = None;
-    }
-}
-
-/// Returns whether all ranks of a job have ended.
-pub(super) fn is_over(job: &Job) -> bool {
-    !job.run.is_starting() && job.running() == 0
 }
 
 /// Number of ranks of all jobs on this machine.
 pub(super) fn count_ranks(jobs: &Jobs) -> u64 {
     jobs.iter().map(|job| u64::from(job.run.ranks.count())).sum()
-}
-
-#[cfg(test)]
-mod tests {
-    use hydrant_control::protocol::RankBlock;
-
-    use super::*;
-
-    #[test]
-    fn ranks_are_started_in_order() {
-        let block = |node, first, count| RankBlock { node, first, count };
-        let ranks = NodeRanks::of_node(&[block(1, 1, 2), block(1, 5, 1)], 1);
-        let mut local = LocalRanks { next: ranks.from(0), ranks, ..LocalRanks::default() };
-        let mut started = Vec::new();
-        while let Some(rank) = local.next {
-            started.push(rank);
-            local.advance();
-        }
-        assert_eq!((started, local.is_starting()), (vec![1, 2, 5], false));
-    }
 }

@@ -40,12 +40,12 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_control::protocol::{Setup, StdinTarget};
-use hydrant_control::{ExitStatus, JobSummary, KillEscalation, job_name};
+use hydrant_control::{JobSummary, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_iof::{Labels, Sinks, Stdin, Streams, UNSENT_MAX};
-use hydrant_launch::{find_mpi_library, prepare};
+use hydrant_launch::find_mpi_library;
 use hydrant_names::NameClient;
 use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -63,7 +63,7 @@ use crate::plan::Plan;
 use crate::topology_file::SharedTopologyFile;
 use jobs::Jobs;
 use names::Names;
-use nodes::Nodes;
+use nodes::{Daemon, Head, Messages, Nodes};
 pub use nodes::{DaemonError, daemon, forked_daemon};
 use output::pseudo_terminals;
 use procs::Procs;
@@ -166,7 +166,8 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     engine.recording = recording;
     engine.sharing = sharing;
     engine.topology_file = topology_file;
-    let name = engine.next_job_name()?;
+    let nonce = open::random()?;
+    let name = job_name(std::process::id(), 0, nonce, &engine.host);
     let name_client = plan
         .options
         .name_server
@@ -178,8 +179,10 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
         // Boards have room for few names.
         engine.names = Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?, &mut name_storage)?);
     }
-    let checked = plan.programs.iter().map(prepare).collect::<Result<_, _>>()?;
-    engine.open_job(name, (plan.programs.clone(), checked), None)?;
+    let head = Head::alone(plan, &engine.host, nonce, *engine.core.limits())?;
+    engine.head = Some(Box::new(head));
+    engine.daemon = Some(Box::new(Daemon::alone(plan.options.verbose)));
+    engine.handle_at_head(hydrant_control::Event::AllJoined)?;
     engine.open_status(Bootstrap::Local);
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
     if result.is_err() {
@@ -275,8 +278,6 @@ struct Engine<'p, 's> {
     files: OpenFiles,
     jobs: Jobs,
     procs: Procs,
-    /// Ranks that got `SIGTERM`.
-    kills: KillEscalation,
     core: PmiServer<'s>,
     /// Warnings of the cores that have not been printed.
     warnings: Warnings,
@@ -286,15 +287,19 @@ struct Engine<'p, 's> {
     stdin: Stdin,
     streams: Streams,
     sinks: Sinks,
-    /// Exit status of a run on this machine.
-    status: ExitStatus,
     /// Lost output has been reported.
     losses_reported: bool,
     /// Name service, unless names are the PMI server's own.
     names: Option<Names<'s>>,
     /// Query sockets of the jobs.
     queries: BTreeMap<JobId, Listener<Query>>,
-    /// State of a run on several nodes.
+    /// Decides about jobs, if this process is the head.
+    head: Option<Box<Head>>,
+    /// Starts and serves ranks, if there are ranks of this process.
+    daemon: Option<Box<Daemon>>,
+    /// Messages between the two, if both are here.
+    messages: Messages,
+    /// Links to other nodes, if there are any.
     nodes: Option<Nodes>,
     /// Status socket. Daemons have none.
     status_socket: Option<Status>,
@@ -337,7 +342,6 @@ impl<'p, 's> Engine<'p, 's> {
             files,
             jobs: Jobs::default(),
             procs: Procs::new(),
-            kills: KillEscalation::default(),
             core,
             warnings: Warnings::default(),
             recording: None,
@@ -345,10 +349,12 @@ impl<'p, 's> Engine<'p, 's> {
             stdin,
             streams,
             sinks,
-            status: ExitStatus::new(plan.options.exit_code_of),
             losses_reported: false,
             names: None,
             queries: BTreeMap::new(),
+            head: None,
+            daemon: None,
+            messages: Messages::default(),
             nodes: None,
             status_socket: None,
             ended: Vec::new(),
@@ -379,9 +385,15 @@ impl<'p, 's> Engine<'p, 's> {
 
     /// Waits for events and handles them. Returns the exit code when the run is complete.
     fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
+        self.deliver()?;
         self.start_some()?;
-        if self.settle()? {
-            return Ok(Some(self.exit_code()));
+        loop {
+            if self.settle()? {
+                return Ok(Some(self.exit_code()));
+            }
+            if !self.deliver()? {
+                break;
+            }
         }
         self.flush_links()?;
         self.watch_board()?;
@@ -410,11 +422,6 @@ impl<'p, 's> Engine<'p, 's> {
         Ok(None)
     }
 
-    /// Returns the job id of the next job of a run on this machine.
-    fn next_job_name(&self) -> Result<String, RunError> {
-        Ok(job_name(std::process::id(), self.jobs.count(), open::random()?, &self.host))
-    }
-
     fn now(&self) -> u64 {
         self.clock.now()
     }
@@ -428,7 +435,6 @@ impl<'p, 's> Engine<'p, 's> {
         self.keep_topology_file(now)?;
         self.keep_time_limit(now)?;
         self.expire_names(now)?;
-        self.kill_overdue(now);
         self.resume_ports(now)?;
         self.keep_status_time(now);
         self.keep_progress(now);
@@ -437,9 +443,9 @@ impl<'p, 's> Engine<'p, 's> {
             self.report_stalled_input(now);
         }
         for warning in self.warnings.take() {
-            match self.is_daemon() {
-                true => self.sinks.print(&format!("host {} (node {}): {warning}", self.host, self.node())),
-                false => self.sinks.print(&warning),
+            match self.head {
+                None => self.sinks.print(&format!("host {} (node {}): {warning}", self.host, self.node())),
+                Some(_) => self.sinks.print(&warning),
             }
         }
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {

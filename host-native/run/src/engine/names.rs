@@ -2,9 +2,9 @@
 //! service.
 
 use hydrant_control::protocol::JobRecord;
-use hydrant_core::wire::{Command, Protocol, decode_upcall};
-use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
-use hydrant_driver::{AnyBackend, BackendError, MappedStorage};
+use hydrant_core::wire::Protocol;
+use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_driver::{AnyBackend, MappedStorage};
 use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
 
@@ -95,38 +95,12 @@ impl Names<'_> {
 }
 
 impl Engine<'_, '_> {
-    /// Carries out a rank's request on the only node.
-    pub(super) fn upcall(
-        &mut self,
-        upcall: UpcallId,
-        (job, rank): (JobId, Rank),
-        (protocol, body): (Protocol, Vec<u8>),
-    ) -> Result<(), RunError> {
+    /// Refuses a request of a query at the head. Ranks send requests to their nodes.
+    pub(super) fn refuse_upcall(&mut self, upcall: UpcallId) -> Result<(), RunError> {
         let now = Time(self.now());
-        if self.nodes.is_some() {
-            // Ranks send requests to their daemons. This one is a query at the head.
-            let refusal = Refusal::Unsupported;
-            let (rc, text) = (refusal.rc(), refusal.to_string());
-            return Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: text.as_bytes() })?);
-        }
-        let (named, connected) = match decode_upcall(protocol, &body) {
-            Some(Command::Connect { jobid }) => (Some(jobid), true),
-            Some(Command::Disconnect { jobid }) => (Some(jobid), false),
-            _ => (None, false),
-        };
-        let other = named.and_then(|jobid| self.jobs.iter().find(|job| jobid == *job.name.as_bytes()));
-        if let Some((other, jobid)) = other.map(|other| (other.id, other.name.clone())) {
-            match self.core.handle(now, Input::Connected { job, other, connected }) {
-                Ok(()) => {
-                    self.relate_at_name_service((job, rank), &jobid, connected)?;
-                    return Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc: 0, text: b"" })?);
-                }
-                // Jobs of other runs may connect them.
-                Err(BackendError::Fault(Fault::Refused(Refusal::NotConnected))) => {}
-                Err(error) => return Err(error.into()),
-            }
-        }
-        self.ask_name_service(Some(upcall), (job, rank), (protocol, body))
+        let refusal = Refusal::Unsupported;
+        let (rc, text) = (refusal.rc(), refusal.to_string());
+        Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: text.as_bytes() })?)
     }
 
     /// Tells a name service that other runs share that two jobs of this run have connected or disconnected: connecting joins
@@ -195,13 +169,8 @@ impl Engine<'_, '_> {
             }
         }
         let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };
-        if self.nodes.is_some() {
-            let request = hydrant_control::RequestId(upcall.0);
-            self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
-        } else {
-            let now = Time(self.now());
-            self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?;
-        }
+        let request = hydrant_control::RequestId(upcall.0);
+        self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
         Ok(true)
     }
 

@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
-use hydrant_control::{NodeRanks, SpawnKey, format_ranges, job_pset, process_sets, pset_with_parent};
+use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
 use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, RECORD_HEADER, VALUE_MAX};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
@@ -13,7 +13,7 @@ use hydrant_driver::{BackendError, TcpPort};
 use hydrant_launch::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
 };
-use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed, process_mapping};
+use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
 use hydrant_reactor::Listener;
 
 use super::jobs::{Job, LocalRanks, count_ranks};
@@ -23,7 +23,7 @@ use super::{Engine, needed_files};
 use crate::error::RunError;
 use crate::topology_file;
 
-/// The only node's number.
+/// Number of the PMI server that is the only one.
 pub(super) const ALONE: u32 = 0;
 
 /// Returns the name of this machine in a job that has no other: libpmix looks for data of its host by the name that the user
@@ -47,33 +47,12 @@ struct Prepared {
 }
 
 impl Engine<'_, '_> {
-    /// Opens a job whose ranks all run on this machine. After an error nothing of the job remains.
-    pub(super) fn open_job(
-        &mut self,
-        name: String,
-        (programs, checked): (Vec<Program>, Vec<PreparedProgram>),
-        spawned: Option<SpawnOrigin>,
-    ) -> Result<JobId, RunError> {
-        let ranks = size(&programs)?;
-        let blocks = vec![RankBlock { node: ALONE, first: 0, count: ranks }];
-        let mapping = process_mapping(&[(0, ranks)])?;
-        let (id, ordinal) = (self.jobs.free_id(), self.jobs.count());
-        let psets = process_sets(ordinal, &name, &programs, &blocks, |_| &self.host);
-        let spawn = spawned.as_ref().map(|spawned| (spawned.node, spawned.upcall));
-        let hosts = name_for_ranks(&programs, &self.host).map(|name| (ALONE, name)).into_iter().collect();
-        let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned };
-        self.open(record, checked.into_iter().map(Some).collect(), spawn)?;
-        self.jobs[id].run.next = Some(0);
-        Ok(id)
-    }
-
     /// Opens a job that has some of its ranks on this machine. After an error nothing of the job remains. `checked`
     /// holds the files of the programs that have ranks here.
     pub(super) fn open(
         &mut self,
         record: JobRecord,
         checked: Vec<Option<PreparedProgram>>,
-        spawn: Option<SpawnKey>,
     ) -> Result<(), RunError> {
         let id = record.id;
         let size = size(&record.programs)?;
@@ -87,7 +66,7 @@ impl Engine<'_, '_> {
         if let Some(launcher) = launcher.as_mut().filter(|_| is_told) {
             launcher.let_waiting_ranks_yield(&record.programs);
         }
-        self.register(&record, spawn, oversubscribed)?;
+        self.register(&record, oversubscribed)?;
         if let Some(launcher) = &mut launcher
             && let Err(error) = self.direct_clients(launcher, &record)
         {
@@ -99,7 +78,7 @@ impl Engine<'_, '_> {
         }
         let run = LocalRanks { ranks, launcher, port, pmix, pool, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
-        self.jobs.insert(Job::new(record, first, spawn, run));
+        self.jobs.insert(Job::new(record, first, None, run));
         match self.make_room(id) {
             Ok(()) => {
                 self.note_shared_processors(id);
@@ -154,7 +133,7 @@ impl Engine<'_, '_> {
         let pmix = serves_pmix && !at_board;
         let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
         let preload = self.preload.as_deref().filter(|_| options.mpi_psets);
-        let psets = preload.map(|library| (query_address(name, self.node()), library.as_os_str()));
+        let psets = preload.map(|library| (query_address(name, self.server_node()), library.as_os_str()));
         let pmi = match &port {
             _ if at_board => PmiAddress::PortPerRank,
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
@@ -227,19 +206,13 @@ impl Engine<'_, '_> {
 
     /// Registers a job at the PMI server. After an error it is not registered. `oversubscribed` says that the ranks here exceed
     /// their processors.
-    pub(super) fn register(
-        &mut self,
-        record: &JobRecord,
-        spawn: Option<SpawnKey>,
-        oversubscribed: bool,
-    ) -> Result<(), RunError> {
+    pub(super) fn register(&mut self, record: &JobRecord, oversubscribed: bool) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
         let options = &self.plan.options;
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
-        let asked_here = spawned.map(|spawned| (spawned.node, spawned.upcall)).or(spawn);
-        let asked_here = asked_here.filter(|&(node, _)| node == self.node()).map(|(_, upcall)| upcall);
+        let asked_here = spawned.filter(|spawned| spawned.node == self.node()).map(|spawned| spawned.upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
             universe_size: options.universe_size.known(),
@@ -255,7 +228,7 @@ impl Engine<'_, '_> {
         };
         let query = self.open_query(record)?;
         self.core.handle(now, Input::RegisterJob(spec))?;
-        let (node, is_cluster) = (self.node(), self.nodes.is_some());
+        let node = self.server_node();
         let job = record.id;
         let kinds = self.plan.options.memory_alloc_kinds.as_deref().map(str::as_bytes);
         let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
@@ -267,7 +240,11 @@ impl Engine<'_, '_> {
         let attributes = kinds.into_iter().chain(file).chain(oversubscribed).chain(given);
         let limits = self.core.limits();
         let argv = if limits.commit_bytes > 0 { command_lines(&record.programs, limits) } else { Vec::new() };
-        let result = describe_job(record, node, is_cluster, |input| self.core.handle(now, input));
+        let place = match self.nodes {
+            Some(_) => Place::Node(node),
+            None => Place::Alone(name_for_ranks(&record.programs, &self.host)),
+        };
+        let result = describe_job(record, &place, |input| self.core.handle(now, input));
         let argv = argv.iter().map(|(key, value)| (key.clone(), value.as_slice()));
         let mut attributes = attributes.chain(argv);
         let result = result.and_then(|()| {
@@ -309,8 +286,7 @@ impl Engine<'_, '_> {
         let ranks = &job.run.ranks;
         let ranks: Vec<u32> = std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)).collect();
         if let Some(shared) = bindings.shared(&ranks) {
-            let host = if self.is_daemon() { format!("host {}: ", self.host) } else { String::new() };
-            self.sinks.print(&format!("note: {host}{shared}"));
+            self.sinks.print(&format!("note: {}{shared}", self.host_prefix()));
         }
     }
 
@@ -326,7 +302,6 @@ impl Engine<'_, '_> {
     /// Drops a job that has no processes.
     pub(super) fn drop_job(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(job) = self.jobs.remove(id) else { return Ok(()) };
-        self.kills.forget_job(id);
         self.streams.clear(job.slots(), &mut self.sinks);
         self.forget(id)
     }
@@ -373,12 +348,19 @@ fn command_lines(programs: &[Program], limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>
     attributes
 }
 
-/// Passes the inputs to `handle` that follow the registration of a job at the server of node `node`, until one is refused.
-/// Only a run on several nodes (`is_cluster`) needs the placement of ranks.
+/// Place of a PMI server among those of a run.
+enum Place {
+    /// It is the only one. The host has this name for ranks, or none that a reply has room for.
+    Alone(Option<String>),
+    /// This node of several.
+    Node(u32),
+}
+
+/// Passes the inputs to `handle` that follow the registration of a job at the server, until one is refused. Only one server of
+/// several needs the placement of ranks.
 fn describe_job(
     record: &JobRecord,
-    node: u32,
-    is_cluster: bool,
+    place: &Place,
     mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
 ) -> Result<(), RunError> {
     let job = record.id;
@@ -388,18 +370,24 @@ fn describe_job(
         handle(Input::Program { job, first: Rank(first), count, appnum })?;
         first += count;
     }
-    for &RankBlock { node, first, count } in record.blocks.iter().filter(|_| is_cluster) {
-        handle(Input::MapRanks { job, first: Rank(first), count, node })?;
-    }
-    let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != node);
-    for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
-        handle(Input::Preput { job, key, value })?;
+    if let Place::Node(this) = *place {
+        for &RankBlock { node, first, count } in &record.blocks {
+            handle(Input::MapRanks { job, first: Rank(first), count, node })?;
+        }
+        let elsewhere = record.spawned.as_ref().filter(|spawned| spawned.node != this);
+        for (key, value) in elsewhere.iter().flat_map(|spawned| &spawned.preput) {
+            handle(Input::Preput { job, key, value })?;
+        }
     }
     let value = record.mapping.as_bytes();
     handle(Input::Attr { job, key: b"PMI_process_mapping", value })?;
-    for (node, host) in &record.hosts {
+    let mut name_host = |node: u32, host: &str| {
         let key = format!("pmix.hname.{node}");
-        handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })?;
+        handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })
+    };
+    match place {
+        Place::Alone(name) => name.iter().try_for_each(|name| name_host(ALONE, name))?,
+        Place::Node(_) => record.hosts.iter().try_for_each(|(node, host)| name_host(*node, host))?,
     }
     if let Some(spawned) = &record.spawned {
         let rank = spawned.rank.0.to_string();

@@ -7,10 +7,8 @@ use hydrant_control::protocol::PseudoTerminals;
 use hydrant_core::JobId;
 use hydrant_iof::{Descriptor, expand};
 use hydrant_reactor::Key;
-use rustix::process::Signal;
 
 use super::Engine;
-use super::jobs::is_over;
 use super::token::IOF;
 use crate::error::RunError;
 use crate::plan::Options;
@@ -102,54 +100,9 @@ impl Engine<'_, '_> {
         self.acknowledge_output();
     }
 
-    /// Ends jobs whose ranks have all ended, once their output is written. Returns true if no job is left.
+    /// Goes on with jobs whose output has been written. Returns true if the run is over.
     pub(super) fn settle(&mut self) -> Result<bool, RunError> {
-        if self.is_head() {
-            return self.settle_head();
-        }
-        if self.is_daemon() {
-            return self.settle_daemon();
-        }
-        if self.is_quiet() {
-            for id in self.jobs.ids(is_over) {
-                self.drain(id)?;
-            }
-        }
-        let over = self.jobs.is_empty();
-        if over && !self.losses_reported {
-            self.report_losses()?;
-            self.flush();
-        }
-        Ok(over && self.sinks.are_empty() || self.status.gave_up())
-    }
-
-    /// Writes the rest of the output of a job, then reports its result.
-    fn drain(&mut self, id: JobId) -> Result<(), RunError> {
-        let job = &mut self.jobs[id];
-        let slots = job.slots();
-        if !std::mem::replace(&mut job.run.draining, true) {
-            // Children of the ranks that are still there: they ignored SIGTERM, or run in the background.
-            self.procs.signal(slots.clone(), Signal::KILL);
-            let now = self.now();
-            let (sinks, poller) = (&mut self.sinks, &self.poller);
-            self.streams.finish(slots.clone(), now, &mut self.buffer, sinks, poller);
-            self.flush();
-            // No more connections are accepted.
-            let run = &mut self.jobs[id].run;
-            (run.port, run.pmix) = (None, None);
-            // The last job stays registered. The server ends with it.
-            if self.jobs.len() > 1 {
-                self.forget(id)?;
-            }
-            self.refuse_spawn(id)?;
-        }
-        if self.streams.are_closed(slots.clone()) {
-            self.report_end(id);
-            self.jobs.remove(id);
-            self.kills.forget_job(id);
-            self.streams.clear(slots, &mut self.sinks);
-            self.flush();
-        }
-        Ok(())
+        self.settle_daemon()?;
+        self.settle_head()
     }
 }

@@ -64,11 +64,6 @@ impl Procs {
         self.running += 1;
     }
 
-    /// Number of processes that run.
-    pub(crate) fn running(&self) -> u32 {
-        self.running
-    }
-
     /// Sends a signal to all process groups.
     pub(crate) fn signal_all(&mut self, signal: Signal) {
         self.signal(0..self.groups.len() as u32, signal);

@@ -87,24 +87,15 @@ impl Engine<'_, '_> {
     /// Returns what is to be seen.
     fn describe_progress(&self) -> Shown {
         let Some(progress) = &self.progress else { return Shown::Over };
-        let started = match self.control_of_head() {
-            Some(head) => {
-                let hosts = head.hosts().len() as u32;
-                if progress.hosts < hosts {
-                    return Shown::Line(format!("hydrant: {} of {hosts} hosts have joined", progress.hosts));
-                }
-                match head.jobs().iter().find(|job| job.ordinal == 0) {
-                    Some(job) => (!job.is_aborted()).then(|| (job.started(), job.size())),
-                    None if head.awaits_nodes() => {
-                        return Shown::Line("hydrant: all hosts have joined".to_owned());
-                    }
-                    None => None,
-                }
-            }
-            None => {
-                let job = self.jobs.iter().find(|job| job.ordinal == 0 && !job.is_aborted());
-                job.map(|job| (job.started(), job.size()))
-            }
+        let Some(head) = self.head.as_ref().map(|head| &head.control) else { return Shown::Over };
+        let hosts = head.hosts().len() as u32;
+        if self.nodes.is_some() && progress.hosts < hosts {
+            return Shown::Line(format!("hydrant: {} of {hosts} hosts have joined", progress.hosts));
+        }
+        let started = match head.jobs().iter().find(|job| job.ordinal == 0) {
+            Some(job) => (!job.is_aborted()).then(|| (job.started(), job.size())),
+            None if head.awaits_nodes() => return Shown::Line("hydrant: all hosts have joined".to_owned()),
+            None => None,
         };
         let Some((started, ranks)) = started else { return Shown::Over };
         match progress.joined {

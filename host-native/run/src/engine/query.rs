@@ -53,11 +53,11 @@ impl AsFd for Query {
 impl Engine<'_, '_> {
     /// Listens for queries of ranks of this node, or of runs that share the name service.
     pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
-        let of_ranks = self.plan.options.mpi_psets && (self.nodes.is_none() || self.is_daemon());
+        let of_ranks = self.plan.options.mpi_psets && self.daemon.is_some();
         if !of_ranks && !matches!(self.names, Some(Names::Shared(_))) {
             return Ok(None);
         }
-        let query = Query::open(&record.name, self.node())?;
+        let query = Query::open(&record.name, self.server_node())?;
         Ok(Some(Listener::new(query, Token::Queries(record.id.0), &self.poller)?))
     }
 

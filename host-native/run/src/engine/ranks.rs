@@ -1,12 +1,11 @@
 //! Ranks on this machine: start, signals, end.
 
-use std::ops::Range;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
-use hydrant_control::{DaemonEvent, KillTarget, RankFailure, format_ranges, self_abort_line};
-use hydrant_core::trace::{Cause, Exit, SignalName};
+use hydrant_control::{DaemonEvent, Event as HeadEvent, format_ranges};
+use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_iof::{RankInput, window_size};
 use hydrant_launch::Stdio;
@@ -32,27 +31,21 @@ impl Engine<'_, '_> {
                         failed = Err(error);
                         break;
                     }
-                    Err(error) if self.is_daemon() => self.start_failed_at_daemon(id, rank, &error)?,
-                    Err(error) if self.jobs[id].spawn.is_some() => self.cancel(id, rank, &error),
-                    Err(error) => return Err(error),
+                    // The command itself has failed.
+                    Err(error) if self.head.is_some() && self.jobs[id].ordinal == 0 => return Err(error),
+                    Err(error) => self.start_failed(id, rank, &error)?,
                 }
             }
             // The daemon reports the whole batch at once.
             self.carry_out_at_daemon()?;
             failed?;
-            if !self.is_daemon() && !self.jobs[id].run.is_starting() {
-                self.job_started(id)?;
-            }
         }
         Ok(())
     }
 
     /// Jobs with ranks that remain to be started.
     fn starting(&self) -> Vec<JobId> {
-        match self.control() {
-            Some(daemon) => daemon.starting(),
-            None => self.jobs.ids(|job| job.run.is_starting()),
-        }
+        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.control.starting())
     }
 
     /// Returns whether ranks of any job remain to be started.
@@ -61,10 +54,7 @@ impl Engine<'_, '_> {
     }
 
     fn next_to_start(&self, id: JobId) -> Option<u32> {
-        match self.control() {
-            Some(daemon) => daemon.next_rank(id).map(|rank| rank.0),
-            None => self.jobs.get(id)?.run.next,
-        }
+        self.daemon.as_ref()?.control.next_rank(id).map(|rank| rank.0)
     }
 
     fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
@@ -107,11 +97,9 @@ impl Engine<'_, '_> {
         let launcher = job.run.launcher.as_mut().expect("a job with ranks here has a launcher");
         let pid = launcher.start(rank, local, &stdio, &self.files)?;
         job.rank_started(rank, pid_number(pid));
-        job.run.advance();
         self.procs.started(slot, pid);
         let number = pid_number(pid);
         self.note_at_daemon(DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
-        self.show_debuggers(id);
         if matches!(input, RankInput::Inherited) {
             self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
@@ -153,21 +141,10 @@ impl Engine<'_, '_> {
                     result = result.and(self.resume());
                 }
                 Event::Continue => result = result.and(self.resume()),
-                Event::WindowResized if self.is_head() => {
-                    let resized = hydrant_control::Event::WindowResized(window_size());
-                    result = result.and(self.handle_at_head(resized));
+                Event::WindowResized => {
+                    result = result.and(self.handle_at_head(HeadEvent::WindowResized(window_size())));
                 }
-                Event::WindowResized if self.is_daemon() => {}
-                Event::WindowResized => self.resize_windows(window_size()),
-                Event::Forward(signal) if self.is_head() => {
-                    let signal = signal.as_raw();
-                    result = result.and(self.handle_at_head(hydrant_control::Event::Signal(signal)));
-                }
-                Event::Forward(signal) if self.is_daemon() => {
-                    let signal = signal.as_raw();
-                    result = result.and(self.handle_at_daemon(DaemonEvent::Signal(signal)));
-                }
-                Event::Forward(signal) => self.forward(signal),
+                Event::Forward(signal) => result = result.and(self.pass_signal_on(signal.as_raw())),
             }
         }
         result
@@ -192,20 +169,26 @@ impl Engine<'_, '_> {
         }
     }
 
-    fn suspend(&mut self) -> Result<(), RunError> {
-        if self.is_daemon() {
-            return self.handle_at_daemon(DaemonEvent::Suspended);
+    /// Passes a signal to the head, or has the ranks of a daemon get it.
+    fn pass_signal_on(&mut self, signal: i32) -> Result<(), RunError> {
+        match self.head {
+            Some(_) => self.handle_at_head(HeadEvent::Signal(signal)),
+            None => self.handle_at_daemon(DaemonEvent::Signal(signal)),
         }
-        self.procs.signal_all(Signal::TSTP);
-        self.handle_at_head(hydrant_control::Event::Suspended)
+    }
+
+    fn suspend(&mut self) -> Result<(), RunError> {
+        match self.head {
+            Some(_) => self.handle_at_head(HeadEvent::Suspended)?,
+            None => self.handle_at_daemon(DaemonEvent::Suspended)?,
+        }
+        self.deliver().map(drop)
     }
 
     fn resume(&mut self) -> Result<(), RunError> {
-        let result = if self.is_daemon() {
-            self.handle_at_daemon(DaemonEvent::Resumed)
-        } else {
-            self.procs.signal_all(Signal::CONT);
-            self.handle_at_head(hydrant_control::Event::Resumed)
+        let result = match self.head {
+            Some(_) => self.handle_at_head(HeadEvent::Resumed),
+            None => self.handle_at_daemon(DaemonEvent::Resumed),
         };
         // The launcher may be in the foreground now.
         let now = self.now();
@@ -219,34 +202,12 @@ impl Engine<'_, '_> {
         if !stalled.is_empty() {
             let seconds = self.plan.options.fence_warning.as_secs_f64();
             let ranks: Vec<(u32, u32)> = stalled.into_iter().map(|rank| (rank, 1)).collect();
-            let host = if self.is_daemon() { format!(" on {}", self.host) } else { String::new() };
+            let host = if self.nodes.is_some() { format!(" on {}", self.host) } else { String::new() };
             self.sinks.print(&format!(
                 "standard input waits for ranks that have not read for {seconds} s: {}{host}",
                 format_ranges(&ranks)
             ));
         }
-    }
-
-    /// Passes a signal on to the ranks of this machine.
-    fn forward(&mut self, signal: Signal) {
-        let repeated = self.status.record_signal(signal.as_raw());
-        if self.plan.options.verbose {
-            self.sinks.print(&format!("passing {} on", SignalName(signal.as_raw())));
-        }
-        if matches!(signal, Signal::USR1 | Signal::USR2) {
-            return self.procs.signal_all(signal);
-        }
-        self.stop_starting();
-        self.procs.signal_all(if repeated { Signal::KILL } else { signal });
-        if self.procs.running() == 0 {
-            // Only output remains, and its reader does not read.
-            self.status.give_up();
-        }
-    }
-
-    /// Starts no more ranks of any job.
-    pub(super) fn stop_starting(&mut self) {
-        self.jobs.iter_mut().for_each(|job| job.run.stop_starting());
     }
 
     /// Handles the exit of a rank's process.
@@ -257,94 +218,22 @@ impl Engine<'_, '_> {
             self.sinks.print(&format!("{name} {exit}"));
         }
         let received = self.read_last_requests(id, rank);
-        // The head tells of the ranks of daemons.
-        let others_go_on = !self.plan.options.cleanup && !self.is_daemon();
         let job = &mut self.jobs[id];
         job.run.remove_leftovers(rank);
-        let first = job.rank_exited(rank, exit, None);
-        self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank));
-        if first.is_some() {
-            let line = job.describe_loss(rank, &self.status, &self.host).filter(|_| others_go_on);
-            line.into_iter().for_each(|line| self.sinks.print(&line));
-        }
+        // The head decides about the failure.
+        let _ = job.rank_exited(rank, exit, None);
         let reported = self.handle_at_daemon(DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
-        let dropped = self.drop_lookups(id, Rank(rank));
-        received.and(reported).and(dropped)?;
+        received.and(reported)?;
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()
     }
 
-    /// Aborts a job at the request of the PMI server. On several nodes the head decides.
-    pub(super) fn abort_job(&mut self, id: JobId, cause: Cause, message: String) -> Result<(), RunError> {
-        if self.is_daemon() {
-            return self.handle_at_daemon(DaemonEvent::AbortJob { job: id, cause, message });
-        }
-        if self.is_head() {
-            return self.handle_at_head(hydrant_control::Event::AbortJob { job: id, cause, message });
-        }
-        let (failure, cleanup) = (RankFailure { cause, message }, self.plan.options.cleanup);
-        for id in self.jobs.rank_failed(id, failure, cleanup, &mut self.status) {
-            self.terminate_job(id);
-        }
-        Ok(())
-    }
-
-    /// Ends the ranks of a job on this machine: `SIGTERM`, and `SIGKILL` after the kill timeout.
-    pub(super) fn terminate_job(&mut self, id: JobId) {
-        let now = self.now();
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        job.run.stop_starting();
-        let (slots, running) = (job.slots(), job.running());
-        if running > 0 {
-            self.kills.terminated(now, KillTarget::Job(id));
-        }
-        self.terminate(slots);
-    }
-
-    /// A rank asked to be ended alone.
-    pub(super) fn end_rank(
-        &mut self,
-        id: JobId,
-        rank: Rank,
-        code: Option<i32>,
-        message: String,
-    ) -> Result<(), RunError> {
-        if self.is_daemon() {
-            return self.handle_at_daemon(DaemonEvent::KillRank { job: id, rank, code, message });
-        }
-        let (now, rank) = (self.now(), rank.0);
-        let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
-        // A rank that had to be ended did not succeed.
-        let code = (code.unwrap_or(1) as u8).max(1);
-        self.sinks.print(&self_abort_line(&job.rank_name(rank), code, &message));
-        job.request_exit(rank, code);
-        if let Some(pid) = job.pid(rank) {
-            self.kills.terminated(now, KillTarget::Rank { job: id, rank, pid });
-        }
-        let slot = job.slot(rank);
-        self.terminate(slot..slot + 1);
-        Ok(())
-    }
-
-    fn terminate(&mut self, slots: Range<u32>) {
-        self.procs.signal(slots.clone(), Signal::TERM);
-        // A stopped process would not notice.
-        self.procs.signal(slots, Signal::CONT);
-    }
-
-    /// Kills processes whose kill timeout has passed.
-    pub(super) fn kill_overdue(&mut self, now: u64) {
-        while let Some(target) = self.kills.poll(now) {
-            let slots = match target {
-                KillTarget::Job(id) => self.jobs.get(id).map(|job| job.slots()),
-                KillTarget::Rank { job, rank, pid } => {
-                    let job =
-                        self.jobs.get(job).filter(|job| rank < job.size() && job.pid(rank) == Some(pid));
-                    job.map(|job| job.slot(rank)..job.slot(rank) + 1)
-                }
-            };
-            slots.into_iter().for_each(|slots| self.procs.signal(slots, Signal::KILL));
+    /// Aborts a job at the request of the PMI server.
+    pub(super) fn abort_job(&mut self, job: JobId, cause: Cause, message: String) -> Result<(), RunError> {
+        match self.daemon {
+            Some(_) => self.handle_at_daemon(DaemonEvent::AbortJob { job, cause, message }),
+            None => self.handle_at_head(HeadEvent::AbortJob { job, cause, message }),
         }
     }
 }

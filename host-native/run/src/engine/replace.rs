@@ -43,13 +43,16 @@ impl Engine<'_, '_> {
         if let Err(error) = self.replace_core(plugin.as_ref()) {
             return self.answer_replacement(client, vec![error.with_hint()]);
         }
-        let Some(hosts) = self.control_of_head().map(|head| head.hosts().len() as u32) else {
+        let Some(hosts) =
+            self.nodes.as_ref().and(self.head.as_ref()).map(|head| head.control.hosts().len() as u32)
+        else {
+            // That was the only one.
             return self.answer_replacement(client, Vec::new());
         };
         let now = self.now();
         let order = encode(&Order::ReplaceCore { plugin: plugin.map(Box::new) });
         for node in 1..=hosts {
-            self.send_order(now, Destination::Node(node), &order);
+            self.send_order(now, Destination::Node(node), order.clone());
         }
         if let Some(status) = &mut self.status_socket {
             let (awaited, kept) = ((1..=hosts).collect(), Vec::new());
@@ -87,8 +90,7 @@ impl Engine<'_, '_> {
 
     /// A node has replaced its core, or kept it for this reason.
     pub(super) fn core_replaced(&mut self, node: u32, result: Result<(), String>) {
-        let host = self.control_of_head().and_then(|head| head.hosts().get((node as usize).checked_sub(1)?));
-        let host = host.map(|host| host.name.clone()).unwrap_or_default();
+        let host = self.head.as_ref().map_or_else(String::new, |head| head.control.host(node).to_owned());
         let Some(status) = &mut self.status_socket else { return };
         let Some(replacement) = &mut status.replacement else { return };
         replacement.awaited.retain(|&awaited| awaited != node);
@@ -104,9 +106,8 @@ impl Engine<'_, '_> {
     pub(super) fn end_replacement(&mut self) {
         let Some(status) = &mut self.status_socket else { return };
         let Some(Replacement { client, awaited, mut kept, .. }) = status.replacement.take() else { return };
-        if let Some(head) = self.control_of_head() {
-            let hosts = awaited.iter().filter_map(|&node| head.hosts().get((node as usize).checked_sub(1)?));
-            kept.extend(hosts.map(|host| format!("{}: no answer", host.name)));
+        if let Some(head) = &self.head {
+            kept.extend(awaited.iter().map(|&node| format!("{}: no answer", head.control.host(node))));
         }
         self.answer_replacement(client, kept);
     }

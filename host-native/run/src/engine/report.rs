@@ -1,7 +1,6 @@
 //! Messages about jobs at their end.
 
-use hydrant_control::{EndReport, JobSummary};
-use hydrant_core::JobId;
+use hydrant_control::JobSummary;
 
 use super::Engine;
 use crate::error::RunError;
@@ -12,27 +11,11 @@ impl Engine<'_, '_> {
     pub(super) fn report_losses(&mut self) -> Result<(), RunError> {
         self.losses_reported = true;
         if let Some((sink, errno)) = self.sinks.failure() {
-            self.status.record_lost_output();
             self.handle_at_head(hydrant_control::Event::OutputLost)?;
             let line = format!("output was lost, cannot write {}: {errno}", self.sinks.name(sink));
             self.sinks.print(&line);
         }
         Ok(())
-    }
-
-    /// Reports the result of a job on this machine, unless it succeeded.
-    pub(super) fn report_end(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get(id) else { return };
-        let codes = self.plan.options.exit_report.then(|| job.exit_report());
-        let report = job.describe_end(&self.status, self.sinks.is_cut_off(), |_| &self.host);
-        let summary = job.summary(report.as_ref());
-        let lines = match report {
-            Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
-            Some(EndReport::Lines(lines)) => Some(lines),
-            None => self.describe_singletons(id),
-        };
-        lines.into_iter().chain(codes).for_each(|lines| self.sinks.print(&lines));
-        self.record_end(summary);
     }
 
     /// Keeps the summary of a job for the result of the run, if one is written.

@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use hydrant_board::BoardEvent;
-use hydrant_control::{DaemonEvent, stalled_line};
+use hydrant_control::DaemonEvent;
 use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
@@ -101,33 +101,22 @@ impl Engine<'_, '_> {
         match event {
             Event::Joined { job, rank, .. } => {
                 self.joined(job, rank);
-                if self.is_daemon() {
-                    self.handle_at_daemon(DaemonEvent::RankJoined { job, rank })?;
-                }
+                self.handle_at_daemon(DaemonEvent::RankJoined { job, rank })?;
             }
             Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
-            Event::Spawn { spawn, job, rank, protocol, request } => {
-                if self.is_daemon() {
-                    let upcall = spawn;
-                    self.handle_at_daemon(DaemonEvent::Spawn { upcall, job, rank, protocol, request })?;
-                } else {
-                    self.spawn(spawn, (job, rank), (protocol, &request))?;
-                }
+            Event::Spawn { spawn: upcall, job, rank, protocol, request } => {
+                self.handle_at_daemon(DaemonEvent::Spawn { upcall, job, rank, protocol, request })?;
             }
+            Event::Upcall { upcall, .. } if self.daemon.is_none() => self.refuse_upcall(upcall)?,
             Event::Upcall { upcall, job, rank, protocol, request } => {
-                if self.is_daemon() {
-                    self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
-                } else {
-                    self.upcall(upcall, (job, rank), (protocol, request))?;
-                }
+                self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
             }
-            Event::KillRank { job, rank, code, message } => self.end_rank(job, rank, code, message)?,
+            Event::KillRank { job, rank, code, message } => {
+                self.handle_at_daemon(DaemonEvent::KillRank { job, rank, code, message })?;
+            }
             Event::AbortJob { job, cause, message } => self.abort_job(job, cause, message)?,
-            Event::StalledFence { job, missing, .. } if self.nodes.is_some() => {
-                self.handle_at_daemon(DaemonEvent::StalledFence { job, missing })?;
-            }
             Event::StalledFence { job, arrived, size, missing } => {
-                self.stalled_fence(job, arrived, size, &missing);
+                self.stalled_fence(job, (arrived, size), missing)?;
             }
             Event::Peer { node, bytes } => self.pass_on(node, &bytes)?,
             Event::RemoveFiles { job, rank, paths } => {
@@ -144,7 +133,9 @@ impl Engine<'_, '_> {
         match event {
             BoardEvent::Joined { rank } => self.joined(job, rank),
             BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
-            BoardEvent::KillRank { rank, code, message } => self.end_rank(job, rank, code, message)?,
+            BoardEvent::KillRank { rank, code, message } => {
+                self.handle_at_daemon(DaemonEvent::KillRank { job, rank, code, message })?;
+            }
             BoardEvent::RemoveFiles { rank, paths } => {
                 if let Some(job) = self.jobs.get_mut(job) {
                     job.run.add_leftovers(rank.0, &paths, is_shared_memory);
@@ -152,7 +143,7 @@ impl Engine<'_, '_> {
             }
             BoardEvent::Log { rank, stream, text } => self.log_for(job, rank, stream, &text),
             BoardEvent::StalledFence { arrived, size, missing } => {
-                self.stalled_fence(job, arrived, size, &missing)
+                self.stalled_fence(job, (arrived, size), missing)?;
             }
         }
         Ok(())
@@ -180,12 +171,10 @@ impl Engine<'_, '_> {
         }
     }
 
-    fn stalled_fence(&mut self, job: JobId, arrived: u32, size: u32, missing: &str) {
-        let warning = self.plan.options.fence_warning.as_millis() as u64;
-        let Some(job) = self.jobs.get(job) else { return };
-        let missing = job.name_missing(missing, &self.host);
-        let line = stalled_line(job.ordinal, warning, Some((arrived, size)), &missing);
-        self.sinks.print(&line);
+    /// Reports a stalled fence. Only a server without others knows how many ranks have arrived.
+    fn stalled_fence(&mut self, job: JobId, arrived: (u32, u32), missing: String) -> Result<(), RunError> {
+        let arrived = self.nodes.is_none().then_some(arrived);
+        self.handle_at_daemon(DaemonEvent::StalledFence { job, arrived, missing })
     }
 
     /// Handles a closed connection of a client.

@@ -1,18 +1,42 @@
-//! Jobs that ranks of this machine spawn.
+//! Programs of spawned jobs, as the head reads them.
 
-use hydrant_control::SpawnProgram;
-use hydrant_control::protocol::{CANCELED, Program, SpawnOrigin};
+use hydrant_control::{Event as HeadEvent, RequestId, SpawnProgram};
 use hydrant_core::wire::Protocol;
-use hydrant_core::{Input, JobId, Limit, Rank, Time, UpcallId};
-use hydrant_launch::{AvailableHosts, PreparedProgram, RequestedProgram, SpawnInfoError, prepare};
-use rustix::process::Signal;
+use hydrant_launch::{AvailableHosts, RequestedProgram, SpawnInfoError, prepare};
+use hydrant_placement::{Host, position};
 
-use super::Engine;
-use super::open::ALONE;
+use super::{Engine, open};
 use crate::error::RunError;
+use crate::plan::Program;
+
+/// Hosts that a list in a message names at most.
+const NAMED_MAX: usize = 8;
+
+impl Engine<'_, '_> {
+    /// Reads the programs of a spawn. Their files are looked up on the hosts that run them.
+    pub(super) fn resolve_spawn(
+        &mut self,
+        request: RequestId,
+        spawner: &Program,
+        (protocol, body): (Protocol, &[u8]),
+    ) -> Result<(), RunError> {
+        let nonce = open::random()?;
+        let Some(head) = &self.head else { return Ok(()) };
+        let asked = RequestedProgram::decode(protocol, body);
+        let programs = match self.nodes {
+            Some(_) => with_hosts(head.control.hosts(), |available| {
+                asked.iter().map(|asked| resolve(asked, spawner, available)).collect()
+            }),
+            None => AvailableHosts::alone(&self.host, |available| {
+                asked.iter().map(|asked| find(asked, spawner, available)).collect()
+            }),
+        };
+        self.answer(HeadEvent::SpawnResolved { request, nonce, programs })
+    }
+}
 
 /// Resolves the program of a spawn. On failure returns the code for its rank and the reason.
-pub(super) fn resolve(
+fn resolve(
     asked: &RequestedProgram,
     spawner: &Program,
     available: &AvailableHosts<'_>,
@@ -22,114 +46,23 @@ pub(super) fn resolve(
     Ok(SpawnProgram { program, hosts })
 }
 
-impl Engine<'_, '_> {
-    /// Starts a spawn on this machine, or refuses all of it.
-    pub(super) fn spawn(
-        &mut self,
-        spawn: UpcallId,
-        (job, rank): (JobId, Rank),
-        (protocol, request): (Protocol, &[u8]),
-    ) -> Result<(), RunError> {
-        let asked = RequestedProgram::decode(protocol, request);
-        let spawner = self.jobs.get(job).filter(|job| !job.is_ending());
-        let Some(spawner) = spawner.filter(|_| !self.status.is_interrupted()) else {
-            // No further job starts.
-            return self.spawn_complete(spawn, false, None, &vec![CANCELED; asked.len()]);
-        };
-        let (ranks, jobid) = (spawner.size(), spawner.name.clone());
-        let origin =
-            SpawnOrigin { node: ALONE, upcall: spawn, job, ranks, rank, spawner: jobid, preput: Vec::new() };
-        let name = spawner.rank_name(rank.0);
-        let by = spawner.program(rank.0).1;
-        let (mut programs, mut checked, mut codes) = (Vec::new(), Vec::new(), Vec::new());
-        let mut reasons = Vec::new();
-        let mut full = None;
-        for asked in &asked {
-            match self.find(asked, by) {
-                Ok((program, file)) => {
-                    programs.push(program);
-                    checked.push(file);
-                    codes.push(CANCELED);
-                }
-                Err((code, reason)) => {
-                    codes.push(code);
-                    reasons.push(reason);
-                }
-            }
-        }
-        if reasons.is_empty() {
-            let jobid = self.next_job_name()?;
-            match self.open_job(jobid, (programs, checked), Some(origin)) {
-                // Answered once all ranks have been started.
-                Ok(_) => return Ok(()),
-                Err(error) if error.is_plugins() => return Err(error),
-                Err(error) => {
-                    codes.fill(error.errno());
-                    full = error.limit();
-                    reasons.push(error.with_hint());
-                }
-            }
-        }
-        for reason in reasons {
-            self.sinks.print(&format!("nothing is spawned for {name}: {reason}"));
-        }
-        self.spawn_complete(spawn, false, full, &codes)
-    }
+/// Resolves a program that runs on this machine, and checks its file, so that a failure is that of this program.
+fn find(
+    asked: &RequestedProgram,
+    spawner: &Program,
+    available: &AvailableHosts<'_>,
+) -> Result<SpawnProgram, (u8, String)> {
+    let found = resolve(asked, spawner, available)?;
+    let failed = |error: RunError| (error.errno(), error.with_hint());
+    prepare(&found.program).map_err(|error| failed(error.into()))?;
+    Ok(found)
+}
 
-    /// Finds and checks the requested program. On failure returns its code and the reason.
-    fn find(
-        &self,
-        asked: &RequestedProgram,
-        spawner: &Program,
-    ) -> Result<(Program, PreparedProgram), (u8, String)> {
-        let found = AvailableHosts::alone(&self.host, |available| resolve(asked, spawner, available))?;
-        let prepared = prepare(&found.program).map_err(RunError::from);
-        let prepared = prepared.map_err(|error| (error.errno(), error.with_hint()))?;
-        Ok((found.program, prepared))
-    }
-
-    /// Handles the start of all ranks of a job on this machine.
-    pub(super) fn job_started(&mut self, id: JobId) -> Result<(), RunError> {
-        let job = &mut self.jobs[id];
-        if job.is_ending() {
-            return Ok(());
-        }
-        let Some(((_, spawn), failed)) = job.all_started() else { return Ok(()) };
-        let codes = vec![0; job.programs.len()];
-        failed.into_iter().for_each(|code| self.status.record_failure(code));
-        self.spawn_complete(spawn, true, None, &codes)?;
-        self.outputs()
-    }
-
-    /// Handles a failed start of a rank of a spawned job. The started ranks are killed.
-    pub(super) fn cancel(&mut self, id: JobId, rank: u32, error: &RunError) {
-        let job = &mut self.jobs[id];
-        let (appnum, ordinal) = (job.program(rank).0, job.ordinal);
-        job.cancel(Some(appnum), error.errno());
-        job.run.stop_starting();
-        self.procs.signal(job.slots(), Signal::KILL);
-        self.sinks.print(&format!("spawned job {ordinal} is ended before it began: {}", error.with_hint()));
-    }
-
-    /// Refuses the spawn of a job that has ended before it started.
-    pub(super) fn refuse_spawn(&mut self, id: JobId) -> Result<(), RunError> {
-        let job = &mut self.jobs[id];
-        if let Some((_, spawn)) = job.spawn.take() {
-            let codes = job.codes();
-            self.spawn_complete(spawn, false, None, &codes)?;
-        }
-        self.outputs()
-    }
-
-    fn spawn_complete(
-        &mut self,
-        spawn: UpcallId,
-        started: bool,
-        full: Option<Limit>,
-        codes: &[u8],
-    ) -> Result<(), RunError> {
-        let now = Time(self.now());
-        self.core.handle(now, Input::SpawnComplete { spawn, started, full, codes })?;
-        Ok(())
-    }
+/// Calls a function with the hosts of the run.
+fn with_hosts<T>(hosts: &[Host], call: impl FnOnce(&AvailableHosts<'_>) -> T) -> T {
+    let host = |name: &[u8]| position(hosts, name).map(|at| hosts[at].name.clone());
+    let names: Vec<&str> = hosts.iter().take(NAMED_MAX).map(|host| host.name.as_str()).collect();
+    let more = if hosts.len() > names.len() { ", ..." } else { "" };
+    let description = format!("this run's hosts are {}{more}", names.join(", "));
+    call(&AvailableHosts { find: &host, description })
 }

@@ -17,7 +17,6 @@ use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
-use super::open::ALONE;
 use super::replace::Replacement;
 use super::{Engine, server::PmiServer, token};
 use crate::error::RunError;
@@ -154,11 +153,9 @@ impl Engine<'_, '_> {
     }
 
     fn describe_run(&self) -> record::Run {
-        let (ranks, running, jobs) = match self.control_of_head() {
-            Some(head) => totals(head.jobs().iter()),
-            None => totals(self.jobs.iter()),
-        };
-        let hosts = self.control_of_head().map_or(1, |head| head.hosts().len() as u32);
+        let head = self.head.as_ref().map(|head| &head.control);
+        let (ranks, running, jobs) = totals(head.into_iter().flat_map(|head| head.jobs().iter()));
+        let hosts = head.map_or(1, |head| head.hosts().len() as u32);
         let program = self.plan.programs.first().map(|program| program.command.as_os_str().into());
         record::Run {
             pid: std::process::id(),
@@ -178,15 +175,13 @@ impl Engine<'_, '_> {
     /// The running job with the lowest number from `from` on.
     fn describe_job_from(&self, from: u32) -> Option<record::Job> {
         let from = JobId(from);
-        match self.control_of_head() {
-            Some(head) => head.jobs().iter().find(|job| job.id >= from).map(describe_job),
-            None => self.jobs.iter().find(|job| job.id >= from).map(describe_job),
-        }
+        self.head.as_ref()?.control.jobs().iter().find(|job| job.id >= from).map(describe_job)
     }
 
-    /// How a command is started on the host of a rank.
+    /// How a command is started on the host of a rank. `None` if that is this machine.
     fn access(&self, job: JobId, rank: u32) -> Option<Access> {
-        let (head, status) = (self.control_of_head()?, self.status_socket.as_ref()?);
+        let head = &self.nodes.as_ref().and(self.head.as_ref())?.control;
+        let status = self.status_socket.as_ref()?;
         let job = head.jobs().get(job).filter(|job| rank < job.size())?;
         let host = head.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
         let program = self.plan.options.cluster.bootstrap_exec.as_ref();
@@ -210,11 +205,7 @@ impl Engine<'_, '_> {
 
     fn query_ranks(&mut self, recipient: Recipient, id: JobId, first: u32) {
         let now = self.now();
-        self.prepare_core();
-        let Some(control) = self.control_of_head() else {
-            let ranks = self.local_ranks(id, first);
-            return self.complete_ranks(recipient, id, ranks);
-        };
+        let Some(control) = self.head.as_ref().map(|head| &head.control) else { return };
         let Some(job) = control.jobs().get(id) else { return self.pass_ranks(recipient, id, Vec::new()) };
         let ranks: Vec<(u32, record::Rank)> = range(job.size(), first)
             .map(|rank| (job.run.node(rank), describe_rank(job, rank, control.host_of_rank(job, rank))))
@@ -233,47 +224,17 @@ impl Engine<'_, '_> {
         status.queries.push(query);
         let order = encode(&Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX });
         for node in nodes {
-            self.send_order(now, Destination::Node(node), &order);
-        }
-    }
-
-    /// Passes the ranks of this machine on, when their board has answered what they do, if they have one.
-    fn complete_ranks(&mut self, recipient: Recipient, job: JobId, ranks: Vec<record::Rank>) {
-        let deadline = self.now() + QUERY_TIMEOUT;
-        let running = ranks.iter().filter(|rank| rank.state.is_running());
-        let running: Vec<u32> = running.map(|rank| rank.rank).collect();
-        let (Some(board), Some(status)) = (self.core.node(), &mut self.status_socket) else {
-            return self.pass_ranks(recipient, job, ranks);
-        };
-        status.latest += 1;
-        let number = status.latest;
-        // The loss of the board is reported elsewhere.
-        if running.is_empty() || board.query_ranks(number, job, running).is_err() {
-            return self.pass_ranks(recipient, job, ranks);
-        }
-        let ranks = ranks.into_iter().map(|rank| (ALONE, rank)).collect();
-        status.queries.push(Query { number, job, recipient, deadline, nodes: vec![ALONE], ranks });
-    }
-
-    /// Handles the states of ranks that this node's board has sent.
-    pub(super) fn rank_states(&mut self, query: u64, states: &[RankState]) {
-        if self.is_daemon() {
-            self.report_rank_states(query, states)
-        } else {
-            self.take_states(ALONE, query, states)
+            self.send_order(now, Destination::Node(node), order.clone());
         }
     }
 
     /// Applies what a node has sent about its ranks. Answers that are late, or to no query, are dropped.
     pub(super) fn rank_states_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
-        self.take_states(node, number, &decode::<Vec<RankState>>(body).unwrap_or_default());
-    }
-
-    fn take_states(&mut self, node: u32, number: u64, states: &[RankState]) {
+        let states = decode::<Vec<RankState>>(body).unwrap_or_default();
         let Some(status) = &mut self.status_socket else { return };
         let Some(at) = status.queries.iter().position(|query| query.number == number) else { return };
         let query = &mut status.queries[at];
-        for (rank, state, wait) in states {
+        for (rank, state, wait) in &states {
             let mut ranks = query.ranks.iter_mut().filter(|(of, known)| *of == node && known.rank == *rank);
             if let Some((_, known)) = ranks.next().filter(|(_, known)| known.state.is_running())
                 && state.is_running()
@@ -330,19 +291,6 @@ impl Engine<'_, '_> {
     /// Reports the states of ranks of this node to the head.
     pub(super) fn report_rank_states(&mut self, query: u64, states: &[RankState]) {
         self.send_report(&Report::RankStates { query, body: encode(&states) });
-    }
-
-    /// Ranks of a job on this machine.
-    fn local_ranks(&self, id: JobId, first: u32) -> Vec<record::Rank> {
-        let Some(job) = self.jobs.get(id) else { return Vec::new() };
-        let describe = |rank| {
-            let mut known = describe_rank(job, rank, &self.host);
-            if known.state.is_running() {
-                (known.state, known.waits_for) = self.activity(id, rank);
-            }
-            known
-        };
-        range(job.size(), first).map(describe).collect()
     }
 
     /// Prepares the core for questions about what ranks do.

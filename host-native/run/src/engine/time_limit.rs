@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::os::fd::AsFd;
 
-use hydrant_control::{AbortReason, RanksInState, ranges_of};
+use hydrant_control::{RanksInState, ranges_of};
 use hydrant_core::JobId;
 use hydrant_status::record::{RANKS_MAX, Rank};
 use hydrant_status::words::group_by_state;
@@ -46,8 +46,8 @@ impl Engine<'_, '_> {
             Some(TimeLimit::Tracing { traces, .. }) if !traces.is_over() => traces.poll_at(),
             _ => limit,
         };
-        let here = || self.jobs.iter().any(|job| !job.is_aborted());
-        self.head_has_jobs().unwrap_or_else(here).then_some(at)
+        let jobs = self.head.as_ref()?.control.jobs();
+        jobs.iter().any(|job| !job.is_aborted()).then_some(at)
     }
 
     /// Ends all jobs if the run has reached its time limit and the states of ranks are known.
@@ -129,10 +129,8 @@ impl Engine<'_, '_> {
 
     /// Asks for the states of the ranks of all jobs.
     fn collect_states(&mut self) {
-        let jobs: Vec<(JobId, u32)> = match self.control_of_head() {
-            Some(head) => head.jobs().iter().map(|job| (job.id, job.size())).collect(),
-            None => self.jobs.iter().map(|job| (job.id, job.size())).collect(),
-        };
+        let jobs = self.head.iter().flat_map(|head| head.control.jobs().iter());
+        let jobs: Vec<(JobId, u32)> = jobs.map(|job| (job.id, job.size())).collect();
         let firsts =
             |(id, size): (JobId, u32)| (0..size).step_by(RANKS_MAX as usize).map(move |first| (id, first));
         let queries: Vec<(JobId, u32)> =
@@ -151,22 +149,13 @@ impl Engine<'_, '_> {
 
     fn end_at_limit(&mut self) -> Result<(), RunError> {
         let Some(limit) = self.plan.options.timeout else { return Ok(()) };
-        let mut states = match self.time_limit.replace(TimeLimit::Ending) {
+        let states = match self.time_limit.replace(TimeLimit::Ending) {
             Some(TimeLimit::Collecting { ranks, .. } | TimeLimit::Tracing { ranks, .. }) => {
                 ranks.into_iter().map(|(job, ranks)| (job, states_of(ranks))).collect()
             }
             _ => BTreeMap::new(),
         };
-        if self.is_head() {
-            return self.handle_at_head(hydrant_control::Event::TimeLimit { limit, states });
-        }
-        for id in self.jobs.ids(|job| !job.is_aborted()) {
-            let reason = AbortReason::TimeLimit { limit, states: states.remove(&id).unwrap_or_default() };
-            if self.jobs[id].abort(reason, &mut self.status) {
-                self.terminate_job(id);
-            }
-        }
-        Ok(())
+        self.handle_at_head(hydrant_control::Event::TimeLimit { limit, states })
     }
 }
 

@@ -19,7 +19,7 @@ impl Engine<'_, '_> {
     /// A daemon beside others wakes for few requests at a time, and the rest of a turn costs as much as an answer.
     pub(super) fn wait(&mut self, keys: &mut Vec<Key>) -> Result<u64, RunError> {
         // Output that waited for the links is read at the end of the turn.
-        if self.is_starting() || self.sinks.have_changed() {
+        if self.is_starting() || self.sinks.have_changed() || !self.messages.are_empty() {
             self.poller.wait(Some(Duration::ZERO), keys)?;
             return Ok(self.now());
         }
@@ -51,10 +51,11 @@ impl Engine<'_, '_> {
         let ports = self.jobs.iter().flat_map(|job| job.run.ports().map(Listener::deadline));
         let queries = self.queries.values().map(Listener::deadline);
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
+        let daemon = self.daemon.as_ref().and_then(|daemon| daemon.control.poll_at());
         let at = [
-            self.kills.poll_at(),
             self.names.as_ref().and_then(Names::poll_at),
             nodes,
+            daemon,
             self.time_limit_at(),
             self.status_socket.as_ref().and_then(Status::poll_at),
             self.progress.as_ref().and_then(Progress::poll_at),

@@ -70,7 +70,7 @@ impl World<'_> {
             }
             12 => Report::RankStates { query: self.random.u64(..4), body: vec![0xff; 9] },
             13 => Report::Ready,
-            14 => Report::StalledFence { job, missing: "0-4294967295,9-3,x".to_owned() },
+            14 => Report::StalledFence { job, arrived: None, missing: "0-4294967295,9-3,x".to_owned() },
             15 => {
                 let request =
                     b"cmd=spawn;ncmds=1;preputcount=0;subcmd=none;maxprocs=4294967295;argc=0;infokeycount=0;";

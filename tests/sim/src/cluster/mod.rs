@@ -167,6 +167,8 @@ fn config(plan: &Plan) -> Config {
         cleanup: true,
         exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
+        names_hosts: true,
+        shares_names: false,
         fence_warning: 10,
         plugin: None,
         process: 7,

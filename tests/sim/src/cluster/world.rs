@@ -465,7 +465,7 @@ impl<'m> World<'m> {
                 self.at_daemon(node, DaemonEvent::Upcall { upcall, job, rank, protocol, request });
             }
             Deed::Stalled { job, missing } => {
-                self.at_daemon(node, DaemonEvent::StalledFence { job, missing });
+                self.at_daemon(node, DaemonEvent::StalledFence { job, arrived: None, missing });
             }
         }
     }

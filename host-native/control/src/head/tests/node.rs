@@ -263,7 +263,7 @@ impl Node {
             }
             34 => {
                 let missing = rank.to_string();
-                self.handle(now, random, DaemonEvent::StalledFence { job, missing });
+                self.handle(now, random, DaemonEvent::StalledFence { job, arrived: None, missing });
             }
             36 if random.chance(10) && !self.daemon.has_failed_backend() => {
                 let failure = BackendFailure::Own("trap".into());

@@ -46,7 +46,7 @@ fn reports_of_nodes_without_ranks_of_the_job_are_rejected() {
         Report::JobStarted(FIRST),
         Report::JobDone(FIRST),
         Report::RanksJoined { job: FIRST, ranks: 1 },
-        Report::StalledFence { job: FIRST, missing: missing.clone() },
+        Report::StalledFence { job: FIRST, arrived: None, missing: missing.clone() },
         Report::AbortJob { job: FIRST, cause, message: missing },
     ];
     for report in reports {
@@ -119,7 +119,7 @@ fn reports_about_ended_jobs_and_of_lost_nodes_are_ignored() {
     stale.into_iter().for_each(|report| run.report(1, report));
     run.report(1, Report::RanksStarted { job: gone, ranks: vec![(Rank(7), 1)] });
     run.report(1, Report::StartFailed { job: gone, error: start_error("late") });
-    run.report(1, Report::StalledFence { job: gone, missing: "1".into() });
+    run.report(1, Report::StalledFence { job: gone, arrived: None, missing: "1".into() });
     run.lose(2..3);
     run.take_sent();
     run.report(2, Report::Print("lost".into()));
@@ -155,7 +155,7 @@ fn output_is_checked() {
 #[test]
 fn a_stalled_fence_is_reported_by_all_nodes_in_a_limited_number_of_lines() {
     let mut run = Run::started(20);
-    let stalled = |missing: &str| Report::StalledFence { job: FIRST, missing: missing.into() };
+    let stalled = |missing: &str| Report::StalledFence { job: FIRST, arrived: None, missing: missing.into() };
     run.report(1, stalled(""));
     assert_eq!(run.take_sent(), [to_all(Order::StalledFence(FIRST))]);
     for node in 2..=20 {

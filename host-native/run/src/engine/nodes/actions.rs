@@ -9,7 +9,7 @@ use hydrant_overlay::{Channel, Destination as Route, Event};
 use hydrant_reactor::WriterState;
 
 use super::super::output::output_files;
-use super::{Engine, Nodes, Role};
+use super::{Engine, Nodes};
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
@@ -40,16 +40,16 @@ impl Engine<'_, '_> {
         self.outputs()
     }
 
-    /// Passes an event to the head and executes its actions. Does nothing on other nodes.
+    /// Passes an event to the head and executes its actions. Does nothing where the head is another process.
     pub(in super::super) fn handle_at_head(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
         self.answer(event)?;
         self.carry_out_actions()
     }
 
     /// Passes an event to the head while its actions are being executed.
-    pub(super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
+    pub(in super::super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
         let now = self.now();
-        match self.head_mut() {
+        match &mut self.head {
             Some(head) => Ok(head.control.handle(now, event)?),
             None => Ok(()),
         }
@@ -57,7 +57,7 @@ impl Engine<'_, '_> {
 
     /// Executes the actions of the head.
     pub(super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
-        while let Some(action) = self.head_mut().and_then(|head| head.control.poll()) {
+        while let Some(action) = self.head.as_mut().and_then(|head| head.control.poll()) {
             self.carry_out(action)?;
         }
         Ok(())
@@ -71,9 +71,7 @@ impl Engine<'_, '_> {
                     Destination::All => Route::Descendants,
                     Destination::Node(node) => Route::Node(node),
                 };
-                if let Some(nodes) = &mut self.nodes {
-                    nodes.send(now, to, Channel::Control, &encode(&order));
-                }
+                self.send_order(now, to, encode(&order));
             }
             Action::OpenJob { record } => self.open_at_head(&record)?,
             Action::RankStarted { job, rank, pid } => {
@@ -89,7 +87,7 @@ impl Engine<'_, '_> {
             }
             Action::ConnectJobs { request, job, other, connected } => {
                 self.apply(request, Input::Connected { job, other, connected })?;
-                let jobid = self.head().and_then(|head| head.control.jobs().get(other));
+                let jobid = self.head.as_ref().and_then(|head| head.control.jobs().get(other));
                 if let Some(jobid) = jobid.map(|job| job.name.clone()) {
                     self.relate_at_name_service((job, Rank(0)), &jobid, connected)?;
                 }
@@ -99,20 +97,20 @@ impl Engine<'_, '_> {
             }
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
             Action::DrainOutput { job } => self.drain_at_head(job),
+            Action::DeregisterJob { job } if self.daemon.is_some() => self.drop_job(job)?,
             Action::DeregisterJob { job } => self.forget(job)?,
             Action::CloseJob { slots, .. } => {
-                let ended = self.head_mut().and_then(|head| head.control.take_ended());
+                let ended = self.head.as_mut().and_then(|head| head.control.take_ended());
                 ended.into_iter().for_each(|summary| self.record_end(summary));
-                self.streams.clear(slots, &mut self.sinks);
+                if self.daemon.is_none() {
+                    self.streams.clear(slots, &mut self.sinks);
+                }
                 self.flush();
             }
-            Action::AllowStdin(bytes) => {
-                self.stdin.allow(bytes);
-                self.stdin.pump(now, &self.poller);
-            }
+            Action::AllowStdin(bytes) => self.stdin.allow(bytes, now, &self.poller),
             Action::FormTree { are_linked } => self.form_tree(are_linked)?,
             Action::SendFiles => {
-                self.head_mut().into_iter().for_each(|head| head.files.want());
+                self.head.iter_mut().for_each(|head| head.files.want());
                 self.send_files()?;
             }
             Action::CloseStdin => {
@@ -123,7 +121,7 @@ impl Engine<'_, '_> {
             Action::CoreReplaced { node, result } => self.core_replaced(node, result),
             Action::Print(lines) => self.sinks.print(&lines),
             Action::Finish { flush } => {
-                if let Some(head) = self.head_mut() {
+                if let Some(head) = &mut self.head {
                     head.finish = Some(flush);
                 }
             }
@@ -138,19 +136,24 @@ impl Engine<'_, '_> {
             if !nodes.children_have_credit() {
                 return Ok(());
             }
-            let Role::Head(head) = &mut nodes.role else { return Ok(()) };
+            let Some(head) = &mut self.head else { return Ok(()) };
             let Some(piece) = head.files.next_piece()? else { return Ok(()) };
             nodes.send(now, Route::Descendants, Channel::Stream, &piece);
         }
         Ok(())
     }
 
-    /// Registers a job of other nodes at the PMI server, and opens files for its output.
+    /// Opens a job: that of a node in this process with its ranks, that of other nodes at the PMI server of the head, with files
+    /// for its output.
     ///
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
-        let event = match self.try_open_at_head(record) {
+        let opened = match self.daemon {
+            Some(_) => self.check_here(record).and_then(|checked| self.open(record.clone(), checked)),
+            None => self.try_open_at_head(record),
+        };
+        let event = match opened {
             Ok(()) => HeadEvent::JobOpened { job: record.id },
             Err(error) if record.ordinal == 0 || error.is_plugins() => return Err(error),
             Err(error) => HeadEvent::OpenFailed { job: record.id, error: start_error(None, &error) },
@@ -159,12 +162,12 @@ impl Engine<'_, '_> {
     }
 
     fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
-        let jobs = self.head().map_or(0, |head| head.control.jobs().len() as u64);
+        let jobs = self.head.as_ref().map_or(0, |head| head.control.jobs().len() as u64);
         self.check_room(record.id, 0, jobs)?;
-        self.register(record, None, false)?;
+        self.register(record, false)?;
         let opened = self.open_files_at_head(record.id);
         if opened.is_err() {
-            if let Some(job) = self.head().and_then(|head| head.control.jobs().get(record.id)) {
+            if let Some(job) = self.head.as_ref().and_then(|head| head.control.jobs().get(record.id)) {
                 let slots = job.slots();
                 self.streams.clear(slots, &mut self.sinks);
             }
@@ -175,7 +178,7 @@ impl Engine<'_, '_> {
 
     /// Allocates the streams of a job, and opens the output files whose names contain no pid.
     fn open_files_at_head(&mut self, id: JobId) -> Result<(), RunError> {
-        let Some(Nodes { role: Role::Head(head), .. }) = &self.nodes else { return Ok(()) };
+        let Some(head) = &self.head else { return Ok(()) };
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
         let host = |rank| head.control.host_of_rank(job, rank);
         self.streams.make_room(job.slots(), job.ordinal, &self.sinks, host);
@@ -189,7 +192,8 @@ impl Engine<'_, '_> {
     }
 
     fn open_pid_files_at_head(&mut self, id: JobId, rank: Rank, pid: u32) -> Result<(), RunError> {
-        let Some(head) = self.head() else { return Ok(()) };
+        // A node in this process has opened them before the rank's first output.
+        let Some(head) = self.head.as_ref().filter(|_| self.daemon.is_none()) else { return Ok(()) };
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
         let host = head.control.host_of_rank(job, rank.0);
         let files = output_files(&self.plan.options, job, rank.0, Some(pid), host)?;
@@ -212,10 +216,14 @@ impl Engine<'_, '_> {
     /// Writes the rest of the output of a job all of whose ranks have ended.
     fn drain_at_head(&mut self, id: JobId) {
         let now = self.now();
-        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let Some(head) = &mut self.head else { return };
         let Some(job) = head.control.jobs().get(id) else { return };
         let slots = job.slots();
         head.draining.push(id);
+        if self.daemon.is_some() {
+            // The node in this process has written it before it was done with the job.
+            return;
+        }
         let (sinks, poller) = (&mut self.sinks, &self.poller);
         self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
         self.flush();
@@ -223,26 +231,28 @@ impl Engine<'_, '_> {
 
     /// Reports jobs whose output has been written. Returns true if the run is over and all daemons have ended.
     pub(in super::super) fn settle_head(&mut self) -> Result<bool, RunError> {
-        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return Ok(true) };
+        let Some(head) = &mut self.head else { return Ok(self.are_links_over()) };
         for job in std::mem::take(&mut head.draining) {
             // Streams of ranks end at their nodes, so the head has nothing left to read.
             let reader_closed = self.sinks.is_cut_off();
             self.handle_at_head(HeadEvent::OutputDrained { job, reader_closed })?;
         }
         self.outputs()?;
-        if !self.losses_reported && self.head().is_some_and(|head| head.control.is_over()) {
+        if !self.losses_reported && self.head.as_ref().is_some_and(|head| head.control.is_over()) {
             self.report_losses()?;
             self.flush();
         }
         let is_written = self.sinks.are_empty();
-        let finish = self.head().and_then(|head| head.finish);
+        let finish = self.head.as_ref().and_then(|head| head.finish);
         Ok(finish.is_some_and(|flush| !flush || is_written) && self.end_links())
     }
 
     /// Writes output of a rank on another node.
     fn take_output(&mut self, via: u32, from: u32, body: &[u8]) -> Result<(), RunError> {
         let now = self.now();
-        let Some(Nodes { role: Role::Head(head), links, .. }) = &mut self.nodes else { return Ok(()) };
+        let (Some(head), Some(Nodes { links, .. })) = (&mut self.head, &mut self.nodes) else {
+            return Ok(());
+        };
         let len = body.len() as u32;
         let Some(chunk) = head.control.decode_output(from, body)? else {
             links.consumed(via, len);
@@ -257,7 +267,7 @@ impl Engine<'_, '_> {
 
     /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
     pub(in super::super) fn acknowledge_output(&mut self) {
-        let Some(Nodes { links, role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        let (Some(head), Some(Nodes { links, .. })) = (&mut self.head, &mut self.nodes) else { return };
         let sinks = &self.sinks;
         head.unacknowledged.retain(|&(sink, via, len)| {
             let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == WriterState::Open;
@@ -271,7 +281,8 @@ impl Engine<'_, '_> {
     /// Handles a changed sink. If it accepts no more output, the ranks that write to it get the error of a closed pipe.
     pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
         let now = self.now();
-        let Some(Nodes { role: Role::Head(head), .. }) = &mut self.nodes else { return };
+        // Streams of a node in this process see the sink themselves.
+        let Some(head) = self.head.as_mut().filter(|_| self.daemon.is_none()) else { return };
         if self.sinks.get(sink).state() == WriterState::Open {
             return;
         }

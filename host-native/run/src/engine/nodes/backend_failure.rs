@@ -3,7 +3,6 @@
 
 use super::super::Engine;
 use super::super::names::Names;
-use super::{Nodes, Role};
 use crate::error::RunError;
 use hydrant_control::protocol::BackendFailure;
 
@@ -17,22 +16,21 @@ impl Engine<'_, '_> {
             RunError::Links(_) | RunError::Overlay(_) | RunError::LifelineLost(_) => return Err(error),
             RunError::Peer { node, why } => BackendFailure::Neighbour { node: *node, why: why.to_string() },
             // Other errors of a head are about the command line.
-            error if self.is_daemon() || error.is_plugins() => BackendFailure::Own(error.with_hint()),
+            error if self.head.is_none() || error.is_plugins() => BackendFailure::Own(error.with_hint()),
             _ => return Err(error),
         };
-        match &mut self.nodes {
-            Some(Nodes { role: Role::Daemon(daemon), .. }) if !daemon.control.has_failed_backend() => {}
-            Some(Nodes { role: Role::Head(head), .. }) if !head.backend_failed => {
+        match (&mut self.head, &self.daemon) {
+            // The only server of the run.
+            (Some(_), Some(_)) => return Err(error),
+            (Some(head), None) if !head.backend_failed => {
                 head.backend_failed = true;
                 self.names.take_if(|names| matches!(names, Names::Local(_)));
             }
+            (None, Some(daemon)) if !daemon.control.has_failed_backend() => {}
             _ => return Err(error),
         }
         self.core.fail();
-        if self.is_daemon() {
-            self.handle_at_daemon(hydrant_control::DaemonEvent::BackendFailed(failure))
-        } else {
-            self.handle_at_head(hydrant_control::Event::BackendFailed(failure))
-        }
+        self.handle_at_daemon(hydrant_control::DaemonEvent::BackendFailed(failure.clone()))?;
+        self.handle_at_head(hydrant_control::Event::BackendFailed(failure))
     }
 }

@@ -35,7 +35,7 @@ impl LinkedBoards {
 impl Engine<'_, '_> {
     /// Returns whether the head decides later about the tree of PMI servers.
     pub(super) fn awaits_tree(&self) -> bool {
-        self.daemon().is_some_and(|daemon| daemon.boards.awaits_tree)
+        self.daemon.as_ref().is_some_and(|daemon| daemon.boards.awaits_tree)
     }
 
     /// Reports the board of this node.
@@ -70,7 +70,7 @@ impl Engine<'_, '_> {
     /// Handles the loss of the link to the board of another node, or of the attempt to make it.
     pub(in super::super) fn link_lost(&mut self, node: u32, why: String) -> Result<(), RunError> {
         let this = self.node();
-        let Some(daemon) = self.daemon() else { return Ok(()) };
+        let Some(daemon) = &self.daemon else { return Ok(()) };
         let (target, other) = (daemon.boards.name(this), daemon.boards.name(node));
         if daemon.boards.awaits_tree {
             self.report_link(Err(format!("board {target} has no link to board {other}: {why}")));
@@ -91,7 +91,7 @@ impl Engine<'_, '_> {
             Some(board) => board.form(radix, are_linked)?,
             None => self.core.handle(now, Input::Node { node, nodes: tree.nodes(), radix })?,
         }
-        if let Some(daemon) = self.daemon_mut() {
+        if let Some(daemon) = &mut self.daemon {
             daemon.boards.awaits_tree = false;
         }
         Ok(())
@@ -99,7 +99,7 @@ impl Engine<'_, '_> {
 
     /// Counts an order of the head to all nodes. Returns its number, the same on each of them.
     pub(super) fn count_order(&mut self) -> u64 {
-        let Some(daemon) = self.daemon_mut() else { return 0 };
+        let Some(daemon) = &mut self.daemon else { return 0 };
         daemon.boards.orders += 1;
         daemon.boards.orders
     }

@@ -20,7 +20,7 @@ use super::super::{Engine, Outlets, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::options_of;
-use super::{Nodes, Role};
+use super::{Nodes, ONLY_NODE};
 use crate::backend::RunBackend;
 use crate::backend::Spared;
 use crate::backend::{BackendBuilder, Core};
@@ -44,8 +44,8 @@ pub enum DaemonError {
 }
 
 /// A daemon among the nodes.
-pub(super) struct Daemon {
-    pub(super) control: hydrant_control::Daemon,
+pub(in super::super) struct Daemon {
+    pub(in super::super) control: hydrant_control::Daemon,
     /// Jobs whose ranks have ended and whose output is being sent.
     draining: Vec<JobId>,
     /// Program files from the head.
@@ -54,6 +54,25 @@ pub(super) struct Daemon {
     held: Vec<(u32, u32)>,
     /// Boards that may be linked.
     pub(super) boards: LinkedBoards,
+}
+
+impl Daemon {
+    /// The node of a run on one machine.
+    pub(in super::super) fn alone(verbose: bool) -> Daemon {
+        let config = DaemonConfig {
+            node: ONLY_NODE,
+            process: std::process::id(),
+            needs_ready: false,
+            verbose,
+            progress: false,
+        };
+        Daemon::new(config, FileReceiver::default(), LinkedBoards::default())
+    }
+
+    fn new(config: DaemonConfig, files: FileReceiver, boards: LinkedBoards) -> Daemon {
+        let control = hydrant_control::Daemon::new(config);
+        Daemon { control, draining: Vec::new(), files, held: Vec::new(), boards }
+    }
 }
 
 impl DaemonError {
@@ -137,14 +156,8 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.sharing = sharing;
     engine.topology_file = topology_file;
     engine.host = host;
-    let daemon = Daemon {
-        control: hydrant_control::Daemon::new(config),
-        draining: Vec::new(),
-        files: received,
-        held: Vec::new(),
-        boards,
-    };
-    engine.nodes = Some(Nodes::new(links, Role::Daemon(Box::new(daemon))));
+    engine.nodes = Some(Nodes::new(links));
+    engine.daemon = Some(Box::new(Daemon::new(config, received, boards)));
     match unfit {
         Some(error) => engine.break_off(error)?,
         None if engine.awaits_tree() => engine.report_board(),
@@ -259,11 +272,6 @@ impl<'s> Own<'s> {
 }
 
 impl Engine<'_, '_> {
-    /// Returns the state machine of the daemon, if this is one.
-    pub(in super::super) fn control(&self) -> Option<&hydrant_control::Daemon> {
-        self.daemon().map(|daemon| &daemon.control)
-    }
-
     /// Handles an event of the links at a daemon.
     pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
@@ -302,7 +310,7 @@ impl Engine<'_, '_> {
 
     /// Stores a piece of a program file, and reports the last one.
     fn take_piece(&mut self, via: u32, body: &[u8]) -> Result<(), RunError> {
-        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
         daemon.held.push((via, body.len() as u32));
         let taken = match decode(body) {
             Some(piece) => daemon.files.take(&piece),
@@ -319,7 +327,7 @@ impl Engine<'_, '_> {
 
     /// Reports that the settings are applied, when the tree is formed and all files are there.
     pub(super) fn report_ready(&mut self) {
-        let has_files = self.daemon().is_some_and(|daemon| !daemon.files.is_incomplete());
+        let has_files = self.daemon.as_ref().is_some_and(|daemon| !daemon.files.is_incomplete());
         if has_files && !self.awaits_tree() {
             self.send_report(&Report::Ready);
         }
@@ -329,7 +337,7 @@ impl Engine<'_, '_> {
     fn return_held(&mut self) {
         let Some(nodes) = &mut self.nodes else { return };
         if nodes.children_have_credit()
-            && let Role::Daemon(daemon) = &mut nodes.role
+            && let Some(daemon) = &mut self.daemon
         {
             for (via, bytes) in std::mem::take(&mut daemon.held) {
                 nodes.links.consumed(via, bytes);
@@ -337,7 +345,7 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Passes an event to the daemon and executes its actions. Does nothing on other nodes.
+    /// Passes an event to the daemon and executes its actions. Does nothing where ranks run on other nodes only.
     pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
         self.note_at_daemon(event)?;
         self.carry_out_at_daemon()
@@ -346,7 +354,7 @@ impl Engine<'_, '_> {
     /// Passes an event to the daemon, whose actions are executed later.
     pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
         let now = self.now();
-        match self.daemon_mut() {
+        match &mut self.daemon {
             Some(daemon) => Ok(daemon.control.handle(now, event)?),
             None => Ok(()),
         }
@@ -355,14 +363,14 @@ impl Engine<'_, '_> {
     /// Kills processes of this node whose kill timeout has passed.
     pub(super) fn keep_daemon_time(&mut self) -> Result<(), RunError> {
         let now = self.now();
-        let Some(daemon) = self.daemon_mut() else { return Ok(()) };
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
         daemon.control.handle_timeout(now);
         self.carry_out_at_daemon()
     }
 
     /// Executes the actions of the daemon.
     pub(in super::super) fn carry_out_at_daemon(&mut self) -> Result<(), RunError> {
-        while let Some(action) = self.daemon_mut().and_then(|daemon| daemon.control.poll()) {
+        while let Some(action) = self.daemon.as_mut().and_then(|daemon| daemon.control.poll()) {
             self.carry_out_daemon_action(action)?;
         }
         Ok(())
@@ -391,6 +399,8 @@ impl Engine<'_, '_> {
             DaemonAction::ChangeSets { job, rank, body } => {
                 self.tell_core(Input::PsetRequest { job, rank, request: &body })?;
             }
+            // A head in this process has told the server that both have.
+            DaemonAction::ConnectJobs { .. } if self.head.is_some() => {}
             DaemonAction::ConnectJobs { job, other, connected } => {
                 self.tell_core(Input::Connected { job, other, connected })?;
             }
@@ -447,7 +457,11 @@ impl Engine<'_, '_> {
     /// The plugin has failed.
     fn open_at_daemon(&mut self, record: JobRecord) -> Result<(), RunError> {
         let job = record.id;
-        let opened = self.check_here(&record).and_then(|checked| self.open(record, checked, None));
+        let opened = match self.jobs.get(job) {
+            // By the head in this process.
+            Some(_) => Ok(()),
+            None => self.check_here(&record).and_then(|checked| self.open(record, checked)),
+        };
         let event = match opened {
             Ok(()) => DaemonEvent::JobOpened { job },
             Err(error) if error.is_plugins() => return Err(error),
@@ -457,13 +471,16 @@ impl Engine<'_, '_> {
     }
 
     /// Finds the programs that have ranks on this node.
-    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, RunError> {
+    pub(in super::super) fn check_here(
+        &mut self,
+        record: &JobRecord,
+    ) -> Result<Vec<Option<PreparedProgram>>, RunError> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
             self.preload = Some(find_mpi_library()?);
         }
         let here = NodeRanks::of_node(&record.blocks, self.node());
         let mut first = 0;
-        let files = self.daemon().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
+        let files = self.daemon.as_ref().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
         let checked = (0..).zip(&record.programs).map(|(appnum, program)| {
             let file = files.and_then(|files| files.of_program(appnum));
             let ranks = first..first + program.ranks;
@@ -481,7 +498,7 @@ impl Engine<'_, '_> {
     }
 
     /// Reports that a rank cannot be started here.
-    pub(in super::super) fn start_failed_at_daemon(
+    pub(in super::super) fn start_failed(
         &mut self,
         job: JobId,
         rank: u32,
@@ -496,27 +513,30 @@ impl Engine<'_, '_> {
         let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return };
         // No more connections are accepted.
-        job.run.port = None;
+        (job.run.port, job.run.pmix) = (None, None);
         let slots = job.slots();
         let (sinks, poller) = (&mut self.sinks, &self.poller);
         self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
         self.flush();
-        if let Some(daemon) = self.daemon_mut() {
+        if let Some(daemon) = &mut self.daemon {
             daemon.draining.push(id);
         }
     }
 
-    /// Reports jobs whose output has been sent. Returns true if the run is over and all daemons below have ended.
-    pub(in super::super) fn settle_daemon(&mut self) -> Result<bool, RunError> {
-        let Some(daemon) = self.daemon_mut() else { return Ok(true) };
+    /// Reports jobs whose output has been sent.
+    pub(in super::super) fn settle_daemon(&mut self) -> Result<(), RunError> {
+        // Requests of the ranks may be under way from their board.
+        let is_quiet = self.is_quiet();
+        let Some(daemon) = self.daemon.as_mut().filter(|_| is_quiet) else { return Ok(()) };
         for job in std::mem::take(&mut daemon.draining) {
             let slots = self.jobs.get(job).map(|job| job.slots());
             if slots.is_none_or(|slots| self.streams.are_closed(slots)) {
+                self.print_singletons(job);
                 self.handle_at_daemon(DaemonEvent::OutputDrained { job })?;
-            } else if let Some(daemon) = self.daemon_mut() {
+            } else if let Some(daemon) = &mut self.daemon {
                 daemon.draining.push(job);
             }
         }
-        Ok(self.are_links_over())
+        Ok(())
     }
 }

@@ -13,7 +13,7 @@ impl Engine<'_, '_> {
     /// Prints what this host has learned of the gets of its ranks, once for each decision.
     pub(super) fn print_fences(&mut self) {
         let options = &self.plan.options;
-        if !options.verbose || options.fence != FenceMode::Auto || !self.is_daemon() {
+        if !options.verbose || options.fence != FenceMode::Auto || self.nodes.is_none() {
             return;
         }
         let Some(driver) = self.core.driver() else { return };

@@ -5,7 +5,7 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_control::protocol::{Boards, PluginFile, Setup};
+use hydrant_control::protocol::{Boards, PluginFile, RankBlock, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
@@ -15,7 +15,7 @@ use hydrant_launch::FileSender;
 use hydrant_manage::Secret;
 use hydrant_names::NameClient;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
-use hydrant_placement::{Deployment, Host, JobMap, Node};
+use hydrant_placement::{Deployment, Host, JobMap, Node, process_mapping};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 
 use super::super::names::Names;
@@ -25,28 +25,66 @@ use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, host_name, limits, ope
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
-use super::{Nodes, Role, fences};
+use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, RunBackend, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Plan, Plugin};
+use crate::plan::{Options, Plan, Plugin};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 
 /// The head among the nodes.
-pub(super) struct Head {
-    pub(super) control: hydrant_control::Head,
+pub(in super::super) struct Head {
+    pub(in super::super) control: hydrant_control::Head,
     /// The PMI server of the head has failed.
-    pub(super) backend_failed: bool,
+    pub(in super::super) backend_failed: bool,
     /// Output that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
-    pub(super) unacknowledged: Vec<(SinkId, u32, u32)>,
+    pub(in super::super) unacknowledged: Vec<(SinkId, u32, u32)>,
     /// Jobs whose ranks have ended.
-    pub(super) draining: Vec<JobId>,
+    pub(in super::super) draining: Vec<JobId>,
     /// Program files for daemons that lack them.
-    pub(super) files: FileSender,
+    pub(in super::super) files: FileSender,
     /// Set when the run has ended. True if pending output is written first.
-    pub(super) finish: Option<bool>,
+    pub(in super::super) finish: Option<bool>,
+}
+
+impl Head {
+    /// The head of a run on one machine: its only node is in this process.
+    pub(in super::super) fn alone(
+        plan: &Plan,
+        host: &str,
+        nonce: u32,
+        limits: Limits,
+    ) -> Result<Head, RunError> {
+        let ranks = open::size(&plan.programs)?;
+        let options = &plan.options;
+        let config = Config {
+            hosts: vec![Host::new(host)],
+            names_hosts: false,
+            order_max: usize::MAX,
+            ..config_of(options, host.to_owned())
+        };
+        let first = FirstJob {
+            programs: plan.programs.clone(),
+            blocks: vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }],
+            mapping: process_mapping(&[(0, ranks)])?,
+            nonce,
+            setup: setup_of(options, limits),
+        };
+        Ok(Head::new(hydrant_control::Head::new(config, first), FileSender::default()))
+    }
+
+    fn new(control: hydrant_control::Head, files: FileSender) -> Head {
+        Head {
+            control,
+            backend_failed: false,
+            unacknowledged: Vec::new(),
+            draining: Vec::new(),
+            files,
+            finish: None,
+        }
+    }
 }
 
 /// Runs a job on several hosts, as [`run`](super::super::run) does on one.
@@ -98,15 +136,9 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.warnings = warnings;
     engine.recording = recording;
     engine.names = Some(names);
-    let head = Head {
-        control: hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first),
-        backend_failed: false,
-        unacknowledged: Vec::new(),
-        draining: Vec::new(),
-        files: sender,
-        finish: None,
-    };
-    engine.nodes = Some(Nodes::new(links, Role::Head(Box::new(head))));
+    let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
+    engine.head = Some(Box::new(Head::new(control, sender)));
+    engine.nodes = Some(Nodes::new(links));
     engine.open_status(deployment.bootstrap.clone());
     if plan.options.verbose && plan.options.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
@@ -116,24 +148,37 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
 
 /// Settings of the control of a run from `host`, with a tree of that radix.
 fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: Option<OsString>) -> Config {
-    let (options, cluster) = (&plan.options, &plan.options.cluster);
+    let cluster = &plan.options.cluster;
     let link_addr = |(node, of): (u32, &Node)| {
         cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
     };
     Config {
-        host,
         hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
-        map_by: cluster.placement.policy.map_by,
+        plugin,
+        radix,
+        link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
+        ..config_of(&plan.options, host)
+    }
+}
+
+/// The part that follows from the options, for several hosts.
+fn config_of(options: &Options, host: String) -> Config {
+    Config {
+        host,
+        hosts: Vec::new(),
+        map_by: options.cluster.placement.policy.map_by,
         verbose: options.verbose,
         cleanup: options.cleanup,
         exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
+        names_hosts: true,
+        shares_names: options.name_server.is_some(),
         fence_warning: options.fence_warning.as_millis() as u64,
-        plugin,
+        plugin: None,
         process: std::process::id(),
         order_max: ORDER_MAX,
-        radix,
-        link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
+        radix: 0,
+        link_addrs: Vec::new(),
     }
 }
 

@@ -1,8 +1,11 @@
-//! A run on several nodes: the head (node 0), which has no ranks, and a daemon on each host.
+//! Head and node: the head decides about jobs, a node starts and serves ranks.
 //!
-//! Both are an [`Engine`] with links. PMI servers exchange messages with the servers of neighbours. Hosts exchange
-//! messages along the tree: the head sends [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. Decisions
-//! are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node gets
+//! A run on several hosts has a head (node 0) without ranks and a daemon on each host, both an [`Engine`] with links. PMI servers
+//! exchange messages with the servers of neighbours. Hosts exchange messages along the tree: the head sends
+//! [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. A run on one machine has head and node in one engine
+//! without links. Orders and reports then wait in two queues, until [`deliver`](Engine::deliver) passes them on.
+//!
+//! Decisions are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node gets
 //! the same jobs by the same numbers in the same order, because all of that comes from the head.
 
 mod actions;
@@ -12,10 +15,11 @@ mod daemon;
 mod fences;
 mod head;
 mod setup;
-mod spawn;
 
-use hydrant_control::DaemonEvent;
+use std::collections::VecDeque;
+
 use hydrant_control::protocol::{OutputChunk, Report, encode};
+use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::{Input, Time};
 use hydrant_driver::BackendError;
 use hydrant_iof::Unsent;
@@ -25,17 +29,16 @@ use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use crate::error::RunError;
-use daemon::Daemon;
+pub(super) use daemon::Daemon;
 pub use daemon::{DaemonError, daemon, forked_daemon};
-use head::Head;
-pub(super) use head::run;
+pub(super) use head::{Head, run};
 
 /// Bytes queued for a neighbour's socket above which its PMI server stops sending to it.
 const HIGH_WATER: usize = 1 << 20;
 /// Most bytes of a rank's output in one message.
 const CHUNK_MAX: usize = 32 * 1024;
 
-/// This node among several.
+/// Links of this node to others.
 pub(super) struct Nodes {
     links: Overlay,
     /// Neighbours that the PMI server may not send to until their queues drain.
@@ -44,25 +47,31 @@ pub(super) struct Nodes {
     over: bool,
     /// Reason for the loss of this node's parent.
     lifeline_lost: Option<LifelineLost>,
-    role: Role,
 }
 
-enum Role {
-    Head(Box<Head>),
-    Daemon(Box<Daemon>),
+/// Messages between a head and a node in this process, encoded as on a link.
+#[derive(Default)]
+pub(super) struct Messages {
+    orders: VecDeque<Vec<u8>>,
+    reports: VecDeque<Vec<u8>>,
 }
+
+impl Messages {
+    pub(super) fn are_empty(&self) -> bool {
+        self.orders.is_empty() && self.reports.is_empty()
+    }
+}
+
+/// Number of the node of a run on one machine. Its PMI server is in no tree, and calls itself [`ALONE`](super::open::ALONE).
+pub(super) const ONLY_NODE: u32 = 1;
 
 impl Nodes {
-    fn new(links: Overlay, role: Role) -> Nodes {
-        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, role }
+    fn new(links: Overlay) -> Nodes {
+        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
-        let of_role = match &self.role {
-            Role::Head(_) => None,
-            Role::Daemon(daemon) => daemon.control.poll_at(),
-        };
-        [self.links.deadline(), of_role].into_iter().flatten().min()
+        self.links.deadline()
     }
 
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
@@ -126,78 +135,64 @@ impl Nodes {
 }
 
 impl<'s> Engine<'_, 's> {
-    /// This node's number.
+    /// Number of this node among those of the run.
     pub(super) fn node(&self) -> u32 {
+        self.nodes.as_ref().map_or(ONLY_NODE, |nodes| nodes.links.node())
+    }
+
+    /// Number of this node's PMI server in the tree of servers.
+    pub(super) fn server_node(&self) -> u32 {
         self.nodes.as_ref().map_or(super::open::ALONE, |nodes| nodes.links.node())
     }
 
-    pub(super) fn is_daemon(&self) -> bool {
-        self.daemon().is_some()
+    /// The name of this host before a message, if there are several.
+    pub(super) fn host_prefix(&self) -> String {
+        self.nodes.as_ref().map_or_else(String::new, |_| format!("host {}: ", self.host))
     }
 
-    fn daemon(&self) -> Option<&Daemon> {
-        match &self.nodes {
-            Some(Nodes { role: Role::Daemon(daemon), .. }) => Some(daemon),
-            _ => None,
-        }
-    }
-
-    fn daemon_mut(&mut self) -> Option<&mut Daemon> {
-        match &mut self.nodes {
-            Some(Nodes { role: Role::Daemon(daemon), .. }) => Some(daemon),
-            _ => None,
-        }
-    }
-
-    /// Returns whether the head has jobs that are not being aborted. `None` elsewhere.
-    pub(super) fn head_has_jobs(&self) -> Option<bool> {
-        self.head().map(|head| head.control.jobs().iter().any(|job| !job.is_aborted()))
-    }
-
-    fn head(&self) -> Option<&Head> {
-        match &self.nodes {
-            Some(Nodes { role: Role::Head(head), .. }) => Some(head),
-            _ => None,
-        }
-    }
-
-    /// Returns the state machine of the head, if this is one.
-    pub(super) fn control_of_head(&self) -> Option<&hydrant_control::Head> {
-        self.head().map(|head| &head.control)
+    /// The launcher's exit code. A daemon has none.
+    pub(super) fn exit_code(&self) -> u8 {
+        self.head.as_ref().map_or(0, |head| head.control.exit_code())
     }
 
     /// Sends an encoded order of the head's.
-    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: &[u8]) {
-        if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, to, Channel::Control, order);
-        }
-    }
-
-    fn head_mut(&mut self) -> Option<&mut Head> {
+    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: Vec<u8>) {
         match &mut self.nodes {
-            Some(Nodes { role: Role::Head(head), .. }) => Some(head),
-            _ => None,
+            Some(nodes) => nodes.send(now, to, Channel::Control, &order),
+            None => self.messages.orders.push_back(order),
         }
     }
 
-    /// Returns whether this node is the head.
-    pub(super) fn is_head(&self) -> bool {
-        self.head().is_some()
-    }
-
-    /// The launcher's exit code.
-    pub(super) fn exit_code(&self) -> u8 {
-        self.head().map_or(self.status.code(), |head| head.control.exit_code())
-    }
-
-    /// Sends a report of this daemon's to the head.
+    /// Sends a report of this node's to the head.
     pub(super) fn send_report(&mut self, report: &Report) {
         // Pending output is sent first, to keep the order.
         self.send_unsent();
-        let now = self.now();
-        if let Some(nodes) = &mut self.nodes {
-            nodes.send(now, Destination::Node(0), Channel::Control, &encode(report));
+        let (now, report) = (self.now(), encode(report));
+        match &mut self.nodes {
+            Some(nodes) => nodes.send(now, Destination::Node(0), Channel::Control, &report),
+            None => self.messages.reports.push_back(report),
         }
+    }
+
+    /// Passes the orders and reports on that wait in this process. Returns whether there were any.
+    pub(super) fn deliver(&mut self) -> Result<bool, RunError> {
+        let mut any = false;
+        loop {
+            if let Some(order) = self.messages.orders.pop_front() {
+                self.handle_at_daemon(DaemonEvent::Order(&order))?;
+            } else if let Some(report) = self.messages.reports.pop_front() {
+                self.handle_at_head(HeadEvent::Message { node: ONLY_NODE, bytes: &report })?;
+            } else {
+                break;
+            }
+            self.outputs()?;
+            any = true;
+        }
+        if any {
+            // A message may have printed a line.
+            self.flush();
+        }
+        Ok(any)
     }
 
     /// Descriptors for links.
@@ -234,10 +229,11 @@ impl<'s> Engine<'_, 's> {
         Ok(nodes.links.handle_ready(key, now, &self.poller)?)
     }
 
-    /// Handles received messages and timeouts of the links.
+    /// Handles received messages, and timeouts of links and processes.
     pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
-        let Some(nodes) = &mut self.nodes else { return Ok(()) };
-        nodes.links.handle_timeouts(self.clock.now(), &self.files, &self.poller)?;
+        if let Some(nodes) = &mut self.nodes {
+            nodes.links.handle_timeouts(self.clock.now(), &self.files, &self.poller)?;
+        }
         self.keep_daemon_time()?;
         while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
             self.take_event(event)?;
@@ -261,7 +257,7 @@ impl<'s> Engine<'_, 's> {
                 }
                 Ok(())
             }
-            event if self.is_daemon() => self.take_daemon_event(event),
+            event if self.daemon.is_some() => self.take_daemon_event(event),
             event => self.link_event_at_head(event),
         }
     }
@@ -299,7 +295,8 @@ impl<'s> Engine<'_, 's> {
 
     /// Sends pending output of ranks and of this daemon to the head.
     fn send_unsent(&mut self) {
-        if !self.is_daemon() {
+        if self.head.is_some() {
+            // Output is written here.
             return;
         }
         let now = self.now();
@@ -334,20 +331,17 @@ impl<'s> Engine<'_, 's> {
         self.nodes.as_ref().is_some_and(|nodes| nodes.over)
     }
 
-    /// Sends the state of rank 0's input. The head sends the input, and its daemon sends the number of bytes consumed.
+    /// Sends the head's standard input to its readers' nodes, and the number of bytes that they have consumed to the head.
     fn send_input(&mut self) -> Result<(), RunError> {
-        if self.is_daemon() {
-            let (consumed, closed) = self.stdin.take_news();
-            if consumed > 0 {
-                self.handle_at_daemon(DaemonEvent::StdinConsumed(consumed))?;
-            }
-            if closed {
-                self.handle_at_daemon(DaemonEvent::StdinClosed)?;
-            }
-            return Ok(());
+        let (consumed, closed) = self.stdin.take_news();
+        if consumed > 0 {
+            self.handle_at_daemon(DaemonEvent::StdinConsumed(consumed))?;
+        }
+        if closed {
+            self.handle_at_daemon(DaemonEvent::StdinClosed)?;
         }
         for bytes in self.stdin.take_pieces() {
-            self.handle_at_head(hydrant_control::Event::StdinRead(bytes))?;
+            self.handle_at_head(HeadEvent::StdinRead(bytes))?;
         }
         Ok(())
     }

@@ -3,12 +3,13 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
+use hydrant_control::process_sets;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Limits, Output, UpcallId};
 use hydrant_iof::{Sinks, Stdin, Streams};
-use hydrant_launch::prepare;
 use hydrant_reactor::{OpenFiles, Reactor};
 
+use super::super::nodes::ONLY_NODE;
 use super::super::server::PmiServer;
 use super::super::token::IOF;
 use super::super::{Outlets, Token};
@@ -106,14 +107,9 @@ fn record(plan: &Plan) -> JobRecord {
 }
 
 /// The inputs that describe a job at a node, and the result.
-fn described(
-    record: &JobRecord,
-    node: u32,
-    is_cluster: bool,
-    refused: &str,
-) -> (Vec<String>, Result<(), RunError>) {
+fn described(record: &JobRecord, place: &Place, refused: &str) -> (Vec<String>, Result<(), RunError>) {
     let mut inputs = Vec::new();
-    let result = describe_job(record, node, is_cluster, |input| {
+    let result = describe_job(record, place, |input| {
         inputs.push(line(&input));
         let full = || BackendError::Fault(Fault::Full(Limit::Psets, 3));
         if inputs.last().is_some_and(|line| line == refused) { Err(full()) } else { Ok(()) }
@@ -141,11 +137,19 @@ fn with_engine(
     inputs.take()
 }
 
+/// Opens a job of the plan's programs, all of whose ranks run here.
 fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
     let programs = engine.plan.programs.clone();
-    let prepared = programs.iter().map(prepare).collect::<Result<_, _>>()?;
-    let name = engine.next_job_name()?;
-    engine.open_job(name, (programs, prepared), None)
+    let ranks = size(&programs)?;
+    let blocks = vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }];
+    let (id, ordinal) = (engine.jobs.free_id(), engine.jobs.count());
+    let name = format!("kvs_{ordinal}");
+    let psets = process_sets(ordinal, &name, &programs, &blocks, |_| "here");
+    let (mapping, hosts) = (format!("(vector,(0,1,{ranks}))"), vec![(ONLY_NODE, "here".to_owned())]);
+    let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned: None };
+    let checked = engine.check_here(&record)?;
+    engine.open(record, checked)?;
+    Ok(id)
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
     let mut inputs = with_engine(&plan, Limits::for_ranks(3), "", |engine| {
         assert_eq!(open(engine).unwrap(), JOB);
         let job = &engine.jobs[JOB];
-        assert_eq!((job.run.ranks.count(), job.run.next, job.ordinal), (3, Some(0), 0));
+        assert_eq!((job.run.ranks.count(), job.ordinal), (3, 0));
         assert!(job.run.launcher.is_some() && job.run.port.is_none());
     });
     let expected = [
@@ -263,7 +267,7 @@ fn limits_refuse_a_job_before_it_is_registered() {
 #[test]
 fn placement_and_preput_follow_the_programs_on_several_nodes() {
     let record = record(&plan(&[(3, None)]));
-    let (inputs, result) = described(&record, 0, true, "");
+    let (inputs, result) = described(&record, &Place::Node(0), "");
     result.unwrap();
     let expected = [
         "program 0 0+3",
@@ -286,17 +290,17 @@ fn placement_and_preput_follow_the_programs_on_several_nodes() {
 fn the_spawner_s_node_has_the_preput_already() {
     let record = record(&plan(&[(3, None)]));
     let preput = |inputs: &[String]| inputs.iter().filter(|line| line.starts_with("preput")).count();
-    assert_eq!(preput(&described(&record, 1, true, "").0), 0);
-    assert_eq!(preput(&described(&record, 2, true, "").0), 1);
+    assert_eq!(preput(&described(&record, &Place::Node(1), "").0), 0);
+    assert_eq!(preput(&described(&record, &Place::Node(2), "").0), 1);
 }
 
 #[test]
 fn nothing_follows_a_refused_input() {
     let record = record(&plan(&[(3, None)]));
-    let (inputs, result) = described(&record, 0, false, "preput k=v");
-    assert_eq!(inputs, ["program 0 0+3", "preput k=v"]);
+    let (inputs, result) = described(&record, &Place::Node(0), "preput k=v");
+    assert_eq!(inputs, ["program 0 0+3", "node 0 0+2", "node 1 2+1", "preput k=v"]);
     assert_eq!(fault(result), Fault::Full(Limit::Psets, 3));
-    let (_, result) = described(&record, 0, true, "define ends 0,2");
+    let (_, result) = described(&record, &Place::Node(0), "define ends 0,2");
     assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "ends"));
 }
 
