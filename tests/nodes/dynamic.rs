@@ -45,6 +45,37 @@ fn ranks_know_their_hosts() {
     assert_eq!(by_node.code(0).quiet().lines(), (0..8).map(line).collect::<Vec<_>>(), "{by_node}");
 }
 
+/// A missing program is named by its code alone, on whatever host its ranks would have run, beside another one that is missing
+/// elsewhere. The code of a program is that of each of its processes in PMI-1.
+#[test]
+fn each_program_of_a_refused_spawn_has_its_code() {
+    const PROGRAMS: [(&str, u32, &str); 4] = [
+        ("true", 2, "n1"),
+        ("/dev/null/missing", 1, "n2"),
+        ("/dev/null", 2, "n2"),
+        ("/dev/null/missing", 1, "n1"),
+    ];
+    let two: String = PROGRAMS
+        .map(|(program, procs, host)| {
+            format!("subcmd={program};maxprocs={procs};argc=0;infokeycount=1;infokey0=host;infoval0={host};")
+        })
+        .concat();
+    let one: String = (1..).zip(PROGRAMS).map(|(at, (program, procs, host))| {
+        let preput = if at == 1 { r"preput_num=0\n" } else { "" };
+        format!(r"mcmd=spawn\nnprocs={procs}\nexecname={program}\ntotspawns=4\nspawnssofar={at}\nargcnt=0\n{preput}")
+            + &format!(r"info_num=1\ninfo_key_0=host\ninfo_val_0={host}\nendcmd\n")
+    }).collect();
+    for steps in [
+        format!(
+            "init2\nframe cmd=spawn;ncmds=4;preputcount=0;{two}\nexpect cmd=spawn-response;rc=14;errcodes=125,20,13,20;\nend2"
+        ),
+        format!("init1\nsend {one}\nexpect cmd=spawn_result rc=14 errcodes=125,125,20,13,13,20\nend1"),
+    ] {
+        let outcome = raw(&format!("{} -n 1", nodes(2, 3, 2)), &steps).run();
+        outcome.code(0).warns("spawned job 1 is ended before it began: host n");
+    }
+}
+
 #[test]
 fn spawned_ranks_run_where_they_are_asked_for() {
     for (hosts, procs, expected) in [

@@ -215,18 +215,18 @@ impl<R> Job<R> {
     }
 
     /// Cancels a job that cannot be started as a whole. `program` is the number of the program that failed, if only one
-    /// did, and `errno` its code. Returns false if the job has been canceled before.
+    /// did, and `errno` its code. Returns false if the job has been canceled before: then only a program without a code of
+    /// its own gets this one.
     pub fn cancel(&mut self, program: Option<u32>, errno: u8) -> bool {
-        if self.canceled.is_some() {
-            return false;
-        }
-        let mut codes = vec![CANCELED; self.programs.len()];
+        let first = self.canceled.is_none();
+        let programs = self.programs.len();
+        let codes = self.canceled.get_or_insert_with(|| vec![CANCELED; programs]);
         match program.and_then(|program| codes.get_mut(program as usize)) {
-            Some(code) => *code = errno,
-            None => codes.fill(errno),
+            Some(code) if *code == CANCELED => *code = errno,
+            None if first => codes.fill(errno),
+            _ => {}
         }
-        self.canceled = Some(codes);
-        true
+        first
     }
 
     /// Whether the job has been canceled.
@@ -582,8 +582,10 @@ mod tests {
         let mut job = Job::new(record(0, 1, &[1, 2]), 0, None, ());
         assert_eq!(job.codes(), [CANCELED, CANCELED]);
         job.rank_started(0, 5);
-        assert!(job.cancel(Some(1), 2) && !job.cancel(None, 3));
+        assert!(job.cancel(Some(1), 2) && !job.cancel(None, 3) && !job.cancel(Some(1), 3));
         assert_eq!(job.codes(), [CANCELED, 2]);
+        assert!(!job.cancel(Some(0), 13));
+        assert_eq!(job.codes(), [13, 2], "another node names another program");
         assert_eq!(job.rank_exited(0, Exit::Signal(9), None), None);
         assert_eq!(job.describe_end(&ExitStatus::default(), false, |_| "n1"), None);
         let mut whole = Job::new(record(0, 1, &[1, 2]), 0, None, ());

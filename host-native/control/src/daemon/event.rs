@@ -23,8 +23,8 @@ pub enum DaemonEvent<'a> {
     OpenFailed {
         /// The job.
         job: JobId,
-        /// The reason.
-        error: StartError,
+        /// The reasons: one for the job, or one for each program that cannot be started here.
+        errors: Vec<StartError>,
     },
     /// Answer to [`Daemon::next_rank`](super::Daemon::next_rank): the rank runs.
     RankStarted {

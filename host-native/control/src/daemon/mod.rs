@@ -117,8 +117,8 @@ impl Daemon {
                 }
             }
             DaemonEvent::JobOpened { job } => self.job_opened(job),
-            DaemonEvent::OpenFailed { job, error } => {
-                self.report(Report::StartFailed { job, error });
+            DaemonEvent::OpenFailed { job, errors } => {
+                errors.into_iter().for_each(|error| self.report(Report::StartFailed { job, error }));
                 self.drop_unopened(job);
             }
             DaemonEvent::RankStarted { job, rank, pid } => self.rank_started(job, rank, pid),

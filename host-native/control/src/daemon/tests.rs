@@ -54,7 +54,7 @@ impl Run {
                 DaemonAction::OpenJob { record } => {
                     let job = record.id;
                     let answer = match self.refuse_open {
-                        true => DaemonEvent::OpenFailed { job, error: start_error() },
+                        true => DaemonEvent::OpenFailed { job, errors: vec![start_error()] },
                         false => DaemonEvent::JobOpened { job },
                     };
                     self.daemon.handle(self.now, answer).expect("no order");

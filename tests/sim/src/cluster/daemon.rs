@@ -101,7 +101,7 @@ impl World<'_> {
                 }
                 DaemonEvent::JobOpened { job }
             }
-            Err(fault) => DaemonEvent::OpenFailed { job, error: start_error(&fault.to_string()) },
+            Err(fault) => DaemonEvent::OpenFailed { job, errors: vec![start_error(&fault.to_string())] },
         };
         let now = self.now / MS;
         let daemon = self.nodes[node as usize].daemon.as_mut().expect("a daemon has opened the job");

@@ -141,7 +141,7 @@ impl Node {
         if random.chance(1) {
             return DaemonEvent::OpenFailed {
                 job,
-                error: StartError { appnum: None, ..start_error("no room") },
+                errors: vec![StartError { appnum: None, ..start_error("no room") }],
             };
         }
         let known = self.registered.insert(job, ordinal);

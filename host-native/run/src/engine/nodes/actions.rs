@@ -150,7 +150,7 @@ impl Engine<'_, '_> {
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
         let opened = match self.daemon {
-            Some(_) => self.check_here(record).and_then(|checked| self.open(record.clone(), checked)),
+            Some(_) => self.open_here(record.clone()).map_err(|mut errors| errors.swap_remove(0).1),
             None => self.try_open_at_head(record),
         };
         let event = match opened {

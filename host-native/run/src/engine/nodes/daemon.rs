@@ -32,6 +32,9 @@ use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
 use hydrant_record::RecordingFile;
 
+/// Program that cannot be started, or none for the whole job, and the reason.
+pub(in super::super) type ProgramError = (Option<u32>, RunError);
+
 /// Error that ends a daemon early.
 #[derive(Debug, thiserror::Error)]
 pub enum DaemonError {
@@ -460,35 +463,51 @@ impl Engine<'_, '_> {
         let opened = match self.jobs.get(job) {
             // By the head in this process.
             Some(_) => Ok(()),
-            None => self.check_here(&record).and_then(|checked| self.open(record, checked)),
+            None => self.open_here(record),
         };
         let event = match opened {
             Ok(()) => DaemonEvent::JobOpened { job },
-            Err(error) if error.is_plugins() => return Err(error),
-            Err(error) => DaemonEvent::OpenFailed { job, error: start_error(None, &error) },
+            Err(mut errors) => {
+                if let Some((_, error)) = errors.pop_if(|(_, error)| error.is_plugins()) {
+                    return Err(error);
+                }
+                let errors = errors.iter().map(|(appnum, error)| start_error(*appnum, error)).collect();
+                DaemonEvent::OpenFailed { job, errors }
+            }
         };
         self.note_at_daemon(event)
     }
 
+    /// Opens a job with ranks on this node. On failure returns an error for each program that cannot be started, or one about
+    /// the whole job.
+    pub(in super::super) fn open_here(&mut self, record: JobRecord) -> Result<(), Vec<ProgramError>> {
+        let checked = self.check_here(&record)?;
+        self.open(record, checked).map_err(|error| vec![(None, error)])
+    }
+
     /// Finds the programs that have ranks on this node.
-    pub(in super::super) fn check_here(
-        &mut self,
-        record: &JobRecord,
-    ) -> Result<Vec<Option<PreparedProgram>>, RunError> {
+    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
         if self.plan.options.mpi_psets && self.preload.is_none() {
-            self.preload = Some(find_mpi_library()?);
+            match find_mpi_library() {
+                Ok(library) => self.preload = Some(library),
+                Err(error) => return Err(vec![(None, error.into())]),
+            }
         }
         let here = NodeRanks::of_node(&record.blocks, self.node());
         let mut first = 0;
         let files = self.daemon.as_ref().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
-        let checked = (0..).zip(&record.programs).map(|(appnum, program)| {
+        let (mut checked, mut errors) = (Vec::new(), Vec::new());
+        for (appnum, program) in (0..).zip(&record.programs) {
             let file = files.and_then(|files| files.of_program(appnum));
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            any.then(|| prepare_file(program, file).map_err(RunError::from)).transpose()
-        });
-        checked.collect()
+            match any.then(|| prepare_file(program, file)).transpose() {
+                Ok(file) => checked.push(file),
+                Err(error) => errors.push((Some(appnum), error.into())),
+            }
+        }
+        if errors.is_empty() { Ok(checked) } else { Err(errors) }
     }
 
     fn signal_at_daemon(&mut self, job: JobId, rank: Option<Rank>, signal: i32) {

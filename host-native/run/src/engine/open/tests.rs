@@ -147,8 +147,7 @@ fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
     let psets = process_sets(ordinal, &name, &programs, &blocks, |_| "here");
     let (mapping, hosts) = (format!("(vector,(0,1,{ranks}))"), vec![(ONLY_NODE, "here".to_owned())]);
     let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned: None };
-    let checked = engine.check_here(&record)?;
-    engine.open(record, checked)?;
+    engine.open_here(record).map_err(|mut errors| errors.swap_remove(0).1)?;
     Ok(id)
 }
 
