@@ -41,8 +41,13 @@ pub const PENDING_MAX: usize = 4;
 pub const EVENT_CODES_MAX: usize = 16;
 /// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
-/// Length in bytes to which an abort message is truncated.
+/// Length in bytes to which the reason of a failed upcall is truncated, and an abort message by a server whose
+/// [`Limits::spawn_bytes`] are few: see [`Limits::abort_text_max`].
 pub const MESSAGE_TEXT_MAX: usize = 200;
+/// Length in bytes to which an abort message is truncated: see [`Limits::abort_text_max`].
+pub const ABORT_TEXT_MAX: usize = 4096;
+/// [`Limits::spawn_bytes`] from which a server has more room for an abort message than [`MESSAGE_TEXT_MAX`].
+const LONG_ABORT_TEXT: u32 = 2048;
 /// Maximum length of a published name in bytes.
 pub const NAME_MAX: usize = 127;
 /// Maximum length of the port of a published name in bytes without NUL. MPICH's `MPI_MAX_PORT_NAME` is 1,024 with NUL.
@@ -171,6 +176,17 @@ impl Limits {
     /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.
     pub const fn output_max(&self) -> usize {
         max(self.spawn_bytes as usize, self.part_max())
+    }
+
+    /// Returns the length in bytes to which an abort message is truncated: [`ABORT_TEXT_MAX`] on a host with virtual
+    /// memory, that of an upcall if this is shorter, and [`MESSAGE_TEXT_MAX`] on a board with little memory, where an upcall
+    /// has less than 2 KiB.
+    pub const fn abort_text_max(&self) -> usize {
+        match self.spawn_bytes as usize {
+            ABORT_TEXT_MAX.. => ABORT_TEXT_MAX,
+            room if self.spawn_bytes >= LONG_ABORT_TEXT => room,
+            _ => MESSAGE_TEXT_MAX,
+        }
     }
 
     /// Returns the length in bytes of the longest output that is no upcall and cannot be sent in parts.

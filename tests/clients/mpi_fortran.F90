@@ -215,7 +215,9 @@ contains
     end subroutine
 
     subroutine definitions
-        integer :: world, n
+        integer :: world, n, rank
+        character(len=8) :: text
+        character(len=12) :: own
         world = size_of('mpi://WORLD')
         call hydrant_pset_define(OF_HYDRANT(session), ' every ', world, [(n, n = 0, world - 1)], code)
         OK
@@ -225,6 +227,18 @@ contains
         call hydrant_pset_intersection(OF_HYDRANT(session), 'every', ' mpi://WORLD', 'both', code)
         OK
         CHECK(size_of(' app://union') == world .and. size_of('both') == world)
+        call get_environment_variable('PMI_RANK', text)
+        read (text, *) rank
+        own = 'own.'//text
+        call hydrant_pset_define(OF_HYDRANT(session), own, 1, [rank], code)
+        OK
+        n = sets()
+        call hydrant_pset_retire(OF_HYDRANT(session), ' '//own, code)
+        OK
+        CHECK(sets() == n .and. size_of(own) == 1)
+        call hydrant_pset_prune(OF_HYDRANT(session), code)
+        OK
+        CHECK(sets() == n - 1)
 #ifndef STOCK
         ! MPICH 4.0.2 ends the program.
         call hydrant_pset_difference(OF_HYDRANT(session), 'every', 'mpi://WORLD', 'none', code)

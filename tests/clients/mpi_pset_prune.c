@@ -108,6 +108,42 @@ static void shared(void)
     meet("removed");
 }
 
+/* A set that rank 0 removes and defines again: another set, which the others get under this name once they have pruned. */
+static void defined_again(void)
+{
+    int ranks[64], place;
+    MPI_Info info;
+    MPI_Group group;
+    for (int i = 0; i < size; i++)
+        ranks[i] = i;
+    if (rank == 0)
+        OK(hydrant_pset_define(session, "again", size, ranks));
+    while (!has("again"))
+        usleep(1000);
+    place = index_of("app://again");
+    CHECK(place >= 0);
+    meet("listed");
+    if (rank == 0) {
+        OK(hydrant_pset_retire(session, "again"));
+        OK(hydrant_pset_prune(session));
+        OK(hydrant_pset_define(session, "again", size, ranks));
+        OK(hydrant_pset_define(session, "there", size, ranks));
+        CHECK(size_of_pset(session, "again") == size);
+    } else {
+        while (!has("there"))
+            usleep(1000);
+        CHECK(index_of("app://again") == place);
+        CHECK(MPI_Session_get_pset_info(session, "again", &info) == MPI_ERR_ARG);
+        CHECK(MPI_Session_get_pset_info(session, "app://again", &info) == MPI_ERR_ARG);
+        CHECK(MPI_Group_from_session_pset(session, "again", &group) == MPI_ERR_ARG);
+        CHECK(hydrant_pset_union(session, "again", "mpi://SELF", "mixed") == MPI_ERR_ARG);
+        CHECK(hydrant_pset_retire(session, "again") == MPI_ERR_ARG);
+        OK(hydrant_pset_prune(session));
+        CHECK(size_of_pset(session, "again") == size && index_of("app://again") >= 0);
+    }
+    meet("renewed");
+}
+
 static void refused(void)
 {
     CHECK(hydrant_pset_retire(session, "mpi://WORLD") == MPI_ERR_ARG);
@@ -127,6 +163,7 @@ int main(void)
         refused();
         again_and_again();
         shared();
+        defined_again();
     } else {
         CHECK(hydrant_pset_retire(session, "x") == MPI_ERR_UNSUPPORTED_OPERATION);
         CHECK(hydrant_pset_prune(session) == MPI_ERR_UNSUPPORTED_OPERATION);

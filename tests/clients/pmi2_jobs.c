@@ -285,7 +285,7 @@ int main(int argc, char **argv)
         SAY("rank %d survived", rank);
     } else if (!strcmp(what, "world")) {
         if (rank == 0)
-            PMI2_Abort(1, "the whole; world");
+            PMI2_Abort(1, argc > 2 ? argv[2] : "the whole; world");
         OK(PMI2_KVS_Fence());
         SAY("rank %d survived", rank);
     } else {

@@ -118,6 +118,30 @@ fn abort_ends_all_ranks() {
     names(&outcome, 1, "abort");
 }
 
+/// All of a message is printed, in the lines and letters that the rank has sent. What would act on a terminal is escaped.
+#[test]
+fn an_abort_message_is_printed_whole() {
+    let long = "m".repeat(1020) + "END!";
+    for (said, printed) in [
+        (&*long, &*long),
+        (r"café: one\ntwo", "café: one\nhydrant:     two"),
+        ("a\u{1b}]0;;t\u{7}b", r"a\x1b]0;t\x07b"),
+    ] {
+        for options in ["-n 1", "--bootstrap local -hosts a,b -n 2", "--pmi-port -n 1"] {
+            let steps =
+                format!("init2\nonly 0\nframe cmd=abort;exitcode=3;isworld=TRUE;msg={said};\nall\nforever");
+            raw(options, &steps)
+                .run()
+                .code(3)
+                .warns(&format!("rank 0 aborted the job with code 3: {printed}\n"));
+        }
+        let steps = format!("init2\nframe cmd=abort;exitcode=3;isworld=FALSE;msg={said};\nforever");
+        raw("-n 1", &steps).run().code(3).warns(&format!("rank 0 aborted itself with code 3: {printed}\n"));
+    }
+    let steps = format!("init1\nsend cmd=abort exitcode=7 message={long}\\n\nforever");
+    raw("-n 1", &steps).run().code(7).warns(&format!("aborted the job with code 7: {long}\n"));
+}
+
 #[test]
 fn an_abort_ends_the_job_with_its_code_and_message() {
     let script = format!(

@@ -278,13 +278,7 @@ impl Server<'_> {
         if state.ending.is_some() || !matches!(slot.abort, Abort::No) || (slot.exit.is_some() && !world) {
             return;
         }
-        state.message.clear();
-        for &byte in message.parts().flatten() {
-            let printable = if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' };
-            if state.message.push(printable).is_err() {
-                break;
-            }
-        }
+        state.message = self.messages.store(job.index(), message.parts().flatten().copied());
         if world {
             self.end_job(job, Cause::Abort { rank, code });
         } else {

@@ -149,7 +149,7 @@ impl Server<'_> {
         let cause = match phase {
             _ if aborted => Some(Cause::Abort { rank, code: None }),
             RankPhase::Initialized => Some(Cause::NoFinalize { rank, exit }),
-            RankPhase::New if died => Some(Cause::Died { rank, exit }),
+            RankPhase::New if died || !cleanup && exit != Exit::Code(0) => Some(Cause::Died { rank, exit }),
             RankPhase::New | RankPhase::Finalized => None,
         };
         match cause {

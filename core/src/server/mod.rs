@@ -52,6 +52,7 @@ use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::{Group, Groups};
 use crate::tables::kvs::{Kind, Kvs};
+use crate::tables::messages::Messages;
 use crate::tables::modex::Modex;
 use crate::tables::names::{Name, Names};
 use crate::tables::psets::{Pset, Psets};
@@ -129,6 +130,7 @@ pub struct Server<'s> {
     groups: Groups<'s>,
     names: Names<'s>,
     upcalls: Upcalls<'s>,
+    messages: Messages<'s>,
     psets: Psets<'s>,
     connections: Connections<'s>,
     links: Links<'s>,
@@ -181,6 +183,8 @@ impl<'s> Server<'s> {
         let names = cut(storage.names, need.names, Slab::Names)?;
         let upcalls = cut(storage.upcalls, need.upcalls, Slab::Upcalls)?;
         let short_requests = short(Slab::Requests, need.requests, requests.len());
+        let of_upcalls = limits.spawns as usize * limits.spawn_bytes as usize;
+        let (requests, messages) = requests.split_at_mut_checked(of_upcalls).ok_or(short_requests)?;
         let psets = cut(storage.psets, need.psets, Slab::Psets)?;
         let links = cut(storage.links, need.links, Slab::Links)?;
         let short_bits = short(Slab::Bits, need.bits, storage.bits.len());
@@ -212,6 +216,7 @@ impl<'s> Server<'s> {
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
             names: Names::new(names),
             upcalls: Upcalls::new(upcalls, requests, limits.spawn_bytes).ok_or(short_requests)?,
+            messages: Messages::new(messages, &limits).ok_or(short_requests)?,
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
             connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
             links: Links::new(links),
@@ -334,6 +339,7 @@ impl<'s> Server<'s> {
             names: self.names.state(),
             upcalls,
             requests,
+            messages: self.messages.state(self.jobs_with_messages()),
             psets: self.psets.state(),
             connections: self.connections.state(),
             links: self.links.state(),
@@ -344,6 +350,11 @@ impl<'s> Server<'s> {
             contexts: self.contexts,
             notices: self.notices,
         }
+    }
+
+    /// Returns the end of the job slots with messages.
+    fn jobs_with_messages(&self) -> usize {
+        self.jobs.iter().rposition(|job| job.message > 0).map_or(0, |last| last + 1)
     }
 
     /// Converts the refusal of a table into a fault: a limit, or else `mistake`.

@@ -95,7 +95,8 @@ impl Server<'_> {
         state.ending_pending = false;
         let cause = state.ending?;
         // The text may be from another rank that was killed alone before.
-        let said = if matches!(cause, Cause::Abort { .. }) { &*state.message } else { "" };
+        let of_abort = matches!(cause, Cause::Abort { .. });
+        let said = if of_abort { self.messages.get(job.index(), state.message) } else { "" };
         let message = copy_text(said, buf)?;
         Some(Output::AbortJob { job, cause, message })
     }
@@ -126,7 +127,7 @@ impl Server<'_> {
         let job = self.job_of_slot(index)?;
         let state = &self.jobs[job.index()];
         let rank = Rank(index as u32 - state.first);
-        let message = copy_text(&state.message, buf)?;
+        let message = copy_text(self.messages.get(job.index(), state.message), buf)?;
         let Abort::Requested { pending, code } = &mut self.ranks[index].abort else { return None };
         *pending = false;
         Some(Output::KillRank { job, rank, code: *code, message })
@@ -267,7 +268,7 @@ impl Server<'_> {
             Response::PsetNext(which) => {
                 Reply::PsetNext { name: Text::from(self.psets.name(which)), serial: self.psets.serial(which) }
             }
-            Response::PsetInfo(size) => Reply::PsetInfo { size },
+            Response::PsetInfo(which, size) => Reply::PsetInfo { size, serial: self.psets.serial(which) },
             Response::PsetMembers(which, from) => {
                 let asker = Asker { slot: job.first + rank.0, job: slots(job) };
                 let Some((of, start, members, more)) = self.members_from(asker, which, from) else {
@@ -400,7 +401,7 @@ impl Response {
             Response::PsetCount(_) => Op::PsetCount,
             Response::PsetName(_) => Op::PsetName,
             Response::PsetNext(_) => Op::PsetNext,
-            Response::PsetInfo(_) => Op::PsetInfo,
+            Response::PsetInfo(..) => Op::PsetInfo,
             Response::PsetMembers(..) => Op::PsetMembers,
             // PMIx requests have no commands in the other protocols.
             Response::Hello(_)

@@ -62,8 +62,8 @@ impl Server<'_> {
     }
 
     pub(super) fn pset_info(&self, requester: Requester, name: Text<'_>) -> Result<Response, Refusal> {
-        let (_, size) = self.living_pset(requester, name)?;
-        Ok(Response::PsetInfo(size))
+        let (which, size) = self.living_pset(requester, name)?;
+        Ok(Response::PsetInfo(which, size))
     }
 
     pub(super) fn pset_members(
@@ -161,8 +161,10 @@ impl Server<'_> {
         let opened = self.conns.iter_mut().take(self.conns_end as usize);
         for reply in opened.flat_map(|conn| &mut conn.replies) {
             if let ReplyState::Ready(answer) = reply.state
-                && let Response::PsetName(which) | Response::PsetNext(which) | Response::PsetMembers(which, _) =
-                    answer
+                && let Response::PsetName(which)
+                | Response::PsetNext(which)
+                | Response::PsetInfo(which, _)
+                | Response::PsetMembers(which, _) = answer
                 && which == removed
             {
                 reply.state = ReplyState::Ready(Response::Refused(answer.op(), Refusal::NoPset));
@@ -170,14 +172,14 @@ impl Server<'_> {
         }
     }
 
-    /// Returns a process set that contains the requesting rank and has no dead member, and its size.
+    /// Returns a process set that contains the requesting rank and has no member that has failed, and its size.
     fn living_pset(&self, requester: Requester, name: Text<'_>) -> Result<(Which, u32), Refusal> {
         let name = name.as_str().ok_or(Refusal::NoPset)?;
         let which = self.psets.find(requester.index as u32, name).ok_or(Refusal::NoPset)?;
         let mut size = 0;
         for (job, rank) in self.members(self.asker(requester), which) {
             let slot = self.jobs[job.index()].slot(rank);
-            if slot.is_some_and(|slot| self.ranks[slot].dead) {
+            if slot.is_some_and(|slot| self.ranks[slot].has_failed()) {
                 return Err(Refusal::PsetDead);
             }
             size += 1;

@@ -83,6 +83,8 @@ impl<'s> Server<'s> {
         reader.fill(self.names.state_mut())?;
         reader.fill(self.upcalls.slots_mut())?;
         require(self.upcalls.load(reader.take()?), Damage::Upcalls)?;
+        let jobs = self.jobs_with_messages();
+        require(self.messages.load(jobs, reader.take()?), Damage::Jobs)?;
         let (psets, sets, serial) = self.psets.state_mut();
         reader.fill(psets)?;
         let used = reader.fill_front(sets)?;
@@ -168,7 +170,7 @@ impl<'s> Server<'s> {
             && (!job.lazy || LAZY_FENCES && self.links.are_any())
             && job.fetched == self.count_fetched(job)
             && [job.fence_tracker, job.ring_tracker].iter().all(|tracker| self.is_sound_tracker(tracker))
-            && job.message.bytes().all(|byte| byte.is_ascii_graphic() || byte == b' ')
+            && self.messages.is_sound(id.index(), job.message)
             && self.jobs[..id.index()].iter().all(apart)
             && job.fence.arrived as usize == local(|rank| rank.in_fence)
             && job.init.arrived as usize == local(|rank| rank.phase != RankPhase::New)

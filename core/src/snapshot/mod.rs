@@ -59,6 +59,9 @@ pub(crate) struct State<'a> {
     /// Texts of the upcalls.
     #[serde(serialize_with = "in_one_piece")]
     pub(crate) requests: &'a [u8],
+    /// Messages of aborts.
+    #[serde(serialize_with = "in_one_piece")]
+    pub(crate) messages: &'a [u8],
     /// Process sets, their members, and the last serial number.
     pub(crate) psets: (&'a [Pset], &'a [u32], u32),
     /// Relation of connected jobs.

@@ -4,7 +4,7 @@ use heapless::String;
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, Rank};
-use crate::limits::{JOBID_MAX, MESSAGE_TEXT_MAX};
+use crate::limits::JOBID_MAX;
 use crate::tables::fence::Fence;
 use crate::tables::kvs::{Spaces, Usage};
 use crate::tables::tracker::Tracker;
@@ -76,8 +76,8 @@ pub(crate) struct Job {
     pub(crate) ending: Option<Cause>,
     /// Whether [`Output::AbortJob`](crate::Output::AbortJob) is pending.
     pub(crate) ending_pending: bool,
-    /// Message of the aborting rank.
-    pub(crate) message: String<MESSAGE_TEXT_MAX, u8>,
+    /// Length in bytes of the message of the aborting rank, which is among [`Messages`](crate::tables::messages::Messages).
+    pub(crate) message: u16,
     /// Bit set of limits for which a request of the job was refused. It affects no output, so snapshots are without it.
     #[serde(skip)]
     pub(crate) hit: u32,
@@ -119,7 +119,7 @@ impl Job {
         begun: false,
         ending: None,
         ending_pending: false,
-        message: String::new(),
+        message: 0,
         hit: 0,
         fences: 0,
     };
@@ -174,6 +174,12 @@ impl RankSlot {
     /// process lives. Only ranks of this node can be.
     pub(crate) fn is_cut_off(&self) -> bool {
         self.phase == RankPhase::Initialized && !self.is_connected() && self.exit.is_none()
+    }
+
+    /// Returns whether it failed in a job that continues: see [`dead`](RankSlot::dead). A process that fails before it joins
+    /// does not end a job whose ranks do not wait for it.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.dead || self.phase == RankPhase::New && self.exit.is_some_and(|exit| exit != Exit::Code(0))
     }
 
     /// Returns whether the rank has a connection of either protocol.

@@ -129,8 +129,8 @@ pub(crate) enum Response {
     PsetName(Which),
     /// Name and serial number of a process set.
     PsetNext(Which),
-    /// Size of a process set.
-    PsetInfo(u32),
+    /// Serial number and size of a process set.
+    PsetInfo(Which, u32),
     /// Members of a process set, from this position on.
     PsetMembers(Which, u32),
     /// Missing key or attribute.

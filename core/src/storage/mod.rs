@@ -47,7 +47,7 @@ pub struct Storage<'s> {
     pub(crate) groups: &'s mut [Group],
     pub(crate) names: &'s mut [Name],
     pub(crate) upcalls: &'s mut [Upcall],
-    /// Texts of the upcalls.
+    /// Texts of the upcalls, then those of aborts.
     pub(crate) requests: &'s mut [u8],
     pub(crate) psets: &'s mut [Pset],
     pub(crate) links: &'s mut [Link],
@@ -122,7 +122,7 @@ pub struct Layout {
     pub names: usize,
     /// Upcall slots.
     pub upcalls: usize,
-    /// Bytes for the texts of upcalls.
+    /// Bytes for the texts of upcalls and aborts.
     pub requests: usize,
     /// Process set slots.
     pub psets: usize,
@@ -145,7 +145,8 @@ impl Layout {
             groups: limits.groups as usize,
             names: limits.names as usize,
             upcalls: limits.spawns as usize,
-            requests: limits.spawns as usize * limits.spawn_bytes as usize,
+            requests: limits.spawns as usize * limits.spawn_bytes as usize
+                + limits.jobs as usize * limits.abort_text_max(),
             psets: limits.psets as usize,
             links: limits.links as usize,
             bits: Ready::words(limits.conns)
@@ -167,7 +168,7 @@ impl Layout {
         // The number of index slots is rounded up to a power of two, which at most doubles it.
         let index = 2 * (wide(limits.keys) + wide(limits.keys) / 3 + 1);
         let each = |count: u128, size: usize| count * size as u128;
-        let bytes = each(wide(limits.jobs), size_of::<Job>())
+        let bytes = each(wide(limits.jobs), size_of::<Job>() + limits.abort_text_max())
             + each(wide(limits.ranks), size_of::<RankSlot>())
             + each(wide(limits.conns), size_of::<Conn>())
             + wide(limits.kvs_bytes)
@@ -182,7 +183,7 @@ impl Layout {
     }
 
     /// Returns the bytes of all slots, which are written before a server is used: all slabs except the log, its index and
-    /// the texts of upcalls. Only the used part of these needs memory.
+    /// the texts of upcalls and aborts. Only the used part of these needs memory.
     pub const fn bytes_written(&self) -> usize {
         Layout { log: 0, index: 0, requests: 0, ..*self }.bytes()
     }

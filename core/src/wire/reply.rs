@@ -94,10 +94,12 @@ pub enum Reply<'a> {
         /// The set's serial number. A set that is defined later has a higher one.
         serial: u32,
     },
-    /// Reply to [`Op::PsetInfo`]: size of the set.
+    /// Reply to [`Op::PsetInfo`].
     PsetInfo {
         /// Number of ranks in the set.
         size: u32,
+        /// The set's serial number, 0 for the two `mpi://` sets.
+        serial: u32,
     },
     /// Reply to [`Op::PsetMembers`].
     PsetMembers {

@@ -311,7 +311,7 @@ fn reply<'a>(parts: &'a Parts, codes: &'a [u8]) -> Reply<'a> {
         18 => Reply::Done(Op::Finalize),
         19 => Reply::PsetCount(m),
         20 => Reply::PsetName(a),
-        21 => Reply::PsetInfo { size: m },
+        21 => Reply::PsetInfo { size: m, serial: m / 2 },
         22 => Reply::PsetMembers { members: a, jobid: filled(b), next: parts.flags[0].then_some(m) },
         23 => Reply::NotSpawned { why: Failure::Remote(parts.code | 1, a), codes: Codes::new(codes) },
         24 => Reply::PsetNext { name: a, serial: m },

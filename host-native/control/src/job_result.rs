@@ -144,8 +144,7 @@ impl RankFailure {
         match self.cause {
             Cause::Abort { code, .. } => {
                 let code = code.map(|code| format!(" with code {code}")).unwrap_or_default();
-                let colon = if message.is_empty() { "" } else { ": " };
-                format!("aborted the job{code}{colon}{message}")
+                format!("aborted the job{code}{}", abort_text(message))
             }
             Cause::NoFinalize { exit: exit @ Exit::Signal(_), .. } | Cause::Died { exit, .. } => {
                 exit.to_string()
@@ -156,6 +155,15 @@ impl RankFailure {
             }
             Cause::Absent { exit, .. } => format!("{exit} while others wait for it"),
         }
+    }
+}
+
+/// What a rank that aborts has said, behind what it did. Further lines are indented below the first one, so that none passes for
+/// a line of hydrant.
+pub fn abort_text(message: &str) -> String {
+    match message.trim_end() {
+        "" => String::new(),
+        message => format!(": {}", message.replace('\n', "\n    ")),
     }
 }
 
@@ -230,6 +238,16 @@ mod tests {
         );
         assert_eq!(reason(Cause::NoFinalize { rank, exit: Exit::Code(0) }).exit_code(), 1);
         assert_eq!(reason(Cause::Died { rank, exit: Exit::Signal(9) }).exit_code(), 137);
+    }
+
+    #[test]
+    fn lines_of_an_abort_message_stay_apart() {
+        let describe = |message: &str| {
+            let cause = Cause::Abort { rank: Rank(1), code: Some(3) };
+            RankFailure { cause, message: message.to_owned() }.describe()
+        };
+        assert_eq!(describe("no\nrank 2 died\n\n"), "aborted the job with code 3: no\n    rank 2 died");
+        assert_eq!(describe("\n"), "aborted the job with code 3");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
 use crate::exit_status::{ExitStatus, exit_code};
-use crate::job_result::{AbortReason, JobResult, Progress, RankFailure};
+use crate::job_result::{AbortReason, JobResult, Progress, RankFailure, abort_text};
 use crate::protocol::{CANCELED, JobRecord, Program};
 pub use report::{EndReport, JobSummary};
 
@@ -417,8 +417,7 @@ pub(crate) fn rank_name(ordinal: u32, rank: u32) -> String {
 
 /// What is printed about a rank that asked to be ended alone: `rank 3 aborted itself with code 2: MESSAGE`.
 pub fn self_abort_line(rank_name: &str, code: u8, message: &str) -> String {
-    let colon = if message.is_empty() { "" } else { ": " };
-    format!("{rank_name} aborted itself with code {code}{colon}{message}")
+    format!("{rank_name} aborted itself with code {code}{}", abort_text(message))
 }
 
 #[cfg(test)]

@@ -158,7 +158,7 @@ pub use error::Error;
 pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
 pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
 pub use job_name::{JOBID_PREFIX, job_name, query_name};
-pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, count_others};
+pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};
 pub use jobs::{EndReport, Job, JobSummary, Jobs, SpawnKey, first_fit, self_abort_line};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};
 pub use psets::{RankRanges, format_ranges, job_pset, process_sets, pset_with_parent, ranges_of};

@@ -8,7 +8,7 @@ use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::Program;
-use hydrant_core::info::value::{list, strip};
+use hydrant_core::info::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 use hydrant_placement::hostfile::without_byte_order_mark;
 use hydrant_placement::is_name_of;

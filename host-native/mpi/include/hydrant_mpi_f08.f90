@@ -438,6 +438,23 @@ module hydrant_mpi_f08
         end subroutine
     end interface
 
+    interface hydrant_pset_retire
+        subroutine hydrant_pset_retire_f08(session, name, ierror)
+            import MPI_Session
+            type(MPI_Session), intent(in) :: session
+            character(len=*), intent(in) :: name
+            integer, optional, intent(out) :: ierror
+        end subroutine
+    end interface
+
+    interface hydrant_pset_prune
+        subroutine hydrant_pset_prune_f08(session, ierror)
+            import MPI_Session
+            type(MPI_Session), intent(in) :: session
+            integer, optional, intent(out) :: ierror
+        end subroutine
+    end interface
+
     interface operator(==)
         procedure info_equal
         procedure session_equal

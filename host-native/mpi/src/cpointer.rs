@@ -3,8 +3,6 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 
-use hydrant_core::info::copy_string;
-
 use crate::abi::Class;
 use crate::error::Error;
 
@@ -57,7 +55,12 @@ pub(crate) unsafe fn put_string(text: &[u8], len: *mut c_int, buf: *mut c_char) 
         // SAFETY: it is not null and has that many bytes, guaranteed by the caller.
         _ => unsafe { slice::from_raw_parts_mut(buf.cast(), capacity) },
     };
-    *len = copy_string(text, buf).try_into().unwrap_or(c_int::MAX);
+    if let Some(room) = buf.len().checked_sub(1) {
+        let copied = text.len().min(room);
+        buf[..copied].copy_from_slice(&text[..copied]);
+        buf[copied] = 0;
+    }
+    *len = (text.len() + 1).try_into().unwrap_or(c_int::MAX);
     Ok(())
 }
 

@@ -1,9 +1,9 @@
 //! Errors of calls and their MPI error classes.
 
-use hydrant_core::info::InfoError;
 use hydrant_core::limits::PSET_NAME_MAX;
 
 use crate::abi::{Class, Handle};
+use crate::objects::InfoError;
 
 /// Why a call failed, before an error handler was called.
 #[derive(Debug, thiserror::Error)]
@@ -23,11 +23,13 @@ pub(crate) enum Error {
     #[error("the info object has no key {}", .0.escape_ascii())]
     NoInfoKey(Vec<u8>),
     #[error("no key number {n}: the info object has {count}")]
-    InfoKeyIndex { n: i32, count: u32 },
+    InfoKeyIndex { n: i32, count: usize },
     #[error("no process set number {0}")]
     PsetIndex(i32),
     #[error("no process set {} with this process as a member", .0.escape_ascii())]
     NoPset(Vec<u8>),
+    #[error("process set {} was removed, and another one has its name: it can be used after hydrant_pset_prune", .0.escape_ascii())]
+    ReplacedPset(Vec<u8>),
     #[error("process set {} has processes of another job: the MPI library has no group of them", .0.escape_ascii())]
     OtherJob(Vec<u8>),
     #[error("the name of a process set has 1 to {PSET_NAME_MAX} printable characters without ';'")]
@@ -71,13 +73,14 @@ impl Error {
             Error::Info(InfoError::KeyLength) => Class::InfoKey,
             Error::Info(InfoError::ValueLength) => Class::InfoValue,
             Error::Info(InfoError::NoKey) | Error::NoInfoKey(_) => Class::InfoNoKey,
-            Error::Info(InfoError::Full(_)) => Class::NoMem,
+            Error::Info(InfoError::NoMemory) => Class::NoMem,
             Error::InfoEnvImmutable => Class::Info,
             Error::ErrhandlerNull => Class::Errhandler,
             Error::NegativeLength
             | Error::InfoKeyIndex { .. }
             | Error::PsetIndex(_)
             | Error::NoPset(_)
+            | Error::ReplacedPset(_)
             | Error::PsetName
             | Error::NegativeCount
             | Error::NoMembers

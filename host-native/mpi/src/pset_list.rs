@@ -3,6 +3,8 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
+use hydrant_core::limits::PSET_SCHEME;
+
 use crate::error::Error;
 use crate::psets;
 
@@ -19,7 +21,8 @@ pub(crate) struct PsetList {
 #[derive(Clone)]
 pub(crate) enum Entry {
     Library(Vec<u8>),
-    Hydrant(String),
+    /// Name and serial number.
+    Hydrant(String, u32),
 }
 
 static LIST: Mutex<PsetList> = Mutex::new(PsetList::EMPTY);
@@ -28,7 +31,7 @@ impl Entry {
     pub(crate) fn name(&self) -> &[u8] {
         match self {
             Entry::Library(name) => name,
-            Entry::Hydrant(name) => name.as_bytes(),
+            Entry::Hydrant(name, _) => name.as_bytes(),
         }
     }
 }
@@ -51,12 +54,26 @@ impl PsetList {
             self.library_sets += 1;
         }
         while let Some((name, serial)) = psets::next(self.last)? {
-            // The library's own set takes precedence over one of the same name. A set that was removed keeps its place,
-            // which a new set of the same name takes.
+            // The library's own set takes precedence over one of the same name. A set that was removed keeps its place and
+            // its name, so a new set of the name is not in the list.
             if self.entries.iter().all(|known| known.name() != name.as_bytes()) {
-                self.entries.push(Entry::Hydrant(name));
+                self.entries.push(Entry::Hydrant(name, serial));
             }
             self.last = serial;
+        }
+        Ok(())
+    }
+
+    /// Checks that the set of that name with that serial number is the one in the list, if there is one of the name.
+    pub(crate) fn check(&self, name: &[u8], serial: u32) -> Result<(), Error> {
+        let is_named = |known: &str| {
+            let short = known.strip_prefix(PSET_SCHEME);
+            known.as_bytes() == name || short.is_some_and(|short| short.as_bytes() == name)
+        };
+        let replaced =
+            |entry: &Entry| matches!(entry, Entry::Hydrant(known, of) if *of != serial && is_named(known));
+        if self.entries.iter().any(replaced) {
+            return Err(Error::ReplacedPset(name.to_vec()));
         }
         Ok(())
     }

@@ -6,10 +6,11 @@ use std::iter;
 use std::sync::{Mutex, PoisonError};
 
 use hydrant_client::{QUERY, rank_and_size};
-
 use hydrant_core::wire::SetOperation;
 
+use crate::abi::Class;
 use crate::error::Error;
+use crate::pset_list::PsetList;
 use crate::query::{QueryConnection, ranges};
 
 /// The sets that every process has.
@@ -88,7 +89,9 @@ pub(crate) fn next(after: u32) -> Result<Option<(String, u32)>, Error> {
 /// Returns the number of members of a set, or `None` if there is no set of that name.
 pub(crate) fn size(name: &[u8]) -> Result<Option<u32>, Error> {
     if is_served() {
-        return request(|connection| connection.size(name));
+        let Some((size, serial)) = request(|connection| connection.info(name))? else { return Ok(None) };
+        PsetList::lock().check(name, serial)?;
+        return Ok(Some(size));
     }
     Ok(match name {
         name if name.eq_ignore_ascii_case(WORLD.as_bytes()) => Some(world_size()),
@@ -100,14 +103,16 @@ pub(crate) fn size(name: &[u8]) -> Result<Option<u32>, Error> {
 /// Returns the members of a set in their order.
 pub(crate) fn members(name: &[u8]) -> Result<Option<Vec<Process>>, Error> {
     if is_served() {
-        let parts = request(|connection| connection.members(name))?;
-        return Ok(parts.map(|parts| {
-            let of_part = |(jobid, ranks): (Option<String>, Vec<c_int>)| {
-                let job = job_number(jobid.as_deref());
-                ranks.into_iter().map(move |rank| Process { job, rank })
-            };
-            parts.into_iter().flat_map(of_part).collect()
-        }));
+        let Some(parts) = request(|connection| connection.members(name))? else { return Ok(None) };
+        // Serial numbers rise, so the members are those of this set too.
+        if size(name)?.is_none() {
+            return Ok(None);
+        }
+        let of_part = |(jobid, ranks): (Option<String>, Vec<c_int>)| {
+            let job = job_number(jobid.as_deref());
+            ranks.into_iter().map(move |rank| Process { job, rank })
+        };
+        return Ok(Some(parts.into_iter().flat_map(of_part).collect()));
     }
     let (rank, size) = rank_and_size(env::var_os).unwrap_or((0, 1));
     Ok(match name {
@@ -145,6 +150,12 @@ pub(crate) fn retire(name: &[u8]) -> Result<(), Error> {
     if !is_served() {
         return Err(Error::NotUnderHydrant);
     }
+    match size(name) {
+        // A set with a dead member may be retired.
+        Ok(_) => {}
+        Err(error) if error.class() == Class::ProcAborted => {}
+        Err(error) => return Err(error),
+    }
     request(|connection| connection.retire(name))
 }
 
@@ -165,6 +176,14 @@ pub(crate) fn program_size() -> Option<u32> {
     let mut sets = iter::successors(next(0).ok()?, |(_, serial)| next(*serial).ok()?);
     let (program, _) = sets.find(|(name, _)| name.starts_with(PROGRAM))?;
     size(program.as_bytes()).ok()?
+}
+
+/// Fails if a set has a dead member. Other errors are left to those who use the set.
+pub(crate) fn check_living(name: &[u8]) -> Result<(), Error> {
+    match size(name) {
+        Err(error) if error.class() == Class::ProcAborted => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Whether the MPI standard reserves the name. Its sets belong to the MPI library.

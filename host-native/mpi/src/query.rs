@@ -52,11 +52,11 @@ impl QueryConnection {
         found(self.connection.request(&Command::PsetNext { after }, read))
     }
 
-    /// Returns the number of members of a set, or `None` if there is no such set.
-    pub(crate) fn size(&mut self, name: &[u8]) -> Result<Option<u32>, Error> {
+    /// Returns number of members and serial number of a set, or `None` if there is no such set.
+    pub(crate) fn info(&mut self, name: &[u8]) -> Result<Option<(u32, u32)>, Error> {
         let Some(name) = valid_name(name) else { return Ok(None) };
         let read = |reply: &Reply<'_>| match reply {
-            Reply::PsetInfo { size } => Some(*size),
+            Reply::PsetInfo { size, serial } => Some((*size, *serial)),
             _ => None,
         };
         found(self.connection.request(&Command::PsetInfo { name }, read))

@@ -141,7 +141,10 @@ impl Process {
     /// of this process instead.
     pub(crate) fn abort(&self, code: c_int, message: &[u8]) -> Result<(), Error> {
         let Ok(mut connection) = self.connection.try_lock() else { return Ok(()) };
-        let message = Text::plain(message);
+        // A line feed ends the message in PMI-1.
+        let lines: Vec<&[u8]> = message.split(|&byte| byte == b'\n').collect();
+        let message = lines.join(&br"\n"[..]);
+        let message = Text::plain(&message);
         Ok(connection.send(&Command::Abort { code: Some(code), world: true, message })?)
     }
 

@@ -8,7 +8,7 @@ use hydrant_core::{ConnId, JobId, Limit, Output, Rank};
 use hydrant_driver::Event;
 
 /// Maximum length in bytes of a text in an event, so that the event fits into a record.
-const TEXT_MAX: usize = 256;
+const TEXT_MAX: usize = 448;
 
 /// A change of a job.
 #[derive(Debug)]

@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use hydrant_core::Rank;
 use hydrant_core::trace::Cause;
 
-use hydrant_control::{RankFailure, count_others};
+use hydrant_control::{RankFailure, abort_text, count_others};
 
 /// A job whose ranks are started by another program.
 #[derive(Debug)]
@@ -119,8 +119,7 @@ impl Job {
         let (what, rank) = match self.end.as_ref()? {
             Ended::Called(end) => (end.describe(), end.cause.rank()),
             Ended::Alone { rank, code, message } => {
-                let colon = if message.is_empty() { "" } else { ": " };
-                (format!("aborted itself with code {code}{colon}{message}"), *rank)
+                (format!("aborted itself with code {code}{}", abort_text(message)), *rank)
             }
             Ended::Absent { missing, seconds } => {
                 let (came, size) = (self.joined, self.size());

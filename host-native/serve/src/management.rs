@@ -490,14 +490,20 @@ impl Service for Managed<'_, '_> {
     }
 }
 
+/// What a rank that aborts has said, in one line of the log.
+fn in_a_line(message: &str) -> String {
+    match message.trim_end() {
+        "" => String::new(),
+        message => format!(": {}", message.replace('\n', "\\n")),
+    }
+}
+
 /// Describes an event for the log.
 fn describe(report: &Report<'_>) -> String {
     match report {
         Report::Joined { rank, .. } => format!("rank {rank} has joined"),
-        Report::End { cause, message, .. } => format!("aborted, {cause} {message}").trim_end().to_owned(),
-        Report::Kill { rank, message, .. } => {
-            format!("rank {rank} aborted itself {message}").trim_end().to_owned()
-        }
+        Report::End { cause, message, .. } => format!("aborted, {cause}{}", in_a_line(message)),
+        Report::Kill { rank, message, .. } => format!("rank {rank} aborted itself{}", in_a_line(message)),
         Report::Late { arrived, size, missing, .. } => {
             format!("stalled fence: {arrived} of {size} ranks have arrived, missing {missing}")
         }

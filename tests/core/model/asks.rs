@@ -119,10 +119,7 @@ impl Model {
         if state.ending || process.aborted || (process.exit.is_some() && !world) {
             return;
         }
-        let printed = |&byte: &u8| {
-            if byte.is_ascii_graphic() || byte == b' ' { char::from(byte) } else { '?' }
-        };
-        let message = &message.iter().take(200).map(printed).collect::<String>();
+        let message = &printed(message, self.limits.abort_text_max());
         let rank_ = Rank(rank);
         if world {
             self.end(job, Cause::Abort { rank: rank_, code }, message);
@@ -534,4 +531,35 @@ fn checked(key: &[u8]) -> Result<(), Refusal> {
         1..=64 => Ok(()),
         _ => Err(Refusal::KeyLength),
     }
+}
+
+/// What the host prints of an abort message: as many whole characters and escapes as fit.
+fn printed(message: &[u8], room: usize) -> String {
+    let mut pieces = Vec::new();
+    for chunk in message.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\n' | '\t' => pieces.push(c.to_string()),
+                c if c.is_control() => {
+                    let mut bytes = [0; 4];
+                    let bytes = c.encode_utf8(&mut bytes).bytes();
+                    pieces.extend(bytes.map(|byte| std::ascii::escape_default(byte).to_string()));
+                }
+                c => pieces.push(c.to_string()),
+            }
+        }
+        pieces.extend(chunk.invalid().iter().map(|&byte| std::ascii::escape_default(byte).to_string()));
+    }
+    let mut text = String::new();
+    for (at, piece) in pieces.iter().enumerate() {
+        let next = pieces.get(at + 1).map(String::as_str);
+        if piece == r"\r" && next == Some("\n") {
+            continue;
+        }
+        if text.len() + piece.len() > room {
+            break;
+        }
+        text += piece;
+    }
+    text
 }

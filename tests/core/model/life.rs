@@ -193,7 +193,9 @@ impl Model {
         let (aborted, rank_) = (process.aborted, Rank(rank));
         let failed = match process.phase {
             Phase::Initialized => Some(Cause::NoFinalize { rank: rank_, exit }),
-            Phase::New if died => Some(Cause::Died { rank: rank_, exit }),
+            Phase::New if died || !cleanup && exit != Exit::Code(0) => {
+                Some(Cause::Died { rank: rank_, exit })
+            }
             Phase::New | Phase::Finalized => None,
         };
         match failed {

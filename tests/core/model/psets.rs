@@ -4,11 +4,12 @@ use std::collections::BTreeSet;
 
 use hydrant_core::Refusal;
 use hydrant_core::limits::Limit;
+use hydrant_core::trace::Exit;
 use hydrant_core::wire::{Op, SetOperation};
 
 use super::commands::operation;
 use super::says::{Say, listed, ranges};
-use super::state::{Model, Set, Wait};
+use super::state::{Model, Phase, Set, Wait};
 
 /// Ranks with their jobs.
 type Members = BTreeSet<(u32, u32)>;
@@ -37,7 +38,11 @@ impl Model {
     /// A set that contains the requesting rank and no dead member.
     pub(crate) fn pset(&self, asker: (u32, u32, u32), name: &str) -> Result<Set, Refusal> {
         let set = self.named_pset(asker, name)?;
-        let dead = set.members.iter().any(|&(job, rank)| self.jobs[&job].ranks[rank as usize].dead);
+        let dead = set.members.iter().any(|&(job, rank)| {
+            let process = &self.jobs[&job].ranks[rank as usize];
+            let failed = process.exit.is_some_and(|exit| exit != Exit::Code(0));
+            process.dead || process.phase == Phase::New && failed
+        });
         if dead { Err(Refusal::PsetDead) } else { Ok(set) }
     }
 

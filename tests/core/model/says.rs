@@ -159,7 +159,7 @@ fn owned(reply: &Reply<'_>) -> Say {
         Reply::PsetCount(count) => Say::Number(Op::PsetCount, count),
         Reply::PsetName(name) => Say::SetName(string(name)),
         Reply::PsetNext { name, serial } => Say::NextSet(string(name), serial),
-        Reply::PsetInfo { size } => Say::Number(Op::PsetInfo, size),
+        Reply::PsetInfo { size, .. } => Say::Number(Op::PsetInfo, size),
         Reply::PsetMembers { members, jobid, next } => {
             let jobid = jobid.map(string);
             Say::Members(String::new(), listed(&string(members), jobid.as_deref(), next))

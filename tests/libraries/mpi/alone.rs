@@ -54,7 +54,7 @@ fn sets_are_made_of_others() {
 #[test]
 fn retired_sets_are_pruned() {
     program("mpi_pset_prune").run().code(0).quiet().says("pruned well", 1);
-    let job = Job::hydrant("--mpi-psets --limit psets=8 -n 3");
+    let job = Job::hydrant("--mpi-psets --limit psets=16 -n 3");
     let job = job.arg(Against::Hydrant.program("mpi_pset_prune", true));
     job.run().code(0).quiet().says("pruned well", 3);
 }
@@ -114,22 +114,41 @@ fn process_sets_under_hydrant() {
 #[test]
 fn a_set_with_a_dead_member_stays_and_is_an_error() {
     let program = Against::Hydrant.program("mpi_pset_dead", true);
-    let job = Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(program).run();
-    job.says("pair is number 4 and dead", 1);
+    for how in ["", "exit"] {
+        let job =
+            Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(&program).words(how);
+        job.run().says("pair is number 4 and dead", 1);
+    }
 }
 
 #[test]
 fn the_library_exports_nothing_else() {
+    let ours = |name: &String| ["MPI_", "mpi_", "hydrant_pset_"].iter().any(|start| name.starts_with(start));
+    let foreign: Vec<String> = exported().into_iter().filter(|name| !ours(name)).collect();
+    assert!(foreign.is_empty(), "{foreign:?}");
+}
+
+/// The names that the library defines for others.
+fn exported() -> Vec<String> {
     use object::{Object, ObjectSymbol};
     let bytes = std::fs::read(library()).expect("it was built");
     let file = object::File::parse(&*bytes).expect("it is a library");
-    let foreign: Vec<&str> = file
-        .dynamic_symbols()
-        .filter(|symbol| symbol.is_definition())
-        .filter_map(|symbol| symbol.name().ok())
-        .filter(|name| !["MPI_", "mpi_", "hydrant_pset_"].iter().any(|start| name.starts_with(start)))
-        .collect();
-    assert!(foreign.is_empty(), "{foreign:?}");
+    let defined = file.dynamic_symbols().filter(|symbol| symbol.is_definition());
+    defined.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect()
+}
+
+#[test]
+fn every_call_has_its_fortran_bindings() {
+    let symbols = exported();
+    for name in symbols.iter().filter(|name| name.starts_with("MPI_") || name.starts_with("hydrant_")) {
+        if name.ends_with('_') {
+            continue;
+        }
+        for binding in ["_", "_f08_"] {
+            let binding = name.to_lowercase() + binding;
+            assert!(symbols.contains(&binding), "{binding} is missing");
+        }
+    }
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use hydrant_tests::peers::{Peer, clients_dir, intel_lib, python};
 use hydrant_tests::{Folder, Job, nodes};
 
-use super::programs::{Against, library};
+use super::programs::{Against, include_dir, library};
 
 /// Two programs of one job, each in the communicator of its own set.
 fn coupled(against: Against, options: &str, env: &[(&str, PathBuf)]) {
@@ -87,7 +87,7 @@ fn retired_sets_are_pruned() {
     }
     for against in Against::LIBRARIES {
         let program = against.program("mpi_pset_prune", true);
-        let job = Job::hydrant("--mpi-psets --limit psets=8 -n 3").arg(program);
+        let job = Job::hydrant("--mpi-psets --limit psets=16 -n 3").arg(program);
         job.run().code(0).quiet().says("pruned well", 3);
     }
 }
@@ -112,9 +112,46 @@ fn a_set_with_a_dead_member_stays_and_is_an_error() {
     }
     for against in Against::LIBRARIES {
         let program = against.program("mpi_pset_dead", false);
-        let job = Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(program).run();
-        job.says("pair is number 4 and dead", 1);
+        for how in ["", "exit"] {
+            let job =
+                Job::hydrant("--mpi-psets --disable-auto-cleanup -n 2 --pset pair").arg(&program).words(how);
+            job.run().says("pair is number 4 and dead", 1);
+        }
     }
+}
+
+/// All calls of this program are in `libhydrant_mpi` too, so a linker that drops what is not needed drops the library behind.
+#[test]
+fn linking_keeps_the_library_behind() {
+    const SOURCE: &str = "#include <mpi.h>\n#include <hydrant_mpi.h>\n\
+        int main(void) { MPI_Session s; MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &s);\n\
+        return MPI_Session_finalize(&s); }\n";
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let folder = Folder::new("as-needed");
+    let (source, program) = (folder.path("sessions.c"), folder.path("sessions"));
+    std::fs::write(&source, SOURCE).expect("the folder is writable");
+    for against in Against::LIBRARIES {
+        let mut command = std::process::Command::new(against.compiler());
+        command.env_remove("LD_LIBRARY_PATH").arg("-Wl,--as-needed").arg("-I").arg(include_dir());
+        command.arg(&source).args(pkg_config_libs()).arg("-o").arg(&program);
+        let linked = command.status().expect("the compiler starts");
+        assert!(linked.success(), "{command:?}");
+        let needed = Job::new("readelf").arg("-d").arg(&program).run();
+        let behind = if against == Against::Mpich { "libmpi.so.12" } else { "libmpi_abi.so." };
+        needed.code(0).says("[libhydrant_mpi.so]", 1).says(behind, 1);
+    }
+}
+
+/// What pkg-config says of the library where it was built.
+fn pkg_config_libs() -> Vec<String> {
+    let library = library();
+    let folder = library.parent().expect("a file lies in a folder");
+    let file = include_str!("../../../host-native/mpi/hydrant_mpi.pc.in");
+    let libs =
+        file.lines().find_map(|line| line.strip_prefix("Libs: ")).expect("the file names the libraries");
+    libs.replace("${libdir}", &folder.display().to_string()).split(' ').map(str::to_owned).collect()
 }
 
 #[test]

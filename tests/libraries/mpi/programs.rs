@@ -24,7 +24,7 @@ impl Against {
     /// Both libraries that it may stand in front of.
     pub(crate) const LIBRARIES: [Against; 2] = [Against::Mpich, Against::Standard];
 
-    fn compiler(self) -> PathBuf {
+    pub(super) fn compiler(self) -> PathBuf {
         match self {
             Against::Hydrant => "cc".into(),
             Against::Mpich => peers_dir().join("mpich/bin/mpicc"),

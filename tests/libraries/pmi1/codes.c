@@ -258,7 +258,7 @@ int main(int argc, char **argv)
         return 0;
     }
     if (!strcmp(mode, "abort")) {
-        if (rank == size - 1) PMI_Abort(37, "the last rank; stops");
+        if (rank == size - 1) PMI_Abort(37, argc > 2 ? argv[2] : "the last rank; stops");
         PMI_Barrier();
         SAY("rank %d survived", rank);
         return 0;

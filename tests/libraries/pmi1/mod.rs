@@ -111,6 +111,12 @@ fn aborts() {
     for launcher in HYDRANT {
         let job = launcher.job_of(3, codes(), Some(&lib())).expect("hydrant is there");
         job.words("abort").run().code(37).says("survived", 0).warns("the last rank; stops");
+        let long = "m".repeat(1020) + "END!";
+        for (said, printed) in [(&*long, &*long), ("café: one\ntwo", r"café: one\ntwo")] {
+            let job = launcher.job_of(2, codes(), Some(&lib())).expect("hydrant is there");
+            let outcome = job.words("abort").arg(said).run();
+            outcome.code(37).warns(&format!("rank 1 aborted the job with code 37: {printed}\n"));
+        }
     }
     let outcome = Job::new(codes()).arg("abort").env("LD_LIBRARY_PATH", lib()).run();
     outcome.code(37).says("survived", 0).warns("PMI_Abort: the last rank; stops\n");

@@ -98,6 +98,14 @@ fn aborts() {
         outcome.code(1).says("survived", 0).warns("the whole; world");
         let Some(job) = launcher.job(4, Whose::Own, Whose::Own, &jobs()) else { return };
         job.words("one").run().says(" survived\n", 3).warns("this rank; alone");
+        let long = "m".repeat(1020) + "END!";
+        for (said, printed) in
+            [(&*long, &*long), ("café: one\ntwo\x1b[31m", "café: one\nhydrant:     two\\x1b[31m")]
+        {
+            let Some(job) = launcher.job(2, Whose::Own, Whose::Own, &jobs()) else { return };
+            let outcome = job.words("world").arg(said).run();
+            outcome.code(1).warns(&format!("rank 0 aborted the job: {printed}\n"));
+        }
     }
     let outcome = alone(Whose::Own, &jobs()).arg("world").run();
     outcome.code(1).warns("PMI2_Abort: the whole; world\n");

@@ -149,6 +149,12 @@ impl Ready {
         self
     }
 
+    /// Adds one argument.
+    pub(crate) fn arg(mut self, arg: &str) -> Ready {
+        self.job = self.job.arg(arg);
+        self
+    }
+
     /// Adds the path of a program.
     pub(crate) fn program(mut self, header: Whose, source: &Path) -> Ready {
         self.job = self.job.arg(program(header, source));

@@ -19,7 +19,7 @@ use super::dispatch::Requester;
 use super::io::Consumed;
 use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
-use crate::limits::{Limit, SPAWN_PROGRAMS_MAX, THRID_MAX};
+use crate::limits::{Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX};
 use crate::peer::message::GroupKind;
 use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
@@ -355,9 +355,10 @@ impl Server<'_> {
         let Requester { job, rank, .. } = requester;
         let state = &mut self.jobs[job.index()];
         if state.ending.is_none() {
-            state.message.clear();
-            let written = write!(state.message, "PMIx data of rank {rank}: {why}");
+            let mut text = String::<MESSAGE_TEXT_MAX>::new();
+            let written = write!(text, "PMIx data of rank {rank}: {why}");
             debug_assert!(written.is_ok(), "a refusal is shorter than a message");
+            state.message = self.messages.store(job.index(), text.bytes());
             self.end_job(job, Cause::Abort { rank, code: None });
         }
     }

@@ -164,6 +164,46 @@ fn the_host_sets_attributes_of_the_job_and_of_the_node() {
     host.expects(0, "info-getnodeattr;key=site;", "0;found=FALSE;");
 }
 
+/// The host prints a message as it is: nothing of it may act on a terminal.
+#[test]
+fn an_abort_message_is_whole_and_printable() {
+    let long = "é".repeat(crate::limits::ABORT_TEXT_MAX / 2);
+    for (text, shown) in [
+        ("m".repeat(1024), "m".repeat(1024)),
+        (format!("{long}x"), long),
+        ("café: one\ntwo;;\x1b[31m".into(), "café: one\ntwo;\\x1b[31m".into()),
+    ] {
+        for world in [true, false] {
+            let mut host = Host::with_limits(Limits { spawn_bytes: 4096, ..SMALL });
+            host.job(spec(1));
+            host.open(0, Some(0));
+            host.join_v2(0, "pmirank=0;");
+            let request = format!("cmd=abort;isworld={};msg={text};", if world { "TRUE" } else { "FALSE" });
+            let request = format!("{:6}{request}", request.len());
+            // The output stays pending.
+            let input = Input::Bytes { conn: ConnId(0), bytes: request.as_bytes(), full: false };
+            host.server.handle(host.now, input).unwrap();
+            let mut other = restored_as(&host);
+            for server in [&mut host.server, &mut other] {
+                let mut buf = [0; OUTPUT_MAX];
+                let said = match server.poll(&mut buf).unwrap() {
+                    Some(Output::AbortJob { message, .. } | Output::KillRank { message, .. }) => message,
+                    other => panic!("{other:?}"),
+                };
+                assert_eq!(said, shown);
+            }
+        }
+    }
+    let mut board = Host::v2(1);
+    board.asks(0, &format!("cmd=abort;isworld=TRUE;msg={};", "m".repeat(1024)));
+    assert!(board.events[0].contains(&format!("\"{}\"", "m".repeat(200))), "a board has less room");
+}
+
+fn restored_as(host: &Host) -> Server<'static> {
+    let snapshot = host.snapshot();
+    Server::restore(&snapshot, storage(&host.server.limits)).unwrap()
+}
+
 #[test]
 fn a_rank_may_abort_alone() {
     let mut host = Host::v2(3);
@@ -316,6 +356,29 @@ fn process_sets_are_counted_by_those_who_are_in_them() {
     host.expects(1, "pset-info;name=mine;", "14;errmsg=a member of the process set has died;");
     host.expects(1, "pset-info;name=mpi://WORLD;", "14;");
     host.expects(1, "pset-info;name=app://ocean;", "0;size=2;");
+}
+
+/// Programs without MPI end with code 0 and have not failed. Of others the exit is all that the server learns.
+#[test]
+fn a_member_that_fails_before_it_joins_is_dead() {
+    for (cleanup, exit, dead) in [
+        (false, Exit::Code(7), true),
+        (true, Exit::Code(7), true),
+        (false, Exit::Code(0), false),
+        (true, Exit::Code(0), false),
+    ] {
+        let mut host = Host::with_limits(MANY);
+        host.job(JobSpec { cleanup, ..spec(2) });
+        host.exits(1, exit);
+        assert!(host.events.is_empty(), "{:?}", host.events);
+        host.open(0, Some(0));
+        host.says(0, "cmd=init pmi_version=2 pmi_subversion=0\n");
+        host.asks(0, "cmd=fullinit;pmirank=0;");
+        host.replies.clear();
+        host.expects(0, "pset-info;name=mpi://WORLD;", if dead { "14;" } else { "0;size=2;" });
+        let listed = if dead && !cleanup { "0;found=TRUE;value=1;" } else { "0;found=TRUE;value=;" };
+        host.expects(0, "info-getjobattr;key=PMI_dead_processes;", listed);
+    }
 }
 
 /// Defines a set of all ranks of two jobs.

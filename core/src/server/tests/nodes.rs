@@ -453,7 +453,7 @@ fn sets_and_connections_are_the_hosts_business() {
     host.tell(Input::UpcallComplete { upcall: crate::UpcallId(0), rc: 0, text: b"" });
     host.gets(1, "cmd=pset-define-response;rc=0;");
     host.asks(1, "cmd=pset-info;name=app://odd;");
-    host.gets(1, "cmd=pset-info-response;rc=0;size=2;");
+    host.gets(1, "cmd=pset-info-response;rc=0;size=2;serial=3;");
     host.asks(1, "cmd=job-connect;jobid=kvs_2;");
     assert_eq!(host.events.len(), 1);
     host.tell(Input::UpcallComplete { upcall: crate::UpcallId(0), rc: 3, text: b"no such job" });

@@ -176,8 +176,8 @@ fn success(w: &mut Writer<'_>, reply: &Reply<'_>) -> Result<(), EncodeError> {
         Reply::PsetNext { name, serial } => {
             w.raw(b"name=").text(name).raw(b";serial=").number(*serial).raw(b";");
         }
-        Reply::PsetInfo { size } => {
-            w.raw(b"size=").number(*size).raw(b";");
+        Reply::PsetInfo { size, serial } => {
+            w.raw(b"size=").number(*size).raw(b";serial=").number(*serial).raw(b";");
         }
         Reply::PsetMembers { members, jobid, next } => {
             w.raw(b"members=").text(members).raw(b";");
@@ -311,7 +311,10 @@ fn read<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
             let [name, serial] = fields.pick([b"name", b"serial"]);
             Reply::PsetNext { name: name?, serial: plain(serial)? }
         }
-        Op::PsetInfo => Reply::PsetInfo { size: plain(fields.pick([b"size"])[0])? },
+        Op::PsetInfo => {
+            let [size, serial] = fields.pick([b"size", b"serial"]);
+            Reply::PsetInfo { size: plain(size)?, serial: plain(serial)? }
+        }
         Op::PsetMembers => {
             let [members, jobid, next] = fields.pick([b"members", b"jobid", b"next"]);
             Reply::PsetMembers { members: members?, jobid, next: plain(next) }

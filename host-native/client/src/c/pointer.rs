@@ -13,6 +13,11 @@ pub const KEY_MAX: usize = limits::KEY_MAX as usize;
 /// Longest value, in bytes without NUL: `PMI2_MAX_VALLEN` and `PMI2_MAX_ATTRVALUE`.
 pub const VALUE_MAX: usize = limits::VALUE_MAX as usize;
 
+/// Returns as much of an abort message as a server of hydrant prints.
+pub fn abort_message(message: &[u8]) -> &[u8] {
+    message.get(..limits::ABORT_TEXT_MAX).unwrap_or(message)
+}
+
 pub(super) const KEY_TOO_LONG: &str = "the key is longer than 64 bytes";
 pub(super) const VALUE_TOO_LONG: &str = "the value is longer than 1024 bytes";
 

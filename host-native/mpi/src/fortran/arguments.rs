@@ -3,13 +3,14 @@
 use std::ffi::{CString, c_char, c_int};
 use std::slice;
 
-use hydrant_core::info::value::strip;
+use hydrant_core::info::strip;
 
 use crate::abi::{Abi, Handle, SUCCESS};
 use crate::interpose::MpiLibrary;
+use crate::objects::INFO_KEY_MAX;
 
 /// Bytes that C calls write where the length is not an argument, with NUL: `MPI_MAX_INFO_KEY`.
-pub(super) const KEY_SIZE: usize = 256;
+pub(super) const KEY_SIZE: usize = INFO_KEY_MAX + 1;
 
 /// Whether handles of C calls are `int`s.
 fn narrow() -> bool {

@@ -9,7 +9,7 @@ use super::route::{Calls, Route, route, symbol_name};
 use crate::exports::{
     MPI_Group_from_session_pset, MPI_Session_get_nth_pset, MPI_Session_get_num_psets,
     MPI_Session_get_pset_info, hydrant_pset_define, hydrant_pset_difference, hydrant_pset_intersection,
-    hydrant_pset_union,
+    hydrant_pset_prune, hydrant_pset_retire, hydrant_pset_union,
 };
 
 fortran! {
@@ -33,6 +33,10 @@ fortran! {
     fn hydrant_pset_define_, hydrant_pset_define_f08_(
         session: *const c_int, name: *const c_char, count: *const c_int, ranks: *const c_int; name_len
     ) hydrant_pset_define(handle(session), c_string(name, name_len).as_ptr(), *count, ranks);
+    fn hydrant_pset_retire_, hydrant_pset_retire_f08_(
+        session: *const c_int, name: *const c_char; name_len
+    ) hydrant_pset_retire(handle(session), c_string(name, name_len).as_ptr());
+    fn hydrant_pset_prune_, hydrant_pset_prune_f08_(session: *const c_int) hydrant_pset_prune(handle(session));
     fn hydrant_pset_union_, hydrant_pset_union_f08_(
         session: *const c_int, one: *const c_char, other: *const c_char, name: *const c_char;
         one_len, other_len, name_len

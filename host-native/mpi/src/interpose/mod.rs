@@ -145,6 +145,8 @@ unsafe fn hydrant_set<'a>(
     // SAFETY: guaranteed by the caller.
     let Ok(name) = (unsafe { bytes(name, Class::Arg, "the name") }) else { return Ok(None) };
     if psets::is_reserved(name) {
+        // The library does not know who has died.
+        psets::check_living(name)?;
         return Ok(None);
     }
     let mut list = PsetList::lock();

@@ -1,5 +1,6 @@
 //! Objects behind handles, in a process without an MPI library.
 
+mod environment;
 mod errhandler;
 mod group;
 mod info;
@@ -10,9 +11,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::abi::Class;
 
+pub(crate) use environment::environment;
 pub(crate) use errhandler::{ErrhandlerAction, Errhandlers, UserFunction};
 pub(crate) use group::{Group, Groups};
-pub(crate) use info::{Info, Infos, empty_info, environment};
+pub(crate) use info::{INFO_KEY_MAX, Info, InfoError, Infos};
 pub(crate) use session::Session;
 pub(crate) use table::Table;
 

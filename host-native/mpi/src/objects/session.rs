@@ -1,9 +1,8 @@
 //! Sessions and their hints.
 
-use hydrant_core::info::INFO_VALUE_MAX;
-use hydrant_core::info::value::{boolean, list, strip};
+use hydrant_core::info::{boolean, list, strip};
 
-use super::info::{Info, empty_info};
+use super::info::{INFO_VALUE_MAX, Info};
 use crate::abi::Handle;
 use crate::error::Error;
 
@@ -32,7 +31,7 @@ const MPI_RESTRICTORS: [&[u8]; 3] = [b"alloc_mem", b"win_allocate", b"win_alloca
 /// Returns the hints in effect for those that the user requested.
 fn hints(requested: Option<&Info>) -> Result<Info, Error> {
     let get = |key| requested.map_or(Ok(None), |info| info.get(key)).map(Option::unwrap_or_default);
-    let mut hints = empty_info();
+    let mut hints = Info::default();
     // Any thread may make any call, so that every level is supported.
     let level = strip(get(THREAD_LEVEL)?);
     let level = THREAD_LEVELS.iter().find(|known| **known == level).unwrap_or(&THREAD_LEVELS[3]);
@@ -82,7 +81,7 @@ mod tests {
     fn invalid_hints_are_ignored() {
         let hints_of = |requested: &Info| hints(Some(requested)).unwrap();
         let value = |hints: &Info, key| String::from_utf8(hints.get(key).unwrap().unwrap().to_vec()).unwrap();
-        let mut requested = empty_info();
+        let mut requested = Info::default();
         requested.set(THREAD_LEVEL, b" MPI_THREAD_FUNNELED ").unwrap();
         requested.set(STRICT_FINALIZE, b" true").unwrap();
         let hints = hints_of(&requested);

@@ -11,6 +11,7 @@ use crate::cpointer::{bytes, put};
 use crate::error::Error;
 use crate::objects::{Group, lock};
 use crate::psets::{self, Process};
+use crate::standalone::session;
 
 /// Writes the handle of a group that is derived from others.
 ///
@@ -49,6 +50,7 @@ pub(crate) unsafe fn from_pset(session: Handle, name: *const c_char, out: *mut H
     // SAFETY: guaranteed by the caller.
     let name = unsafe { bytes(name, Class::Arg, "the name")? };
     let make = || {
+        drop(session::list()?);
         let members = psets::members(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
         Ok(Group::new(session, members))
     };

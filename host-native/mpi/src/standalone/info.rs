@@ -3,12 +3,10 @@
 use std::ffi::{CStr, c_char, c_int};
 use std::slice;
 
-use hydrant_core::info::InfoError;
-
 use crate::abi::{Class, Handle, INFO_ENV, INFO_NULL};
 use crate::cpointer::{bytes, put, put_string};
 use crate::error::Error;
-use crate::objects::{Info, empty_info, environment, lock};
+use crate::objects::{Info, InfoError, environment, lock};
 
 /// Adds an object and writes its handle to `out`.
 ///
@@ -29,7 +27,7 @@ pub(crate) unsafe fn put_info(info: Info, out: *mut Handle) -> Result<(), Error>
 /// As for [`put_info`].
 pub(crate) unsafe fn create(out: *mut Handle) -> Result<(), Error> {
     // SAFETY: guaranteed by the caller.
-    unsafe { put_info(empty_info(), out) }
+    unsafe { put_info(Info::default(), out) }
 }
 
 /// `MPI_Info_create_env`.
@@ -166,7 +164,7 @@ pub(crate) unsafe fn get_nthkey(info: Handle, n: c_int, key: *mut c_char) -> Res
     let mut objects = lock();
     let info = objects.infos.get(info)?;
     let missing = || Error::InfoKeyIndex { n, count: info.nkeys() };
-    let text = u32::try_from(n).ok().and_then(|n| info.nth_key(n)).ok_or_else(missing)?;
+    let text = usize::try_from(n).ok().and_then(|n| info.nth_key(n)).ok_or_else(missing)?;
     // SAFETY: guaranteed by the caller, and a key is shorter than that.
     unsafe { put_string(text, &mut (text.len() as c_int + 1), key) }
 }

@@ -8,7 +8,7 @@ use hydrant_core::wire::SetOperation;
 use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
 use crate::cpointer::{bytes, names, put, put_string, ranks};
 use crate::error::Error;
-use crate::objects::{Session, empty_info, lock};
+use crate::objects::{Info, Session, lock};
 use crate::pset_list::PsetList;
 use crate::psets;
 use crate::standalone::info::put_info;
@@ -48,10 +48,7 @@ pub(crate) unsafe fn finalize(session: *mut Handle) -> Result<(), Error> {
 /// # Safety
 /// `out` is null or may be written to.
 pub(crate) unsafe fn get_info(session: Handle, out: *mut Handle) -> Result<(), Error> {
-    let mut hints = empty_info();
-    for (key, value) in lock().sessions.get(session)?.hints.iter() {
-        hints.set(key, value)?;
-    }
+    let hints = lock().sessions.get(session)?.hints.copy()?;
     // SAFETY: guaranteed by the caller.
     unsafe { put_info(hints, out) }
 }
@@ -67,7 +64,7 @@ fn check(session: Handle, info: Handle) -> Result<(), Error> {
 }
 
 /// Returns the list of process sets with those that are new.
-fn list() -> Result<MutexGuard<'static, PsetList>, Error> {
+pub(super) fn list() -> Result<MutexGuard<'static, PsetList>, Error> {
     let mut list = PsetList::lock();
     let standard = |n: c_int| Ok::<_, Error>(psets::STANDARD[n as usize].into());
     list.refresh(psets::STANDARD.len() as c_int, standard)?;
@@ -111,8 +108,9 @@ pub(crate) unsafe fn pset_info(session: Handle, name: *const c_char, out: *mut H
     check(session, INFO_NULL)?;
     // SAFETY: guaranteed by the caller.
     let name = unsafe { bytes(name, Class::Arg, "the name")? };
+    drop(list()?);
     let size = psets::size(name)?.ok_or_else(|| Error::NoPset(name.to_vec()))?;
-    let mut info = empty_info();
+    let mut info = Info::default();
     info.set(b"mpi_size", size.to_string().as_bytes())?;
     // SAFETY: guaranteed by the caller.
     unsafe { put_info(info, out) }

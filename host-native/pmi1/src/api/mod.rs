@@ -9,7 +9,7 @@ mod spawn;
 use std::ffi::{c_char, c_int};
 use std::panic;
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, text};
+use hydrant_client::c::{Code, Error, Out, OutBuffer, abort_message, text};
 use hydrant_core::wire::{Command, Reply};
 
 pub use group::{PMI_Barrier, PMI_Barrier_group, PMI_Get_clique_ranks, PMI_Get_clique_size};
@@ -207,8 +207,7 @@ pub unsafe extern "C" fn PMI_Get_id_length_max(length: *mut c_int) -> c_int {
 pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -> c_int {
     let outcome = panic::catch_unwind(|| {
         // SAFETY: a valid pointer by the contract of pmi.h.
-        let message = unsafe { text(error_msg) }.unwrap_or_default();
-        let message = message.get(..VALUE_MAX).unwrap_or(message);
+        let message = abort_message(unsafe { text(error_msg) }.unwrap_or_default());
         match Process::current() {
             Ok(process) if !process.singleton => process.abort(exit_code, message),
             _ => {

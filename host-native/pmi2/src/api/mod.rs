@@ -11,7 +11,7 @@ mod structs;
 use std::ffi::{c_char, c_int};
 use std::panic;
 
-use hydrant_client::c::{ABORTED, Error, Out, VALUE_MAX, text};
+use hydrant_client::c::{ABORTED, Error, Out, abort_message, text};
 
 pub use binary::{hydrant_kvs_put, hydrant_node_attr_get, hydrant_node_attr_put};
 pub use info::{
@@ -83,8 +83,7 @@ pub unsafe extern "C" fn PMI2_Abort(flag: c_int, msg: *const c_char) -> c_int {
     call("PMI2_Abort", || {
         let process = Process::current()?;
         // SAFETY: a valid pointer by the contract of pmi2.h.
-        let message = unsafe { text(msg) }.unwrap_or_default();
-        let message = message.get(..VALUE_MAX).unwrap_or(message);
+        let message = abort_message(unsafe { text(msg) }.unwrap_or_default());
         if process.singleton {
             eprintln!("PMI2_Abort: {}", String::from_utf8_lossy(message));
         } else if let Err(error) = process.connection.abort(flag != 0, message) {
