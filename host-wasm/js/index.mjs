@@ -2,7 +2,7 @@
 import { randomInt } from "node:crypto";
 import { readFileSync } from "node:fs";
 
-import { InvalidRecord, Reader, bool, encode } from "./postcard.mjs";
+import { InvalidRecord, Reader, bool, encode, known } from "./postcard.mjs";
 import {
   ABI_VERSION, CallError, DEADLINE, FULL, Input, InputResult, Inputs, MESSAGE_MAX, MORE, MemorySpan, Output, Part, RECORD,
   ReserveCall, StartResult, TurnHead,
@@ -190,7 +190,7 @@ export class Server extends Inputs {
         const { conn, len } = Part.read(bytes, at);
         const data = part(bytes, at + Part.LENGTH, len);
         const reply = conn !== RECORD;
-        this.#offered.push({ reply, output: reply ? { type: "Bytes", conn, bytes: data } : Output.read(new Reader(data)) });
+        this.#offered.push({ reply, output: reply ? known({ type: "Bytes", conn, bytes: data }) : Output.read(new Reader(data)) });
         at += Part.LENGTH + len;
       }
       return { bytes: consumed.bytes, again: consumed.again !== 0 };

@@ -116,18 +116,41 @@ export function option(codec) {
   };
 }
 
+// A field that an object does not have. Reading it would give undefined, and a host would wait for ever.
+const UNKNOWN = new Proxy(Object.prototype, {
+  get(known, name, object) {
+    // `await` and JSON.stringify look for these.
+    if (typeof name === "symbol" || name in known || name === "then" || name === "toJSON") return known[name];
+    throw new TypeError(`no field ${name}; the fields: ${Object.keys(object).join(", ")}`);
+  },
+});
+
+// An object of which unknown fields cannot be read.
+export const known = (fields) => Object.assign(Object.create(UNKNOWN), fields);
+
+// Refuses fields that would be ignored.
+function checkFields(value, fields) {
+  for (const name of Object.keys(value)) {
+    if (!Object.hasOwn(fields, name) && name !== "type") {
+      throw new TypeError(`no field ${name}; the fields: ${Object.keys(fields).join(", ")}`);
+    }
+  }
+}
+
 // An object with these fields, some of which have defaults.
 export function struct(fields, defaults = {}) {
   const codecs = Object.entries(fields);
   return {
     write(out, value) {
+      checkFields(value, fields);
       for (const [name, codec] of codecs) {
-        const field = value[name] === undefined ? defaults[name] : value[name];
+        const given = Object.hasOwn(value, name) ? value[name] : undefined;
+        const field = given === undefined ? defaults[name] : given;
         if (field === undefined) throw new TypeError(`${name} is missing`);
         codec.write(out, field);
       }
     },
-    read: (reader) => Object.fromEntries(codecs.map(([name, codec]) => [name, codec.read(reader)])),
+    read: (reader) => known(Object.fromEntries(codecs.map(([name, codec]) => [name, codec.read(reader)]))),
   };
 }
 
@@ -158,7 +181,7 @@ export function variants(fields) {
     },
     read(reader) {
       const type = names.read(reader);
-      return { type, ...structs[type].read(reader) };
+      return known({ type, ...structs[type].read(reader) });
     },
   };
 }

@@ -1,5 +1,5 @@
 // Types of ranks.mjs.
-import type { Cause, Limits } from "./records.mjs";
+import type { Cause, Exit, Limits } from "./records.mjs";
 
 /**
  * Limits of a server for one job of so many ranks on this machine: PMI and PMIx, without spawns. A rank has 64 pairs and 64 KiB,
@@ -18,8 +18,13 @@ export function pmiVariables(rank: number, size: number, fd: number): Record<str
 export function pmixVariables(job: string, rank: number, port: number): Record<string, string | number>;
 /** Words in front of a rank's command, by which the kernel kills the rank when the launcher ends. Empty except on Linux. */
 export const dieWithLauncher: string[];
-/** Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died". */
+/**
+ * Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died". The code is the one of an abort, 1 without
+ * one, or else that of the rank's exit: 128 + N for signal N, and at least 1.
+ */
 export function failure(cause: Cause): [code: number, reason: string];
+/** Exit code of a process as shells give it: 128 + N for signal N, and 1 for an unknown end. */
+export function exitCode(exit: Exit): number;
 /**
  * The user of the process at the client's end of a TCP connection on the loopback interface, on Linux. A host passes connections
  * to the server only if their user is that of the job.

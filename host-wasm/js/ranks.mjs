@@ -5,7 +5,7 @@ import { endianness } from "node:os";
 
 import { MESSAGE_MAX } from "./records.mjs";
 
-const FOREIGN = /^(PMI|PMIX|PRTE)_/;
+const FOREIGN = /^(PMI|PMIX|PRTE|OMPI_COMM_WORLD)_/;
 const PMIX_VERSIONS = ["41", "4", "3", "21"];
 const REASONS = {
   Abort: "aborted",
@@ -51,7 +51,21 @@ export const pmixVariables = (job, rank, port) => ({
 // Node cannot run code in a new process before its program.
 export const dieWithLauncher = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
 
-export const failure = (cause) => [cause.code || 1, `rank ${cause.rank} ${REASONS[cause.type]}`];
+export function exitCode(exit) {
+  switch (exit.type) {
+    case "Code": return exit.value;
+    case "Signal": return 128 + exit.value;
+    default: return 1;
+  }
+}
+
+// As a process would: a code has 8 bits, and only 0 is success.
+const abortCode = (code) => (code === null ? 1 : code && (code & 0xff || 1));
+
+export function failure(cause) {
+  const code = cause.type === "Abort" ? abortCode(cause.code) : exitCode(cause.exit) || 1;
+  return [code, `rank ${cause.rank} ${REASONS[cause.type]}`];
+}
 
 // A closed socket has no inode and counts as root's.
 export function clientUser(clientPort, serverPort) {

@@ -64,6 +64,77 @@ fn node_front_page() {
     outcome.code(0).quiet().stdout_is(&block("js/README.md", "text"));
 }
 
+/// A host that reads a field that is not there would wait for ever. The exit code of a failure is that of docs/wasm-abi.md.
+#[test]
+fn python_names_unknown_fields_and_exit_codes() {
+    const SCRIPT: &str = r#"
+import copy, pickle, pydoc
+from hydrant_wasm import *
+from hydrant_wasm.ranks import failure
+output = OutputBytes(conn=1, bytes=b"x")
+assert copy.deepcopy(output) == pickle.loads(pickle.dumps(output)) == output
+try:
+    match output:
+        case OutputBytes(data=data):
+            print("matched")
+    print("fell through")
+except TypeError as error:
+    print(error)
+exits = [CauseDied(2, ExitSignal(9)), CauseNoFinalize(2, ExitCode(7)), CauseAbsent(2, ExitCode(0)), CauseAbsent(2, ExitLost()),
+         CauseAbort(2, 5), CauseAbort(2, None), CauseAbort(2, 256), CauseAbort(2, 0)]
+print([failure(cause)[0] for cause in exits], failure(exits[0])[1])
+import hydrant_wasm.ranks
+assert "A_SECRET_OF_MINE" not in pydoc.render_doc(hydrant_wasm.ranks)
+assert "A_SECRET_OF_MINE" in hydrant_wasm.ranks.inherited_variables()
+"#;
+    if !Peer::Wasmtime.there() {
+        return;
+    }
+    let job = python_with(&host_wasm("python")).env("A_SECRET_OF_MINE", "1").arg("-c").arg(SCRIPT);
+    job.run().code(0).quiet().stdout_is(
+        "OutputBytes has no field data; its fields: conn, bytes\n[137, 7, 1, 1, 5, 1, 1, 0] rank 2 died\n",
+    );
+}
+
+#[test]
+fn node_names_unknown_fields_and_exit_codes() {
+    const SCRIPT: &str = r#"
+import { readFileSync } from "node:fs";
+import * as hydrant from "hydrant-wasm";
+const { failure } = hydrant.ranks;
+const server = hydrant.Plugin.load(process.argv[2]).server({ jobs: 1, ranks: 1, conns: 1, keys: 8, kvsBytes: 512 });
+const attempt = (run) => { try { console.log("went on", run()); } catch (error) { console.log(error.message); } };
+attempt(() => server.registerJob({ job: 0, name: "job-1", size: 1, universe: 2 }));
+server.registerJob({ job: 0, name: "job-1", size: 1 });
+server.opened({ conn: 0, job: 0, rank: 0 });
+server.receive(0, Buffer.from("cmd=init pmi_version=1 pmi_subversion=1\n"));
+for (const output of server.outputs()) {
+  JSON.stringify(await output);
+  attempt(() => output.data);
+}
+const died = (type, exit) => ({ type, rank: 2, exit });
+const causes = [died("Died", { type: "Signal", value: 9 }), died("NoFinalize", { type: "Code", value: 7 }),
+  died("Absent", { type: "Code", value: 0 }), died("Absent", { type: "Lost" }),
+  ...[5, null, 256, 0].map((code) => ({ type: "Abort", rank: 2, code }))];
+console.log(causes.map((cause) => failure(cause)[0]).join(), failure(causes[0])[1]);
+"#;
+    if !Peer::Node.there() {
+        return;
+    }
+    let folder = Folder::new("js-fields");
+    let modules = folder.0.join("node_modules");
+    fs::create_dir(&modules).expect("the folder is new");
+    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    let script = folder.file("fields.mjs", SCRIPT);
+    let outcome = Job::new(node()).arg(script).arg(plugin()).run();
+    outcome
+        .code(0)
+        .quiet()
+        .says("no field universe; the fields: ", 1)
+        .says("no field data; the fields: type, ", 2);
+    outcome.says("137,7,1,1,5,1,1,0 rank 2 died\n", 1);
+}
+
 /// Jobs of mpi4py side by side. The third one aborts, and the others end well.
 const JOBS: &str = r#"
 import asyncio, sys

@@ -9,7 +9,8 @@ such as `OutputBytes`. Times are in milliseconds where no other unit is named.
 
 from . import ranks, records
 from .plugin import AbiVersionError, CallFailed, Plugin, PluginError, Server
+from .postcard import UnknownField
 from .records import *  # noqa: F403
 
-__all__ = ["AbiVersionError", "CallFailed", "Plugin", "PluginError", "Server", "ranks"]
+__all__ = ["AbiVersionError", "CallFailed", "Plugin", "PluginError", "Server", "UnknownField", "ranks"]
 __all__ += records.__all__

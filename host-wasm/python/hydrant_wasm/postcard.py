@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import fields
 from enum import IntEnum
-from typing import Any, ClassVar, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar
 
 R = TypeVar("R", bound="Record")
 
@@ -150,10 +150,22 @@ def record(type: type[Record]) -> Codec:
     return Codec(write, lambda reader: type.read(reader))
 
 
+class UnknownField(TypeError):
+    """A field that a record does not have. It is no `AttributeError`, which a `case` with that field would take for another record."""
+
+
 class Record:
     """A struct. Its subclasses are dataclasses."""
 
     CODECS: ClassVar[tuple[Codec, ...]] = ()
+
+    if not TYPE_CHECKING:  # Type checkers know the fields.
+
+        def __getattr__(self, name: str) -> Any:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            known = ", ".join(field.name for field in fields(self))
+            raise UnknownField(f"{type(self).__name__} has no field {name}; its fields: {known or 'none'}")
 
     def write(self, out: bytearray) -> None:
         """Appends the encoded fields."""

@@ -10,9 +10,20 @@ import socket
 import sys
 from collections.abc import Callable, Mapping
 
-from .records import MESSAGE_MAX, Cause, CauseAbort, CauseAbsent, CauseDied, CauseNoFinalize, Limits
+from .records import (
+    MESSAGE_MAX,
+    Cause,
+    CauseAbort,
+    CauseAbsent,
+    CauseDied,
+    CauseNoFinalize,
+    Exit,
+    ExitCode,
+    ExitSignal,
+    Limits,
+)
 
-_FOREIGN = ("PMI_", "PMIX_", "PRTE_")
+_FOREIGN = ("PMI_", "PMIX_", "PRTE_", "OMPI_COMM_WORLD_")
 _PMIX_VERSIONS = ("41", "4", "3", "21")
 # Loaded before a fork. A new process that has other threads' locks cannot load it.
 _LIBC = ctypes.CDLL(None)
@@ -56,9 +67,10 @@ def process_mapping(size: int) -> tuple[bytes, bytes]:
     return b"PMI_process_mapping", b"(vector,(0,1,%d))" % size
 
 
-def inherited_variables(environ: Mapping[str, str] = os.environ) -> dict[str, str]:
-    """An environment without the variables of other launchers and servers."""
-    return {name: value for name, value in environ.items() if not name.startswith(_FOREIGN)}
+def inherited_variables(environ: Mapping[str, str] | None = None) -> dict[str, str]:
+    """An environment, that of this process by default, without the variables of other launchers and servers."""
+    inherited = os.environ if environ is None else environ
+    return {name: value for name, value in inherited.items() if not name.startswith(_FOREIGN)}
 
 
 def pmi_variables(rank: int, size: int, fd: int) -> dict[str, str]:
@@ -96,9 +108,30 @@ def die_with_launcher(launcher: int | None = None) -> Callable[[], None] | None:
 
 
 def failure(cause: Cause) -> tuple[int, str]:
-    """Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died"."""
-    code = cause.code if isinstance(cause, CauseAbort) else None
-    return code or 1, f"rank {cause.rank} {_REASONS[type(cause)]}"
+    """Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died".
+
+    The code is the one of an abort, 1 without one, or else that of the rank's exit: 128 + N for signal N, and at least 1.
+    """
+    match cause:
+        case CauseAbort(code=None):
+            code = 1
+        case CauseAbort(code=code):
+            # As a process would: a code has 8 bits, and only 0 is success.
+            code = code and (code & 0xFF or 1)
+        case _:
+            code = exit_code(cause.exit) or 1
+    return code, f"rank {cause.rank} {_REASONS[type(cause)]}"
+
+
+def exit_code(exit: Exit) -> int:
+    """Exit code of a process as shells give it: 128 + N for signal N, and 1 for an unknown end."""
+    match exit:
+        case ExitCode(value=code):
+            return code
+        case ExitSignal(value=number):
+            return 128 + number
+        case _:
+            return 1
 
 
 def client_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:
