@@ -67,7 +67,7 @@ fn layouts() -> [(&'static str, &'static [(&'static str, &'static str)]); 3] {
 fn constants() -> Vec<(&'static str, Value)> {
     let prefix = str::from_utf8(limits::NODE_ATTR_PREFIX).expect("it is ASCII");
     let mut constants = constants! { limits:
-        KEY_MAX VALUE_MAX JOBID_MAX RECORD_HEADER MESSAGE_MAX PENDING_MAX MESSAGE_TEXT_MAX NAME_MAX PORT_MAX PSET_NAME_MAX
+        KEY_MAX VALUE_MAX JOBID_MAX RECORD_HEADER MESSAGE_MAX PENDING_MAX MESSAGE_TEXT_MAX ABORT_TEXT_MAX NAME_MAX PORT_MAX PSET_NAME_MAX
         SPAWN_PROGRAMS_MAX SPAWN_BYTES_MIN CUT_OFF_DELAY PEER_MESSAGE_MAX
     };
     constants.push(("NODE_ATTR_PREFIX", prefix.into()));
