@@ -43,13 +43,11 @@ pub const PENDING_MAX: usize = 4;
 pub const EVENT_CODES_MAX: usize = 16;
 /// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
-/// Length in bytes to which the reason of a failed upcall is truncated, and an abort message by a server whose
-/// [`Limits::spawn_bytes`] are few: see [`Limits::abort_text_max`].
+/// Length in bytes to which the reason of a failed upcall is truncated.
 pub const MESSAGE_TEXT_MAX: usize = 200;
-/// Length in bytes to which an abort message is truncated: see [`Limits::abort_text_max`].
+/// Length in bytes to which an abort message is truncated. A server with less than 64 KiB of key-value log, on a board, truncates
+/// it to [`MESSAGE_TEXT_MAX`].
 pub const ABORT_TEXT_MAX: usize = 4096;
-/// [`Limits::spawn_bytes`] from which a server has more room for an abort message than [`MESSAGE_TEXT_MAX`].
-const LONG_ABORT_TEXT: u32 = 2048;
 /// Maximum length of a published name in bytes.
 pub const NAME_MAX: usize = 127;
 /// Maximum length of the port of a published name in bytes without NUL. MPICH's `MPI_MAX_PORT_NAME` is 1,024 with NUL.
@@ -180,15 +178,10 @@ impl Limits {
         max(self.spawn_bytes as usize, self.part_max())
     }
 
-    /// Returns the length in bytes to which an abort message is truncated: [`ABORT_TEXT_MAX`] on a host with virtual
-    /// memory, that of an upcall if this is shorter, and [`MESSAGE_TEXT_MAX`] on a board with little memory, where an upcall
-    /// has less than 2 KiB.
+    /// Returns the length in bytes to which an abort message is truncated. It follows from another limit, because a board with
+    /// little memory has no room for the longest message of each job.
     pub const fn abort_text_max(&self) -> usize {
-        match self.spawn_bytes as usize {
-            ABORT_TEXT_MAX.. => ABORT_TEXT_MAX,
-            room if self.spawn_bytes >= LONG_ABORT_TEXT => room,
-            _ => MESSAGE_TEXT_MAX,
-        }
+        if self.kvs_bytes < 64 * 1024 { MESSAGE_TEXT_MAX } else { ABORT_TEXT_MAX }
     }
 
     /// Returns the length in bytes of the longest output that is no upcall and cannot be sent in parts.

@@ -27,8 +27,13 @@ export const MESSAGE_MAX: 65536;
  * reports as not consumed, until a reply has been sent.
  */
 export const PENDING_MAX: 4;
-/** Length in bytes to which an abort message is truncated. */
+/** Length in bytes to which the reason of a failed upcall is truncated. */
 export const MESSAGE_TEXT_MAX: 200;
+/**
+ * Length in bytes to which an abort message is truncated. A server with less than 64 KiB of
+ * key-value log, on a board, truncates it to `MESSAGE_TEXT_MAX`.
+ */
+export const ABORT_TEXT_MAX: 4096;
 /** Maximum length of a published name in bytes. */
 export const NAME_MAX: 127;
 /**
@@ -526,7 +531,11 @@ export type Input =
       /** The connection. */
       conn: ConnId;
     }
-  /** The process of a rank exited. */
+  /**
+   * The process of a rank exited. A host that starts no processes learns of a rank's end by its
+   * connection, and sends this after `Input` "Closed" of the last one: `Exit::Code(0)` if
+   * `rank_report` says that the rank has finalized, and otherwise `Exit` "Lost".
+   */
   | {
       type: "Exited";
       /** The job. */
@@ -1262,7 +1271,11 @@ export class Inputs {
     /** The connection. */
     conn: ConnId;
   }): Consumed;
-  /** The process of a rank exited. */
+  /**
+   * The process of a rank exited. A host that starts no processes learns of a rank's end by its
+   * connection, and sends this after `Input` "Closed" of the last one: `Exit::Code(0)` if
+   * `rank_report` says that the rank has finalized, and otherwise `Exit` "Lost".
+   */
   exited(input: {
     /** The job. */
     job: JobId;

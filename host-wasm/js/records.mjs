@@ -9,6 +9,7 @@ export const RECORD_HEADER = 16;
 export const MESSAGE_MAX = 65536;
 export const PENDING_MAX = 4;
 export const MESSAGE_TEXT_MAX = 200;
+export const ABORT_TEXT_MAX = 4096;
 export const NAME_MAX = 127;
 export const PORT_MAX = 1023;
 export const PSET_NAME_MAX = 127;

@@ -173,6 +173,16 @@ int main(void)
     OK(MPI_Comm_free(&comm));
 #else
     wrong_calls(session, world);
+    /* A group is not freed with its session. */
+    MPI_Session second;
+    MPI_Group of_second;
+    int members;
+    OK(MPI_Session_init(MPI_INFO_NULL, MPI_ERRORS_RETURN, &second));
+    OK(MPI_Group_from_session_pset(second, "mpi://SELF", &of_second));
+    OK(MPI_Session_finalize(&second));
+    OK(MPI_Group_size(of_second, &members));
+    CHECK(members == 1);
+    OK(MPI_Group_free(&of_second));
 #endif
     OK(MPI_Group_free(&world));
     OK(MPI_Session_finalize(&session));

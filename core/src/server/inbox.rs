@@ -11,7 +11,7 @@ use crate::time::Time;
 /// [`space`](Inbox::space), calls [`receive`](Inbox::receive) after each read, and [`resume`](Inbox::resume) after each
 /// reply that it has sent to the connection.
 ///
-/// The buffer bounds the length of a message. One of [`MESSAGE_MAX`](crate::limits::MESSAGE_MAX) bytes takes every
+/// The buffer bounds the length of a message. One of [`MESSAGE_BUFFER`](crate::limits::MESSAGE_BUFFER) bytes takes every
 /// message that the protocols allow. The server closes a connection whose message does not fit.
 ///
 /// A host that has the bytes in a buffer of its own, such as a socket's, can pass them as

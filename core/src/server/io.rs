@@ -210,7 +210,9 @@ pub enum Input<'a> {
         /// The connection.
         conn: ConnId,
     },
-    /// The process of a rank exited.
+    /// The process of a rank exited. A host that starts no processes learns of a rank's end by its connection, and sends this
+    /// after [`Input::Closed`] of the last one: `Exit::Code(0)` if [`rank_report`](crate::Server::rank_report) says that the rank
+    /// has finalized, and otherwise [`Exit::Lost`].
     Exited {
         /// The job.
         job: JobId,

@@ -1,5 +1,10 @@
 //! PMI server: the state machine that answers clients.
 
+// First, so that the page of `Server` begins with its creation, `handle` and `poll`.
+mod calls;
+
+mod poll;
+
 mod attrs;
 mod backend;
 pub mod call;
@@ -21,7 +26,6 @@ mod peek;
 mod peers;
 #[cfg(feature = "pmix")]
 mod pmix;
-mod poll;
 mod psets;
 mod query;
 mod record;
@@ -41,22 +45,21 @@ pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};
 
-use crate::fault::{Fault, Refusal, ShortBuffer, Slab};
+use crate::fault::{Fault, Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::peer::links::{Link, Links};
+use crate::peer::links::Links;
 use crate::snapshot;
 use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
-use crate::storage::{Layout, Storage};
-use crate::store::{Log, Ready, log};
+use crate::store::Ready;
 use crate::tables::connect::Connections;
-use crate::tables::fence::{Group, Groups};
+use crate::tables::fence::Groups;
 use crate::tables::kvs::{Kind, Kvs};
 use crate::tables::messages::Messages;
 use crate::tables::modex::Modex;
-use crate::tables::names::{Name, Names};
-use crate::tables::psets::{Pset, Psets};
-use crate::tables::upcalls::{Upcall, Upcalls};
+use crate::tables::names::Names;
+use crate::tables::psets::Psets;
+use crate::tables::upcalls::Upcalls;
 use crate::time::Time;
 use crate::trace::event;
 
@@ -153,152 +156,7 @@ pub struct Server<'s> {
     hit: u32,
 }
 
-impl<'s> Server<'s> {
-    /// Creates a server without jobs. `seed` randomizes the hash table of keys. Every value is valid.
-    ///
-    /// # Errors
-    /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] requires for `limits`.
-    pub fn new(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        if let Some(index) = storage.index.get(..Layout::of(&limits).index) {
-            log::wipe(index);
-        }
-        Server::new_zeroed(limits, storage, seed)
-    }
-
-    /// Creates a server as [`Server::new`] does, in storage whose index holds zeros. The index is not read or written,
-    /// so that lazily mapped memory is not committed.
-    ///
-    /// # Errors
-    /// As [`Server::new`].
-    pub fn new_zeroed(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        let need = Layout::of(&limits);
-        let Storage { log: bytes, index, requests, unused, .. } = storage;
-        let jobs = cut(storage.jobs, need.jobs, Slab::Jobs)?;
-        let ranks = cut(storage.ranks, need.ranks, Slab::Ranks)?;
-        let conns = cut(storage.conns, need.conns, Slab::Conns)?;
-        let bytes = cut(bytes, need.log, Slab::Log)?;
-        let short_index = short(Slab::Index, need.index, index.len());
-        let index = index.get(..need.index).ok_or(short_index)?;
-        let groups = cut(storage.groups, need.groups, Slab::Groups)?;
-        let names = cut(storage.names, need.names, Slab::Names)?;
-        let upcalls = cut(storage.upcalls, need.upcalls, Slab::Upcalls)?;
-        let short_requests = short(Slab::Requests, need.requests, requests.len());
-        let of_upcalls = limits.spawns as usize * limits.spawn_bytes as usize;
-        let (requests, messages) = requests.split_at_mut_checked(of_upcalls).ok_or(short_requests)?;
-        let psets = cut(storage.psets, need.psets, Slab::Psets)?;
-        let links = cut(storage.links, need.links, Slab::Links)?;
-        let short_bits = short(Slab::Bits, need.bits, storage.bits.len());
-        let bits = cut(storage.bits, need.bits, Slab::Bits)?;
-        if !unused {
-            jobs.fill(Job::default());
-            ranks.fill(RankSlot::default());
-            conns.fill(Conn::default());
-            groups.fill(Group::default());
-            names.fill(Name::default());
-            upcalls.fill(Upcall::default());
-            psets.fill(Pset::default());
-            links.fill(Link::default());
-            bits.fill(0);
-        }
-        let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns));
-        let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks));
-        let (pset_sets, bits) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));
-        let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks));
-        Ok(Server {
-            limits,
-            output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
-            jobs,
-            ranks,
-            conns,
-            conns_end: 0,
-            ranks_end: 0,
-            kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short_index)?, &limits),
-            groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
-            names: Names::new(names),
-            upcalls: Upcalls::new(upcalls, requests, limits.spawn_bytes).ok_or(short_requests)?,
-            messages: Messages::new(messages, &limits).ok_or(short_requests)?,
-            psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,
-            connections: Connections::new(rows, limits.jobs).ok_or(short_bits)?,
-            links: Links::new(links),
-            modex: Modex::new(asked, limits.links, limits.ranks).ok_or(short_bits)?,
-            exits: 0,
-            ready: Ready::new(ready, limits.conns).ok_or(short_bits)?,
-            events_pending: false,
-            wake: None,
-            contexts: 0,
-            notices: 0,
-            gets: 0,
-            hit: 0,
-        })
-    }
-
-    /// Applies one input.
-    ///
-    /// # Errors
-    /// [`Fault`] if the host violates the contract or a limit is reached. The server is then unchanged. Errors of
-    /// clients are not faults: the client gets an error reply, or [`Output::Close`] follows.
-    pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
-        if let Input::Bytes { conn, bytes, full } = input {
-            return self.bytes(now, conn, bytes, full);
-        }
-        self.handle_event(now, input)
-    }
-
-    /// Applies every input but the bytes of clients.
-    #[cold]
-    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
-        match input {
-            // `handle` has applied it.
-            Input::Bytes { .. } => {}
-            Input::Node { node, nodes, radix } => self.join_nodes(node, nodes, radix)?,
-            Input::RegisterJob(spec) => self.register_job(&spec)?,
-            Input::MapRanks { job, first, count, node } => self.map_ranks(job, first, count, node)?,
-            Input::Preput { job, key, value } => self.preput(job, key, value)?,
-            Input::Define { job, name, members, other } => self.define(job, name, members, other)?,
-            Input::Connected { job, other, connected } => self.connected(job, other, connected)?,
-            Input::StalledFence { job } => self.report_missing(job)?,
-            Input::Peer { node, bytes } => self.receive_message(now, node, bytes)?,
-            Input::PeerBlocked { node } => self.link_mut(node)?.blocked = true,
-            Input::PeerWritable { node } => self.link_mut(node)?.blocked = false,
-            Input::Program { job, first, count, appnum } => self.set_program(job, first, count, appnum)?,
-            Input::Attr { job, key, value } => self.set_attr(job, key, value)?,
-            Input::Pset { job, name, first, count } => self.host_pset(job, name, first, count)?,
-            Input::SpawnComplete { spawn, started, full, codes } => {
-                self.complete_spawn(spawn, started, full, codes)?
-            }
-            Input::UpcallComplete { upcall, rc, text } => self.complete_upcall(upcall, rc, text)?,
-            Input::Opened { conn, job, rank } => self.open_conn(conn, job, rank)?,
-            Input::OpenedQuery { conn, job } => self.open_query(conn, job)?,
-            Input::Blocked { conn } => {
-                self.conn_mut(conn)?.blocked = true;
-                self.ready.remove(conn.0);
-            }
-            Input::Writable { conn } => {
-                self.conn_mut(conn)?.blocked = false;
-                self.check_ready(conn);
-            }
-            Input::Closed { conn } => self.close_conn(now, conn)?,
-            Input::Exited { job, rank, exit } => self.exit(now, job, rank, exit)?,
-            Input::DeregisterJob { job } => self.deregister_job(job)?,
-            Input::Timeout => self.handle_timeout(now),
-            Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
-            Input::PsetRequest { job, rank, request } => self.pset_request(job, rank, request)?,
-        }
-        Ok(Consumed::default())
-    }
-
-    /// Returns when [`Input::Timeout`] is due, or `None` when it is not.
-    #[must_use]
-    pub fn poll_at(&self) -> Option<Time> {
-        self.wake
-    }
-
-    /// Returns whether [`Server::poll`] may return an output.
-    #[must_use]
-    pub fn has_output(&self) -> bool {
-        self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.are_ready()
-    }
-
+impl Server<'_> {
     /// Returns the limits that the server was created with.
     pub fn limits(&self) -> &Limits {
         &self.limits
@@ -478,15 +336,4 @@ impl<'s> Server<'s> {
         let due = now.after(millis);
         self.wake = Some(self.wake.map_or(due, |wake| wake.min(due)));
     }
-}
-
-/// Returns the first `needed` elements of a slab.
-fn cut<T>(slab: &mut [T], needed: usize, name: Slab) -> Result<&mut [T], Fault> {
-    let given = slab.len();
-    slab.get_mut(..needed).ok_or(short(name, needed, given))
-}
-
-fn short(slab: Slab, needed: usize, given: usize) -> Fault {
-    let [needed, given] = [needed, given].map(|len| u32::try_from(len).unwrap_or(u32::MAX));
-    Fault::InsufficientStorage { slab, needed, given }
 }

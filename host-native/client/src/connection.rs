@@ -1,7 +1,7 @@
 //! Connection with one request at a time.
 
 use hydrant_core::client::{Client, Identity, Start};
-use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::limits::MESSAGE_BUFFER;
 use hydrant_core::wire::{Command, Protocol, Reply, Text};
 
 use crate::text::refusal;
@@ -34,7 +34,7 @@ impl<T: Transport> Connection<T> {
     ) -> Result<Connection<T>, Error> {
         let mut client = Client::new(protocol, start);
         let mut input = Vec::new();
-        let mut output = vec![0; MESSAGE_MAX as usize].into_boxed_slice();
+        let mut output = vec![0; MESSAGE_BUFFER].into_boxed_slice();
         while let Some(bytes) = client.handshake_to(jobid.map(Text::from), &mut output)? {
             transport.send(bytes)?;
             receive(&transport, &mut client, &mut input, |_| Ok(()))?;

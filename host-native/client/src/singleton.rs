@@ -3,7 +3,7 @@
 use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Instant;
 
-use hydrant_core::limits::{MESSAGE_MAX, OUTPUT_MAX};
+use hydrant_core::limits::{MESSAGE_BUFFER, OUTPUT_MAX};
 use hydrant_core::server::{Inbox, JobSpec};
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
@@ -59,7 +59,7 @@ impl Singleton {
         ] {
             server.handle(Time(0), input)?;
         }
-        let inbox = Inbox::new(vec![0; 2 * MESSAGE_MAX as usize]);
+        let inbox = Inbox::new(vec![0; 2 * MESSAGE_BUFFER]);
         let state = State { server, started: Instant::now(), inbox, output: Vec::new(), closed: false };
         Ok(Singleton { state: Mutex::new(state), changed: Condvar::new() })
     }

@@ -98,8 +98,11 @@ enum {
    connection. Further requests stay in the buffer of the host, which Server::handle reports as not
    consumed, until a reply has been sent. */
 #define HYDRANT_PENDING_MAX 4
-/* Length in bytes to which an abort message is truncated. */
+/* Length in bytes to which the reason of a failed upcall is truncated. */
 #define HYDRANT_MESSAGE_TEXT_MAX 200
+/* Length in bytes to which an abort message is truncated. A server with less than 64 KiB of key-value log,
+   on a board, truncates it to HYDRANT_MESSAGE_TEXT_MAX. */
+#define HYDRANT_ABORT_TEXT_MAX 4096
 /* Maximum length of a published name in bytes. */
 #define HYDRANT_NAME_MAX 127
 /* Maximum length of the port of a published name in bytes without NUL. MPICH's MPI_MAX_PORT_NAME is 1,024

@@ -12,7 +12,9 @@
  *    MPI_Session_get_nth_pset, MPI_Session_get_pset_info and MPI_Group_from_session_pset then include hydrant's process
  *    sets after those of the library. Every other call is forwarded to the library. hydrant run --mpi-psets preloads
  *    the library for unchanged programs.
- *        mpicc program.c -lhydrant_mpi
+ *        mpicc program.c -Wl,--no-as-needed -lhydrant_mpi
+ *    A linker with --as-needed, the default of some systems, drops the MPI library of a program all of whose calls are declared
+ *    below. hydrant_mpi.pc has this flag.
  *
  * Process sets of a rank under hydrant run --mpi-psets: mpi://WORLD, mpi://SELF, hydrant://node/HOST, hydrant://app/N,
  * those of --pset, and those that ranks define. After a spawn also hydrant://job/NAME, and hydrant://job/NAME/with-parent for
@@ -72,14 +74,14 @@ enum {
     MPI_ERR_GROUP = 9,                  /* invalid or freed group */
     MPI_ERR_ARG = 13,                   /* invalid index, length or pointer; unknown process set */
     MPI_ERR_OTHER = 16,                 /* the connection to hydrant failed */
-    MPI_ERR_INFO_KEY = 31,              /* the key is empty or longer than 255 bytes */
-    MPI_ERR_INFO_NOKEY = 32,            /* MPI_Info_delete: no such key */
+    MPI_ERR_INFO_KEY = 31,              /* a key to set is empty, or a key is longer than 255 bytes */
+    MPI_ERR_INFO_NOKEY = 32,            /* MPI_Info_delete: no such key, also of a length that no key has */
     MPI_ERR_INFO_VALUE = 33,            /* the value is longer than 1024 bytes */
     MPI_ERR_INFO = 34,                  /* invalid info handle, or a change of MPI_INFO_ENV */
-    MPI_ERR_NO_MEM = 39,                /* the info object (64 KiB) or hydrant's table of process sets is full */
+    MPI_ERR_NO_MEM = 39,                /* no memory, or hydrant's table of process sets is full */
     MPI_ERR_UNSUPPORTED_OPERATION = 55, /* hydrant_pset_define without hydrant run --mpi-psets; in front of an MPI library,
                                            a group of processes of two jobs */
-    MPI_ERR_PROC_ABORTED = 58,          /* a member of the process set has died */
+    MPI_ERR_PROC_ABORTED = 58,          /* a member of the process set has died or failed */
     MPI_ERR_SESSION = 60,               /* invalid or finalized session */
     MPI_ERR_ERRHANDLER = 61             /* invalid error handler */
 };
@@ -93,7 +95,7 @@ enum { MPI_PROC_NULL = -3, MPI_UNDEFINED = -32766 };
 #define MPI_MAX_INFO_VAL 1024
 #define MPI_MAX_PSET_NAME_LEN 1024
 
-/* Info objects (MPI 5.0, chapter 10) hold up to 64 KiB of pairs. A pair takes its length and 3 bytes. The number of a key
+/* Info objects (MPI 5.0, chapter 10) hold as many pairs as memory has room for. The number of a key
    stays the same until a key is deleted, also if the key is set again. The buffer of MPI_Info_get has valuelen
    characters and a NUL. That of MPI_Info_get_string has *buflen bytes; *buflen is set to the required size with NUL. */
 int MPI_Info_create(MPI_Info *info);
@@ -189,7 +191,7 @@ int hydrant_pset_difference(MPI_Session session, const char *pset1, const char *
  * hydrant_pset_prune   removes all retired sets of which this process is a member, and drops them from its list. The
  *                      other sets of the list keep their order and are numbered again. In the list of another process a
  *                      removed set stays until that process prunes its list too. Its use is an error of class
- *                      MPI_ERR_ARG, unless a new set has taken the name.
+ *                      MPI_ERR_ARG, also when a new set has the name: the process gets that one after its prune.
  *
  * A name may be used again after the set is removed, not while it is retired. The list is that of the process and is the
  * same for all its sessions. Errors: MPI_ERR_ARG for mpi://WORLD, mpi://SELF, and a set that does not exist or of which this

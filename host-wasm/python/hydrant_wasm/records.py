@@ -34,7 +34,11 @@ connection. Further requests stay in the buffer of the host, which `Server::hand
 not consumed, until a reply has been sent.
 """
 MESSAGE_TEXT_MAX = 200
-"""Length in bytes to which an abort message is truncated."""
+"""Length in bytes to which the reason of a failed upcall is truncated."""
+ABORT_TEXT_MAX = 4096
+"""Length in bytes to which an abort message is truncated. A server with less than 64 KiB of
+key-value log, on a board, truncates it to `MESSAGE_TEXT_MAX`.
+"""
 NAME_MAX = 127
 """Maximum length of a published name in bytes."""
 PORT_MAX = 1023
@@ -668,7 +672,10 @@ class InputClosed(Input):
 
 @dataclass(frozen=True, slots=True)
 class InputExited(Input):
-    """The process of a rank exited."""
+    """The process of a rank exited. A host that starts no processes learns of a rank's end by its
+    connection, and sends this after `InputClosed` of the last one: `Exit::Code(0)` if
+    `rank_report` says that the rank has finalized, and otherwise `ExitLost`.
+    """
 
     job: JobId
     """The job."""
@@ -1981,7 +1988,9 @@ class Inputs:
         return self.handle(InputClosed(conn))
 
     def exited(self, job: JobId, rank: Rank, exit: Exit) -> Consumed:
-        """The process of a rank exited.
+        """The process of a rank exited. A host that starts no processes learns of a rank's end by
+        its connection, and sends this after `InputClosed` of the last one: `Exit::Code(0)` if
+        `rank_report` says that the rank has finalized, and otherwise `ExitLost`.
 
         `job`: The job.
 
@@ -2035,6 +2044,7 @@ __all__ = [
     "MESSAGE_MAX",
     "PENDING_MAX",
     "MESSAGE_TEXT_MAX",
+    "ABORT_TEXT_MAX",
     "NAME_MAX",
     "PORT_MAX",
     "PSET_NAME_MAX",

@@ -174,7 +174,7 @@ fn an_abort_message_is_whole_and_printable() {
         ("café: one\ntwo;;\x1b[31m".into(), "café: one\ntwo;\\x1b[31m".into()),
     ] {
         for world in [true, false] {
-            let mut host = Host::with_limits(Limits { spawn_bytes: 4096, ..SMALL });
+            let mut host = Host::with_limits(Limits { kvs_bytes: 1 << 16, ..SMALL });
             host.job(spec(1));
             host.open(0, Some(0));
             host.join_v2(0, "pmirank=0;");

@@ -29,7 +29,7 @@ use std::{format, vec};
 
 use super::*;
 use crate::limits::OUTPUT_MAX;
-use crate::storage::OwnedStorage;
+use crate::storage::{OwnedStorage, Storage};
 use crate::trace::{Cause, Closing, Exit};
 
 const JOB: JobId = JobId(0);
