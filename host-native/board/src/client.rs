@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::manage::{self, Error, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::Closing;
-use hydrant_core::{Fault, Input, JobId, Limit, Limits};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Malformed};
+use hydrant_driver::CloseReason;
 use hydrant_manage::{Connection, ConnectionError, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -33,6 +34,8 @@ pub struct Board {
     name: String,
     limits: Limits,
     sockets: u32,
+    /// Maximum length in bytes of a client's message.
+    message_max: u32,
     /// Largest limits of a node, if it serves nodes.
     nodes: Option<Limits>,
     /// Maximum number of other boards that link themselves to it, if it has links.
@@ -93,6 +96,7 @@ impl Board {
             name: String::new(),
             limits: Limits::NONE,
             sockets: 0,
+            message_max: 0,
             nodes: None,
             links: None,
             calls: None,
@@ -107,9 +111,18 @@ impl Board {
         };
         let greeted =
             board.ask("the handshake", &Request::Hello { version: VERSION }, |board, report| match report {
-                Report::Welcome(Welcome { board: name, limits, sockets, nodes, links, calls, .. }) => {
+                Report::Welcome(Welcome {
+                    board: name,
+                    limits,
+                    sockets,
+                    message_max,
+                    nodes,
+                    links,
+                    calls,
+                    ..
+                }) => {
                     board.name = (*name).to_owned();
-                    (board.links, board.calls) = (*links, *calls);
+                    (board.links, board.calls, board.message_max) = (*links, *calls, *message_max);
                     (board.limits, board.sockets, board.nodes) = (*limits, *sockets, *nodes);
                     Some(())
                 }
@@ -201,6 +214,11 @@ impl Board {
             "board {name} at {addr} serves up to {} ranks in {jobs}, {sockets} connections, {} keys in {} bytes",
             limits.ranks, limits.keys, limits.kvs_bytes
         )
+    }
+
+    /// Maximum length in bytes of a client's message.
+    pub(crate) fn message_max(&self) -> u32 {
+        self.message_max
     }
 
     /// The board in a few words, when it serves a run as a node.
@@ -414,6 +432,10 @@ impl Board {
             }
             Report::LimitHit { limit, size } => self.lines.push_back(limit_line(limit, size)),
             Report::Closed { rank: Some(_), why: Closing::JobOver, .. } => {}
+            Report::Closed { rank: Some(rank), why: Closing::Malformed(Malformed::TooLong), .. } => {
+                let why = CloseReason::TooLong(self.message_max);
+                self.lines.push_back(format!("the board closed the PMI connection of rank {rank}: {why}"));
+            }
             Report::Closed { rank: Some(rank), why, .. } => {
                 self.lines.push_back(format!("the board closed the PMI connection of rank {rank}: {why}"));
             }

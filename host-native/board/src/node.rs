@@ -7,12 +7,14 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, record_max,
 };
-use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank};
+use hydrant_core::trace::Closing;
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Malformed, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
 use hydrant_manage::{Connection, ConnectionError, Secret};
 use hydrant_record::RecordingFile;
@@ -38,6 +40,8 @@ pub struct NodeBoard {
     own_limits: Limits,
     /// Maximum number of other boards that link themselves to it.
     links: u32,
+    /// Maximum length in bytes of a client's message there.
+    message_max: u32,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
     /// The board exchanges messages with others by itself.
@@ -112,9 +116,11 @@ impl NodeBoard {
         let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
         let links = board.links().filter(|_| open.link.is_some());
         let open = OpenNode { link: open.link.filter(|_| links.is_some()), ..open };
+        let message_max = board.message_max();
         let opened = board.into_node(NODE, &open).map_err(in_node)?;
         Ok(NodeBoard {
             links: links.unwrap_or(0),
+            message_max,
             ..NodeBoard::new(target.to_owned(), opened, open, heartbeat)
         })
     }
@@ -133,6 +139,7 @@ impl NodeBoard {
             open,
             own_limits,
             links: 0,
+            message_max: MESSAGE_MAX,
             sizes: BTreeMap::new(),
             is_linked: false,
             requests: 0,
@@ -387,7 +394,11 @@ impl NodeBoard {
             }
             NodeReport::Closed { job, rank, why } => {
                 if self.is_known(job, rank)? {
-                    let (conn, why) = (ConnId(0), CloseReason::Backend(why));
+                    let why = match why {
+                        Closing::Malformed(Malformed::TooLong) => CloseReason::TooLong(self.message_max),
+                        why => CloseReason::Backend(why),
+                    };
+                    let conn = ConnId(0);
                     self.events.push_back(NodeEvent::Server(Event::Closed { conn, job, rank, why }));
                 }
                 Replied::Event

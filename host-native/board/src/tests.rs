@@ -8,9 +8,10 @@ use hydrant_core::manage::{OpenNode, PREFIX, RECORD_MAX, Report, VERSION, Welcom
 use hydrant_core::server::JobSpec;
 use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, encode_node_record};
 use hydrant_core::trace::{Cause, Closing, Exit};
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_core::{ConnId, Input, JobId, Limits, Malformed, Output, Rank, Time};
+use hydrant_driver::Event;
 
-use crate::{Board, NodeBoard};
+use crate::{Board, NodeBoard, NodeEvent};
 
 const JOB: JobId = JobId(0);
 
@@ -86,7 +87,7 @@ fn a_board_speaks_of_ranks_that_there_are() {
 }
 
 /// Opens a node with a job of two ranks on a board that sends this report. Returns whether the host got an event.
-fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
+fn heard_of_node(report: NodeReport<'static>) -> Result<Option<NodeEvent>, String> {
     let limits = Limits { links: 3, ..Limits::for_ranks(2) };
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let target = listener.local_addr().unwrap().to_string();
@@ -115,7 +116,7 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<bool, String> {
     host.handle(&Input::RegisterJob(JobSpec::new(JOB, "job", 2))).unwrap();
     let attr = Input::Attr { job: JOB, key: b"key", value: b"value" };
     let said = host.handle(&attr).map_err(|why| why.to_string());
-    let said = said.and_then(|()| host.event().map(|event| event.is_some()).map_err(|why| why.to_string()));
+    let said = said.and_then(|()| host.event().map_err(|why| why.to_string()));
     drop(board.join().unwrap());
     said
 }
@@ -144,10 +145,19 @@ fn a_board_of_a_node_speaks_of_its_ranks_and_neighbours() {
         (NodeReport::Output(Output::Bytes { conn, bytes: b"reply" }), false, false),
     ] {
         match heard_of_node(report) {
-            Ok(event) => assert_eq!((valid, is_event), (true, event), "{report:?}"),
+            Ok(event) => assert_eq!((valid, is_event), (true, event.is_some()), "{report:?}"),
             Err(why) => {
                 assert!(!valid && why.contains(" is lost: malformed management record"), "{report:?}: {why}")
             }
         }
     }
+}
+
+#[test]
+fn a_message_that_is_too_long_names_the_boards_limit() {
+    let why = Closing::Malformed(Malformed::TooLong);
+    let event = heard_of_node(NodeReport::Closed { job: JOB, rank: Some(Rank(1)), why });
+    let Ok(Some(NodeEvent::Server(Event::Closed { why, .. }))) = event else { panic!("{event:?}") };
+    // As the welcome of these tests says.
+    assert_eq!(why.to_string(), "a message over 1 bytes, the longest that this board reads");
 }

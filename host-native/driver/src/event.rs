@@ -1,5 +1,7 @@
 //! Events that a driver reports to its owner.
 
+use std::fmt;
+
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, JobId, Output, Rank, UpcallId};
@@ -124,6 +126,22 @@ pub enum CloseReason {
     Overrun,
     /// The backend closed it.
     Backend(Closing),
+    /// A board closed it because of a message that is longer than the board reads, in bytes.
+    TooLong(u32),
+}
+
+impl fmt::Display for CloseReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            CloseReason::Ended => f.write_str("the client closed it"),
+            CloseReason::NoHandshake => f.write_str("the client did not complete its handshake in time"),
+            CloseReason::Overrun => f.write_str(OVERRUN),
+            CloseReason::Backend(why) => why.fmt(f),
+            CloseReason::TooLong(max) => {
+                write!(f, "a message over {max} bytes, the longest that this board reads")
+            }
+        }
+    }
 }
 
 /// Sentence for the user about [`CloseReason::Overrun`].

@@ -285,6 +285,9 @@ impl HostOutput {
                         return None;
                     }
                     CloseReason::Backend(why) => closed.with_closing(why),
+                    CloseReason::TooLong(_) => {
+                        closed.with_closing(Closing::Malformed(hydrant_core::Malformed::TooLong))
+                    }
                     CloseReason::NoHandshake => HostOutput { closing: NO_HANDSHAKE, ..closed },
                     CloseReason::Overrun => HostOutput { closing: OVERRUN, ..closed },
                 }

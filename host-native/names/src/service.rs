@@ -108,7 +108,10 @@ where
                         CloseReason::Backend(Closing::Malformed(malformed)) => {
                             self.log(format!("closed a connection: {malformed}"));
                         }
-                        CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NoHandshake => {}
+                        CloseReason::Backend(_)
+                        | CloseReason::TooLong(_)
+                        | CloseReason::Ended
+                        | CloseReason::NoHandshake => {}
                     }
                     self.driver.handle(now, Input::DeregisterJob { job })?;
                 }

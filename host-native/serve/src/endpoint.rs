@@ -441,7 +441,10 @@ impl<'s> Endpoint<'s> {
                 self.counters.closed = self.counters.closed.saturating_add(1);
                 self.events.push_back(JobEvent::Closed { job, conn, rank, why });
             }
-            CloseReason::Backend(_) | CloseReason::Ended | CloseReason::NoHandshake => {}
+            CloseReason::Backend(_)
+            | CloseReason::TooLong(_)
+            | CloseReason::Ended
+            | CloseReason::NoHandshake => {}
         }
         if let Some(rank) = rank {
             let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);

@@ -185,7 +185,7 @@ impl Engine<'_, '_> {
             | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
             CloseReason::Backend(Closing::Unserved) => self.unserved(job),
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
-            CloseReason::Backend(why) => self.print_closed(job, rank, why),
+            why @ (CloseReason::Backend(_) | CloseReason::TooLong(_)) => self.print_closed(job, rank, why),
         }
     }
 
