@@ -3,7 +3,7 @@
 use hydrant_core::limits::PSET_NAME_MAX;
 
 use crate::abi::{Class, Handle};
-use crate::objects::InfoError;
+use crate::info::InfoError;
 
 /// Why a call failed, before an error handler was called.
 #[derive(Debug, thiserror::Error)]

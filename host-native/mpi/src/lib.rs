@@ -47,6 +47,7 @@ mod cpointer;
 mod error;
 mod exports;
 mod fortran;
+mod info;
 mod interpose;
 mod objects;
 mod pset_list;

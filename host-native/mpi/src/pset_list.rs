@@ -6,7 +6,6 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use hydrant_core::limits::PSET_SCHEME;
 
 use crate::error::Error;
-use crate::psets;
 
 /// All process sets. Entries are only appended, so that an index always means the same set, until the process prunes its
 /// list.
@@ -43,17 +42,19 @@ impl PsetList {
         LIST.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Appends the sets that are new since the last call. `name` returns the name of each of the library's sets.
+    /// Appends the sets that are new since the last call. `name` returns the name of each of the library's sets, `next` name and
+    /// serial number of hydrant's first set after a serial number.
     pub(crate) fn refresh<E: From<Error>>(
         &mut self,
         library_sets: c_int,
         name: impl Fn(c_int) -> Result<Vec<u8>, E>,
+        next: impl Fn(u32) -> Result<Option<(String, u32)>, Error>,
     ) -> Result<(), E> {
         while self.library_sets < library_sets {
             self.entries.push(Entry::Library(name(self.library_sets)?));
             self.library_sets += 1;
         }
-        while let Some((name, serial)) = psets::next(self.last)? {
+        while let Some((name, serial)) = next(self.last)? {
             // The library's own set takes precedence over one of the same name. A set that was removed keeps its place and
             // its name, so a new set of the name is not in the list.
             if self.entries.iter().all(|known| known.name() != name.as_bytes()) {
@@ -78,11 +79,9 @@ impl PsetList {
         Ok(())
     }
 
-    /// Removes the retired sets of this process, here and at hydrant.
-    pub(crate) fn prune(&mut self) -> Result<(), Error> {
-        psets::prune()?;
+    /// Begins a new list, in which the sets that were removed are not.
+    pub(crate) fn reset(&mut self) {
         *self = PsetList::EMPTY;
-        Ok(())
     }
 
     pub(crate) fn len(&self) -> usize {

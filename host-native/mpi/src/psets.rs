@@ -159,12 +159,15 @@ pub(crate) fn retire(name: &[u8]) -> Result<(), Error> {
     request(|connection| connection.retire(name))
 }
 
-/// Removes the retired sets of this process at hydrant.
+/// Removes the retired sets of this process, at hydrant and in its list.
 pub(crate) fn prune() -> Result<(), Error> {
     if !is_served() {
         return Err(Error::NotUnderHydrant);
     }
-    request(QueryConnection::prune)
+    let mut list = PsetList::lock();
+    request(QueryConnection::prune)?;
+    list.reset();
+    Ok(())
 }
 
 /// Returns the number of processes of this process's program. Returns `None` if it is unknown.

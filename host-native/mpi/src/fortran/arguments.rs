@@ -6,8 +6,8 @@ use std::slice;
 use hydrant_core::info::strip;
 
 use crate::abi::{Abi, Handle, SUCCESS};
+use crate::info::INFO_KEY_MAX;
 use crate::interpose::MpiLibrary;
-use crate::objects::INFO_KEY_MAX;
 
 /// Bytes that C calls write where the length is not an argument, with NUL: `MPI_MAX_INFO_KEY`.
 pub(super) const KEY_SIZE: usize = INFO_KEY_MAX + 1;

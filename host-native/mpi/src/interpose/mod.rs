@@ -66,14 +66,15 @@ fn refresh(list: &mut PsetList, library: &MpiLibrary, session: Handle, info: Han
     let mut count = 0;
     // SAFETY: the library checks the handles of the caller; the pointer is a valid local.
     check(unsafe { library.num_psets(session, info, &mut count) })?;
-    list.refresh(count, |n| {
+    let name = |n| {
         let mut name = vec![0; 4096];
         let mut len = name.len() as c_int;
         // SAFETY: the buffer has that length.
         check(unsafe { library.nth_pset(session, info, n, &mut len, name.as_mut_ptr().cast()) })?;
         name.truncate(name.iter().position(|&byte| byte == 0).unwrap_or(name.len()));
         Ok(name)
-    })
+    };
+    list.refresh(count, name, psets::next)
 }
 
 /// `MPI_Session_get_num_psets`: the number of the library's and hydrant's sets.
@@ -310,7 +311,7 @@ pub(crate) unsafe fn retire(library: &MpiLibrary, session: Handle, name: *const 
 
 /// `hydrant_pset_prune`.
 pub(crate) fn prune(library: &MpiLibrary, session: Handle) -> c_int {
-    with_session(library, session, || PsetList::lock().prune())
+    with_session(library, session, psets::prune)
 }
 
 /// `hydrant_pset_union`, `hydrant_pset_intersection` and `hydrant_pset_difference`.

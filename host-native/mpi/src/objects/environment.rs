@@ -3,8 +3,8 @@
 use std::env;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 
-use super::info::{INFO_VALUE_MAX, Info};
 use crate::error::Error;
+use crate::info::{INFO_VALUE_MAX, Info};
 use crate::psets;
 
 /// Returns the keys of `MPI_INFO_ENV`: how this process was started, with these arguments. The first one is its name. A

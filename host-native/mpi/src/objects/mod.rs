@@ -14,7 +14,7 @@ use crate::abi::Class;
 pub(crate) use environment::environment;
 pub(crate) use errhandler::{ErrhandlerAction, Errhandlers, UserFunction};
 pub(crate) use group::{Group, Groups};
-pub(crate) use info::{INFO_KEY_MAX, Info, InfoError, Infos};
+pub(crate) use info::Infos;
 pub(crate) use session::Session;
 pub(crate) use table::Table;
 

@@ -2,9 +2,9 @@
 
 use hydrant_core::info::{boolean, list, strip};
 
-use super::info::{INFO_VALUE_MAX, Info};
 use crate::abi::Handle;
 use crate::error::Error;
+use crate::info::{INFO_VALUE_MAX, Info};
 
 /// An open session.
 pub(crate) struct Session {

@@ -6,7 +6,8 @@ use std::slice;
 use crate::abi::{Class, Handle, INFO_ENV, INFO_NULL};
 use crate::cpointer::{bytes, put, put_string};
 use crate::error::Error;
-use crate::objects::{Info, InfoError, environment, lock};
+use crate::info::{Info, InfoError};
+use crate::objects::{environment, lock};
 
 /// Adds an object and writes its handle to `out`.
 ///

@@ -8,7 +8,8 @@ use hydrant_core::wire::SetOperation;
 use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
 use crate::cpointer::{bytes, names, put, put_string, ranks};
 use crate::error::Error;
-use crate::objects::{Info, Session, lock};
+use crate::info::Info;
+use crate::objects::{Session, lock};
 use crate::pset_list::PsetList;
 use crate::psets;
 use crate::standalone::info::put_info;
@@ -67,7 +68,7 @@ fn check(session: Handle, info: Handle) -> Result<(), Error> {
 pub(super) fn list() -> Result<MutexGuard<'static, PsetList>, Error> {
     let mut list = PsetList::lock();
     let standard = |n: c_int| Ok::<_, Error>(psets::STANDARD[n as usize].into());
-    list.refresh(psets::STANDARD.len() as c_int, standard)?;
+    list.refresh(psets::STANDARD.len() as c_int, standard, psets::next)?;
     Ok(list)
 }
 
@@ -145,7 +146,7 @@ pub(crate) unsafe fn retire(session: Handle, name: *const c_char) -> Result<(), 
 /// `hydrant_pset_prune`.
 pub(crate) fn prune(session: Handle) -> Result<(), Error> {
     check(session, INFO_NULL)?;
-    PsetList::lock().prune()
+    psets::prune()
 }
 
 /// `hydrant_pset_union`, `hydrant_pset_intersection` and `hydrant_pset_difference`.
