@@ -617,7 +617,7 @@ fn nodes_reject_impossible_requests_for_data() {
     use crate::peer::message::{Head, JobRef, Writer};
 
     let mut all = Cluster::new(3, 2, &[2], true, 1);
-    let job = JobRef { job: JOB, name: log::hash(0, b"job.0") };
+    let job = JobRef { job: JOB, name: crate::store::log::hash(0, b"job.0") };
     let mut ask = |job, rank| {
         let mut buf = [0; 64];
         let message = Writer::new(&mut buf, Head::Get { job, rank: Rank(rank) }).unwrap().finish().to_vec();
