@@ -27,7 +27,8 @@ pub const KVSNAME_MAX: u32 = 256;
 pub const RECORD_HEADER: u32 = 16;
 /// Maximum length of a message in bytes, of either protocol and with its framing; `PMII_MAX_COMMAND_LEN` of pmi2.h.
 pub const MESSAGE_MAX: u32 = 64 * 1024;
-/// Length in bytes of a buffer that takes every message: [`MESSAGE_MAX`] for `vec![0; MESSAGE_BUFFER]` and arrays.
+/// [`MESSAGE_MAX`] as the length of a buffer: `vec![0; MESSAGE_BUFFER]`. Only a commit of PMIx may be longer, see
+/// [`Limits::message_max`].
 pub const MESSAGE_BUFFER: usize = MESSAGE_MAX as usize;
 /// Maximum of [`Limits::commit_bytes`]. A reply with so much data is no longer than [`MESSAGE_MAX`].
 pub const COMMIT_BYTES_MAX: u32 = MESSAGE_MAX - 4096;
