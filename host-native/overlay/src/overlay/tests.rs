@@ -11,9 +11,10 @@ use super::*;
 /// daemon.
 struct Nodes {
     dir: PathBuf,
-    start: Instant,
-    /// Milliseconds by which the clock of the nodes is ahead of the real one.
-    ahead: u64,
+    /// The clock of the nodes in milliseconds. A turn takes at most one, so that no timeout passes while a loaded machine does not
+    /// run this process.
+    now: u64,
+    last_turn: Instant,
     files: OpenFiles,
     nodes: Vec<Option<Node>>,
 }
@@ -70,7 +71,7 @@ impl Nodes {
         let overlay = Overlay::head(layout, settings, None, 0, KeyRange(1), &files, &poller).unwrap();
         let mut nodes = vec![Some(Node { overlay, poller, events: Vec::new() })];
         nodes.resize_with(daemons as usize + 1, || None);
-        Nodes { dir, start: Instant::now(), ahead: 0, files, nodes }
+        Nodes { dir, now: 0, last_turn: Instant::now(), files, nodes }
     }
 
     /// Starts all nodes and waits until they have joined.
@@ -93,7 +94,7 @@ impl Nodes {
     }
 
     fn now(&self) -> u64 {
-        self.start.elapsed().as_millis() as u64 + self.ahead
+        self.now
     }
 
     fn node(&mut self, node: u32) -> &mut Node {
@@ -110,6 +111,10 @@ impl Nodes {
 
     /// Starts nodes whose specification has arrived, and runs one turn of each node's event loop.
     fn turn(&mut self) {
+        if self.last_turn.elapsed() >= Duration::from_millis(1) {
+            self.last_turn = Instant::now();
+            self.now += 1;
+        }
         let now = self.now();
         let mut tokens = Vec::new();
         for at in 1..self.nodes.len() {
@@ -136,9 +141,7 @@ impl Nodes {
     }
 
     fn until(&mut self, mut done: impl FnMut(&mut Nodes) -> bool) {
-        let deadline = Instant::now() + Duration::from_secs(30);
         while !done(self) {
-            assert!(Instant::now() < deadline, "timeout");
             self.turn();
         }
     }
@@ -250,7 +253,7 @@ fn a_slow_head_blocks_streams_only() {
     let (mut sent, mut taken) = (0, Vec::new());
     // The head consumes nothing.
     let mut idle = 0;
-    while idle < 50 {
+    while idle < 50 || taken.len() < sent {
         let before = sent;
         while nodes.overlay(2).has_credit(0) {
             nodes.overlay(2).route(0, Destination::Node(0), Channel::Stream, &piece).unwrap();
@@ -381,7 +384,7 @@ fn an_unannounced_pause_ends_the_link() {
     let hushed = nodes.nodes[2].take();
     nodes.settle();
     let silent = nodes.nodes[1].take();
-    nodes.ahead = 30_000;
+    nodes.now += 30_000;
     nodes.until(|nodes| !nodes.node(0).events.is_empty());
     let [Event::Failed(failure)] = &nodes.events(0)[..] else { panic!("one is silent") };
     let expected = "host host1 (node 1): its daemon is lost: no message for 30 s";
@@ -394,7 +397,7 @@ fn heartbeats_keep_idle_links() {
     let mut nodes = Nodes::complete("idle", 3, 2);
     // Four times the heartbeat timeout.
     for _ in 0..120 {
-        nodes.ahead += 1_000;
+        nodes.now += 1_000;
         nodes.settle();
     }
     for node in 0..4 {
