@@ -121,8 +121,9 @@ impl Launcher {
             let outcome = job.words("init1 only 1").words(steps).words("all fence1 end1").run();
             outcome.code(code).warns(warning);
         }
-        let Some(job) = self.job(2, "/nonexistent/program") else { return };
-        job.run().code(127).warns("/nonexistent/program");
+        let missing = Folder::new("no-program").path("program");
+        let Some(job) = self.job(2, &missing) else { return };
+        job.run().code(127).warns(&missing);
     }
 
     /// A plugin that traps ends the job, at its start and while ranks wait. A file that is no plugin is named.
@@ -145,7 +146,7 @@ impl Launcher {
         let old = hostile(&name("old"), ABI_VERSION - 1, "(unreachable)", "(i32.const 0)");
         let of_another_version = format!("has ABI version {}, and this package needs", ABI_VERSION - 1);
         for (file, why) in [
-            (Path::new("/nonexistent.wasm"), "/nonexistent.wasm"),
+            (Path::new("/dev/null/none.wasm"), "/dev/null/none.wasm"),
             (&text, "is no WebAssembly module: "),
             (binary, "00 61 73 6d"),
             (&old, &of_another_version),

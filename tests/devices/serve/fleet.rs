@@ -286,7 +286,7 @@ fn what_cannot_be_had_with_boards_is_refused_by_name() {
         outcome.code(2).warns(&format!("{name} cannot be used with --offload: "));
     }
     refused(&format!("{hosts} --offload dpu-%x")).code(2).warns("only %h and %% may follow a percent sign");
-    refused(&format!("{hosts} --offload-file /nonexistent")).code(2).warns("cannot read /nonexistent");
+    refused(&format!("{hosts} --offload-file /dev/null/none")).code(2).warns("cannot read /dev/null/none");
     let outcome = refused(&format!("{hosts} --offload 127.0.0.1:1"));
     outcome.code(1).warns("the job was not started: host n").warns(": board 127.0.0.1:1: cannot connect: ");
     let fleet = Fleet::start(&HERE[..1]);

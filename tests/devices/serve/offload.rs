@@ -39,8 +39,8 @@ fn everything_that_a_board_does() {
         target.status();
         target.refusals(20);
         target.recordings();
-        let outcome = target.offload("--record /nonexistent/file -n 1 true").run();
-        outcome.code(1).warns("cannot record to /nonexistent/file: ");
+        let outcome = target.offload("--record /dev/null/file -n 1 true").run();
+        outcome.code(1).warns("cannot record to /dev/null/file: ");
         server.signal(Signal::TERM);
         server.wait().code(0).quiet();
     }
