@@ -146,7 +146,7 @@ fn an_abort_message_is_printed_whole() {
 fn an_abort_ends_the_job_with_its_code_and_message() {
     let script = format!(
         "{ASK} init; test $PMI_RANK = 1 || exec sleep 1000
-        printf 'cmd=abort exitcode=77 message=no_more_water\\n' >&3; exit 0"
+        printf 'cmd=abort exitcode=77 message=no_more_water\\n' >&$PMI_FD; exit 0"
     );
     let outcome = shell("-n 3", &script).run();
     outcome.code(77).stderr_starts("hydrant: rank 1 aborted the job with code 77: no_more_water\n");
@@ -159,7 +159,8 @@ fn an_abort_ends_the_job_with_its_code_and_message() {
 #[test]
 fn requests_of_a_process_that_has_ended_are_served() {
     // The rank reads no reply: all three requests are under way when the process ends.
-    let script = r#"printf 'cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=finalize\n' >&3"#;
+    let script =
+        r#"printf 'cmd=init pmi_version=1 pmi_subversion=1\ncmd=get_maxes\ncmd=finalize\n' >&$PMI_FD"#;
     for _ in 0..20 {
         shell("-n 2", script).run().code(0).quiet();
     }

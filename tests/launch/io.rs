@@ -222,8 +222,8 @@ fn ranks_notice_that_their_output_has_no_reader() {
 fn a_reader_that_does_not_read_stops_the_writers_and_not_the_service() {
     // Rank 0 fills every buffer. Rank 1 meanwhile sends PMI requests and prints the replies on standard error.
     let script = r#"test $PMI_RANK = 0 && exec head -c 3000000 /dev/zero
-        printf 'cmd=init pmi_version=1 pmi_subversion=1\n' >&3; read reply <&3; echo "$reply" >&2
-        printf 'cmd=finalize\n' >&3; read reply <&3; echo "$reply" >&2"#;
+        printf 'cmd=init pmi_version=1 pmi_subversion=1\n' >&$PMI_FD; read reply <&$PMI_FD; echo "$reply" >&2
+        printf 'cmd=finalize\n' >&$PMI_FD; read reply <&$PMI_FD; echo "$reply" >&2"#;
     let (mut reader, writer) = pipe().expect("the system has pipes");
     let job = shell("-n 2", script).stdout(writer).start();
     job.await_stderr("cmd=response_to_init rc=0").await_stderr("cmd=finalize_ack");
@@ -297,15 +297,69 @@ fn descriptors(options: &str) -> Vec<Vec<u32>> {
         let (fds, pmi) = line.strip_prefix("fds ")?.split_once(" pmi ")?;
         let pmi = pmi.parse::<u32>().ok();
         let numbers = fds.split(' ').filter_map(|fd| fd.parse().ok());
-        Some(numbers.filter(|fd| Some(*fd) != pmi).collect())
+        let mut numbers: Vec<u32> = numbers.filter(|fd| Some(*fd) != pmi).collect();
+        numbers.sort_unstable();
+        Some(numbers)
     };
     outcome.code(0).stdout.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{outcome}"))).collect()
 }
 
+/// The descriptors that this process passes to those that it starts.
+pub(super) fn passed_on() -> Vec<u32> {
+    let numbers = fs::read_dir("/proc/self/fd").expect("Linux has this folder");
+    let numbers = numbers.flatten().filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    // SAFETY: the call reads a flag, and fails on a number that is not open.
+    let mut passed: Vec<u32> =
+        numbers.filter(|&fd| unsafe { libc::fcntl(fd as i32, libc::F_GETFD) } == 0).collect();
+    passed.sort_unstable();
+    passed
+}
+
+/// Beside those that the user passes on, a rank has its streams and PMI.
 #[test]
 fn no_descriptor_leaks_into_a_rank() {
-    assert_eq!(descriptors("-n 4"), vec![vec![0, 1, 2]; 4]);
-    assert_eq!(descriptors("--pmi-port -n 4"), vec![vec![0, 1, 2]; 4]);
+    assert_eq!(descriptors("-n 4"), vec![passed_on(); 4]);
+    assert_eq!(descriptors("--pmi-port -n 4"), vec![passed_on(); 4]);
+    // The daemons of other hosts are not the user's.
+    assert_eq!(descriptors("--bootstrap local -hosts a:2,b:2 -n 4"), vec![vec![0, 1, 2]; 4]);
+}
+
+/// As hydra does: a file, and the pipe of make's jobserver. A spawned rank is a rank, too.
+#[test]
+fn descriptors_of_the_user_reach_the_ranks() {
+    let folder = Folder::new("passed");
+    let (given, own) = (folder.file("given", "content\n"), hydrant_bin());
+    let user = |options: &str, rank: &str| {
+        let script = format!("exec 3<{given}; exec \"$0\" run {options} bash -c '{rank}'");
+        Job::new("bash").args(["-c", &script]).arg(own).run()
+    };
+    user("-n 1", "cat <&3").code(0).stdout_is("content\n").quiet();
+    user("--pty always -n 1", "cat <&3").code(0).says("content", 1);
+    user("--pmi-port -n 1", "cat <&3").code(0).stdout_is("content\n");
+    user("-n 2", "test $PMI_FD -gt 9 && test $PMI_FD -lt 1024 && echo high").code(0).says("high", 2);
+    // Of another host the user is not.
+    user("--bootstrap local -hosts a:1 -n 1", "cat <&3 || echo none").code(0).stdout_is("none\n");
+    // A rank of an outer job does not pass on its connection.
+    let inner = r#""$0" run -n 1 bash -c 'ls -l /proc/$$/fd' | grep -c socket:"#;
+    shell("-n 1", inner).arg(own).run().code(0).stdout_is("1\n");
+}
+
+#[test]
+fn the_working_directory_of_a_rank_is_its_pwd() {
+    let folder = Folder::new("pwd");
+    fs::create_dir(folder.path("sub")).expect("the folder is new");
+    let (sub, here) = (folder.path("sub"), folder.0.display().to_string());
+    let job = Job::hydrant("-wdir /usr -n 1 printenv PWD : -wdir sub -n 1 printenv PWD : -n 1 printenv PWD");
+    let outcome = job.dir(&folder.0).env("PWD", &folder.0).run();
+    let sorted = |mut lines: Vec<&str>| {
+        lines.sort_unstable();
+        lines.into_iter().map(str::to_owned).collect::<Vec<_>>()
+    };
+    let mut expected = vec!["/usr".to_owned(), sub, here];
+    expected.sort_unstable();
+    assert_eq!(sorted(outcome.code(0).lines()), expected);
+    let job = Job::hydrant("--bootstrap local -hosts a:1,b:1 -wdir /usr/../usr/. -n 2 printenv PWD");
+    job.dir(&folder.0).env("PWD", "/").run().code(0).stdout_is("/usr\n/usr\n");
 }
 
 #[test]

@@ -8,6 +8,8 @@ mod command;
 mod dynamic;
 /// Ranks that fail, abort or are not there, and the exit code.
 mod failures;
+/// Files that the user names, and names in messages.
+mod files;
 /// Input, output, files, descriptors and environment of ranks.
 mod io;
 /// The name service: `hydrant serve --universe`, and jobs that join it.
@@ -49,7 +51,7 @@ use hydrant_tests::Job;
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
 /// Shell functions for PMI-1: `ask LINE` sends a request and reads the reply, `init` joins.
-const ASK: &str = r#"ask() { printf '%s\n' "$1" >&3; read -r reply <&3; }
+const ASK: &str = r#"ask() { printf '%s\n' "$1" >&$PMI_FD; read -r reply <&$PMI_FD; }
     init() { ask 'cmd=init pmi_version=1 pmi_subversion=1'; }
     "#;
 
@@ -58,7 +60,8 @@ fn raw(options: &str, steps: &str) -> Job {
     Job::hydrant(options).arg(RAW).steps(steps)
 }
 
-/// A shell script as a job's only program.
+/// A shell script as a job's only program. bash runs it if the script writes to PMI, whose descriptor has more digits than dash takes.
 fn shell(options: &str, script: &str) -> Job {
-    Job::hydrant(options).args(["sh", "-c"]).arg(script)
+    let shell = if script.contains("&$PMI_FD") { "bash" } else { "sh" };
+    Job::hydrant(options).args([shell, "-c"]).arg(script)
 }

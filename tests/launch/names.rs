@@ -11,11 +11,11 @@ use rustix::process::{Signal, geteuid};
 
 /// Shell functions for both protocols, each for one rank: `one LINE` and `two MESSAGE` print the reply.
 pub(super) const CLIENT: &str = r#"
-    one() { printf 'cmd=%s\n' "$1" >&3; read -r reply <&3; echo "${reply#cmd=}"; }
+    one() { printf 'cmd=%s\n' "$1" >&$PMI_FD; read -r reply <&$PMI_FD; echo "${reply#cmd=}"; }
     two() {
-        printf '%6d%s' $((${#1} + 4)) "cmd=$1" >&3
-        length=$(dd bs=1 count=6 <&3 2>/dev/null)
-        reply=$(dd bs=1 count=$(($length)) <&3 2>/dev/null); echo "${reply#cmd=}"
+        printf '%6d%s' $((${#1} + 4)) "cmd=$1" >&$PMI_FD
+        length=$(dd bs=1 count=6 <&$PMI_FD 2>/dev/null)
+        reply=$(dd bs=1 count=$(($length)) <&$PMI_FD 2>/dev/null); echo "${reply#cmd=}"
     }
     one1() { one "$1" >/dev/null; }
     v1() { one1 'init pmi_version=1 pmi_subversion=1'; }
@@ -41,7 +41,7 @@ impl Service {
     /// A job that joins the service and whose ranks run a script of [`CLIENT`]'s functions.
     pub(super) fn job(&self, options: &str, script: &str) -> Job {
         let job = Job::hydrant("--name-server").arg(&self.path).words(options);
-        job.args(["sh", "-c"]).arg(format!("{CLIENT} {script}"))
+        job.args(["bash", "-c"]).arg(format!("{CLIENT} {script}"))
     }
 
     /// The output of a job that must succeed.
@@ -121,8 +121,9 @@ fn names_of_a_spawned_job_are_removed_with_it_and_those_of_others_stay() {
     let folder = Folder::new("spawned-child");
     let found = folder.path("found");
     let wait = format!("while ! test -e {found}; do sleep 0.01; done");
-    let body =
-        format!("#!/bin/sh\n{CLIENT} v1; one1 'publish_name service=svc port=p'; {wait}; one1 finalize\n");
+    let body = format!(
+        "#!/usr/bin/env bash\n{CLIENT} v1; one1 'publish_name service=svc port=p'; {wait}; one1 finalize\n"
+    );
     let child = folder.executable("child", &body);
     let spawn = format!("spawn;ncmds=1;preputcount=0;subcmd={child};maxprocs=1;argc=0;infokeycount=0;");
     let script = format!(
@@ -182,7 +183,7 @@ fn a_job_goes_on_when_the_service_is_lost() {
     let script = "v1; test $PMI_RANK = 1 && { one 'lookup_name service=svc'; one1 finalize; exit; }
         one 'publish_name service=a port=p'; read line
         one 'publish_name service=b port=p'; one 'lookup_name service=a'; one1 finalize";
-    let job = Job::hydrant("--name-server").arg(&path).words("-l -n 2 --lookup-wait 1000 sh -c");
+    let job = Job::hydrant("--name-server").arg(&path).words("-l -n 2 --lookup-wait 1000 bash -c");
     let mut job = job.arg(format!("{CLIENT} {script}")).hold_input().start();
     assert_eq!(job.line(), "[0] publish_result rc=0 info=ok");
     running.signal(Signal::KILL);
@@ -303,7 +304,7 @@ fn a_service_that_sends_no_pmi_is_lost() {
     let path = folder.path("names");
     let listener = UnixListener::bind(&path).expect("the folder can be written");
     let script = format!("{CLIENT} v1; read line; one 'publish_name service=a port=p'; one1 finalize");
-    let job = Job::hydrant("--name-server").arg(&path).args(["sh", "-c", &script]);
+    let job = Job::hydrant("--name-server").arg(&path).args(["bash", "-c", &script]);
     let mut job = job.hold_input().start();
     let answer = || {
         let (mut stream, _) = listener.accept().expect("the job connects");

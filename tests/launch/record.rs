@@ -57,7 +57,7 @@ fn jobs_that_fail_are_recorded_to_their_end() {
     recorded(&file, "-n 2 sh -c").arg("exit 3").run().code(3);
     replay("", &file).code(0).says("+ exited with code 3", 2);
 
-    let job = recorded(&file, "-n 1 sh -c").arg("echo up; exec sleep 1000").start();
+    let job = recorded(&file, "-n 1 bash -c").arg("echo up; exec sleep 1000").start();
     job.await_stdout("up\n", 1).signal(Signal::TERM);
     job.wait().code(143);
     replay("", &file).code(0).says("+ died by SIGTERM", 1);
@@ -135,9 +135,9 @@ fn a_recording_that_cannot_be_printed_is_an_error() {
 
 #[test]
 fn a_file_that_cannot_be_written_is_refused_before_the_job() {
-    let outcome = recorded("/nonexistent/job.rec", "echo started").run();
+    let outcome = recorded("/dev/null/job.rec", "echo started").run();
     outcome.code(1).stdout_is("");
-    outcome.stderr_starts("hydrant: cannot record to /nonexistent/job.rec: No such file");
+    outcome.stderr_starts("hydrant: cannot record to /dev/null/job.rec: Not a directory");
 }
 
 /// A full disk ends the recording, not the job.
@@ -158,7 +158,7 @@ fn the_recording_of_a_killed_launcher_is_shown_to_its_end() {
     let script = "eval \"exec 9<&$PMI_FD 8>&$PMI_FD\"; \
                   echo 'cmd=init pmi_version=1 pmi_subversion=1' >&8; read -r answer <&9; echo \"$answer\"; \
                   exec sleep 1000";
-    let job = recorded(&file, "-n 1 sh -c").arg(script).start();
+    let job = recorded(&file, "-n 1 bash -c").arg(script).start();
     job.await_stdout("cmd=response_to_init", 1).signal(Signal::KILL);
     job.wait().signaled(Signal::KILL);
     let shown = replay("", &file);

@@ -155,7 +155,7 @@ fn without_the_name_service_runs_are_apart() {
             super::names::CLIENT,
             id = run.jobid
         );
-        let outcome = Job::hydrant(options).args(["sh", "-c", &script]).run();
+        let outcome = Job::hydrant(options).args(["bash", "-c", &script]).run();
         outcome.code(0).quiet().stdout_is(&format!("{NO_JOB}\n{NO_SPACE}\n"));
     }
     run.end();

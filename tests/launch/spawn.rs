@@ -4,9 +4,9 @@ use hydrant_tests::{Folder, Job, Outcome, hydrant_path};
 use rustix::process::Signal;
 
 /// Shell functions for PMI-1. `$SPAWN` is the request of the test.
-const ASK: &str = r#"ask() { printf '%s\n' "$1" >&3; read -r reply <&3; }
+const ASK: &str = r#"ask() { printf '%s\n' "$1" >&$PMI_FD; read -r reply <&$PMI_FD; }
     init() { ask 'cmd=init pmi_version=1 pmi_subversion=1'; }
-    spawn() { printf '%s' "$SPAWN" >&3; read -r reply <&3; echo "$reply"; }
+    spawn() { printf '%s' "$SPAWN" >&$PMI_FD; read -r reply <&$PMI_FD; echo "$reply"; }
     end() { ask 'cmd=finalize'; }
     "#;
 
@@ -38,7 +38,7 @@ fn request(programs: &[Program<'_>]) -> String {
 
 /// A job whose ranks run a script of [`ASK`]'s functions.
 fn job(options: &str, script: &str, programs: &[Program<'_>]) -> Job {
-    let job = Job::hydrant(options).args(["sh", "-c"]).arg(format!("{ASK} {script}"));
+    let job = Job::hydrant(options).args(["bash", "-c"]).arg(format!("{ASK} {script}"));
     job.env("SPAWN", request(programs))
 }
 
@@ -53,7 +53,7 @@ const CHILD: &str = "init; ask cmd=get_appnum; appnum=$reply; ask cmd=get_my_kvs
 
 /// [`ASK`] and a script in one line, which PMI-1's requests are made of.
 fn line(script: &str) -> String {
-    let words = "ask() { echo \"$1\" >&3; read -r reply <&3; }; init() { ask 'cmd=init pmi_version=1 pmi_subversion=1'; }; \
+    let words = "ask() { echo \"$1\" >&$PMI_FD; read -r reply <&$PMI_FD; }; init() { ask 'cmd=init pmi_version=1 pmi_subversion=1'; }; \
         end() { ask cmd=finalize; }; ";
     format!("{words}{script}")
 }
@@ -62,9 +62,9 @@ fn line(script: &str) -> String {
 fn programs_arguments_and_pairs_arrive() {
     let child = line(CHILD);
     let child = child.as_str();
-    let first: &[&str] = &["sh", "-c", child, "x", "", "two words"];
+    let first: &[&str] = &["bash", "-c", child, "x", "", "two words"];
     let programs: &[Program<'_>] =
-        &[(2, first, &[("wdir", "/"), ("odd", "x")]), (1, &["sh", "-c", child], &[])];
+        &[(2, first, &[("wdir", "/"), ("odd", "x")]), (1, &["bash", "-c", child], &[])];
     let outcome = spawn("-n 1", programs);
     let lines = [
         "0/3 1 0 parent <> <two words>",
@@ -125,7 +125,7 @@ fn a_limit_refuses_a_spawn_by_name() {
 #[test]
 fn a_spawned_job_fails_alone_and_gives_the_exit_code() {
     let dies = line("init; exit 9");
-    let outcome = job("-n 1", "init; spawn; end; echo went on", &[(2, &["sh", "-c", &dies], &[])]).run();
+    let outcome = job("-n 1", "init; spawn; end; echo went on", &[(2, &["bash", "-c", &dies], &[])]).run();
     assert_eq!(outcome.code(9).stdout.lines().last(), Some("went on"), "{outcome}");
     outcome.stderr_starts("hydrant: rank ").warns(" of spawned job 1 exited with code 9 without");
 }
@@ -147,7 +147,7 @@ fn labels_and_files_tell_the_jobs_apart() {
 fn numbers_of_jobs_that_are_over_are_free_again() {
     // A child that has not quite ended may still be counted. The script asks again then.
     let script = "init; i=0; while [ $i -lt 50 ]; do
-        printf '%s' \"$SPAWN\" >&3; read -r reply <&3
+        printf '%s' \"$SPAWN\" >&$PMI_FD; read -r reply <&$PMI_FD
         case $reply in *rc=0*) i=$((i + 1));; esac; done; end";
     let options = "--limit jobs=4 --limit ranks=4 --limit conns=4";
     let outcome = job(options, script, &[(1, &["echo", "child"], &[])]).run();
@@ -163,10 +163,26 @@ fn spawned_ranks_serve_each_other() {
 }
 
 #[test]
+fn descriptors_of_the_user_reach_spawned_ranks() {
+    let folder = Folder::new("passed-spawned");
+    let script = format!("exec 3<{}; exec \"$@\"", folder.file("given", "content\n"));
+    let spawner = job("-n 1", "init; spawn; end", &[(1, &["bash", "-c", "cat <&3"], &[])]);
+    let job = Job::new("bash").args(["-c", &script, "bash"]).args(spawner.command_line());
+    let request = request(&[(1, &["bash", "-c", "cat <&3"], &[])]);
+    job.env("SPAWN", request).run().code(0).says("content", 1).says("rc=0", 1);
+}
+
+#[test]
+fn a_wdir_of_info_is_the_pwd_of_spawned_ranks() {
+    let outcome = spawn("-n 1", &[(1, &["printenv", "PWD"], &[("wdir", "/usr")])]);
+    outcome.code(0).says("/usr\n", 1);
+}
+
+#[test]
 fn signals_reach_every_job() {
     let child = "trap 'echo child; exit 3' TERM; echo up; while :; do :; done";
     let script = "trap 'echo parent; exit 0' TERM; init; spawn; end; while :; do :; done";
-    let mut job = job("-n 1", script, &[(1, &["sh", "-c", child], &[])]).start();
+    let mut job = job("-n 1", script, &[(1, &["bash", "-c", child], &[])]).start();
     assert_eq!(job.lines(), ["cmd=spawn_result rc=0 errcodes=0", "up"]);
     job.signal(Signal::TERM);
     let outcome = job.wait();
@@ -175,9 +191,9 @@ fn signals_reach_every_job() {
 }
 
 /// Shell functions for PMI-2: `say MESSAGE` sends, `hear` prints the reply.
-const PMI2: &str = r#"init() { printf 'cmd=init pmi_version=2 pmi_subversion=0\n' >&3; read -r reply <&3; }
-    say() { printf '%6d%s' ${#1} "$1" >&3; }
-    hear() { length=$(dd bs=1 count=6 <&3 2>/dev/null); dd bs=1 count=${length##* } <&3 2>/dev/null; echo; }
+const PMI2: &str = r#"init() { printf 'cmd=init pmi_version=2 pmi_subversion=0\n' >&$PMI_FD; read -r reply <&$PMI_FD; }
+    say() { printf '%6d%s' ${#1} "$1" >&$PMI_FD; }
+    hear() { length=$(dd bs=1 count=6 <&$PMI_FD 2>/dev/null); dd bs=1 count=${length##* } <&$PMI_FD 2>/dev/null; echo; }
     init; say "cmd=fullinit;pmirank=$PMI_RANK;"; hear >/dev/null
     "#;
 
@@ -188,7 +204,7 @@ fn a_rank_that_aborts_itself_ends_alone() {
         if test $PMI_RANK = 1; then say 'cmd=abort;isworld=FALSE;msg=enough;exitcode=6;'; exec sleep 1000; fi
         say 'cmd=kvs-fence;'; hear; say 'cmd=finalize;'; hear"
     );
-    let outcome = Job::hydrant("-n 3 sh -c").arg(script).run();
+    let outcome = Job::hydrant("-n 3 bash -c").arg(script).run();
     outcome.code(6).says("cmd=kvs-fence-response;rc=0;", 2);
     outcome.stderr_starts("hydrant: rank 1 aborted itself with code 6: enough\n");
 }
@@ -201,7 +217,7 @@ fn process_sets_are_named_by_host_program_and_user() {
         say 'cmd=finalize;'; hear >/dev/null"
     );
     let first = format!("{PMI2} say 'cmd=finalize;'; hear >/dev/null");
-    let job = Job::hydrant("-n 1 -pset ocean sh -c").arg(first).words(": -n 2 -pset ocean sh -c");
+    let job = Job::hydrant("-n 1 -pset ocean bash -c").arg(first).words(": -n 2 -pset ocean bash -c");
     let outcome = job.arg(script).run();
     let lines = outcome.code(0).quiet().lines();
     let sizes = ["size=2", "size=2", "size=3", "size=3"];
@@ -242,7 +258,7 @@ fn a_stalled_fence_of_a_spawned_job_names_the_job() {
     let fifo = folder.fifo("fifo");
     // Rank 1 joins the fence when the test writes to the named pipe.
     let child = line("init; test $PMI_RANK = 1 && read -r word <\"$FIFO\"; ask cmd=barrier_in; end");
-    let programs: &[Program<'_>] = &[(2, &["sh", "-c", &child], &[])];
+    let programs: &[Program<'_>] = &[(2, &["bash", "-c", &child], &[])];
     let job = job("--fence-warning 0.05 -n 1", "init; spawn; end", programs).env("FIFO", &fifo).start();
     job.await_stderr("\n");
     std::fs::write(&fifo, "go\n").expect("rank 1 reads");

@@ -14,7 +14,7 @@ fn job(folder: &Folder, options: &str, program: &str) -> Job {
         case $reply in *rc=0*) cat "${{reply##*value=}}" ;; *) echo none ;; esac
         ask 'cmd=finalize'"#
     );
-    Job::hydrant(options).args(["sh", "-c"]).arg(&rank).env("PATH", &path)
+    Job::hydrant(options).args(["bash", "-c"]).arg(&rank).env("PATH", &path)
 }
 
 #[test]

@@ -34,7 +34,7 @@ fn start(options: &str, folder: &Folder) -> Running {
     job.arg("--record")
         .arg(folder.path("run.rec"))
         .words(options)
-        .words("sh -c")
+        .words("bash -c")
         .arg(ROUNDS)
         .hold_input()
         .start()
@@ -138,7 +138,7 @@ fn mpich_does_not_notice() {
         let job = Job::new(bin()).env("XDG_CACHE_HOME", target_dir().join("hydrant-cache")).arg("run");
         // The program begins when rank 0 gets a line, so that servers change before, during and after its start.
         let script = "echo here; [ $PMI_RANK != 0 ] || read line; exec \"$0\" self 2";
-        let mut job = job.words(hosts).words("-n 4 sh -c").arg(script).arg(&program).hold_input().start();
+        let mut job = job.words(hosts).words("-n 4 bash -c").arg(script).arg(&program).hold_input().start();
         job.await_stdout("here\n", 4);
         let by = format!("--sandbox={}", plugin().display());
         replace(&job, &by).run().code(0).quiet();

@@ -1,6 +1,5 @@
 //! Recordings of boards' servers: of all that a board serves, over a connection of its own, and of a node, among its reports.
 
-use std::fs::File;
 use std::io::{self, BufWriter};
 use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
@@ -8,6 +7,7 @@ use std::rc::Rc;
 
 use hydrant_core::manage::BadRecord;
 use hydrant_manage::{Connection, ConnectionError, INBOX_MAX};
+use hydrant_reactor::file::Output;
 use hydrant_record::{Record, RecordingFile, WriteError, Writer, create_file};
 
 /// Size in bytes at which a recording of a board ends.
@@ -18,7 +18,7 @@ pub const RECORDING_MAX: u64 = 1 << 30;
 pub(crate) struct BoardRecording {
     link: Connection,
     path: PathBuf,
-    writer: Writer<BufWriter<File>>,
+    writer: Writer<BufWriter<Output>>,
     record: Vec<u8>,
     /// Bytes that the file may still hold.
     room: u64,
@@ -129,6 +129,8 @@ mod tests {
     use hydrant_core::{ConnId, Input, Limits, Time};
     use hydrant_record::Reader;
     use postcard::to_stdvec;
+
+    use std::fs::File;
 
     use super::*;
 

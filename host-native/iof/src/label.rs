@@ -57,7 +57,8 @@ impl Labels {
             LinePrefix::Mpiexec if stderr => format!("{rank}(err)> "),
             LinePrefix::Mpiexec => format!("{rank}> "),
             LinePrefix::Pattern(pattern) => {
-                expand(pattern, (job, rank), 0, host(), || 0).unwrap_or_else(|_| pattern.clone())
+                let text = expand(pattern.as_ref(), (job, rank), 0, host(), || 0).ok();
+                text.and_then(|text| text.into_string().ok()).unwrap_or_else(|| pattern.clone())
             }
         }
     }

@@ -3,16 +3,19 @@
 //! A slow reader holds back the ranks that write to the same sink, never the event loop: see [`Writer`].
 
 use std::collections::HashMap;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 #[cfg(test)]
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use hydrant_reactor::{KeyRange, Poller, Writer, WriterState};
-use rustix::fs::{Mode, OFlags, fstat, open};
+use hydrant_reactor::file::{self, Access};
+use hydrant_reactor::{KeyRange, Poller, Writer, WriterState, printable};
+use rustix::fs::fstat;
 use rustix::io::Errno;
 
 use crate::Descriptor;
@@ -25,6 +28,9 @@ const LINES_MAX: usize = 1 << 20;
 pub const UNSENT_MAX: usize = 256 * 1024;
 /// Cost of a message for the head beside its bytes.
 const UNSENT_COST: usize = 32;
+
+/// The sink of standard output.
+const STDOUT: SinkId = 0;
 
 /// Number of a sink.
 pub type SinkId = usize;
@@ -87,6 +93,11 @@ impl Sinks {
         Sinks::over(rustix::stdio::stdout(), rustix::stdio::stderr(), keys)
     }
 
+    /// Has the ranks' standard output go to standard error, because standard output is for a document.
+    pub fn leave_stdout(&mut self) {
+        self.stdout = self.stderr;
+    }
+
     fn over(stdout: BorrowedFd<'_>, stderr: BorrowedFd<'_>, keys: KeyRange) -> io::Result<Sinks> {
         let mut all = vec![Sink::new(Writer::shared(stdout)?)];
         let (a, b) = (fstat(stdout)?, fstat(stderr)?);
@@ -104,7 +115,7 @@ impl Sinks {
     /// Standard output is the first sink, and standard error the last.
     fn with(all: Vec<Sink>, keys: KeyRange, uplink: Option<Vec<Unsent>>) -> Sinks {
         Sinks {
-            stdout: 0,
+            stdout: STDOUT,
             stderr: all.len() - 1,
             all,
             files: HashMap::new(),
@@ -161,10 +172,7 @@ impl Sinks {
             *users = users.map(|users| users + 1);
             return Ok(sink);
         }
-        // Non-blocking, because the name may be a pipe's.
-        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::NONBLOCK | OFlags::CLOEXEC | OFlags::NOCTTY;
-        let begin = if known.is_some() { OFlags::APPEND } else { OFlags::TRUNC };
-        let fd = open_file(&path, flags | begin)?;
+        let fd = open_file(&path, known.is_some())?;
         let id = known.unwrap_or_else(|| {
             self.all.push(Sink::new(Writer::closed()));
             self.files.insert(path, self.all.len() - 1);
@@ -220,7 +228,7 @@ impl Sinks {
     /// Shows a line on standard error in place of the one before.
     pub fn show_progress(&mut self, line: &str) {
         self.erase_progress();
-        self.put_unmarked(line.as_bytes());
+        self.put_unmarked(printable(line).as_bytes());
         self.shows_progress = true;
     }
 
@@ -257,6 +265,7 @@ impl Sinks {
         if self.drops_lines(text) {
             return;
         }
+        let text = printable(text);
         self.put(self.stderr, LAUNCHER, format!("{name}: {text}\n").as_bytes());
     }
 
@@ -341,7 +350,7 @@ impl Sinks {
 
     /// Returns the name of a sink for messages.
     pub fn name(&self, sink: SinkId) -> String {
-        if sink == self.stdout {
+        if sink == STDOUT {
             return "standard output".to_owned();
         }
         let path = self.files.iter().find(|(_, id)| **id == sink);
@@ -387,14 +396,14 @@ impl Sink {
 }
 
 /// Opens a file for writing, and makes its directory if that is missing.
-fn open_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
-    let mode = Mode::from_raw_mode(0o666);
-    match open(path, flags, mode) {
-        Err(Errno::NOENT) => {
+fn open_file(path: &Path, is_known: bool) -> io::Result<OwnedFd> {
+    let open = if is_known { file::append } else { file::create };
+    match open(path, Access::Umask).map_err(io::Error::from) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
             path.parent().map_or(Ok(()), fs::create_dir_all)?;
-            Ok(open(path, flags, mode)?)
+            Ok(open(path, Access::Umask)?)
         }
-        opened => Ok(opened?),
+        opened => opened,
     }
 }
 
@@ -403,28 +412,32 @@ fn open_file(path: &Path, flags: OFlags) -> io::Result<OwnedFd> {
 /// # Errors
 /// The letter behind a percent sign that has no meaning.
 pub fn expand(
-    pattern: &str,
+    pattern: &OsStr,
     (job, rank): (u32, u32),
     appnum: u32,
     host: &str,
     mut pid: impl FnMut() -> u32,
-) -> Result<String, String> {
-    let mut path = String::with_capacity(pattern.len() + 8);
-    let mut rest = pattern.chars();
-    while let Some(c) = rest.next() {
-        if c != '%' {
-            path.push(c);
-            continue;
+) -> Result<OsString, String> {
+    let mut path = OsString::with_capacity(pattern.len() + 8);
+    let mut parts = pattern.as_bytes().split(|&byte| byte == b'%');
+    path.push(OsStr::from_bytes(parts.next().unwrap_or_default()));
+    while let Some(part) = parts.next() {
+        match part.first() {
+            Some(b'r') => path.push(rank.to_string()),
+            Some(b'g') => path.push(job.to_string()),
+            Some(b'h') => path.push(host),
+            Some(b'p') => path.push(pid().to_string()),
+            Some(b'a') => path.push(appnum.to_string()),
+            // Between two percent signs.
+            None => {
+                let behind = parts.next().ok_or_else(String::new)?;
+                path.push("%");
+                path.push(OsStr::from_bytes(behind));
+                continue;
+            }
+            Some(_) => return Err(String::from_utf8_lossy(part).chars().take(1).collect()),
         }
-        match rest.next() {
-            Some('r') => path.push_str(&rank.to_string()),
-            Some('g') => path.push_str(&job.to_string()),
-            Some('h') => path.push_str(host),
-            Some('p') => path.push_str(&pid().to_string()),
-            Some('a') => path.push_str(&appnum.to_string()),
-            Some('%') => path.push('%'),
-            other => return Err(other.map(String::from).unwrap_or_default()),
-        }
+        path.push(OsStr::from_bytes(&part[1..]));
     }
     Ok(path)
 }
@@ -574,8 +587,10 @@ mod tests {
 
     #[test]
     fn patterns_name_files() {
-        let name = |pattern| expand(pattern, (0, 3), 1, "node7", || 42);
+        let name = |pattern: &str| expand(pattern.as_ref(), (0, 3), 1, "node7", || 42);
         assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), "out.3-0-node7-42-1.100%");
+        assert_eq!(name("%%%%r%rx%%").unwrap(), "%%r3x%");
+        assert_eq!(name("plain").unwrap(), "plain");
         assert_eq!(name("%x"), Err("x".to_owned()));
         assert_eq!(name("%"), Err(String::new()));
     }

@@ -33,6 +33,7 @@
 //!     spawned: false,
 //!     size: (1, 1),
 //!     gpus: None,
+//!     inherited: &[],
 //! };
 //! let prepared = prepare(&program)?;
 //! let mut launcher = Launcher::new(vec![(&program, 1, prepared)], &Binding::default(), &job, &[])?;
@@ -75,7 +76,7 @@ use hydrant_driver::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 use hydrant_placement::Binding;
 use hydrant_reactor::OpenFiles;
 use hydrant_reactor::process::{Attributes, Request, spawn};
-use rustix::process::Pid;
+use rustix::process::{Pid, Resource, getrlimit};
 
 use bind::Affinity;
 pub use bind::Bindings;
@@ -110,10 +111,13 @@ pub const OWN_VARIABLES: [&str; 18] = [
 ];
 
 /// Descriptor of the memory pool in every rank.
-pub const POOL_FD: RawFd = 4;
+///
+/// High, as that of the PMI socket: users name descriptors from 3 on, shells keep theirs from 10 on, bash a script at 255. Below
+/// 1,024, for clients that use `select`.
+pub const POOL_FD: RawFd = 201;
 
-/// Descriptor of the PMI socket in every rank.
-const PMI_FD: RawFd = 3;
+/// Highest descriptor of the PMI socket in a rank. The [limit of open files](pmi_fd) may make it a lower one.
+const PMI_FD_MAX: RawFd = POOL_FD - 1;
 /// Variable with libraries that the dynamic loader loads first.
 const PRELOAD: &str = "LD_PRELOAD";
 /// Variable that chooses MPICH's version of PMI, and its older names.
@@ -146,6 +150,9 @@ pub enum PmixAddress {
 /// Starter of a job's ranks.
 pub struct Launcher {
     programs: Vec<Image>,
+    /// Number of the PMI socket in the ranks.
+    pmi_fd: RawFd,
+    inherited: Vec<RawFd>,
     affinity: Affinity,
     attributes: Attributes,
 }
@@ -236,6 +243,8 @@ pub struct JobEnvironment<'a> {
     pub size: (u32, u32),
     /// Number of GPUs of each rank, if the launcher assigns them.
     pub gpus: Option<u32>,
+    /// Descriptors of this process that the ranks inherit under the same numbers, beside their own. They stay open.
+    pub inherited: &'a [RawFd],
 }
 
 impl Launcher {
@@ -249,11 +258,12 @@ impl Launcher {
         setting: &JobEnvironment<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, LaunchError> {
+        let pmi_fd = pmi_fd(setting.inherited);
         let images = programs.into_iter().map(|(program, end, checked)| {
             let PreparedProgram { command, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
-            let mut env = environment(&program.env, setting)?;
+            let mut env = environment(program, setting, pmi_fd)?;
             if let Some(prefix) = open_mpi::prefix(program, Path::new(OsStr::from_bytes(path.to_bytes()))) {
                 let variable = [open_mpi::PREFIX.as_bytes(), b"=", prefix.as_os_str().as_bytes()].concat();
                 env.push(c_string(OsStr::from_bytes(&variable), "a variable")?);
@@ -263,6 +273,8 @@ impl Launcher {
         });
         Ok(Launcher {
             programs: images.collect::<Result<_, LaunchError>>()?,
+            pmi_fd,
+            inherited: setting.inherited.to_vec(),
             affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(LaunchError::system("cannot read signal dispositions"))?,
@@ -341,11 +353,13 @@ impl Launcher {
     fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let image = self.image(rank);
         let image = &mut self.programs[image];
-        let mut fds = Vec::with_capacity(5);
+        let mut fds = Vec::with_capacity(5 + self.inherited.len());
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);
+        // SAFETY: these descriptors stay open, as the caller of `new` has promised.
+        fds.extend(self.inherited.iter().map(|&fd| (unsafe { BorrowedFd::borrow_raw(fd) }, fd)));
         // These come last, because their numbers may be those of the others in this process.
-        fds.extend(stdio.pmi.map(|fd| (fd, PMI_FD)));
+        fds.extend(stdio.pmi.map(|fd| (fd, self.pmi_fd)));
         fds.extend(stdio.pool.map(|fd| (fd, POOL_FD)));
         let mut request = Request {
             path: &image.path,
@@ -372,8 +386,20 @@ impl Launcher {
     }
 }
 
+/// Returns the number of the PMI socket in ranks that inherit these descriptors.
+fn pmi_fd(inherited: &[RawFd]) -> RawFd {
+    let limit = getrlimit(Resource::Nofile).current.and_then(|limit| RawFd::try_from(limit).ok());
+    let highest = limit.map_or(PMI_FD_MAX, |limit| PMI_FD_MAX.min(limit - 1));
+    (3..=highest).rev().find(|fd| !inherited.contains(fd)).unwrap_or(highest)
+}
+
 /// Joins a program's environment and the variables that the launcher adds for each rank.
-fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Result<EnvBlock, LaunchError> {
+fn environment(
+    program: &Program,
+    setting: &JobEnvironment<'_>,
+    pmi_fd: RawFd,
+) -> Result<EnvBlock, LaunchError> {
+    let env = program.env.as_slice();
     let (size, local) = setting.size;
     let mut own: Vec<(&str, OsString)> = vec![
         ("PMI_SIZE", size.to_string().into()),
@@ -381,6 +407,7 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         ("MPI_LOCALNRANKS", local.to_string().into()),
         ("PMI_HOSTNAME", setting.host.to_owned()),
     ];
+    own.extend(resolve::working_dir(program).map(|dir| ("PWD", dir.into())));
     if setting.spawned {
         own.push(("PMI_SPAWNED", "1".into()));
     }
@@ -399,7 +426,7 @@ fn environment(env: &[(OsString, OsString)], setting: &JobEnvironment<'_>) -> Re
         numbered.push(("PMIX_RANK", RankNumber::Rank));
     }
     match &setting.pmi {
-        PmiAddress::Inherited => own.push(("PMI_FD", PMI_FD.to_string().into())),
+        PmiAddress::Inherited => own.push(("PMI_FD", pmi_fd.to_string().into())),
         PmiAddress::Port(address) => {
             own.push(("PMI_PORT", address.into()));
             numbered.push(("PMI_ID", RankNumber::Rank));

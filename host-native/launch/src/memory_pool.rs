@@ -1,17 +1,14 @@
 //! Shared memory pool of a job's ranks on this machine, which pmi2.h describes in attributes of the node.
 
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hydrant_driver::installed_memory;
 use hydrant_reactor::fixed_memory;
 use rustix::io::{Errno, fcntl_dupfd_cloexec};
 use rustix::process::{Resource, getrlimit};
 
-use crate::LaunchError;
-
-/// Lowest descriptor of a pool in this process. Those of a rank are below it.
-const LOWEST: RawFd = 16;
+use crate::{LaunchError, POOL_FD};
 
 /// Memory that the ranks of a job on this machine share. Pages are allocated when a rank writes to them, on its NUMA node.
 #[derive(Debug)]
@@ -33,8 +30,9 @@ impl MemoryPool {
                 return Err(LaunchError::PoolTooLarge { size, limit, what });
             }
         }
+        // Behind the number of the PMI socket, which a rank is given first.
         let create = || -> Result<OwnedFd, Errno> {
-            fcntl_dupfd_cloexec(fixed_memory(c"hydrant-pool", size)?, LOWEST)
+            fcntl_dupfd_cloexec(fixed_memory(c"hydrant-pool", size)?, POOL_FD)
         };
         let memory = create().map_err(|errno| LaunchError::Pool { size, why: io::Error::from(errno) })?;
         Ok(MemoryPool(memory))
@@ -56,7 +54,7 @@ mod tests {
     #[test]
     fn a_pool_has_a_fixed_size() {
         let pool = MemoryPool::new(10_000).unwrap();
-        assert!(pool.as_fd().as_raw_fd() >= LOWEST);
+        assert!(pool.as_fd().as_raw_fd() >= POOL_FD);
         assert_eq!(rustix::fs::fstat(&pool).unwrap().st_size, 10_000);
         for size in [0, 9_999, 10_001] {
             assert_eq!(ftruncate(&pool, size), Err(Errno::PERM));

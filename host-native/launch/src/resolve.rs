@@ -3,7 +3,8 @@
 use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::path::{Path, PathBuf};
+use std::os::unix::fs::MetadataExt;
+use std::path::{Component, Path, PathBuf};
 
 use hydrant_control::protocol::Program;
 use hydrant_reactor::process::{DEFAULT_PATH, check_executable, find_in_path};
@@ -18,6 +19,23 @@ pub(crate) fn check_wdir(dir: &Path) -> Result<(), LaunchError> {
         return Err(fail(io::ErrorKind::NotADirectory.into()));
     }
     access(dir, Access::EXEC_OK).map_err(|errno| fail(errno.into()))
+}
+
+/// Returns the `PWD` of the ranks of a program that names a working directory. `None` if their environment has a name of this
+/// directory already, perhaps one with links that the user prefers.
+pub(crate) fn working_dir(program: &Program) -> Option<PathBuf> {
+    let wdir = program.wdir.as_deref()?;
+    let place = |dir: &Path| std::fs::metadata(dir).map(|found| (found.dev(), found.ino())).ok();
+    let known = program.env.iter().rfind(|(name, _)| name == "PWD").map(|(_, value)| Path::new(value));
+    if known.is_some_and(|known| known.is_absolute() && place(known) == place(wdir)) {
+        return None;
+    }
+    let path = std::env::current_dir().ok()?.join(wdir);
+    // A shell refuses a PWD with dots.
+    match path.components().any(|part| part == Component::ParentDir) {
+        true => path.canonicalize().ok(),
+        false => Some(path.components().collect()),
+    }
 }
 
 /// Finds the file of a program, relative to the working directory of its ranks.

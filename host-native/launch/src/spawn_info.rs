@@ -1,10 +1,8 @@
 //! Programs of a spawn request and their info keys (MPI 4.1, 11.8.4).
 
 use std::ffi::{OsStr, OsString};
-use std::fs::OpenOptions;
-use std::io::{self, Read};
+use std::io;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::Program;
@@ -12,6 +10,7 @@ use hydrant_core::info::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 use hydrant_placement::hostfile::without_byte_order_mark;
 use hydrant_placement::is_name_of;
+use hydrant_reactor::file::{self, FileError, Taken};
 
 use crate::{OWN_VARIABLES, soft};
 
@@ -215,22 +214,13 @@ fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
     Ok(pairs)
 }
 
-/// Reads a regular file of at most [`FILE_MAX`] bytes. The rank names the file, so neither the open of a pipe without a
-/// writer nor a device without an end may hold the launcher up.
+/// Reads a regular file of at most [`FILE_MAX`] bytes, which the rank names.
 fn read_regular(path: &Path) -> Result<Vec<u8>, SpawnInfoError> {
-    let failed = |why| SpawnInfoError::File { file: path.to_owned(), why };
-    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
-    let file = OpenOptions::new().read(true).custom_flags(flags).open(path).map_err(failed)?;
-    if !file.metadata().map_err(failed)?.is_file() {
-        return Err(SpawnInfoError::NotRegular(path.to_owned()));
-    }
-    let mut text = Vec::new();
-    // The length in the metadata may be wrong: files of /proc have none, and others grow.
-    file.take(FILE_MAX + 1).read_to_end(&mut text).map_err(failed)?;
-    if text.len() as u64 > FILE_MAX {
-        return Err(SpawnInfoError::FileTooLong(path.to_owned()));
-    }
-    Ok(text)
+    file::read(path, Taken::Regular, FILE_MAX).map_err(|error| match error {
+        FileError::Kind(..) => SpawnInfoError::NotRegular(path.to_owned()),
+        FileError::TooLong(_) => SpawnInfoError::FileTooLong(path.to_owned()),
+        error => SpawnInfoError::File { file: path.to_owned(), why: error.into() },
+    })
 }
 
 #[cfg(test)]

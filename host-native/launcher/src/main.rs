@@ -8,6 +8,8 @@ use std::process::ExitCode;
 use hydrant::cli::{self, Action, CliError};
 use hydrant::{observe, probe, reach, replay};
 use hydrant_doctor::{Level, Machine, Question};
+use hydrant_reactor::printable;
+use hydrant_reactor::signals::ignore_file_size_signal;
 use hydrant_run::plan::Plan;
 use hydrant_run::{RunError, json, messages};
 
@@ -22,7 +24,8 @@ fn main() -> ExitCode {
                 |error| run_error(&plan, error),
                 |text| match &plan.options.json {
                     Some(path) => written(path, &text),
-                    None => print(&text),
+                    // JSON of a dry run is escaped already.
+                    None => print(&printable(&text)),
                 },
             )
         }
@@ -33,7 +36,10 @@ fn main() -> ExitCode {
             hydrant_run::run(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
         }
         Ok(Action::Probe(options)) => probe::main(&options),
-        Ok(Action::Replay(options)) => replay::main(&options),
+        Ok(Action::Replay(options)) => {
+            ignore_file_size_signal();
+            replay::main(&options)
+        }
         Ok(Action::Serve(options)) => hydrant_serve::serve(&options)
             .map_or_else(|error| fail(SERVE, &error, error.hint()), ExitCode::from),
         Ok(Action::NameServer(options)) => hydrant_names::serve(&options)
@@ -50,7 +56,10 @@ fn main() -> ExitCode {
             ExitCode::from(cli::EXIT_USAGE)
         }
         Err(error) => {
-            messages::print(messages::HYDRANT, error);
+            messages::print(messages::HYDRANT, &error);
+            if let CliError::Usage { error, json: Some(path), .. } = &error {
+                written(path, &json::refusal(cli::EXIT_USAGE, error.to_string(), error.hint()));
+            }
             ExitCode::from(cli::EXIT_USAGE)
         }
     }
@@ -71,7 +80,7 @@ fn print(text: &str) -> ExitCode {
 /// Prints the findings about this machine.
 fn doctor(question: &Question) -> ExitCode {
     let findings = hydrant_doctor::examine(&Machine::current(), question);
-    let printed = print(&hydrant_doctor::render(&findings));
+    let printed = print(&printable(&hydrant_doctor::render(&findings)));
     match findings.iter().any(|finding| finding.level == Level::Problem) {
         true => ExitCode::FAILURE,
         false => printed,
@@ -86,6 +95,7 @@ fn fail(prefix: &str, error: impl Display, hint: Option<String>) -> ExitCode {
 
 /// Writes JSON to the file that the user named.
 fn written(path: &Path, text: &str) -> ExitCode {
+    ignore_file_size_signal();
     match json::write(path, text) {
         Err(why) if why.kind() != ErrorKind::BrokenPipe => {
             messages::print(messages::HYDRANT, format_args!("cannot write {}: {why}", path.display()));
@@ -98,7 +108,9 @@ fn written(path: &Path, text: &str) -> ExitCode {
 /// Prints the error of a run, and writes it as JSON if the user wants that.
 fn run_error(plan: &Plan, error: RunError) -> ExitCode {
     messages::print_error(messages::HYDRANT, &error, error.hint());
-    if let Some(path) = &plan.options.json {
+    if let Some(path) = &plan.options.json
+        && !matches!(error, RunError::ResultFile { .. })
+    {
         written(path, &json::result(error.exit_code(), Some(&error), &[]));
     }
     ExitCode::from(error.exit_code())

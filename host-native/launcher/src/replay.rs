@@ -1,6 +1,5 @@
 //! `hydrant replay`: prints a recording and checks it against this build's server.
 
-use std::fs::File;
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -8,6 +7,7 @@ use std::process::ExitCode;
 use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
 use hydrant_driver::{BackendError, installed_memory};
+use hydrant_reactor::file::{Input, Taken};
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 use hydrant_run::RunError;
 use hydrant_run::messages::{self, Warnings};
@@ -162,7 +162,7 @@ pub fn replay(options: &Options, out: &mut dyn Write) -> Result<Summary, ReplayE
 }
 
 fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<(), ReplayErrorKind> {
-    let file = File::open(&options.file).map_err(RecordError::Read)?;
+    let file = Input::open(&options.file, Taken::Streams).map_err(|error| RecordError::Read(error.into()))?;
     let mut reader = Reader::new(BufReader::new(file))?;
     let (limits, seed) = (reader.begin().limits, reader.begin().seed);
     let mut storage;

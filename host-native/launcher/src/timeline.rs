@@ -1,11 +1,10 @@
 //! `hydrant replay --summary`, `--trace` and `--html`: the timeline of a job from its recordings.
 
-use std::fs::{File, OpenOptions};
 use std::io::{self, BufReader, BufWriter, Write};
-use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
+use hydrant_reactor::file::{Access, Input, Output, Taken};
 use hydrant_run::messages;
 use hydrant_timeline::{Budget, Timeline, TimelineError, write_page, write_summary, write_trace};
 
@@ -89,7 +88,8 @@ fn show(first: &Path, options: &Options) -> Result<Timeline, Error> {
         return Err(Error::Overwrite(output.clone()));
     }
     let recordings = files.iter().map(|path| {
-        let file = File::open(path).map_err(|source| Error::Open { path: path.to_path_buf(), source })?;
+        let file = Input::open(path, Taken::Streams)
+            .map_err(|source| Error::Open { path: path.to_path_buf(), source: source.into() })?;
         Ok((label(path, &files), BufReader::new(file)))
     });
     // The messages are shown by the page alone.
@@ -116,8 +116,8 @@ fn show(first: &Path, options: &Options) -> Result<Timeline, Error> {
 /// Writes a file that only this user can read, because recordings contain what the ranks exchanged.
 fn write(path: &Path, write: impl FnOnce(&mut dyn Write) -> Result<(), TimelineError>) -> Result<(), Error> {
     let failed = |source| Error::Write { path: path.to_owned(), source };
-    let opened = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let mut out = BufWriter::new(opened.map_err(|error| failed(error.into()))?);
+    let opened = Output::create(path, Access::Private);
+    let mut out = BufWriter::new(opened.map_err(|error| failed(io::Error::from(error).into()))?);
     write(&mut out).and_then(|()| Ok(out.flush()?)).map_err(failed)
 }
 

@@ -19,7 +19,7 @@ use hydrant_core::limits::{
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_launch::OWN_VARIABLES;
-use hydrant_manage::{Secret, SecretError};
+use hydrant_manage::Secret;
 use hydrant_placement::Bootstrap;
 use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
 
@@ -36,8 +36,8 @@ pub(crate) struct Assignment {
 }
 
 /// Parser of a file with a secret.
-pub(crate) fn secret_file(path: &str) -> Result<Secret, SecretError> {
-    Secret::read(Path::new(path))
+pub(crate) fn secret_file() -> impl TypedValueParser<Value = Secret> {
+    OsStringValueParser::new().try_map(|path| Secret::read(Path::new(&path)))
 }
 
 /// Parser of `--pty`.
@@ -135,32 +135,28 @@ pub(crate) fn socket_path() -> impl TypedValueParser<Value = PathBuf> {
     })
 }
 
-/// `--outfile-pattern`, `--errfile-pattern`.
-pub(crate) fn pattern(text: &str) -> Result<String, String> {
-    if text.is_empty() {
-        return Err("expected a file name; %r in it stands for the rank".to_owned());
-    }
-    match has_codes(text, "rghpa%") {
-        true => Ok(text.to_owned()),
-        false => {
-            Err("expected r (rank), p (process id), h (host), a (program), g (job) or % after %".to_owned())
-        }
-    }
+/// Parser of `--outfile-pattern` and `--errfile-pattern`.
+pub(crate) fn pattern() -> impl TypedValueParser<Value = OsString> {
+    OsStringValueParser::new().try_map(|text| match has_codes(text.as_bytes(), b"rghpa%") {
+        _ if text.is_empty() => Err("expected a file name; %r in it stands for the rank"),
+        true => Ok(text),
+        false => Err("expected r (rank), p (process id), h (host), a (program), g (job) or % after %"),
+    })
 }
 
 /// `--prepend-pattern`.
 pub(crate) fn prefix_pattern(text: &str) -> Result<String, String> {
-    match has_codes(text, "rgh%") {
+    match has_codes(text.as_bytes(), b"rgh%") {
         true => Ok(text.to_owned()),
         false => Err("expected r (rank), g (job), h (host) or % after %".to_owned()),
     }
 }
 
 /// Returns whether each percent sign is followed by one of these letters.
-fn has_codes(text: &str, codes: &str) -> bool {
-    let mut chars = text.chars();
-    while let Some(c) = chars.next() {
-        if c == '%' && !chars.next().is_some_and(|code| codes.contains(code)) {
+fn has_codes(text: &[u8], codes: &[u8]) -> bool {
+    let mut bytes = text.iter();
+    while let Some(byte) = bytes.next() {
+        if *byte == b'%' && !bytes.next().is_some_and(|code| codes.contains(code)) {
             return false;
         }
     }
@@ -442,6 +438,8 @@ mod tests {
 
     #[test]
     fn patterns_have_known_codes_only() {
+        let command = clap::Command::new("run");
+        let pattern = |text: &str| pattern().parse_ref(&command, None, text.as_ref());
         assert!(pattern("out.%r.%h-100%%").is_ok());
         assert!(pattern("out.%d").is_err());
         assert!(pattern("out.%").is_err());

@@ -1,11 +1,11 @@
 //! Secret of a management server and its hosts.
 
 use std::fmt;
-use std::fs::File;
 use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use hydrant_reactor::file::{FileError, Input, Taken};
 use rustix::process::geteuid;
 use snow::params::HashChoice;
 use snow::resolvers::{CryptoResolver, DefaultResolver};
@@ -64,15 +64,20 @@ impl Secret {
     /// The file cannot be read, is no such file, or holds less than 16 bytes.
     pub fn read(path: &Path) -> Result<Secret, SecretError> {
         let failed = |why: io::Error| SecretError::Read { path: path.to_owned(), why };
-        let found = std::fs::metadata(path).map_err(failed)?;
-        if !found.is_file() || found.len() > FILE_MAX {
-            return Err(SecretError::NotRegular { path: path.to_owned() });
+        let not_regular = || SecretError::NotRegular { path: path.to_owned() };
+        let file = Input::open(path, Taken::Regular).map_err(|error| match error {
+            FileError::Kind(..) => not_regular(),
+            error => failed(error.into()),
+        })?;
+        let found = file.metadata().map_err(failed)?;
+        if found.len() > FILE_MAX {
+            return Err(not_regular());
         }
         if is_exposed(found.mode(), found.uid() == geteuid().as_raw()) {
             return Err(SecretError::Exposed { path: path.to_owned() });
         }
         let mut text = Vec::new();
-        File::open(path).and_then(|file| file.take(FILE_MAX).read_to_end(&mut text)).map_err(failed)?;
+        file.take(FILE_MAX).read_to_end(&mut text).map_err(failed)?;
         let secret = Secret::from_text(&text).map_err(|_| SecretError::ShortFile { path: path.to_owned() });
         text.zeroize();
         secret

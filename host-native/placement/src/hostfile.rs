@@ -1,6 +1,9 @@
 //! Host files of hydra, Open MPI, PBS, LSF and Grid Engine: one host a line.
 
+use std::io;
 use std::path::Path;
+
+use hydrant_reactor::file::{TEXT_MAX, Taken};
 
 use crate::error::{LineError, PlacementError};
 use crate::excerpt::excerpt;
@@ -28,7 +31,7 @@ pub fn without_byte_order_mark(text: &[u8]) -> &[u8] {
 /// The file cannot be read, has an invalid line, or names no host.
 pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Result<Hosts, PlacementError> {
     let unreadable = |why| PlacementError::Unreadable { file: file.to_owned(), variable, why };
-    let text = std::fs::read(file).map_err(unreadable)?;
+    let text = read_file(file).map_err(unreadable)?;
     let hosts = parse(&text, format).map_err(|(line, why)| PlacementError::Line {
         file: file.to_owned(),
         line,
@@ -38,6 +41,11 @@ pub fn read(file: &Path, format: Format, variable: Option<&'static str>) -> Resu
         return Err(PlacementError::EmptyFile { file: file.to_owned(), variable });
     }
     Ok(hosts)
+}
+
+/// Reads a file that the user or a resource manager has named.
+pub(crate) fn read_file(file: &Path) -> io::Result<Vec<u8>> {
+    Ok(hydrant_reactor::file::read(file, Taken::Streams, TEXT_MAX)?)
 }
 
 /// Parses the text of a host file. `#` starts a comment.
@@ -200,7 +208,7 @@ mod tests {
                 .to_string()
                 .ends_with("line 2: not UTF-8 text")
         );
-        let missing = read(Path::new("/nonexistent/hosts"), Format::Slots, Some("PBS_NODEFILE")).unwrap_err();
+        let missing = read(Path::new("/dev/null/hosts"), Format::Slots, Some("PBS_NODEFILE")).unwrap_err();
         assert!(missing.to_string().contains("(named by PBS_NODEFILE)"), "{missing}");
     }
 }

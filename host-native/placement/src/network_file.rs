@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::error::{NetworkError, PlacementError};
+use crate::hostfile::read_file;
 use crate::hostlist::expand;
 use crate::limits::DIMENSIONS_MAX;
 
@@ -31,9 +32,9 @@ impl NetworkFile {
     /// # Errors
     /// The file cannot be read, or has an invalid line.
     pub fn read(file: &Path) -> Result<NetworkFile, NetworkError> {
-        let text = std::fs::read_to_string(file);
-        let text =
-            text.map_err(|why| NetworkError::Unreadable { file: file.to_owned(), why: why.to_string() })?;
+        let unreadable = |why: String| NetworkError::Unreadable { file: file.to_owned(), why };
+        let text = read_file(file).map_err(|why| unreadable(why.to_string()))?;
+        let text = String::from_utf8(text).map_err(|_| unreadable("not UTF-8".to_owned()))?;
         NetworkFile::parse(file, &text)
     }
 

@@ -253,7 +253,10 @@ mod tests {
     fn lsf_variables_are_read() {
         let hosts = [("hosta", 4), ("hostb", 2)];
         let pairs = ("LSB_MCPU_HOSTS", "hosta 4 hostb 2 ");
-        assert_eq!(found(&[pairs, ("LSB_DJOB_HOSTFILE", "/nonexistent")]), of(ResourceManager::Lsf, &hosts));
+        assert_eq!(
+            found(&[pairs, ("LSB_DJOB_HOSTFILE", "/dev/null/none")]),
+            of(ResourceManager::Lsf, &hosts)
+        );
         // From a report about a job (IBMSpectrumComputing/ray-integration#12): slots of several cores each.
         let cores = ("LSB_MCPU_HOSTS", "host1 1 host2 3");
         assert_eq!(found(&[cores]), of(ResourceManager::Lsf, &[("host1", 1), ("host2", 3)]));
@@ -289,7 +292,7 @@ mod tests {
             found(&[("LSB_MCPU_HOSTS", "hosta 4 hostb")]),
             found(&[("LSB_MCPU_HOSTS", "hosta many")]),
             found(&[("LSB_HOSTS", " ")]),
-            found(&[("PBS_NODEFILE", "/nonexistent/nodes")]),
+            found(&[("PBS_NODEFILE", "/dev/null/nodes")]),
         ];
         let errors: Vec<String> = errors.into_iter().map(Result::unwrap_err).collect();
         insta::assert_snapshot!(errors.join("\n"));

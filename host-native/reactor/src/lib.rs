@@ -37,6 +37,7 @@
 
 mod clock;
 mod error;
+pub mod file;
 mod key;
 mod listener;
 pub mod local;
@@ -44,6 +45,7 @@ mod log;
 mod memory;
 mod nofile;
 mod poller;
+mod printable;
 pub mod process;
 mod random;
 pub mod signals;
@@ -57,8 +59,9 @@ pub use key::{Key, KeyRange};
 pub use listener::Listener;
 pub use log::Log;
 pub use memory::{fixed_memory, read_written};
-pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec};
+pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec, take_inherited};
 pub use poller::{Interest, Poller};
+pub use printable::{is_control, printable};
 pub use random::{fill_random, random_u32};
 pub use signals::Signals;
 pub use socket::{

@@ -3,7 +3,7 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::{Error, Key, Poller, Writer};
+use crate::{Error, Key, Poller, Writer, printable};
 
 /// Time that pending lines wait for their reader when the log is dropped.
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
@@ -51,6 +51,7 @@ impl Log {
             let notice = format!("{prefix}: {lost} lines are missing here, for want of a reader\n");
             self.writer.push(notice.as_bytes());
         }
+        let line = printable(line);
         self.writer.push(format!("{prefix}: {line}\n").as_bytes());
         self.flush(poller);
     }

@@ -1,5 +1,8 @@
 //! Open files: their limit, and which of them child processes inherit.
 
+use std::ffi::OsString;
+use std::os::fd::RawFd;
+
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use crate::{Error, sys};
@@ -76,6 +79,9 @@ impl OpenFiles {
     }
 }
 
+/// Descriptors of a process manager around this process, which are no business of the ranks.
+const OF_OTHERS: [&str; 2] = ["PMI_FD", "HYDI_CONTROL_FD"];
+
 /// Marks every descriptor above standard error close-on-exec, so that child processes inherit none that this process was
 /// given.
 ///
@@ -84,6 +90,33 @@ impl OpenFiles {
 pub fn set_close_on_exec() -> Result<(), Error> {
     sys::mark_close_on_exec().map_err(Error::during("cannot list the open descriptors"))
 }
+
+/// As [`set_close_on_exec`]. Returns the descriptors that the user has passed to this process, in order: those that it was
+/// given, without the sockets of a process manager that it is a rank of.
+///
+/// # Errors
+/// The open descriptors cannot be listed.
+pub fn take_inherited() -> Result<Vec<RawFd>, Error> {
+    let of_other = |name: &&str| std::env::var(name).ok()?.parse::<RawFd>().ok();
+    let others: Vec<RawFd> = OF_OTHERS.iter().filter_map(of_other).collect();
+    let mut inherited: Vec<RawFd> = match std::fs::read_dir("/dev/fd") {
+        Ok(entries) => {
+            let number = |name: OsString| name.to_str()?.parse().ok();
+            entries.flatten().filter_map(|entry| number(entry.file_name())).collect()
+        }
+        // A machine without /dev or /proc.
+        Err(_) => (3..SCANNED).collect(),
+    };
+    // SAFETY: the call reads a flag, and fails on a number that is not open.
+    let is_passed = |fd: &RawFd| unsafe { libc::fcntl(*fd, libc::F_GETFD) } == 0;
+    inherited.retain(|fd| *fd > 2 && !others.contains(fd) && is_passed(fd));
+    inherited.sort_unstable();
+    set_close_on_exec()?;
+    Ok(inherited)
+}
+
+/// Numbers of descriptors that are tried where the system does not list them.
+const SCANNED: RawFd = 256;
 
 /// Returns the limit to set, if any. Fails with the hard limit if that is too low.
 fn raise(before: Rlimit, needed: u64) -> Result<Option<Rlimit>, u64> {

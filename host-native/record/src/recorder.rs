@@ -6,14 +6,14 @@
 
 use std::cell::{Cell, RefCell};
 use std::fmt::Display;
-use std::fs::{File, OpenOptions, Permissions};
 use std::io::{self, BufWriter, Write};
-use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_core::server::{Consumed, FenceReport, RankStatus, Record};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_reactor::file::{self, Access};
+use hydrant_reactor::printable;
 
 use crate::checker::{error_record, result_record};
 use crate::{WriteError, Writer};
@@ -29,7 +29,7 @@ const BUFFER: usize = 64 * 1024;
 pub struct RecordingFile {
     path: PathBuf,
     /// `None` after the recording has ended.
-    writer: RefCell<Option<Writer<BufWriter<File>>>>,
+    writer: RefCell<Option<Writer<BufWriter<file::Output>>>>,
     /// Maximum length in bytes.
     max: u64,
     /// The last record is [`Record::Silence`]. Another one would not add to it.
@@ -144,7 +144,7 @@ impl RecordingFile {
     }
 
     /// Calls `act`. An error ends the recording and drops the buffer, because writing it again would fail again.
-    fn attempt(&self, act: impl FnOnce(&mut Writer<BufWriter<File>>) -> io::Result<()>) {
+    fn attempt(&self, act: impl FnOnce(&mut Writer<BufWriter<file::Output>>) -> io::Result<()>) {
         let mut slot = self.writer.borrow_mut();
         let Some(writer) = slot.as_mut() else { return };
         if let Err(source) = act(writer) {
@@ -161,7 +161,8 @@ impl Drop for RecordingFile {
         self.attempt(Writer::finish);
         if let Some(error) = self.error.take() {
             // Standard error may be closed.
-            let _ = writeln!(io::stderr(), "hydrant: {error}; the recording is incomplete");
+            let error = error.to_string();
+            let _ = writeln!(io::stderr(), "hydrant: {}; the recording is incomplete", printable(&error));
         }
     }
 }
@@ -170,13 +171,8 @@ impl Drop for RecordingFile {
 ///
 /// # Errors
 /// An I/O error.
-pub fn create_file(path: &Path) -> io::Result<Writer<BufWriter<File>>> {
-    let file = OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
-    // The mode above is not applied to an existing file.
-    let meta = file.metadata()?;
-    if meta.is_file() && meta.permissions().mode() & 0o077 != 0 {
-        file.set_permissions(Permissions::from_mode(0o600))?;
-    }
+pub fn create_file(path: &Path) -> io::Result<Writer<BufWriter<file::Output>>> {
+    let file = file::Output::create(path, Access::Private)?;
     Writer::new(BufWriter::with_capacity(BUFFER, file))
 }
 

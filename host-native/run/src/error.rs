@@ -45,6 +45,14 @@ pub enum RunError {
         /// Number of ranks.
         ranks: u32,
     },
+    /// File for the result of the run that cannot be opened.
+    #[error("cannot write {}: {why}", path.display())]
+    ResultFile {
+        /// The file.
+        path: PathBuf,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
     /// File name pattern with an unknown `%` code.
     #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
     Pattern {

@@ -1,11 +1,12 @@
 //! JSON that commands print: one object, whose first members name its form (`docs/json.md`).
 
-use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
 
 use hydrant_control::{JobSummary, format_ranges};
 use hydrant_core::Exit;
+use hydrant_reactor::file::{Access, Output};
+use hydrant_reactor::is_control;
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -23,21 +24,67 @@ struct Document<'a, T> {
 
 /// Returns the text of a document, with a line end.
 pub fn document(form: &str, body: &impl Serialize) -> String {
-    let document = Document { form, version: VERSION, body };
-    let mut text =
-        serde_json::to_string_pretty(&document).expect("keys are strings, and memory takes every byte");
+    finished(serde_json::to_string_pretty(&Document { form, version: VERSION, body }))
+}
+
+/// Returns a document in one line, for readers of several.
+pub fn line(form: &str, body: &impl Serialize) -> String {
+    finished(serde_json::to_string(&Document { form, version: VERSION, body }))
+}
+
+/// Adds the line end, and escapes the characters that [act on a terminal](is_control), all of which are in strings.
+fn finished(text: serde_json::Result<String>) -> String {
+    let mut text = text.expect("keys are strings, and memory takes every byte");
+    if text.contains(is_control) {
+        let escape = |c: char| match is_control(c) {
+            true => format!("\\u{:04x}", u32::from(c)),
+            false => c.to_string(),
+        };
+        text = text.chars().map(escape).collect();
+    }
     text.push('\n');
     text
 }
 
-/// Writes a document to a file, or to standard output for `-`.
-pub fn write(path: &Path, text: &str) -> io::Result<()> {
-    if path != Path::new("-") {
-        return fs::write(path, text);
+/// Where a document is written.
+#[derive(Debug)]
+pub(crate) enum Target {
+    Stdout,
+    File(Output),
+}
+
+impl Target {
+    /// Opens a file, or standard output for `-`. What the file held is lost from here on.
+    pub(crate) fn open(path: &Path) -> io::Result<Target> {
+        match is_stdout(path) {
+            true => Ok(Target::Stdout),
+            false => Ok(Target::File(Output::create(path, Access::Umask)?)),
+        }
     }
-    let mut out = io::stdout().lock();
-    out.write_all(text.as_bytes())?;
-    out.flush()
+
+    pub(crate) fn write(&mut self, text: &str) -> io::Result<()> {
+        match self {
+            Target::Stdout => {
+                let mut out = io::stdout().lock();
+                out.write_all(text.as_bytes())?;
+                out.flush()
+            }
+            Target::File(file) => file.write_all(text.as_bytes()),
+        }
+    }
+}
+
+/// Returns whether a document for this path goes to standard output, which then has nothing else.
+pub(crate) fn is_stdout(path: &Path) -> bool {
+    ["-", "/dev/stdout"].map(Path::new).contains(&path)
+}
+
+/// Writes a document to a file, or to standard output for `-`.
+///
+/// # Errors
+/// The file cannot be opened or written.
+pub fn write(path: &Path, text: &str) -> io::Result<()> {
+    Target::open(path)?.write(text)
 }
 
 #[derive(Serialize)]
@@ -84,6 +131,11 @@ pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary]) -> S
     let jobs = ended.collect();
     let (error, hint) = (error.map(RunError::to_string), error.and_then(RunError::hint));
     document("result", &ResultDocument { exit_code, error, hint, jobs })
+}
+
+/// Returns the document of a run whose command line is invalid.
+pub fn refusal(exit_code: u8, error: String, hint: Option<String>) -> String {
+    document("result", &ResultDocument { exit_code, error: Some(error), hint, jobs: Vec::new() })
 }
 
 #[cfg(test)]

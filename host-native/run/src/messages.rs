@@ -5,6 +5,8 @@ use std::fmt::Display;
 use std::io::{self, Write};
 use std::rc::Rc;
 
+use hydrant_reactor::printable;
+
 /// Prefix of the messages of `hydrant run` and `hydrant offload`.
 pub const HYDRANT: &str = "hydrant";
 /// Prefix of the messages of `hydrant daemon`.
@@ -13,9 +15,10 @@ pub const DAEMON: &str = "hydrant daemon";
 /// Warnings of PMI servers, which the event loop prints.
 pub type Warnings = Rc<RefCell<Vec<String>>>;
 
-/// Prints `PREFIX: MESSAGE`. Write errors are ignored: with standard error closed, the exit code remains.
+/// Prints `PREFIX: MESSAGE`, with the message [`printable`]. Write errors are ignored: with standard error closed, the exit code remains.
 pub fn print(prefix: &str, message: impl Display) {
-    let _ = writeln!(io::stderr(), "{prefix}: {message}");
+    let message = message.to_string();
+    let _ = writeln!(io::stderr(), "{prefix}: {}", printable(&message));
 }
 
 /// Prints an error and, on a line of its own, the remedy.

@@ -121,9 +121,9 @@ pub struct Options {
     pub pty: Pty,
     /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
     /// `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
-    pub outfile_pattern: Option<String>,
+    pub outfile_pattern: Option<OsString>,
     /// The same for standard error.
-    pub errfile_pattern: Option<String>,
+    pub errfile_pattern: Option<OsString>,
     /// Standard error of ranks is their standard output.
     pub merge_stderr: bool,
     /// Output in files goes to the launcher's standard output and error too.

@@ -23,7 +23,7 @@ use hydrant_core::server::remote::{
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage};
 use hydrant_manage::{Connection, INBOX_MAX};
-use hydrant_reactor::{Interest, limit_unacknowledged, random_u32};
+use hydrant_reactor::{Interest, limit_unacknowledged, printable, random_u32};
 
 use crate::called::{self, NodeError, await_reader, ended};
 use crate::endpoint::Endpoint;
@@ -106,7 +106,8 @@ impl Nodes {
         count.fetch_add(1, Ordering::Relaxed);
         let serve = move || {
             let (node, verbose) = (open.node, options.verbose);
-            let say = |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {line}"));
+            let say =
+                |line: &str| drop(writeln!(io::stderr(), "hydrant serve: node {node}: {}", printable(line)));
             let result = match open.seed {
                 Some(seed) => {
                     called::serve(link, &open.limits, seed, options.heartbeat, jobs).map(|()| Sent::default())

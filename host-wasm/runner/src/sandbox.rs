@@ -1,13 +1,13 @@
 //! Compiled plugin file.
 
-use std::fs::File;
 use std::hash::{DefaultHasher, Hash, Hasher};
-use std::io::Read;
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use hydrant_abi::exports;
+use hydrant_reactor::file::{Input, Taken};
 use wasmtime::{Config, Engine, ExternType, Module, OptLevel, WasmBacktraceDetails};
 
 use crate::cache::{self, Cache};
@@ -115,7 +115,9 @@ impl Sandbox {
 pub fn read(file: &Path) -> Result<Vec<u8>, PluginError> {
     let error = |kind| PluginError { file: file.to_path_buf(), kind };
     let mut bytes = Vec::new();
-    let reading = File::open(file).and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
+    let reading = Input::open(file, Taken::Streams)
+        .map_err(io::Error::from)
+        .and_then(|file| file.take(FILE_MAX + 1).read_to_end(&mut bytes));
     reading.map_err(|e| error(PluginErrorKind::Read(e)))?;
     if bytes.len() as u64 > FILE_MAX {
         let len = std::fs::metadata(file).map_or(bytes.len() as u64, |metadata| metadata.len());

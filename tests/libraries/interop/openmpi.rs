@@ -72,14 +72,14 @@ fn one_launcher_serves_three_protocols_at_once() {
         )
     };
     let hello = Peer::OpenMpi5.program("mpi_hello");
-    let script = r#"ask() { printf '%s' "$1" >&3; read -r reply <&3; echo "$reply"; }
+    let script = r#"ask() { printf '%s' "$1" >&$PMI_FD; read -r reply <&$PMI_FD; echo "$reply"; }
         ask 'cmd=init pmi_version=1 pmi_subversion=1
 '
         ask "$OF_PMI2"
         ask "$OF_PMIX"
         ask 'cmd=finalize
 '"#;
-    let job = launch.job.args(["sh", "-c", script]);
+    let job = launch.job.args(["bash", "-c", script]);
     let job = job.env("OF_PMI2", request(2, hydrant_path(), &["probe", "--pmi", "2"]));
     let outcome = job.env("OF_PMIX", request(3, &hello.display().to_string(), &[])).run();
     outcome.code(0).says("rc=0", 4).says("2 ranks on 1 host exchanged", 1);

@@ -1,13 +1,13 @@
 //! The launcher's standard input, read without blocking.
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{Mode, OFlags, open};
 use rustix::io::Errno;
 use rustix::process::getpgrp;
 use rustix::stdio::{dup2_stdin, stdin};
 use rustix::termios::{isatty, tcgetpgrp};
 use std::os::fd::AsFd;
 
+use hydrant_reactor::file::empty_input;
 use hydrant_reactor::{Interest, KeyRange, Poller};
 
 use crate::Descriptor;
@@ -112,9 +112,9 @@ impl Input {
     }
 }
 
-/// Replaces standard input by `/dev/null`.
+/// Replaces standard input by an empty one.
 pub(super) fn close_stdin() -> Result<(), Errno> {
-    dup2_stdin(open("/dev/null", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    dup2_stdin(empty_input().map_err(|error| Errno::from_io_error(&error).unwrap_or(Errno::IO))?)
 }
 
 /// Reason why no input was read.

@@ -154,7 +154,7 @@ impl Stdin {
     /// Closes the input of a head after all readers have closed theirs. A writer notices.
     ///
     /// # Errors
-    /// `/dev/null` cannot take its place.
+    /// The process has no descriptor for an empty input in its place.
     pub fn close(&mut self, poller: &Poller) -> Result<(), Errno> {
         match &mut self.route {
             Route::Sent(source) => source.input.close(poller),
@@ -199,7 +199,7 @@ impl Stdin {
     /// Closes an inherited input after its rank has been started, so that a writer notices when the rank stops reading.
     ///
     /// # Errors
-    /// `/dev/null` cannot take its place.
+    /// The process has no descriptor for an empty input in its place.
     pub fn release(&mut self) -> Result<(), Errno> {
         self.route = Route::Closed;
         close_stdin()

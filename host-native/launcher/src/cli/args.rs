@@ -76,14 +76,14 @@ pub(super) struct JobArgs {
     /// PATTERN is the file name. %r stands for the rank, %p for the process id, %h for the host, %a for the number of the
     /// program (from 0), %g for the number of the job (0; spawned jobs count from 1) and %% for a percent sign. Existing
     /// files are replaced, and missing directories are made. Ranks with the same file name share the file.
-    #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
-    pub(super) outfile_pattern: Option<String>,
+    #[arg(long, value_name = "PATTERN", value_parser = value::pattern(), help_heading = OUTPUT)]
+    pub(super) outfile_pattern: Option<OsString>,
 
     /// Write the standard error of each rank to a file
     ///
     /// PATTERN is that of --outfile-pattern.
-    #[arg(long, value_name = "PATTERN", value_parser = value::pattern, help_heading = OUTPUT)]
-    pub(super) errfile_pattern: Option<String>,
+    #[arg(long, value_name = "PATTERN", value_parser = value::pattern(), help_heading = OUTPUT)]
+    pub(super) errfile_pattern: Option<OsString>,
 
     /// Make the standard error of each rank its standard output
     ///
@@ -295,8 +295,8 @@ pub(super) struct JobArgs {
     /// The recording has every message of the ranks, its time, and the server's actions. It is complete enough for a bug
     /// report. It contains all keys, values and arguments of spawned programs, secrets included. Values that ranks read from
     /// shared memory (HYDRANT_KVS) are not recorded. On several hosts FILE has the launcher's part, and each daemon writes its
-    /// part to FILE.HOST on its own host. Files have mode 0600 and replace existing files. If a disk is full, the recording
-    /// ends and the job continues.
+    /// part to FILE.HOST on its own host. Files have mode 0600 and replace existing files of this user. If a disk is full or a
+    /// file reaches the limit of its size (ulimit -f), the recording ends and the job continues.
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub(super) record: Option<PathBuf>,
 
@@ -313,7 +313,7 @@ pub(super) struct JobArgs {
 
     /// Write the exits and failures of all jobs at the end as JSON, with --dry-run the plan
     ///
-    /// Default: standard output, behind the output of the ranks. docs/json.md describes the object.
+    /// Default: standard output. The ranks' own standard output then goes to standard error. docs/json.md describes the object.
     #[arg(long, value_name = "FILE", help_heading = OUTPUT)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = "-")]
     pub(super) json: Option<PathBuf>,
@@ -364,7 +364,7 @@ pub(super) struct ProgramArgs {
 
     /// Start the program in this directory
     ///
-    /// A relative program name with a slash is resolved from this directory.
+    /// A relative program name with a slash is resolved from this directory. PWD names it.
     #[arg(long, value_name = "DIR")]
     pub(super) wdir: Option<PathBuf>,
 

@@ -1,11 +1,12 @@
 //! Options of the boards that serve the ranks of hosts.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 
 use clap::Args;
+use clap::builder::{OsStringValueParser, TypedValueParser};
 use hydrant_manage::Secret;
+use hydrant_reactor::file::{self, TEXT_MAX, Taken};
 use hydrant_run::plan::{BoardOf, Boards};
 
 use super::argument::ParsedOption;
@@ -33,13 +34,13 @@ pub(super) struct BoardArgs {
     /// name, unless --offload is given. Lines of hosts that the run does not have are ignored. A third word, IP:PORT, is the
     /// address at which other boards reach the board, if it is not the one of its host: behind NAT or port forwarding. # starts
     /// a comment.
-    #[arg(long, value_name = "FILE", value_parser = file)]
+    #[arg(long, value_name = "FILE", value_parser = board_file())]
     offload_file: Option<BoardFile>,
 
     /// File with the secret of the boards of --offload and --offload-file
     ///
     /// As --secret-file of 'hydrant offload'. The hosts get it over their encrypted links.
-    #[arg(long, value_name = "FILE", value_parser = value::secret_file)]
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file())]
     offload_secret: Option<Secret>,
 }
 
@@ -75,9 +76,17 @@ fn pattern(text: &str) -> Result<String, String> {
     target(&Boards::fill(text, "host")).map(|_| text.to_owned())
 }
 
-fn file(path: &str) -> Result<BoardFile, String> {
-    let text = fs::read_to_string(Path::new(path)).map_err(|why| format!("cannot read {path}: {why}"))?;
-    parse(&text).map(BoardFile::new)
+/// Parser of `--offload-file`.
+fn board_file() -> impl TypedValueParser<Value = BoardFile> {
+    OsStringValueParser::new().try_map(|path| read(Path::new(&path)))
+}
+
+fn read(path: &Path) -> Result<BoardFile, String> {
+    let name = path.display();
+    let text = file::read(path, Taken::Streams, TEXT_MAX);
+    let text = text.map_err(|why| format!("cannot read {name}: {why}"))?;
+    let text = std::str::from_utf8(&text).map_err(|_| format!("{name} is not UTF-8"))?;
+    parse(text).map(BoardFile::new)
 }
 
 fn parse(text: &str) -> Result<Vec<BoardOf>, String> {

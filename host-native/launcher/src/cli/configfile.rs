@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use hydrant_placement::hostfile::without_byte_order_mark;
+use hydrant_reactor::file::{self, TEXT_MAX, Taken};
 
 use super::argument::{Argument, Location};
 use super::error::UsageError;
@@ -12,8 +13,8 @@ use crate::quoting::{QuotingError, Word, split};
 /// Reads the arguments of each line. Empty lines are skipped. A `:` at the end or the beginning of a line is left out: MPICH
 /// up to 4.2 needed one between the programs.
 pub(super) fn read(file: &Path) -> Result<Vec<Vec<Argument>>, UsageError> {
-    let text =
-        std::fs::read(file).map_err(|error| UsageError::Unreadable { file: file.to_owned(), error })?;
+    let text = file::read(file, Taken::Streams, TEXT_MAX)
+        .map_err(|error| UsageError::Unreadable { file: file.to_owned(), error: error.into() })?;
     let path: Arc<Path> = file.into();
     let location = |line| Location::Line(Arc::clone(&path), line);
     let lines = split(without_byte_order_mark(&text)).map_err(|error| match error {

@@ -29,7 +29,7 @@ mod variables;
 mod version;
 
 use std::ffi::{OsStr, OsString};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::parser::ValueSource;
@@ -88,7 +88,9 @@ pub enum CliError {
         called: String,
         /// The error.
         #[source]
-        error: UsageError,
+        error: Box<UsageError>,
+        /// File of `--json`, as far as the command line can be understood.
+        json: Option<PathBuf>,
     },
     /// Error in the command line of another command.
     #[error("{}", clap_message(.0))]
@@ -165,6 +167,12 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         Err(error) if error.exit_code() == 0 => return Ok(Action::Print(error.to_string())),
         Err(error) if error.kind() == ErrorKind::DisplayHelpOnMissingArgumentOrSubcommand => {
             return Err(CliError::NoCommand(error.to_string()));
+        }
+        Err(error) if error.kind() == ErrorKind::InvalidUtf8 => {
+            let odd = (0..).zip(&arguments).find(|(_, argument)| argument.to_str().is_none());
+            let (number, argument) = odd.expect("clap has found one");
+            let why = format!("argument {number}: '{}' is not UTF-8\n", escaped(argument));
+            return Err(CliError::Clap(commands::hydrant().error(ErrorKind::InvalidUtf8, why)));
         }
         Err(error) if error.kind() == ErrorKind::InvalidSubcommand => {
             let of_help = arguments.get(1).is_some_and(|command| command == "help");
@@ -321,7 +329,10 @@ fn parse_job(
             Ok(Action::Print(commands::hydrant().render_long_version()))
         }
         Err(EarlyExit::Version { long: false }) => Ok(Action::Print(commands::hydrant().render_version())),
-        Err(EarlyExit::Usage(error)) => Err(CliError::Usage { called: called.to_owned(), error }),
+        Err(EarlyExit::Usage(error)) => {
+            let json = scanner.json(&arguments);
+            Err(CliError::Usage { called: called.to_owned(), error: Box::new(error), json })
+        }
     }
 }
 
@@ -592,7 +603,26 @@ fn typed<A: Args + FromArgMatches>(options: &[ParsedOption]) -> Result<A, UsageE
     command
         .try_get_matches_from(options.iter().map(|option| &option.canonical))
         .and_then(|matches| A::from_arg_matches(&matches))
-        .map_err(|error| value_error(options, &error))
+        .map_err(|error| match error.kind() {
+            clap::error::ErrorKind::InvalidUtf8 => encoding_error::<A>(options),
+            _ => value_error(options, &error),
+        })
+}
+
+/// The error for an option whose value is not UTF-8, which clap does not name: the first that is refused when it is alone.
+fn encoding_error<A: Args>(options: &[ParsedOption]) -> UsageError {
+    let is_refused = |option: &&ParsedOption| {
+        let command = A::augment_args(Command::new("run").no_binary_name(true));
+        command.try_get_matches_from([&option.canonical]).is_err()
+    };
+    let mut odd = options.iter().filter(|option| option.canonical.to_str().is_none());
+    let option = odd.find(is_refused).or(options.last()).expect("clap reports errors of given options only");
+    UsageError::InvalidValue {
+        location: option.location.clone(),
+        option: option.spelling.clone(),
+        value: escaped(option.value()),
+        expected: "the value is not UTF-8".to_owned(),
+    }
 }
 
 /// Converts clap's error. The location is that of the last option with the name and value in the error.

@@ -24,7 +24,7 @@ pub(super) struct OffloadArgs {
     ///
     /// The secret encrypts and authenticates the connection to 'hydrant serve --manage --secret-file', or to firmware that was
     /// built with it. It has at least 16 bytes, and other users must not be able to read the file.
-    #[arg(long, value_name = "FILE", value_parser = value::secret_file)]
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file())]
     secret_file: Option<Secret>,
 
     /// Ports for the ranks instead of the port that the board reports: 4000-4007,4100

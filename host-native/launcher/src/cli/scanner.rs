@@ -5,6 +5,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::PathBuf;
 
 use clap::{Arg, ArgAction, Command};
 
@@ -118,6 +119,32 @@ impl Scanner<'_> {
                 return Ok(segments);
             }
         }
+    }
+
+    /// Returns the file of `--json` in a command line that is invalid. Unknown options are taken for switches, so that no argument
+    /// of a program is taken for the file.
+    pub(super) fn json(&self, arguments: &[Argument]) -> Option<PathBuf> {
+        let (mut rest, mut file) = (arguments.iter(), None);
+        while let Some(argument) = rest.next() {
+            let bytes = argument.text.as_bytes();
+            if bytes.len() < 2 || bytes[0] != b'-' || argument.text == "--" {
+                break;
+            }
+            let (name, _, inline) = parts(argument);
+            match self.find(&name).map(|arg| (arg.get_id().as_str(), Values::of(arg))) {
+                Some(("json", _)) => file = Some(PathBuf::from(OsStr::from_bytes(inline.unwrap_or(b"-")))),
+                Some((_, Values::One)) if inline.is_none() => drop(rest.next()),
+                Some((_, Values::Assignment)) => {
+                    let pair =
+                        if inline.is_none() { rest.next().map(|next| next.text.as_bytes()) } else { inline };
+                    if pair.is_some_and(|pair| !pair.contains(&b'=')) {
+                        rest.next();
+                    }
+                }
+                _ => {}
+            }
+        }
+        file
     }
 
     /// Parses options up to and including the name of a program.

@@ -56,7 +56,7 @@ pub(super) struct ServeArgs {
     ///
     /// The secret encrypts and authenticates the connections of 'hydrant offload --secret-file'. It has at least 16 bytes, and
     /// other users must not be able to read the file. Ranks do not use it: PMI has no authentication.
-    #[arg(long, value_name = "FILE", value_parser = value::secret_file, requires = "manage", conflicts_with = "insecure")]
+    #[arg(long, value_name = "FILE", value_parser = value::secret_file(), requires = "manage", conflicts_with = "insecure")]
     pub secret_file: Option<Secret>,
 
     /// Accept hosts without a secret at an address that other machines reach

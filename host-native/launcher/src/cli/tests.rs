@@ -109,8 +109,8 @@ fn every_option_with_one_dash_and_with_two() {
             prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
             pty: Pty::Never,
             universe_size: UniverseSize::Size(64),
-            outfile_pattern: Some("o.%r".to_owned()),
-            errfile_pattern: Some("e.%r".to_owned()),
+            outfile_pattern: Some("o.%r".into()),
+            errfile_pattern: Some("e.%r".into()),
             merge_stderr: true,
             copy_output: true,
             stdin: StdinTarget::All,
@@ -442,7 +442,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -n 4294967295 a : b",
         "mpiexec -pmi1-version 2 a",
         "mpiexec -pset x a : b : -n 2 -pset y -pset x c",
-        "mpiexec -configfile /nonexistent/job",
+        "mpiexec -configfile /dev/null/job",
         "mpiexec -configfile job a",
         "mpiexec -n 2 -configfile job",
         "mpiexec -configfile job : b",
@@ -458,7 +458,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant serve --size 4 --map 3,2",
         "hydrant serve --manage --jobs 2",
         "hydrant serve --size 4 --heartbeat 5",
-        "hydrant serve --size 4 --record /nonexistent/job",
+        "hydrant serve --size 4 --record /dev/null/job",
         "hydrant status",
         "hydrant kill -9 77",
         "hydrant serve --manage 127.0.0.1:0",
@@ -490,7 +490,7 @@ fn options_of_other_launchers_are_read() {
         assert!(env(&plan.programs[0]).iter().any(|variable| variable == wanted), "{wanted}");
     }
     assert_eq!(plan.options.prefix.lines, LinePrefix::Rank);
-    assert_eq!(plan.options.outfile_pattern.as_deref(), Some("out/%g/rank.%r/stdout"));
+    assert_eq!(plan.options.outfile_pattern.as_deref(), Some(OsStr::new("out/%g/rank.%r/stdout")));
     insta::assert_snapshot!(plan.notes.join("\n"));
     let plan =
         planned("hydrant run --ntasks=2 --nodes 1 --label --export=NONE --chdir / --mpi=pmi2 -H a,b ./a.out");

@@ -12,6 +12,7 @@ use std::process::ExitCode;
 use std::thread::sleep;
 use std::time::Duration;
 
+use hydrant_reactor::printable;
 use hydrant_run::RunError;
 use hydrant_run::find_plugin;
 use hydrant_run::plan::Plugin;
@@ -181,7 +182,7 @@ fn ps(options: &PsOptions) -> Result<u8, ObserveError> {
         let runs = runs.into_iter().filter_map(|(_, run)| run).collect();
         json::document("ps", &PsDocument { runs, silent })
     } else {
-        text::runs(&runs)
+        printable(&text::runs(&runs)).into_owned()
     };
     io::stdout().write_all(text.as_bytes())?;
     Ok(0)
@@ -192,8 +193,9 @@ fn status(options: &StatusOptions) -> Result<u8, ObserveError> {
     let mut is_first = true;
     loop {
         let text = match Connection::open(&address).and_then(|mut connection| describe(&mut connection)) {
+            Ok(status) if options.json && options.watch.is_some() => json::line("status", &status),
             Ok(status) if options.json => json::document("status", &status),
-            Ok(status) => text::status(&status.run, &status.jobs),
+            Ok(status) => printable(&text::status(&status.run, &status.jobs)).into_owned(),
             // The job under watch is over.
             Err(Error::Connect { .. } | Error::Closed { .. }) if !is_first => return Ok(0),
             Err(error) => return Err(error.into()),

@@ -1,6 +1,5 @@
 //! Child process that goes on in this program, without `exec`.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,6 +8,7 @@ use std::ptr;
 use rustix::process::Pid;
 
 use super::spawn::ignored_signals;
+use crate::file::empty_input;
 use crate::{OpenFiles, sys};
 
 /// Descriptor of the child that it is given beside its standard ones.
@@ -63,7 +63,7 @@ pub fn fork(
 
 /// Makes a new child like one that has executed a program. Returns the descriptor that it is given.
 fn set_up(output: BorrowedFd<'_>, given: OwnedFd, files: &OpenFiles) -> io::Result<OwnedFd> {
-    let null = File::open("/dev/null")?;
+    let null = empty_input()?;
     // SAFETY: the calls take numbers, and a limit and dispositions of this frame. The process has one thread, and uses none
     // of the descriptors that are closed or replaced: `given` and `null` are not dropped.
     unsafe {

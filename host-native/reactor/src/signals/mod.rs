@@ -64,6 +64,15 @@ pub fn with_all_blocked<T>(act: impl FnOnce() -> T) -> T {
     result
 }
 
+/// Has writes beyond the limit of file sizes (`ulimit -f`) fail, as those on a full disk do, in place of ending this process by
+/// SIGXFSZ. Returns false if they did already.
+pub fn ignore_file_size_signal() -> bool {
+    !is_ignored(libc::SIGXFSZ) && {
+        set_action(libc::SIGXFSZ, libc::SIG_IGN);
+        true
+    }
+}
+
 /// Signals that this thread has blocked. Dropping it restores the signal mask.
 #[derive(Debug)]
 struct Blocked {
@@ -80,8 +89,12 @@ impl Blocked {
             [Signal::HUP, Signal::TSTP].map(Signal::as_raw).into_iter().filter(|&s| is_ignored(s)).collect();
         let taken: Vec<_> =
             USER.iter().chain(&CONTROL).map(|s| s.as_raw()).filter(|s| !ignored.contains(s)).collect();
+        let mut ignored = ignored;
+        if !ignore_file_size_signal() {
+            ignored.push(libc::SIGXFSZ);
+        }
         // While SIGCHLD is ignored, the system keeps no exit codes.
-        default_action(libc::SIGCHLD);
+        set_action(libc::SIGCHLD, libc::SIG_DFL);
         let blocked = set(&[taken.as_slice(), &[libc::SIGTTIN]].concat());
         let mut before = set(&[]);
         // SAFETY: both sets are initialised and live for the call.
@@ -112,11 +125,11 @@ fn set(signals: &[c_int]) -> libc::sigset_t {
     }
 }
 
-fn default_action(signal: c_int) {
+fn set_action(signal: c_int, action: libc::sighandler_t) {
     // SAFETY: the action is initialised: no handler, no flags, an empty set.
     unsafe {
         let mut new: libc::sigaction = std::mem::zeroed();
-        new.sa_sigaction = libc::SIG_DFL;
+        new.sa_sigaction = action;
         libc::sigaction(signal, &raw const new, std::ptr::null_mut());
     }
 }
@@ -164,6 +177,11 @@ mod tests {
         for signal in [Signal::USR2, Signal::TERM] {
             assert!(events.contains(&Event::Forward(signal)), "{events:?}");
         }
-        assert!(signals.ignored().iter().all(|signal| [libc::SIGHUP, libc::SIGTSTP].contains(signal)));
+        assert!(
+            signals
+                .ignored()
+                .iter()
+                .all(|signal| [libc::SIGHUP, libc::SIGTSTP, libc::SIGXFSZ].contains(signal))
+        );
     }
 }

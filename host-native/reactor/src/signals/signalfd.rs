@@ -21,7 +21,9 @@ impl Signals {
     /// reads them from now on. Also blocks SIGTTIN, so that reading from a terminal in the background fails instead of
     /// stopping the process.
     ///
-    /// SIGHUP and SIGTSTP stay ignored if they are ignored already (`nohup`). SIGINT and SIGQUIT are handled even if
+    /// Ignores SIGXFSZ, see [`ignore_file_size_signal`](super::ignore_file_size_signal).
+    ///
+    /// SIGHUP, SIGTSTP and SIGXFSZ stay ignored in child processes if they are ignored already (`nohup`). SIGINT and SIGQUIT are handled even if
     /// they are ignored, because a shell without job control ignores them for every background process.
     ///
     /// # Errors

@@ -33,9 +33,8 @@ mod token;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::net::Ipv4Addr;
-use std::os::fd::OwnedFd;
+use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
@@ -45,19 +44,20 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_iof::{Labels, Sinks, Stdin, Streams, UNSENT_MAX};
-use hydrant_launch::find_mpi_library;
+use hydrant_launch::{POOL_FD, find_mpi_library};
 use hydrant_names::NameClient;
 use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
-    Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, set_close_on_exec,
+    Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
 };
 use hydrant_record::RecordingFile;
 
 use crate::backend::RunBackend;
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
+use crate::json::{self, Target};
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::topology_file::SharedTopologyFile;
@@ -124,7 +124,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
 
 /// Runs a job whose ranks are all on this machine, as [`run`] does.
 fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
-    set_close_on_exec()?;
+    let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
     let guardian = start_guardian()?;
     let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
@@ -162,6 +162,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     }
     engine.procs.guard(guardian);
     engine.preload = preload;
+    engine.inherited = inherited;
     engine.warnings = warnings;
     engine.recording = recording;
     engine.sharing = sharing;
@@ -242,6 +243,10 @@ impl Outlets {
 
     /// This process's own, for ranks on other nodes.
     fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
+        let mut sinks = Sinks::new(IOF).map_err(RunError::system("cannot use standard output and error"))?;
+        if plan.options.json.as_deref().is_some_and(json::is_stdout) {
+            sinks.leave_stdout();
+        }
         Ok(Outlets {
             stdin: Stdin::sent(IOF),
             streams: Streams::new(
@@ -249,7 +254,7 @@ impl Outlets {
                 pseudo_terminals(&plan.options),
                 IOF,
             ),
-            sinks: Sinks::new(IOF).map_err(RunError::system("cannot use standard output and error"))?,
+            sinks,
         })
     }
 
@@ -267,6 +272,8 @@ struct Engine<'p, 's> {
     board_blocked: bool,
     /// Library that ranks preload, if MPI programs are to see process sets.
     preload: Option<PathBuf>,
+    /// Descriptors that the user passes to the ranks. Empty at a daemon, whose parent is not the user.
+    inherited: Vec<RawFd>,
     /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
     /// Topology file that MPICH's ranks may ask for.
@@ -305,6 +312,8 @@ struct Engine<'p, 's> {
     status_socket: Option<Status>,
     /// Jobs that have ended, if a result is written.
     ended: Vec<JobSummary>,
+    /// Where the result of the run is written.
+    result: Option<Target>,
     /// Debuggers have been shown the processes of the first job.
     debuggers_informed: bool,
     /// End of the run at its time limit, once it is reached.
@@ -327,6 +336,10 @@ impl<'p, 's> Engine<'p, 's> {
     ) -> Result<Engine<'p, 's>, RunError> {
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
+        // Before any rank starts, so that no job is lost for a result that cannot be written.
+        let result = plan.options.json.as_deref().map(|path| {
+            Target::open(path).map_err(|why| RunError::ResultFile { path: path.to_owned(), why })
+        });
         for stream in core.streams() {
             poller.add(stream, Token::Board, Interest::Read)?;
         }
@@ -334,6 +347,7 @@ impl<'p, 's> Engine<'p, 's> {
             plan,
             board_blocked: false,
             preload: None,
+            inherited: Vec::new(),
             sharing: None,
             topology_file: None,
             host: host_name(),
@@ -345,7 +359,7 @@ impl<'p, 's> Engine<'p, 's> {
             core,
             warnings: Warnings::default(),
             recording: None,
-            null: File::open("/dev/null").map_err(RunError::system("cannot open /dev/null"))?.into(),
+            null: empty_input().map_err(RunError::system("cannot make an empty standard input"))?,
             stdin,
             streams,
             sinks,
@@ -358,6 +372,7 @@ impl<'p, 's> Engine<'p, 's> {
             nodes: None,
             status_socket: None,
             ended: Vec::new(),
+            result: result.transpose()?,
             debuggers_informed: false,
             time_limit: None,
             progress: None,
@@ -488,5 +503,10 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
     let pipes = u64::from(plan.options.stdin == StdinTarget::All);
     let pool = u64::from(plan.options.mem_pool.is_some());
-    OWN_FILES + names + jobs * (of_job + sockets + pmix + pool) + ranks * (3 + files + queries + pmix + pipes)
+    let all = OWN_FILES
+        + names
+        + jobs * (of_job + sockets + pmix + pool)
+        + ranks * (3 + files + queries + pmix + pipes);
+    // The number of the pool is one of the descriptors that may be open.
+    all.max(pool * (POOL_FD as u64 + 1))
 }

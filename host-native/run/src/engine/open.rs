@@ -152,6 +152,7 @@ impl Engine<'_, '_> {
             psets,
             size: (size(programs)?, here.count()),
             gpus: options.gpus_per_rank,
+            inherited: &self.inherited,
         };
         let ends = programs.iter().scan(0, |end, program| {
             *end += program.ranks;

@@ -33,7 +33,8 @@ pub(super) fn output_files<R>(
             needs_pid = true;
             pid.unwrap_or(0)
         });
-        let path = path.map_err(|code| RunError::Pattern { pattern: pattern.clone(), code })?;
+        let path =
+            path.map_err(|code| RunError::Pattern { pattern: pattern.to_string_lossy().into_owned(), code })?;
         if needs_pid == pid.is_some() {
             files.push((stream, path.into()));
         }

@@ -27,9 +27,9 @@ impl Engine<'_, '_> {
 
     /// Writes the result of the run. Returns the exit code of the command: a result that is lost is a failure.
     pub(super) fn write_result(&mut self, code: u8) -> u8 {
-        let Some(path) = &self.plan.options.json else { return code };
+        let (Some(path), Some(target)) = (&self.plan.options.json, &mut self.result) else { return code };
         let text = json::result(code, None, &self.ended);
-        if let Err(why) = json::write(path, &text) {
+        if let Err(why) = target.write(&text) {
             self.sinks.print(&format!("cannot write {}: {why}", path.display()));
             self.flush();
             return code.max(1);
