@@ -102,9 +102,9 @@ fn an_affinity_mask_and_spawned_jobs_count() {
     let child = format!("{YIELDS}; sleep 0");
     let spawn = format!(
         "{ASK} init; {YIELDS}; printf 'mcmd=spawn\\nnprocs=1\\nexecname=sh\\ntotspawns=1\\nspawnssofar=1\\narg1=-c\\narg2={child}\\n\
-         argcnt=2\\ninfo_num=0\\nendcmd\\n' >&3; read -r reply <&3; ask cmd=finalize"
+         argcnt=2\\ninfo_num=0\\nendcmd\\n' >&$PMI_FD; read -r reply <&$PMI_FD; ask cmd=finalize"
     );
-    let spawned = masked(Job::command("run -n 1 sh -c").arg(spawn)).run();
+    let spawned = masked(Job::command("run -n 1 bash -c").arg(spawn)).run();
     spawned.code(0).quiet().says("0 yields", 0);
     spawned.says(" yields: no\n", 1).says(" yields: 1\n", 1);
 }

@@ -60,7 +60,8 @@ fn raw(options: &str, steps: &str) -> Job {
     Job::hydrant(options).arg(RAW).steps(steps)
 }
 
-/// A shell script as a job's only program. bash runs it if the script writes to PMI, whose descriptor has more digits than dash takes.
+/// A shell script as a job's only program. bash runs it if the script writes to PMI, whose descriptor has more digits than dash
+/// takes.
 fn shell(options: &str, script: &str) -> Job {
     let shell = if script.contains("&$PMI_FD") { "bash" } else { "sh" };
     Job::hydrant(options).args([shell, "-c"]).arg(script)

@@ -283,8 +283,16 @@ fn debuggers_find_the_processes_of_the_ranks() {
 fn a_result_that_cannot_be_written_is_an_error() {
     let folder = Folder::new("no-result");
     let options = format!("--json={} -n 1 sh -c", folder.0.display());
+    // A file that cannot be opened is found before the job starts, and a full disk behind it.
+    let outcome =
+        Job::new(hydrant_tests::hydrant_bin()).arg("run").words(&options).arg("echo started; exit 3").run();
+    outcome.code(1).stdout_is("").warns("cannot write ");
     for (script, code) in [("exit 0", 1), ("exit 3", 3)] {
-        Job::hydrant(&options).arg(script).run().code(code).warns("cannot write ");
+        Job::hydrant("--json=/dev/full -n 1 sh -c")
+            .arg(script)
+            .run()
+            .code(code)
+            .warns("cannot write /dev/full");
     }
 }
 

@@ -15,7 +15,8 @@ pub const DAEMON: &str = "hydrant daemon";
 /// Warnings of PMI servers, which the event loop prints.
 pub type Warnings = Rc<RefCell<Vec<String>>>;
 
-/// Prints `PREFIX: MESSAGE`, with the message [`printable`]. Write errors are ignored: with standard error closed, the exit code remains.
+/// Prints `PREFIX: MESSAGE`, the message [`printable`].
+/// Write errors are ignored: with standard error closed, the exit code remains.
 pub fn print(prefix: &str, message: impl Display) {
     let message = message.to_string();
     let _ = writeln!(io::stderr(), "{prefix}: {}", printable(&message));

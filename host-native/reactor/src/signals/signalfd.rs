@@ -23,8 +23,9 @@ impl Signals {
     ///
     /// Ignores SIGXFSZ, see [`ignore_file_size_signal`](super::ignore_file_size_signal).
     ///
-    /// SIGHUP, SIGTSTP and SIGXFSZ stay ignored in child processes if they are ignored already (`nohup`). SIGINT and SIGQUIT are handled even if
-    /// they are ignored, because a shell without job control ignores them for every background process.
+    /// SIGHUP, SIGTSTP and SIGXFSZ stay ignored in child processes if they are ignored already (`nohup`).
+    /// SIGINT and SIGQUIT are handled even if they are ignored,
+    /// because a shell without job control ignores them for every background process.
     ///
     /// # Errors
     /// A system call failed.
