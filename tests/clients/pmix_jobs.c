@@ -53,6 +53,15 @@ static void attributes(void)
     RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&self, PMIX_PARENT_ID, NULL, 0, &value));
 }
 
+/* Rank 1 of the parent and all children have done what precedes. */
+static void meet(const char *parent, const char *children)
+{
+    pmix_proc_t procs[2];
+    PMIX_LOAD_PROCID(&procs[0], parent, 1);
+    PMIX_LOAD_PROCID(&procs[1], children, PMIX_RANK_WILDCARD);
+    OK(PMIx_Fence(procs, 2, NULL, 0));
+}
+
 /* A spawned job, whose attributes and data its parent reads without a connection. */
 static void children(const char *program)
 {
@@ -71,6 +80,8 @@ static void children(const char *program)
     pmix_info_t info;
     PMIX_INFO_LOAD(&info, "children.read", "all", PMIX_STRING);
     OK(PMIx_Publish(&info, 1));
+    /* What a process has published ends with its job. */
+    meet(me.nspace, nspace);
     fence();
 }
 
@@ -146,6 +157,7 @@ static void child(const char *parent)
     PMIX_INFO_LOAD(&info, PMIX_WAIT, NULL, PMIX_BOOL);
     OK(PMIx_Lookup(&data, 1, &info, 1));
     PMIX_PDATA_DESTRUCT(&data);
+    meet(parent, me.nspace);
 }
 
 /* Data that a rank withdraws all at once. Those of another rank stay. */

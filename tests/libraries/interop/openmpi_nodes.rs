@@ -72,7 +72,7 @@ fn ranks_spawn_on_other_nodes() {
 fn a_communicator_over_hosts_shrinks_after_a_death() {
     let Some(launch) = launch_on(Peer::OpenMpi5, (2, 2), "--with-ft ulfm -n 4") else { return };
     let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
-    outcome.code(137).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+    outcome.code(0).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
 }
 
 #[test]

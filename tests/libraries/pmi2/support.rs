@@ -122,7 +122,8 @@ impl Launcher {
     pub(crate) fn job_of(self, size: u32, program: &Path, library: Option<&Path>) -> Option<Ready> {
         let mut cluster = None;
         let job = match self {
-            Launcher::Hydrant(options) => Job::hydrant(options),
+            // The programs check the universe size, which is unset by default.
+            Launcher::Hydrant(options) => Job::hydrant(&format!("-usize {size} {options}")),
             Launcher::Hydra4(options) => Peer::Mpich4.there().then(|| Job::new(MPIEXEC_4).words(options))?,
             Launcher::Hydra5(options) => {
                 Peer::Mpich5.there().then(|| Job::new(mpiexec_5()).words(options))?

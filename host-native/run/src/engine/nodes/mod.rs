@@ -5,8 +5,8 @@
 //! [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. A run on one machine has head and node in one engine
 //! without links. Orders and reports then wait in two queues, until [`deliver`](Engine::deliver) passes them on.
 //!
-//! Decisions are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node gets
-//! the same jobs by the same numbers in the same order, because all of that comes from the head.
+//! Decisions are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node
+//! gets the same jobs by the same numbers in the same order, because all of that comes from the head.
 
 mod actions;
 mod backend_failure;
