@@ -4,10 +4,13 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::server::Inbox;
+use hydrant_core::wire::pmix::FIRST_BYTE;
 use hydrant_core::{JobId, Rank};
 use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
+
+use crate::Speaks;
 
 /// Most bytes of one read from a client that has not introduced itself. The introduction is shorter.
 pub(crate) const INTRODUCTION_READ: usize = 4096;
@@ -39,6 +42,8 @@ pub(crate) struct Conn {
     incoming: bool,
     /// The connection is for queries and never belongs to a rank.
     queries: bool,
+    /// The client speaks PMIx, or is closed.
+    speaks_pmix: bool,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
     held: Vec<u8>,
     /// A reply that the socket did not take, from `sent` on.
@@ -88,19 +93,12 @@ impl Conns {
         }
     }
 
-    /// Adds a socket. `rank` is none for a client that sends it in the handshake. Returns none at the limit.
-    pub(crate) fn open(&mut self, fd: OwnedFd, job: JobId, rank: Option<Rank>, now: u64) -> Option<u32> {
+    /// Adds the socket of a client that sends its rank in the handshake. Returns none at the limit.
+    pub(crate) fn open_client(&mut self, fd: OwnedFd, job: JobId, speaks: Speaks, now: u64) -> Option<u32> {
         let id = self.insert(fd, job, now)?;
-        self.identify(id, job, rank, now);
+        self.all[id as usize].speaks_pmix = speaks == Speaks::Pmix;
+        self.await_introduction(id, now);
         Some(id)
-    }
-
-    /// Notes the rank of a new connection. `rank` is none for a client that sends it in the handshake.
-    pub(crate) fn identify(&mut self, id: u32, job: JobId, rank: Option<Rank>, now: u64) {
-        match rank {
-            Some(rank) => self.assign(id, job, rank),
-            None => self.await_introduction(id, now),
-        }
     }
 
     /// Adds a socket for queries, which belongs to no rank. Returns none at the limit.
@@ -293,6 +291,14 @@ impl Conn {
         }
     }
 
+    /// Returns whether the first byte of a client, in the inbox after a read, is that of a protocol that it may not speak.
+    pub(crate) fn is_refused(&self, inbox: &mut Inbox<&mut [u8]>) -> bool {
+        self.speaks_pmix && self.incoming && {
+            let first = inbox.held().first().copied().unwrap_or_else(|| inbox.space()[0]);
+            first != FIRST_BYTE
+        }
+    }
+
     /// Keeps the bytes that the backend did not consume.
     pub(crate) fn keep(&mut self, inbox: &Inbox<&mut [u8]>) {
         self.held.clear();
@@ -358,7 +364,8 @@ mod tests {
     fn a_full_socket_keeps_the_rest_of_one_reply() {
         let (ours, theirs) = pair();
         let mut conns = Conns::new(1);
-        let id = conns.open(ours, JOB, Some(Rank(0)), 0).unwrap();
+        let id = conns.insert(ours, JOB, 0).unwrap();
+        conns.assign(id, JOB, Rank(0));
         let conn = conns.get_mut(id).unwrap();
         let reply = [b'r'; 2560];
         let mut replies = 1;
@@ -383,7 +390,7 @@ mod tests {
     fn held_bytes_come_first() {
         let (ours, theirs) = pair();
         let mut conns = Conns::new(1);
-        let id = conns.open(ours, JOB, None, 0).unwrap();
+        let id = conns.open_client(ours, JOB, Speaks::Any, 0).unwrap();
         let conn = conns.get_mut(id).unwrap();
         let mut buffer = [0; 8];
         let mut inbox = conn.inbox(&mut buffer);
@@ -404,14 +411,14 @@ mod tests {
     #[test]
     fn numbers_are_used_again_and_the_oldest_incoming_connection_is_known() {
         let mut conns = Conns::new(2);
-        let a = conns.open(pair().0, JOB, None, 5).unwrap();
-        let b = conns.open(pair().0, JOB, None, 6).unwrap();
-        assert!(!conns.has_room() && conns.open(pair().0, JOB, None, 7).is_none());
+        let a = conns.open_client(pair().0, JOB, Speaks::Any, 5).unwrap();
+        let b = conns.open_client(pair().0, JOB, Speaks::Any, 6).unwrap();
+        assert!(!conns.has_room() && conns.open_client(pair().0, JOB, Speaks::Any, 7).is_none());
         conns.assign(a, JOB, Rank(1));
         assert_eq!((conns.of_rank(JOB, Rank(1)), conns.oldest_incoming()), (Some(a), Some((b, 6))));
         conns.close(b);
         assert_eq!(conns.oldest_incoming(), None);
-        assert_eq!(conns.open(pair().0, JOB, None, 8), Some(b));
+        assert_eq!(conns.open_client(pair().0, JOB, Speaks::Any, 8), Some(b));
         assert_eq!((conns.oldest_incoming(), conns.incoming(JOB)), (Some((b, 8)), vec![b]));
         assert_eq!((conns.incoming(JobId(0)), conns.of_job(JobId(0))), (Vec::new(), Vec::new()));
         assert_eq!(conns.of_job(JOB), [a, b]);
@@ -422,8 +429,10 @@ mod tests {
     #[test]
     fn a_second_connection_of_a_rank_outlives_the_first() {
         let mut conns = Conns::new(3);
-        let a = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
-        let b = conns.open(pair().0, JOB, Some(Rank(0)), 0).unwrap();
+        let a = conns.insert(pair().0, JOB, 0).unwrap();
+        conns.assign(a, JOB, Rank(0));
+        let b = conns.insert(pair().0, JOB, 0).unwrap();
+        conns.assign(b, JOB, Rank(0));
         conns.close(a);
         assert_eq!(conns.of_rank(JOB, Rank(0)), Some(b));
     }

@@ -10,7 +10,7 @@ use hydrant_reactor::{Interest, Key, KeyRange, Poller, Sent};
 use rustix::net::SocketAddrAny;
 
 use crate::conns::{Conn, Conns, Received};
-use crate::port::is_local_connection;
+use crate::port::{Client, Speaks};
 use crate::{BackendError, CloseReason, Error, Event};
 
 /// Time in milliseconds for the handshake of a client.
@@ -102,9 +102,7 @@ where
         self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
     }
 
-    /// Adds the connection of a client to a job. `rank` is none for a client that has to complete its handshake within
-    /// [`HANDSHAKE_TIMEOUT`]. The user of a client on this machine has been checked, as [`TcpPort`](crate::TcpPort) does.
-    /// Returns none at the limit of connections.
+    /// Adds the connection of a rank to its job. Returns none at the limit of connections.
     ///
     /// # Errors
     /// The backend or the poller refuses the connection.
@@ -112,16 +110,33 @@ where
         &mut self,
         fd: OwnedFd,
         job: JobId,
-        rank: Option<Rank>,
+        rank: Rank,
         now: u64,
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
-        let verified = rank.is_none() && is_local_connection(&fd);
         let Some(id) = self.conns.insert(fd, job, now) else { return Ok(None) };
-        self.watch(id, Input::Opened { conn: ConnId(id), job, rank }, now, poller)?;
+        self.watch(id, Input::Opened { conn: ConnId(id), job, rank: Some(rank) }, now, poller)?;
         // Not before: the backend refuses a rank that has another connection.
-        self.conns.identify(id, job, rank, now);
-        if verified {
+        self.conns.assign(id, job, rank);
+        Ok(Some(ConnId(id)))
+    }
+
+    /// Adds a client of a job's port, which has to complete its handshake within [`HANDSHAKE_TIMEOUT`]. Returns none at the limit
+    /// of connections.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses the connection.
+    pub fn open_client(
+        &mut self,
+        client: Client,
+        job: JobId,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let (is_own, speaks) = (client.is_own(), client.speaks);
+        let Some(id) = self.conns.open_client(client.into(), job, speaks, now) else { return Ok(None) };
+        self.watch(id, Input::Opened { conn: ConnId(id), job, rank: None }, now, poller)?;
+        if is_own {
             self.handle(now, Input::Verified { conn: ConnId(id) })?;
         }
         Ok(Some(ConnId(id)))
@@ -140,7 +155,7 @@ where
         now: u64,
         poller: &Poller,
     ) -> Result<Option<ConnId>, Error> {
-        let Some(id) = self.conns.open(fd, job, None, now) else { return Ok(None) };
+        let Some(id) = self.conns.open_client(fd, job, Speaks::Any, now) else { return Ok(None) };
         self.watch(id, Input::Opened { conn: ConnId(id), job, rank: Some(rank) }, now, poller)?;
         Ok(Some(ConnId(id)))
     }
@@ -223,6 +238,9 @@ where
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
         let mut inbox = open.inbox(&mut self.buffers[..room]);
         match open.receive(&mut inbox) {
+            Received::Bytes(_) if open.is_refused(&mut inbox) => {
+                self.end(id, now, CloseReason::NotPmix).map(|()| false)
+            }
             Received::Bytes(new) => {
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
                 inbox.receive(&mut *self.backend, Time(now), conn, new).map_err(Into::into)?;

@@ -122,6 +122,8 @@ pub enum CloseReason {
     Ended,
     /// The client did not complete the handshake in time, or was displaced by a newer client at the limit.
     NoHandshake,
+    /// The client of a port for PMIx speaks something else.
+    NotPmix,
     /// The client sends requests without reading the replies.
     Overrun,
     /// The backend closed it.
@@ -135,6 +137,7 @@ impl fmt::Display for CloseReason {
         match self {
             CloseReason::Ended => f.write_str("the client closed it"),
             CloseReason::NoHandshake => f.write_str("the client did not complete its handshake in time"),
+            CloseReason::NotPmix => f.write_str("it speaks no PMIx"),
             CloseReason::Overrun => f.write_str(OVERRUN),
             CloseReason::Backend(why) => why.fmt(f),
             CloseReason::TooLong(max) => {

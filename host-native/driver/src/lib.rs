@@ -23,7 +23,7 @@
 //! let (clock, mut poller) = (Clock::start(), Poller::new()?);
 //! driver.handle(clock.now(), Input::RegisterJob(JobSpec::new(JobId(0), "kvs_0", 1)))?;
 //! let (ours, mut client) = UnixStream::pair()?;
-//! driver.open(ours.into(), JobId(0), Some(Rank(0)), clock.now(), &poller)?;
+//! driver.open(ours.into(), JobId(0), Rank(0), clock.now(), &poller)?;
 //!
 //! client.write_all(b"cmd=init pmi_version=1 pmi_subversion=1\n")?;
 //! let mut keys = Vec::new();
@@ -68,7 +68,7 @@ pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
-pub use port::{ACCEPT_MAX, PORT_FILES, TcpPort, is_out_of_files};
+pub use port::{ACCEPT_MAX, Client, PORT_FILES, Speaks, TcpPort, is_out_of_files};
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
 

@@ -2,45 +2,93 @@
 
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use hydrant_reactor::enable_keepalive;
 use rustix::io::Errno;
-use rustix::net::{SocketAddrAny, getpeername, getsockname};
 use rustix::process::geteuid;
 
 use crate::ListenError;
-use crate::owner::{self, SockDiag, TableFiles};
+use crate::owner::{self, Routes, SockDiag, TableFiles};
 
 /// Pending connections. The system has a lower limit of its own, usually 4096.
 const BACKLOG: i32 = 8192;
 
-/// Descriptors of a port: the listening socket, and one or two for queries about the users of clients.
-pub const PORT_FILES: u64 = 3;
+/// Descriptors of a port: the listening socket, and two or three for queries about clients.
+pub const PORT_FILES: u64 = 4;
 
 /// Most connections that [`TcpPort::accept`] takes at once. A driver has room for several times as many clients that have
 /// not introduced themselves, so a client has turns to do so before later ones displace it.
 pub const ACCEPT_MAX: usize = 16;
 
+/// Protocols that the clients of a port speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Speaks {
+    /// Any: PMI-1, PMI-2 or PMIx.
+    Any,
+    /// PMIx. A client that says something else is closed.
+    Pmix,
+}
+
+/// A client that a [`TcpPort`] has accepted.
+#[derive(Debug)]
+pub struct Client {
+    /// Its connection.
+    pub stream: TcpStream,
+    /// Protocols that it may speak.
+    pub speaks: Speaks,
+    /// Whether it is known to be a process of this user.
+    is_own: bool,
+}
+
+impl Client {
+    pub(crate) fn new(stream: TcpStream, speaks: Speaks, is_own: bool) -> Client {
+        Client { stream, speaks, is_own }
+    }
+
+    /// Whether the kernel has named this user as the client's. It has for each client on this machine, and for no other.
+    pub fn is_own(&self) -> bool {
+        self.is_own
+    }
+}
+
+impl From<Client> for OwnedFd {
+    fn from(client: Client) -> OwnedFd {
+        client.stream.into()
+    }
+}
+
 /// A listening TCP port.
 ///
-/// A client on this machine is accepted if it is a process of this user. The user of a client on another machine is
-/// unknown.
+/// A client on this machine is accepted if it is a process of this user. The kernel decides who that is: a client of a
+/// loopback address is on this machine, whatever its own address, and so is one whose address is one of this machine's or whose
+/// socket the kernel knows. A client on this machine whose user the kernel does not name is refused, for example one that has
+/// closed its socket. The user of a client on another machine is unknown.
 #[derive(Debug)]
 pub struct TcpPort {
     listener: TcpListener,
     addr: SocketAddr,
+    speaks: Speaks,
     /// Users of clients on this machine. Opened with the port, when a descriptor is free.
     diag: Option<SockDiag>,
     /// The same, for a system without `diag`.
     tables: Option<TableFiles>,
+    /// Whether an address is this machine's. Without it all are.
+    routes: Option<Routes>,
+}
+
+/// A new connection whose client has not been looked up.
+struct Pending {
+    stream: TcpStream,
+    peer: SocketAddr,
+    here: SocketAddr,
 }
 
 impl TcpPort {
     /// Whether clients on this machine are accepted. That needs a system that reports their users, which Linux does.
     pub const SERVES_THIS_MACHINE: bool = owner::IS_KNOWN;
 
-    /// Listens at `addr`. Port 0 is any free one.
+    /// Listens at `addr` for clients of all protocols. Port 0 is any free one.
     ///
     /// # Errors
     /// The address is in use, or is none of this machine's. A loopback address is refused where clients on this machine are
@@ -59,9 +107,16 @@ impl TcpPort {
             let diag = SockDiag::open(addr).ok();
             // Without a process file system, only clients on other machines are accepted.
             let tables = if diag.is_none() { TableFiles::open().ok() } else { None };
-            Ok(TcpPort { listener, addr, diag, tables })
+            let routes = Routes::open().ok();
+            Ok(TcpPort { listener, addr, speaks: Speaks::Any, diag, tables, routes })
         };
         open().map_err(|why: io::Error| ListenError { addr, why })
+    }
+
+    /// Has clients speak these protocols only.
+    #[must_use]
+    pub fn for_clients_of(self, speaks: Speaks) -> TcpPort {
+        TcpPort { speaks, ..self }
     }
 
     /// The address, with the port that the system chose.
@@ -87,8 +142,7 @@ impl TcpPort {
     /// # Errors
     /// The process or the system has no descriptor left ([`is_out_of_files`]), or cannot tell the user of a connection. The
     /// caller frees a descriptor, or pauses, see [`hydrant_reactor::Listener`].
-    pub fn accept(&self, accepted: &mut Vec<TcpStream>) -> io::Result<()> {
-        let me = geteuid().as_raw();
+    pub fn accept(&self, accepted: &mut Vec<Client>) -> io::Result<()> {
         let mut unchecked = Vec::new();
         let mut result = Ok(());
         for _ in 0..ACCEPT_MAX {
@@ -99,15 +153,11 @@ impl TcpPort {
                         continue;
                     }
                     let Ok(here) = stream.local_addr() else { continue };
-                    if !is_local(peer.ip(), here.ip()) {
-                        accepted.push(stream);
-                        continue;
-                    }
+                    let pending = Pending { stream, peer, here };
                     // Another user's connection is closed before the next one is accepted, so that it takes no descriptor.
                     match self.diag.as_ref().map(|diag| diag.owner(peer, here)) {
-                        Some(Ok(owner)) if owner == Some(me) => accepted.push(stream),
-                        Some(Ok(_)) => {}
-                        Some(Err(_)) | None => unchecked.push((stream, peer, here)),
+                        Some(Ok(owner)) => accepted.extend(self.admit(pending, owner)),
+                        Some(Err(_)) | None => unchecked.push(pending),
                     }
                 }
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => break,
@@ -123,10 +173,32 @@ impl TcpPort {
                 Some(files) => files.read()?,
                 None => TableFiles::open()?.read()?,
             };
-            unchecked.retain(|&(_, peer, here)| table.owner(peer, here) == Some(me));
-            accepted.extend(unchecked.into_iter().map(|(stream, ..)| stream));
+            for pending in unchecked {
+                let owner = table.owner(pending.peer, pending.here);
+                accepted.extend(self.admit(pending, owner));
+            }
         }
         result
+    }
+
+    /// Returns a new client, unless it is on this machine and not a process of this user. `owner` is the user of its socket, if
+    /// the kernel has such a socket.
+    fn admit(&self, pending: Pending, owner: Option<u32>) -> Option<Client> {
+        let Pending { stream, peer, here } = pending;
+        let is_own = match owner {
+            Some(owner) if owner == geteuid().as_raw() => true,
+            Some(_) => return None,
+            None if self.is_of_this_machine(peer.ip(), here.ip()) => return None,
+            None => false,
+        };
+        Some(Client::new(stream, self.speaks, is_own))
+    }
+
+    /// Returns whether a connection whose client's socket the kernel does not have comes from this machine all the same.
+    fn is_of_this_machine(&self, peer: IpAddr, here: IpAddr) -> bool {
+        let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+        let leads_here = |routes: &Routes| routes.leads_here(peer).unwrap_or(true);
+        is_loopback(here) || is_loopback(peer) || self.routes.as_ref().is_none_or(leads_here)
     }
 }
 
@@ -134,19 +206,6 @@ impl AsFd for TcpPort {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.listener.as_fd()
     }
-}
-
-/// Returns whether both ends of a TCP connection are on this machine.
-pub(crate) fn is_local_connection(socket: impl AsFd) -> bool {
-    let ip = |addr: SocketAddrAny| SocketAddr::try_from(addr).ok().map(|addr| addr.ip());
-    let peer = getpeername(&socket).ok().flatten().and_then(ip);
-    let here = getsockname(&socket).ok().and_then(ip);
-    peer.zip(here).is_some_and(|(peer, here)| is_local(peer, here))
-}
-
-/// Returns whether the peer is on this machine, so that the system can report its user.
-fn is_local(peer: IpAddr, here: IpAddr) -> bool {
-    peer.to_canonical().is_loopback() || peer.to_canonical() == here.to_canonical()
 }
 
 /// Returns whether an error of `accept` concerns only the pending connection.
@@ -181,7 +240,8 @@ mod tests {
             while admitted.is_empty() {
                 port.accept(&mut admitted).unwrap();
             }
-            assert_eq!(admitted[0].peer_addr().unwrap(), client.local_addr().unwrap());
+            assert_eq!(admitted[0].stream.peer_addr().unwrap(), client.local_addr().unwrap());
+            assert!(admitted[0].is_own());
         }
     }
 
@@ -195,7 +255,7 @@ mod tests {
             drop(closed);
             let mut admitted = Vec::new();
             port.accept(&mut admitted).unwrap();
-            let from: Vec<_> = admitted.iter().map(|stream| stream.peer_addr().unwrap()).collect();
+            let from: Vec<_> = admitted.iter().map(|client| client.stream.peer_addr().unwrap()).collect();
             assert_eq!(from, [client.local_addr().unwrap()]);
         }
     }

@@ -1,6 +1,7 @@
 //! A driver with clients over socket pairs, under a clock that the test sets.
 
 use std::io::{ErrorKind, Read, Write};
+use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
@@ -10,7 +11,7 @@ use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server};
 use hydrant_reactor::{KeyRange, Poller};
 
 use super::conns::INTRODUCTION_READ;
-use super::{CloseReason, Driver, Event, HANDSHAKE_TIMEOUT, MappedStorage};
+use super::{Client, CloseReason, Driver, Event, HANDSHAKE_TIMEOUT, MappedStorage, Speaks};
 
 const JOB: JobId = JobId(0);
 
@@ -32,8 +33,11 @@ impl<'s> World<'s> {
     fn client(&mut self, rank: Option<Rank>) -> (UnixStream, Option<ConnId>) {
         let (ours, theirs) = UnixStream::pair().unwrap();
         theirs.set_nonblocking(true).unwrap();
-        let conn = self.driver.open(ours.into(), JOB, rank, self.now, &self.poller).unwrap();
-        (theirs, conn)
+        let conn = match rank {
+            Some(rank) => self.driver.open(ours.into(), JOB, rank, self.now, &self.poller),
+            None => self.driver.open_client(client_of(ours), JOB, self.now, &self.poller),
+        };
+        (theirs, conn.unwrap())
     }
 
     fn poll(&mut self) -> Vec<Event> {
@@ -53,6 +57,11 @@ impl<'s> World<'s> {
         }
         events
     }
+}
+
+/// A client of any protocol whose user is unknown.
+fn client_of(socket: UnixStream) -> Client {
+    Client::new(OwnedFd::from(socket).into(), Speaks::Any, false)
 }
 
 /// All that a client has to read.
@@ -257,7 +266,7 @@ fn a_connection_that_the_backend_refuses_is_closed() {
     let mut world = World::new(limits, &mut storage);
     let (_client, conn) = world.client(Some(Rank(0)));
     let (ours, mut theirs) = UnixStream::pair().unwrap();
-    let opened = world.driver.open(ours.into(), JOB, Some(Rank(0)), 0, &world.poller);
+    let opened = world.driver.open(ours.into(), JOB, Rank(0), 0, &world.poller);
     assert_eq!(opened.unwrap_err().fault(), Some(Fault::RankTaken));
     assert_eq!((read(&mut theirs), world.driver.conn_of(JOB, Rank(0))), (String::new(), conn));
     assert_eq!(world.driver.next_conn(), Some(ConnId(1)));

@@ -11,7 +11,7 @@ use std::time::Duration;
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank};
-use hydrant_driver::{AnyBackend, Driver, Event, TcpPort, is_out_of_files};
+use hydrant_driver::{AnyBackend, Driver, Event, Speaks, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Listener, Poller, random_u32};
 
 use crate::backend::{self, PluginFile};
@@ -187,7 +187,7 @@ impl Host {
         let mut environment = Environment::new(inherited, &known.variables(rank, theirs.as_raw_fd()));
         let now = self.clock.now();
         self.driver.make_room(now)?;
-        if self.driver.open(ours.into(), job, Some(rank), now, &self.poller)?.is_none() {
+        if self.driver.open(ours.into(), job, rank, now, &self.poller)?.is_none() {
             return Err(Fault::Full(Limit::Conns, self.driver.backend().limits().conns).into());
         }
         if let Some(known) = self.jobs.get_mut(&job) {
@@ -206,7 +206,7 @@ impl Host {
         if known.port.is_some() {
             return Err(Error::HasPort(job.0));
         }
-        let port = TcpPort::open((Ipv4Addr::LOCALHOST, number).into())?;
+        let port = TcpPort::open((Ipv4Addr::LOCALHOST, number).into())?.for_clients_of(Speaks::Pmix);
         known.port = Some(Listener::new(port, PORTS.key(0, job.0), &self.poller)?);
         self.has_sockets = true;
         Ok(())
@@ -221,7 +221,7 @@ impl Host {
         for client in accepted {
             self.driver.make_room(now)?;
             // At the limit the client is closed.
-            self.driver.open(client.into(), job, None, now, &self.poller)?;
+            self.driver.open_client(client, job, now, &self.poller)?;
         }
         // The port stays readable, so the next turn accepts in place of a client that is closed here.
         if let Err(error) = result

@@ -32,7 +32,7 @@ impl Port {
         if self.accepted.is_empty() {
             let mut accepted = Vec::new();
             let result = self.port.accept(&mut accepted);
-            self.accepted.extend(accepted);
+            self.accepted.extend(accepted.into_iter().map(|client| client.stream));
             // Clients that were accepted before the error come first.
             if self.accepted.is_empty() {
                 result.map_err(|why| hydrant_reactor::Error { what: "accept", why })?;

@@ -5,7 +5,7 @@ use std::ptr;
 
 use hydrant_core::limits::{MESSAGE_MAX, SPAWN_BYTES_MIN};
 use hydrant_core::trace::{Cause, Closing, Exit};
-use hydrant_core::{Limits, Output};
+use hydrant_core::{Limits, Malformed, Output};
 use hydrant_driver::{CloseReason, Event};
 
 use crate::error::number;
@@ -285,9 +285,8 @@ impl HostOutput {
                         return None;
                     }
                     CloseReason::Backend(why) => closed.with_closing(why),
-                    CloseReason::TooLong(_) => {
-                        closed.with_closing(Closing::Malformed(hydrant_core::Malformed::TooLong))
-                    }
+                    CloseReason::TooLong(_) => closed.with_closing(Closing::Malformed(Malformed::TooLong)),
+                    CloseReason::NotPmix => closed.with_closing(Closing::Malformed(Malformed::Handshake)),
                     CloseReason::NoHandshake => HostOutput { closing: NO_HANDSHAKE, ..closed },
                     CloseReason::Overrun => HostOutput { closing: OVERRUN, ..closed },
                 }

@@ -111,7 +111,8 @@ where
                         CloseReason::Backend(_)
                         | CloseReason::TooLong(_)
                         | CloseReason::Ended
-                        | CloseReason::NoHandshake => {}
+                        | CloseReason::NoHandshake
+                        | CloseReason::NotPmix => {}
                     }
                     self.driver.handle(now, Input::DeregisterJob { job })?;
                 }

@@ -3,14 +3,14 @@
 //! server](crate::management).
 
 use std::collections::VecDeque;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use hydrant_core::manage::{BoardReport, JobReport, RankReport};
 use hydrant_core::server::RankStatus;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_driver::{CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
+use hydrant_driver::{Client, CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Key, Listener, Log, Poller, Reactor, Signals, signals};
 use rustix::process::Signal;
 
@@ -343,7 +343,7 @@ impl<'s> Endpoint<'s> {
         }
         let mut accepted = Vec::new();
         let result = port.listener.socket().accept(&mut accepted);
-        accepted.into_iter().try_for_each(|stream| self.open_conn(job, stream))?;
+        accepted.into_iter().try_for_each(|client| self.open_conn(job, client))?;
         let Err(error) = result else { return Ok(()) };
         // The port stays readable, so the next turn accepts in place of the client that was closed here.
         if is_out_of_files(&error) && self.driver.displace(now)? {
@@ -369,8 +369,8 @@ impl<'s> Endpoint<'s> {
         allowed
     }
 
-    fn open_conn(&mut self, job: JobId, stream: TcpStream) -> Result<(), Error> {
-        let Ok(from) = stream.peer_addr() else { return Ok(()) };
+    fn open_conn(&mut self, job: JobId, client: Client) -> Result<(), Error> {
+        let Ok(from) = client.stream.peer_addr() else { return Ok(()) };
         if !self.allows(from) {
             return Ok(());
         }
@@ -378,7 +378,7 @@ impl<'s> Endpoint<'s> {
         if self.driver.make_room(now)? {
             self.poll_driver()?;
         }
-        match self.driver.open(stream.into(), job, None, now, &self.poller)? {
+        match self.driver.open_client(client, job, now, &self.poller)? {
             Some(_) => self.counters.accepted = self.counters.accepted.saturating_add(1),
             None => {
                 self.counters.turned_away = self.counters.turned_away.saturating_add(1);
@@ -444,7 +444,8 @@ impl<'s> Endpoint<'s> {
             CloseReason::Backend(_)
             | CloseReason::TooLong(_)
             | CloseReason::Ended
-            | CloseReason::NoHandshake => {}
+            | CloseReason::NoHandshake
+            | CloseReason::NotPmix => {}
         }
         if let Some(rank) = rank {
             let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);
@@ -467,6 +468,7 @@ fn foreign_line(number: u64, from: SocketAddr) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use std::io::{Read, Write};
+    use std::net::TcpStream;
 
     use hydrant_core::server::JobSpec;
 

@@ -162,7 +162,7 @@ impl Management<'_, '_> {
     fn accept(&mut self) -> Result<(), ServiceError> {
         let mut accepted = Vec::new();
         let result = self.listener.socket().accept(&mut accepted);
-        accepted.into_iter().try_for_each(|stream| self.connect(stream))?;
+        accepted.into_iter().try_for_each(|client| self.connect(client.stream))?;
         let Err(error) = result else { return Ok(()) };
         // The port stays readable, so the next turn accepts in place of the host that was displaced.
         if is_out_of_files(&error) && self.displace()? {

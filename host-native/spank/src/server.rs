@@ -315,7 +315,7 @@ impl Watch {
         describe(&self.step.name, runs, self.step.place.is_some(), |input| driver.handle(now, input))?;
         let sockets = std::mem::take(&mut self.sockets);
         for (socket, task) in sockets.into_iter().zip(&self.tasks.0) {
-            driver.open(socket, JOB, Some(Rank(task.rank)), now, &self.poller)?;
+            driver.open(socket, JOB, Rank(task.rank), now, &self.poller)?;
         }
         self.begun = true;
         for (rank, exit) in std::mem::take(&mut self.early) {

@@ -28,8 +28,6 @@ use crate::trace::{Cause, Closing, Stream, event};
 use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, status};
 use crate::wire::{Integers, Op, Text};
 
-/// First byte of a PMIx handshake. No PMI message begins with it.
-const HELLO: u8 = 0xff;
 /// Key of files to remove after the end of a process, and beginning of the key of folders.
 const CLEANUP: &[u8] = b"pmix.reg.cleanup";
 /// Options of groups with members that the request does not name.
@@ -40,7 +38,7 @@ impl Server<'_> {
     pub(super) fn is_pmix(&self, conn: ConnId, bytes: &[u8]) -> bool {
         let slot = &self.conns[conn.index()];
         let begins = || {
-            bytes.first() == Some(&HELLO)
+            bytes.first() == Some(&pmix::FIRST_BYTE)
                 && slot.phase == Phase::Opened
                 && slot.rank.is_none()
                 && !slot.query

@@ -14,7 +14,9 @@ pub const MESSAGE_MAX: u32 = Limits { commit_bytes: COMMIT_BYTES_MAX, ..Limits::
 pub const HELLO_MAX: u32 = 2048;
 
 /// First bytes of a handshake.
-const HELLO: [u8; 8] = [0xff; 8];
+const HELLO: [u8; 8] = [FIRST_BYTE; 8];
+/// First byte of a handshake. No message of PMI-1 or PMI-2 begins with it.
+pub const FIRST_BYTE: u8 = 0xff;
 /// Kind of a client that a server has started.
 const CLIENT: u8 = 0;
 /// Type of a buffer whose elements have no types in front.

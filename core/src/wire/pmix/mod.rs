@@ -36,7 +36,8 @@ pub use command::{
     App, Apps, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings, Unreadable, decode,
 };
 pub use frame::{
-    Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header, write_hello_reply,
+    FIRST_BYTE, Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header,
+    write_hello_reply,
 };
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};

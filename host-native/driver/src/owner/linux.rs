@@ -8,7 +8,7 @@ use std::os::fd::OwnedFd;
 use rustix::io::Errno;
 use rustix::net::netlink::{SOCK_DIAG, SocketAddrNetlink};
 use rustix::net::{
-    AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
+    AddressFamily, Protocol, RecvFlags, SendFlags, SocketFlags, SocketType, connect, recv, send, socket_with,
 };
 
 /// Whether the system reports users.
@@ -32,6 +32,85 @@ const ID: usize = 48;
 /// Length of a reply without attributes: the header and `struct inet_diag_msg`.
 const REPLY: usize = HEADER + 4 + ID + 20;
 
+/// Message type `RTM_GETROUTE`.
+const GET_ROUTE: u16 = 26;
+/// Message type `RTM_NEWROUTE`, of the reply.
+const NEW_ROUTE: u16 = 24;
+/// Attribute `RTA_DST`.
+const DESTINATION: u16 = 1;
+/// Type of the routes to this machine's own addresses, `RTN_LOCAL`.
+const LOCAL_ROUTE: u8 = 2;
+/// Length of `struct rtmsg`.
+const ROUTE: usize = 12;
+
+/// A netlink socket that asks for routes.
+#[derive(Debug)]
+pub(crate) struct Routes {
+    fd: OwnedFd,
+}
+
+impl Routes {
+    /// Opens the netlink socket.
+    ///
+    /// # Errors
+    /// The system does not grant one to this process.
+    pub(crate) fn open() -> io::Result<Routes> {
+        // The protocol of routes, `NETLINK_ROUTE`, is number 0.
+        Ok(Routes { fd: kernel_socket(None)? })
+    }
+
+    /// Returns whether an address is one of this machine (of this network namespace), as the kernel routes it.
+    ///
+    /// # Errors
+    /// The system did not answer.
+    pub(crate) fn leads_here(&self, ip: IpAddr) -> io::Result<bool> {
+        send(&self.fd, &route_query(ip.to_canonical()), SendFlags::empty())?;
+        let mut reply = [0; 1024];
+        let (len, _) = recv(&self.fd, &mut reply[..], RecvFlags::DONTWAIT)?;
+        read_route(&reply[..len])
+    }
+}
+
+/// Opens a netlink socket that receives messages of the kernel only.
+fn kernel_socket(protocol: Option<Protocol>) -> io::Result<OwnedFd> {
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let fd = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, protocol)?;
+    connect(&fd, &SocketAddrNetlink::new(0, 0))?;
+    Ok(fd)
+}
+
+/// Encodes the request for the route to an address.
+fn route_query(ip: IpAddr) -> Vec<u8> {
+    let (family, address) = match ip {
+        IpAddr::V4(ip) => (AF_INET, ip.octets().to_vec()),
+        IpAddr::V6(ip) => (AF_INET6, ip.octets().to_vec()),
+    };
+    let attribute = 4 + address.len();
+    let len = HEADER + ROUTE + attribute;
+    let mut bytes = Vec::with_capacity(len);
+    bytes.extend((len as u32).to_ne_bytes());
+    bytes.extend(GET_ROUTE.to_ne_bytes());
+    bytes.extend(REQUEST.to_ne_bytes());
+    // Sequence number and port.
+    bytes.extend([0; 8]);
+    let bits = 8 * address.len() as u8;
+    bytes.extend([family, bits, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0]);
+    bytes.extend((attribute as u16).to_ne_bytes());
+    bytes.extend(DESTINATION.to_ne_bytes());
+    bytes.extend(address);
+    bytes
+}
+
+/// Decodes a reply: whether the route leads to this machine. An address without a route is none of this machine's.
+fn read_route(bytes: &[u8]) -> io::Result<bool> {
+    let kind = bytes.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
+    match kind {
+        Some(NEW_ROUTE) if bytes.len() >= HEADER + ROUTE => Ok(bytes[HEADER + 7] == LOCAL_ROUTE),
+        Some(ERROR) => Ok(false),
+        _ => Err(io::ErrorKind::InvalidData.into()),
+    }
+}
+
 /// A netlink socket that queries one TCP socket at a time.
 #[derive(Debug)]
 pub(crate) struct SockDiag {
@@ -44,11 +123,7 @@ impl SockDiag {
     /// # Errors
     /// The system has no socket monitoring, or does not grant it to this process.
     pub(crate) fn open(listener: SocketAddr) -> io::Result<SockDiag> {
-        let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        let fd = socket_with(AddressFamily::NETLINK, SocketType::DGRAM, flags, Some(SOCK_DIAG))?;
-        // A connected socket receives messages of the kernel only.
-        connect(&fd, &SocketAddrNetlink::new(0, 0))?;
-        let diag = SockDiag { fd };
+        let diag = SockDiag { fd: kernel_socket(Some(SOCK_DIAG))? };
         let (address, peer) = match listener.ip() {
             IpAddr::V4(ip) if ip.is_unspecified() => (Ipv4Addr::LOCALHOST.into(), Ipv4Addr::LOCALHOST.into()),
             IpAddr::V4(ip) => (IpAddr::V4(ip), Ipv4Addr::LOCALHOST.into()),
@@ -267,6 +342,15 @@ mod tests {
             drop(client);
             assert_eq!(owners(&diag, from, to), [None; 2], "a closed socket counts as root's in the kernel");
         }
+    }
+
+    #[test]
+    fn addresses_of_this_machine_are_known() {
+        let routes = Routes::open().unwrap();
+        let leads_here = |ip: &str| routes.leads_here(ip.parse().unwrap()).unwrap();
+        assert!(leads_here("127.0.0.1") && leads_here("127.9.9.9") && leads_here("::ffff:127.0.0.1"));
+        // Reserved for documentation.
+        assert!(!leads_here("192.0.2.77") && !leads_here("2001:db8::77"));
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! refused.
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr, UdpSocket};
 
 /// Whether the system reports users.
 pub(crate) const IS_KNOWN: bool = false;
@@ -20,6 +20,26 @@ impl SockDiag {
     /// Returns the user whose socket is connected from one address to another.
     pub(crate) fn owner(&self, _: SocketAddr, _: SocketAddr) -> io::Result<Option<u32>> {
         match *self {}
+    }
+}
+
+/// Routes to addresses.
+#[derive(Debug)]
+pub(crate) struct Routes;
+
+impl Routes {
+    /// Never fails.
+    pub(crate) fn open() -> io::Result<Routes> {
+        Ok(Routes)
+    }
+
+    /// Returns whether an address is one of this machine: only those can be bound to.
+    pub(crate) fn leads_here(&self, ip: IpAddr) -> io::Result<bool> {
+        match UdpSocket::bind((ip, 0)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::AddrNotAvailable => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 

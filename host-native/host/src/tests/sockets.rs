@@ -5,10 +5,36 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
 
+use hydrant_core::wire::Integers;
+use hydrant_core::wire::pmix::{FIRST_BYTE, Writer, write_header};
+
 use super::*;
 use crate::types::{DISCONNECTED, NO_HANDSHAKE, NONE};
 
 const ABORT: &[u8] = b"cmd=abort exitcode=7\n";
+
+/// Returns the handshake of a rank, as libpmix 5 sends it.
+fn hello(rank: u32) -> Vec<u8> {
+    let name = &b"native\0\0\0\0\x08\0\0\0\0\0\0\0\0\0job-1\0"[..];
+    let body = [name, &rank.to_be_bytes(), b"5.0.11\0v41\0\x01hash\0"].concat();
+    [&[FIRST_BYTE; 8], &(body.len() as u32).to_le_bytes()[..], &[0; 4], &body].concat()
+}
+
+/// Returns the request of a PMIx client to abort its job with code 7.
+fn pmix_abort() -> Vec<u8> {
+    let mut body = vec![0; 64];
+    let mut writer = Writer::new(Integers::Flexible, &mut body);
+    writer.single();
+    // PMIX_ABORT_CMD
+    writer.byte(1);
+    writer.single();
+    writer.int32(7);
+    writer.single();
+    writer.string(b"");
+    writer.array(0);
+    let len = writer.finish().expect("it is short");
+    [&write_header(1, len as u32)[..], &body[..len]].concat()
+}
 
 /// A rank's end of its connection, and its variables.
 struct Forked {
@@ -179,24 +205,29 @@ fn a_job_accepts_clients_until_it_is_over() {
     let address = port_of(&variables);
     let connect = || TcpStream::connect(&address);
     let mut client = connect().expect("it listens");
-    client.write_all(b"cmd=initack pmiid=1\n").expect("it is empty");
+    client.write_all(&hello(1)).expect("it is empty");
     let mut outputs = Vec::new();
     while outputs.is_empty() {
         outputs = turn(&host);
     }
     assert_eq!((outputs[0].kind, outputs[0].rank), (2, 1));
-    let mut stranger = connect().expect("it listens");
-    stranger.write_all(b"GET / HTTP/1.1\r\n").expect("it is empty");
-    outputs.clear();
-    while outputs.is_empty() {
-        outputs = turn(&host);
+    // Also one that speaks PMI-1.
+    for text in [&b"GET / HTTP/1.1\r\n"[..], b"cmd=initack pmiid=0\n"] {
+        let mut stranger = connect().expect("it listens");
+        stranger.write_all(text).expect("it is empty");
+        outputs.clear();
+        while outputs.is_empty() {
+            outputs = turn(&host);
+        }
+        let [closed] = outputs[..] else { panic!("{outputs:?}") };
+        assert_eq!((closed.kind, closed.rank, closed.closing, closed.malformed), (DISCONNECTED, NONE, 0, 3));
     }
-    let [closed] = outputs[..] else { panic!("{outputs:?}") };
-    assert_eq!((closed.kind, closed.rank, closed.closing, closed.malformed), (DISCONNECTED, NONE, 0, 2));
     // SAFETY: an open host.
     assert_eq!(unsafe { hydrant_host_deregister_job(host.0, 0) }, 0);
     assert!(turn(&host).is_empty());
-    assert!(read(&client).starts_with("cmd=initack "), "the end follows");
+    let mut reply = Vec::new();
+    client.read_to_end(&mut reply).expect("the end follows");
+    assert!(!reply.is_empty());
     assert_eq!(connect().map(drop).map_err(|error| error.kind()), Err(ErrorKind::ConnectionRefused));
 }
 
@@ -207,7 +238,7 @@ fn the_last_requests_of_a_client_that_has_not_been_accepted_count() {
     assert_eq!(listen(&host), 0);
     let address = port_of(&setup_fork(&host, 0, &[]).expect("there is such a rank").variables);
     let mut client = TcpStream::connect(address).expect("it listens");
-    client.write_all(&[b"cmd=initack pmiid=0\n", INIT, ABORT].concat()).expect("it is empty");
+    client.write_all(&[hello(0), pmix_abort()].concat()).expect("it is empty");
     assert_eq!(exited(&host, 0, 3), 0);
     assert_is_aborted(&turn(&host));
 }

@@ -9,7 +9,7 @@ use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
 use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, RECORD_HEADER, VALUE_MAX};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
-use hydrant_driver::{BackendError, TcpPort};
+use hydrant_driver::{BackendError, Speaks, TcpPort};
 use hydrant_launch::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
 };
@@ -132,6 +132,7 @@ impl Engine<'_, '_> {
         let serves_pmix = self.serves_pmix();
         let pmix = serves_pmix && !at_board;
         let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
+        let pmix = pmix.map(|port| port.for_clients_of(Speaks::Pmix));
         let preload = self.preload.as_deref().filter(|_| options.mpi_psets);
         let psets = preload.map(|library| (query_address(name, self.server_node()), library.as_os_str()));
         let pmi = match &port {

@@ -72,7 +72,7 @@ impl Engine<'_, '_> {
             false => {
                 let (ours, theirs) =
                     UnixStream::pair().map_err(RunError::system("cannot make a rank's PMI socket"))?;
-                if self.open_conn(ours.into(), id, Some(rank))?.is_none() {
+                if self.open_conn(ours.into(), id, rank)?.is_none() {
                     let limits = self.core.limits();
                     return Err(Fault::Full(Limit::Conns, limits.conns).into());
                 }

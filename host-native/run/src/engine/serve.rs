@@ -17,21 +17,24 @@ use super::server::PmiServer;
 use crate::error::RunError;
 
 impl Engine<'_, '_> {
-    /// Adds the socket of a rank, or of a client that sends its rank in the handshake. Returns its number, or none at the
-    /// limit.
+    /// Adds the socket of a rank. Returns its number, or none at the limit.
     pub(super) fn open_conn(
         &mut self,
         fd: OwnedFd,
         job: JobId,
-        rank: Option<u32>,
+        rank: u32,
     ) -> Result<Option<ConnId>, RunError> {
+        self.make_room_for_client()?;
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(None) };
-        if driver.make_room(now)? {
-            self.outputs()?;
-        }
-        let Some(driver) = self.core.driver() else { return Ok(None) };
-        Ok(driver.open(fd, job, rank.map(Rank), now, &self.poller)?)
+        Ok(driver.open(fd, job, Rank(rank), now, &self.poller)?)
+    }
+
+    /// Closes the oldest connection whose client has not introduced itself, if the limit of connections is reached.
+    fn make_room_for_client(&mut self) -> Result<(), RunError> {
+        let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(()) };
+        if driver.make_room(now)? { self.outputs() } else { Ok(()) }
     }
 
     /// Handles a ready connection.
@@ -185,7 +188,9 @@ impl Engine<'_, '_> {
             | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
             CloseReason::Backend(Closing::Unserved) => self.unserved(job),
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
-            why @ (CloseReason::Backend(_) | CloseReason::TooLong(_)) => self.print_closed(job, rank, why),
+            why @ (CloseReason::Backend(_) | CloseReason::TooLong(_) | CloseReason::NotPmix) => {
+                self.print_closed(job, rank, why)
+            }
         }
     }
 
@@ -247,8 +252,12 @@ impl Engine<'_, '_> {
                 failed = Some((at, error));
             }
         }
-        for stream in admitted {
-            self.open_conn(stream.into(), id, None)?;
+        for client in admitted {
+            self.make_room_for_client()?;
+            let now = self.now();
+            if let Some(driver) = self.core.driver() {
+                driver.open_client(client, id, now, &self.poller)?;
+            }
         }
         match failed {
             Some((at, error)) if !self.displace(&error)? => {
