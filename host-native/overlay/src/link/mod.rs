@@ -75,7 +75,7 @@ pub struct Link {
     /// Frames to be written, from `sent` on.
     outbox: Vec<u8>,
     sent: usize,
-    /// Times of the last received and the last sent bytes, in milliseconds.
+    /// Times of the last authentic frame received and of the last message sent, in milliseconds.
     last_received: u64,
     last_sent: u64,
 }
@@ -115,7 +115,7 @@ impl Link {
         &self.fd
     }
 
-    /// Time of the last received bytes, in milliseconds of the caller's clock.
+    /// Time of the last authentic frame, in milliseconds of the caller's clock.
     pub(crate) fn last_received(&self) -> u64 {
         self.last_received
     }
@@ -236,11 +236,13 @@ impl Link {
                 Err(errno) => return Err(errno.into()),
             }
         };
-        self.last_received = now;
         let mut rest = &buffer[..len];
         while let Some((frame, behind)) = split_frame(rest) {
             rest = behind;
-            if let Some(channel) = self.open(frame)? {
+            let completed = self.open(frame)?;
+            // Anybody who can inject bytes could keep a dead link alive: only an authentic frame is a sign of life.
+            self.last_received = now;
+            if let Some(channel) = completed {
                 on_message(channel, std::mem::take(&mut self.message));
             }
         }

@@ -89,6 +89,24 @@ fn frames_may_arrive_byte_by_byte() {
 }
 
 #[test]
+fn only_an_authentic_frame_is_a_sign_of_life() {
+    let (mut a, mut b) = pair();
+    let mut buffer = vec![0; RECEIVE_BUFFER_MIN];
+    a.send(0, Channel::Link, b"").unwrap();
+    let (begin, end) = a.outbox.split_at(5);
+    send(&a.fd, begin, SendFlags::empty()).unwrap();
+    assert!(b.receive(7, &mut buffer, |_, _| {}).unwrap());
+    assert_eq!(b.last_received(), 0, "half a frame");
+    send(&a.fd, end, SendFlags::empty()).unwrap();
+    assert!(b.receive(8, &mut buffer, |_, _| {}).unwrap());
+    assert_eq!(b.last_received(), 8);
+    // A whole frame of somebody who has no secret.
+    send(&a.fd, &[&[0, 17][..], &[0; 17]].concat(), SendFlags::empty()).unwrap();
+    assert!(matches!(b.receive(9, &mut buffer, |_, _| {}), Err(LinkError::Forged)));
+    assert_eq!(b.last_received(), 8);
+}
+
+#[test]
 fn changed_repeated_and_missing_frames_are_detected() {
     for tamper in [0, 1, 2] {
         let (mut a, mut b) = pair();
