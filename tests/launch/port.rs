@@ -251,6 +251,20 @@ fn other_users_are_turned_away() {
     job.wait().code(0).says("done", 2);
 }
 
+/// Linux lets a client of 127.0.0.1 have any address of the machine, so the kernel's word on its user decides. Needs root to
+/// become another user.
+#[test]
+fn another_user_is_closed_out_whatever_its_address() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let network = "ip link set lo up; ip addr add 192.0.2.2/32 dev lo
+        ip -6 addr add 2001:db8::2/128 dev lo nodad; exec python3 -c \"$@\"";
+    let job = Job::new("unshare").words("--net sh -ec").arg(network).arg("sh");
+    let outcome = job.arg(include_str!("two_users.py")).arg(hydrant_bin()).run();
+    outcome.code(0).says("as it should be", 1).quiet();
+}
+
 /// A rank that connects while thousands of connections wait, in a launcher that may open few files.
 fn joins_through_a_flood(options: &str, flood: &str) {
     let hydrant = hydrant_bin().display();
