@@ -89,6 +89,56 @@ fn hosts_need_the_servers_secret() {
     plain.wait().code(0);
 }
 
+/// The packaged board has a user of its own (`DynamicUser`): the secret decides about hosts, and their ranks come as the host's
+/// user. Needs root to have another user.
+#[test]
+fn a_board_of_another_user_accepts_who_has_the_secret() {
+    if !rustix::process::geteuid().is_root() {
+        hydrant_tests::tell("SKIPPED: only root can be another user");
+        return;
+    }
+    let folder = Folder::new("board-of-another-user");
+    fs::set_permissions(&folder.0, fs::Permissions::from_mode(0o755)).expect("the folder is root's");
+    let program = folder.path("hydrant");
+    fs::copy(hydrant_bin(), &program).expect("there is room for a copy");
+    let (theirs, mine) = (folder.file("theirs", "0123456789abcdef"), folder.file("mine", "0123456789abcdef"));
+    for file in [&theirs, &mine] {
+        fs::set_permissions(file, fs::Permissions::from_mode(0o600)).expect("the file is root's");
+    }
+    std::os::unix::fs::chown(&theirs, Some(65534), Some(65534)).expect("root gives files away");
+    let serve = || {
+        let job = Job::new("setpriv").words("--reuid=65534 --regid=65534 --clear-groups").arg(&program);
+        job.words("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0")
+    };
+    let mut board = serve().arg("--secret-file").arg(&theirs).start();
+    let address = board.managed_address();
+    let probe =
+        |words: &str| Job::command(words).arg(&address).words("--secret-file").arg(&mine).words("-n 2");
+    probe("offload --target")
+        .arg(hydrant_bin())
+        .arg("probe")
+        .run()
+        .code(0)
+        .says("2 ranks on 1 host", 1)
+        .quiet();
+    // A node of a run, whose server has a thread of its own on the board.
+    let run = Job::hydrant("--bootstrap local -hosts a:1,b:1 --offload-secret").arg(&mine).arg("--offload");
+    let run = run.arg(&address).words("-n 2").arg(hydrant_bin()).arg("probe").run();
+    run.code(0);
+    let refused = Job::command("offload --target").arg(&address).words("-n 1 true").run();
+    refused.code(1).warns("the board has a secret (set --secret-file FILE)");
+    board.signal(Signal::TERM);
+    board.wait().code(0).warns("it does not have the same secret");
+
+    // Without a secret the user decides, and both sides say so.
+    let mut board = serve().start();
+    let target = board.managed_address();
+    let refused = Job::command("offload --target").arg(target).words("-n 1 true").run();
+    refused.code(1).warns("or none and runs as another user");
+    board.signal(Signal::TERM);
+    board.wait().code(0).warns("refused hosts of user 0: set --secret-file FILE on both sides");
+}
+
 /// Starts a server whose job has one node, and returns it with the environment of PMIx clients.
 fn pmix_server(size: u32) -> (hydrant_tests::Running, Vec<(String, String)>) {
     let mut server = Job::command("serve --map together --size").arg(size.to_string()).start();

@@ -190,9 +190,10 @@ impl BoardError {
             BoardError::Handshake { secret: true, .. } => {
                 Some("the board has another secret, or none".to_owned())
             }
-            BoardError::Handshake { secret: false, .. } => {
-                Some("the board may have a secret: set --secret-file FILE".to_owned())
-            }
+            BoardError::Handshake { secret: false, .. } => Some(
+                "the board has a secret (set --secret-file FILE), or none and runs as another user"
+                    .to_owned(),
+            ),
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
             BoardError::Small { limits, .. } => {
                 let given = limits.iter().filter(|(limit, _)| *limit != Limit::Links).copied();
@@ -213,9 +214,10 @@ impl BoardError {
                 BoardError::Unreachable { .. } => {
                     Some(format!("a board is named by its management port, {} by default", manage::PORT))
                 }
-                BoardError::Handshake { secret: false, .. } => {
-                    Some("the board may have a secret: set --offload-secret FILE".to_owned())
-                }
+                BoardError::Handshake { secret: false, .. } => Some(
+                    "the board has a secret (set --offload-secret FILE), or none and runs as another user"
+                        .to_owned(),
+                ),
                 ref why => why.hint(),
             },
             _ => None,

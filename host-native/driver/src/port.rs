@@ -1,5 +1,6 @@
 //! Listening TCP port for PMI clients, and the check of their user on this machine.
 
+use std::cell::Cell;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -37,16 +38,21 @@ pub struct Client {
     pub stream: TcpStream,
     /// Protocols that it may speak.
     pub speaks: Speaks,
-    /// Whether it is known to be a process of this user.
+    /// User of its process, if it is on this machine.
+    pub user: Option<u32>,
+    /// Whether that is the user whom the port is for.
     is_own: bool,
 }
 
 impl Client {
-    pub(crate) fn new(stream: TcpStream, speaks: Speaks, is_own: bool) -> Client {
-        Client { stream, speaks, is_own }
+    /// A client on another machine.
+    #[cfg(test)]
+    pub(crate) fn remote(stream: TcpStream, speaks: Speaks) -> Client {
+        Client { stream, speaks, user: None, is_own: false }
     }
 
-    /// Whether the kernel has named this user as the client's. It has for each client on this machine, and for no other.
+    /// Whether the kernel has named the user whom the port is for as the client's. At a port for one user it has for each client
+    /// on this machine, and for no other.
     pub fn is_own(&self) -> bool {
         self.is_own
     }
@@ -60,15 +66,19 @@ impl From<Client> for OwnedFd {
 
 /// A listening TCP port.
 ///
-/// A client on this machine is accepted if it is a process of this user. The kernel decides who that is: a client of a
-/// loopback address is on this machine, whatever its own address, and so is one whose address is one of this machine's or whose
-/// socket the kernel knows. A client on this machine whose user the kernel does not name is refused, for example one that has
-/// closed its socket. The user of a client on another machine is unknown.
+/// A client on this machine is accepted if it is a process of this user, or of the [port's](TcpPort::for_user). The kernel
+/// decides who that is: a client of a loopback address is on this machine, whatever its own address, and so is one whose
+/// address is one of this machine's or whose socket the kernel knows. A client on this machine whose user the kernel does not
+/// name is refused, for example one that has closed its socket. The user of a client on another machine is unknown.
 #[derive(Debug)]
 pub struct TcpPort {
     listener: TcpListener,
     addr: SocketAddr,
     speaks: Speaks,
+    /// User whose processes on this machine are accepted. None for all.
+    user: Option<u32>,
+    /// Another user whose client was refused last.
+    refused: Cell<Option<u32>>,
     /// Users of clients on this machine. Opened with the port, when a descriptor is free.
     diag: Option<SockDiag>,
     /// The same, for a system without `diag`.
@@ -108,7 +118,17 @@ impl TcpPort {
             // Without a process file system, only clients on other machines are accepted.
             let tables = if diag.is_none() { TableFiles::open().ok() } else { None };
             let routes = Routes::open().ok();
-            Ok(TcpPort { listener, addr, speaks: Speaks::Any, diag, tables, routes })
+            let user = Some(geteuid().as_raw());
+            Ok(TcpPort {
+                listener,
+                addr,
+                speaks: Speaks::Any,
+                user,
+                refused: Cell::new(None),
+                diag,
+                tables,
+                routes,
+            })
         };
         open().map_err(|why: io::Error| ListenError { addr, why })
     }
@@ -117,6 +137,18 @@ impl TcpPort {
     #[must_use]
     pub fn for_clients_of(self, speaks: Speaks) -> TcpPort {
         TcpPort { speaks, ..self }
+    }
+
+    /// Accepts processes of that user on this machine in place of this process's, or with none those of every user: the
+    /// caller authenticates them.
+    #[must_use]
+    pub fn for_user(self, user: Option<u32>) -> TcpPort {
+        TcpPort { user, ..self }
+    }
+
+    /// Returns another user whose client was refused since the last call.
+    pub fn take_refused(&self) -> Option<u32> {
+        self.refused.take()
     }
 
     /// The address, with the port that the system chose.
@@ -185,13 +217,15 @@ impl TcpPort {
     /// the kernel has such a socket.
     fn admit(&self, pending: Pending, owner: Option<u32>) -> Option<Client> {
         let Pending { stream, peer, here } = pending;
-        let is_own = match owner {
-            Some(owner) if owner == geteuid().as_raw() => true,
-            Some(_) => return None,
-            None if self.is_of_this_machine(peer.ip(), here.ip()) => return None,
-            None => false,
+        let is_own = owner.is_some() && owner == self.user;
+        let is_refused = match owner {
+            Some(_) => self.user.is_some() && !is_own,
+            None => self.is_of_this_machine(peer.ip(), here.ip()),
         };
-        Some(Client::new(stream, self.speaks, is_own))
+        if is_refused && owner.is_some() {
+            self.refused.set(owner);
+        }
+        (!is_refused).then_some(Client { stream, speaks: self.speaks, user: owner, is_own })
     }
 
     /// Returns whether a connection whose client's socket the kernel does not have comes from this machine all the same.

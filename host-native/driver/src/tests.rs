@@ -61,7 +61,7 @@ impl<'s> World<'s> {
 
 /// A client of any protocol whose user is unknown.
 fn client_of(socket: UnixStream) -> Client {
-    Client::new(OwnedFd::from(socket).into(), Speaks::Any, false)
+    Client::remote(OwnedFd::from(socket).into(), Speaks::Any)
 }
 
 /// All that a client has to read.

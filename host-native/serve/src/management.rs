@@ -6,8 +6,9 @@ mod lone;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::io::Write;
-use std::net::{SocketAddr, TcpStream};
+use std::net::SocketAddr;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::server::{
@@ -22,7 +23,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::server::call::BYTES_MAX;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
-use hydrant_driver::{HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
+use hydrant_driver::{Client, HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_manage::{Connection, ConnectionError};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
@@ -32,7 +33,7 @@ use crate::event::{JobEvent, truncate};
 use crate::link_arrivals::{Arrival, ArrivalSender};
 use crate::node::Nodes;
 use crate::options::Options;
-use crate::ports::open_port;
+use crate::ports::{of_host, open_port};
 use crate::recorded::RecordedServer;
 use crate::status::Processes;
 use crate::token::Token;
@@ -55,6 +56,8 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let name = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let endpoint = Endpoint::new(&options.job.allow, &limits, server, reactor)?;
     let port = TcpPort::open(addr)?;
+    // The secret decides where there is one: the server may run as a user of its own.
+    let port = if options.secret.is_some() { port.for_user(None) } else { port };
     let address = port.for_ranks(&name);
     let listener = Listener::new(port, Token::Manage, endpoint.poller())?;
     let config = Config {
@@ -74,10 +77,18 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
     let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed { options, endpoint, nodes: Nodes::default(), lone: Vec::new(), opening: None },
+        managed: Managed {
+            options,
+            endpoint,
+            nodes: Nodes::default(),
+            lone: Vec::new(),
+            opening: None,
+            user: None,
+        },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
         server: ManagementServer::new(config, &mut hosts, &mut jobs),
+        refused: BTreeSet::new(),
     };
     let status = management.managed.endpoint.open_status(Processes::Reported, &name, &address);
     if let Err(error) = status {
@@ -95,6 +106,8 @@ struct Management<'o, 's> {
     /// Connections by host number.
     hosts: Vec<Option<Host>>,
     server: ManagementServer<'o>,
+    /// Users of this machine whose hosts were refused, each of which is logged once.
+    refused: BTreeSet<u32>,
 }
 
 /// Connection of a host.
@@ -102,6 +115,8 @@ struct Management<'o, 's> {
 struct Host {
     link: Connection,
     from: SocketAddr,
+    /// User of its process, if it is on this machine.
+    user: Option<u32>,
     /// The send buffer is full, and the socket is polled for writing.
     blocked: bool,
 }
@@ -162,7 +177,15 @@ impl Management<'_, '_> {
     fn accept(&mut self) -> Result<(), ServiceError> {
         let mut accepted = Vec::new();
         let result = self.listener.socket().accept(&mut accepted);
-        accepted.into_iter().try_for_each(|client| self.connect(client.stream))?;
+        accepted.into_iter().try_for_each(|client| self.connect(client))?;
+        if let Some(user) = self.listener.socket().take_refused()
+            && self.refused.len() < HOSTS
+            && self.refused.insert(user)
+        {
+            self.log(&format!(
+                "refused hosts of user {user}: set --secret-file FILE on both sides to accept other users"
+            ));
+        }
         let Err(error) = result else { return Ok(()) };
         // The port stays readable, so the next turn accepts in place of the host that was displaced.
         if is_out_of_files(&error) && self.displace()? {
@@ -181,7 +204,8 @@ impl Management<'_, '_> {
         Ok(true)
     }
 
-    fn connect(&mut self, stream: TcpStream) -> Result<(), ServiceError> {
+    fn connect(&mut self, client: Client) -> Result<(), ServiceError> {
+        let Client { stream, user, .. } = client;
         let Ok(from) = stream.peer_addr() else { return Ok(()) };
         if !self.managed.endpoint.allows(from) {
             return Ok(());
@@ -201,7 +225,7 @@ impl Management<'_, '_> {
         let token = Token::Host(number as u32);
         self.managed.endpoint.poller().add(link.stream(), token, Interest::Read)?;
         self.server.connected(number, from.ip().to_canonical(), self.managed.endpoint.now());
-        self.hosts[number] = Some(Host { link, from, blocked: false });
+        self.hosts[number] = Some(Host { link, from, user, blocked: false });
         Ok(())
     }
 
@@ -222,6 +246,7 @@ impl Management<'_, '_> {
         let greeted = self.server.is_greeted(number);
         let mut reply = [0; PREFIX + RECORD_MAX];
         while let Some(host) = self.hosts[number].as_mut() {
+            self.managed.user = host.user;
             let bytes = host.link.received();
             let Some(received) = self.server.receive(&mut self.managed, number, bytes, &mut reply)? else {
                 if host.link.is_ended() {
@@ -268,7 +293,7 @@ impl Management<'_, '_> {
             }
         };
         let (node, from) = (open.node, host.from);
-        match self.managed.nodes.start(host.link, open, self.managed.options) {
+        match self.managed.nodes.start((host.link, host.user), open, self.managed.options) {
             Ok(()) => self.managed.log_verbose(|| format!("host {from} has node {node}")),
             Err(why) => {
                 self.log(&format!("closed the connection of host {from}: cannot start a thread: {why}"))
@@ -370,6 +395,8 @@ struct Managed<'o, 's> {
     lone: Vec<Option<LoneNode>>,
     /// What the connection is for whose host gets a reply next.
     opening: Option<Opening>,
+    /// User of the host whose request is handled, if it is on this machine. Its ranks are this user's.
+    user: Option<u32>,
 }
 
 /// Use of a connection that manages no jobs.
@@ -397,7 +424,7 @@ impl Managed<'_, '_> {
             addr.set_port(port.map_err(|_| Fault::Full(Limit::Jobs, job.0))?);
         }
         let port = match open_port(addr) {
-            Ok(port) => port,
+            Ok(port) => of_host(port, self.user),
             Err(error) => {
                 self.endpoint.log(&error.to_string());
                 let conns = self.endpoint.usage(Limit::Conns).1;

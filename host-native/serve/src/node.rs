@@ -32,7 +32,7 @@ use crate::event::{JobEvent, truncate};
 use crate::link_arrivals::{Arrivals, LinkedNodes};
 use crate::links::{LinkEvent, Links};
 use crate::options::Options;
-use crate::ports::open_port;
+use crate::ports::{of_host, open_port};
 use crate::recorded::RecordedServer;
 use crate::token::Token;
 
@@ -96,7 +96,12 @@ impl Nodes {
     ///
     /// # Errors
     /// No thread can be started. The connection is closed.
-    pub(crate) fn start(&self, link: Connection, open: OpenNode, options: &Options) -> io::Result<()> {
+    pub(crate) fn start(
+        &self,
+        (link, user): (Connection, Option<u32>),
+        open: OpenNode,
+        options: &Options,
+    ) -> io::Result<()> {
         let (options, count, jobs) = (options.clone(), Arc::clone(&self.count), Arc::clone(&self.jobs));
         // Other boards may link to the node as soon as its host has the reply.
         let arrivals = open.link.map(|token| self.linked.accept(token, open.node)).transpose()?;
@@ -112,7 +117,7 @@ impl Nodes {
                 Some(seed) => {
                     called::serve(link, &open.limits, seed, options.heartbeat, jobs).map(|()| Sent::default())
                 }
-                None => serve(link, open, &options, (jobs, arrivals)),
+                None => serve((link, user), open, &options, (jobs, arrivals)),
             };
             match result {
                 Ok(sent) if verbose => say(&format!("its host has closed the connection; {sent}")),
@@ -144,7 +149,7 @@ impl fmt::Display for Sent {
 
 /// Serves a node until its host closes the connection. Returns what it has sent to other nodes.
 fn serve(
-    link: Connection,
+    (link, user): (Connection, Option<u32>),
     open: OpenNode,
     options: &Options,
     (jobs, arrivals): (Arc<AtomicUsize>, Option<Arrivals>),
@@ -176,6 +181,7 @@ fn serve(
         links,
         sent: 0,
         pmi_port: options.job.pmi_port,
+        user,
         sizes: BTreeMap::new(),
         jobs,
         requests: 0,
@@ -211,6 +217,8 @@ struct Node<'s> {
     sent: u64,
     /// Address for clients, with the lowest port.
     pmi_port: SocketAddr,
+    /// User of the host, if it is on this machine. Its ranks are this user's.
+    user: Option<u32>,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
     /// Number of jobs of all nodes.
@@ -358,7 +366,7 @@ impl Node<'_> {
     /// Opens the port of a job. Returns it.
     fn accept_clients(&mut self, job: JobId) -> Result<Result<u16, Fault>, NodeError> {
         let Some(&size) = self.sizes.get(&job) else { return Ok(Err(Fault::NoSuchJob)) };
-        let Ok(port) = open_port(self.pmi_port) else {
+        let Ok(port) = open_port(self.pmi_port).map(|port| of_host(port, self.user)) else {
             return Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)));
         };
         let number = port.addr().port();

@@ -20,3 +20,11 @@ pub(crate) fn open_port(addr: SocketAddr) -> Result<TcpPort, ListenError> {
     let mut others = addr.port().saturating_add(1)..addr.port().saturating_add(TRIED);
     others.find_map(|port| TcpPort::open((addr.ip(), port).into()).ok()).ok_or(first)
 }
+
+/// Has a job's port accept the processes of its host's user, if the host is on this machine. The server may be another user's.
+pub(crate) fn of_host(port: TcpPort, user: Option<u32>) -> TcpPort {
+    match user {
+        Some(user) => port.for_user(Some(user)),
+        None => port,
+    }
+}

@@ -47,7 +47,8 @@ pub(super) struct ServeArgs {
     /// Serve the jobs of 'hydrant offload', and hosts of 'hydrant run --offload'; listen for hosts at this address
     ///
     /// 'hydrant offload --target ADDR:PORT' starts the ranks of a job on its host, and this server serves them. At a loopback
-    /// address only processes of the same user are accepted. Any other address requires --secret-file or --insecure.
+    /// address only processes of the same user are accepted, unless --secret-file is given. Any other address requires
+    /// --secret-file or --insecure.
     #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, group = "served")]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = MANAGE_DEFAULT)]
     pub manage: Option<SocketAddr>,

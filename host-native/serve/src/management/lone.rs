@@ -37,6 +37,8 @@ const NO_UPCALL: &[u8] = b"the host of this job serves no such requests";
 pub(super) struct LoneNode {
     link: Connection,
     from: SocketAddr,
+    /// User of the host, if it is on this machine.
+    user: Option<u32>,
     /// Jobs by the number that the host has for them.
     jobs: BTreeMap<JobId, LoneJob>,
     /// Spawns and other upcalls that the host was sent.
@@ -70,6 +72,7 @@ impl LoneNode {
         LoneNode {
             link: host.link,
             from: host.from,
+            user: host.user,
             jobs: BTreeMap::new(),
             upcalls: BTreeSet::new(),
             requests: 0,
@@ -225,6 +228,7 @@ impl Managed<'_, '_> {
             return Ok(Err(why));
         }
         let (theirs, here) = (spec.job, self.endpoint.free_id());
+        self.user = node.user;
         match self.register(JobSpec { job: here, ..spec }) {
             Ok(port) => {
                 node.jobs.insert(theirs, LoneJob { here, port });
@@ -411,7 +415,7 @@ mod tests {
         let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, from) = listener.accept().unwrap();
         let link = Connection::of_server(stream, None).unwrap();
-        (LoneNode::new(Host { link, from, blocked: false }, &OPEN), host)
+        (LoneNode::new(Host { link, from, user: None, blocked: false }, &OPEN), host)
     }
 
     fn tell(managed: &mut Managed<'_, '_>, node: &mut LoneNode, input: Input<'_>) -> Option<Fault> {

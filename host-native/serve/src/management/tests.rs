@@ -1,7 +1,7 @@
 //! Tests of the service that hosts manage.
 
 use std::io::Write;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 
 use hydrant_core::Limits;
 
@@ -26,7 +26,7 @@ fn with_managed_at(pmi_port: SocketAddr, body: impl FnOnce(&mut Managed<'_, '_>)
     let reactor = Reactor::new(Token::Signals).unwrap();
     let endpoint = Endpoint::new(&[], &limits, server, reactor).unwrap();
     let (nodes, lone) = (Nodes::default(), Vec::new());
-    body(&mut Managed { options: &options, endpoint, nodes, lone, opening: None });
+    body(&mut Managed { options: &options, endpoint, nodes, lone, opening: None, user: None });
 }
 
 /// Number and port of an opened job, or the error that its host gets.
