@@ -55,7 +55,7 @@ static void test_uninitialized(void)
     GIVES(PMI2_ERR_INIT, PMI2_Nameserv_unpublish("name", NULL));
 }
 
-static void test_job(int alone)
+static void test_job(void)
 {
     int again[4] = {-1, -1, -1, -1};
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Init(NULL, &again[0], &again[0], &again[0]));
@@ -139,7 +139,7 @@ static void test_kvs(void)
     CHECK(number == 10 && !strcmp(text, "0123;5678;"));
 }
 
-static void test_attributes(void)
+static void test_attributes(int alone)
 {
     GIVES(PMI2_ERR_INVALID_KEY, PMI2_Info_PutNodeAttr(NULL, "value"));
     GIVES(PMI2_ERR_INVALID_KEY, PMI2_Info_PutNodeAttr("", "value"));
@@ -295,9 +295,9 @@ int main(int argc, char **argv)
     /* Programs that this one starts do not keep the connection open. */
     if (getenv("PMI_FD"))
         CHECK(fcntl(atoi(getenv("PMI_FD")), F_GETFD) == FD_CLOEXEC);
-    test_job(alone);
+    test_job();
     test_kvs();
-    test_attributes();
+    test_attributes(alone);
     test_ring();
     test_names();
     test_spawn(alone);
