@@ -3,8 +3,6 @@
 //! The writer's records are plain bytes, which loom does not see. [`SharedLog::put`] therefore copies a record to loom's
 //! words after the log has written it and before the log publishes it. That is where the bytes change in shared memory.
 
-#[path = "../../../core/src/copy.rs"]
-mod copy;
 mod store;
 
 use loom::sync::atomic::{AtomicU32, Ordering};
@@ -12,7 +10,7 @@ use loom::sync::atomic::{AtomicU32, Ordering};
 use store::log::{Log, index_len};
 use store::view::LogView;
 
-/// What the modules of the core import from its root beside `copy`. The crate does not depend on the core, which takes longer to
+/// What the modules of the core import from its root. The crate does not depend on the core, which takes longer to
 /// compile than the test runs.
 mod limits {
     pub(crate) const RECORD_HEADER: u32 = 16;

@@ -3,8 +3,6 @@
 mod atomic {
     pub(crate) use loom::sync::atomic::{AtomicU32, Ordering, fence};
 }
-#[path = "../../../core/src/store/compare.rs"]
-mod compare;
 #[path = "../../../core/src/store/entry.rs"]
 mod entry;
 #[allow(dead_code, unreachable_pub, reason = "the core uses the rest")]
