@@ -101,7 +101,7 @@ impl<'s> Server<'s> {
     ///
     /// # Errors
     /// [`Fault`] if the host violates the contract or a limit is reached. The server is then unchanged. Errors of
-    /// clients are not faults: the client gets an error reply, or [`Output::Close`] follows.
+    /// clients are not faults: the client gets an error reply, or [`Output::Close`](super::Output::Close) follows.
     pub fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
         if let Input::Bytes { conn, bytes, full } = input {
             return self.bytes(now, conn, bytes, full);
