@@ -12,6 +12,8 @@ mod failures;
 mod files;
 /// Input, output, files, descriptors and environment of ranks.
 mod io;
+/// Processes that ranks leave behind: their output arrives, and they end with the job.
+mod left_behind;
 /// The name service: `hydrant serve --universe`, and jobs that join it.
 mod names;
 /// Commands that look at running jobs.

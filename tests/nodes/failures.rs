@@ -256,7 +256,7 @@ fn a_late_fence_names_who_is_missing() {
 /// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
 #[test]
 fn background_children_end_with_the_job() {
-    let outcome = shell("-n 8", "sleep 1000 & echo up").run();
+    let outcome = shell("-n 8 --drain 0", "sleep 1000 & echo up").run();
     outcome.code(0).says("up\n", 8);
 }
 
@@ -266,4 +266,21 @@ fn a_killed_daemon_leaves_no_child_of_a_rank_behind() {
     job.await_stdout("up\n", 8);
     kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
     job.wait().code(1);
+}
+
+#[test]
+fn a_killed_daemon_leaves_no_group_or_session_of_a_rank_behind() {
+    let script = "setsid sh -c 'sleep 1000 & sleep 1000' & echo up; timeout 1000 sleep 1000; echo no";
+    let job = shell("-n 8", script).start();
+    job.await_stdout("up\n", 8);
+    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    job.wait().code(1);
+}
+
+/// The helper of each rank begins to copy once the rank has been collected.
+#[test]
+fn what_helpers_were_given_arrives_from_all_hosts() {
+    let script = "exec > >({ while kill -0 $$ 2>/dev/null; do :; done; exec cat; }); echo given; exit $((PMI_RANK == 6))";
+    let outcome = Job::hydrant(&nodes(4, 2, 2)).words("-n 8").args(["bash", "-c"]).arg(script).run();
+    outcome.code(1).says("given\n", 8);
 }

@@ -32,9 +32,10 @@ pub struct ExitStatus {
     death: Option<u8>,
     /// A rank of the first job has exited with 0.
     succeeded: bool,
-    /// First signal that ends the run, or the second `SIGINT`.
+    /// First signal that ends the run, or the one that was repeated.
     signal: Option<i32>,
-    interrupts: u32,
+    /// Number of `SIGINT` and of `SIGTERM`.
+    counts: [u32; 2],
     /// The line that names the signal has been printed.
     signal_reported: bool,
     gave_up: bool,
@@ -51,15 +52,17 @@ pub fn exit_code(exit: Exit) -> u8 {
 }
 
 impl ExitStatus {
-    /// Records a signal of the user. Returns true for the second `SIGINT` and those after it, which end ranks at once.
+    /// Records a signal of the user. Returns true for the second `SIGINT` or `SIGTERM` and those after it, which end ranks at
+    /// once.
     /// `SIGUSR1` and `SIGUSR2` are for the ranks and leave the status as it is.
     #[must_use]
     pub fn record_signal(&mut self, signal: i32) -> bool {
         if matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
             return false;
         }
-        self.interrupts += u32::from(signal == libc::SIGINT);
-        let repeated = signal == libc::SIGINT && self.interrupts > 1;
+        let kind = [libc::SIGINT, libc::SIGTERM].iter().position(|&kind| kind == signal);
+        kind.into_iter().for_each(|kind| self.counts[kind] += 1);
+        let repeated = kind.is_some_and(|kind| self.counts[kind] > 1);
         if repeated {
             self.signal = Some(signal);
         } else {
@@ -124,6 +127,11 @@ impl ExitStatus {
         self.signal
     }
 
+    /// Whether the user has repeated a signal, which ends ranks at once.
+    fn is_repeated(&self) -> bool {
+        self.counts.iter().any(|&count| count > 1)
+    }
+
     /// Whether the user has ended the run by a signal.
     pub fn is_interrupted(&self) -> bool {
         self.signal.is_some()
@@ -131,7 +139,7 @@ impl ExitStatus {
 
     /// The signal by which the user has ended a job, given the signal that its first failed rank died by.
     pub(crate) fn ended_by_user(&self, died_by: Option<i32>) -> Option<i32> {
-        self.signal.filter(|&signal| self.interrupts > 1 || died_by == Some(signal))
+        self.signal.filter(|&signal| self.is_repeated() || died_by == Some(signal))
     }
 
     /// The line that names the signal by which the user ended the run. Returns `None` after the first call.
@@ -146,7 +154,7 @@ impl ExitStatus {
         let by_signal = self.signal.map(|signal| exit_code(Exit::Signal(signal as u8)));
         let first = self.first.or(self.death.filter(|_| !self.succeeded));
         match (first, by_signal) {
-            (_, Some(by_signal)) if self.interrupts > 1 || self.gave_up => by_signal,
+            (_, Some(by_signal)) if self.is_repeated() || self.gave_up => by_signal,
             (Some(first), _) => first,
             (None, _) => u8::from(self.output_lost),
         }

@@ -1,8 +1,10 @@
 //! Kill escalation: processes that got `SIGTERM` get `SIGKILL` after a timeout.
 
+use std::time::Duration;
+
 use hydrant_core::JobId;
 
-/// Time between `SIGTERM` and `SIGKILL`, in milliseconds.
+/// Time between `SIGTERM` and `SIGKILL` unless the user chose another one, in milliseconds.
 pub const KILL_TIMEOUT: u64 = 500;
 
 /// Processes that get `SIGKILL` next.
@@ -34,16 +36,29 @@ pub enum KillTarget {
 /// assert_eq!(escalation.poll(1500), Some(KillTarget::Job(JobId(0))));
 /// assert_eq!(escalation.poll(1500), None);
 /// ```
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct KillEscalation {
+    timeout: u64,
     pending: Vec<(u64, KillTarget)>,
 }
 
+impl Default for KillEscalation {
+    fn default() -> KillEscalation {
+        KillEscalation { timeout: KILL_TIMEOUT, pending: Vec::new() }
+    }
+}
+
 impl KillEscalation {
+    /// With the time between `SIGTERM` and `SIGKILL` that the user chose.
+    pub fn new(grace: Option<Duration>) -> KillEscalation {
+        let chosen = grace.map(|grace| grace.as_millis() as u64);
+        KillEscalation { timeout: chosen.unwrap_or(KILL_TIMEOUT), pending: Vec::new() }
+    }
+
     /// Notes that a target got `SIGTERM` at `now`. A later `SIGTERM` for the same target keeps the first deadline.
     pub fn terminated(&mut self, now: u64, target: KillTarget) {
         if !self.pending.iter().any(|&(_, known)| known == target) {
-            self.pending.push((now + KILL_TIMEOUT, target));
+            self.pending.push((now + self.timeout, target));
         }
     }
 

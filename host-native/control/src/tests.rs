@@ -51,6 +51,8 @@ pub(crate) fn setup() -> Setup {
         attributes: Vec::new(),
         universe_size: None,
         cleanup: true,
+        drain: Duration::from_secs(5),
+        kill_grace: None,
         verbose: false,
         progress: false,
         by_port: false,

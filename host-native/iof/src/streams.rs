@@ -19,6 +19,8 @@ use crate::sinks::{SinkId, Sinks};
 const LINE_MAX: usize = 64 * 1024;
 /// Time that an unfinished line waits for its end on a terminal, in milliseconds. A prompt has no end.
 const PROMPT_DELAY: u64 = 50;
+/// Most reads of a stream whose process has ended, before other events are handled.
+const READS_MAX: usize = 4;
 /// Most bytes that are copied in one turn of the event loop.
 const COPIES_MAX: usize = 1 << 20;
 /// Most bytes of one piece of a copy.
@@ -96,6 +98,10 @@ struct Stream {
     show_at: Option<u64>,
     /// Not read, because the sink is full.
     held: bool,
+    /// Time of the last byte.
+    last_read: u64,
+    /// Number of reads that gave bytes.
+    reads: u64,
     /// Number of bytes to read before the stream is closed. Set when its rank has ended.
     remaining: Option<usize>,
 }
@@ -239,6 +245,8 @@ impl Streams {
             Ok(0) => self.close(id, sinks),
             Ok(len) => {
                 stream.remaining = stream.remaining.map(|remaining| remaining - len);
+                stream.last_read = now;
+                stream.reads += 1;
                 let done = stream.remaining == Some(0);
                 self.take(id, now, &buffer[..len], sinks);
                 if done {
@@ -247,6 +255,34 @@ impl Streams {
             }
             Err(Errno::AGAIN | Errno::INTR) if stream.remaining.is_none() => {}
             Err(_) => self.close(id, sinks),
+        }
+    }
+
+    /// When the last byte of the streams of these processes came. None while one of them is not read, because its sink is full.
+    pub fn last_read(&self, processes: Range<u32>) -> Option<u64> {
+        let open = self.all[streams(&processes)].iter();
+        open.map(|stream| (!stream.held).then_some(stream.last_read))
+            .try_fold(0, |last, at| Some(at?.max(last)))
+    }
+
+    /// Reads the streams of processes that have ended, until they end or nothing is there: others may write to them.
+    pub fn read_ended(
+        &mut self,
+        processes: Range<u32>,
+        now: u64,
+        buffer: &mut [u8],
+        sinks: &mut Sinks,
+        poller: &Poller,
+    ) {
+        for id in 2 * processes.start..2 * processes.end {
+            // What a pipe holds, or a pseudo-terminal.
+            for _ in 0..READS_MAX {
+                let before = self.all[id as usize].reads;
+                self.read(id, now, buffer, sinks, poller);
+                if self.all[id as usize].reads == before {
+                    break;
+                }
+            }
         }
     }
 

@@ -75,7 +75,7 @@ use hydrant_doctor::NoExec;
 use hydrant_driver::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 use hydrant_placement::Binding;
 use hydrant_reactor::OpenFiles;
-use hydrant_reactor::process::{Attributes, Request, spawn};
+use hydrant_reactor::process::{Attributes, MARK, Request, spawn};
 use rustix::process::{Pid, Resource, getrlimit};
 
 use bind::Affinity;
@@ -89,7 +89,7 @@ use resolve::resolve;
 pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
-pub const OWN_VARIABLES: [&str; 18] = [
+pub const OWN_VARIABLES: [&str; 19] = [
     "PMI_FD",
     "PMI_PORT",
     "PMI_ID",
@@ -102,6 +102,7 @@ pub const OWN_VARIABLES: [&str; 18] = [
     "MPI_LOCALNRANKS",
     "HYDRANT_QUERY",
     "HYDRANT_KVS",
+    MARK,
     "PMIX_NAMESPACE",
     "PMIX_RANK",
     "PMIX_SERVER_URI41",

@@ -146,6 +146,11 @@ pub struct Options {
     pub cleanup: bool,
     /// Which failures of ranks give the exit code.
     pub exit_code_of: ExitCodeOf,
+    /// Time that processes that ranks leave behind have to end, from the last byte of output on.
+    pub drain: Duration,
+    /// Time between `SIGTERM` and `SIGKILL`. Default: half a second where hydrant ends a job, without end after a signal of
+    /// the user.
+    pub kill_grace: Option<Duration>,
     /// Print progress messages on standard error.
     pub verbose: bool,
     /// Print the exit codes of all ranks at the end of each job.
@@ -203,6 +208,8 @@ impl Default for Options {
             topology: None,
             cleanup: true,
             exit_code_of: ExitCodeOf::First,
+            drain: Duration::from_secs(5),
+            kill_grace: None,
             verbose: false,
             exit_report: false,
             json: None,

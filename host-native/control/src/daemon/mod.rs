@@ -7,6 +7,7 @@ mod order;
 mod tests;
 
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
 
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{JobId, Rank};
@@ -34,6 +35,8 @@ pub struct DaemonConfig {
     pub verbose: bool,
     /// Whether ranks that have joined are reported, see [`Setup::progress`](crate::protocol::Setup::progress).
     pub progress: bool,
+    /// Time between `SIGTERM` and `SIGKILL`, if the user chose it.
+    pub kill_grace: Option<Duration>,
 }
 
 /// Milliseconds from a rank that joins to the report about it.
@@ -59,7 +62,14 @@ const JOINED_DELAY: u64 = 250;
 /// use hydrant_control::{Daemon, DaemonAction, DaemonConfig, DaemonEvent};
 /// use hydrant_control::protocol::{Order, Report, encode};
 ///
-/// let config = DaemonConfig { node: 1, process: 4711, needs_ready: false, verbose: false, progress: false };
+/// let config = DaemonConfig {
+///     node: 1,
+///     process: 4711,
+///     needs_ready: false,
+///     verbose: false,
+///     progress: false,
+///     kill_grace: None,
+/// };
 /// let mut daemon = Daemon::new(config);
 /// daemon.handle(0, DaemonEvent::Order(&encode(&Order::Identify)))?;
 /// assert_eq!(daemon.poll(), Some(DaemonAction::Send(Report::Identity { pid: 4711 })));
@@ -89,9 +99,9 @@ impl Daemon {
     /// A daemon that has joined and received the settings of the run.
     pub fn new(config: DaemonConfig) -> Daemon {
         Daemon {
+            kills: KillEscalation::new(config.kill_grace),
             config,
             jobs: BTreeMap::new(),
-            kills: KillEscalation::default(),
             signals: ExitStatus::default(),
             backend_failed: false,
             ended: false,
@@ -382,11 +392,10 @@ impl Daemon {
         self.ended = true;
     }
 
-    /// Drains jobs all of whose ranks here have ended, and kills their children.
+    /// Drains jobs all of whose ranks here have ended.
     fn settle(&mut self) {
         for (&id, job) in self.jobs.iter_mut().filter(|(_, job)| !self.ended && job.is_over()) {
             job.phase = Phase::Draining;
-            self.actions.push_back(DaemonAction::SignalJob { job: id, signal: libc::SIGKILL });
             self.actions.push_back(DaemonAction::DrainOutput { job: id });
         }
     }

@@ -25,7 +25,14 @@ struct Run {
 
 impl Run {
     fn new() -> Run {
-        Run::with(DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: false, progress: true })
+        Run::with(DaemonConfig {
+            node: 1,
+            process: 77,
+            needs_ready: false,
+            verbose: false,
+            progress: true,
+            kill_grace: None,
+        })
     }
 
     fn with(config: DaemonConfig) -> Run {
@@ -121,7 +128,7 @@ fn a_job_is_reported_from_start_to_end() {
     run.exit(2);
     run.exit(1);
     assert_eq!(run.take_sent(), [exited(2, Exit::Code(0)), exited(1, Exit::Code(0))]);
-    assert_eq!(run.take_others(), [signal_job(SIGKILL), DaemonAction::DrainOutput { job: JOB }]);
+    assert_eq!(run.take_others(), [DaemonAction::DrainOutput { job: JOB }]);
     run.event(DaemonEvent::OutputDrained { job: JOB });
     run.event(DaemonEvent::OutputDrained { job: JOB });
     assert_eq!(run.take_sent(), [Report::JobDone(JOB)], "after the output, and once");
@@ -180,7 +187,7 @@ fn a_rank_that_cannot_be_started_cancels_the_job_here() {
     assert_eq!(run.take_sent(), [Report::RanksStarted { job: JOB, ranks }, failed]);
     assert_eq!((run.daemon.next_rank(JOB), run.take_others()), (None, vec![signal_job(SIGKILL)]));
     run.event(DaemonEvent::RankExited { job: JOB, rank: Rank(0), exit: Exit::Signal(9) });
-    assert_eq!(run.take_others(), [signal_job(SIGKILL), DaemonAction::DrainOutput { job: JOB }]);
+    assert_eq!(run.take_others(), [DaemonAction::DrainOutput { job: JOB }]);
     assert_eq!(run.take_sent(), [exited(0, Exit::Signal(9))], "the job never started as a whole");
 }
 
@@ -245,7 +252,14 @@ fn signals_that_end_ranks_stop_the_start_of_others() {
 
 #[test]
 fn signals_of_the_daemon_are_passed_on() {
-    let verbose = DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: true, progress: false };
+    let verbose = DaemonConfig {
+        node: 1,
+        process: 77,
+        needs_ready: false,
+        verbose: true,
+        progress: false,
+        kill_grace: None,
+    };
     let mut run = Run::with(verbose);
     run.order(start(JOB, &[1]));
     run.event(DaemonEvent::Suspended);
@@ -316,8 +330,14 @@ fn a_lost_lifeline_ends_the_node() {
 #[test]
 fn settings_are_acknowledged_if_the_head_waits() {
     for needs_ready in [false, true] {
-        let mut run =
-            Run::with(DaemonConfig { node: 1, process: 77, needs_ready, verbose: false, progress: false });
+        let mut run = Run::with(DaemonConfig {
+            node: 1,
+            process: 77,
+            needs_ready,
+            verbose: false,
+            progress: false,
+            kill_grace: None,
+        });
         run.order(Order::Setup(Box::new(setup())));
         run.event(DaemonEvent::SetupApplied);
         assert_eq!(
@@ -401,7 +421,14 @@ fn ranks_that_join_are_reported_together() {
 
 #[test]
 fn ranks_that_join_are_not_reported_without_need() {
-    let config = DaemonConfig { node: 1, process: 77, needs_ready: false, verbose: false, progress: false };
+    let config = DaemonConfig {
+        node: 1,
+        process: 77,
+        needs_ready: false,
+        verbose: false,
+        progress: false,
+        kill_grace: None,
+    };
     let mut run = Run::with(config);
     run.order(start(JOB, &[1, 2]));
     run.start_all(JOB);

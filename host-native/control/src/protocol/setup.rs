@@ -37,6 +37,10 @@ pub struct Setup {
     pub universe_size: Option<u32>,
     /// Whether a rank that fails ends its job.
     pub cleanup: bool,
+    /// Time that processes that ranks leave behind have, from the last byte of output on.
+    pub drain: Duration,
+    /// Time between `SIGTERM` and `SIGKILL`, if the user chose it.
+    pub kill_grace: Option<Duration>,
     /// Whether each step is printed.
     pub verbose: bool,
     /// Whether the head shows the progress of the start.

@@ -375,6 +375,7 @@ fn environment() -> String {
          PMI_HOSTNAME                                name of this host\n  \
          PMIX_NAMESPACE, PMIX_RANK, PMIX_SERVER_URI* job id, rank and address for PMIx clients\n  \
          HYDRANT_KVS                                 shared memory with values for libpmi2, not with --pmi-port\n  \
+         HYDRANT_GUARDIAN                            mark of the processes that end with a killed launcher\n  \
          HYDRANT_QUERY                               with --mpi-psets: address for queries of process sets\n\
          With --mpi-psets, libhydrant_mpi.so is the first entry of LD_PRELOAD. It is searched in the directory of hydrant and \
          in ../lib from there. HYDRANT_MPI_LIB in hydrant's environment overrides the path.\n\

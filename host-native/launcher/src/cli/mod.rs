@@ -533,6 +533,8 @@ fn plan_options(
         mem_pool: job.mem_pool,
         cleanup: !job.disable_auto_cleanup,
         exit_code_of: job.exit_code,
+        drain: job.drain,
+        kill_grace: job.kill_grace,
         verbose: job.verbose,
         exit_report: job.exit_report,
         json: job.json,

@@ -7,6 +7,7 @@ use std::ptr;
 
 use rustix::process::Pid;
 
+use super::helper_started;
 use super::spawn::ignored_signals;
 use crate::file::empty_input;
 use crate::{OpenFiles, sys};
@@ -56,7 +57,9 @@ pub fn fork(
             // As the child does: whichever comes first.
             // SAFETY: the call takes two numbers.
             unsafe { libc::setpgid(pid, pid) };
-            Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
+            let pid = Pid::from_raw(pid).expect("a started process has a pid above zero");
+            helper_started(pid);
+            Ok(pid)
         }
     }
 }

@@ -1,13 +1,17 @@
 //! Guardian process: it kills process groups after this process has been killed.
 //!
 //! Linux and FreeBSD end child processes with their parent (`PR_SET_PDEATHSIG`), but not the children of those. A
-//! guardian waits at a pipe whose other end only this process has, and kills the groups in a shared table when the pipe
-//! closes.
+//! guardian waits at a pipe whose other end only this process has. When the pipe closes, it kills the groups in a shared
+//! table. Where the system lists processes, it then kills those whose environment has the guardian's
+//! [`mark`](Guardian::mark), in whatever group or session they are, and all below them: a group enters the table only after
+//! its process runs, and a process may leave its group.
 
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
+use std::time::Duration;
 
 use rustix::process::Pid;
 
@@ -15,6 +19,17 @@ use crate::sys;
 
 /// Most groups of a guardian. The table is mapped as a whole, and uses memory only where it is written.
 const GROUPS_MAX: usize = 1 << 20;
+
+/// Name of the variable that marks processes.
+pub const MARK: &str = "HYDRANT_GUARDIAN";
+
+/// Searches for marked processes that are without a find before the guardian ends: a process that executes a program has
+/// no environment for a moment.
+const CLEAN_MIN: u32 = 3;
+/// Most searches for marked processes, so that processes that cannot be killed do not keep the guardian.
+const SEARCHES_MAX: u32 = 1000;
+/// Time between searches.
+const PAUSE: Duration = Duration::from_millis(5);
 
 /// Length of the table.
 const TABLE_LEN: usize = 1 + GROUPS_MAX;
@@ -26,6 +41,8 @@ pub struct Guardian {
     /// group.
     table: ptr::NonNull<AtomicI32>,
     pid: libc::pid_t,
+    /// Variable in the environment of the processes that are killed.
+    mark: CString,
     /// Closed when this process ends.
     lifeline: Option<OwnedFd>,
 }
@@ -46,15 +63,20 @@ impl Guardian {
             return Err(io::Error::last_os_error());
         }
         let table = ptr::NonNull::new(table.cast()).expect("a mapping without an address is not at 0");
-        let mut guardian = Guardian { table, pid: 0, lifeline: None };
+        let parent = std::process::id().cast_signed();
+        let mut number = [0; 8];
+        sys::fill_random(&mut number)?;
+        let mark = format!("{MARK}={parent}-{:016x}", u64::from_ne_bytes(number));
+        let mark = CString::new(mark).expect("a name and numbers have no NUL byte");
+        let mut guardian = Guardian { table, pid: 0, mark, lifeline: None };
         // Both ends are close-on-exec.
         let (read, write) = io::pipe()?;
-        // SAFETY: the child makes system calls only, until it exits.
+        // SAFETY: this process has one thread, so no lock is held in the child.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {
                 drop(write);
-                guardian.watch(read.as_raw_fd())
+                guardian.watch(parent, read.as_raw_fd())
             }
             pid => {
                 guardian.pid = pid;
@@ -62,6 +84,17 @@ impl Guardian {
                 Ok(guardian)
             }
         }
+    }
+
+    /// The variable, as `NAME=VALUE`, that marks the processes of this process, with an unpredictable value. Their
+    /// environment must have it.
+    pub fn mark(&self) -> &CStr {
+        &self.mark
+    }
+
+    /// Process of the guardian.
+    pub fn pid(&self) -> i32 {
+        self.pid
     }
 
     /// Sets the process group in a slot that is killed with this process. Slots from 1,048,576 on have no guardian.
@@ -89,7 +122,7 @@ impl Guardian {
     }
 
     /// Waits for the end of the parent, and kills the groups. Runs in the guardian process.
-    fn watch(&self, lifeline: i32) -> ! {
+    fn watch(&self, parent: libc::pid_t, lifeline: i32) -> ! {
         // SAFETY: the system calls get this process's own descriptors, a buffer of one byte, and numbers.
         unsafe {
             // A signal for the group of the parent is not for the guardian.
@@ -110,8 +143,31 @@ impl Guardian {
                 unsafe { libc::kill(-group, libc::SIGKILL) };
             }
         }
+        self.kill_marked(parent);
         // SAFETY: ends the process without running anything of the parent's.
         unsafe { libc::_exit(0) }
+    }
+}
+
+impl Guardian {
+    /// Kills the processes with the mark, until none is left. Runs in the guardian process.
+    fn kill_marked(&self, parent: libc::pid_t) {
+        // The pipe closes before the system hands the children of the parent to another process.
+        let reaper = || {
+            // SAFETY: the call cannot fail and has no effect.
+            unsafe { libc::getppid() }
+        };
+        let mut clean = 0;
+        for _ in 0..SEARCHES_MAX {
+            let reaper = reaper();
+            if reaper != parent {
+                clean = if sys::kill_marked(reaper, self.mark.to_bytes()) { 0 } else { clean + 1 };
+            }
+            if clean == CLEAN_MIN {
+                return;
+            }
+            std::thread::sleep(PAUSE);
+        }
     }
 }
 
@@ -131,15 +187,20 @@ unsafe fn close_others(kept: i32) {
 }
 
 impl Drop for Guardian {
-    /// Ends the guardian process without a kill, and waits for it.
+    /// Ends the guardian process before it kills, and waits for it. It may be stopped, so it is not asked.
     fn drop(&mut self) {
+        let collect = |options| {
+            // SAFETY: the call waits for a child of this process. Its status is unused.
+            unsafe { libc::waitpid(self.pid, ptr::null_mut(), options) }
+        };
         if let Some(lifeline) = self.lifeline.take() {
-            for entry in self.used() {
-                entry.store(0, Ordering::Relaxed);
+            // The number is the guardian's as long as the guardian is an uncollected child of this process.
+            if collect(libc::WNOHANG) == 0 {
+                // SAFETY: the call affects no memory.
+                unsafe { libc::kill(self.pid, libc::SIGKILL) };
+                collect(0);
             }
             drop(lifeline);
-            // SAFETY: the call waits for a child of this process. Its status is unused.
-            unsafe { libc::waitpid(self.pid, ptr::null_mut(), 0) };
         }
         // SAFETY: `start` has made this mapping, and no reference to it is left.
         unsafe { libc::munmap(self.table.as_ptr().cast(), TABLE_LEN * size_of::<AtomicI32>()) };

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::process::Pid;
 
 use super::lookup::DEFAULT_PATH;
-use super::{Attributes, Request, check_executable, find_in_path, spawn};
+use super::{Attributes, Request, check_executable, find_in_path, helper_started, spawn};
 use crate::{Error, OpenFiles};
 
 /// Error of the start of a program.
@@ -88,8 +88,10 @@ pub fn start_helper(
     };
     let mut attributes = Attributes::new(&[]).map_err(Error::during("cannot read signal dispositions"))?;
     // SAFETY: both lists end with a null pointer and lead to strings that live in this frame.
-    unsafe { spawn(&mut attributes, &request) }
-        .map_err(|why| HelperError::Spawn { command: command.clone(), why })
+    let started = unsafe { spawn(&mut attributes, &request) };
+    let pid = started.map_err(|why| HelperError::Spawn { command: command.clone(), why })?;
+    helper_started(pid);
+    Ok(pid)
 }
 
 /// Returns the file of a command: the command itself if it contains a slash, otherwise the first match in `PATH`.

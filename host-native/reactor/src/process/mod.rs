@@ -5,14 +5,17 @@ mod guardian;
 mod helper;
 mod lookup;
 mod spawn;
+mod tree;
 
 use std::io;
 
 pub use fork::{can_fork, fork};
-pub use guardian::Guardian;
+pub use guardian::{Guardian, MARK};
 pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};
 pub use spawn::{Attributes, Request, spawn};
+use tree::helper_started;
+pub use tree::{Process, below, children, had_helpers, helper_collected, helpers, processes, stdin_pipe};
 
 use crate::sys;
 

@@ -10,6 +10,8 @@ use rustix::event::kqueue::{Event, kevent_timespec, kqueue};
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{AddressFamily, SocketType, accept, socket};
 
+use crate::process::Process;
+
 /// Type of a resource limit.
 pub(crate) type RawLimit = libc::rlim_t;
 
@@ -88,4 +90,32 @@ pub(crate) fn fixed_memory(_name: &CStr, len: u64) -> Result<OwnedFd, Errno> {
 /// Fails: opening `/dev/fd/N` gives the same description, whose flags other processes share.
 pub(crate) fn reopen(_: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
     Err(Errno::OPNOTSUPP)
+}
+
+/// No processes: the systems list them in other ways.
+pub(crate) fn processes() -> Vec<Process> {
+    Vec::new()
+}
+
+/// Not known, as [`processes`].
+pub(crate) fn children() -> Option<Vec<i32>> {
+    None
+}
+
+/// Not known, as [`processes`].
+pub(crate) fn has_variable(_: i32, _: &[u8]) -> bool {
+    false
+}
+
+/// Not known, as [`processes`].
+pub(crate) fn stdin_pipe(_: i32) -> Option<Vec<u8>> {
+    None
+}
+
+/// Does nothing, as [`processes`] finds none.
+pub(crate) fn signal_process(_: &Process, _: libc::c_int) {}
+
+/// Does nothing, as [`processes`] finds none.
+pub(crate) fn kill_marked(_: libc::pid_t, _: &[u8]) -> bool {
+    false
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd, OwnedFd, RawFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
 
@@ -12,6 +12,8 @@ use rustix::net::sockopt::set_tcp_user_timeout;
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept_with, socket_with};
 use rustix::process::{getpid, set_child_subreaper, set_parent_process_death_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
+
+use crate::process::{Process, below};
 
 /// Number of the last signal.
 pub(crate) const SIGNALS: c_int = 64;
@@ -187,4 +189,83 @@ pub(crate) fn allow_tracing(tracer: libc::pid_t) {
 /// Does nothing: [`NO_SIGPIPE`] suffices.
 pub(crate) fn ignore_sigpipe(_: BorrowedFd<'_>) -> Result<(), Errno> {
     Ok(())
+}
+
+/// All processes that `/proc` lists. Those that end meanwhile may be missing.
+pub(crate) fn processes() -> Vec<Process> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
+    pids.filter_map(process).collect()
+}
+
+/// The process of this number.
+fn process(pid: i32) -> Option<Process> {
+    let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
+    // The name is in parentheses and may hold any byte.
+    let (open, close) =
+        (line.iter().position(|&byte| byte == b'(')?, line.iter().rposition(|&byte| byte == b')')?);
+    let name = String::from_utf8_lossy(line.get(open + 1..close)?).replace(char::is_control, "?");
+    let mut fields = std::str::from_utf8(line.get(close + 1..)?).ok()?.split_ascii_whitespace();
+    let state = fields.next()?;
+    let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
+    // Field 22 of the line, and the fifth was the last.
+    let start = fields.nth(16)?.parse().ok()?;
+    Some(Process { pid, parent, group, start, name, is_zombie: matches!(state, "Z" | "X") })
+}
+
+/// The children of this process. None if the kernel does not list them.
+pub(crate) fn children() -> Option<Vec<i32>> {
+    let path = format!("/proc/self/task/{}/children", getpid().as_raw_nonzero());
+    let text = std::fs::read_to_string(path).ok()?;
+    Some(text.split_ascii_whitespace().filter_map(|pid| pid.parse().ok()).collect())
+}
+
+/// Whether the environment of a process has a variable, as `NAME=VALUE`.
+pub(crate) fn has_variable(pid: i32, variable: &[u8]) -> bool {
+    let environment = std::fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+    environment.split(|&byte| byte == 0).any(|own| own == variable)
+}
+
+/// The pipe or socket that is the standard input of a process.
+pub(crate) fn stdin_pipe(pid: i32) -> Option<Vec<u8>> {
+    let target = std::fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;
+    let target = target.as_os_str().as_bytes();
+    (target.starts_with(b"pipe:") || target.starts_with(b"socket:")).then(|| target.to_vec())
+}
+
+/// Sends a signal to a process, unless its number is another process's.
+pub(crate) fn signal_process(target: &Process, signal: c_int) {
+    // SAFETY: the call takes two numbers and returns a descriptor, which is close-on-exec.
+    let fd = unsafe { libc::syscall(libc::SYS_pidfd_open, target.pid, 0) } as RawFd;
+    let is_same = || process(target.pid).is_some_and(|now| now.start == target.start);
+    if fd < 0 {
+        // Before Linux 5.3, and if the process has ended.
+        if io::Error::last_os_error().raw_os_error() == Some(libc::ENOSYS) && is_same() {
+            // SAFETY: the call affects no memory.
+            unsafe { libc::kill(target.pid, signal) };
+        }
+        return;
+    }
+    // SAFETY: the call above has returned the descriptor, which has no other owner.
+    let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+    // The descriptor stands for one process, so the number is checked after it is open.
+    if is_same() {
+        let info: *const libc::siginfo_t = std::ptr::null();
+        // SAFETY: the descriptor is open, and without information the kernel makes that of `kill`.
+        unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, info, 0) };
+    }
+}
+
+/// Kills the children of `reaper` whose environment has a variable, and all processes below them. Returns whether there
+/// were any.
+pub(crate) fn kill_marked(reaper: libc::pid_t, variable: &[u8]) -> bool {
+    let all = processes();
+    let own = getpid().as_raw_nonzero().get();
+    let is_top = |process: &&Process| {
+        process.parent == reaper && process.pid != own && !process.is_zombie && process.has_variable(variable)
+    };
+    let tops: Vec<i32> = all.iter().filter(is_top).map(|process| process.pid).collect();
+    let marked = below(&all, &tops);
+    marked.iter().for_each(|process| signal_process(process, libc::SIGKILL));
+    !marked.is_empty()
 }

@@ -12,6 +12,8 @@ use hydrant_driver::TcpPort;
 use hydrant_launch::{Launcher, MemoryPool};
 use hydrant_reactor::Listener;
 
+use super::drain::Drain;
+
 /// A job with ranks on this machine.
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
 /// All of them.
@@ -41,6 +43,8 @@ pub(super) struct LocalRanks {
     pub(super) fences_collect: Option<bool>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
+    /// All ranks have ended, and the rest of their output is awaited.
+    pub(super) drain: Option<Drain>,
 }
 
 impl LocalRanks {

@@ -12,11 +12,13 @@
 
 mod board;
 mod debugger;
+mod drain;
 mod jobs;
 mod names;
 mod nodes;
 pub(crate) mod open;
 mod output;
+mod patience;
 mod procs;
 mod progress;
 mod query;
@@ -66,6 +68,7 @@ use names::Names;
 use nodes::{Daemon, Head, Messages, Nodes};
 pub use nodes::{DaemonError, daemon, forked_daemon};
 use output::pseudo_terminals;
+use patience::Patience;
 use procs::Procs;
 use progress::Progress;
 use query::Query;
@@ -182,13 +185,12 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     }
     let head = Head::alone(plan, &engine.host, nonce, *engine.core.limits())?;
     engine.head = Some(Box::new(head));
-    engine.daemon = Some(Box::new(Daemon::alone(plan.options.verbose)));
+    engine.daemon = Some(Box::new(Daemon::alone(&plan.options)));
     engine.handle_at_head(hydrant_control::Event::AllJoined)?;
     engine.open_status(Bootstrap::Local);
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
-    if result.is_err() {
-        engine.procs.kill_and_wait(|_, _| {});
-    }
+    // After a run that the user has given up, and after an error.
+    engine.procs.kill_and_wait(|_, _| {});
     result
 }
 
@@ -285,6 +287,8 @@ struct Engine<'p, 's> {
     files: OpenFiles,
     jobs: Jobs,
     procs: Procs,
+    /// Signal of the user that ranks may ignore.
+    patience: Option<Patience>,
     core: PmiServer<'s>,
     /// Warnings of the cores that have not been printed.
     warnings: Warnings,
@@ -356,6 +360,7 @@ impl<'p, 's> Engine<'p, 's> {
             files,
             jobs: Jobs::default(),
             procs: Procs::new(),
+            patience: None,
             core,
             warnings: Warnings::default(),
             recording: None,
@@ -450,6 +455,7 @@ impl<'p, 's> Engine<'p, 's> {
         self.keep_topology_file(now)?;
         self.keep_time_limit(now)?;
         self.expire_names(now)?;
+        self.keep_patience(now)?;
         self.resume_ports(now)?;
         self.keep_status_time(now);
         self.keep_progress(now);

@@ -162,6 +162,9 @@ impl Engine<'_, '_> {
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
         let mut launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
+        if let Some(mark) = self.procs.mark() {
+            launcher.add_variable(mark);
+        }
         if options.stack_traces {
             launcher.allow_tracing();
         }

@@ -1,5 +1,6 @@
 //! Output of the ranks: destinations, and the end of a job once its output is written.
 
+use std::ops::Range;
 use std::path::PathBuf;
 
 use hydrant_control::Job;
@@ -99,6 +100,14 @@ impl Engine<'_, '_> {
             self.sinks.flush(&self.poller);
         }
         self.acknowledge_output();
+    }
+
+    /// Reads what ranks that have ended have written, so that their streams end at once where nobody else writes to them.
+    pub(super) fn read_ended(&mut self, slots: Range<u32>) {
+        let now = self.now();
+        let (sinks, poller) = (&mut self.sinks, &self.poller);
+        self.streams.read_ended(slots, now, &mut self.buffer, sinks, poller);
+        self.flush();
     }
 
     /// Goes on with jobs whose output has been written. Returns true if the run is over.

@@ -144,7 +144,7 @@ impl Engine<'_, '_> {
                 Event::WindowResized => {
                     result = result.and(self.handle_at_head(HeadEvent::WindowResized(window_size())));
                 }
-                Event::Forward(signal) => result = result.and(self.pass_signal_on(signal.as_raw())),
+                Event::Forward(signal) => result = result.and(self.take_signal(signal)),
             }
         }
         result
@@ -169,8 +169,25 @@ impl Engine<'_, '_> {
         }
     }
 
+    /// Handles a signal of the user, or of who ends a daemon.
+    fn take_signal(&mut self, signal: Signal) -> Result<(), RunError> {
+        let is_first = self.patience.is_none();
+        if self.head.is_some() && !self.counts(signal) {
+            return Ok(());
+        }
+        // What ranks have left behind may have output. A second signal ends the run without it.
+        if is_first
+            && self.patience.is_some()
+            && self.describe_running().is_none()
+            && self.hasten_drains(false)
+        {
+            return Ok(());
+        }
+        self.pass_signal_on(signal.as_raw())
+    }
+
     /// Passes a signal to the head, or has the ranks of a daemon get it.
-    fn pass_signal_on(&mut self, signal: i32) -> Result<(), RunError> {
+    pub(super) fn pass_signal_on(&mut self, signal: i32) -> Result<(), RunError> {
         match self.head {
             Some(_) => self.handle_at_head(HeadEvent::Signal(signal)),
             None => self.handle_at_daemon(DaemonEvent::Signal(signal)),
@@ -207,6 +224,17 @@ impl Engine<'_, '_> {
                 "standard input waits for ranks that have not read for {seconds} s: {}{host}",
                 format_ranges(&ranks)
             ));
+        }
+    }
+
+    /// Signals all ranks here, and what those that have ended have left behind. `SIGKILL` ends all at once.
+    pub(super) fn signal_everything(&mut self, signal: Signal) {
+        match signal {
+            Signal::KILL => self.procs.kill_all(),
+            signal => self.procs.signal_all(signal),
+        }
+        if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT | Signal::WINCH) {
+            self.hasten_drains(signal == Signal::KILL);
         }
     }
 

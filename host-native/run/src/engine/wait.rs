@@ -53,6 +53,8 @@ impl Engine<'_, '_> {
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
         let daemon = self.daemon.as_ref().and_then(|daemon| daemon.control.poll_at());
         let at = [
+            self.drains_at(),
+            self.patience_at(),
             self.names.as_ref().and_then(Names::poll_at),
             nodes,
             daemon,

@@ -94,6 +94,7 @@ fn play(seed: u64, at: &[u64]) -> (Summary, Vec<u64>) {
             needs_ready: false,
             verbose: false,
             progress: false,
+            kill_grace: None,
         };
         node.daemon = (number > 0).then(|| Daemon::new(config));
         node
@@ -213,6 +214,8 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         attributes: Vec::new(),
         universe_size: None,
         cleanup: plan.cleanup,
+        drain: Duration::from_secs(5),
+        kill_grace: None,
         verbose: false,
         progress: false,
         by_port: false,

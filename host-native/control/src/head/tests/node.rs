@@ -46,8 +46,14 @@ pub(super) struct Node {
 impl Node {
     pub(super) fn new(number: u32) -> Node {
         let process = 50 + number;
-        let config =
-            DaemonConfig { node: number, process, needs_ready: false, verbose: false, progress: false };
+        let config = DaemonConfig {
+            node: number,
+            process,
+            needs_ready: false,
+            verbose: false,
+            progress: false,
+            kill_grace: None,
+        };
         Node {
             number,
             inbox: Vec::new(),

@@ -27,7 +27,7 @@ use crate::backend::{BackendBuilder, Core};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::messages::{self, Warnings};
-use crate::plan::Plan;
+use crate::plan::{Options, Plan};
 use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
 use hydrant_record::RecordingFile;
@@ -61,13 +61,14 @@ pub(in super::super) struct Daemon {
 
 impl Daemon {
     /// The node of a run on one machine.
-    pub(in super::super) fn alone(verbose: bool) -> Daemon {
+    pub(in super::super) fn alone(options: &Options) -> Daemon {
         let config = DaemonConfig {
             node: ONLY_NODE,
             process: std::process::id(),
             needs_ready: false,
-            verbose,
+            verbose: options.verbose,
             progress: false,
+            kill_grace: options.kill_grace,
         };
         Daemon::new(config, FileReceiver::default(), LinkedBoards::default())
     }
@@ -149,6 +150,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         needs_ready: needs_ready && !lacks_files,
         verbose: setup.verbose,
         progress: setup.progress,
+        kill_grace: setup.kill_grace,
     };
     let outlets = Outlets::of_daemon(&setup);
     let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
@@ -390,7 +392,7 @@ impl Engine<'_, '_> {
             DaemonAction::OpenJob { record } => self.open_at_daemon(*record)?,
             DaemonAction::SignalAll(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
-                    self.procs.signal_all(signal);
+                    self.signal_everything(signal);
                 }
             }
             DaemonAction::ResizeWindows(size) => self.resize_windows(size),
@@ -529,14 +531,12 @@ impl Engine<'_, '_> {
 
     /// Sends the rest of the output of a job all of whose ranks here have ended.
     fn drain_at_daemon(&mut self, id: JobId) {
-        let now = self.now();
         let Some(job) = self.jobs.get_mut(id) else { return };
         // No more connections are accepted.
         (job.run.port, job.run.pmix) = (None, None);
         let slots = job.slots();
-        let (sinks, poller) = (&mut self.sinks, &self.poller);
-        self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
-        self.flush();
+        self.begin_drain(id);
+        self.read_ended(slots);
         if let Some(daemon) = &mut self.daemon {
             daemon.draining.push(id);
         }
@@ -548,8 +548,7 @@ impl Engine<'_, '_> {
         let is_quiet = self.is_quiet();
         let Some(daemon) = self.daemon.as_mut().filter(|_| is_quiet) else { return Ok(()) };
         for job in std::mem::take(&mut daemon.draining) {
-            let slots = self.jobs.get(job).map(|job| job.slots());
-            if slots.is_none_or(|slots| self.streams.are_closed(slots)) {
+            if self.is_drained(job) {
                 self.print_singletons(job);
                 self.handle_at_daemon(DaemonEvent::OutputDrained { job })?;
             } else if let Some(daemon) = &mut self.daemon {

@@ -22,6 +22,8 @@ pub(super) fn setup_of(options: &Options, limits: Limits) -> Setup {
         attributes: options.attributes.clone(),
         universe_size: options.universe_size.known(),
         cleanup: options.cleanup,
+        drain: options.drain,
+        kill_grace: options.kill_grace,
         verbose: options.verbose,
         progress: false,
         by_port: options.pmi_port.is_some(),
@@ -57,6 +59,8 @@ pub(super) fn options_of(setup: Setup) -> Options {
         cleanup: setup.cleanup,
         // The head counts failures.
         exit_code_of: ExitCodeOf::First,
+        drain: setup.drain,
+        kill_grace: setup.kill_grace,
         verbose: setup.verbose,
         exit_report: false,
         json: None,

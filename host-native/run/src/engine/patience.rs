@@ -1,0 +1,110 @@
+//! Ranks that run on after a signal of the user: they are named, and killed after `--kill-grace`.
+
+use std::fmt::Write as _;
+
+use hydrant_core::trace::SignalName;
+use rustix::process::Signal;
+
+use super::Engine;
+use crate::error::RunError;
+
+/// Milliseconds after which ranks that run on are named.
+const NAMED_AFTER: u64 = 3_000;
+/// Most ranks that are named.
+const NAMED_MAX: usize = 8;
+/// Milliseconds in which a second `SIGTERM` is the first one again: `timeout` sends it to its child and to its group, and
+/// resource managers may send it to several processes.
+const SAME: u64 = 1_000;
+
+/// A signal of the user that ranks may ignore.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Patience {
+    signal: Signal,
+    since: u64,
+    /// When the ranks that run on are named.
+    name_at: Option<u64>,
+    /// When they are killed.
+    kill_at: Option<u64>,
+}
+
+impl Engine<'_, '_> {
+    /// Notes a signal of the user. Returns false for one that has come twice at once.
+    pub(super) fn counts(&mut self, signal: Signal) -> bool {
+        let now = self.now();
+        let grace = self.plan.options.kill_grace;
+        match &mut self.patience {
+            _ if matches!(signal, Signal::USR1 | Signal::USR2) => true,
+            Some(patience) => {
+                signal != Signal::TERM || patience.signal != signal || patience.since + SAME <= now
+            }
+            none => {
+                let kill_at = grace.map(|grace| now + grace.as_millis() as u64);
+                *none = Some(Patience { signal, since: now, name_at: Some(now + NAMED_AFTER), kill_at });
+                true
+            }
+        }
+    }
+
+    /// The next time at which ranks are named or killed.
+    pub(super) fn patience_at(&self) -> Option<u64> {
+        let patience = self.patience?;
+        patience.name_at.into_iter().chain(patience.kill_at).min()
+    }
+
+    /// Names the ranks that run on after a signal, and kills them after the time that the user has set.
+    pub(super) fn keep_patience(&mut self, now: u64) -> Result<(), RunError> {
+        let Some(patience) = &mut self.patience else { return Ok(()) };
+        let Patience { signal, since, .. } = *patience;
+        let kills = patience.kill_at.take_if(|at| *at <= now).is_some();
+        let names = patience.name_at.take_if(|at| *at <= now).is_some();
+        if kills {
+            patience.name_at = None;
+            return self.kill_after_grace(signal);
+        }
+        if names && let Some(ranks) = self.describe_running() {
+            let name = SignalName(signal.as_raw());
+            let next = match self.plan.options.kill_grace {
+                Some(grace) => format!("SIGKILL follows {} s after {name}", grace.as_secs_f64()),
+                None => format!("a second {} kills them", SignalName(repeatable(signal).as_raw())),
+            };
+            let seconds = (now - since) / 1000;
+            self.sinks.print(&format!("still running {seconds} s after {name}: {ranks}; {next}"));
+        }
+        Ok(())
+    }
+
+    /// Does what the second signal of the user does.
+    fn kill_after_grace(&mut self, signal: Signal) -> Result<(), RunError> {
+        // A signal that is not escalated has not been counted.
+        let times = if signal == repeatable(signal) { 1 } else { 2 };
+        for _ in 0..times {
+            self.pass_signal_on(repeatable(signal).as_raw())?;
+        }
+        Ok(())
+    }
+
+    /// The first ranks that run, with pid and host, and the number of the others.
+    pub(super) fn describe_running(&self) -> Option<String> {
+        let head = &self.head.as_ref()?.control;
+        let of_job = |job| running(job).map(move |rank| named(job, rank, head.host_of_rank(job, rank)));
+        let running: Vec<String> = head.jobs().iter().flat_map(of_job).collect();
+        let mut text = running.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+        if running.len() > NAMED_MAX {
+            let _ = write!(text, " and {} others", running.len() - NAMED_MAX);
+        }
+        (!running.is_empty()).then_some(text)
+    }
+}
+
+/// The signal whose second one escalates.
+fn repeatable(signal: Signal) -> Signal {
+    if signal == Signal::INT { signal } else { Signal::TERM }
+}
+
+fn running<R>(job: &hydrant_control::Job<R>) -> impl Iterator<Item = u32> + '_ {
+    (0..job.size()).filter(|&rank| job.is_running(rank))
+}
+
+fn named<R>(job: &hydrant_control::Job<R>, rank: u32, host: &str) -> String {
+    format!("{} (pid {} on {host})", job.rank_name(rank), job.pid(rank).unwrap_or(0))
+}
