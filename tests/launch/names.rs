@@ -99,6 +99,19 @@ fn a_name_is_seen_by_other_jobs_until_it_is_withdrawn() {
     assert_eq!(service.end(), "");
 }
 
+/// Other users can read the names of all sockets, and a job id is a secret.
+#[test]
+fn names_of_sockets_do_not_have_the_job_id() {
+    let service = Service::start("secret", "");
+    let script = "echo $PMI_JOBID; cat /proc/net/unix";
+    let outcome = service.job("-n 1", script).run();
+    let sockets = outcome.code(0).stdout.as_str();
+    let (jobid, sockets) = sockets.split_once('\n').expect("the first line is the job id");
+    assert!(jobid.starts_with("kvs_") && sockets.contains("@hydrant/alias_"), "{outcome}");
+    assert!(!sockets.contains(jobid), "{outcome}");
+    service.end();
+}
+
 #[test]
 fn names_are_removed_when_the_job_that_published_them_ends() {
     let service = Service::start("vanish", "");

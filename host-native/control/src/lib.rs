@@ -159,7 +159,7 @@ pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
 pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
 pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
-pub use job_name::{JOBID_PREFIX, job_name, query_name};
+pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};
 pub use jobs::{EndReport, Job, JobSummary, Jobs, SpawnKey, first_fit, self_abort_line};
 pub use kill_escalation::{KILL_TIMEOUT, KillEscalation, KillTarget};

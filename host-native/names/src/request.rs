@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::os::fd::OwnedFd;
 
-use hydrant_control::JOBID_PREFIX;
+use hydrant_control::{JOBID_PREFIX, alias};
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
 use hydrant_core::wire::{Command, EncodeError, Failure, Op, Protocol, Reply, Text, decode_upcall};
@@ -77,12 +77,20 @@ impl Request {
         buffer: &'b mut [u8],
     ) -> Result<Result<&'b [u8], Option<Answer>>, String> {
         let command = self.command().ok_or("a request is not about a name or a job")?;
+        // The name server knows jobs by their aliases.
+        let alias = self.other_job().map(|jobid| alias(&jobid)).unwrap_or_default();
+        let other_job = Text::plain(alias.as_bytes());
         let command = match command {
             // The other run knows its job by the socket.
             Command::Get { key, .. } if purpose == Purpose::Value => {
                 Command::Get { kvs: None, key, source: None }
             }
-            Command::Get { kvs, .. } => Command::Get { kvs, key: Text::plain(NO_KEY), source: None },
+            Command::Get { kvs, .. } => {
+                let kvs = kvs.map(|_| other_job);
+                Command::Get { kvs, key: Text::plain(NO_KEY), source: None }
+            }
+            Command::Connect { .. } => Command::Connect { jobid: other_job },
+            Command::Disconnect { .. } => Command::Disconnect { jobid: other_job },
             other => other,
         };
         if let Some(refusal) = self.refusal() {

@@ -114,9 +114,9 @@ impl<'s> NameServer<'s> {
         // More may be pending; the socket stays readable then.
         for _ in 0..ACCEPT_MAX {
             match self.listener.socket().accept() {
-                Ok(Accepted::Admitted(fd, jobid)) => {
+                Ok(Accepted::Admitted(fd, alias)) => {
                     let now = self.now();
-                    self.service.open((fd, jobid), &self.reactor.poller, now)?;
+                    self.service.open((fd, alias), &self.reactor.poller, now)?;
                 }
                 Ok(Accepted::Foreign(user)) => {
                     self.log.line(&format!("refused a process of user {user}"), &self.reactor.poller)

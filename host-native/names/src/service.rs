@@ -47,14 +47,14 @@ where
         }
     }
 
-    /// Adds the connection of a run. Other runs connect to its job by the job id, if there is one and no other connection
+    /// Adds the connection of a run. Other runs connect to its job by the alias, if there is one and no other connection
     /// has it. A connection beyond the limit is closed, with a line for the log.
     ///
     /// # Errors
     /// The backend or the poller failed.
     pub(crate) fn open(
         &mut self,
-        (fd, jobid): (OwnedFd, Option<String>),
+        (fd, alias): (OwnedFd, Option<String>),
         poller: &Poller,
         now: u64,
     ) -> Result<(), NameServiceError> {
@@ -68,7 +68,7 @@ where
         self.count += 1;
         let (job, name) = (JobId(conn.0), format!("run-{}", self.count));
         let named =
-            jobid.map(|jobid| self.driver.handle(now, Input::RegisterJob(JobSpec::new(job, &jobid, 1))));
+            alias.map(|alias| self.driver.handle(now, Input::RegisterJob(JobSpec::new(job, &alias, 1))));
         match named {
             Some(Ok(())) => {}
             None | Some(Err(BackendError::Fault(Fault::BadJobId))) => {

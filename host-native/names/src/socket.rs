@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use hydrant_control::{JOBID_PREFIX, query_name};
+use hydrant_control::{ALIAS_PREFIX, alias, query_name};
 use hydrant_reactor::{accept_stream, local, peer_user, stream_socket};
 use rustix::fs::{FlockOperation, Mode, OFlags};
 use rustix::io::Errno;
@@ -32,7 +32,7 @@ pub(crate) struct Listener {
 /// Result of accepting a connection.
 #[derive(Debug)]
 pub(crate) enum Accepted {
-    /// A process of this user, and the job id that its socket is bound to.
+    /// A process of this user, and the alias of the job that its socket is bound to.
     Admitted(OwnedFd, Option<String>),
     /// A process of that user.
     Foreign(u32),
@@ -88,8 +88,8 @@ impl Listener {
             return match accept_stream(&self.fd) {
                 Ok(fd) => Ok(match peer_user(&fd)? {
                     user if user == geteuid().as_raw() => {
-                        let jobid = local::peer_name(&fd).as_deref().and_then(jobid_of);
-                        Accepted::Admitted(fd, jobid)
+                        let alias = local::peer_name(&fd).as_deref().and_then(alias_of);
+                        Accepted::Admitted(fd, alias)
                     }
                     user => Accepted::Foreign(user),
                 }),
@@ -184,15 +184,15 @@ fn reach(address: &SocketAddrUnix, jobid: Option<&str>) -> Result<OwnedFd, Errno
     Ok(fd)
 }
 
-/// Name that a job's connection is bound to. It tells the name server the job id.
+/// Name that a job's connection is bound to. It tells the name server the alias of the job.
 fn client_name(jobid: &str) -> String {
-    format!("hydrant/{jobid}/{CLIENT}")
+    format!("hydrant/{}/{CLIENT}", alias(jobid))
 }
 
-/// Returns the job id in the name of a client's socket.
-fn jobid_of(name: &str) -> Option<String> {
-    let jobid = name.strip_prefix("hydrant/")?.strip_suffix(CLIENT)?.strip_suffix('/')?;
-    jobid.starts_with(JOBID_PREFIX).then(|| jobid.to_owned())
+/// Returns the alias in the name of a client's socket.
+fn alias_of(name: &str) -> Option<String> {
+    let alias = name.strip_prefix("hydrant/")?.strip_suffix(CLIENT)?.strip_suffix('/')?;
+    alias.starts_with(ALIAS_PREFIX).then(|| alias.to_owned())
 }
 
 fn identity(path: &Path) -> io::Result<(u64, u64)> {
@@ -212,23 +212,22 @@ mod tests {
     }
 
     #[test]
-    fn the_socket_of_a_job_is_bound_to_its_job_id() {
+    fn the_socket_of_a_job_is_bound_to_its_alias() {
         let path = std::env::temp_dir().join(format!("hydrant-names-of-job-{}", std::process::id()));
         let listener = Listener::open(&path, false).unwrap();
-        let jobid = format!("{JOBID_PREFIX}test-{}", std::process::id());
+        let jobid = format!("kvs_test-{}", std::process::id());
         let first = join(&path, Some(&jobid)).unwrap();
         let accepted = |listener: &Listener| match listener.accept() {
             Ok(Accepted::Admitted(_, jobid)) => jobid,
             other => panic!("{other:?}"),
         };
-        assert_eq!(accepted(&listener), Some(jobid.clone()));
+        assert_eq!(accepted(&listener), Some(alias(&jobid)));
         let second = join(&path, Some(&jobid)).unwrap();
         assert_eq!(accepted(&listener), None, "the name is in use");
         drop((first, second));
         let third = join(&path, Some(&jobid)).unwrap();
-        assert_eq!(accepted(&listener), Some(jobid));
-        let _foreign = join(&path, Some("run-1")).unwrap();
-        assert_eq!(accepted(&listener), None, "no job id of a run");
+        assert_eq!(accepted(&listener), Some(alias(&jobid)));
+        assert_eq!(alias_of("hydrant/run-1/names"), None, "no alias");
         drop(third);
         assert_eq!(visit("nobodys").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }

@@ -62,7 +62,7 @@ pub use memory::{fixed_memory, read_written};
 pub use nofile::{OpenFiles, OpenFilesError, set_close_on_exec, take_inherited};
 pub use poller::{Interest, Poller};
 pub use printable::{is_control, printable};
-pub use random::{fill_random, random_u32};
+pub use random::{fill_random, random_u32, random_u64};
 pub use signals::Signals;
 pub use socket::{
     NO_SIGPIPE, Sent, accept_stream, enable_keepalive, ignore_sigpipe, limit_unacknowledged, peer_user, pipe,

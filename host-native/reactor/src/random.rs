@@ -17,7 +17,19 @@ pub fn fill_random(bytes: &mut [u8]) -> io::Result<()> {
 /// # Errors
 /// The system call failed.
 pub fn random_u32() -> Result<u32, Error> {
-    let mut bytes = [0; 4];
+    random().map(u32::from_ne_bytes)
+}
+
+/// Returns a random number that other processes can neither predict nor find by trying all.
+///
+/// # Errors
+/// The system call failed.
+pub fn random_u64() -> Result<u64, Error> {
+    random().map(u64::from_ne_bytes)
+}
+
+fn random<const N: usize>() -> Result<[u8; N], Error> {
+    let mut bytes = [0; N];
     fill_random(&mut bytes).map_err(Error::during("getrandom"))?;
-    Ok(u32::from_ne_bytes(bytes))
+    Ok(bytes)
 }

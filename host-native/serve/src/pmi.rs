@@ -10,7 +10,7 @@ use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort, pmix_variables};
 use hydrant_placement::PlacementError;
-use hydrant_reactor::{OpenFiles, Reactor, random_u32};
+use hydrant_reactor::{OpenFiles, Reactor, random_u32, random_u64};
 
 use crate::endpoint::{Endpoint, OWN_FILES};
 use crate::error::Error;
@@ -152,7 +152,7 @@ impl<'o, 's> PmiServer<'o, 's> {
         self.job = Job::new(self.served, self.size, deadline);
         let name = match &options.jobid {
             Some(jobid) => jobid.clone(),
-            None => job_name(std::process::id(), self.served, random_u32()?, &self.host),
+            None => job_name(std::process::id(), self.served, random_u64()?, &self.host),
         };
         let spec = JobSpec {
             universe_size: options.usize,

@@ -69,7 +69,7 @@ pub enum Event<'a> {
         /// The request.
         request: RequestId,
         /// Unpredictable number for the name of the job.
-        nonce: u32,
+        nonce: u64,
         /// One result a program.
         programs: Vec<Result<SpawnProgram, (u8, String)>>,
     },

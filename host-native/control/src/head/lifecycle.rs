@@ -55,7 +55,7 @@ impl Head {
         programs: Vec<Program>,
         blocks: Vec<RankBlock>,
         mapping: String,
-        nonce: u32,
+        nonce: u64,
     ) -> JobRecord {
         let ordinal = self.jobs.count();
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);

@@ -73,7 +73,7 @@ pub struct FirstJob {
     /// Value of `PMI_process_mapping`.
     pub mapping: String,
     /// Unpredictable number for the name of the job.
-    pub nonce: u32,
+    pub nonce: u64,
     /// Settings that all daemons get before the job.
     pub setup: Setup,
 }

@@ -36,7 +36,7 @@ impl Head {
     pub(super) fn spawn_resolved(
         &mut self,
         id: RequestId,
-        nonce: u32,
+        nonce: u64,
         results: Vec<Result<SpawnProgram, (u8, String)>>,
     ) {
         let Some(Request { node, upcall, what: Requested::Spawn { job, rank, protocol, body } }) =
@@ -86,7 +86,7 @@ impl Head {
         &mut self,
         programs: Vec<SpawnProgram>,
         origin: SpawnOrigin,
-        nonce: u32,
+        nonce: u64,
         asker: String,
     ) -> Result<(), Error> {
         let blocks = self.place(&programs)?;

@@ -170,7 +170,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     engine.recording = recording;
     engine.sharing = sharing;
     engine.topology_file = topology_file;
-    let nonce = open::random()?;
+    let nonce = open::nonce()?;
     let name = job_name(std::process::id(), 0, nonce, &engine.host);
     let name_client = plan
         .options

@@ -453,5 +453,10 @@ pub(crate) fn random() -> Result<u32, RunError> {
     Ok(hydrant_reactor::random_u32()?)
 }
 
+/// An unpredictable number for the name of a job.
+pub(super) fn nonce() -> Result<u64, RunError> {
+    Ok(hydrant_reactor::random_u64()?)
+}
+
 #[cfg(test)]
 mod tests;

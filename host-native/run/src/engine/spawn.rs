@@ -20,7 +20,7 @@ impl Engine<'_, '_> {
         spawner: &Program,
         (protocol, body): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
-        let nonce = open::random()?;
+        let nonce = open::nonce()?;
         let Some(head) = &self.head else { return Ok(()) };
         let asked = RequestedProgram::decode(protocol, body);
         let programs = match self.nodes {

@@ -54,7 +54,7 @@ impl Head {
     pub(in super::super) fn alone(
         plan: &Plan,
         host: &str,
-        nonce: u32,
+        nonce: u64,
         limits: Limits,
     ) -> Result<Head, RunError> {
         let ranks = open::size(&plan.programs)?;
@@ -185,7 +185,7 @@ fn config_of(options: &Options, host: String) -> Config {
 /// The name service of the run with this nonce: of another process, or of the head.
 fn names<'s>(
     plan: &Plan,
-    (host, nonce): (&str, u32),
+    (host, nonce): (&str, u64),
     builder: &BackendBuilder,
     storage: &'s mut MappedStorage,
     poller: &Poller,
@@ -256,7 +256,7 @@ fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, Ru
         program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
     }
     let (blocks, mapping) = (blocks_of(job_map), job_map.process_mapping()?);
-    Ok(FirstJob { programs, blocks, mapping, nonce: open::random()?, setup })
+    Ok(FirstJob { programs, blocks, mapping, nonce: open::nonce()?, setup })
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
