@@ -48,24 +48,33 @@ fn a_helper_that_writes_to_a_file_ends_what_it_writes() {
     }
 }
 
+/// A script whose helper is at work and has been given a line. `ready` is a path that no other job uses.
+fn given(ready: &str) -> String {
+    format!(
+        "exec > >(: >{ready}-helper-$PMI_RANK; {LATE}); echo given to $PMI_RANK; \
+         until test -e {ready}-helper-$PMI_RANK; do :; done; "
+    )
+}
+
 #[test]
 fn what_a_helper_was_given_arrives_when_the_job_fails() {
     let folder = Folder::new("failed");
     for (at, options) in all_hosts().into_iter().enumerate() {
         let ready = folder.path(&format!("ready-{at}"));
-        let given = format!("exec > >({LATE}) 2>&1; echo given to $PMI_RANK; : >{ready}-$PMI_RANK; ");
-        let both = format!("until test -e {ready}-0 && test -e {ready}-1; do :; done; ");
-        let fails = format!("{given}{both}test $PMI_RANK = 1 && kill -9 $$; sleep 1000");
+        let both =
+            format!(": >{ready}-$PMI_RANK; until test -e {ready}-0 && test -e {ready}-1; do :; done; ");
+        let fails = format!("{}{both}test $PMI_RANK = 1 && kill -9 $$; sleep 1000", given(&ready));
         bash(&format!("-n 2 {options}"), &fails).run().code(128 + 9).says("given to ", 2);
-        let late = format!("{given}sleep 1000");
+        let late = format!("{}sleep 1000", given(&folder.path(&format!("late-{at}"))));
         bash(&format!("-n 2 --timeout 1.5 {options}"), &late).run().code(124).says("given to ", 2);
     }
 }
 
 #[test]
 fn a_helper_of_a_job_that_a_signal_ends_gets_its_input() {
-    for options in all_hosts() {
-        let script = format!("exec > >({LATE}); echo given to $PMI_RANK; echo up >&2; sleep 1000");
+    let folder = Folder::new("signal");
+    for (at, options) in all_hosts().into_iter().enumerate() {
+        let script = format!("{}echo up >&2; sleep 1000", given(&folder.path(&format!("ready-{at}"))));
         let job = bash(&format!("-n 1 {options}"), &script).start();
         job.await_stderr_or_stdout("up").signal(Signal::TERM);
         job.wait().code(128 + 15).says("given to 0", 1);
