@@ -35,6 +35,7 @@
 //!     verbose: false,
 //!     cleanup: true,
 //!     exit_report: false,
+//!     exit_code_of: hydrant_control::ExitCodeOf::First,
 //!     names_hosts: true,
 //!     shares_names: false,
 //!     fence_warning: 60_000,
