@@ -128,8 +128,9 @@ export interface Limits {
    */
   links?: number;
   /**
-   * Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A
-   * quarter of `MESSAGE_MAX` is enough for MPI libraries. 0 on a host that serves no PMIx.
+   * Maximum bytes that a PMIx rank puts for processes of its node, and as many for others, up to
+   * `COMMIT_BYTES_MAX`. A quarter of `MESSAGE_MAX` is enough for MPI libraries. 0 on a host that
+   * serves no PMIx.
    */
   commitBytes?: number;
 }

@@ -172,8 +172,9 @@ class Limits(Record):
     """Maximum number of links to servers on other nodes, at most `LINKS_MAX`. 0 for a single node.
     """
     commit_bytes: int = 0
-    """Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A
-    quarter of `MESSAGE_MAX` is enough for MPI libraries. 0 on a host that serves no PMIx.
+    """Maximum bytes that a PMIx rank puts for processes of its node, and as many for others, up to
+    `COMMIT_BYTES_MAX`. A quarter of `MESSAGE_MAX` is enough for MPI libraries. 0 on a host that
+    serves no PMIx.
     """
     CODECS: ClassVar[tuple[Codec, ...]] = (
         U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32, U32,
