@@ -38,7 +38,7 @@ const BUDGETS: &[(&str, u32)] = &[
     ("put", 130_000),
     ("put node attribute", 250_000),
     ("publish", 60_000),
-    ("ring", 2_600_000),
+    ("ring", 3_000_000),
     ("spawn (refused)", 150_000),
     ("unknown command", 130_000),
     ("PMIx commit", 80_000),
