@@ -45,7 +45,7 @@ fn replays(folder: &Folder) {
 fn goes_on(file: &Path, options: &str, ranks: usize, why: &str) {
     let folder = Folder::new("spare");
     let job = spared(file, options).arg("--record").arg(folder.path("run.rec"));
-    let outcome = job.words("bash -c").arg(EXCHANGE).run();
+    let outcome = job.words("bash -c").arg(r#"eval "$EXCHANGE""#).env("EXCHANGE", EXCHANGE).run();
     outcome.code(0).warns(&format!("plugin {}{why}", file.display())).warns(TAKEN);
     assert_eq!(outcome.stderr.lines().count(), 1, "{}", outcome.stderr);
     for rank in 0..ranks {
@@ -78,7 +78,9 @@ fn a_node_goes_on_with_the_plugins_of_the_others() {
 #[test]
 fn all_nodes_go_on_without_plugins() {
     let file = faulty("traps-all", &[(b"barrier_", TRAPS)]);
-    let job = spared(&file, "-hosts n[1-4]:2 --bootstrap local --radix 2 -n 8 bash -c").arg(EXCHANGE);
+    let job = spared(&file, "-hosts n[1-4]:2 --bootstrap local --radix 2 -n 8 bash -c")
+        .arg(r#"eval "$EXCHANGE""#)
+        .env("EXCHANGE", EXCHANGE);
     let outcome = job.run();
     outcome.code(0).says(": a-7-value\n", 8);
     for node in 1..=4 {
@@ -141,7 +143,7 @@ fn mpich_does_not_notice() {
 #[test]
 fn a_plugin_that_has_answered_otherwise_is_not_replaced() {
     let file = faulty("otherwise", &[(WORD, ALTERS), (b"finalize", TRAPS)]);
-    let outcome = spared(&file, "-n 2 bash -c").arg(EXCHANGE).run();
+    let outcome = spared(&file, "-n 2 bash -c").arg(r#"eval "$EXCHANGE""#).env("EXCHANGE", EXCHANGE).run();
     outcome.code(1).warns(&format!("plugin {}: trapped: ", file.display()));
     outcome.warns("; its spare cannot take its place: it differs from it: ");
     outcome.warns("value=b-1-xalue").warns("value=b-1-value");
