@@ -113,7 +113,7 @@ function open(conn, socket, rank) {
 // PMIx clients that run as this user. They send their rank in the handshake.
 const listener = createServer((socket) => {
   const conn = Array.from({ length: size }, (_, at) => size + at).find((conn) => !sockets.has(conn));
-  const ours = conn !== undefined && ranks.clientUser(socket.remotePort, socket.localPort) === process.getuid();
+  const ours = conn !== undefined && ranks.clientUser(socket) === process.getuid();
   ours ? open(conn, socket.setNoDelay(), null) : socket.destroy();
 });
 await once(listener.listen({ host: "127.0.0.1", port: 0, backlog: size }), "listening");

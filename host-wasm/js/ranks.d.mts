@@ -26,7 +26,9 @@ export function failure(cause: Cause): [code: number, reason: string];
 /** Exit code of a process as shells give it: 128 + N for signal N, and 1 for an unknown end. */
 export function exitCode(exit: Exit): number;
 /**
- * The user of the process at the client's end of a TCP connection on the loopback interface, on Linux. A host passes connections
- * to the server only if their user is that of the job.
+ * The user of the process at the client's end of an IPv4 connection on this machine, on Linux: of a `net.Socket` that the host has
+ * accepted. A host passes connections to the server only if their user is that of the job.
  */
-export function clientUser(clientPort: number, serverPort: number): number | undefined;
+export function clientUser(socket: {
+  remoteAddress?: string; remotePort?: number; localAddress?: string; localPort?: number;
+}): number | undefined;

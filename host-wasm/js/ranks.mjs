@@ -13,7 +13,12 @@ const REASONS = {
   Died: "died",
   Absent: "left before a collective that waits for it",
 };
-const LOOPBACK = endianness() === "LE" ? "0100007F" : "7F000001";
+const hexByte = (byte) => Number(byte).toString(16).toUpperCase().padStart(2, "0");
+// An IPv4 address and a port as in /proc/net/tcp: the address is a number in the machine's byte order.
+const tableEnd = (address, port) => {
+  const bytes = address.split(".").map(hexByte);
+  return `${(endianness() === "LE" ? bytes.reverse() : bytes).join("")}:${hexByte(port >> 8)}${hexByte(port & 255)}`;
+};
 
 export function jobLimits(ranks) {
   return {
@@ -68,8 +73,9 @@ export function failure(cause) {
 }
 
 // A closed socket has no inode and counts as root's.
-export function clientUser(clientPort, serverPort) {
-  const ends = [clientPort, serverPort].map((port) => `${LOOPBACK}:${port.toString(16).toUpperCase().padStart(4, "0")}`).join(" ");
+export function clientUser({ remoteAddress, remotePort, localAddress, localPort }) {
+  if (!remoteAddress || !localAddress) return undefined; // It is closed.
+  const ends = `${tableEnd(remoteAddress, remotePort)} ${tableEnd(localAddress, localPort)}`;
   const rows = readFileSync("/proc/net/tcp", "latin1").split("\n").map((line) => line.trim().split(/ +/));
   const row = rows.find((row) => `${row[1]} ${row[2]}` === ends && row[9] !== "0");
   return row && Number(row[7]);

@@ -166,3 +166,38 @@ fn asyncio_serves_jobs_of_mpi4py() {
     outcome.code(0).says("total 1\n", 1).says("total 6\n", 1);
     outcome.says("[None, None] 7 rank 1 aborted: the other ranks are killed\n", 1);
 }
+
+/// A client at another loopback address may have the port of a rank's client: the addresses tell them apart.
+#[test]
+fn node_knows_the_user_of_each_client_by_both_addresses() {
+    const SCRIPT: &str = r#"
+import { once } from "node:events";
+import { connect, createServer } from "node:net";
+import { ranks } from "hydrant-wasm";
+const server = createServer({ allowHalfOpen: true });
+await once(server.listen({ host: "127.0.0.1", port: 0 }), "listening");
+const client = async (localAddress, localPort) => {
+  const theirs = connect({ host: "127.0.0.1", port: server.address().port, localAddress, localPort });
+  const [ours] = await once(server, "connection");
+  return [theirs, ours];
+};
+const [rank, ours] = await client("127.0.0.1");
+const [stranger, other] = await client("127.0.0.9", ours.remotePort);
+const users = () => [ours, other].map((socket) => ranks.clientUser(socket) === process.getuid());
+console.log(ours.remotePort === other.remotePort, users().join());
+other.resume();
+stranger.destroy();
+await once(other, "end");
+console.log(users().join());
+process.exit(0);
+"#;
+    if !Peer::Node.there() {
+        return;
+    }
+    let folder = Folder::new("js-users");
+    let modules = folder.0.join("node_modules");
+    fs::create_dir(&modules).expect("the folder is new");
+    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    let script = folder.file("users.mjs", SCRIPT);
+    Job::new(node()).arg(script).run().code(0).quiet().stdout_is("true true,true\ntrue,false\n");
+}
