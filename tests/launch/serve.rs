@@ -5,6 +5,8 @@ use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 
+use hydrant_core::Limits;
+use hydrant_core::manage::{self, PREFIX, RECORD_MAX, Report, VERSION, Welcome};
 use hydrant_tests::{Folder, Job, hydrant_bin};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
@@ -162,4 +164,49 @@ fn pmix_clients_are_served() {
     ranks[0].code(0).says("2 ranks on 1 host exchanged", 1);
     ranks[1].code(0);
     server.wait().code(0).quiet();
+}
+
+/// A board has programs started as the user of its host, so a host without a secret asks the kernel whose process the board is.
+/// Needs root to have another user.
+#[test]
+fn a_host_without_a_secret_accepts_no_board_of_another_user() {
+    if !rustix::process::geteuid().is_root() {
+        hydrant_tests::tell("SKIPPED: only root can be another user");
+        return;
+    }
+    const BOARD: &str = "
+import os, socket, sys
+os.setgroups([]); os.setgid(65534); os.setuid(65534)
+port = socket.create_server(('127.0.0.1', 0))
+print('%s:%d' % port.getsockname(), flush=True)
+for _ in range(2):
+    host, _ = port.accept()
+    host.recv(4096)
+    host.sendall(bytes.fromhex(sys.argv[1]))
+    print('then', host.recv(4096))
+";
+    let limits = Limits::for_ranks(4);
+    let welcome = Report::Welcome(Welcome {
+        version: VERSION,
+        board: "false",
+        limits,
+        sockets: 4,
+        free_sockets: 4,
+        pmi_port: 1,
+        message_max: 4096,
+        records: false,
+        nodes: Some(limits),
+        links: None,
+        calls: None,
+    });
+    let mut buffer = [0; PREFIX + RECORD_MAX];
+    let welcome = manage::encode(&welcome, &mut buffer).expect("it is short");
+    let welcome: String = welcome.iter().map(|byte| format!("{byte:02x}")).collect();
+    let mut board = Job::new("python3").arg("-c").arg(BOARD).arg(welcome).start();
+    let target = board.line();
+    for command in ["offload --target", "run --offload"] {
+        let refused = Job::command(command).arg(&target).words("-n 1 true").run();
+        refused.code(1).warns("is a process of user 65534, and no secret was given");
+    }
+    board.wait().code(0).says("then b''", 2);
 }

@@ -10,6 +10,7 @@ use hydrant_core::manage::{self, Error, OpenJob, OpenLink, OpenNode, Report, Req
 use hydrant_core::trace::Closing;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Malformed};
 use hydrant_driver::CloseReason;
+use hydrant_driver::foreign_server;
 use hydrant_manage::{Connection, ConnectionError, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -81,7 +82,8 @@ struct Asked {
 
 impl Board {
     /// Connects to a board's management port, `HOST:PORT` or `HOST`, and performs the handshake. With a secret, the board must
-    /// have the same. While the board serves a job it is lost if it does not answer for `heartbeat`.
+    /// have the same. Without one, a board on this machine must be a process of this user or of root. While the board serves a
+    /// job it is lost if it does not answer for `heartbeat`.
     ///
     /// # Errors
     /// The connection failed, or the board has another secret or another protocol version.
@@ -129,7 +131,12 @@ impl Board {
                 _ => None,
             });
         match greeted {
-            Ok(_) => Ok(board),
+            Ok(_) if secret.is_some() => Ok(board),
+            // A board has programs started, as this user.
+            Ok(_) => match foreign_server(board.link.stream()) {
+                None => Ok(board),
+                Some(user) => Err(BoardError::Foreign { addr, user }),
+            },
             // A board with a secret closes the connection of a host without one, and the other way round.
             Err(BoardError::Lost { addr, why }) => {
                 Err(BoardError::Handshake { addr, why, secret: secret.is_some() })

@@ -50,6 +50,14 @@ pub enum BoardError {
         /// Whether this host used a secret.
         secret: bool,
     },
+    /// A board on this machine is a process of another user, and there is no secret.
+    #[error("the board at {addr} is a process of {user}, and no secret was given")]
+    Foreign {
+        /// Its management port.
+        addr: SocketAddr,
+        /// Its user, in words.
+        user: String,
+    },
     /// The board refused a request.
     #[error("the board at {addr} refuses {what}: {why}")]
     Refused {
@@ -194,6 +202,9 @@ impl BoardError {
                 "the board has a secret (set --secret-file FILE), or none and runs as another user"
                     .to_owned(),
             ),
+            BoardError::Foreign { .. } => {
+                Some("start the board with --secret-file FILE, and give the same here".to_owned())
+            }
             BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
             BoardError::Small { limits, .. } => {
                 let given = limits.iter().filter(|(limit, _)| *limit != Limit::Links).copied();

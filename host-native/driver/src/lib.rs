@@ -68,7 +68,7 @@ pub use error::{BackendError, Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
-pub use port::{ACCEPT_MAX, Client, PORT_FILES, Speaks, TcpPort, is_out_of_files};
+pub use port::{ACCEPT_MAX, Client, PORT_FILES, Speaks, TcpPort, foreign_server, is_out_of_files};
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
 

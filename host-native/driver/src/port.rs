@@ -217,6 +217,11 @@ impl TcpPort {
     /// the kernel has such a socket.
     fn admit(&self, pending: Pending, owner: Option<u32>) -> Option<Client> {
         let Pending { stream, peer, here } = pending;
+        // Another process may have the addresses of a connection that was reset, so the answer is about this one only if it still
+        // stands.
+        if owner.is_some() && stream.peer_addr().is_err() {
+            return None;
+        }
         let is_own = owner.is_some() && owner == self.user;
         let is_refused = match owner {
             Some(_) => self.user.is_some() && !is_own,
@@ -230,9 +235,29 @@ impl TcpPort {
 
     /// Returns whether a connection whose client's socket the kernel does not have comes from this machine all the same.
     fn is_of_this_machine(&self, peer: IpAddr, here: IpAddr) -> bool {
-        let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
-        let leads_here = |routes: &Routes| routes.leads_here(peer).unwrap_or(true);
-        is_loopback(here) || is_loopback(peer) || self.routes.as_ref().is_none_or(leads_here)
+        is_of_this_machine(peer, here, self.routes.as_ref())
+    }
+}
+
+/// Returns whether the addresses of a connection say that its peer is on this machine. Without an answer about routes it is.
+fn is_of_this_machine(peer: IpAddr, here: IpAddr, routes: Option<&Routes>) -> bool {
+    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
+    let leads_here = |routes: &Routes| routes.leads_here(peer).unwrap_or(true);
+    is_loopback(here) || is_loopback(peer) || routes.is_none_or(leads_here)
+}
+
+/// Checks the server at the other end of a connection, which has sent something already. Returns the user of a server on this
+/// machine, in words, unless it is this process's user, or root, who may act for this user anyway.
+pub fn foreign_server(stream: &TcpStream) -> Option<String> {
+    let unknown = || Some("an unknown user".to_owned());
+    let (Ok(there), Ok(here)) = (stream.peer_addr(), stream.local_addr()) else { return unknown() };
+    let asked = SockDiag::open(there).and_then(|diag| diag.owner(there, here));
+    let asked = asked.or_else(|_| Ok::<_, io::Error>(TableFiles::open()?.read()?.owner(there, here)));
+    match asked.ok().flatten() {
+        Some(user) if user == 0 || user == geteuid().as_raw() => None,
+        Some(user) => Some(format!("user {user}")),
+        None if is_of_this_machine(there.ip(), here.ip(), Routes::open().ok().as_ref()) => unknown(),
+        None => None,
     }
 }
 

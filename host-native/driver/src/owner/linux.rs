@@ -106,7 +106,16 @@ fn read_route(bytes: &[u8]) -> io::Result<bool> {
     let kind = bytes.get(4..6).map(|kind| u16::from_ne_bytes([kind[0], kind[1]]));
     match kind {
         Some(NEW_ROUTE) if bytes.len() >= HEADER + ROUTE => Ok(bytes[HEADER + 7] == LOCAL_ROUTE),
-        Some(ERROR) => Ok(false),
+        Some(ERROR) => {
+            let code = bytes.get(HEADER..HEADER + 4).ok_or(io::ErrorKind::InvalidData)?;
+            let code = i32::from_ne_bytes([code[0], code[1], code[2], code[3]]);
+            match Errno::from_raw_os_error(code.wrapping_neg()) {
+                Errno::NETUNREACH | Errno::HOSTUNREACH | Errno::ACCESS | Errno::INVAL => Ok(false),
+                // A system without IPv6 has no such address.
+                Errno::AFNOSUPPORT | Errno::OPNOTSUPP => Ok(false),
+                errno => Err(errno.into()),
+            }
+        }
         _ => Err(io::ErrorKind::InvalidData.into()),
     }
 }
@@ -365,6 +374,17 @@ mod tests {
             assert_eq!(owners(&diag, from, to), [Some(geteuid().as_raw()); 2], "{address}");
             drop(client);
         }
+    }
+
+    #[test]
+    fn only_the_lack_of_a_route_says_that_an_address_is_elsewhere() {
+        let mut reply = route_query(Ipv4Addr::LOCALHOST.into());
+        reply[4..6].copy_from_slice(&ERROR.to_ne_bytes());
+        for (errno, elsewhere) in [(Errno::NETUNREACH, true), (Errno::PERM, false), (Errno::BUSY, false)] {
+            reply[HEADER..HEADER + 4].copy_from_slice(&(-errno.raw_os_error()).to_ne_bytes());
+            assert_eq!(read_route(&reply).is_ok_and(|leads_here| !leads_here), elsewhere, "{errno}");
+        }
+        assert!(read_route(&reply[..HEADER + 3]).is_err(), "too short");
     }
 
     #[test]
