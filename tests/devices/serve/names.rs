@@ -5,6 +5,7 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
+use hydrant_control::query_name;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::io::Errno;
@@ -72,7 +73,7 @@ struct Reader(UnixStream);
 impl Reader {
     /// Connects, and begins the handshake.
     fn new(jobid: &str) -> Reader {
-        let name = SocketAddr::from_abstract_name(format!("hydrant/{jobid}/0")).expect("it is short");
+        let name = SocketAddr::from_abstract_name(query_name(jobid, 0)).expect("it is short");
         let mut reader = Reader(UnixStream::connect_addr(&name).expect("the launcher listens"));
         reader.0.write_all(b"cmd=init pmi_version=2 pmi_subversion=0\n").expect("it is read");
         let mut line = [0; 56];
