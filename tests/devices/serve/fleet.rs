@@ -90,7 +90,7 @@ fn mpich_runs_over_boards_and_a_host_without_one() {
     }
     let fleet = Fleet::start(&MIXED);
     let hello = fleet.run(3, 6, "-n 16").arg(Peer::Mpich5.program("mpi_hello")).run();
-    hello.code(0).quiet().says(" of 16, program 0, universe 16, MPICH 5.0.2\n", 16);
+    hello.code(0).quiet().says(" of 16, program 0, universe 18, MPICH 5.0.2\n", 16);
     let sum = fleet.run(3, 6, "-n 16").arg(Peer::Mpich5.program("mpi_allreduce")).run();
     sum.code(0).quiet().says("allreduce of 16: 0 wrong\n", 1);
     let spawn = fleet.run(3, 6, "-usize 9 -n 4").arg(Peer::Mpich5.program("mpi_spawn")).words("self 2").run();

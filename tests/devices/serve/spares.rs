@@ -40,7 +40,7 @@ impl Spared {
         if signal == Signal::KILL {
             board.await_end();
         }
-        (board, format!("hydrant: host n{node} (node {node}): warning: board {address} at {address}: "))
+        (board, format!("hydrant: host n{node} (node {node}): warning: board {address}: "))
     }
 
     /// Each server's recording replays: it has the outputs of one server without a failure.
