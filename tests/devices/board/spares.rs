@@ -61,7 +61,7 @@ impl Spared {
         job.end_input();
         let outcome = job.wait();
         let address = &self.recorded.boards[0];
-        let warning = format!("hydrant: host n1 (node 1): warning: board {address} at {address}: {why}");
+        let warning = format!("hydrant: host n1 (node 1): warning: board {address}: {why}");
         outcome.code(0).says(says, times).warns(&warning).warns(TAKEN);
         assert_eq!(outcome.stderr.matches("warning: board").count(), 1, "{outcome}");
     }
