@@ -348,8 +348,9 @@ typedef struct hydrant_limits {
     uint32_t psets;
     /* Maximum number of links to servers on other nodes, at most LINKS_MAX. 0 for a single node. */
     uint32_t links;
-    /* Maximum bytes that a PMIx rank puts for processes of its node, and as many for others. A quarter of
-       HYDRANT_MESSAGE_MAX is enough for MPI libraries. 0 on a host that serves no PMIx. */
+    /* Maximum bytes that a PMIx rank puts for processes of its node, and as many for others, up to
+       COMMIT_BYTES_MAX. A quarter of HYDRANT_MESSAGE_MAX is enough for MPI libraries. 0 on a host that
+       serves no PMIx. */
     uint32_t commit_bytes;
 } hydrant_limits;
 /* END */
