@@ -3,13 +3,13 @@
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
+use crate::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::manage::{BadRecord, OpenNode, STALL_MS};
 use hydrant_core::server::Consumed;
 use hydrant_core::server::call::{BYTES_MAX, Call, Return, call_max, return_max, take};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
 use hydrant_core::{Backend, Input, Limits, Output, Time};
 use hydrant_driver::BackendError;
-use hydrant_manage::{Connection, ConnectionError, Secret};
 use hydrant_validator::Validator;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

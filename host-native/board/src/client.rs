@@ -5,13 +5,13 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+use crate::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::manage::{self, Error, OpenJob, OpenLink, OpenNode, Report, Request, VERSION, Welcome};
 use hydrant_core::trace::Closing;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Malformed};
 use hydrant_driver::CloseReason;
 use hydrant_driver::foreign_server;
-use hydrant_manage::{Connection, ConnectionError, Secret};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 

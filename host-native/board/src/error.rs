@@ -4,10 +4,10 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use crate::manage::ConnectionError;
 use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
-use hydrant_manage::ConnectionError;
 use hydrant_record::WriteError;
 use hydrant_validator::Violation;
 

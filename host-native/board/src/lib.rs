@@ -62,6 +62,7 @@ mod error;
 mod event;
 mod heartbeat;
 mod lines;
+pub mod manage;
 mod node;
 mod patience;
 mod queries;

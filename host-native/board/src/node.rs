@@ -7,6 +7,7 @@ use std::net::{IpAddr, SocketAddr, TcpStream};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
@@ -16,7 +17,6 @@ use hydrant_core::server::remote::{
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Malformed, Output, Rank};
 use hydrant_driver::{BackendError, CloseReason, Event};
-use hydrant_manage::{Connection, ConnectionError, Secret};
 use hydrant_record::RecordingFile;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;

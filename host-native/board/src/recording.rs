@@ -5,8 +5,8 @@ use std::net::{Shutdown, TcpStream};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use crate::manage::{Connection, ConnectionError, INBOX_MAX};
 use hydrant_core::manage::BadRecord;
-use hydrant_manage::{Connection, ConnectionError, INBOX_MAX};
 use hydrant_reactor::file::Output;
 use hydrant_record::{Record, RecordingFile, WriteError, Writer, create_file};
 

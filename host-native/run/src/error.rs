@@ -7,13 +7,13 @@ use std::path::PathBuf;
 use hydrant_board::BoardError;
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
-use hydrant_launch::ProgramFileError;
-use hydrant_launch::{LaunchError, alternatives};
 use hydrant_names::NameServiceError;
 use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
+use hydrant_start::ProgramFileError;
+use hydrant_start::{LaunchError, alternatives};
 
 /// Error of a run. All started processes are killed before it is returned.
 #[derive(Debug, thiserror::Error)]

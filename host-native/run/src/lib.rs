@@ -31,6 +31,7 @@ mod error;
 mod join;
 pub mod json;
 pub mod messages;
+mod mpir;
 pub mod plan;
 mod stack_traces;
 mod topology_file;

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_board::manage::Secret;
 use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::AttributeOf;
 pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
@@ -12,12 +13,11 @@ use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 use hydrant_core::server::FenceMode;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
-use hydrant_launch::POOL_FD;
-use hydrant_manage::Secret;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
 use hydrant_placement::{
     Binding, Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
+use hydrant_start::POOL_FD;
 
 /// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,7 +81,7 @@ impl Plan {
             let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
             self.options.attributes.extend(of_pool);
         }
-        if hydrant_mpir::is_awaited() {
+        if crate::mpir::is_awaited() {
             let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
             self.options.attributes.push(Attribute { of, name, value });
         }

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hydrant_board::manage::{Connection, ConnectionError};
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::call::{BYTES_MAX, Call, Callee, call_max, return_max};
 use hydrant_core::{Input, Limit, Limits, Server};
 use hydrant_driver::MappedStorage;
-use hydrant_manage::{Connection, ConnectionError};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
 

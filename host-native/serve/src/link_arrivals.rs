@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use hydrant_manage::Connection;
+use hydrant_board::manage::Connection;
 
 /// A node of a run: the token of the run, and the number of the node.
 type LinkedNode = ([u8; 16], u32);

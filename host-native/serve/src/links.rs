@@ -11,12 +11,12 @@ use std::os::fd::AsFd;
 use std::time::Duration;
 
 use hydrant_board::Board;
+use hydrant_board::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::manage::{OpenLink, STALL_MS};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, next_arrival};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record, record_max};
 use hydrant_core::{Fault, Input, Limits};
-use hydrant_manage::{Connection, ConnectionError, Secret};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
 
 use crate::endpoint::Endpoint;

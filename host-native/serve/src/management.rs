@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use std::io::Write;
 use std::net::SocketAddr;
 
+use hydrant_board::manage::{Connection, ConnectionError};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::server::{
     Config, Expired, Failure, HostSlot, JobSlot, ManagementServer, Next, Service,
@@ -24,7 +25,6 @@ use hydrant_core::server::call::BYTES_MAX;
 use hydrant_core::trace::{Exit, SignalName};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
 use hydrant_driver::{Client, HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
-use hydrant_manage::{Connection, ConnectionError};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use crate::endpoint::{Endpoint, OWN_FILES};

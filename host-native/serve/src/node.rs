@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use hydrant_board::manage::{Connection, INBOX_MAX};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::peer::tree::Tree;
@@ -22,7 +23,6 @@ use hydrant_core::server::remote::{
 };
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
 use hydrant_driver::{Event, MappedStorage};
-use hydrant_manage::{Connection, INBOX_MAX};
 use hydrant_reactor::{Interest, limit_unacknowledged, printable, random_u32};
 
 use crate::called::{self, NodeError, await_reader, ended};

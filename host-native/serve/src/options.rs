@@ -4,9 +4,9 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 use std::time::Duration;
 
+use hydrant_board::manage::Secret;
 use hydrant_core::limits::SPAWN_BYTES_MIN;
 use hydrant_core::{Limit, Limits};
-use hydrant_manage::Secret;
 use hydrant_placement::NodeGrouping;
 
 use crate::network::Network;

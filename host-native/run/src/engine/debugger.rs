@@ -4,10 +4,10 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use crate::mpir::Process;
 use hydrant_control::Job;
 use hydrant_control::protocol::Program;
 use hydrant_core::JobId;
-use hydrant_mpir::Process;
 
 use super::Engine;
 
@@ -19,7 +19,7 @@ impl Engine<'_, '_> {
             return;
         }
         self.debuggers_informed = true;
-        if hydrant_mpir::is_awaited() {
+        if crate::mpir::is_awaited() {
             // The debugger stops this process, which then sends no heartbeats.
             self.announce_pause();
         }
@@ -48,7 +48,7 @@ fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) {
         Process { host, program, pid: job.pid(rank).unwrap_or(0) }
     };
     let processes: Vec<Process<'_>> = (0..).zip(of_ranks).map(process).collect();
-    hydrant_mpir::publish(&processes);
+    crate::mpir::publish(&processes);
 }
 
 /// Path of a program. A name without a slash is in the PATH of its host.

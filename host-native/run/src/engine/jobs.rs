@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use hydrant_control::NodeRanks;
 use hydrant_driver::TcpPort;
-use hydrant_launch::{Launcher, MemoryPool};
 use hydrant_reactor::Listener;
+use hydrant_start::{Launcher, MemoryPool};
 
 use super::drain::Drain;
 

@@ -46,7 +46,6 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_iof::{Labels, Sinks, Stdin, Streams, UNSENT_MAX};
-use hydrant_launch::{POOL_FD, find_mpi_library};
 use hydrant_names::NameClient;
 use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -55,6 +54,7 @@ use hydrant_reactor::{
     Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
 };
 use hydrant_record::RecordingFile;
+use hydrant_start::{POOL_FD, find_mpi_library};
 
 use crate::backend::RunBackend;
 use crate::backend::{BackendBuilder, read_plugin};

@@ -10,11 +10,11 @@ use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, RECORD_HEADER, VALUE_MA
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, Speaks, TcpPort};
-use hydrant_launch::{
-    JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
-};
 use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
 use hydrant_reactor::Listener;
+use hydrant_start::{
+    JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
+};
 
 use super::jobs::{Job, LocalRanks, count_ranks};
 use super::query::query_address;

@@ -8,8 +8,8 @@ use hydrant_control::{DaemonEvent, Event as HeadEvent, format_ranges};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_iof::{RankInput, window_size};
-use hydrant_launch::Stdio;
 use hydrant_reactor::signals::Event;
+use hydrant_start::Stdio;
 use rustix::process::{Pid, Signal};
 
 use super::Engine;

@@ -2,8 +2,8 @@
 
 use hydrant_control::{Event as HeadEvent, RequestId, SpawnProgram};
 use hydrant_core::wire::Protocol;
-use hydrant_launch::{AvailableHosts, RequestedProgram, SpawnInfoError, prepare};
 use hydrant_placement::{Host, position};
+use hydrant_start::{AvailableHosts, RequestedProgram, SpawnInfoError, prepare};
 
 use super::{Engine, open};
 use crate::error::RunError;

@@ -6,6 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
+use hydrant_board::manage::{Connection, ConnectionError, INBOX_MAX};
 use hydrant_core::manage::server::{Failure, Service};
 use hydrant_core::manage::{BadRecord, Error, OpenNode, decode};
 use hydrant_core::server::JobSpec;
@@ -15,7 +16,6 @@ use hydrant_core::server::remote::{
 use hydrant_core::wire::decode_spawn;
 use hydrant_core::{Fault, Input, JobId, Limit, Time, UpcallId};
 use hydrant_driver::Event;
-use hydrant_manage::{Connection, ConnectionError, INBOX_MAX};
 use hydrant_reactor::Interest;
 
 use super::{Host, Managed, Management};

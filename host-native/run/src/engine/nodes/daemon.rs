@@ -3,15 +3,15 @@
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
+use hydrant_board::manage::Secret;
 use hydrant_board::{BoardBackend, NodeBoard, RECORDING_MAX};
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing};
-use hydrant_launch::FileReceiver;
-use hydrant_launch::{PreparedProgram, find_mpi_library, prepare_file};
-use hydrant_manage::Secret;
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
+use hydrant_start::FileReceiver;
+use hydrant_start::{PreparedProgram, find_mpi_library, prepare_file};
 use rustix::process::Signal;
 
 use super::super::server::PmiServer;

@@ -5,18 +5,18 @@ use std::io::IsTerminal;
 use std::path::Path;
 use std::time::Duration;
 
+use hydrant_board::manage::Secret;
 use hydrant_control::protocol::{Boards, PluginFile, RankBlock, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_iof::SinkId;
-use hydrant_launch::FileSender;
-use hydrant_manage::Secret;
 use hydrant_names::NameClient;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Deployment, Host, JobMap, Node, process_mapping};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
+use hydrant_start::FileSender;
 
 use super::super::names::Names;
 use super::super::server::PmiServer;
