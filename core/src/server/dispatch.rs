@@ -6,7 +6,7 @@ use super::Server;
 use super::io::Consumed;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES};
+use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES, THRID_MAX};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
@@ -65,13 +65,19 @@ impl Server<'_> {
         Ok(Consumed { bytes: (bytes.len() - rest.len()) as u32, again })
     }
 
-    /// Adds a reply to those of a connection, which has room for it.
-    fn add_reply(&mut self, conn: ConnId, reply: PendingReply) {
-        if matches!(reply.state, ReplyState::Ready(_)) && !self.conns[conn.index()].blocked {
+    /// Adds a reply to those of a connection, which has room for it. A `thrid` is no longer than [`THRID_MAX`].
+    fn add_reply(&mut self, conn: ConnId, thrid: Option<Text<'_>>, state: ReplyState) {
+        let slot = &mut self.conns[conn.index()];
+        let pushed = slot.replies.push(PendingReply { thrid: Vec::new(), state });
+        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
+        if let Some(thrid) = thrid
+            && let Some(reply) = slot.replies.last_mut()
+        {
+            reply.thrid.extend(thrid.parts().flatten().copied());
+        }
+        if matches!(state, ReplyState::Ready(_)) && !slot.blocked {
             self.ready.insert(conn.0);
         }
-        let pushed = self.conns[conn.index()].replies.push(reply);
-        debug_assert!(pushed.is_ok(), "the caller turns messages of a crowded connection back");
     }
 
     /// Executes a message. Returns false if the message must wait until a reply is taken.
@@ -101,9 +107,10 @@ impl Server<'_> {
         if counted && frame.kind != wire::frame::Kind::Counted && op != Op::Init {
             return Err(Malformed::Length);
         }
-        let kept = keep(thrid);
+        // The thread id of a reply is that of its request, or none if that is too long.
+        let kept = thrid.filter(|thrid| thrid.len() <= THRID_MAX);
         let result = match command {
-            _ if kept.is_none() => Err(Refusal::BadField),
+            _ if kept.is_some() != thrid.is_some() => Err(Refusal::BadField),
             Ok(command) => self.command(now, conn, command, frame),
             Err((_, refusal)) => Err(refusal),
         };
@@ -116,8 +123,7 @@ impl Server<'_> {
             }
             ReplyState::Ready(Response::Refused(op, why))
         });
-        let thrid = kept.unwrap_or_default();
-        self.add_reply(conn, PendingReply { thrid, state });
+        self.add_reply(conn, kept, state);
         if !matches!(state, ReplyState::Ready(_)) {
             self.after_command(now, conn, state);
         }
@@ -430,15 +436,4 @@ pub(super) fn contiguous<'k>(key: &Text<'k>, room: &'k mut [u8]) -> Result<&'k [
         Some(bytes) => Ok(bytes),
         None => key.copy_to(room).ok_or(Refusal::KeyLength),
     }
-}
-
-/// Copies the thread id for the reply. The copy is empty without one. Returns `None` if it is too long.
-fn keep<const N: usize>(thrid: Option<Text<'_>>) -> Option<Vec<u8, N, u8>> {
-    let mut kept = Vec::new();
-    if let Some(thrid) = thrid {
-        for part in thrid.parts() {
-            kept.extend_from_slice(part).ok()?;
-        }
-    }
-    Some(kept)
 }

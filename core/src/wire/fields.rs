@@ -1,27 +1,18 @@
 //! Fields of a message: `key=value` pairs.
 
+use memchr::{memchr, memchr2};
+
 use super::scan;
 use super::token::{Escape, Text};
 use crate::fault::Refusal;
-
-/// Separator of pairs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Separator {
-    /// Blank in a PMI-1 line.
-    Blank,
-    /// Blank or line feed, in a PMI-1 reply of several lines.
-    Space,
-    /// Line feed in a PMI-1 block.
-    Line,
-    /// Semicolon after each pair in PMI-2.
-    Semicolon,
-}
 
 /// Pairs of a message in their order. Tokens without `=` are skipped.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pairs<'a> {
     rest: &'a [u8],
-    separator: Separator,
+    /// Bytes that end a pair.
+    separators: [u8; 2],
+    /// Escape of a separator in a value.
     escape: Escape,
     /// Key whose value extends to the end of the line.
     last: &'static [u8],
@@ -30,22 +21,22 @@ pub(super) struct Pairs<'a> {
 impl<'a> Pairs<'a> {
     /// Reads a PMI-1 line. The value of `last` extends to its end and has no escapes.
     pub(super) fn line(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
-        Pairs { rest, separator: Separator::Blank, escape: Escape::Backslash, last }
+        Pairs { rest, separators: [b' '; 2], escape: Escape::Backslash, last }
     }
 
-    /// Reads a PMI-1 reply. Replies have no escapes.
+    /// Reads a PMI-1 reply, which may have several lines. Replies have no escapes.
     pub(super) fn reply(rest: &'a [u8], last: &'static [u8]) -> Pairs<'a> {
-        Pairs { rest, separator: Separator::Space, escape: Escape::None, last }
+        Pairs { rest, separators: [b' ', b'\n'], escape: Escape::None, last }
     }
 
     /// Reads PMI-1 blocks. Blocks have no escapes: MPICH 5 sends `arg1=\n` for a backslash and an n.
     pub(super) fn block(rest: &'a [u8]) -> Pairs<'a> {
-        Pairs { rest, separator: Separator::Line, escape: Escape::None, last: b"" }
+        Pairs { rest, separators: [b'\n'; 2], escape: Escape::None, last: b"" }
     }
 
-    /// Reads a PMI-2 message.
+    /// Reads a PMI-2 message, where a semicolon ends each pair.
     pub(super) fn counted(rest: &'a [u8]) -> Pairs<'a> {
-        Pairs { rest, separator: Separator::Semicolon, escape: Escape::Semicolon, last: b"" }
+        Pairs { rest, separators: [b';'; 2], escape: Escape::Semicolon, last: b"" }
     }
 
     /// Returns the bytes that have not been read.
@@ -65,13 +56,9 @@ impl<'a> Pairs<'a> {
 
     /// Reads the next key and its `=`, or a whole token without `=`.
     fn key(&mut self) -> Option<(&'a [u8], bool)> {
-        let separator = match self.separator {
-            Separator::Blank | Separator::Space => b' ',
-            Separator::Line => b'\n',
-            Separator::Semicolon => b';',
-        };
-        let other = if self.separator == Separator::Space { b'\n' } else { separator };
-        let end = scan::find([b'=', separator, other], self.rest)?;
+        // Keys are short: a search by words does not pay.
+        let [one, other] = self.separators;
+        let end = self.rest.iter().position(|&b| b == b'=' || b == one || b == other)?;
         let (key, from) = self.rest.split_at(end);
         let (&mark, after) = from.split_first()?;
         self.rest = after;
@@ -81,12 +68,12 @@ impl<'a> Pairs<'a> {
     /// Reads a value and its separator. Returns `None` if a required separator is missing.
     fn value(&mut self, is_last: bool) -> Option<Text<'a>> {
         let whole = self.rest.len();
-        let (end, escape) = match self.separator {
-            Separator::Blank | Separator::Space if is_last => (whole, Escape::None),
-            Separator::Blank => self.word(),
-            Separator::Space => (scan::find([b' ', b'\n'], self.rest).unwrap_or(whole), Escape::None),
-            Separator::Line => (scan::find([b'\n'], self.rest).unwrap_or(whole), Escape::None),
-            Separator::Semicolon => self.semicolon()?,
+        let [one, other] = self.separators;
+        let (end, escape) = match self.escape {
+            _ if is_last => (whole, Escape::None),
+            Escape::Backslash => self.word(),
+            Escape::Semicolon => self.semicolon()?,
+            Escape::None | Escape::Binary => (memchr2(one, other, self.rest).unwrap_or(whole), Escape::None),
         };
         let (value, after) = self.rest.split_at(end);
         self.rest = after.get(1..).unwrap_or_default();
@@ -96,19 +83,19 @@ impl<'a> Pairs<'a> {
     /// Returns the position of the first semicolon without an escape, and the escape of the bytes before it.
     fn semicolon(&self) -> Option<(usize, Escape)> {
         // MPICH 4.0.2 sends junk after the last semicolon. It is ignored.
-        let mut at = scan::find([b';'], self.rest)?;
+        let mut at = memchr(b';', self.rest)?;
         let mut escape = Escape::None;
         while self.rest.get(at + 1) == Some(&b';') {
             escape = self.escape;
             at += 2;
-            at += scan::find([b';'], self.rest.get(at..)?)?;
+            at += memchr(b';', self.rest.get(at..)?)?;
         }
         Some((at, escape))
     }
 
     /// Returns the position of the first blank without an escape, and the escape of the bytes before it.
     fn word(&self) -> (usize, Escape) {
-        match scan::find([b' ', b'\\'], self.rest) {
+        match memchr2(b' ', b'\\', self.rest) {
             Some(at) if self.rest[at] == b'\\' => (self.escaped_word(), Escape::Backslash),
             Some(at) => (at, Escape::None),
             None => (self.rest.len(), Escape::None),
@@ -130,6 +117,7 @@ impl<'a> Pairs<'a> {
 impl<'a> Iterator for Pairs<'a> {
     type Item = (&'a [u8], Text<'a>);
 
+    #[inline]
     fn next(&mut self) -> Option<(&'a [u8], Text<'a>)> {
         loop {
             let (key, has_value) = self.key()?;
@@ -163,6 +151,10 @@ impl<'a> Fields<'a> {
     /// Returns the values of `keys`, in any order in the message. The first one counts if a key is repeated.
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
+        // Most fences and other short commands have no fields.
+        if self.pairs.rest.is_empty() {
+            return values;
+        }
         self.pick_others(self.pairs, &keys, &mut values);
         values
     }

@@ -3,6 +3,8 @@
 //! Framing has no state. It examines all bytes that are not consumed, so the result does not depend on how they were
 //! split. Bytes that cannot become a message are reported at once, before a buffer is full.
 
+use memchr::memchr;
+
 use super::scan;
 use crate::fault::Malformed;
 use crate::limits::MESSAGE_MAX;
@@ -120,7 +122,7 @@ fn window(bytes: &[u8]) -> &[u8] {
 }
 
 fn line(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
-    match scan::find([b'\n'], window(bytes)) {
+    match memchr(b'\n', window(bytes)) {
         Some(end) => frame(bytes, end, end + 1, Kind::Line).map(Some),
         None if bytes.len() >= MESSAGE_MAX as usize => Err(Malformed::TooLong),
         None => Ok(None),
@@ -138,7 +140,7 @@ fn block(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
         if !within && !may_begin(rest, MCMD) {
             return Err(Malformed::Structure);
         }
-        let Some(len) = scan::find([b'\n'], rest) else {
+        let Some(len) = memchr(b'\n', rest) else {
             let full = bytes.len() >= MESSAGE_MAX as usize;
             return if full { Err(Malformed::TooLong) } else { Ok(None) };
         };
@@ -171,7 +173,7 @@ fn counted(bytes: &[u8]) -> Result<Option<Frame<'_>>, Malformed> {
     }
     let Some(body) = rest.get(..len as usize) else { return Ok(None) };
     // MPICH 4.0.2 counts six bytes too many, and sends the memory after the message: `20    cmd=kvs-fence;\0;valu`.
-    let end = scan::find([0], body).unwrap_or(body.len());
+    let end = memchr(0, body).unwrap_or(body.len());
     Ok(Some(Frame { body: body.get(..end).unwrap_or_default(), len: PREFIX + len, kind: Kind::Counted }))
 }
 

@@ -2,7 +2,7 @@
 
 use core::fmt;
 
-use super::scan;
+use memchr::{memchr, memchr2};
 
 /// Escape of a protocol for its separators in values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +39,7 @@ impl<'a> Text<'a> {
             Escape::Backslash => b'\\',
             Escape::Binary => return Text { raw, escape },
         };
-        match scan::find([mark], raw) {
+        match memchr(mark, raw) {
             Some(_) => Text { raw, escape },
             None => Text::plain(raw),
         }
@@ -52,7 +52,7 @@ impl<'a> Text<'a> {
 
     /// Returns whether the text holds NUL.
     pub fn holds_nul(&self) -> bool {
-        self.parts().any(|part| scan::find([0], part).is_some())
+        self.parts().any(|part| memchr(0, part).is_some())
     }
 
     /// Returns the text in parts without escapes. No part is empty.
@@ -174,7 +174,7 @@ impl<'a> Parts<'a> {
                     .map_or(self.rest.len(), |at| start + 1 + at);
                 (&self.rest[start..len], len)
             }
-            Escape::Binary => match scan::find([b';', 1], self.rest) {
+            Escape::Binary => match memchr2(b';', 1, self.rest) {
                 None => (self.rest, self.rest.len()),
                 Some(at) if self.rest[at] == b';' => (&self.rest[..=at], (at + 2).min(self.rest.len())),
                 Some(0) => match self.rest.get(1) {

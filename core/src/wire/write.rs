@@ -2,7 +2,8 @@
 
 use core::fmt;
 
-use super::scan;
+use memchr::{memchr2, memchr3};
+
 use super::token::Text;
 
 /// Error of encoding a message. The content of the buffer is then unspecified.
@@ -56,27 +57,25 @@ pub(super) enum Style {
 }
 
 impl Style {
-    /// Returns the position of the first byte that needs an escape, and the bytes that stand for it.
-    fn special(self, bytes: &[u8]) -> Option<(usize, &'static [u8])> {
+    /// Returns the position of the first byte that needs an escape, or that the protocol cannot carry.
+    fn special(self, bytes: &[u8]) -> Option<usize> {
         match self {
-            Style::Line => None,
-            Style::EscapedLine => {
-                let at = bytes.iter().position(|&b| b == b' ' || b == b'\\')?;
-                Some((at, if bytes[at] == b' ' { br"\ " } else { br"\\" }))
-            }
-            Style::Counted => scan::find([b';'], bytes).map(|at| (at, &b";;"[..])),
-            Style::Binary => {
-                let at = scan::find([b';', 0, 1], bytes)?;
-                Some((at, [&[1u8, 1][..], &[1, 2], b";;"][usize::from(bytes[at].min(2))]))
-            }
+            Style::Line => memchr2(b'\n', 0, bytes),
+            Style::EscapedLine => bytes.iter().position(|b| b"\n\0 \\".contains(b)),
+            Style::Counted => memchr2(b';', 0, bytes),
+            Style::Binary => memchr3(b';', 0, 1, bytes),
         }
     }
 
-    fn carries(self, bytes: &[u8]) -> bool {
-        let line_feed = if self == Style::Counted { 0 } else { b'\n' };
-        match self {
-            Style::Binary => true,
-            Style::Counted | Style::Line | Style::EscapedLine => scan::find([0, line_feed], bytes).is_none(),
+    /// Returns the bytes that stand for a special byte, or `None` if the protocol cannot carry that byte.
+    fn escape(self, special: u8) -> Option<&'static [u8]> {
+        match (self, special) {
+            (Style::EscapedLine, b' ') => Some(br"\ "),
+            (Style::EscapedLine, b'\\') => Some(br"\\"),
+            (Style::Counted | Style::Binary, b';') => Some(b";;"),
+            (Style::Binary, 0) => Some(&[1, 1]),
+            (Style::Binary, 1) => Some(&[1, 2]),
+            _ => None,
         }
     }
 }
@@ -96,13 +95,12 @@ impl<'b> Writer<'b> {
     }
 
     /// Writes bytes without escapes.
-    // A copy in each of its many callers would double the size of the code.
-    #[inline(never)]
     pub(super) fn raw(&mut self, bytes: &[u8]) -> &mut Self {
-        match self.buf.get_mut(self.at..).and_then(|room| room.get_mut(..bytes.len())) {
+        let end = self.at.saturating_add(bytes.len());
+        match self.buf.get_mut(self.at..end) {
             Some(room) => {
                 room.copy_from_slice(bytes);
-                self.at += bytes.len();
+                self.at = end;
             }
             None => self.fail(EncodeError::DoesNotFit),
         }
@@ -111,14 +109,14 @@ impl<'b> Writer<'b> {
 
     /// Writes bytes with the escapes of the style.
     pub(super) fn escaped(&mut self, bytes: &[u8]) -> &mut Self {
-        if !self.style.carries(bytes) {
-            self.fail(EncodeError::Unprintable);
-        }
         let mut rest = bytes;
-        while let Some((at, escape)) = self.style.special(rest) {
-            let (before, from) = rest.split_at(at);
-            self.raw(before).raw(escape);
-            rest = from.get(1..).unwrap_or_default();
+        while let Some(at) = self.style.special(rest) {
+            let Some(escape) = self.style.escape(rest[at]) else {
+                self.fail(EncodeError::Unprintable);
+                return self;
+            };
+            self.raw(&rest[..at]).raw(escape);
+            rest = &rest[at + 1..];
         }
         self.raw(rest)
     }

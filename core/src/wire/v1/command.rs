@@ -4,7 +4,6 @@ use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, DecodeError, Group, Members, Message, Op};
 use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
-use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::write::{EncodeError, Style, Writer};
@@ -18,7 +17,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         Kind::Block => (Op::Spawn, spawn(frame.body)),
         _ => {
             let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-            let end = scan::find([b' '], line).unwrap_or(line.len());
+            let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
             let (name, rest) = line.split_at(end);
             let rest = rest.get(1..).unwrap_or_default();
             let op = op(name);

@@ -5,7 +5,6 @@ use crate::fault::{Malformed, Refusal};
 use crate::wire::command::{Command, DecodeError, Message, Op, RankRanges, SetOperation};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
-use crate::wire::scan;
 use crate::wire::spawn::Spawn;
 use crate::wire::token::Text;
 use crate::wire::v1;
@@ -20,7 +19,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
         return v1::decode(frame);
     }
     let body = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
-    let end = scan::find([b';'], body).unwrap_or(body.len());
+    let end = body.iter().position(|&b| b == b';').unwrap_or(body.len());
     let (name, rest) = body.split_at(end);
     let op = op(name);
     let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
