@@ -13,7 +13,7 @@ impl Server<'_> {
     #[cold]
     pub(super) fn is_true(&self, job: &Job, key: &str) -> bool {
         let found = self.kvs.find((job.spaces, Kind::Job), key.as_bytes()).ok().flatten();
-        found.and_then(|record| self.kvs.record(record)).is_some_and(|record| record.value == b"TRUE")
+        found.and_then(|record| self.kvs.value(record)) == Some(b"TRUE")
     }
 
     pub(super) fn put_node_attr(

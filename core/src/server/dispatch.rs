@@ -11,7 +11,7 @@ use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState,
 use crate::tables::kvs::{Before, Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::{self, Command, DecodeError, Framing, Message, Op, Protocol, Text};
+use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text};
 
 /// Rank that sent a request.
 #[derive(Clone, Copy)]
@@ -46,7 +46,7 @@ impl Server<'_> {
                 break;
             }
             match wire::next_frame(rest, framing(slot)) {
-                Ok(Some(frame)) => match self.message(now, conn, &frame) {
+                Ok(Some(ref frame)) => match self.message(now, conn, frame) {
                     Ok(true) => rest = &rest[frame.len as usize..],
                     Ok(false) => {
                         again = true;
@@ -75,7 +75,9 @@ impl Server<'_> {
         {
             reply.thrid.extend(thrid.parts().flatten().copied());
         }
-        if matches!(state, ReplyState::Ready(_)) && !slot.blocked {
+        if !slot.blocked
+            && slot.replies.last().is_some_and(|reply| matches!(reply.state, ReplyState::Ready(_)))
+        {
             self.ready.insert(conn.0);
         }
     }
@@ -88,11 +90,7 @@ impl Server<'_> {
         let crowded = slot.replies.is_full();
         let counted = framing(slot) == Framing::Counted;
         let decoded = wire::decode(frame);
-        let (thrid, command) = match &decoded {
-            Ok(Message { thrid, command }) => (*thrid, Ok(command)),
-            Err(DecodeError::Refused { op, refusal, thrid }) => (*thrid, Err((*op, *refusal))),
-            Err(DecodeError::Malformed(malformed)) => return Err(*malformed),
-        };
+        let &Message { op, ref command, thrid } = decoded.as_ref().map_err(|malformed| *malformed)?;
         if let Ok(Command::Abort { code, world, message }) = command {
             self.abort(conn, *code, *world, *message);
             return Ok(true);
@@ -100,7 +98,6 @@ impl Server<'_> {
         if crowded {
             return Ok(false);
         }
-        let op = command.map_or_else(|(op, _)| op, Command::op);
         if opened && !matches!(op, Op::Init | Op::InitAck) {
             return Err(Malformed::Handshake);
         }
@@ -112,7 +109,7 @@ impl Server<'_> {
         let result = match command {
             _ if kept.is_some() != thrid.is_some() => Err(Refusal::BadField),
             Ok(command) => self.command(now, conn, command, frame),
-            Err((_, refusal)) => Err(refusal),
+            Err(refusal) => Err(*refusal),
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);

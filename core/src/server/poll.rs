@@ -237,8 +237,8 @@ impl Server<'_> {
         };
         let Job { size, universe_size, .. } = *job;
         match answer {
-            Response::Record(op, record) => match self.kvs.record(record) {
-                Some(record) => Reply::Found(op, Text::plain(record.value)),
+            Response::Record(op, record) => match self.kvs.value(record) {
+                Some(value) => Reply::Found(op, Text::plain(value)),
                 None => Reply::Missing(op),
             },
             Response::Init { version, subversion } => Reply::Init { version, subversion },
@@ -260,7 +260,7 @@ impl Server<'_> {
             Response::Upcall(Op::Spawn, spawn) => self.spawned(spawn),
             Response::Upcall(op, upcall) => self.name_reply(op, upcall),
             Response::Ring(RingPart { count, left, right }) => {
-                let text = |record| Text::plain(self.kvs.record(record).map_or(&[], |record| record.value));
+                let text = |record| Text::plain(self.kvs.value(record).unwrap_or_default());
                 Reply::Ring { count, left: text(left), right: text(right) }
             }
             Response::PsetCount(count) => Reply::PsetCount(count),

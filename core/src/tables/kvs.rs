@@ -397,6 +397,11 @@ impl<'s> Kvs<'s> {
         })
     }
 
+    /// Returns the value of the record at an offset that a put or a look-up returned.
+    pub(crate) fn value(&self, offset: u32) -> Option<&[u8]> {
+        self.log.record(offset).map(|record| record.value)
+    }
+
     /// Returns the record at an offset that a put or a look-up returned.
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
         self.log.record(offset)

@@ -5,37 +5,17 @@ use serde::{Deserialize, Serialize};
 use super::scan;
 use super::spawn::Spawn;
 use super::token::Text;
-use crate::fault::{Malformed, Refusal};
+use crate::fault::Refusal;
 
 /// Decoded request, with the fields that its reply repeats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Message<'a> {
-    /// The command.
-    pub command: Command<'a>,
+    /// Kind of the command. [`Op::Unknown`] if it is not known.
+    pub op: Op,
+    /// The command, or why it is refused. The connection remains usable.
+    pub command: Result<Command<'a>, Refusal>,
     /// Thread id of PMI-2.
     pub thrid: Option<Text<'a>>,
-}
-
-/// Error of decoding a frame.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum DecodeError<'a> {
-    /// The frame is invalid. The connection must be closed.
-    Malformed(Malformed),
-    /// The command is refused. The connection remains usable.
-    Refused {
-        /// Kind of the command. [`Op::Unknown`] if it is not known.
-        op: Op,
-        /// Reason of the refusal.
-        refusal: Refusal,
-        /// Thread id, as [`Message::thrid`].
-        thrid: Option<Text<'a>>,
-    },
-}
-
-impl From<Malformed> for DecodeError<'_> {
-    fn from(malformed: Malformed) -> Self {
-        DecodeError::Malformed(malformed)
-    }
 }
 
 /// A request. Text fields borrow from the message. [`Text`] removes the protocol's escapes when it is read.

@@ -65,19 +65,19 @@ impl<'a> Pairs<'a> {
         Some((key, mark == b'='))
     }
 
-    /// Reads a value and its separator. Returns `None` if a required separator is missing.
-    fn value(&mut self, is_last: bool) -> Option<Text<'a>> {
+    /// Returns the length of a value, and the escape that it contains. Returns `None` if a required separator is missing.
+    #[inline]
+    fn value(&self, is_last: bool) -> Option<(usize, Escape)> {
         let whole = self.rest.len();
         let [one, other] = self.separators;
-        let (end, escape) = match self.escape {
-            _ if is_last => (whole, Escape::None),
-            Escape::Backslash => self.word(),
-            Escape::Semicolon => self.semicolon()?,
-            Escape::None | Escape::Binary => (memchr2(one, other, self.rest).unwrap_or(whole), Escape::None),
-        };
-        let (value, after) = self.rest.split_at(end);
-        self.rest = after.get(1..).unwrap_or_default();
-        Some(Text::escaped(value, escape))
+        match self.escape {
+            _ if is_last => Some((whole, Escape::None)),
+            Escape::Backslash => Some(self.word()),
+            Escape::Semicolon => self.semicolon(),
+            Escape::None | Escape::Binary => {
+                Some((memchr2(one, other, self.rest).unwrap_or(whole), Escape::None))
+            }
+        }
     }
 
     /// Returns the position of the first semicolon without an escape, and the escape of the bytes before it.
@@ -124,8 +124,10 @@ impl<'a> Iterator for Pairs<'a> {
             if !has_value {
                 continue;
             }
-            let value = self.value(!self.last.is_empty() && key == self.last)?;
-            return Some((key, value));
+            let (end, escape) = self.value(!self.last.is_empty() && key == self.last)?;
+            let (value, after) = self.rest.split_at(end);
+            self.rest = after.get(1..).unwrap_or_default();
+            return Some((key, Text::escaped(value, escape)));
         }
     }
 }
@@ -152,21 +154,20 @@ impl<'a> Fields<'a> {
     pub(super) fn pick<const N: usize>(&mut self, keys: [&[u8]; N]) -> [Option<Text<'a>>; N] {
         let mut values = [None; N];
         // Most fences and other short commands have no fields.
-        if self.pairs.rest.is_empty() {
-            return values;
+        if !self.pairs.rest.is_empty() {
+            self.pick_into(&keys, &mut values);
         }
-        self.pick_others(self.pairs, &keys, &mut values);
         values
     }
 
-    /// Adds the values of `keys` that `pairs` has, and the thread id.
+    /// Adds the values of `keys`, and the thread id.
     #[inline(never)]
-    fn pick_others(&mut self, pairs: Pairs<'a>, keys: &[&[u8]], values: &mut [Option<Text<'a>>]) {
-        for (key, value) in pairs {
-            if let Some(i) = keys.iter().position(|&known| known == key) {
-                if let Some(slot) = values.get_mut(i) {
-                    slot.get_or_insert(value);
-                }
+    fn pick_into(&mut self, keys: &[&[u8]], values: &mut [Option<Text<'a>>]) {
+        for (key, value) in self.pairs {
+            if let Some(slot) =
+                keys.iter().zip(&mut *values).find_map(|(&known, slot)| (known == key).then_some(slot))
+            {
+                slot.get_or_insert(value);
             } else if key == b"thrid" {
                 self.thrid.get_or_insert(value);
             }

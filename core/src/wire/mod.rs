@@ -12,7 +12,8 @@
 //! let frame = next_frame(b"cmd=get kvsname=job key=a\ncmd=fin", Framing::Line)?.expect("the first line is complete");
 //! assert_eq!(frame.len, 26);
 //! let message = decode(&frame).expect("it is a request");
-//! assert_eq!(message.command, Command::Get { kvs: Some(Text::plain(b"job")), key: Text::plain(b"a"), source: None });
+//! let kvs = Some(Text::plain(b"job"));
+//! assert_eq!(message.command, Ok(Command::Get { kvs, key: Text::plain(b"a"), source: None }));
 //!
 //! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
 //! let mut buffer = [0; 64];
@@ -28,7 +29,7 @@
 //!
 //! let frame = next_frame(b"    26cmd=kvs-get;thrid=7;key=a;", Framing::Counted)?.expect("it is complete");
 //! let message = decode(&frame).expect("it is a request");
-//! assert_eq!(message.command, Command::Get { kvs: None, key: Text::plain(b"a"), source: None });
+//! assert_eq!(message.command, Ok(Command::Get { kvs: None, key: Text::plain(b"a"), source: None }));
 //!
 //! let reply = Reply::Found(Op::Get, Text::plain(b"1"));
 //! let mut buffer = [0; 64];
@@ -50,7 +51,7 @@ pub mod v1;
 pub mod v2;
 mod write;
 
-pub use command::{Command, DecodeError, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
+pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
 pub use frame::{Frame, Framing, next_frame};
 pub use reply::{Codes, Failure, Reply};
 #[cfg(feature = "pmix")]
@@ -97,8 +98,8 @@ impl Protocol {
 /// Decodes a request in the protocol of its frame.
 ///
 /// # Errors
-/// See [`DecodeError`].
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
+/// [`Malformed`](crate::Malformed) for a frame that is no request. The connection must then be closed.
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, crate::Malformed> {
     match frame.kind {
         frame::Kind::Counted => v2::decode(frame),
         frame::Kind::Line | frame::Kind::Block => v1::decode(frame),
@@ -130,7 +131,7 @@ fn decode_again(protocol: Protocol, kind: frame::Kind, body: &[u8]) -> Option<Co
         Protocol::V2 => frame::Kind::Counted,
     };
     let len = u32::try_from(body.len()).ok()?;
-    decode(&Frame { body, len, kind }).ok().map(|message| message.command)
+    decode(&Frame { body, len, kind }).ok()?.command.ok()
 }
 
 /// Writes a reply to the front of `buf`. Returns the bytes written. In PMI-2 the reply repeats the command's `thrid`.

@@ -359,15 +359,14 @@ impl core::fmt::Debug for Spawn<'_> {
 mod tests {
     use super::*;
     use crate::wire::frame::{Framing, next_frame};
-    use crate::wire::{Command, DecodeError, Message, decode};
+    use crate::wire::{Command, decode};
     use std::string::String;
     use std::vec::Vec;
 
     fn spawn(bytes: &[u8], framing: Framing) -> Result<Spawn<'_>, Refusal> {
         let frame = next_frame(bytes, framing).unwrap().unwrap();
-        match decode(&frame) {
-            Ok(Message { command: Command::Spawn(spawn), .. }) => Ok(spawn),
-            Err(DecodeError::Refused { refusal, .. }) => Err(refusal),
+        match decode(&frame).unwrap().command? {
+            Command::Spawn(spawn) => Ok(spawn),
             other => panic!("{other:?}"),
         }
     }

@@ -364,7 +364,7 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
     let frame = next_frame(&more, framing).unwrap().unwrap();
     assert_eq!(frame.len as usize, bytes.len());
     let message = decode(&frame).unwrap();
-    assert_eq!(message.command, command);
+    assert_eq!((message.op, message.command), (command.op(), Ok(command)));
     assert_eq!(message.thrid, (framing == Framing::Counted).then_some("t;1".into()));
 }
 
@@ -518,7 +518,7 @@ fn read(bytes: &[u8], framing: Framing) {
         let _ = std::format!("{:?} {:?}", v1::decode_reply(&frame), v2::decode_reply(&frame));
         for message in [v1::decode(&frame), v2::decode(&frame)] {
             let _ = std::format!("{message:?}");
-            if let Ok(Message { command: Command::Spawn(spawn), .. }) = message {
+            if let Ok(Message { command: Ok(Command::Spawn(spawn)), .. }) = message {
                 assert_eq!(spawn.programs().count(), spawn.count() as usize);
                 assert!(
                     spawn.programs().all(|program| program.maxprocs() > 0 && !program.command().is_empty())

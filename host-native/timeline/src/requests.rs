@@ -1,7 +1,7 @@
 //! Requests of clients by phase, from the bytes that the server consumed.
 
 use hydrant_core::wire::pmix::{self, Hello, Proc, Procs, WILDCARD};
-use hydrant_core::wire::{self, Command, DecodeError, Framing, Integers, Members, Message, next_frame};
+use hydrant_core::wire::{self, Command, Framing, Integers, Members, Message, next_frame};
 use hydrant_record::Dialect;
 
 use crate::model::{Phase, Protocol};
@@ -109,9 +109,8 @@ impl Decoder {
         let unknown = Request { phase: Phase::Other, key: Key::Order, replied: true, participants: None };
         let Some(frame) = frame else { return (len, unknown, text) };
         let (thread, command) = match wire::decode(&frame) {
-            Ok(Message { command, thrid }) => (thrid, Some(command)),
-            Err(DecodeError::Refused { thrid, .. }) => (thrid, None),
-            Err(DecodeError::Malformed(_)) => (None, None),
+            Ok(Message { command, thrid, .. }) => (thrid, command.ok()),
+            Err(_) => (None, None),
         };
         let key = match thread {
             Some(thread) => Key::Thread(thread.parts().flatten().copied().take(THREAD_MAX).collect()),

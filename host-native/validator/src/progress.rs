@@ -3,7 +3,7 @@
 use hydrant_core::limits::PENDING_MAX;
 use hydrant_core::server::Consumed;
 use hydrant_core::wire::pmix::{self, Hello};
-use hydrant_core::wire::{self, Command, DecodeError, Framing, Integers, Message};
+use hydrant_core::wire::{self, Command, Framing, Integers, Message};
 
 /// First byte of a PMIx handshake.
 const PMIX_HELLO: u8 = 0xff;
@@ -125,11 +125,11 @@ impl Progress {
         let framing = if counted { Framing::Counted } else { Framing::Line };
         let Some(frame) = wire::next_frame(bytes, framing).map_err(drop)? else { return Ok(None) };
         let due = match wire::decode(&frame) {
-            Ok(Message { command: Command::FullInit { .. }, .. }) if self.is_echoed => Due::Later,
-            Ok(Message { command, .. }) => due(&command, own, lazy),
-            Err(DecodeError::Refused { .. }) => Due::AtOnce,
+            Ok(Message { command: Ok(Command::FullInit { .. }), .. }) if self.is_echoed => Due::Later,
+            Ok(Message { command: Ok(command), .. }) => due(&command, own, lazy),
+            Ok(Message { command: Err(_), .. }) => Due::AtOnce,
             // The server closes the connection.
-            Err(DecodeError::Malformed(_)) => Due::Never,
+            Err(_) => Due::Never,
         };
         Ok(Some((frame.len as usize, due)))
     }

@@ -15,8 +15,11 @@ fuzz_target!(|data: &[u8]| {
     if choice & 2 == 0 {
         while let Ok(Some(frame)) = next_frame(bytes, framing) {
             assert!(frame.len > 0 && frame.len as usize <= bytes.len(), "a frame beyond its bytes");
-            if let Ok(message) = wire::decode(&frame) {
-                round_trip(&message.command, framing);
+            if let Ok(message) = wire::decode(&frame)
+                && let Ok(command) = message.command
+            {
+                assert_eq!(command.op(), message.op);
+                round_trip(&command, framing);
             }
             bytes = &bytes[frame.len as usize..];
         }
@@ -76,5 +79,5 @@ fn round_trip(command: &Command<'_>, framing: Framing) {
     let Ok(encoded) = encoded else { return };
     let frame = next_frame(encoded, framing).expect("an encoded frame is valid").expect("and complete");
     let again = wire::decode(&frame).unwrap_or_else(|_| panic!("{command:?} encodes to an invalid message"));
-    assert_eq!(again.command.op(), command.op());
+    assert_eq!((again.op, again.command.map(|again| again.op())), (command.op(), Ok(command.op())));
 }

@@ -166,7 +166,7 @@ impl Server<'_> {
     /// Returns whether that is the newest data of a rank for other nodes.
     pub(in super::super) fn is_known_commit(&self, job: JobId, rank: Rank, value: &[u8]) -> bool {
         let known = self.committed(job, rank, REMOTE);
-        known.is_some_and(|(record, ..)| self.kvs.record(record).is_some_and(|record| record.value == value))
+        known.is_some_and(|(record, ..)| self.kvs.value(record) == Some(value))
     }
 
     /// New data of a rank of another node are stored.
@@ -215,7 +215,7 @@ impl Server<'_> {
     fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, Header, &[u8])> {
         let spaces = self.jobs[job.index()].spaces;
         let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
-        let (header, data) = Header::split(self.kvs.record(record)?.value)?;
+        let (header, data) = Header::split(self.kvs.value(record)?)?;
         Some((record, header, data))
     }
 

@@ -103,7 +103,7 @@ impl Server<'_> {
 
     /// Returns the data of a commit without their header.
     fn committed_data(&self, record: u32) -> &[u8] {
-        let data = self.kvs.record(record).and_then(|record| record.value.get(COMMIT_HEADER as usize..));
+        let data = self.kvs.value(record).and_then(|value| value.get(COMMIT_HEADER as usize..));
         data.unwrap_or_default()
     }
 

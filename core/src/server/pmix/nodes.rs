@@ -54,7 +54,7 @@ impl Server<'_> {
     #[inline(never)]
     fn host_attr(&self, job: &Job, key: &[u8]) -> Option<&[u8]> {
         let record = self.kvs.find((job.spaces, Kind::Job), key).ok()??;
-        Some(self.kvs.record(record)?.value)
+        self.kvs.value(record)
     }
 
     /// Asks the node of a rank for its data. Does nothing if it has been asked, or if the rank is on this node.
@@ -136,7 +136,7 @@ impl Server<'_> {
             }
             let key = key_of(Rank(rank), REMOTE);
             let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
-            let value = record.and_then(|record| self.kvs.record(record)).map_or(&[][..], |it| it.value);
+            let value = record.and_then(|record| self.kvs.value(record)).unwrap_or_default();
             let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Newest })?;
             // A buffer of `Limits::output_max` bytes holds any record.
             if writer.push(&Item { rank, key: &key, value }) {

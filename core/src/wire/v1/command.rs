@@ -1,7 +1,7 @@
 //! Commands of PMI-1.
 
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, DecodeError, Group, Members, Message, Op};
+use crate::wire::command::{Command, Group, Members, Message, Op};
 use crate::wire::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::spawn::Spawn;
@@ -11,10 +11,10 @@ use crate::wire::write::{EncodeError, Style, Writer};
 /// Decodes a line or a block.
 ///
 /// # Errors
-/// [`DecodeError`] for a malformed or refused request.
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
-    let (op, result) = match frame.kind {
-        Kind::Block => (Op::Spawn, spawn(frame.body)),
+/// [`Malformed`] for a frame that is no request. The connection must then be closed.
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Malformed> {
+    Ok(match frame.kind {
+        Kind::Block => Message { op: Op::Spawn, command: spawn(frame.body), thrid: None },
         _ => {
             let line = frame.body.strip_prefix(b"cmd=").ok_or(Malformed::NoCommand)?;
             let end = line.iter().position(|&b| b == b' ').unwrap_or(line.len());
@@ -28,13 +28,9 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
                 Op::Abort => b"message",
                 _ => b"",
             };
-            (op, command(op, Fields::new(Pairs::line(rest, last))))
+            Message { op, command: command(op, Fields::new(Pairs::line(rest, last))), thrid: None }
         }
-    };
-    match result {
-        Ok(command) => Ok(Message { command, thrid: None }),
-        Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: None }),
-    }
+    })
 }
 
 fn op(name: &[u8]) -> Op {
@@ -250,11 +246,8 @@ mod tests {
     fn asks(line: &str) -> Result<Command<'_>, (Op, Refusal)> {
         let frame = next_frame(line.as_bytes(), Framing::Line).unwrap().unwrap();
         assert_eq!(frame.len as usize, line.len());
-        match decode(&frame) {
-            Ok(message) => Ok(message.command),
-            Err(DecodeError::Refused { op, refusal, .. }) => Err((op, refusal)),
-            Err(DecodeError::Malformed(why)) => panic!("{why}"),
-        }
+        let message = decode(&frame).unwrap();
+        message.command.map_err(|refusal| (message.op, refusal))
     }
 
     #[test]

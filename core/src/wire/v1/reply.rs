@@ -5,7 +5,7 @@ use crate::wire::command::Op;
 use crate::wire::fields::{Fields, Pairs, integer, number};
 use crate::wire::frame::Frame;
 use crate::wire::reply::{Codes, Failure, Reply};
-use crate::wire::token::{Escape, Text};
+use crate::wire::token::Text;
 use crate::wire::write::{EncodeError, Style, Writer};
 
 /// Encodes a reply. A text that a line cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that
@@ -265,7 +265,7 @@ fn success<'a>(op: Op, fields: &mut Fields<'a>) -> Option<Reply<'a>> {
         Op::Lookup => Reply::Port(fields.pick([b"port"])[0]?),
         Op::Spawn => {
             let [codes] = fields.pick([b"errcodes"]);
-            let codes = codes.unwrap_or(Text::escaped(b"", Escape::None)).as_plain()?;
+            let codes = codes.unwrap_or(Text::plain(b"")).as_plain()?;
             Reply::Spawned { jobid: Text::plain(b""), codes: Codes::decode(codes)? }
         }
         Op::Fence => Reply::Fence { tag: plain(fields.pick([b"tag"])[0]) },

@@ -2,7 +2,7 @@
 
 use super::ESCAPED_VALUE;
 use crate::fault::{Malformed, Refusal};
-use crate::wire::command::{Command, DecodeError, Message, Op, RankRanges, SetOperation};
+use crate::wire::command::{Command, Message, Op, RankRanges, SetOperation};
 use crate::wire::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::wire::frame::{Frame, Kind};
 use crate::wire::spawn::Spawn;
@@ -13,8 +13,8 @@ use crate::wire::write::{EncodeError, Style, Writer};
 /// Decodes a counted message, or the line `init`.
 ///
 /// # Errors
-/// [`DecodeError`] for a malformed or refused request.
-pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
+/// [`Malformed`] for a frame that is no request. The connection must then be closed.
+pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, Malformed> {
     if frame.kind != Kind::Counted {
         return v1::decode(frame);
     }
@@ -23,10 +23,7 @@ pub fn decode<'a>(frame: &Frame<'a>) -> Result<Message<'a>, DecodeError<'a>> {
     let (name, rest) = body.split_at(end);
     let op = op(name);
     let mut fields = Fields::new(Pairs::counted(rest.get(1..).unwrap_or_default()));
-    match command(op, &mut fields) {
-        Ok(command) => Ok(Message { command, thrid: fields.thrid }),
-        Err(refusal) => Err(DecodeError::Refused { op, refusal, thrid: fields.thrid }),
-    }
+    Ok(Message { op, command: command(op, &mut fields), thrid: fields.thrid })
 }
 
 fn op(name: &[u8]) -> Op {
@@ -343,10 +340,14 @@ mod tests {
     use super::*;
     use crate::wire::frame::{Framing, next_frame};
 
-    fn asks(bytes: &[u8]) -> Result<Message<'_>, DecodeError<'_>> {
+    fn asks(bytes: &[u8]) -> Message<'_> {
         let frame = next_frame(bytes, Framing::Counted).unwrap().unwrap();
         assert_eq!(frame.len as usize, bytes.len());
-        decode(&frame)
+        decode(&frame).unwrap()
+    }
+
+    fn asked(command: Command<'static>) -> Message<'static> {
+        Message { op: command.op(), command: Ok(command), thrid: None }
     }
 
     fn joins(rank: u32, jobid: Option<&'static str>) -> Command<'static> {
@@ -361,7 +362,7 @@ mod tests {
             (b"54    cmd=fullinit;pmijobid=29.149;pmirank=0;threaded=FALSE;", joins(0, Some("29.149"))),
             (b"36    cmd=fullinit;srcid=1;threaded=FALSE;", joins(1, None)),
         ] {
-            assert_eq!(asks(bytes), Ok(Message { command, thrid: None }));
+            assert_eq!(asks(bytes), asked(command));
         }
     }
 
@@ -403,34 +404,33 @@ mod tests {
                 Command::Ring { count: 1, left: "ring0".into(), right: "ring0".into() },
             ),
         ] {
-            assert_eq!(asks(bytes), Ok(Message { command, thrid: None }));
+            assert_eq!(asks(bytes), asked(command));
         }
     }
 
     #[test]
     fn abort_in_both_dialects() {
         let message = "application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1".into();
-        let abort =
-            |code, world, message| Message { command: Command::Abort { code, world, message }, thrid: None };
+        let abort = |code, world, message| asked(Command::Abort { code, world, message });
         let mpich4 =
             b"93    cmd=abort;isworld=TRUE;msg=application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1;\
             \x7f\x00\x00\xd0\xe7\xa4";
-        assert_eq!(asks(mpich4), Ok(abort(None, true, message)));
+        assert_eq!(asks(mpich4), abort(None, true, message));
         let mpich5 = b"    40cmd=abort;exitcode=-1;message=all of it;";
-        assert_eq!(asks(mpich5), Ok(abort(Some(-1), true, "all of it".into())));
-        assert_eq!(asks(b"    25cmd=abort;isworld=FALSE; "), Ok(abort(None, false, "".into())));
-        assert_eq!(asks(b"    27cmd=abort;exitcode=;isworld"), Ok(abort(None, true, "".into())));
+        assert_eq!(asks(mpich5), abort(Some(-1), true, "all of it".into()));
+        assert_eq!(asks(b"    25cmd=abort;isworld=FALSE; "), abort(None, false, "".into()));
+        assert_eq!(asks(b"    27cmd=abort;exitcode=;isworld"), abort(None, true, "".into()));
     }
 
     #[test]
     fn threads_are_told_apart_wherever_thrid_stands() {
         for bytes in [&b"    29cmd=kvs-get;thrid=0x7f;key=a;"[..], b"    29cmd=kvs-get;key=a;thrid=0x7f;"] {
             let command = Command::Get { kvs: None, key: "a".into(), source: None };
-            assert_eq!(asks(bytes), Ok(Message { command, thrid: Some("0x7f".into()) }));
+            assert_eq!(asks(bytes), Message { thrid: Some("0x7f".into()), ..asked(command) });
         }
         let refused = asks(b"    23cmd=pset-list;thrid=ab;");
-        let (op, refusal) = (Op::Unknown, Refusal::Unsupported);
-        assert_eq!(refused, Err(DecodeError::Refused { op, refusal, thrid: Some("ab".into()) }));
+        let (op, command) = (Op::Unknown, Err(Refusal::Unsupported));
+        assert_eq!(refused, Message { op, command, thrid: Some("ab".into()) });
     }
 
     #[test]
@@ -444,7 +444,7 @@ mod tests {
             (b"    31cmd=name-lookup;name=s;wait=-1;", Op::Lookup, Refusal::BadField),
             (b"    44cmd=ring;ring-count=x;ring-left=;ring-right;", Op::Ring, Refusal::BadField),
         ] {
-            assert_eq!(asks(bytes), Err(DecodeError::Refused { op, refusal, thrid: None }));
+            assert_eq!(asks(bytes), Message { op, command: Err(refusal), thrid: None });
         }
     }
 }

@@ -18,7 +18,7 @@ proptest! {
             let bytes = encode(&command, None, &mut buf).unwrap();
             prop_assert!(!bytes.contains(&0));
             let frame = next_frame(bytes, Framing::Counted).unwrap().unwrap();
-            prop_assert_eq!(decode(&frame).unwrap().command, command);
+            prop_assert_eq!(decode(&frame).unwrap().command, Ok(command));
         }
         for op in [Op::Get, Op::GetNodeAttr, Op::GetJobAttr] {
             let reply = Reply::Found(op, value);

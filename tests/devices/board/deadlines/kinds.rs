@@ -2,7 +2,7 @@
 
 use hydrant_core::Input;
 use hydrant_core::wire::pmix::{self, Hello, Integers};
-use hydrant_core::wire::{DecodeError, Framing, Op, decode, next_frame};
+use hydrant_core::wire::{Framing, Op, decode, next_frame};
 
 /// Defines a function that names a value, and the list of all names.
 macro_rules! names {
@@ -160,9 +160,8 @@ fn message(bytes: &[u8]) -> (&'static str, usize) {
         Err(_) => return (INVALID, 0),
     };
     let name = match decode(&frame) {
-        Ok(message) => command(&message.command.op()),
-        Err(DecodeError::Refused { op, .. }) => command(&op),
-        Err(DecodeError::Malformed(_)) => INVALID,
+        Ok(message) => command(&message.op),
+        Err(_) => INVALID,
     };
     (name, frame.len as usize)
 }
