@@ -256,33 +256,63 @@ impl<'s> Log<'s> {
         owner: u32,
         value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
     ) -> Option<(u32, u32)> {
+        let len = value.as_ref().map(|pieces| pieces.clone().map(<[u8]>::len).sum());
+        self.write_with(key, slot, owner, len, |_, room| {
+            value.into_iter().flatten().fold(room, fill_front);
+        })
+    }
+
+    /// Appends a record whose value is made of an older one, and updates the index, as [`Log::append`] does. `fill` gets the
+    /// value of the record at `known` and the room for the new value, which has `len` bytes.
+    pub(crate) fn append_from(
+        &mut self,
+        key: &Key<'_>,
+        slot: Slot,
+        owner: u32,
+        len: usize,
+        known: u32,
+        fill: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Option<u32> {
+        let (at, start) = self.write_with(key, slot, owner, Some(len), |records, room| {
+            fill(record(records, known).map(|record| record.value).unwrap_or_default(), room);
+        })?;
+        self.publish(at, key.hash, start);
+        Some(start)
+    }
+
+    /// Writes a record. `fill` gets the records before it and the room for its value.
+    fn write_with(
+        &mut self,
+        key: &Key<'_>,
+        slot: Slot,
+        owner: u32,
+        len: Option<usize>,
+        fill: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Option<(u32, u32)> {
         let (at, new) = match slot {
             Slot::Taken { at, .. } => (at, 0),
             Slot::Free { at } if self.keys < self.keys_max => (at, 1),
             Slot::Free { .. } | Slot::None => return None,
         };
-        let value_len = match &value {
-            Some(pieces) => u32::try_from(pieces.clone().map(<[u8]>::len).sum::<usize>()).ok()?,
-            None => 0,
-        };
+        let value_len = len.unwrap_or(0);
         let (key_half, value_half) = (u16::try_from(key.bytes.len()).ok()?, u16::try_from(value_len).ok()?);
         if value_half == WANTED {
             return None;
         }
         let start = self.len;
-        let end = start.checked_add(record_len(u32::from(key_half), value_len))?;
-        let record = self.bytes.get_mut(start as usize..end as usize)?;
-        let value_len = if value.is_some() { value_half } else { WANTED };
-        let header = Header { hash: key.hash, space: key.space, key_len: key_half, value_len, owner };
+        let end = start.checked_add(record_len(u32::from(key_half), u32::from(value_half)))?;
+        let (records, free) = self.bytes.split_at_mut(start as usize);
+        let record = free.get_mut(..(end - start) as usize)?;
+        let value_half = if len.is_some() { value_half } else { WANTED };
+        let header =
+            Header { hash: key.hash, space: key.space, key_len: key_half, value_len: value_half, owner };
         // What is written next leaves the padding.
         if let Some(last) = record.last_chunk_mut::<4>() {
             *last = [0; 4];
         }
         record[..HEADER as usize].copy_from_slice(&header.to_bytes());
-        let mut rest = fill_front(&mut record[HEADER as usize..], key.bytes);
-        for piece in value.into_iter().flatten() {
-            rest = fill_front(rest, piece);
-        }
+        let room = fill_front(&mut record[HEADER as usize..], key.bytes);
+        fill(records, &mut room[..value_len]);
         self.len = end;
         self.keys += new;
         Some((at, start))
@@ -295,11 +325,7 @@ impl<'s> Log<'s> {
 
     /// Returns the record at an offset that [`Log::find`] or [`Log::append`] returned.
     pub(crate) fn record(&self, offset: u32) -> Option<Record<'_>> {
-        let (header, rest) = split(self.as_bytes(), offset)?;
-        let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
-        let value = rest.get(..header.value_len().unwrap_or(0) as usize)?;
-        let wanted = header.value_len().is_none();
-        Some(Record { space: header.space, owner: header.owner, key, value, wanted })
+        record(self.as_bytes(), offset)
     }
 }
 
@@ -373,6 +399,15 @@ fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
     Some((Header::read(header), rest))
 }
 
+/// Returns the record at an offset.
+fn record(bytes: &[u8], offset: u32) -> Option<Record<'_>> {
+    let (header, rest) = split(bytes, offset)?;
+    let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
+    let value = rest.get(..header.value_len().unwrap_or(0) as usize)?;
+    let wanted = header.value_len().is_none();
+    Some(Record { space: header.space, owner: header.owner, key, value, wanted })
+}
+
 /// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
 pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
@@ -389,7 +424,8 @@ pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
     hash ^ (hash >> 16)
 }
 
-fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
+/// Copies `piece` to the front of `buf`, and returns the rest.
+pub(crate) fn fill_front<'b>(buf: &'b mut [u8], piece: &[u8]) -> &'b mut [u8] {
     let (front, rest) = buf.split_at_mut(piece.len());
     front.copy_from_slice(piece);
     rest

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_HEADER, KEY_MAX, Limit, Limits, VALUE_MAX};
-use crate::store::log::{Log, Record, Slot, record_len};
+use crate::store::log::{Key, Log, Record, Slot, record_len};
 
 /// Kind of a job's space.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -288,17 +288,43 @@ impl<'s> Kvs<'s> {
     /// owner, the host stores it in the common half.
     pub(crate) fn put<'v>(
         &mut self,
-        (spaces, kind): (Spaces, Kind),
+        space: (Spaces, Kind),
         owner: Option<Owner<'_>>,
         key: &[u8],
         value: Option<impl Pieces<'v>>,
     ) -> Result<(u32, Before), Refusal> {
+        let len = value.as_ref().map_or(0, |value| value.clone().map(<[u8]>::len).sum());
+        self.store(space, owner, key, len, |log, key, slot, id| log.append(key, slot, id, value))
+    }
+
+    /// Stores a value of `len` bytes that is made of the record at `known`. `fill` gets the value of that record and the
+    /// room for the new value.
+    pub(crate) fn put_from(
+        &mut self,
+        space: (Spaces, Kind),
+        owner: Owner<'_>,
+        key: &[u8],
+        len: usize,
+        known: u32,
+        fill: impl FnOnce(&[u8], &mut [u8]),
+    ) -> Result<u32, Refusal> {
+        let store =
+            |log: &mut Log<'s>, key: &Key<'_>, slot, id| log.append_from(key, slot, id, len, known, fill);
+        self.store(space, Some(owner), key, len, store).map(|(record, _)| record)
+    }
+
+    /// Counts a record with a value of `len` bytes, which `append` appends.
+    fn store(
+        &mut self,
+        (spaces, kind): (Spaces, Kind),
+        owner: Option<Owner<'_>>,
+        key: &[u8],
+        len: usize,
+        append: impl FnOnce(&mut Log<'s>, &Key<'_>, Slot, u32) -> Option<u32>,
+    ) -> Result<(u32, Before), Refusal> {
         let key_len = check_key(key.len())?;
         let key = self.log.key(spaces.of(kind), key);
-        let value_len = match &value {
-            Some(value) => check_value(kind, value.clone().map(<[u8]>::len).sum())?,
-            None => 0,
-        };
+        let value_len = check_value(kind, len)?;
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
         let (id, used, quota, spare) = match owner {
@@ -315,10 +341,8 @@ impl<'s> Kvs<'s> {
             }
             _ => Before::Known,
         };
-        let record = self
-            .log
-            .append(&key, slot, id, value)
-            .ok_or(Refusal::Full(Limit::KvsBytes, self.limits.bytes))?;
+        let record =
+            append(&mut self.log, &key, slot, id).ok_or(Refusal::Full(Limit::KvsBytes, self.limits.bytes))?;
         self.reserved = self.reserved.less(mine.less(quota.less(after)));
         if let Some(used) = used {
             *used = after;

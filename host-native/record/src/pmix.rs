@@ -104,8 +104,16 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
             ("abort", format!(": code {code} {}{}", message.escape_ascii(), processes(procs)))
         }
         Command::Commit(commit) => {
-            let data = |data: &[u8]| data.escape_ascii().to_string();
-            ("commit", format!(": local {} remote {}", data(commit.local), data(commit.remote)))
+            let [local, remote] = [commit.local, commit.remote];
+            let parts = [
+                (" removed local", local.removed),
+                (" removed remote", remote.removed),
+                (" local", local.put),
+                (" remote", remote.put),
+            ];
+            let parts = parts.iter().filter(|(_, data)| !data.is_empty());
+            let parts = parts.map(|(name, data)| format!("{name} {}", data.escape_ascii()));
+            ("commit", format!(":{}", parts.collect::<String>()))
         }
         Command::Fence { procs, infos: options } => {
             ("fence", format!(":{}{}", processes(procs), infos(options)))

@@ -56,9 +56,14 @@ fn walk(integers: Integers, command: &pmix::Command<'_>) {
         pmix::Command::Fence { procs, .. } => drop(procs.iter().count()),
         pmix::Command::Get { infos, .. } => drop(infos.iter().count()),
         pmix::Command::Commit(commit) => {
-            for data in [commit.local, commit.remote] {
+            let [local, remote] = [commit.local, commit.remote];
+            for data in [local.put, local.removed, remote.put, remote.removed] {
                 let _ = pmix::Commit::contains(integers, data, |key| key == b"key");
             }
+            // Data that are put again are there once.
+            let again = remote.applied_to(integers, local.put).collect::<Vec<_>>().concat();
+            let twice = remote.applied_to(integers, &again).collect::<Vec<_>>().concat();
+            assert_eq!(again, twice);
         }
         _ => {}
     }

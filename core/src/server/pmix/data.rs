@@ -8,7 +8,7 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR};
 use crate::state::{RankPhase, ReplyState, Response, Wanted};
-use crate::store::log::hash;
+use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::wire::pmix::{Commit, Infos, Proc, UNDEFINED, WILDCARD, status};
@@ -86,8 +86,11 @@ impl Header {
 }
 
 impl Server<'_> {
-    /// Stores all data of a rank, in the place of those of its last commit. A commit without data follows no new put, and
-    /// changes nothing.
+    /// Merges changes into the data of a rank. A commit without changes follows no new put, and changes nothing.
+    ///
+    /// The data of each scope are one record, at most [`commit_bytes`](crate::Limits::commit_bytes) long, so that a get copies
+    /// them and a link sends them as they are. A commit of `n` bytes therefore takes the length of all data from the rank's part
+    /// of the log, as it does with clients that commit all data each time.
     pub(super) fn commit(
         &mut self,
         requester: Requester,
@@ -96,32 +99,64 @@ impl Server<'_> {
     ) -> Result<(), Refusal> {
         let limit = self.limits.commit_bytes;
         let both = [(LOCAL, commit.local), (REMOTE, commit.remote)];
-        if both.iter().any(|(_, data)| data.len() > limit as usize) {
-            return Err(Refusal::Full(Limit::CommitBytes, limit));
-        }
-        if both.iter().all(|(_, data)| data.is_empty()) {
+        if both.iter().all(|(_, changes)| changes.is_empty()) {
             return Ok(());
         }
-        let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
         let job = &self.jobs[requester.job.index()];
         let header = Header::new(integers, job.fences);
         let bytes = header.bytes();
         let space = (job.spaces, Kind::Commit);
-        let changed = both.map(|(scope, data)| match self.committed(requester.job, requester.rank, scope) {
-            Some((_, known, stored)) => (known.integers, stored) != (header.integers, data),
-            // Other nodes learn that the rank has put data, though none for them.
-            None => !data.is_empty() || scope == REMOTE && self.links.are_any(),
-        });
-        let pairs =
-            (0..2).filter(|&at| changed[at]).map(|at| (&keys[at][..], bytes.len() + both[at].1.len()));
         let quota = job.quota;
+        // The record of a scope before, and the length of its data afterwards if they change.
+        let mut merged = [None; 2];
+        for (merged, (scope, changes)) in merged.iter_mut().zip(both) {
+            let (record, known) = match self.committed(requester.job, requester.rank, scope) {
+                // Data in another encoding are of an earlier connection of the rank.
+                Some((record, known, data)) if known.integers == header.integers => (Some(record), data),
+                Some(_) if changes.is_empty() => continue,
+                Some(_) => (None, &[][..]),
+                // Other nodes learn that the rank has put data, though none for them.
+                None if changes.put.is_empty() && !(scope == REMOTE && self.links.are_any()) => continue,
+                None => (None, &[][..]),
+            };
+            let pieces = changes.applied_to(integers, known);
+            let len: usize = pieces.clone().map(<[u8]>::len).sum();
+            if len > limit as usize {
+                return Err(Refusal::Full(Limit::CommitBytes, limit));
+            }
+            let is_same = record.is_some() && pieces.flatten().eq(known);
+            *merged = (!is_same).then_some((record, len));
+        }
+        let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
+        let scopes = || (0..2).filter_map(|at| Some((at, merged[at]?)));
+        let pairs = scopes().map(|(at, (_, len))| (&keys[at][..], bytes.len() + len));
         self.kvs.room(space, self.ranks[requester.index].used, quota, pairs)?;
-        for at in (0..2).filter(|&at| changed[at]) {
+        for (at, (record, len)) in scopes() {
             let used = &mut self.ranks[requester.index].used;
             let owner = Owner { id: requester.index as u32, used, quota };
-            self.kvs.put(space, Some(owner), &keys[at], Some([&bytes[..], both[at].1].into_iter()))?;
+            let changes = both[at].1;
+            match record {
+                Some(record) => {
+                    self.kvs.put_from(
+                        space,
+                        owner,
+                        &keys[at],
+                        bytes.len() + len,
+                        record,
+                        |known, room| {
+                            let known = Header::split(known).map(|(_, data)| data).unwrap_or_default();
+                            let pieces = changes.applied_to(integers, known);
+                            pieces.fold(fill_front(room, &bytes), fill_front);
+                        },
+                    )?;
+                }
+                None => {
+                    let value = [&bytes[..], changes.put].into_iter();
+                    self.kvs.put(space, Some(owner), &keys[at], Some(value))?;
+                }
+            }
         }
-        if changed[1] {
+        if merged[1].is_some() {
             self.offer(requester.index);
         }
         self.answer_gets(requester.job, requester.rank);

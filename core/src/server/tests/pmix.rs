@@ -175,9 +175,14 @@ impl Cluster {
     }
 
     fn commit(&mut self, job: u32, rank: u32, key: &str, value: &str) {
+        assert_eq!(self.commit_scopes((job, rank), &[1, 2], key, value), status::SUCCESS);
+    }
+
+    /// Commits a key with a value that ends with the scope. Scopes from 5 on remove the key. Returns the status.
+    fn commit_scopes(&mut self, (job, rank): (u32, u32), scopes: &[u8], key: &str, value: &str) -> i32 {
         self.asks(job, rank, 1, |writer| {
             command(writer, 2);
-            for scope in [1, 2] {
+            for &scope in scopes {
                 let mut pack = [0; 512];
                 let mut inner = Writer::new(Integers::Flexible, &mut pack);
                 inner.key(key.as_bytes(), pmix::kind::STRING);
@@ -191,7 +196,8 @@ impl Cluster {
                 writer.raw(&pack[..len]);
             }
         });
-        self.gets(job, rank, 1, status::SUCCESS);
+        let (_, status, _) = self.reply(job, rank).expect("it is answered");
+        status
     }
 
     fn fence(&mut self, job: u32, rank: u32, collects: bool) {
@@ -523,6 +529,57 @@ fn a_get_ends_with_its_deadline_or_with_the_rank() {
     all.commit(0, 1, "late", "of 1");
     all.settle();
     all.gets(0, 0, 3, status::SUCCESS);
+}
+
+/// libpmix 7 commits what has changed.
+#[test]
+fn commits_are_merged_by_key_and_scope() {
+    for collects in [false, true] {
+        let mut all = Cluster::new(3, 2, &[4], true, 1);
+        let data = |all: &mut Cluster, from, key| {
+            all.get((0, from), (0, 0), key);
+            all.settle();
+            all.reply(0, from)
+        };
+        all.commit(0, 0, "a", "first, scope ");
+        all.commit(0, 0, "b", "second, scope ");
+        assert_eq!(all.commit_scopes((0, 0), &[1], "c", "for this node, scope "), status::SUCCESS);
+        (0..4).for_each(|rank| all.fence(0, rank, collects));
+        all.settle();
+        (0..4).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+        for (from, scope) in [(2, 1), (1, 2)] {
+            let (_, code, all_data) = data(&mut all, from, "a").expect("it is there");
+            assert_eq!(code, status::SUCCESS);
+            for part in ["first", "second"] {
+                assert!(contains(&all_data, &format!("{part}, scope {scope}")), "{from}: {part}");
+            }
+            assert_eq!(contains(&all_data, "for this node, scope 1"), scope == 1);
+        }
+        assert_eq!(all.commit_scopes((0, 0), &[7], "a", ""), status::SUCCESS);
+        all.commit(0, 0, "b", "third, scope ");
+        for (from, scope) in [(2, 1), (1, 2)] {
+            if scope == 2 {
+                (0..4).for_each(|rank| all.fence(0, rank, collects));
+                all.settle();
+                (0..4).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+            }
+            let (_, _, all_data) = data(&mut all, from, "b").expect("it is there");
+            assert!(!contains(&all_data, "first") && !contains(&all_data, "second"), "{from}");
+            assert!(contains(&all_data, &format!("third, scope {scope}")), "{from}");
+        }
+    }
+}
+
+#[test]
+fn the_limit_of_commits_counts_all_data_of_a_scope() {
+    let mut all = Cluster::new(2, 2, &[2], false, 1);
+    let long = "x".repeat(400);
+    all.commit(0, 1, "a", &long);
+    assert_eq!(all.commit_scopes((0, 1), &[5, 6], "a", ""), status::SUCCESS);
+    all.commit(0, 1, "b", &long);
+    all.get((0, 0), (0, 1), "b");
+    assert!(contains(&all.gets(0, 0, 3, status::SUCCESS), &long));
+    assert_ne!(all.commit_scopes((0, 1), &[2], "a", &long), status::SUCCESS);
 }
 
 #[test]

@@ -104,13 +104,22 @@ pub enum Command<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Unreadable;
 
-/// Data that a process has put, by scope: encoded KVAL packs.
+/// Changes of a process's data since its last commit, or all data, by scope.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Commit<'a> {
     /// For processes on the same node.
-    pub local: &'a [u8],
+    pub local: Changes<'a>,
     /// For processes on other nodes.
-    pub remote: &'a [u8],
+    pub remote: Changes<'a>,
+}
+
+/// Changes of data of one scope: encoded KVAL packs. libpmix 6 and before puts all data again in each commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes<'a> {
+    /// Keys that are removed first. Their values are not used.
+    pub removed: &'a [u8],
+    /// Keys with their new values.
+    pub put: &'a [u8],
 }
 
 macro_rules! array {
@@ -373,9 +382,12 @@ fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
         reader.byte()?;
         let data = reader.blob()?;
         match scope {
-            1 => commit.local = data,
-            2 => commit.remote = data,
-            3 => commit = Commit { local: data, remote: data },
+            1 => commit.local.put = data,
+            2 => commit.remote.put = data,
+            3 => (commit.local.put, commit.remote.put) = (data, data),
+            5 => commit.local.removed = data,
+            6 => commit.remote.removed = data,
+            7 => (commit.local.removed, commit.remote.removed) = (data, data),
             _ => return None,
         }
     }
@@ -385,16 +397,64 @@ fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
 impl Commit<'_> {
     /// Returns whether data contain a key for which `wanted` holds. Data that cannot be decoded may contain any.
     pub fn contains(integers: Integers, data: &[u8], wanted: impl Fn(&[u8]) -> bool) -> bool {
-        let mut reader = Reader::new(integers, data);
-        while !reader.is_at_end() {
-            match reader.key_value() {
-                Some(found) if wanted(found.key) => return true,
-                Some(_) => {}
-                None => return true,
-            }
-        }
-        false
+        packs(integers, data).any(|pack| pack.key.is_none_or(&wanted))
     }
+}
+
+impl<'a> Changes<'a> {
+    /// Returns whether nothing changes.
+    pub const fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.put.is_empty()
+    }
+
+    /// Returns data after these changes, in pieces: the packs of `known` whose keys do not change, then the new packs.
+    ///
+    /// The bytes of `known` from the first pack that cannot be decoded on are last. They are replaced by new ones of this kind.
+    pub fn applied_to(self, integers: Integers, known: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+        let changes = move |pack: Pack<'a>| {
+            packs(integers, self.removed).any(|removed| removed.key.is_some() && removed.key == pack.key)
+                || packs(integers, self.put).any(|new| new.replaces(pack))
+        };
+        let kept = packs(integers, known).filter(move |&pack| !changes(pack));
+        let (packs, rest) = (kept.clone(), kept);
+        let packs = packs.filter(|pack| pack.key.is_some()).map(|pack| pack.bytes);
+        let rest = rest.filter(|pack| pack.key.is_none()).map(|pack| pack.bytes);
+        packs.chain(core::iter::once(self.put)).chain(rest)
+    }
+}
+
+/// Key of values with qualifiers: an array of the key, the value and the qualifiers.
+const QUALIFIED: &[u8] = b"pmix.qual.val";
+
+/// Pack of committed data.
+#[derive(Clone, Copy)]
+struct Pack<'a> {
+    /// Key, or `None` for bytes that cannot be decoded.
+    key: Option<&'a [u8]>,
+    bytes: &'a [u8],
+}
+
+impl Pack<'_> {
+    /// Returns whether this pack takes the place of an older one. All values with qualifiers have one key, so those of other
+    /// qualifiers stay.
+    fn replaces(&self, older: Pack<'_>) -> bool {
+        self.key == older.key && (self.key != Some(QUALIFIED) || self.bytes == older.bytes)
+    }
+}
+
+/// Returns the packs of data. The last one has all bytes from the first that cannot be decoded on.
+fn packs<'a>(integers: Integers, data: &'a [u8]) -> impl Iterator<Item = Pack<'a>> + Clone {
+    let mut rest = data;
+    core::iter::from_fn(move || {
+        let start = rest;
+        if start.is_empty() {
+            return None;
+        }
+        let mut reader = Reader::new(integers, start);
+        let key = reader.key_value().map(|pair| pair.key);
+        rest = if key.is_some() { reader.rest() } else { &[] };
+        Some(Pack { key, bytes: &start[..start.len() - rest.len()] })
+    })
 }
 
 impl Procs<'_> {

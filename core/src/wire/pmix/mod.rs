@@ -33,7 +33,8 @@ mod tests;
 mod writer;
 
 pub use command::{
-    App, Apps, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings, Unreadable, decode,
+    App, Apps, Changes, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings,
+    Unreadable, decode,
 };
 pub use frame::{
     FIRST_BYTE, Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header,

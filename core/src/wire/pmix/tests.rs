@@ -112,11 +112,58 @@ fn committed_data_are_searched_for_a_key() {
     };
     assert_eq!(commit.local, commit.remote);
     let holds = |data: &[u8], wanted: &[u8]| Commit::contains(Integers::Flexible, data, |key| key == wanted);
-    assert!(holds(commit.local, b"key.0"));
-    assert!(!holds(commit.local, b"key.1"));
+    assert!(holds(commit.local.put, b"key.0"));
+    assert!(!holds(commit.local.put, b"key.1"));
     // What cannot be decoded may hold any key.
-    assert!(holds(&commit.local[..5], b"key.1"));
+    assert!(holds(&commit.local.put[..5], b"key.1"));
     assert!(!holds(b"", b"key.1"));
+}
+
+/// KVAL packs with values of type STRING.
+fn packs(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = [0; 256];
+    let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+    for (key, value) in pairs {
+        writer.key(key.as_bytes(), kind::STRING);
+        writer.string(value.as_bytes());
+    }
+    let len = writer.finish().expect("it fits");
+    bytes[..len].to_vec()
+}
+
+fn applied(changes: Changes<'_>, known: &[u8]) -> Vec<u8> {
+    changes.applied_to(Integers::Flexible, known).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn changes_apply_by_key() {
+    let known = packs(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    let put = packs(&[("b", "new"), ("d", "4")]);
+    let removed = packs(&[("c", ""), ("x", "")]);
+    let after = packs(&[("a", "1"), ("b", "new"), ("d", "4")]);
+    assert_eq!(applied(Changes { removed: &removed, put: &put }, &known), after);
+    assert_eq!(applied(Changes { removed: &[], put: &known }, &known), known, "all data again");
+    assert_eq!(applied(Changes { removed: &removed, put: &packs(&[("c", "back")]) }, &known), {
+        packs(&[("a", "1"), ("b", "2"), ("c", "back")])
+    });
+}
+
+#[test]
+fn values_with_other_qualifiers_stay() {
+    let [one, other] = ["one", "other"].map(|value| packs(&[("pmix.qual.val", value)]));
+    let both = [&one[..], &other].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &other }, &one), both);
+    assert_eq!(applied(Changes { removed: &[], put: &other }, &both), both);
+}
+
+#[test]
+fn bytes_that_cannot_be_decoded_stay_until_there_are_new_ones() {
+    let (pair, new) = (packs(&[("a", "1")]), packs(&[("b", "2")]));
+    let known = [&pair[..], b"\x02??"].concat();
+    let after = [&pair[..], &new, b"\x02??"].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &new }, &known), after);
+    let put = [&new[..], b"\x02!"].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &put }, &after), [&pair[..], &put].concat());
 }
 
 #[test]
