@@ -264,6 +264,7 @@ impl<'s> Log<'s> {
 
     /// Appends a record whose value is made of an older one, and updates the index, as [`Log::append`] does. `fill` gets the
     /// value of the record at `known` and the room for the new value, which has `len` bytes.
+    #[cfg(feature = "pmix")]
     pub(crate) fn append_from(
         &mut self,
         key: &Key<'_>,

@@ -299,6 +299,7 @@ impl<'s> Kvs<'s> {
 
     /// Stores a value of `len` bytes that is made of the record at `known`. `fill` gets the value of that record and the
     /// room for the new value.
+    #[cfg(feature = "pmix")]
     pub(crate) fn put_from(
         &mut self,
         space: (Spaces, Kind),

