@@ -89,8 +89,11 @@ static void die(const char *how)
 static void child(int argc, char **argv, MPI_Comm parent)
 {
     const char *what = argc > 1 ? argv[1] : "plain";
-    if (!strcmp(what, "dies"))
+    if (!strcmp(what, "dies")) {
+        /* Afterwards the parents have their connections and wait for the message. */
+        exchange(parent);
         die(argv[2]);
+    }
     int pipe = -1;
     if (!strcmp(what, "outlives"))
         CHECK((pipe = open(argv[2], O_RDONLY)) >= 0);
@@ -229,6 +232,7 @@ int main(int argc, char **argv)
         int never;
         MPI_Comm children;
         spawn(MPI_COMM_WORLD, 1, (char *[]){"dies", argv[2], NULL}, &children);
+        exchange(children);
         OK(MPI_Recv(&never, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE));
     } else if (!strcmp(argv[1], "fails")) {
         with(MPI_COMM_WORLD, 1, (char *[]){"fails", argv[2], NULL});
