@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// Version of the offer, and of the layout of the log and its index.
-const VERSION: &str = "2";
+const VERSION: &str = "1";
 
 /// Line of text that describes a log in shared memory, and a job's space in it. The file holds the index, followed by
 /// the log. The other fields are what a [`LogView`](super::LogView) of it needs.

@@ -25,7 +25,7 @@ pub(crate) use read::Reader;
 pub use read::limits;
 
 /// Start of a snapshot: a name, and the version of the format.
-pub const HEADER: [u8; 8] = *b"hydrant\x0a";
+pub const HEADER: [u8; 8] = *b"hydrant\x01";
 /// Length of the digest in bytes.
 pub const DIGEST: usize = 4;
 

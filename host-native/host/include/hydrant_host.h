@@ -81,7 +81,7 @@ enum {
 
 /* BEGIN: generated from hydrant-abi.json */
 /* Version of the ABI of hydrant.wasm, and of this interface. */
-#define HYDRANT_ABI_VERSION 7
+#define HYDRANT_ABI_VERSION 1
 
 /* Maximum length of a key in bytes: keylen_max of PMI-1's get_maxes, PMI2_MAX_KEYLEN of pmi2.h. */
 #define HYDRANT_KEY_MAX 64

@@ -70,7 +70,7 @@ pub use writer::Writer;
 pub const MAGIC: [u8; 8] = *b"\x89hydrec\n";
 /// Version of the format. It changes when the encoding of a record changes, which includes every new or moved field or
 /// variant of an input, an output or a limit.
-pub const VERSION: u16 = 7;
+pub const VERSION: u16 = 1;
 /// Maximum length of a record in bytes. It is more than any host passes to a server at once.
 pub const RECORD_MAX: usize = 16 << 20;
 

@@ -5,7 +5,7 @@ use std::io;
 use hydrant_reactor::local;
 
 /// Version of the protocol.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 1;
 
 /// Status socket of a run.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -44,7 +44,7 @@ use hydrant_core::{Fault, Limits, Time};
 use serde::{Deserialize, Serialize};
 
 /// Version of the ABI, which [`hydrant_abi_version`](exports::ABI_VERSION) returns. A host refuses every other version.
-pub const ABI_VERSION: u32 = 7;
+pub const ABI_VERSION: u32 = 1;
 
 /// Names that the module exports.
 pub mod exports {

@@ -10,7 +10,7 @@ from typing import ClassVar, NamedTuple, TypeAlias
 
 from .postcard import BOOL, BYTES, I32, STR, U8, U32, U64, Codec, Record, Variant, number, option, record
 
-ABI_VERSION = 7
+ABI_VERSION = 1
 """Version of the ABI, which `hydrant_abi_version` returns."""
 KEY_MAX = 64
 """Maximum length of a key in bytes: `keylen_max` of PMI-1's `get_maxes`, `PMI2_MAX_KEYLEN` of

@@ -195,9 +195,9 @@ fn invalid_files_are_refused() {
         made.server(LIMITS, SEED).unwrap_err(),
         PluginErrorKind::MissingExport("hydrant_abi_version")
     );
-    let made = Made { version: "(i32.const 1)".to_owned(), ..Made::default() };
+    let made = Made { version: "(i32.const 99)".to_owned(), ..Made::default() };
     let error = made.server().unwrap_err();
-    let expected = format!("ABI version 1, this host needs {ABI_VERSION}");
+    let expected = format!("ABI version 99, this host needs {ABI_VERSION}");
     assert!(error.to_string().contains(&expected), "{error}");
     let missing = PathBuf::from("/nowhere/hostile.wasm");
     assert_kind!(Sandbox::load(&missing, &Settings::default()).unwrap_err(), PluginErrorKind::Read(_));
