@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn other_versions_and_numbers_are_none() {
-        let line = "2,/proc/7/fd/3,1,2,16,4096,9,5,kvs_a,b";
+        let line = "1,/proc/7/fd/3,1,2,16,4096,9,5,kvs_a,b";
         assert_eq!(Offer::parse(line).map(|offer| offer.jobid), Some("kvs_a,b"));
-        for (from, to) in [("2,/", "1,/"), ("16", "x"), ("4096", "4294967296"), (",5,", ",-5,")] {
+        for (from, to) in [("1,/", "2,/"), ("16", "x"), ("4096", "4294967296"), (",5,", ",-5,")] {
             assert_eq!(Offer::parse(&line.replacen(from, to, 1)), None, "{from} as {to}");
         }
     }

@@ -54,10 +54,10 @@ mod tests {
     #[test]
     fn a_name_tells_the_process_of_the_user() {
         let address = Address::new(7, 4711, 0xbeef);
-        assert_eq!(address.name(), "hydrant/status/2/7/4711/0000beef");
+        assert_eq!(address.name(), "hydrant/status/1/7/4711/0000beef");
         assert_eq!(Address::parse(address.name(), 7), Some(address));
         for name in
-            ["hydrant/status/2/70/4712/0000beef", "hydrant/status/3/7/4713/0", "hydrant/status/2/7/x/0"]
+            ["hydrant/status/1/70/4712/0000beef", "hydrant/status/2/7/4713/0", "hydrant/status/1/7/x/0"]
         {
             assert_eq!(Address::parse(name, 7), None, "{name}");
         }
