@@ -1,5 +1,6 @@
 //! Rules for source files that neither the compiler nor clippy checks.
 
+mod dependencies;
 mod imports;
 mod map;
 mod tables;
