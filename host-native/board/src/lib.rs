@@ -14,7 +14,7 @@
 //!
 //! ```
 //! use std::io::{self, Read, Write};
-//! use std::net::TcpListener;
+//! use std::net::{TcpListener, TcpStream};
 //! use std::thread;
 //! use std::time::Duration;
 //!
@@ -26,7 +26,7 @@
 //! let listener = TcpListener::bind("127.0.0.1:0")?;
 //! let target = listener.local_addr()?.to_string();
 //! // A board that answers the greeting of its host and nothing else.
-//! let served = thread::spawn(move || -> io::Result<()> {
+//! let served = thread::spawn(move || -> io::Result<TcpStream> {
 //!     let (mut host, _) = listener.accept()?;
 //!     let mut buffer = [0; PREFIX + RECORD_MAX];
 //!     let _greeting = host.read(&mut buffer)?;
@@ -43,10 +43,11 @@
 //!         links: None,
 //!         calls: None,
 //!     });
-//!     host.write_all(encode(&welcome, &mut buffer).expect("a welcome is short"))
+//!     host.write_all(encode(&welcome, &mut buffer).expect("a welcome is short"))?;
+//!     Ok(host)
 //! });
 //! let board = Board::connect(&target, None, Duration::from_secs(30))?;
-//! served.join().expect("the thread does not panic")?;
+//! let _open = served.join().expect("the thread does not panic")?;
 //! assert_eq!(board.limits(), &Limits::for_ranks(4));
 //! # Ok(())
 //! # }

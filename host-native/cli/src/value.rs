@@ -254,7 +254,17 @@ pub(crate) fn pset_name(text: &str) -> Result<String, String> {
     Ok(uri)
 }
 
-/// `--pmi-port`: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
+/// `--pmi-port`. Clients find the address in `PMI_PORT`, which has no place for the scope of a link-local address.
+pub(crate) fn pmi_address(text: &str) -> Result<SocketAddr, String> {
+    match address(text)? {
+        SocketAddr::V6(addr) if addr.ip().is_unicast_link_local() => {
+            Err("expected an address that is not link-local: clients do not learn its interface".to_owned())
+        }
+        addr => Ok(addr),
+    }
+}
+
+/// An address: `IP:PORT`, or `:PORT` and `localhost:PORT` for loopback.
 pub(crate) fn address(text: &str) -> Result<SocketAddr, String> {
     let loopback = text.strip_prefix("localhost").unwrap_or(text).strip_prefix(':');
     if let Some(port) = loopback.and_then(|port| port.parse().ok()) {
@@ -466,6 +476,13 @@ mod tests {
         for wrong in ["-1", "NaN", "inf", "1e30", "soon", ""] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn clients_have_no_link_local_addresses() {
+        assert!(pmi_address("[fe80::1%2]:0").is_err());
+        assert!(address("[fe80::1%2]:0").is_ok());
+        assert_eq!(pmi_address("[::1]:7"), address("[::1]:7"));
     }
 
     #[test]

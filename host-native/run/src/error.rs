@@ -98,7 +98,7 @@ pub enum RunError {
         why: Fault,
     },
     /// Name server that cannot be reached.
-    #[error("cannot connect to the name server: {0}")]
+    #[error(transparent)]
     Names(#[from] Box<NameServiceError>),
     /// Failure of the board.
     #[error(transparent)]

@@ -3,6 +3,8 @@
 use std::ffi::{CStr, CString, c_char, c_int, c_void};
 use std::ptr;
 
+use hydrant_reactor::printable;
+
 /// Numbers of items of `spank_get_item`, all with one result.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
@@ -92,7 +94,8 @@ pub(crate) fn context() -> Context {
 
 /// Prints a line: on the terminal of srun, or on the standard error of the step.
 pub(crate) fn print(line: &str) {
-    let text = CString::new(line.replace('\0', "?")).unwrap_or_default();
+    // NUL is no printable character, so the text has none.
+    let text = CString::new(&*printable(line)).unwrap_or_default();
     // SAFETY: the format takes one text.
     unsafe { slurm_spank_log(c"%s".as_ptr(), text.as_ptr()) };
 }

@@ -214,7 +214,7 @@ pub(super) struct JobArgs {
     /// The environment of ranks has PMI_PORT and PMI_ID instead of PMI_FD. Port 0 selects a free port. At a loopback address
     /// only processes of the same user are accepted. At any other address every process that can reach it is accepted. On
     /// several hosts no address may be given: each daemon uses a free port of its loopback interface.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, help_heading = SERVER)]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::pmi_address, help_heading = SERVER)]
     #[arg(num_args = 0..=1, require_equals = true, default_missing_value = value::PMI_PORT_DEFAULT)]
     pub(super) pmi_port: Option<SocketAddr>,
 

@@ -632,7 +632,8 @@ fn value_error(options: &[ParsedOption], error: &clap::Error) -> UsageError {
     use clap::error::{ContextKind, ContextValue};
     let context = |kind| error.get(kind).map(ToString::to_string).unwrap_or_default();
     let (arg, value) = (context(ContextKind::InvalidArg), context(ContextKind::InvalidValue));
-    let name = arg.split(' ').next().unwrap_or_default();
+    // `--timeout <SECONDS>`, or `--pmi-port[=<ADDR:PORT>]` if the value may be missing.
+    let name = arg.split([' ', '[']).next().unwrap_or_default();
     let invalid = options.iter().rev().find(|option| {
         let canonical = option.canonical.to_string_lossy();
         canonical.split('=').next() == Some(name) && (value.is_empty() || canonical.ends_with(&value))

@@ -116,7 +116,7 @@ pub(super) struct JobArgs {
     /// is accepted as the rank that it claims to be: PMI has no authentication. Use a trusted network and --allow. With
     /// --manage the ranks of job 0 connect to this port and those of job N to the port N higher, or to the next one that is
     /// free; port 0 selects a free port for each job.
-    #[arg(long, value_name = "ADDR:PORT", value_parser = value::address, requires = "served")]
+    #[arg(long, value_name = "ADDR:PORT", value_parser = value::pmi_address, requires = "served")]
     #[arg(default_value = value::PMI_PORT_DEFAULT)]
     pub pmi_port: SocketAddr,
 

@@ -441,6 +441,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -fence-warning soon a",
         "mpiexec -usize 0 a",
         "mpiexec --pmi-port=nowhere a",
+        "mpiexec --pmi-port=nowhere -n 2 a",
         "mpiexec -n 4294967295 a : b",
         "mpiexec -pmi1-version 2 a",
         "mpiexec -pset x a : b : -n 2 -pset y -pset x c",

@@ -152,8 +152,9 @@ impl SockDiag {
     /// # Errors
     /// The system did not answer.
     pub(crate) fn owner(&self, local: SocketAddr, remote: SocketAddr) -> io::Result<Option<u32>> {
+        // The kernel finds a link-local address by its scope.
+        let found = self.query(unmapped(local), unmapped(remote))?;
         let (local, remote) = (canonical(local), canonical(remote));
-        let found = self.query(local, remote)?;
         // Without such a connection the kernel reports a listener at `local`.
         let found = found.filter(|found| found.local == local && found.remote == remote);
         // A closed socket has no inode, and counts as root's.
@@ -236,11 +237,19 @@ fn read_reply(bytes: &[u8]) -> io::Result<Option<Found>> {
     }
 }
 
-/// Address as the kernel's tables have it: an IPv4 address in IPv6 form becomes IPv4, and scopes are dropped.
-fn canonical(addr: SocketAddr) -> SocketAddr {
+/// Address whose IPv4 address in IPv6 form has become IPv4.
+fn unmapped(addr: SocketAddr) -> SocketAddr {
     match addr.ip().to_canonical() {
         IpAddr::V4(ip) => SocketAddr::new(ip.into(), addr.port()),
-        IpAddr::V6(ip) => SocketAddrV6::new(ip, addr.port(), 0, 0).into(),
+        IpAddr::V6(_) => addr,
+    }
+}
+
+/// Address as the kernel's tables have it: [`unmapped`], without a scope.
+fn canonical(addr: SocketAddr) -> SocketAddr {
+    match unmapped(addr) {
+        SocketAddr::V6(addr) => SocketAddrV6::new(*addr.ip(), addr.port(), 0, 0).into(),
+        addr => addr,
     }
 }
 
