@@ -38,7 +38,7 @@ const LIMITS: Limits = Limits {
     groups: 2,
     spawns: 1,
     spawn_bytes: 256,
-    commit_bytes: 96,
+    commit_bytes: 512,
     ..Limits::NONE
 };
 
@@ -46,6 +46,7 @@ const LIMITS: Limits = Limits {
 #[derive(Clone, Debug)]
 enum Ask {
     Put { key: u8, value: u8 },
+    Remove { key: u8 },
     Fence,
     Get { rank: u32, key: u8, immediate: bool },
     Publish { keys: Vec<u8>, value: u8, once: bool },
@@ -60,6 +61,7 @@ fn ask() -> impl Strategy<Value = Ask> {
     let key = || 0..5u8;
     prop_oneof![
         4 => (key(), any::<u8>()).prop_map(|(key, value)| Ask::Put { key, value }),
+        1 => key().prop_map(|key| Ask::Remove { key }),
         4 => Just(Ask::Fence),
         4 => (prop_oneof![4 => 0..4u32, 1 => Just(UNDEFINED)], key(), any::<bool>())
             .prop_map(|(rank, key, immediate)| Ask::Get { rank, key, immediate }),
@@ -95,8 +97,8 @@ struct Client {
     finalized: bool,
     /// Pending requests with their tags.
     waits: Vec<(u32, Wait)>,
-    /// Key and value of the last commit.
-    committed: Option<(u8, Vec<u8>)>,
+    /// Values that it has committed, by key.
+    committed: BTreeMap<u8, Vec<u8>>,
 }
 
 /// A publication.
@@ -335,7 +337,8 @@ impl<'s> World<'s> {
     fn ask_pmix(&mut self, conn: usize, ask: &Ask) {
         let before = self.snapshot();
         match ask {
-            Ask::Put { key, value } => self.commit(conn, *key, value_text(*value)),
+            Ask::Put { key, value } => self.commit(conn, *key, Some(value_text(*value))),
+            Ask::Remove { key } => self.commit(conn, *key, None),
             Ask::Get { rank, key, immediate } => self.get(conn, *rank, *key, *immediate),
             Ask::Publish { keys, value, once } => {
                 let value = value_text(*value);
@@ -406,22 +409,27 @@ impl<'s> World<'s> {
         }
     }
 
-    fn commit(&mut self, conn: usize, key: u8, value: Vec<u8>) {
+    /// Puts a value for both scopes, or removes the key from both.
+    fn commit(&mut self, conn: usize, key: u8, value: Option<Vec<u8>>) {
         let tag = self.send(conn, |writer| {
             command(writer, 2);
             let mut pack = [0; 256];
             let mut inner = Writer::new(Integers::Flexible, &mut pack);
             inner.key(key_text(key).as_bytes(), kind::STRING);
-            inner.string(&value);
+            inner.string(value.as_deref().unwrap_or_default());
             let len = inner.finish().expect("it fits");
             writer.single();
-            writer.byte(3);
+            writer.byte(if value.is_some() { 3 } else { 7 });
             writer.single();
             writer.byte(1);
             writer.size(len as u64);
             writer.raw(&pack[..len]);
         });
         let mut expected = vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))];
+        let Some(value) = value else {
+            self.clients[conn].committed.remove(&key);
+            return self.expect(expected);
+        };
         let job = job_of(conn);
         let rank = conn as u32 - if job == 0 { 0 } else { SIZES[0] };
         for other in (0..self.clients.len()).filter(|&other| job_of(other) == job) {
@@ -434,7 +442,7 @@ impl<'s> World<'s> {
                 }
             }
         }
-        self.clients[conn].committed = Some((key, value));
+        self.clients[conn].committed.insert(key, value);
         self.expect(expected);
     }
 
@@ -462,9 +470,9 @@ impl<'s> World<'s> {
             _ => 0..0,
         };
         let clients = || ranks.clone().map(|rank| &self.clients[(first + rank) as usize]);
-        let found = clients().find_map(|of| of.committed.as_ref().filter(|(committed, _)| *committed == key));
+        let found = clients().find_map(|of| of.committed.get(&key));
         let expected = match found {
-            Some((_, value)) => Some(Expected::Status(status::SUCCESS, value.clone())),
+            Some(value) => Some(Expected::Status(status::SUCCESS, value.clone())),
             None if immediate || clients().all(|of| of.finalized) => {
                 Some(Expected::Status(status::NOT_FOUND, Vec::new()))
             }
