@@ -33,7 +33,7 @@ pub(crate) struct Link {
     /// Whether the host's send buffer for it is full.
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
-    pub(crate) events_pending: bool,
+    pub(crate) message_pending: bool,
 }
 
 /// Progress of an answer to requests for pairs of lazy jobs.
@@ -118,7 +118,7 @@ impl Link {
         notices_sent: 0,
         echo: EchoCursor { asked: 0, passed: 0, at_parent: 0, due: 0, sent: 0 },
         blocked: false,
-        events_pending: false,
+        message_pending: false,
     };
 
     /// Returns whether records of that node are sent over this link.
@@ -232,7 +232,7 @@ impl<'s> Links<'s> {
 
     /// Returns a link that may have a pending message and is not blocked.
     pub(crate) fn ready(&self) -> Option<usize> {
-        self.slots[..self.count].iter().position(|link| link.events_pending && !link.blocked)
+        self.slots[..self.count].iter().position(|link| link.message_pending && !link.blocked)
     }
 
     /// Returns whether there is such a link.
@@ -243,13 +243,13 @@ impl<'s> Links<'s> {
     /// Marks these links as possibly having a pending message.
     pub(crate) fn wake(&mut self, links: u64) {
         let links_of = (0u32..).zip(&mut self.slots[..self.count]);
-        links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.events_pending = true);
+        links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.message_pending = true);
     }
 
     /// Marks links over which exits up to this number have not been sent as possibly having a pending message.
     pub(crate) fn wake_for_exits(&mut self, newest: u32) {
         let behind = self.slots[..self.count].iter_mut().filter(|link| link.exits.sent != newest);
-        behind.for_each(|link| link.events_pending = true);
+        behind.for_each(|link| link.message_pending = true);
     }
 
     /// Marks links as possibly having a pending request for pairs, or an answer.

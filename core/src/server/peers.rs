@@ -88,7 +88,7 @@ impl Server<'_> {
             if let Some(len) = self.write_message(at, buf) {
                 return Some((node, len));
             }
-            self.links.get_mut(at)?.events_pending = false;
+            self.links.get_mut(at)?.message_pending = false;
         }
         None
     }

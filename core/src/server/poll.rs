@@ -45,9 +45,9 @@ impl Server<'_> {
             return Err(ShortBuffer { needed: self.output_max as usize });
         }
         if (self.events_pending || self.links.are_ready())
-            && let Some(events_pending) = self.next_event(buf)
+            && let Some(event) = self.next_event(buf)
         {
-            return Ok(self.emit_event(events_pending, buf));
+            return Ok(self.emit_event(event, buf));
         }
         let Some(conn) = self.ready.next().map(ConnId) else { return Ok(None) };
         self.ready.pass(conn.0);
@@ -63,14 +63,14 @@ impl Server<'_> {
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
             let is_aborted = |rank: &RankSlot| matches!(rank.abort, Abort::Requested { pending: true, .. });
             let aborted = || ranks.iter().position(is_aborted);
-            let events_pending = (upcalls.unsent().map(Event::Upcall))
+            let event = (upcalls.unsent().map(Event::Upcall))
                 .or_else(|| aborted().map(Event::Kill))
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
                 .or_else(|| job(|job| job.init.stall == Stall::Pending).map(Event::StalledInit))
                 .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
                 .or_else(|| groups.next_stalled().map(Event::StalledGroup));
-            if events_pending.is_some() {
-                return events_pending;
+            if event.is_some() {
+                return event;
             }
             self.events_pending = false;
         }
@@ -78,13 +78,13 @@ impl Server<'_> {
     }
 
     #[cold]
-    fn emit_event<'b>(&mut self, events_pending: Event, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        match events_pending {
+    fn emit_event<'b>(&mut self, event: Event, buf: &'b mut [u8]) -> Option<Output<'b>> {
+        match event {
             Event::Upcall(upcall) => self.emit_upcall(upcall, buf),
-            Event::Kill(rank) => self.emit_kill_rank(rank, buf),
+            Event::Kill(rank) => self.emit_kill(rank, buf),
             Event::Ending(job) => self.emit_abort_job(job, buf),
-            Event::StalledInit(job) => self.write_stalled_init(job, buf),
-            Event::StalledFence(job) => self.write_stalled_fence(job, buf),
+            Event::StalledInit(job) => self.emit_stalled_init(job, buf),
+            Event::StalledFence(job) => self.emit_stalled_fence(job, buf),
             Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
             Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
         }
@@ -123,7 +123,7 @@ impl Server<'_> {
         })
     }
 
-    fn emit_kill_rank<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_kill<'b>(&mut self, index: usize, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let job = self.job_of_slot(index)?;
         let state = &self.jobs[job.index()];
         let rank = Rank(index as u32 - state.first);
@@ -133,7 +133,7 @@ impl Server<'_> {
         Some(Output::KillRank { job, rank, code: *code, message })
     }
 
-    fn write_stalled_init<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_stalled_init<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         self.jobs[job.index()].init.stall = Stall::Reported;
         let missing = name_ranks(self.late_ranks(job), buf.get_mut(..LIST_MAX)?);
         let state = &self.jobs[job.index()];
@@ -142,7 +142,7 @@ impl Server<'_> {
         Some(Output::StalledFence { job, arrived: size.saturating_sub(late), size, missing })
     }
 
-    fn write_stalled_fence<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
+    fn emit_stalled_fence<'b>(&mut self, job: JobId, buf: &'b mut [u8]) -> Option<Output<'b>> {
         let state = &mut self.jobs[job.index()];
         state.fence.stall = Stall::Reported;
         let here = self.links.node();
