@@ -2,11 +2,9 @@
 
 use std::time::Duration;
 
-use hydrant_core::server::FenceMode;
 use hydrant_core::{JobId, Limits};
-use hydrant_placement::Binding;
 
-use crate::protocol::{Boards, JobRecord, Program, Setup, StdinTarget};
+use crate::protocol::{JobRecord, Program, RunSettings, Setup};
 
 /// A program of so many ranks.
 pub(crate) fn program(ranks: u32) -> Program {
@@ -38,33 +36,8 @@ pub(crate) fn record(id: u32, ordinal: u32, programs: &[u32]) -> JobRecord {
 
 /// Settings that need no answer.
 pub(crate) fn setup() -> Setup {
-    Setup {
-        limits: Limits::for_ranks(4),
-        plugin: None,
-        boards: Boards::default(),
-        record: None,
-        stdin: StdinTarget::default(),
-        bind: Binding::default(),
-        gpus_per_rank: None,
-        memory_alloc_kinds: None,
-        mem_pool: None,
-        attributes: Vec::new(),
-        universe_size: None,
-        cleanup: true,
-        drain: Duration::from_secs(5),
-        kill_grace: None,
-        verbose: false,
-        progress: false,
-        by_port: false,
-        mpi_psets: false,
-        fence_warning: Duration::from_secs(1),
-        fence: FenceMode::Collect,
-        lookup_wait: Duration::ZERO,
-        pmi1_subversion: 2,
-        pseudo_terminals: None,
-        merge_stderr: false,
-        files: Vec::new(),
-    }
+    let settings = RunSettings { fence_warning: Duration::from_secs(1), ..RunSettings::default() };
+    Setup::new(Limits::for_ranks(4), settings)
 }
 
 /// Random numbers of a seed: SplitMix64.

@@ -8,14 +8,13 @@ use std::time::Duration;
 use hydrant_board::manage::Secret;
 use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::AttributeOf;
-pub use hydrant_control::protocol::{Attribute, Program, StdinTarget};
+pub use hydrant_control::protocol::{Attribute, Program, RunSettings, StdinTarget};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
-use hydrant_core::server::FenceMode;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
 use hydrant_placement::{
-    Binding, Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+    Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
 use hydrant_start::POOL_FD;
 
@@ -24,7 +23,9 @@ use hydrant_start::POOL_FD;
 pub struct Plan {
     /// Programs in the order of the command line; at least one.
     pub programs: Vec<Program>,
-    /// Options of the whole job.
+    /// Settings of all nodes.
+    pub settings: RunSettings,
+    /// Options that concern the head alone.
     pub options: Options,
     /// How options of other launchers were read, for a user at a terminal.
     pub notes: Vec<String>,
@@ -33,7 +34,7 @@ pub struct Plan {
 impl Plan {
     /// A plan of these programs with the default options.
     pub fn new(programs: Vec<Program>) -> Plan {
-        Plan { programs, options: Options::default(), notes: Vec::new() }
+        Plan { programs, settings: RunSettings::default(), options: Options::default(), notes: Vec::new() }
     }
 
     /// Number of ranks of all programs.
@@ -75,15 +76,15 @@ impl Plan {
         if let Some(topology) = topology.or_else(found) {
             self.set_topology(&topology, &hosts, &environment.hostname)?;
         }
-        if self.options.mem_pool.is_some() {
+        if self.settings.mem_pool.is_some() {
             let of_pool = [("memPoolType", "anonmmap".to_owned()), ("memAnonMMAPfd", POOL_FD.to_string())];
             let of_pool = of_pool.map(|(name, value)| (AttributeOf::Nodes, name.to_owned(), value));
             let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
-            self.options.attributes.extend(of_pool);
+            self.settings.attributes.extend(of_pool);
         }
         if crate::mpir::is_awaited() {
             let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
-            self.options.attributes.push(Attribute { of, name, value });
+            self.settings.attributes.push(Attribute { of, name, value });
         }
         Ok(location)
     }
@@ -105,12 +106,12 @@ impl Plan {
         let of_nodes = of_nodes.map(|(node, value)| (AttributeOf::Node(node), "cartCoords", value));
         let all =
             of_job.chain(of_nodes).map(|(of, name, value)| Attribute { of, name: name.to_owned(), value });
-        self.options.attributes.splice(0..0, all.collect::<Vec<_>>());
+        self.settings.attributes.splice(0..0, all.collect::<Vec<_>>());
         Ok(())
     }
 }
 
-/// Options of the whole job.
+/// Options of the whole job that concern the head alone. [`RunSettings`] are those that every node needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// Text before each line of output.
@@ -124,35 +125,12 @@ pub struct Options {
     pub outfile_pattern: Option<OsString>,
     /// The same for standard error.
     pub errfile_pattern: Option<OsString>,
-    /// Standard error of ranks is their standard output.
-    pub merge_stderr: bool,
     /// Output in files goes to the launcher's standard output and error too.
     pub copy_output: bool,
-    /// Ranks of the first job that read standard input.
-    pub stdin: StdinTarget,
-    /// Processors and memory of ranks.
-    pub bind: Binding,
-    /// Number of GPUs of each rank.
-    pub gpus_per_rank: Option<u32>,
-    /// Kinds of memory that MPI is asked to support, as `system,cuda`.
-    pub memory_alloc_kinds: Option<String>,
-    /// Bytes of memory that the ranks of a job share on each host.
-    pub mem_pool: Option<u64>,
-    /// Attributes of all jobs. The last of one name is used.
-    pub attributes: Vec<Attribute>,
     /// Network between the hosts. Default: that of Slurm, or one switch.
     pub topology: Option<NetworkTopology>,
-    /// Whether the failure of a rank ends the job.
-    pub cleanup: bool,
     /// Which failures of ranks give the exit code.
     pub exit_code_of: ExitCodeOf,
-    /// Time that processes that ranks leave behind have to end, from the last byte of output on.
-    pub drain: Duration,
-    /// Time between `SIGTERM` and `SIGKILL`. Default: half a second where hydrant ends a job, without end after a signal of
-    /// the user.
-    pub kill_grace: Option<Duration>,
-    /// Print progress messages on standard error.
-    pub verbose: bool,
     /// Print the exit codes of all ranks at the end of each job.
     pub exit_report: bool,
     /// File for the result or the plan as JSON. `-` is standard output.
@@ -163,20 +141,10 @@ pub struct Options {
     pub stack_traces: bool,
     /// Serve `PMI_PORT` clients at this address instead of handing each rank a connected socket.
     pub pmi_port: Option<SocketAddr>,
-    /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.
-    pub mpi_psets: bool,
     /// Plugin that runs the PMI server in a sandbox. Default: the built-in server.
     pub sandbox: Option<Plugin>,
     /// What takes the place of a plugin that fails. Default: nothing, the run ends.
     pub spare: Option<Spare>,
-    /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
-    pub fence_warning: Duration,
-    /// Pairs that travel with fences between hosts.
-    pub fence: FenceMode,
-    /// Time that a look-up waits for a name to be published.
-    pub lookup_wait: Duration,
-    /// Subversion of PMI-1: 2 has group barriers, 1 is for clients that require 1.1.
-    pub pmi1_subversion: u32,
     /// Socket of the name server. Default: this run stores its names itself.
     pub name_server: Option<PathBuf>,
     /// Recording of all inputs and outputs of the server, for `hydrant replay`.
@@ -197,33 +165,17 @@ impl Default for Options {
             pty: Pty::Auto,
             outfile_pattern: None,
             errfile_pattern: None,
-            merge_stderr: false,
             copy_output: false,
-            stdin: StdinTarget::Rank(0),
-            bind: Binding::default(),
-            gpus_per_rank: None,
-            memory_alloc_kinds: None,
-            mem_pool: None,
-            attributes: Vec::new(),
             topology: None,
-            cleanup: true,
             exit_code_of: ExitCodeOf::First,
-            drain: Duration::from_secs(5),
-            kill_grace: None,
-            verbose: false,
             exit_report: false,
             json: None,
             timeout: None,
             stack_traces: false,
             pmi_port: None,
-            mpi_psets: false,
             sandbox: None,
             spare: None,
-            fence_warning: Duration::from_secs(30),
-            fence: FenceMode::Collect,
-            lookup_wait: Duration::ZERO,
             name_server: None,
-            pmi1_subversion: 2,
             record: None,
             limits: Vec::new(),
             offload: None,

@@ -36,7 +36,7 @@ use clap::parser::ValueSource;
 use clap::{Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
 use hydrant_placement::HostSource;
-use hydrant_run::plan::{LinePrefix, Options, Plan, Prefix, Program};
+use hydrant_run::plan::{LinePrefix, Offload, Options, Plan, Prefix, Program, RunSettings};
 use thiserror::Error;
 
 pub use argument::Location;
@@ -455,8 +455,7 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
     }
     check_psets(segments, &programs)?;
     let all_name_hosts = program_hosts.len() == programs.len();
-    let mut options =
-        Options { offload: board, ..plan_options(job, &first.options, environment, all_name_hosts)? };
+    let (settings, mut options) = plan_options(job, &first.options, environment, all_name_hosts, board)?;
     let placement = &mut options.cluster.placement;
     placement.fill = fill;
     match (programs.len(), program_hosts.pop(), &placement.hosts) {
@@ -476,7 +475,7 @@ fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool)
             conflict::conflict(&all, "host", other, why)?;
         }
     }
-    Ok(Plan { programs, options, notes })
+    Ok(Plan { programs, settings, options, notes })
 }
 
 /// Checks that programs with a common process set are adjacent. A set is a contiguous range of ranks.
@@ -502,10 +501,29 @@ fn plan_options(
     options: &[ParsedOption],
     environment: &Environment,
     all_name_hosts: bool,
-) -> Result<Options, UsageError> {
+    board: Option<Offload>,
+) -> Result<(RunSettings, Options), UsageError> {
     let bind = binding::binding(&job, options)?;
     conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
-    Ok(Options {
+    let settings = RunSettings {
+        stdin: job.stdin,
+        bind,
+        gpus_per_rank: job.gpus_per_rank,
+        memory_alloc_kinds: job.memory_alloc_kinds,
+        mem_pool: job.mem_pool,
+        attributes: job.job_attr.into_iter().chain(job.node_attr).collect(),
+        cleanup: !job.disable_auto_cleanup,
+        drain: job.drain,
+        kill_grace: job.kill_grace,
+        verbose: job.verbose,
+        mpi_psets: job.mpi_psets,
+        fence_warning: job.fence_warning,
+        fence: job.fence,
+        lookup_wait: job.lookup_wait,
+        pmi1_subversion: job.pmi1_version,
+        merge_stderr: job.merge_stderr_to_stdout,
+    };
+    let options = Options {
         prefix: Prefix {
             lines: match job.prepend_pattern {
                 Some(pattern) => LinePrefix::Pattern(pattern),
@@ -522,38 +540,23 @@ fn plan_options(
         pty: job.pty,
         outfile_pattern: job.outfile_pattern,
         errfile_pattern: job.errfile_pattern,
-        merge_stderr: job.merge_stderr_to_stdout,
         copy_output: job.copy_output,
-        stdin: job.stdin,
-        bind,
-        gpus_per_rank: job.gpus_per_rank,
-        memory_alloc_kinds: job.memory_alloc_kinds,
-        attributes: job.job_attr.into_iter().chain(job.node_attr).collect(),
         topology: job.topology,
-        mem_pool: job.mem_pool,
-        cleanup: !job.disable_auto_cleanup,
         exit_code_of: job.exit_code,
-        drain: job.drain,
-        kill_grace: job.kill_grace,
-        verbose: job.verbose,
         exit_report: job.exit_report,
         json: job.json,
         timeout: time_limit(job.timeout, environment)?,
         stack_traces: job.get_stack_traces,
         pmi_port: job.pmi_port,
-        mpi_psets: job.mpi_psets,
         sandbox: job.sandbox,
         spare: job.spare,
-        fence_warning: job.fence_warning,
-        fence: job.fence,
-        lookup_wait: job.lookup_wait,
         name_server: job.name_server,
-        pmi1_subversion: job.pmi1_version,
         record: job.record,
         limits: job.limit,
         cluster: hosts::cluster(job.hosts, options, environment, all_name_hosts)?,
-        offload: None,
-    })
+        offload: board,
+    };
+    Ok((settings, options))
 }
 
 /// Returns the time limit of the command line or of MPICH's variable, where a number that is not positive is none.

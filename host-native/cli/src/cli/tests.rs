@@ -79,6 +79,7 @@ fn a_program_alone_is_one_rank() {
     let plan = planned("hydrant run ./a.out");
     assert_eq!(plan.size(), 1);
     assert_eq!(plan.programs[0].command, "./a.out");
+    assert_eq!(plan.settings, RunSettings::default());
     assert_eq!(
         plan.options,
         Options {
@@ -104,15 +105,8 @@ fn every_option_with_one_dash_and_with_two() {
     assert_eq!(env(&plan.programs[0]), ["A=1", "B=2"]);
     assert_eq!(plan.programs[0].psets, ["app://ocean", "app://all"]);
     assert_eq!(
-        plan.options,
-        Options {
-            prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
-            pty: Pty::Never,
-            universe_size: UniverseSize::Size(64),
-            outfile_pattern: Some("o.%r".into()),
-            errfile_pattern: Some("e.%r".into()),
-            merge_stderr: true,
-            copy_output: true,
+        plan.settings,
+        RunSettings {
             stdin: StdinTarget::All,
             bind: Binding {
                 cpus: CpuBinding::User(vec![vec![0, 2], vec![1]]),
@@ -124,25 +118,37 @@ fn every_option_with_one_dash_and_with_two() {
             memory_alloc_kinds: Some("system,cuda".to_owned()),
             mem_pool: Some(64 << 20),
             attributes: vec![job_attribute("site=a=b;c").unwrap(), node_attribute("rack=3").unwrap()],
-            topology: Some(NetworkTopology::Cartesian(vec![4, 4, 2])),
             cleanup: false,
-            exit_code_of: ExitCodeOf::Survivors,
             drain: Duration::from_millis(1500),
             kill_grace: Some(Duration::from_secs(4)),
             verbose: true,
+            mpi_psets: true,
+            fence_warning: Duration::from_millis(2500),
+            fence: FenceMode::Lazy,
+            lookup_wait: Duration::from_millis(1500),
+            pmi1_subversion: 1,
+            merge_stderr: true,
+        }
+    );
+    assert_eq!(
+        plan.options,
+        Options {
+            prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
+            pty: Pty::Never,
+            universe_size: UniverseSize::Size(64),
+            outfile_pattern: Some("o.%r".into()),
+            errfile_pattern: Some("e.%r".into()),
+            copy_output: true,
+            topology: Some(NetworkTopology::Cartesian(vec![4, 4, 2])),
+            exit_code_of: ExitCodeOf::Survivors,
             exit_report: true,
             json: Some(PathBuf::from("-")),
             timeout: Some(Duration::from_secs(60)),
             stack_traces: true,
             pmi_port: Some("127.0.0.1:7000".parse().unwrap()),
-            mpi_psets: true,
             sandbox: Some(Plugin::File(PathBuf::from("a.wasm"))),
             spare: Some(Spare::Native),
-            fence_warning: Duration::from_millis(2500),
-            fence: FenceMode::Lazy,
-            lookup_wait: Duration::from_millis(1500),
             name_server: Some(PathBuf::from("/run/u")),
-            pmi1_subversion: 1,
             record: Some(PathBuf::from("r")),
             limits: vec![(hydrant_core::Limit::Keys, 9), (hydrant_core::Limit::KvsBytes, 4096)],
             offload: None,
@@ -736,7 +742,7 @@ fn the_doctor_takes_hosts_as_run_does() {
 
 #[test]
 fn bindings_of_hydra_open_mpi_and_srun() {
-    let bind = |line: &str| planned(&format!("mpiexec {line} a")).options.bind;
+    let bind = |line: &str| planned(&format!("mpiexec {line} a")).settings.bind;
     let objects = |level, count| CpuBinding::Objects(Objects { level, count });
     assert_eq!(bind("-bind-to core:2").cpus, objects(Level::Core, 2));
     assert_eq!(bind("--cpus-per-task 4").cpus, objects(Level::Core, 4));
@@ -750,8 +756,8 @@ fn bindings_of_hydra_open_mpi_and_srun() {
     assert_eq!(bind("-map-by numa").cpus, objects(Level::Numa, 1));
     assert_eq!(bind("--cpu-bind=verbose,sockets").cpus, objects(Level::Socket, 1));
     assert_eq!(bind("--cpu-bind map_cpu:1,3").cpus, CpuBinding::User(vec![vec![1], vec![3]]));
-    assert_eq!(planned("mpiexec -gpus-per-proc 2 a").options.gpus_per_rank, Some(2));
-    assert_eq!(planned("mpiexec -gpus-per-proc AUTO a").options.gpus_per_rank, None);
+    assert_eq!(planned("mpiexec -gpus-per-proc 2 a").settings.gpus_per_rank, Some(2));
+    assert_eq!(planned("mpiexec -gpus-per-proc AUTO a").settings.gpus_per_rank, None);
     let rank_map = planned("mpiexec -hosts a,b -rankmap 1,0 a").options.cluster.placement.rank_map;
     assert_eq!(rank_map, [1, 0]);
     assert_eq!(planned("mpiexec --map-by ppr:2:node a").options.cluster.placement.policy.ppn, Some(2));

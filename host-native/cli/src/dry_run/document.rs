@@ -76,7 +76,7 @@ pub(super) fn describe(
             (mapping, manager, deployment.bootstrap.name(), Some(tree), hosts)
         }
     };
-    let (ranks, binding) = (plan.size(), plan.options.bind.to_string());
+    let (ranks, binding) = (plan.size(), plan.settings.bind.to_string());
     let document =
         PlanDocument { ranks, programs, binding, mapping, resource_manager, bootstrap, tree, hosts };
     Ok(json::document("plan", &document))

@@ -45,9 +45,9 @@ fn describe(
 ) -> Result<String, RunError> {
     let mut text = String::new();
     write_programs(&mut text, plan);
-    let options = &plan.options;
-    let _ = writeln!(text, "binding: {}", options.bind);
-    if let Some(gpus) = options.gpus_per_rank {
+    let Plan { settings, options, .. } = plan;
+    let _ = writeln!(text, "binding: {}", settings.bind);
+    if let Some(gpus) = settings.gpus_per_rank {
         let _ = writeln!(text, "GPUs: {gpus} for each rank");
     }
     if let Some(note) = options.cluster.placement.surplus_nodes(plan.size()) {
@@ -58,7 +58,7 @@ fn describe(
             let (host, ranks) = (&environment.hostname, plan.size());
             let _ = writeln!(text, "hosts: this machine, {host}, alone: {}", rank_range(0, ranks));
             let _ = writeln!(text, "mapping: (vector,(0,1,{ranks}))");
-            write_bindings(&mut text, &options.bind, ranks)?;
+            write_bindings(&mut text, &settings.bind, ranks)?;
         }
         Location::Nodes(deployment) => write_nodes(&mut text, plan, deployment, environment, hydrant)?,
     }

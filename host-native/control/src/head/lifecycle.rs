@@ -42,7 +42,7 @@ impl Head {
         let Some(FirstJob { programs, blocks, mapping, nonce, setup }) = self.first.take() else {
             return Ok(());
         };
-        self.stdin = StdinReaders::new(setup.stdin);
+        self.stdin = StdinReaders::new(setup.settings.stdin);
         if self.status.is_interrupted() {
             return Ok(());
         }

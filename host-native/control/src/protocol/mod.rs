@@ -19,7 +19,8 @@ use serde::{Deserialize, Serialize, Serializer};
 pub use job::{JobRecord, Program, SpawnOrigin};
 pub use runs::RankBlock;
 pub use setup::{
-    Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, Setup, StdinTarget, WindowSize,
+    Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
+    StdinTarget, WindowSize,
 };
 
 /// Code of a program that was not started because of another one.

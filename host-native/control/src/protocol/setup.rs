@@ -1,4 +1,4 @@
-//! Settings of a run that the head sends to all nodes.
+//! Settings of a run, and what the head sends to all nodes.
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -10,57 +10,89 @@ use hydrant_core::server::FenceMode;
 use hydrant_placement::Binding;
 use serde::{Deserialize, Serialize};
 
-/// Settings that hold for all jobs of a run.
+/// Settings of a run that every node needs, as the user gives them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunSettings {
+    /// Ranks of the first job that read standard input.
+    pub stdin: StdinTarget,
+    /// Whether the standard error of ranks is their standard output.
+    pub merge_stderr: bool,
+    /// Processors and memory of each rank.
+    pub bind: Binding,
+    /// Number of GPUs of each rank.
+    pub gpus_per_rank: Option<u32>,
+    /// Kinds of memory that MPI is asked to support, as `system,cuda`: `PMI_mpi_memory_alloc_kinds`.
+    pub memory_alloc_kinds: Option<String>,
+    /// Bytes of memory that the ranks of a job share on each node.
+    pub mem_pool: Option<u64>,
+    /// Attributes of all jobs. The last of one name is used.
+    pub attributes: Vec<Attribute>,
+    /// Whether a rank that fails ends its job.
+    pub cleanup: bool,
+    /// Time that processes that ranks leave behind have to end, from the last byte of output on.
+    pub drain: Duration,
+    /// Time between `SIGTERM` and `SIGKILL`. Default: half a second where hydrant ends a job, without end after a signal of
+    /// the user.
+    pub kill_grace: Option<Duration>,
+    /// Whether progress messages are printed on standard error.
+    pub verbose: bool,
+    /// Make process sets visible to MPI programs: ranks preload `libhydrant_mpi.so`, and the launcher answers its queries.
+    pub mpi_psets: bool,
+    /// Time after which a waiting fence is reported with the missing ranks. Zero disables the report.
+    pub fence_warning: Duration,
+    /// Pairs that travel with fences between hosts.
+    pub fence: FenceMode,
+    /// Time that a look-up waits for a name to be published.
+    pub lookup_wait: Duration,
+    /// Subversion of PMI-1: 2 has group barriers, 1 is for clients that require 1.1.
+    pub pmi1_subversion: u32,
+}
+
+/// The settings of a command line without options.
+impl Default for RunSettings {
+    fn default() -> RunSettings {
+        RunSettings {
+            stdin: StdinTarget::default(),
+            merge_stderr: false,
+            bind: Binding::default(),
+            gpus_per_rank: None,
+            memory_alloc_kinds: None,
+            mem_pool: None,
+            attributes: Vec::new(),
+            cleanup: true,
+            drain: Duration::from_secs(5),
+            kill_grace: None,
+            verbose: false,
+            mpi_psets: false,
+            fence_warning: Duration::from_secs(30),
+            fence: FenceMode::Collect,
+            lookup_wait: Duration::ZERO,
+            pmi1_subversion: 2,
+        }
+    }
+}
+
+/// What the head sends to all nodes before the first job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Setup {
     /// Limits of each node's PMI server.
     pub limits: Limits,
+    /// Settings of the user.
+    pub settings: RunSettings,
     /// Plugin that runs the PMI servers; missing if the daemons run them themselves.
     pub plugin: Option<PluginFile>,
     /// Boards that serve the ranks of nodes.
     pub boards: Boards,
     /// Path that each node's server is recorded to, [extended by the name of its host](Setup::recording).
     pub record: Option<OsString>,
-    /// Ranks of the first job that read standard input.
-    pub stdin: StdinTarget,
-    /// Processors and memory of each rank.
-    pub bind: Binding,
-    /// Number of GPUs of each rank, if the user set it.
-    pub gpus_per_rank: Option<u32>,
-    /// Value of `PMI_mpi_memory_alloc_kinds`, if the user set it.
-    pub memory_alloc_kinds: Option<String>,
-    /// Bytes of memory that the ranks of a job share on each node, if the user set it.
-    pub mem_pool: Option<u64>,
-    /// Attributes of all jobs. The last of one name is used.
-    pub attributes: Vec<Attribute>,
-    /// `universeSize`, if the user set it.
+    /// `universeSize`, if it is known.
     pub universe_size: Option<u32>,
-    /// Whether a rank that fails ends its job.
-    pub cleanup: bool,
-    /// Time that processes that ranks leave behind have, from the last byte of output on.
-    pub drain: Duration,
-    /// Time between `SIGTERM` and `SIGKILL`, if the user chose it.
-    pub kill_grace: Option<Duration>,
-    /// Whether each step is printed.
-    pub verbose: bool,
     /// Whether the head shows the progress of the start.
     pub progress: bool,
     /// Whether ranks find their server by `PMI_PORT` instead of `PMI_FD`.
     pub by_port: bool,
-    /// Whether process sets are shown to MPI programs.
-    pub mpi_psets: bool,
-    /// Time after which a waiting fence is reported; zero for never.
-    pub fence_warning: Duration,
-    /// Pairs that travel with fences.
-    pub fence: FenceMode,
-    /// Time that a lookup waits for a name that is not published yet.
-    pub lookup_wait: Duration,
-    /// Subversion of PMI-1 that is offered.
-    pub pmi1_subversion: u32,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
-    /// Whether the standard error of ranks is their standard output.
-    pub merge_stderr: bool,
     /// Files of programs of the first job that hosts without them receive.
     pub files: Vec<ProgramFile>,
 }
@@ -186,6 +218,22 @@ pub struct WindowSize {
 }
 
 impl Setup {
+    /// These settings for nodes with these limits, which run their PMI servers themselves and need nothing else.
+    pub fn new(limits: Limits, settings: RunSettings) -> Setup {
+        Setup {
+            limits,
+            settings,
+            plugin: None,
+            boards: Boards::default(),
+            record: None,
+            universe_size: None,
+            progress: false,
+            by_port: false,
+            pseudo_terminals: None,
+            files: Vec::new(),
+        }
+    }
+
     /// Whether a node may fail to apply the settings. Then the head waits for [`Report::Ready`](super::Report::Ready) of
     /// all nodes before the first job.
     pub fn needs_ready(&self) -> bool {

@@ -142,12 +142,12 @@ impl Engine<'_, '_> {
     fn drain_at(&self, id: JobId, drain: Drain) -> Option<u64> {
         let slots = self.jobs[id].slots();
         let last = self.streams.last_read(slots)?;
-        Some(drain.since.max(last) + self.plan.options.drain.as_millis() as u64)
+        Some(drain.since.max(last) + self.plan.settings.drain.as_millis() as u64)
     }
 
     /// Milliseconds between `SIGTERM` and `SIGKILL`.
     pub(super) fn kill_timeout(&self) -> u64 {
-        self.plan.options.kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
+        self.plan.settings.kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
     }
 
     /// Asks processes to end, and names them.

@@ -105,7 +105,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
     };
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
-    if let StdinTarget::Rank(rank) = plan.options.stdin
+    if let StdinTarget::Rank(rank) = plan.settings.stdin
         && rank >= ranks
     {
         return Err(RunError::StdinRank { rank, ranks });
@@ -130,7 +130,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
     let guardian = start_guardian()?;
-    let preload = plan.options.mpi_psets.then(find_mpi_library).transpose()?;
+    let preload = plan.settings.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let mut name_storage = MappedStorage::new(&Limits::NONE);
@@ -160,7 +160,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
-    if let Some(board) = described.filter(|_| plan.options.verbose) {
+    if let Some(board) = described.filter(|_| plan.settings.verbose) {
         engine.sinks.print(&board);
     }
     engine.procs.guard(guardian);
@@ -185,7 +185,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     }
     let head = Head::alone(plan, &engine.host, nonce, *engine.core.limits())?;
     engine.head = Some(Box::new(head));
-    engine.daemon = Some(Box::new(Daemon::alone(&plan.options)));
+    engine.daemon = Some(Box::new(Daemon::alone(&plan.settings)));
     engine.handle_at_head(hydrant_control::Event::AllJoined)?;
     engine.open_status(Bootstrap::Local);
     let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
@@ -239,7 +239,7 @@ struct Outlets {
 impl Outlets {
     /// Creates the outlets for ranks of this process.
     fn new(plan: &Plan, ranks: u32, poller: &Poller) -> Result<Outlets, RunError> {
-        let stdin = Stdin::new(plan.options.stdin, ranks, plan.options.fence_warning, IOF, poller);
+        let stdin = Stdin::new(plan.settings.stdin, ranks, plan.settings.fence_warning, IOF, poller);
         Ok(Outlets { stdin, ..Outlets::of_head(plan)? })
     }
 
@@ -262,7 +262,7 @@ impl Outlets {
 
     /// Another node's.
     fn of_daemon(setup: &Setup) -> Outlets {
-        let stdin = Stdin::from_head(setup.stdin, setup.fence_warning, IOF);
+        let stdin = Stdin::from_head(setup.settings.stdin, setup.settings.fence_warning, IOF);
         Outlets { stdin, streams: Streams::raw(setup.pseudo_terminals, IOF), sinks: Sinks::uplink(IOF) }
     }
 }
@@ -481,7 +481,7 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
     let mut limits = Limits::for_ranks(ranks);
     // A set for each program, and those that the user named.
     let psets = plan.programs.iter().map(|program| 1 + program.psets.len()).sum::<usize>();
-    if plan.options.mpi_psets {
+    if plan.settings.mpi_psets {
         // A connection for a rank's queries beside its own.
         limits.conns = limits.conns.saturating_add(limits.ranks);
     }
@@ -501,14 +501,14 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
-    let queries = u64::from(plan.options.mpi_psets);
-    let sockets = u64::from(plan.options.mpi_psets || plan.options.name_server.is_some());
+    let queries = u64::from(plan.settings.mpi_psets);
+    let sockets = u64::from(plan.settings.mpi_psets || plan.options.name_server.is_some());
     // A port for PMIx and a connection of each rank.
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    let pipes = u64::from(plan.options.stdin == StdinTarget::All);
-    let pool = u64::from(plan.options.mem_pool.is_some());
+    let pipes = u64::from(plan.settings.stdin == StdinTarget::All);
+    let pool = u64::from(plan.settings.mem_pool.is_some());
     let all = OWN_FILES
         + names
         + jobs * (of_job + sockets + pmix + pool)

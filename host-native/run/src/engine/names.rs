@@ -136,7 +136,7 @@ impl Engine<'_, '_> {
         (protocol, body): (Protocol, Vec<u8>),
     ) -> Result<(), RunError> {
         let now = self.now();
-        let wait = self.plan.options.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+        let wait = self.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
         let request = Request { upcall, job, rank, protocol, body, wait };
         // The name service is gone if its backend has failed. All jobs are ended then.
         let Some(names) = &mut self.names else { return Ok(()) };

@@ -21,6 +21,7 @@ use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
+use crate::plan::Plan;
 use crate::topology_file;
 
 /// Number of the PMI server that is the only one.
@@ -121,7 +122,7 @@ impl Engine<'_, '_> {
         here: &NodeRanks,
     ) -> Result<Prepared, RunError> {
         let JobRecord { id, ordinal, name, programs, .. } = record;
-        let options = &self.plan.options;
+        let Plan { settings, options, .. } = self.plan;
         let at_board = self.core.is_board();
         let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
             // Only the first job can have the very port that was asked for.
@@ -133,14 +134,14 @@ impl Engine<'_, '_> {
         let pmix = serves_pmix && !at_board;
         let pmix = pmix.then(|| TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())).transpose()?;
         let pmix = pmix.map(|port| port.for_clients_of(Speaks::Pmix));
-        let preload = self.preload.as_deref().filter(|_| options.mpi_psets);
+        let preload = self.preload.as_deref().filter(|_| settings.mpi_psets);
         let psets = preload.map(|library| (query_address(name, self.server_node()), library.as_os_str()));
         let pmi = match &port {
             _ if at_board => PmiAddress::PortPerRank,
             Some(port) => PmiAddress::Port(port.for_ranks(&self.host)),
             None => PmiAddress::Inherited,
         };
-        let pool = options.mem_pool.map(MemoryPool::new).transpose()?;
+        let pool = settings.mem_pool.map(MemoryPool::new).transpose()?;
         let setting = JobEnvironment {
             jobid: name,
             host: self.host.as_ref(),
@@ -152,7 +153,7 @@ impl Engine<'_, '_> {
             spawned: *ordinal > 0,
             psets,
             size: (size(programs)?, here.count()),
-            gpus: options.gpus_per_rank,
+            gpus: settings.gpus_per_rank,
             inherited: &self.inherited,
         };
         let ends = programs.iter().scan(0, |end, program| {
@@ -161,7 +162,7 @@ impl Engine<'_, '_> {
         });
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
-        let mut launcher = Launcher::new(found, &options.bind, &setting, self.signals.ignored())?;
+        let mut launcher = Launcher::new(found, &settings.bind, &setting, self.signals.ignored())?;
         if let Some(mark) = self.procs.mark() {
             launcher.add_variable(mark);
         }
@@ -214,30 +215,30 @@ impl Engine<'_, '_> {
     pub(super) fn register(&mut self, record: &JobRecord, oversubscribed: bool) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
-        let options = &self.plan.options;
+        let Plan { settings, options, .. } = self.plan;
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
         let asked_here = spawned.filter(|spawned| spawned.node == self.node()).map(|spawned| spawned.upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
             universe_size: options.universe_size.known(),
-            cleanup: options.cleanup,
-            pmi1_subversion: options.pmi1_subversion,
+            cleanup: settings.cleanup,
+            pmi1_subversion: settings.pmi1_subversion,
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
-            lookup_wait: millis(options.lookup_wait),
+            lookup_wait: millis(settings.lookup_wait),
             remote_names: self.names.is_some() || self.nodes.is_some(),
-            fence_warning: millis(options.fence_warning),
-            fence: options.fence,
+            fence_warning: millis(settings.fence_warning),
+            fence: settings.fence,
             ..JobSpec::new(record.id, &record.name, ranks)
         };
         let query = self.open_query(record)?;
         self.core.handle(now, Input::RegisterJob(spec))?;
         let node = self.server_node();
         let job = record.id;
-        let kinds = self.plan.options.memory_alloc_kinds.as_deref().map(str::as_bytes);
+        let kinds = self.plan.settings.memory_alloc_kinds.as_deref().map(str::as_bytes);
         let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
-        let given = self.plan.options.attributes.iter();
+        let given = self.plan.settings.attributes.iter();
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
@@ -271,7 +272,7 @@ impl Engine<'_, '_> {
         let file = self.topology_file.as_ref()?;
         let here = NodeRanks::of_node(&record.blocks, self.node()).count();
         let is_given =
-            self.plan.options.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
+            self.plan.settings.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
         (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer()).flatten()
     }
 

@@ -12,20 +12,21 @@ use hydrant_reactor::Key;
 use super::Engine;
 use super::token::IOF;
 use crate::error::RunError;
-use crate::plan::Options;
+use crate::plan::{Options, Plan};
 
 /// Returns the output files of a rank: the streams and the path of each. With a pid, only files whose names contain the
 /// pid. Without a pid, only the others.
 pub(super) fn output_files<R>(
-    options: &Options,
+    plan: &Plan,
     job: &Job<R>,
     rank: u32,
     pid: Option<u32>,
     host: &str,
 ) -> Result<Vec<(u32, PathBuf)>, RunError> {
+    let Plan { settings, options, .. } = plan;
     let mut files = Vec::new();
     let first = 2 * job.slot(rank);
-    let of_stderr = options.errfile_pattern.as_ref().filter(|_| !options.merge_stderr);
+    let of_stderr = options.errfile_pattern.as_ref().filter(|_| !settings.merge_stderr);
     for (stream, pattern) in [(first, options.outfile_pattern.as_ref()), (first + 1, of_stderr)] {
         let Some(pattern) = pattern else { continue };
         let mut needs_pid = false;
@@ -54,7 +55,7 @@ impl Engine<'_, '_> {
     /// Opens the output files of a job on this machine whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
         for rank in 0..self.jobs[id].size() {
-            let files = output_files(&self.plan.options, &self.jobs[id], rank, None, &self.host)?;
+            let files = output_files(self.plan, &self.jobs[id], rank, None, &self.host)?;
             self.direct(rank, files)?;
         }
         Ok(())
@@ -62,7 +63,7 @@ impl Engine<'_, '_> {
 
     /// Opens the output files of a rank on this machine whose names contain its pid.
     pub(super) fn open_pid_files(&mut self, id: JobId, rank: u32, pid: u32) -> Result<(), RunError> {
-        let files = output_files(&self.plan.options, &self.jobs[id], rank, Some(pid), &self.host)?;
+        let files = output_files(self.plan, &self.jobs[id], rank, Some(pid), &self.host)?;
         self.direct(rank, files)
     }
 

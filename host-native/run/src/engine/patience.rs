@@ -31,7 +31,7 @@ impl Engine<'_, '_> {
     /// Notes a signal of the user. Returns false for one that has come twice at once.
     pub(super) fn counts(&mut self, signal: Signal) -> bool {
         let now = self.now();
-        let grace = self.plan.options.kill_grace;
+        let grace = self.plan.settings.kill_grace;
         match &mut self.patience {
             _ if matches!(signal, Signal::USR1 | Signal::USR2) => true,
             Some(patience) => {
@@ -63,7 +63,7 @@ impl Engine<'_, '_> {
         }
         if names && let Some(ranks) = self.describe_running() {
             let name = SignalName(signal.as_raw());
-            let next = match self.plan.options.kill_grace {
+            let next = match self.plan.settings.kill_grace {
                 Some(grace) => format!("SIGKILL follows {} s after {name}", grace.as_secs_f64()),
                 None => format!("a second {} kills them", SignalName(repeatable(signal).as_raw())),
             };

@@ -38,7 +38,7 @@ impl Progress {
 impl Engine<'_, '_> {
     /// Prepares to show progress, if standard error is a terminal.
     pub(super) fn open_progress(&mut self) {
-        if self.sinks.can_show_progress() && !self.plan.options.verbose {
+        if self.sinks.can_show_progress() && !self.plan.settings.verbose {
             self.progress = Some(Progress { hosts: 0, joined: 0, at: Some(FIRST) });
         }
     }

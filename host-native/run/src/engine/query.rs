@@ -53,7 +53,7 @@ impl AsFd for Query {
 impl Engine<'_, '_> {
     /// Listens for queries of ranks of this node, or of runs that share the name service.
     pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
-        let of_ranks = self.plan.options.mpi_psets && self.daemon.is_some();
+        let of_ranks = self.plan.settings.mpi_psets && self.daemon.is_some();
         if !of_ranks && !matches!(self.names, Some(Names::Shared(_))) {
             return Ok(None);
         }

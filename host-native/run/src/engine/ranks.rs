@@ -63,7 +63,7 @@ impl Engine<'_, '_> {
         let is_first = job.ordinal == 0;
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
-        let stderr = match self.plan.options.merge_stderr {
+        let stderr = match self.plan.settings.merge_stderr {
             true => rustix::io::fcntl_dupfd_cloexec(&stdout, 0).map_err(&pipe)?,
             false => self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?,
         };
@@ -104,14 +104,14 @@ impl Engine<'_, '_> {
             self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
         self.open_pid_files(id, rank, number)?;
-        if self.plan.options.bind.report {
+        if self.plan.settings.bind.report {
             let job = &self.jobs[id];
             let launcher = job.run.launcher.as_ref().expect("it has started the rank");
             let bound = launcher.bindings().map(|bindings| bindings.describe(local));
             let line = bound.map(|bound| format!("{} on {} is {bound}", job.rank_name(rank), self.host));
             line.iter().for_each(|line| self.sinks.print(line));
         }
-        if self.plan.options.verbose {
+        if self.plan.settings.verbose {
             let job = &self.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
@@ -217,7 +217,7 @@ impl Engine<'_, '_> {
     pub(super) fn report_stalled_input(&mut self, now: u64) {
         let stalled = self.stdin.take_stalled(now);
         if !stalled.is_empty() {
-            let seconds = self.plan.options.fence_warning.as_secs_f64();
+            let seconds = self.plan.settings.fence_warning.as_secs_f64();
             let ranks: Vec<(u32, u32)> = stalled.into_iter().map(|rank| (rank, 1)).collect();
             let host = if self.nodes.is_some() { format!(" on {}", self.host) } else { String::new() };
             self.sinks.print(&format!(
@@ -242,7 +242,7 @@ impl Engine<'_, '_> {
     fn process_ended(&mut self, slot: u32, exit: Exit) -> Result<(), RunError> {
         let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
-        if self.plan.options.verbose {
+        if self.plan.settings.verbose {
             self.sinks.print(&format!("{name} {exit}"));
         }
         let received = self.read_last_requests(id, rank);

@@ -165,7 +165,7 @@ impl Engine<'_, '_> {
         let Some(job) = self.jobs.get_mut(job) else { return };
         job.run.joined = true;
         let is_first = job.ordinal == 0;
-        if self.plan.options.verbose {
+        if self.plan.settings.verbose {
             let line = format!("{} has joined", job.rank_name(rank.0));
             self.sinks.print(&line);
         }
@@ -208,7 +208,7 @@ impl Engine<'_, '_> {
         let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
         match rank {
             Some(rank) => self.sinks.print(&format!("closed the PMI connection of {rank}: {why}")),
-            None if self.plan.options.verbose => {
+            None if self.plan.settings.verbose => {
                 self.sinks.print(&format!("closed a connection that was no rank's: {why}"));
             }
             None => {}

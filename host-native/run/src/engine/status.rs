@@ -78,7 +78,7 @@ impl Engine<'_, '_> {
                 self.status_socket =
                     Some(Status { server, bootstrap, queries: Vec::new(), latest: 0, replacement: None });
             }
-            Err(error) if self.plan.options.verbose => self.sinks.print(&error.to_string()),
+            Err(error) if self.plan.settings.verbose => self.sinks.print(&error.to_string()),
             Err(_) => {}
         }
     }

@@ -38,13 +38,13 @@ mod world;
 use std::cell::Cell;
 use std::time::Duration;
 
-use hydrant_control::protocol::{Boards, Program, RankBlock, Setup, StdinTarget};
+use hydrant_control::protocol::{Program, RankBlock, RunSettings, Setup, StdinTarget};
 use hydrant_control::{Config, Daemon, DaemonConfig, FirstJob, Head};
 use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::{Limits, Server};
 use hydrant_driver::MappedStorage;
 use hydrant_names::{LIMITS_OF_RUN, LocalNames};
-use hydrant_placement::{Binding, Host, MapBy};
+use hydrant_placement::{Host, MapBy};
 
 pub use plan::Plan;
 pub use world::Summary;
@@ -201,31 +201,13 @@ fn first_job(plan: &Plan, limits: Limits) -> FirstJob {
 }
 
 fn setup(plan: &Plan, limits: Limits) -> Setup {
-    Setup {
-        limits,
-        plugin: None,
-        boards: Boards::default(),
-        record: None,
+    let settings = RunSettings {
         stdin: plan.input.map_or(StdinTarget::None, |input| input.target),
-        bind: Binding::default(),
-        gpus_per_rank: None,
-        memory_alloc_kinds: None,
-        mem_pool: None,
-        attributes: Vec::new(),
-        universe_size: None,
         cleanup: plan.cleanup,
-        drain: Duration::from_secs(5),
-        kill_grace: None,
-        verbose: false,
-        progress: false,
-        by_port: false,
-        mpi_psets: false,
         fence_warning: Duration::from_millis(10),
         fence: plan.fence,
         lookup_wait: Duration::from_millis(plan.lookup_wait.into()),
-        pmi1_subversion: 2,
-        pseudo_terminals: None,
-        merge_stderr: false,
-        files: Vec::new(),
-    }
+        ..RunSettings::default()
+    };
+    Setup::new(limits, settings)
 }

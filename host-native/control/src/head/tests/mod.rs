@@ -270,5 +270,7 @@ fn settings_are_sent_as_given() {
 }
 
 fn setup_of(seconds: u64) -> Setup {
-    Setup { fence_warning: Duration::from_secs(seconds), ..setup() }
+    let mut setup = setup();
+    setup.settings.fence_warning = Duration::from_secs(seconds);
+    setup
 }

@@ -101,7 +101,7 @@ fn input_goes_to_the_node_of_rank_0() {
 #[test]
 fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
     let mut first = first_job(2, 2);
-    first.setup.stdin = StdinTarget::All;
+    first.setup.settings.stdin = StdinTarget::All;
     let mut run = Run::new(config(3), first);
     run.event(Event::AllJoined);
     run.take_sent();

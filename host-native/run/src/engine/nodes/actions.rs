@@ -182,10 +182,10 @@ impl Engine<'_, '_> {
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
         let host = |rank| head.control.host_of_rank(job, rank);
         self.streams.make_room(job.slots(), job.ordinal, &self.sinks, host);
-        let options = &self.plan.options;
+        let plan = self.plan;
         let files = |rank| {
             let host = head.control.host_of_rank(job, rank);
-            Ok((rank, output_files(options, job, rank, None, host)?))
+            Ok((rank, output_files(plan, job, rank, None, host)?))
         };
         let files = (0..job.size()).map(files).collect::<Result<Vec<_>, RunError>>()?;
         files.into_iter().try_for_each(|(rank, files)| self.direct(rank, files))
@@ -196,7 +196,7 @@ impl Engine<'_, '_> {
         let Some(head) = self.head.as_ref().filter(|_| self.daemon.is_none()) else { return Ok(()) };
         let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
         let host = head.control.host_of_rank(job, rank.0);
-        let files = output_files(&self.plan.options, job, rank.0, Some(pid), host)?;
+        let files = output_files(self.plan, job, rank.0, Some(pid), host)?;
         self.direct(rank.0, files)
     }
 

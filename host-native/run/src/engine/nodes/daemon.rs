@@ -19,7 +19,7 @@ use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
-use super::setup::options_of;
+use super::setup::plan_of;
 use super::{Nodes, ONLY_NODE};
 use crate::backend::RunBackend;
 use crate::backend::Spared;
@@ -27,7 +27,7 @@ use crate::backend::{BackendBuilder, Core};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::messages::{self, Warnings};
-use crate::plan::{Options, Plan};
+use crate::plan::RunSettings;
 use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
 use hydrant_record::RecordingFile;
@@ -61,14 +61,14 @@ pub(in super::super) struct Daemon {
 
 impl Daemon {
     /// The node of a run on one machine.
-    pub(in super::super) fn alone(options: &Options) -> Daemon {
+    pub(in super::super) fn alone(settings: &RunSettings) -> Daemon {
         let config = DaemonConfig {
             node: ONLY_NODE,
             process: std::process::id(),
             needs_ready: false,
-            verbose: options.verbose,
+            verbose: settings.verbose,
             progress: false,
-            kill_grace: options.kill_grace,
+            kill_grace: settings.kill_grace,
         };
         Daemon::new(config, FileReceiver::default(), LinkedBoards::default())
     }
@@ -148,12 +148,12 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
         node: links.node(),
         process: std::process::id(),
         needs_ready: needs_ready && !lacks_files,
-        verbose: setup.verbose,
+        verbose: setup.settings.verbose,
         progress: setup.progress,
-        kill_grace: setup.kill_grace,
+        kill_grace: setup.settings.kill_grace,
     };
     let outlets = Outlets::of_daemon(&setup);
-    let plan = Plan { programs: Vec::new(), options: options_of(setup), notes: Vec::new() };
+    let plan = plan_of(setup);
     let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
     engine.procs.guard(guardian);
     engine.warnings = warnings;
@@ -489,7 +489,7 @@ impl Engine<'_, '_> {
 
     /// Finds the programs that have ranks on this node.
     fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
-        if self.plan.options.mpi_psets && self.preload.is_none() {
+        if self.plan.settings.mpi_psets && self.preload.is_none() {
             match find_mpi_library() {
                 Ok(library) => self.preload = Some(library),
                 Err(error) => return Err(vec![(None, error.into())]),

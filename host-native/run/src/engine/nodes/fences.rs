@@ -12,8 +12,8 @@ const LEARNED: u32 = 2;
 impl Engine<'_, '_> {
     /// Prints what this host has learned of the gets of its ranks, once for each decision.
     pub(super) fn print_fences(&mut self) {
-        let options = &self.plan.options;
-        if !options.verbose || options.fence != FenceMode::Auto || self.nodes.is_none() {
+        let settings = &self.plan.settings;
+        if !settings.verbose || settings.fence != FenceMode::Auto || self.nodes.is_none() {
             return;
         }
         let Some(driver) = self.core.driver() else { return };

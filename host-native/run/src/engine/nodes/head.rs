@@ -29,7 +29,7 @@ use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, RunBackend, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Options, Plan, Plugin};
+use crate::plan::{Plan, Plugin};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -58,19 +58,18 @@ impl Head {
         limits: Limits,
     ) -> Result<Head, RunError> {
         let ranks = open::size(&plan.programs)?;
-        let options = &plan.options;
         let config = Config {
             hosts: vec![Host::new(host)],
             names_hosts: false,
             order_max: usize::MAX,
-            ..config_of(options, host.to_owned())
+            ..config_of(plan, host.to_owned())
         };
         let first = FirstJob {
             programs: plan.programs.clone(),
             blocks: vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }],
             mapping: process_mapping(&[(0, ranks)])?,
             nonce,
-            setup: setup_of(options, limits),
+            setup: setup_of(plan, limits),
         };
         Ok(Head::new(hydrant_control::Head::new(config, first), FileSender::default()))
     }
@@ -140,7 +139,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     engine.head = Some(Box::new(Head::new(control, sender)));
     engine.nodes = Some(Nodes::new(links));
     engine.open_status(deployment.bootstrap.clone());
-    if plan.options.verbose && plan.options.fence == FenceMode::Auto {
+    if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
     engine.run()
@@ -157,23 +156,24 @@ fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: O
         plugin,
         radix,
         link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
-        ..config_of(&plan.options, host)
+        ..config_of(plan, host)
     }
 }
 
-/// The part that follows from the options, for several hosts.
-fn config_of(options: &Options, host: String) -> Config {
+/// The part that follows from the plan, for several hosts.
+fn config_of(plan: &Plan, host: String) -> Config {
+    let Plan { settings, options, .. } = plan;
     Config {
         host,
         hosts: Vec::new(),
         map_by: options.cluster.placement.policy.map_by,
-        verbose: options.verbose,
-        cleanup: options.cleanup,
+        verbose: settings.verbose,
+        cleanup: settings.cleanup,
         exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
         names_hosts: true,
         shares_names: options.name_server.is_some(),
-        fence_warning: options.fence_warning.as_millis() as u64,
+        fence_warning: settings.fence_warning.as_millis() as u64,
         plugin: None,
         process: std::process::id(),
         order_max: ORDER_MAX,
@@ -213,8 +213,8 @@ fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
 fn setup(plan: &Plan, job_map: &JobMap, radix: u32) -> Setup {
     let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
     // Other runs show no progress, and need no reports about it.
-    let progress = std::io::stderr().is_terminal() && !plan.options.verbose;
-    Setup { progress, ..setup_of(&plan.options, node_limits(plan, job_map, radix, most)) }
+    let progress = std::io::stderr().is_terminal() && !plan.settings.verbose;
+    Setup { progress, ..setup_of(plan, node_limits(plan, job_map, radix, most)) }
 }
 
 /// Boards of the hosts.
