@@ -106,7 +106,9 @@ pub mod wire;
 pub use fault::{Fault, Malformed, Refusal, ShortBuffer};
 pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
-pub use server::{Backend, Consumed, Inbox, Input, JobSpec, Output, Server};
+pub use server::{Backend, Consumed, Inbox, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf, Server};
+#[cfg(feature = "alloc")]
+pub use server::{OwnedInput, OwnedOutput};
 pub use storage::Storage;
 pub use time::Time;
 pub use trace::Exit;

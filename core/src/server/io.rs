@@ -1,5 +1,8 @@
 //! Inputs and outputs of a server. All are serde types, so that a recording replays on every host.
 
+use core::cell::Cell;
+use core::convert::Infallible;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
@@ -9,7 +12,18 @@ use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit, Stream};
 use crate::wire::Protocol;
 
-/// Input to a server.
+/// Input with bytes on the heap.
+#[cfg(feature = "alloc")]
+pub type OwnedInput = InputOf<alloc::vec::Vec<u8>, alloc::string::String>;
+
+/// Output with bytes on the heap.
+#[cfg(feature = "alloc")]
+pub type OwnedOutput = OutputOf<alloc::vec::Vec<u8>, alloc::string::String>;
+
+/// Input to a server that borrows its bytes.
+pub type Input<'a> = InputOf<&'a [u8], &'a str>;
+
+/// Input to a server, with bytes of the type `B` and texts of the type `T`. [`Input`] borrows them from its host.
 ///
 /// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s,
 /// [`MapRanks`](Input::MapRanks)s and [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then
@@ -20,7 +34,8 @@ use crate::wire::Protocol;
 /// to the server of the rank's node only. Other messages between the hosts must not overtake the
 /// [`Peer`](Output::Peer) messages before them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Input<'a> {
+#[serde(rename = "Input", bound(serialize = "B: AsRef<[u8]>, T: Serialize"))]
+pub enum InputOf<B, T> {
     /// The server is one of several, one per node, in a [tree](crate::peer::tree::Tree).
     Node {
         /// Number of this node, from 0.
@@ -32,7 +47,7 @@ pub enum Input<'a> {
         radix: u32,
     },
     /// Registers a job.
-    RegisterJob(JobSpec<'a>),
+    RegisterJob(JobSpecOf<T>),
     /// Maps ranks `first..first + count` of a job to a node. The default is node 0.
     MapRanks {
         /// The job.
@@ -50,22 +65,21 @@ pub enum Input<'a> {
         /// The job.
         job: JobId,
         /// The key.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        key: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        key: B,
         /// Its value.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        value: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        value: B,
     },
     /// Defines a process set of any ranks of a job, and of all ranks of another job if there is one.
     Define {
         /// The job.
         job: JobId,
         /// The set's name.
-        #[serde(borrow)]
-        name: &'a str,
+        name: T,
         /// Its ranks, as `0-3,7`.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        members: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        members: B,
         /// The other job. The set ends with the first of the two that is deregistered.
         other: Option<JobId>,
     },
@@ -89,8 +103,8 @@ pub enum Input<'a> {
         /// The neighbour.
         node: u32,
         /// The message.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        bytes: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        bytes: B,
     },
     /// The link to a neighbour is full. `poll` returns nothing for it until [`PeerWritable`](Input::PeerWritable).
     PeerBlocked {
@@ -119,19 +133,18 @@ pub enum Input<'a> {
         /// The job.
         job: JobId,
         /// The attribute's name.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        key: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        key: B,
         /// Its value.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        value: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        value: B,
     },
     /// Defines a process set of a job: ranks `first..first + count`.
     Pset {
         /// The job.
         job: JobId,
         /// The set's name. `mpi://WORLD` and `mpi://SELF` always exist.
-        #[serde(borrow)]
-        name: &'a str,
+        name: T,
         /// Its first rank.
         first: Rank,
         /// Number of ranks.
@@ -147,8 +160,8 @@ pub enum Input<'a> {
         /// The exhausted limit, if it is the reason that no process was started.
         full: Option<Limit>,
         /// A code for each program: 0, or the `errno` of its failure.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        codes: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        codes: B,
     },
     /// Completes an upcall ([`Output::Upcall`]).
     UpcallComplete {
@@ -159,8 +172,8 @@ pub enum Input<'a> {
         /// The port that a look-up found, or the value that a get found. For a failure the reason, of which the client
         /// gets the first [`MESSAGE_TEXT_MAX`](crate::limits::MESSAGE_TEXT_MAX) bytes. A failed get without a reason means
         /// that the other job has no such key. Otherwise empty.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        text: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        text: B,
     },
     /// A client connected.
     Opened {
@@ -188,8 +201,8 @@ pub enum Input<'a> {
         /// The connection.
         conn: ConnId,
         /// From the first byte not consumed.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        bytes: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        bytes: B,
         /// Whether the host's buffer is full. If the server consumes nothing of it, the incomplete message in it cannot be
         /// completed, and the connection is closed.
         full: bool,
@@ -243,8 +256,8 @@ pub enum Input<'a> {
         /// The rank.
         rank: Rank,
         /// The request of the upcall.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        request: &'a [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        request: B,
     },
 }
 
@@ -256,16 +269,68 @@ impl<'a> Input<'a> {
     }
 }
 
-/// Description of a job by the host.
+impl<B: AsRef<[u8]>, T: AsRef<str>> InputOf<B, T> {
+    /// Returns this input with borrowed bytes.
+    pub fn view(&self) -> Input<'_> {
+        match *self {
+            InputOf::Node { node, nodes, radix } => Input::Node { node, nodes, radix },
+            InputOf::RegisterJob(ref spec) => Input::RegisterJob(spec.view()),
+            InputOf::MapRanks { job, first, count, node } => Input::MapRanks { job, first, count, node },
+            InputOf::Preput { job, ref key, ref value } => {
+                Input::Preput { job, key: key.as_ref(), value: value.as_ref() }
+            }
+            InputOf::Define { job, ref name, ref members, other } => {
+                Input::Define { job, name: name.as_ref(), members: members.as_ref(), other }
+            }
+            InputOf::Connected { job, other, connected } => Input::Connected { job, other, connected },
+            InputOf::StalledFence { job } => Input::StalledFence { job },
+            InputOf::Peer { node, ref bytes } => Input::Peer { node, bytes: bytes.as_ref() },
+            InputOf::PeerBlocked { node } => Input::PeerBlocked { node },
+            InputOf::PeerWritable { node } => Input::PeerWritable { node },
+            InputOf::Program { job, first, count, appnum } => Input::Program { job, first, count, appnum },
+            InputOf::Attr { job, ref key, ref value } => {
+                Input::Attr { job, key: key.as_ref(), value: value.as_ref() }
+            }
+            InputOf::Pset { job, ref name, first, count } => {
+                Input::Pset { job, name: name.as_ref(), first, count }
+            }
+            InputOf::SpawnComplete { spawn, started, full, ref codes } => {
+                Input::SpawnComplete { spawn, started, full, codes: codes.as_ref() }
+            }
+            InputOf::UpcallComplete { upcall, rc, ref text } => {
+                Input::UpcallComplete { upcall, rc, text: text.as_ref() }
+            }
+            InputOf::Opened { conn, job, rank } => Input::Opened { conn, job, rank },
+            InputOf::OpenedQuery { conn, job } => Input::OpenedQuery { conn, job },
+            InputOf::Bytes { conn, ref bytes, full } => Input::Bytes { conn, bytes: bytes.as_ref(), full },
+            InputOf::Blocked { conn } => Input::Blocked { conn },
+            InputOf::Writable { conn } => Input::Writable { conn },
+            InputOf::Closed { conn } => Input::Closed { conn },
+            InputOf::Exited { job, rank, exit } => Input::Exited { job, rank, exit },
+            InputOf::Timeout => Input::Timeout,
+            InputOf::DeregisterJob { job } => Input::DeregisterJob { job },
+            InputOf::Verified { conn } => Input::Verified { conn },
+            InputOf::PsetRequest { job, rank, ref request } => {
+                Input::PsetRequest { job, rank, request: request.as_ref() }
+            }
+        }
+    }
+}
+
+/// Description of a job that borrows its texts.
+pub type JobSpec<'a> = JobSpecOf<&'a str>;
+
+/// Description of a job by the host, with texts of the type `T`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobSpec<'a> {
+#[serde(rename = "JobSpec")]
+pub struct JobSpecOf<T> {
     /// An unused job number.
     pub job: JobId,
     /// The job id that clients see (PMI-1's kvsname): printable ASCII without blanks, `;`, `=` and `\`, at most
     /// [`crate::limits::JOBID_MAX`] bytes. It must differ from the ids of all registered jobs. With several nodes, it
     /// must differ from the ids of all earlier jobs too, because messages about a job may arrive after its
     /// deregistration.
-    pub name: &'a str,
+    pub name: T,
     /// Its number of ranks.
     pub size: u32,
     /// `universeSize`: maximum number of processes in total. Not known to ranks if `None` or 0, as under hydra.
@@ -278,8 +343,7 @@ pub struct JobSpec<'a> {
     /// The spawn that started the job, if this server received the request.
     pub spawn: Option<UpcallId>,
     /// The job id of the job that requested the spawn, if another node's server received the request. Otherwise empty.
-    #[serde(borrow)]
-    pub spawner: &'a str,
+    pub spawner: T,
     /// Milliseconds that a look-up waits for an unpublished name, unless the request has its own timeout.
     pub lookup_wait: u64,
     /// Whether the host carries out requests about names and about connections between jobs ([`Output::Upcall`]), for a
@@ -306,6 +370,29 @@ pub enum FenceMode {
     /// All on up to [`AUTO_NODES_MAX`](crate::limits::AUTO_NODES_MAX) nodes. On more as [`Lazy`](FenceMode::Lazy), and a node
     /// that has asked a quarter of the others asks all.
     Auto,
+}
+
+impl<T: AsRef<str>> JobSpecOf<T> {
+    /// Returns this description with borrowed texts.
+    fn view(&self) -> JobSpec<'_> {
+        let JobSpecOf { job, ref name, size, universe_size, cleanup, pmi1_subversion, spawn, .. } = *self;
+        let JobSpecOf { ref spawner, lookup_wait, remote_names, fence_warning, fence, .. } = *self;
+        let (name, spawner) = (name.as_ref(), spawner.as_ref());
+        JobSpec {
+            job,
+            name,
+            size,
+            universe_size,
+            cleanup,
+            pmi1_subversion,
+            spawn,
+            spawner,
+            lookup_wait,
+            remote_names,
+            fence_warning,
+            fence,
+        }
+    }
 }
 
 impl<'a> JobSpec<'a> {
@@ -352,15 +439,19 @@ pub struct Consumed {
 }
 
 /// Action for the host. It borrows from the buffer that was passed to [`crate::Server::poll`].
+pub type Output<'b> = OutputOf<&'b [u8], &'b str>;
+
+/// Action for the host, with bytes of the type `B` and texts of the type `T`. [`Output`] borrows them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Output<'b> {
+#[serde(rename = "Output", bound(serialize = "B: AsRef<[u8]>, T: Serialize"))]
+pub enum OutputOf<B, T> {
     /// Send a reply.
     Bytes {
         /// The connection.
         conn: ConnId,
         /// One complete reply.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        bytes: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        bytes: B,
     },
     /// Close a connection. [`Input::Closed`] follows.
     Close {
@@ -390,8 +481,8 @@ pub enum Output<'b> {
         /// The protocol of the request.
         protocol: Protocol,
         /// The request as received, for [`crate::wire::decode_spawn`].
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        request: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        request: B,
     },
     /// Carry out a request and complete it ([`Input::UpcallComplete`]). With [`remote_names`](JobSpec::remote_names):
     /// publish, unpublish or look up a name, or get a value of a job that the requesting job is not connected to here. With
@@ -407,8 +498,8 @@ pub enum Output<'b> {
         /// The protocol of the request.
         protocol: Protocol,
         /// The request as received, for [`crate::wire::decode_upcall`].
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        request: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        request: B,
     },
     /// Kill the process of a rank that aborted only itself.
     KillRank {
@@ -419,8 +510,7 @@ pub enum Output<'b> {
         /// The exit code that it requested, if any.
         code: Option<i32>,
         /// Its message.
-        #[serde(borrow)]
-        message: &'b str,
+        message: T,
     },
     /// Kill all processes of a job. Returned once per job.
     AbortJob {
@@ -429,16 +519,15 @@ pub enum Output<'b> {
         /// Why.
         cause: Cause,
         /// Message of the aborting rank.
-        #[serde(borrow)]
-        message: &'b str,
+        message: T,
     },
     /// Send a message to a neighbour in the tree, complete and in order.
     Peer {
         /// The neighbour.
         node: u32,
         /// The message.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        bytes: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        bytes: B,
     },
     /// A fence, or the ranks that have initialized, wait for ranks of this node for longer than
     /// [`JobSpec::fence_warning`]. Returned once per fence, and once per job for ranks that have not initialized.
@@ -450,8 +539,7 @@ pub enum Output<'b> {
         /// Ranks that must arrive.
         size: u32,
         /// Missing ranks as `0-3,7`, truncated with `,...`. Empty if only ranks of other nodes are missing.
-        #[serde(borrow)]
-        missing: &'b str,
+        missing: T,
     },
     /// Remove files once the process of a rank has exited. A PMIx client requested it.
     RemoveFiles {
@@ -460,8 +548,8 @@ pub enum Output<'b> {
         /// The rank.
         rank: Rank,
         /// Their paths, separated by commas.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        paths: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        paths: B,
     },
     /// Print text as if a rank had written it. A PMIx client requested it. The host may drop text that its own output does
     /// not take.
@@ -473,46 +561,122 @@ pub enum Output<'b> {
         /// The stream.
         stream: Stream,
         /// The text.
-        #[serde(borrow, serialize_with = "in_one_piece")]
-        text: &'b [u8],
+        #[serde(serialize_with = "in_one_piece")]
+        text: B,
     },
 }
 
-impl Output<'_> {
+impl<B: AsRef<[u8]>, T: AsRef<str>> OutputOf<B, T> {
+    /// Returns this output with borrowed bytes.
+    pub fn view(&self) -> Output<'_> {
+        let Ok(view) = self.map(Ok::<_, Infallible>, Ok);
+        view
+    }
+
     /// Copies this output. The copy borrows from `buf`. Returns `None` if its bytes do not fit.
     pub fn copy_to<'b>(&self, buf: &'b mut [u8]) -> Option<Output<'b>> {
-        fn bytes<'b>(bytes: &[u8], buf: &'b mut [u8]) -> Option<&'b [u8]> {
-            let copy = buf.get_mut(..bytes.len())?;
+        // An output has bytes or a text.
+        let buf = Cell::new(Some(buf));
+        let copy = |bytes: &[u8]| {
+            let copy = buf.take()?.get_mut(..bytes.len())?;
             copy.copy_from_slice(bytes);
-            Some(copy)
-        }
-        let text = |text: &str, buf: &'b mut [u8]| core::str::from_utf8(bytes(text.as_bytes(), buf)?).ok();
-        Some(match *self {
-            Output::Bytes { conn, bytes: reply } => Output::Bytes { conn, bytes: bytes(reply, buf)? },
-            Output::Close { conn, why } => Output::Close { conn, why },
-            Output::Joined { conn, job, rank } => Output::Joined { conn, job, rank },
-            Output::Spawn { spawn, job, rank, protocol, request } => {
-                Output::Spawn { spawn, job, rank, protocol, request: bytes(request, buf)? }
+            Some(&*copy)
+        };
+        let text = |text: &str| core::str::from_utf8(copy(text.as_bytes())?).ok();
+        self.map(|bytes| copy(bytes).ok_or(()), |from| text(from).ok_or(())).ok()
+    }
+
+    /// Copies this output to the heap.
+    #[cfg(feature = "alloc")]
+    pub fn to_owned(&self) -> OwnedOutput {
+        let Ok(owned) = self.map(|bytes| Ok::<_, Infallible>(bytes.to_vec()), |text| Ok(text.into()));
+        owned
+    }
+
+    /// Converts the bytes and the text of this output.
+    fn map<'o, B2, T2, E>(
+        &'o self,
+        bytes: impl Fn(&'o [u8]) -> Result<B2, E>,
+        text: impl Fn(&'o str) -> Result<T2, E>,
+    ) -> Result<OutputOf<B2, T2>, E> {
+        let (bytes, text) = (|of: &'o B| bytes(of.as_ref()), |of: &'o T| text(of.as_ref()));
+        Ok(match *self {
+            OutputOf::Bytes { conn, bytes: ref reply } => OutputOf::Bytes { conn, bytes: bytes(reply)? },
+            OutputOf::Close { conn, why } => OutputOf::Close { conn, why },
+            OutputOf::Joined { conn, job, rank } => OutputOf::Joined { conn, job, rank },
+            OutputOf::Spawn { spawn, job, rank, protocol, ref request } => {
+                OutputOf::Spawn { spawn, job, rank, protocol, request: bytes(request)? }
             }
-            Output::Upcall { upcall, job, rank, protocol, request } => {
-                Output::Upcall { upcall, job, rank, protocol, request: bytes(request, buf)? }
+            OutputOf::Upcall { upcall, job, rank, protocol, ref request } => {
+                OutputOf::Upcall { upcall, job, rank, protocol, request: bytes(request)? }
             }
-            Output::KillRank { job, rank, code, message } => {
-                Output::KillRank { job, rank, code, message: text(message, buf)? }
+            OutputOf::KillRank { job, rank, code, ref message } => {
+                OutputOf::KillRank { job, rank, code, message: text(message)? }
             }
-            Output::AbortJob { job, cause, message } => {
-                Output::AbortJob { job, cause, message: text(message, buf)? }
+            OutputOf::AbortJob { job, cause, ref message } => {
+                OutputOf::AbortJob { job, cause, message: text(message)? }
             }
-            Output::Peer { node, bytes: message } => Output::Peer { node, bytes: bytes(message, buf)? },
-            Output::StalledFence { job, arrived, size, missing } => {
-                Output::StalledFence { job, arrived, size, missing: text(missing, buf)? }
+            OutputOf::Peer { node, bytes: ref message } => OutputOf::Peer { node, bytes: bytes(message)? },
+            OutputOf::StalledFence { job, arrived, size, ref missing } => {
+                OutputOf::StalledFence { job, arrived, size, missing: text(missing)? }
             }
-            Output::RemoveFiles { job, rank, paths } => {
-                Output::RemoveFiles { job, rank, paths: bytes(paths, buf)? }
+            OutputOf::RemoveFiles { job, rank, ref paths } => {
+                OutputOf::RemoveFiles { job, rank, paths: bytes(paths)? }
             }
-            Output::Log { job, rank, stream, text: line } => {
-                Output::Log { job, rank, stream, text: bytes(line, buf)? }
+            OutputOf::Log { job, rank, stream, text: ref line } => {
+                OutputOf::Log { job, rank, stream, text: bytes(line)? }
             }
         })
+    }
+}
+
+impl<B, T> OutputOf<B, T> {
+    /// Returns this output about a job with another number. A server of several hosts has numbers of its own.
+    #[must_use]
+    pub fn with_job(mut self, number: JobId) -> OutputOf<B, T> {
+        match &mut self {
+            OutputOf::Joined { job, .. }
+            | OutputOf::Spawn { job, .. }
+            | OutputOf::Upcall { job, .. }
+            | OutputOf::KillRank { job, .. }
+            | OutputOf::AbortJob { job, .. }
+            | OutputOf::StalledFence { job, .. }
+            | OutputOf::RemoveFiles { job, .. }
+            | OutputOf::Log { job, .. } => *job = number,
+            OutputOf::Bytes { .. } | OutputOf::Close { .. } | OutputOf::Peer { .. } => {}
+        }
+        self
+    }
+
+    /// Returns the job that this output is about. None for replies, closed connections and messages to other nodes.
+    pub fn job(&self) -> Option<JobId> {
+        match *self {
+            OutputOf::Bytes { .. } | OutputOf::Close { .. } | OutputOf::Peer { .. } => None,
+            OutputOf::Joined { job, .. }
+            | OutputOf::Spawn { job, .. }
+            | OutputOf::Upcall { job, .. }
+            | OutputOf::KillRank { job, .. }
+            | OutputOf::AbortJob { job, .. }
+            | OutputOf::StalledFence { job, .. }
+            | OutputOf::RemoveFiles { job, .. }
+            | OutputOf::Log { job, .. } => Some(job),
+        }
+    }
+
+    /// Returns the rank that this output is about. For the end of a job that is the rank that caused it.
+    pub fn rank(&self) -> Option<Rank> {
+        match *self {
+            OutputOf::Joined { rank, .. }
+            | OutputOf::Spawn { rank, .. }
+            | OutputOf::Upcall { rank, .. }
+            | OutputOf::KillRank { rank, .. }
+            | OutputOf::RemoveFiles { rank, .. }
+            | OutputOf::Log { rank, .. } => Some(rank),
+            OutputOf::AbortJob { cause, .. } => Some(cause.rank()),
+            OutputOf::Bytes { .. }
+            | OutputOf::Close { .. }
+            | OutputOf::Peer { .. }
+            | OutputOf::StalledFence { .. } => None,
+        }
     }
 }

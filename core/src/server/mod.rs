@@ -40,7 +40,9 @@ mod upcalls;
 pub use backend::{Backend, ClientBytes};
 pub use host_state::HostState;
 pub use inbox::Inbox;
-pub use io::{Consumed, FenceMode, Input, JobSpec, Output};
+pub use io::{Consumed, FenceMode, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf};
+#[cfg(feature = "alloc")]
+pub use io::{OwnedInput, OwnedOutput};
 pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};

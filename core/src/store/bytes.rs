@@ -3,6 +3,9 @@
 use serde::Serializer;
 
 /// Serializes bytes, for `serialize_with`.
-pub(crate) fn in_one_piece<S: Serializer>(bytes: &[u8], serializer: S) -> Result<S::Ok, S::Error> {
-    serializer.serialize_bytes(bytes)
+pub(crate) fn in_one_piece<S: Serializer>(
+    bytes: &impl AsRef<[u8]>,
+    serializer: S,
+) -> Result<S::Ok, S::Error> {
+    serializer.serialize_bytes(bytes.as_ref())
 }

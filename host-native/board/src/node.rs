@@ -404,10 +404,8 @@ impl NodeBoard {
                 Replied::Event
             }
             NodeReport::Output(output) => {
-                if self.is_valid(&output)?
-                    && let Some(event) = Event::of(output)
-                {
-                    self.events.push_back(NodeEvent::Server(event));
+                if self.is_valid(&output)? {
+                    self.events.push_back(NodeEvent::Server(Event::Output(output.to_owned())));
                     if let Output::StalledFence { job, .. } = output {
                         self.count_ranks(job, Purpose::Print)?;
                     }
@@ -430,16 +428,9 @@ impl NodeBoard {
                 let tree = Tree::new(nodes, radix);
                 if tree.are_neighbours(own, node) { Ok(true) } else { Err(self.garbled()) }
             }
-            Output::Joined { job, rank, .. }
-            | Output::Spawn { job, rank, .. }
-            | Output::Upcall { job, rank, .. }
-            | Output::KillRank { job, rank, .. }
-            | Output::RemoveFiles { job, rank, .. }
-            | Output::Log { job, rank, .. } => self.is_known(job, Some(rank)),
-            Output::AbortJob { job, cause, .. } => self.is_known(job, Some(cause.rank())),
-            Output::StalledFence { job, .. } => self.is_known(job, None),
             // Connections are the board's.
             Output::Bytes { .. } | Output::Close { .. } => Err(self.garbled()),
+            output => output.job().map_or(Ok(false), |job| self.is_known(job, output.rank())),
         }
     }
 

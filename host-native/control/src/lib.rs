@@ -36,7 +36,7 @@
 //!     cleanup: true,
 //!     exit_report: false,
 //!     exit_code_of: hydrant_control::ExitCodeOf::First,
-//!     names_hosts: true,
+//!     is_alone: false,
 //!     shares_names: false,
 //!     fence_warning: 60_000,
 //!     plugin: None,
@@ -133,7 +133,9 @@ mod tests;
 pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
 pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
-pub use head::{Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram};
+pub use head::{
+    Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram, Upcall,
+};
 pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};
 pub use jobs::{EndReport, Job, JobSummary, Jobs, SpawnKey, first_fit, self_abort_line};

@@ -285,23 +285,9 @@ where
     /// # Errors
     /// The backend or a system call failed.
     pub fn poll(&mut self, now: u64, poller: &Poller) -> Result<Option<Event>, Error> {
-        self.poll_with(now, poller, Event::of)
-    }
-
-    /// As [`poll`](Driver::poll), and converts outputs by `convert`. Those of [external](Driver::handle_external) connections
-    /// are among them: [`Output::Bytes`] and [`Output::Close`]. An output for which `convert` returns none is dropped.
-    ///
-    /// # Errors
-    /// The backend or a system call failed.
-    pub fn poll_with<T: From<Event>>(
-        &mut self,
-        now: u64,
-        poller: &Poller,
-        convert: impl Fn(Output<'_>) -> Option<T>,
-    ) -> Result<Option<T>, Error> {
         loop {
             if let Some(event) = self.closed.pop_front() {
-                return Ok(Some(event.into()));
+                return Ok(Some(event));
             }
             match self.backend.poll(&mut self.buffers[READ_BUFFER..]).map_err(Into::into)? {
                 Some(output @ Output::Bytes { conn, bytes }) => {
@@ -318,18 +304,17 @@ where
                             if open.is_deferred() {
                                 self.conns.deferred.push(conn.0);
                             }
-                            if is_external && let Some(reply) = convert(output) {
-                                return Ok(Some(reply));
+                            if is_external {
+                                return Ok(Some(Event::Output(output.to_owned())));
                             }
                         }
                     }
                 }
                 Some(output @ Output::Close { conn, why }) => {
-                    if !self.conns.is_external(conn.0) {
-                        self.end(conn.0, now, CloseReason::Backend(why))?;
-                    } else if let Some(closing) = convert(output) {
-                        return Ok(Some(closing));
+                    if self.conns.is_external(conn.0) {
+                        return Ok(Some(Event::Output(output.to_owned())));
                     }
+                    self.end(conn.0, now, CloseReason::Backend(why))?;
                 }
                 Some(output) => {
                     if let Output::Joined { conn, job, rank } = output
@@ -337,9 +322,7 @@ where
                     {
                         self.conns.assign(conn.0, job, rank);
                     }
-                    if let Some(event) = convert(output) {
-                        return Ok(Some(event));
-                    }
+                    return Ok(Some(Event::Output(output.to_owned())));
                 }
                 None => {
                     if !self.retry(now)? && !self.next_exit(now, poller)? {

@@ -10,7 +10,7 @@ where
 {
     /// Passes an input of an external connection to the backend: [`Input::Opened`] or [`Input::OpenedQuery`] with a number that
     /// is not open, then [`Input::Blocked`], [`Input::Writable`], [`Input::Verified`] and [`Input::Closed`]. Other inputs are
-    /// passed as [`handle`](Driver::handle) does. [`poll_with`](Driver::poll_with) returns the replies.
+    /// passed as [`handle`](Driver::handle) does. [`poll`](Driver::poll) returns the replies.
     ///
     /// # Errors
     /// The backend did not accept the input, or the number is not below the limit.

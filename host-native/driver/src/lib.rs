@@ -33,7 +33,7 @@
 //! }
 //! let mut joined = false;
 //! while let Some(event) = driver.poll(clock.now(), &poller)? {
-//!     joined |= matches!(event, Event::Joined { rank: Rank(0), .. });
+//!     joined |= matches!(event, Event::Output(OwnedOutput::Joined { rank: Rank(0), .. }));
 //! }
 //! assert!(joined);
 //! let mut reply = [0; 64];

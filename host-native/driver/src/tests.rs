@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Cause, Closing, Exit};
-use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limits, OwnedOutput, Rank, Server};
 use hydrant_reactor::{KeyRange, Poller};
 
 use super::conns::INTRODUCTION_READ;
@@ -102,7 +102,7 @@ fn a_client_that_says_nothing_is_closed_after_the_handshake_timeout() {
     let (_silent, silent) = world.client(None);
     let (mut other, conn) = world.client(None);
     other.write_all(b"cmd=initack pmiid=1\n").unwrap();
-    let joined = Event::Joined { conn: conn.unwrap(), job: JOB, rank: Rank(1) };
+    let joined = Event::Output(OwnedOutput::Joined { conn: conn.unwrap(), job: JOB, rank: Rank(1) });
     assert_eq!(world.turn(), [joined]);
     assert_eq!(world.driver.poll_at(), Some(5 + HANDSHAKE_TIMEOUT));
     world.now = 4 + HANDSHAKE_TIMEOUT;
@@ -173,7 +173,10 @@ fn pipelined_requests_are_all_answered() {
     let mut replies = String::new();
     while replies.lines().count() < 1 + REQUESTS {
         let events = world.turn();
-        assert!(events.iter().all(|event| matches!(event, Event::Joined { .. })), "{events:?}");
+        assert!(
+            events.iter().all(|event| matches!(event, Event::Output(OwnedOutput::Joined { .. }))),
+            "{events:?}"
+        );
         replies.push_str(&read(&mut client));
     }
     assert_eq!(replies.lines().count(), 1 + REQUESTS);
@@ -252,7 +255,9 @@ fn the_last_requests_of_a_rank_come_before_its_exit() {
     drop(client);
     world.driver.exited(JOB, Rank(0), Exit::Code(3), 0).unwrap();
     let events = world.poll();
-    let is_abort = |event: &&Event| matches!(event, Event::AbortJob { cause: Cause::Abort { .. }, .. });
+    let is_abort = |event: &&Event| {
+        matches!(event, Event::Output(OwnedOutput::AbortJob { cause: Cause::Abort { .. }, .. }))
+    };
     assert_eq!((events.iter().filter(is_abort).count(), events.len()), (1, 2), "{events:?}");
     // Without a connection it counts at once.
     let again = world.driver.exited(JOB, Rank(0), Exit::Code(3), 0);
@@ -291,30 +296,15 @@ fn external_connections_are_beside_sockets() {
     assert_eq!(world.driver.room(conn), Some(room - 9));
     world.driver.receive(conn, &INIT[9..], 0).unwrap();
     world.driver.handle_external(0, Input::Blocked { conn }).unwrap();
-    let reply = |output: Output<'_>| match output {
-        Output::Bytes { bytes, .. } => Some(Polled::Reply(bytes.to_vec())),
-        output => Event::of(output).map(Polled::Event),
-    };
-    let poll = |driver: &mut Driver<_>| driver.poll_with(0, &world.poller, reply).unwrap();
-    assert_eq!(poll(&mut world.driver), None);
+    assert_eq!(world.poll(), []);
     world.driver.handle_external(0, Input::Writable { conn }).unwrap();
-    assert!(matches!(poll(&mut world.driver), Some(Polled::Event(Event::Joined { rank: Rank(2), .. }))));
-    assert!(
-        matches!(poll(&mut world.driver), Some(Polled::Reply(bytes)) if bytes.starts_with(b"cmd=response"))
-    );
+    let outputs = world.poll();
+    let [Event::Output(OwnedOutput::Joined { rank, .. }), Event::Output(OwnedOutput::Bytes { bytes, .. })] =
+        &outputs[..]
+    else {
+        panic!("{outputs:?}")
+    };
+    assert_eq!((rank, bytes.starts_with(b"cmd=response")), (&Rank(2), true));
     world.driver.handle_external(0, Input::Closed { conn }).unwrap();
     assert_eq!((world.driver.room(conn), world.driver.next_conn()), (None, Some(conn)));
-}
-
-/// Output of an external connection, or an event.
-#[derive(Debug, PartialEq, Eq)]
-enum Polled {
-    Reply(Vec<u8>),
-    Event(Event),
-}
-
-impl From<Event> for Polled {
-    fn from(event: Event) -> Polled {
-        Polled::Event(event)
-    }
 }

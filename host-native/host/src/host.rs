@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Exit;
-use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, Output, Rank};
+use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, OwnedOutput, Rank};
 use hydrant_driver::{AnyBackend, Driver, Event, Speaks, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Listener, Poller, random_u32};
 
@@ -50,25 +50,6 @@ pub(crate) struct Host {
 impl fmt::Debug for Host {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Host").field("jobs", &self.jobs).finish_non_exhaustive()
-    }
-}
-
-/// What the driver returns.
-enum Polled {
-    /// Output of a connection whose bytes the host carries. They are in the driver's buffer until its next call.
-    OfConn(HostOutput),
-    Event(Event),
-}
-
-impl From<Event> for Polled {
-    fn from(event: Event) -> Polled {
-        Polled::Event(event)
-    }
-}
-
-impl Polled {
-    fn of(output: Output<'_>) -> Option<Polled> {
-        HostOutput::of_conn(output).map(Polled::OfConn).or_else(|| Event::of(output).map(Polled::Event))
     }
 }
 
@@ -244,12 +225,11 @@ impl Host {
     fn advance(&mut self) -> Result<Option<HostOutput>, Error> {
         loop {
             let polled = match self.due.pop_front() {
-                Some(event) => Some(Polled::Event(event)),
-                None => self.driver.poll_with(self.clock.now(), &self.poller, Polled::of)?,
+                Some(event) => Some(event),
+                None => self.driver.poll(self.clock.now(), &self.poller)?,
             };
             match polled {
-                Some(Polled::OfConn(output)) => return Ok(Some(output)),
-                Some(Polled::Event(event)) => {
+                Some(event) => {
                     if let Some(output) = self.output(event) {
                         return Ok(Some(output));
                     }
@@ -275,7 +255,7 @@ impl Host {
     /// Returns the output of an event, if the host has something to do now.
     fn output(&mut self, event: Event) -> Option<HostOutput> {
         let event = match event {
-            Event::RemoveFiles { job, rank, .. } => match self.jobs.get_mut(&job) {
+            Event::Output(OwnedOutput::RemoveFiles { job, rank, .. }) => match self.jobs.get_mut(&job) {
                 Some(known) => known.keep_removal(rank, event)?,
                 None => event,
             },

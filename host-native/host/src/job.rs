@@ -96,7 +96,7 @@ pub(crate) fn random_name() -> Result<String, Error> {
 
 #[cfg(test)]
 mod tests {
-    use hydrant_core::JobId;
+    use hydrant_core::{JobId, OwnedOutput};
 
     use super::*;
 
@@ -104,7 +104,10 @@ mod tests {
     fn files_are_removed_when_their_rank_has_ended() {
         let mut job = Job::new(&JobSpec::new(JobId(0), "job", 2));
         let (here, other) = (Rank(0), Rank(1));
-        let request = |rank| Event::RemoveFiles { job: JobId(0), rank, paths: b"/dev/shm/segment".to_vec() };
+        let request = |rank| {
+            let paths = b"/dev/shm/segment".to_vec();
+            Event::Output(OwnedOutput::RemoveFiles { job: JobId(0), rank, paths })
+        };
         job.set_up(here);
         // The host carries the bytes of the other rank, and knows when it ends.
         assert_eq!(job.keep_removal(other, request(other)), Some(request(other)));

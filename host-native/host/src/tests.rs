@@ -12,7 +12,6 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, Exit, JobId, Output, Rank, UpcallId};
-use hydrant_driver::Event;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::error::{Code, number};
@@ -272,14 +271,7 @@ fn outputs_have_the_numbers_of_the_abi() {
         Output::RemoveFiles { job, rank, paths: b"/a,/b" },
         Output::Log { job, rank, stream: Stream::Stderr, text: b"text" },
     ];
-    let made = |output| {
-        HostOutput::of_conn(output).or_else(|| {
-            let event = Event::of(output).expect("it is an output of a connection otherwise");
-            // The bytes are not read after the event.
-            HostOutput::of_event(&event)
-        })
-    };
-    let made = |output| made(output).expect("each output concerns the host");
+    let made = HostOutput::of_output;
     for (expected, output) in (0..).zip(outputs) {
         let made = made(output);
         assert_eq!((made.kind, number(&output)), (expected, expected));

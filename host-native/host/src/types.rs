@@ -229,37 +229,25 @@ impl HostOutput {
         HostOutput { closing: number(&why), malformed, ..self }
     }
 
-    /// Converts an output of a connection whose bytes the host carries, none if it is another output. The result points to the
-    /// output's bytes.
-    pub(crate) fn of_conn(output: Output<'_>) -> Option<HostOutput> {
-        match output {
-            Output::Bytes { conn, bytes } => {
-                Some(HostOutput { kind: 0, conn: conn.0, ..HostOutput::NONE }.with_bytes(bytes))
-            }
-            Output::Close { conn, why } => {
-                Some(HostOutput { kind: 1, conn: conn.0, ..HostOutput::NONE }.with_closing(why))
-            }
-            _ => None,
-        }
-    }
-
-    /// Converts an event, none if its host has nothing to do. The result points to the event's bytes.
-    pub(crate) fn of_event(event: &Event) -> Option<HostOutput> {
+    /// Converts an output of the server. The result points to the output's bytes.
+    pub(crate) fn of_output(output: Output<'_>) -> HostOutput {
         let of = |kind, job: u32, rank: u32| HostOutput { kind, job, rank, ..HostOutput::NONE };
-        Some(match *event {
-            Event::Joined { conn, job, rank } => HostOutput { conn: conn.0, ..of(2, job.0, rank.0) },
-            Event::Spawn { spawn, job, rank, protocol, ref request } => {
+        match output {
+            Output::Bytes { conn, bytes } => HostOutput { conn: conn.0, ..of(0, 0, 0) }.with_bytes(bytes),
+            Output::Close { conn, why } => HostOutput { conn: conn.0, ..of(1, 0, 0) }.with_closing(why),
+            Output::Joined { conn, job, rank } => HostOutput { conn: conn.0, ..of(2, job.0, rank.0) },
+            Output::Spawn { spawn, job, rank, protocol, request } => {
                 let upcall = HostOutput { upcall: spawn.0, ..of(3, job.0, rank.0) };
                 HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
             }
-            Event::Upcall { upcall, job, rank, protocol, ref request } => {
+            Output::Upcall { upcall, job, rank, protocol, request } => {
                 let upcall = HostOutput { upcall: upcall.0, ..of(4, job.0, rank.0) };
                 HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
             }
-            Event::KillRank { job, rank, code, ref message } => {
+            Output::KillRank { job, rank, code, message } => {
                 of(5, job.0, rank.0).with_code(code).with_bytes(message.as_bytes())
             }
-            Event::AbortJob { job, cause, ref message } => {
+            Output::AbortJob { job, cause, message } => {
                 let abort = HostOutput { cause: number(&cause), ..of(6, job.0, cause.rank().0) };
                 let abort = abort.with_bytes(message.as_bytes());
                 match cause {
@@ -269,17 +257,25 @@ impl HostOutput {
                     | Cause::Absent { exit, .. } => abort.with_exit(exit),
                 }
             }
-            Event::Peer { node, ref bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
-            Event::StalledFence { job, arrived, size, ref missing } => {
+            Output::Peer { node, bytes } => HostOutput { node, ..of(7, 0, 0) }.with_bytes(bytes),
+            Output::StalledFence { job, arrived, size, missing } => {
                 HostOutput { arrived, size, ..of(8, job.0, 0) }.with_bytes(missing.as_bytes())
             }
-            Event::RemoveFiles { job, rank, ref paths } => of(9, job.0, rank.0).with_bytes(paths),
-            Event::Log { job, rank, stream, ref text } => {
+            Output::RemoveFiles { job, rank, paths } => of(9, job.0, rank.0).with_bytes(paths),
+            Output::Log { job, rank, stream, text } => {
                 HostOutput { stream: number(&stream), ..of(10, job.0, rank.0) }.with_bytes(text)
             }
+        }
+    }
+
+    /// Converts an event, none if its host has nothing to do. The result points to the event's bytes.
+    pub(crate) fn of_event(event: &Event) -> Option<HostOutput> {
+        Some(match *event {
+            Event::Output(ref output) => HostOutput::of_output(output.view()),
             Event::Closed { conn, job, rank, why } => {
                 let rank = rank.map_or(NONE, |rank| rank.0);
-                let closed = HostOutput { conn: conn.0, ..of(DISCONNECTED, job.0, rank) };
+                let closed =
+                    HostOutput { kind: DISCONNECTED, conn: conn.0, job: job.0, rank, ..HostOutput::NONE };
                 match why {
                     CloseReason::Ended | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {
                         return None;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Closing;
-use hydrant_core::{Backend, Fault, Input, JobId, Rank};
+use hydrant_core::{Backend, Fault, Input, JobId, OwnedOutput, Rank};
 use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_reactor::{Key, KeyRange, Poller};
 
@@ -117,18 +117,12 @@ where
                     self.driver.handle(now, Input::DeregisterJob { job })?;
                 }
                 // The job's only rank aborts itself.
-                Event::AbortJob { job, .. } | Event::KillRank { job, .. } => {
+                Event::Output(OwnedOutput::AbortJob { job, .. } | OwnedOutput::KillRank { job, .. }) => {
                     self.driver.deregister_job(job, now)?;
                 }
                 // The limits leave no room for spawns, names are this server's own, no fence waits, and there are no other
                 // nodes.
-                Event::Joined { .. }
-                | Event::Spawn { .. }
-                | Event::Upcall { .. }
-                | Event::StalledFence { .. }
-                | Event::RemoveFiles { .. }
-                | Event::Log { .. }
-                | Event::Peer { .. } => {}
+                Event::Output(_) => {}
             }
         }
         Ok(())

@@ -181,17 +181,12 @@ impl<'w> Table<'w> {
                 self.conns.insert(conn, subject);
                 subject
             }
-            Output::Spawn { job, rank, .. }
-            | Output::Upcall { job, rank, .. }
-            | Output::KillRank { job, rank, .. }
-            | Output::RemoveFiles { job, rank, .. }
-            | Output::Log { job, rank, .. } => Subject { conn: None, job: Some(job), rank: Some(rank) },
             Output::Peer { node, bytes } => {
                 return self.peer(format_args!("to node {node}"), '!', bytes);
             }
-            Output::AbortJob { job, .. } | Output::StalledFence { job, .. } => {
-                Subject { job: Some(job), ..Subject::default() }
-            }
+            // The cause names its rank.
+            Output::AbortJob { job, .. } => Subject { job: Some(job), ..Subject::default() },
+            output => Subject { conn: None, job: output.job(), rank: output.rank() },
         };
         self.line(subject, '!', of_output(output));
     }

@@ -408,22 +408,10 @@ impl<'s> Endpoint<'s> {
     }
 
     fn take_event(&mut self, event: Event) {
-        let event = match event {
-            Event::Joined { conn, job, rank } => {
-                let from = self.peer_addr(conn);
-                JobEvent::Joined { job, rank, conn, from }
-            }
-            Event::Closed { conn, job, rank, why } => return self.take_closed(conn, job, rank, why),
-            Event::AbortJob { job, cause, message } => JobEvent::Abort { job, cause, message },
-            Event::KillRank { job, rank, code, message } => JobEvent::Kill { job, rank, code, message },
-            Event::StalledFence { job, arrived, size, missing } => {
-                JobEvent::StalledFence { job, arrived, size, missing }
-            }
-            Event::RemoveFiles { job, rank, paths } => JobEvent::RemoveFiles { job, rank, paths },
-            Event::Log { job, rank, stream, text } => JobEvent::Log { job, rank, stream, text },
-            Event::Spawn { .. } | Event::Upcall { .. } | Event::Peer { .. } => JobEvent::Node(event),
-        };
-        self.events.push_back(event);
+        match event {
+            Event::Closed { conn, job, rank, why } => self.take_closed(conn, job, rank, why),
+            Event::Output(output) => self.events.push_back(JobEvent::Output(output)),
+        }
     }
 
     fn take_closed(&mut self, conn: ConnId, job: JobId, rank: Option<Rank>, why: CloseReason) {
@@ -470,6 +458,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::TcpStream;
 
+    use hydrant_core::OwnedOutput;
     use hydrant_core::server::JobSpec;
 
     use super::*;
@@ -525,7 +514,9 @@ mod tests {
         let mut stream = client(addr, 1);
         let from = stream.local_addr().unwrap();
         match next(&mut endpoint) {
-            JobEvent::Joined { job: JOB, rank: Rank(1), from: Some(addr), .. } => assert_eq!(addr, from),
+            JobEvent::Output(OwnedOutput::Joined { job: JOB, rank: Rank(1), conn }) => {
+                assert_eq!(endpoint.peer_addr(conn), Some(from));
+            }
             other => panic!("{other:?}"),
         }
         assert!(stream.read(&mut [0; 256]).unwrap() > 0);
@@ -555,7 +546,7 @@ mod tests {
         let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(2, &mut storage, limits);
         let mut stream = client(addr, 1);
-        assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(1), .. }));
+        assert!(matches!(next(&mut endpoint), JobEvent::Output(OwnedOutput::Joined { rank: Rank(1), .. })));
         let mut stranger = TcpStream::connect(addr).unwrap();
         let greetings = b"cmd=init pmi_version=2 pmi_subversion=0\n".repeat(1000);
         stranger.write_all(&greetings).unwrap();
@@ -580,7 +571,7 @@ mod tests {
         endpoint.pause(JOB, false).unwrap();
         let listener = &endpoint.ports[0].as_ref().unwrap().listener;
         assert_eq!(listener.deadline(), None, "it waits for no timer");
-        assert!(matches!(next(&mut endpoint), JobEvent::Joined { rank: Rank(0), .. }));
+        assert!(matches!(next(&mut endpoint), JobEvent::Output(OwnedOutput::Joined { rank: Rank(0), .. })));
     }
 
     #[test]
@@ -589,7 +580,7 @@ mod tests {
         let mut storage = MappedStorage::new(&limits);
         let (mut endpoint, addr) = endpoint(1, &mut storage, limits);
         let _stream = client(addr, 0);
-        assert!(matches!(next(&mut endpoint), JobEvent::Joined { .. }));
+        assert!(matches!(next(&mut endpoint), JobEvent::Output(OwnedOutput::Joined { .. })));
         assert_eq!(endpoint.free_id(), JobId(1));
         endpoint.close(JOB).unwrap();
         assert_eq!(endpoint.free_id(), JOB);

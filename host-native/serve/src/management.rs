@@ -23,7 +23,7 @@ use hydrant_core::peer::LINKS_MAX;
 use hydrant_core::server::JobSpec;
 use hydrant_core::server::call::BYTES_MAX;
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{Fault, Input, JobId, Limit, Rank, Server};
+use hydrant_core::{Fault, Input, JobId, Limit, Output, Rank, Server};
 use hydrant_driver::{Client, HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
@@ -360,20 +360,24 @@ impl Management<'_, '_> {
                 let report = Report::LimitHit { limit, size };
                 return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
             }
-            JobEvent::Joined { job, rank, conn, .. } => (job, Report::Joined { job, rank, conn }),
-            JobEvent::Abort { job, cause, ref message } => {
-                (job, Report::End { job, cause, message: truncate(message) })
-            }
-            JobEvent::Kill { job, rank, code, ref message } => {
-                (job, Report::Kill { job, rank, code, message: truncate(message) })
-            }
-            JobEvent::StalledFence { job, arrived, size, ref missing } => {
-                (job, Report::Late { job, arrived, size, missing: truncate(missing) })
-            }
             JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
-            JobEvent::RemoveFiles { job, rank, ref paths } => (job, Report::RemoveFiles { job, rank, paths }),
-            JobEvent::Log { job, rank, stream, ref text } => (job, Report::Log { job, rank, stream, text }),
-            JobEvent::Node(_) => return self.send_upcall(&event),
+            JobEvent::Output(ref output) => match output.view() {
+                Output::Joined { job, rank, conn } => (job, Report::Joined { job, rank, conn }),
+                Output::AbortJob { job, cause, message } => {
+                    (job, Report::End { job, cause, message: truncate(message) })
+                }
+                Output::KillRank { job, rank, code, message } => {
+                    (job, Report::Kill { job, rank, code, message: truncate(message) })
+                }
+                Output::StalledFence { job, arrived, size, missing } => {
+                    (job, Report::Late { job, arrived, size, missing: truncate(missing) })
+                }
+                Output::RemoveFiles { job, rank, paths } => (job, Report::RemoveFiles { job, rank, paths }),
+                Output::Log { job, rank, stream, text } => (job, Report::Log { job, rank, stream, text }),
+                Output::Spawn { .. } | Output::Upcall { .. } => return self.send_upcall(&event),
+                // Connections are this server's, and lone nodes have no neighbours.
+                Output::Bytes { .. } | Output::Close { .. } | Output::Peer { .. } => return Ok(()),
+            },
         };
         if self.managed.options.verbose {
             self.log(&format!("job {job}: {}", describe(&report)));

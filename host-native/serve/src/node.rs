@@ -21,8 +21,8 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, record_max,
 };
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
-use hydrant_driver::{Event, MappedStorage};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, OwnedOutput, Rank, Server, Time};
+use hydrant_driver::MappedStorage;
 use hydrant_reactor::{Interest, limit_unacknowledged, printable, random_u32};
 
 use crate::called::{self, NodeError, await_reader, ended};
@@ -384,7 +384,7 @@ impl Node<'_> {
     fn send_events(&mut self) -> Result<(), NodeError> {
         self.send_journal()?;
         while let Some(event) = self.endpoint.next_event() {
-            if let JobEvent::Node(Event::Peer { node, bytes }) = &event
+            if let JobEvent::Output(OwnedOutput::Peer { node, bytes }) = &event
                 && let Some(links) = &mut self.links
                 && links.send(*node, bytes, &mut self.endpoint)?
             {
@@ -416,7 +416,7 @@ impl Node<'_> {
     }
 
     fn send_event(&mut self, event: &JobEvent) -> Result<(), NodeError> {
-        if let JobEvent::Node(Event::Peer { .. }) = event {
+        if let JobEvent::Output(OwnedOutput::Peer { .. }) = event {
             self.sent += 1;
         }
         if let JobEvent::Full { limit } = *event {

@@ -7,7 +7,7 @@ use hydrant_control::job_name;
 use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
-use hydrant_core::{Input, JobId, Limit, Rank, Server};
+use hydrant_core::{Input, JobId, Limit, OwnedOutput, Rank, Server};
 use hydrant_driver::{MappedStorage, TcpPort, pmix_variables};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32, random_u64};
@@ -224,42 +224,13 @@ impl<'o, 's> PmiServer<'o, 's> {
 
     fn handle_event(&mut self, event: JobEvent) -> Result<(), Error> {
         match event {
-            JobEvent::Joined { rank, from, .. } => {
-                self.job.join(rank, from);
-                let timeout = self.options.job.join_timeout;
-                if self.served > 0 && self.job.joined() == 1 && !timeout.is_zero() && !self.job.is_complete()
-                {
-                    self.job.deadline = Some(self.endpoint.now().saturating_add(millis(timeout)));
-                }
-                // A client that connects after the job is complete may belong to the next job. It waits for that job.
-                let more = self.options.job.jobs != self.served.saturating_add(1);
-                self.endpoint.pause(JOB, more && self.job.is_complete())?;
-                let from = from.map_or_else(String::new, |from| format!(" from {from}"));
-                self.detail(|| format!("rank {rank} has joined{from}"));
-            }
+            JobEvent::Output(output) => self.handle_output(output)?,
             // The connection is the only source of information about the process.
             JobEvent::Left { job, rank, finalized } if self.job.leave(rank) => {
                 self.detail(|| format!("rank {rank} has left"));
                 self.endpoint.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
             }
-            // The processes are others', and so are their files.
-            JobEvent::Left { .. } | JobEvent::RemoveFiles { .. } => {}
-            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
-            JobEvent::Node(_) => {}
-            JobEvent::Log { rank, text, .. } => {
-                let text = String::from_utf8_lossy(&text);
-                for line in text.lines() {
-                    self.endpoint.log(&format!("rank {rank}: {line}"));
-                }
-            }
-            JobEvent::Abort { cause, message, .. } => self.job.end(cause, message),
-            JobEvent::Kill { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
-            JobEvent::StalledFence { arrived, size, missing, .. } => {
-                let seconds = self.options.job.fence_warning.as_secs_f64();
-                self.endpoint.log(&format!(
-                    "ranks have been waiting for {seconds} s: {arrived} of {size} have come, missing: {missing}"
-                ));
-            }
+            JobEvent::Left { .. } => {}
             JobEvent::Closed { rank: Some(rank), why, .. } => {
                 self.endpoint.log(&format!("closed the PMI connection of rank {rank}: {why}"));
             }
@@ -283,6 +254,46 @@ impl<'o, 's> PmiServer<'o, 's> {
                     name = limit.name()
                 ));
             }
+        }
+        Ok(())
+    }
+
+    fn handle_output(&mut self, output: OwnedOutput) -> Result<(), Error> {
+        match output {
+            OwnedOutput::Joined { rank, conn, .. } => {
+                let from = self.endpoint.peer_addr(conn);
+                self.job.join(rank, from);
+                let timeout = self.options.job.join_timeout;
+                if self.served > 0 && self.job.joined() == 1 && !timeout.is_zero() && !self.job.is_complete()
+                {
+                    self.job.deadline = Some(self.endpoint.now().saturating_add(millis(timeout)));
+                }
+                // A client that connects after the job is complete may belong to the next job. It waits for that job.
+                let more = self.options.job.jobs != self.served.saturating_add(1);
+                self.endpoint.pause(JOB, more && self.job.is_complete())?;
+                let from = from.map_or_else(String::new, |from| format!(" from {from}"));
+                self.detail(|| format!("rank {rank} has joined{from}"));
+            }
+            OwnedOutput::Log { rank, text, .. } => {
+                let text = String::from_utf8_lossy(&text);
+                for line in text.lines() {
+                    self.endpoint.log(&format!("rank {rank}: {line}"));
+                }
+            }
+            OwnedOutput::AbortJob { cause, message, .. } => self.job.end(cause, message),
+            OwnedOutput::KillRank { rank, code, message, .. } => self.job.abort_alone(rank, code, message),
+            OwnedOutput::StalledFence { arrived, size, missing, .. } => {
+                let seconds = self.options.job.fence_warning.as_secs_f64();
+                self.endpoint.log(&format!(
+                    "ranks have been waiting for {seconds} s: {arrived} of {size} have come, missing: {missing}"
+                ));
+            }
+            // The processes are others', and so are their files.
+            OwnedOutput::RemoveFiles { .. } => {}
+            // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
+            OwnedOutput::Spawn { .. } | OwnedOutput::Upcall { .. } | OwnedOutput::Peer { .. } => {}
+            // The endpoint's own.
+            OwnedOutput::Bytes { .. } | OwnedOutput::Close { .. } => {}
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{ConnId, Input, JobId, JobSpec, Limits, Rank};
+use hydrant_core::{ConnId, Input, JobId, JobSpec, Limits, OwnedOutput, Rank};
 use hydrant_driver::{AnyBackend, BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_overlay::{Channel, LinkError};
 use hydrant_placement::process_mapping;
@@ -385,27 +385,24 @@ impl Watch {
     fn outputs(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
         while let Some(event) = driver.poll(self.now(), &self.poller)? {
             match event {
-                Event::KillRank { rank, code, message, .. } => {
+                Event::Output(OwnedOutput::KillRank { rank, code, message, .. }) => {
                     let code = code.map_or(String::new(), |code| format!(" with code {code}"));
                     (self.print)(&format!("hydrant: rank {rank} ends itself{code}{}", behind(&message)));
                     self.tasks.signal(Some(rank.0), Signal::KILL);
                 }
-                Event::AbortJob { cause, message, .. } => self.end(&format!("{cause}{}", behind(&message))),
+                Event::Output(OwnedOutput::AbortJob { cause, message, .. }) => {
+                    self.end(&format!("{cause}{}", behind(&message)));
+                }
                 Event::Closed { conn, rank, why, .. } => self.closed(conn, rank, why),
-                Event::Joined { .. } => {}
-                // The limits have none of the others.
-                Event::Spawn { .. }
-                | Event::Upcall { .. }
-                | Event::StalledFence { .. }
-                | Event::RemoveFiles { .. }
-                | Event::Log { .. } => {}
-                Event::Peer { bytes, .. } => {
+                Event::Output(OwnedOutput::Peer { bytes, .. }) => {
                     if let Some(link) = &mut self.link
                         && link.send_peer(&bytes)?
                     {
                         driver.handle(self.clock.now(), Input::PeerBlocked { node: 0 })?;
                     }
                 }
+                // The limits have none of the others, and who has joined is of no interest.
+                Event::Output(_) => {}
             }
         }
         Ok(())

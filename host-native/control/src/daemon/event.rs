@@ -1,8 +1,7 @@
 //! Events that a daemon handles, and actions that it demands.
 
-use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::wire::Protocol;
-use hydrant_core::{JobId, Limit, Rank, UpcallId};
+use hydrant_core::trace::Exit;
+use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
 use crate::protocol::{BackendFailure, JobRecord, PluginFile, Report, StartError, WindowSize};
 
@@ -35,13 +34,6 @@ pub enum DaemonEvent<'a> {
         /// Its process.
         pid: u32,
     },
-    /// A client has become a rank of the PMI server of this node.
-    RankJoined {
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-    },
     /// Answer to [`Daemon::next_rank`](super::Daemon::next_rank): the rank cannot be started.
     StartFailed {
         /// Job of the rank.
@@ -65,61 +57,9 @@ pub enum DaemonEvent<'a> {
     },
     /// The node's PMI server has failed, or could not be created. The host has replaced it by one that does nothing.
     BackendFailed(BackendFailure),
-    /// The PMI server demands the end of a job.
-    AbortJob {
-        /// The job.
-        job: JobId,
-        /// What a rank did.
-        cause: Cause,
-        /// Message of a rank that called abort.
-        message: String,
-    },
-    /// The PMI server demands the end of one rank.
-    KillRank {
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Exit code that the rank asked for.
-        code: Option<i32>,
-        /// Message of the rank.
-        message: String,
-    },
-    /// The PMI server reports a stalled fence.
-    StalledFence {
-        /// The job.
-        job: JobId,
-        /// Number of ranks that have arrived, and of those that take part, if this node has all ranks of the job.
-        arrived: Option<(u32, u32)>,
-        /// Missing ranks of this node as `0-3,7`.
-        missing: String,
-    },
-    /// A rank asks for a spawn.
-    Spawn {
-        /// Number of the spawn at the PMI server.
-        upcall: UpcallId,
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request as the rank sent it.
-        request: Vec<u8>,
-    },
-    /// A rank publishes or looks up a name, defines a process set, or connects jobs.
-    Upcall {
-        /// Number of the upcall at the PMI server.
-        upcall: UpcallId,
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request as the rank sent it.
-        request: Vec<u8>,
-    },
+    /// An output of the node's PMI server: a rank that has joined, an upcall, a stalled fence, or the end of a rank or job.
+    /// Other outputs have no effect.
+    Output(OwnedOutput),
     /// The reading ranks of this node have read so many bytes of their standard input.
     StdinConsumed(u32),
     /// All reading ranks of this node have closed their standard input.
@@ -189,11 +129,8 @@ pub enum DaemonAction {
         /// The job.
         job: JobId,
     },
-    /// Applies [`Input::StalledFence`](hydrant_core::Input::StalledFence) to the PMI server.
-    StalledFence {
-        /// The job.
-        job: JobId,
-    },
+    /// Applies an input to the PMI server. What the input is about may be gone.
+    Input(OwnedInput),
     /// Asks for the state of the node's ranks among these, which the host sends as
     /// [`Report::RankStates`](crate::protocol::Report::RankStates).
     QueryRanks {
@@ -211,44 +148,6 @@ pub enum DaemonAction {
     ReplaceCore {
         /// Plugin with the core, or `None` for one in this process.
         plugin: Option<Box<PluginFile>>,
-    },
-    /// Applies [`Input::PsetRequest`](hydrant_core::Input::PsetRequest) to the PMI server.
-    ChangeSets {
-        /// Job of the rank that asks.
-        job: JobId,
-        /// The rank that asks.
-        rank: Rank,
-        /// Its request.
-        body: Vec<u8>,
-    },
-    /// Applies [`Input::Connected`](hydrant_core::Input::Connected) to the PMI server.
-    ConnectJobs {
-        /// Job of the rank that asked.
-        job: JobId,
-        /// The other job.
-        other: JobId,
-        /// Whether they are connected from now on.
-        connected: bool,
-    },
-    /// Applies [`Input::UpcallComplete`](hydrant_core::Input::UpcallComplete) to the PMI server. The upcall may be gone.
-    UpcallComplete {
-        /// The upcall.
-        upcall: UpcallId,
-        /// 0, or an error code of `pmi2.h`.
-        rc: i32,
-        /// Port that a lookup found, or the reason of a failure.
-        text: Vec<u8>,
-    },
-    /// Applies [`Input::SpawnComplete`](hydrant_core::Input::SpawnComplete) to the PMI server. The spawn may be gone.
-    SpawnComplete {
-        /// The spawn.
-        upcall: UpcallId,
-        /// Whether all ranks run.
-        started: bool,
-        /// Limit that was reached, if that is the reason of the failure.
-        full: Option<Limit>,
-        /// One code a program.
-        codes: Vec<u8>,
     },
     /// Writes bytes to the standard input of the reading ranks. An empty vector is its end.
     FeedStdin(Vec<u8>),

@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{JobId, Rank};
+use hydrant_core::{JobId, OwnedOutput, Rank};
 
 pub use event::{DaemonAction, DaemonEvent};
 pub use job::NodeRanks;
@@ -132,26 +132,11 @@ impl Daemon {
                 self.drop_unopened(job);
             }
             DaemonEvent::RankStarted { job, rank, pid } => self.rank_started(job, rank, pid),
-            DaemonEvent::RankJoined { job, rank } => self.rank_joined(now, job, rank),
             DaemonEvent::StartFailed { job, error } => self.start_failed(job, error),
             DaemonEvent::RankExited { job, rank, exit } => self.rank_exited(job, rank, exit),
             DaemonEvent::OutputDrained { job } => self.output_drained(job),
             DaemonEvent::BackendFailed(failure) => self.fail_backend(failure),
-            DaemonEvent::AbortJob { job, cause, message } => {
-                self.report_about(job, Report::AbortJob { job, cause, message });
-            }
-            DaemonEvent::KillRank { job, rank, code, message } => {
-                self.kill_rank(now, job, rank, code, &message);
-            }
-            DaemonEvent::StalledFence { job, arrived, missing } => {
-                self.report_about(job, Report::StalledFence { job, arrived, missing });
-            }
-            DaemonEvent::Spawn { upcall, job, rank, protocol, request } => {
-                self.report_about(job, Report::Spawn { upcall, job, rank, protocol, request });
-            }
-            DaemonEvent::Upcall { upcall, job, rank, protocol, request } => {
-                self.report_about(job, Report::Upcall { upcall, job, rank, protocol, request });
-            }
+            DaemonEvent::Output(output) => self.handle_output(now, output),
             DaemonEvent::StdinConsumed(bytes) => self.report(Report::StdinConsumed(bytes)),
             DaemonEvent::StdinClosed => self.report(Report::StdinClosed),
             DaemonEvent::Signal(signal) => self.pass_signal_on(signal),
@@ -161,6 +146,26 @@ impl Daemon {
         }
         self.settle();
         Ok(())
+    }
+
+    /// Handles an output of the node's PMI server.
+    fn handle_output(&mut self, now: u64, output: OwnedOutput) {
+        match output {
+            OwnedOutput::Joined { job, rank, .. } => self.rank_joined(now, job, rank),
+            OwnedOutput::KillRank { job, rank, code, message } => {
+                self.kill_rank(now, job, rank, code, &message);
+            }
+            OwnedOutput::AbortJob { job, .. }
+            | OwnedOutput::StalledFence { job, .. }
+            | OwnedOutput::Spawn { job, .. }
+            | OwnedOutput::Upcall { job, .. } => self.report_about(job, Report::Output(output)),
+            // The host's own.
+            OwnedOutput::Bytes { .. }
+            | OwnedOutput::Close { .. }
+            | OwnedOutput::Peer { .. }
+            | OwnedOutput::RemoveFiles { .. }
+            | OwnedOutput::Log { .. } => {}
+        }
     }
 
     /// The next action.

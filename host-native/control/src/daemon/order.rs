@@ -31,23 +31,11 @@ impl Daemon {
             Order::AbortJob(job) => self.terminate(now, job),
             Order::CancelJob(job) => self.cancel(job),
             Order::DeregisterJob(job) => self.deregister(job),
-            Order::StalledFence(job) => self.tell_backend(DaemonAction::StalledFence { job }),
+            Order::Input(input) => self.tell_backend(DaemonAction::Input(input)),
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
             Order::ReplaceCore { plugin } => self.act(DaemonAction::ReplaceCore { plugin }),
-            Order::ChangeSets { job, rank, body } => {
-                self.tell_backend(DaemonAction::ChangeSets { job, rank, body });
-            }
-            Order::ConnectJobs { job, other, connected } => {
-                self.tell_backend(DaemonAction::ConnectJobs { job, other, connected });
-            }
-            Order::UpcallComplete { upcall, rc, text } => {
-                self.tell_backend(DaemonAction::UpcallComplete { upcall, rc, text });
-            }
-            Order::SpawnComplete { upcall, started, full, codes } => {
-                self.tell_backend(DaemonAction::SpawnComplete { upcall, started, full, codes });
-            }
             Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
             Order::CloseOutput { job, streams } => {
                 if self.jobs.contains_key(&job) {

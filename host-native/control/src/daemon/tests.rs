@@ -2,7 +2,7 @@
 
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
-use hydrant_core::{UpcallId, trace::Exit};
+use hydrant_core::{ConnId, OwnedInput, OwnedOutput, UpcallId, trace::Exit};
 use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGUSR1};
 
 use super::*;
@@ -155,7 +155,7 @@ fn a_job_without_ranks_here_is_registered_and_not_reported() {
     let mut run = Run::new();
     run.order(start(JOB, &[2, 2]));
     let cause = Cause::Abort { rank: Rank(0), code: None };
-    run.event(DaemonEvent::AbortJob { job: JOB, cause, message: String::new() });
+    run.event(DaemonEvent::Output(OwnedOutput::AbortJob { job: JOB, cause, message: String::new() }));
     assert_eq!((run.daemon.starting(), run.take_sent(), run.take_others()), (vec![], vec![], vec![]));
     run.order(Order::DeregisterJob(JOB));
     assert_eq!(run.take_others(), [DaemonAction::DeregisterJob { job: JOB }]);
@@ -223,7 +223,7 @@ fn a_deregistered_job_is_not_killed() {
 fn a_rank_that_asks_to_be_ended_has_its_code_reported() {
     let mut run = Run::started();
     let (rank, message) = (Rank(1), "no input".to_owned());
-    run.event(DaemonEvent::KillRank { job: JOB, rank, code: Some(6), message });
+    run.event(DaemonEvent::Output(OwnedOutput::KillRank { job: JOB, rank, code: Some(6), message }));
     let signal = |signal| DaemonAction::SignalRank { job: JOB, rank, signal };
     let line = DaemonAction::Print("rank 1 aborted itself with code 6: no input".into());
     assert_eq!(run.take_others(), [line, signal(SIGTERM), signal(SIGCONT)]);
@@ -285,7 +285,7 @@ fn a_failed_backend_ends_the_ranks_and_keeps_the_links() {
     assert!(run.daemon.has_failed_backend());
     assert_eq!(run.take_sent(), [Report::BackendFailed(failure)]);
     assert_eq!(run.take_others(), [DaemonAction::SignalAll(SIGKILL)]);
-    run.order(Order::UpcallComplete { upcall: UpcallId(0), rc: 0, text: Vec::new() });
+    run.order(Order::Input(OwnedInput::UpcallComplete { upcall: UpcallId(0), rc: 0, text: Vec::new() }));
     run.order(start(JobId(1), &[1]));
     run.order(start(JobId(2), &[2]));
     assert_eq!((run.take_sent(), run.take_others()), (vec![Report::JobDone(JobId(1))], vec![]));
@@ -350,18 +350,36 @@ fn settings_are_acknowledged_if_the_head_waits() {
 #[test]
 fn requests_of_ranks_are_reported_until_the_node_is_done() {
     let mut run = Run::started();
-    let upcall = |upcall| DaemonEvent::Upcall {
-        upcall: UpcallId(upcall),
-        job: JOB,
-        rank: Rank(0),
-        protocol: Protocol::V2,
-        request: b"x".to_vec(),
+    let upcall = |upcall| {
+        DaemonEvent::Output(OwnedOutput::Upcall {
+            upcall: UpcallId(upcall),
+            job: JOB,
+            rank: Rank(0),
+            protocol: Protocol::V2,
+            request: b"x".to_vec(),
+        })
     };
     run.event(upcall(3));
-    run.event(DaemonEvent::StalledFence { job: JOB, arrived: None, missing: "1".into() });
-    assert!(matches!(run.take_sent()[..], [Report::Upcall { .. }, Report::StalledFence { .. }]));
-    run.order(Order::UpcallComplete { upcall: UpcallId(3), rc: 0, text: b"port".to_vec() });
-    let complete = DaemonAction::UpcallComplete { upcall: UpcallId(3), rc: 0, text: b"port".to_vec() };
+    run.event(DaemonEvent::Output(OwnedOutput::StalledFence {
+        job: JOB,
+        arrived: 0,
+        size: 0,
+        missing: "1".into(),
+    }));
+    assert!(matches!(
+        run.take_sent()[..],
+        [Report::Output(OwnedOutput::Upcall { .. }), Report::Output(OwnedOutput::StalledFence { .. })]
+    ));
+    run.order(Order::Input(OwnedInput::UpcallComplete {
+        upcall: UpcallId(3),
+        rc: 0,
+        text: b"port".to_vec(),
+    }));
+    let complete = DaemonAction::Input(OwnedInput::UpcallComplete {
+        upcall: UpcallId(3),
+        rc: 0,
+        text: b"port".to_vec(),
+    });
     assert_eq!(run.take_others(), [complete]);
     run.exit(0);
     run.exit(1);
@@ -399,7 +417,9 @@ fn ranks_that_join_are_reported_together() {
     run.order(start(JOB, &[1, 1, 1, 2]));
     run.start_all(JOB);
     run.take_sent();
-    let joined = |run: &mut Run, rank| run.event(DaemonEvent::RankJoined { job: JOB, rank: Rank(rank) });
+    let joined = |run: &mut Run, rank| {
+        run.event(DaemonEvent::Output(OwnedOutput::Joined { conn: ConnId(0), job: JOB, rank: Rank(rank) }))
+    };
     joined(&mut run, 0);
     run.now = 100;
     joined(&mut run, 1);
@@ -433,6 +453,6 @@ fn ranks_that_join_are_not_reported_without_need() {
     run.order(start(JOB, &[1, 2]));
     run.start_all(JOB);
     run.take_sent();
-    run.event(DaemonEvent::RankJoined { job: JOB, rank: Rank(0) });
+    run.event(DaemonEvent::Output(OwnedOutput::Joined { conn: ConnId(0), job: JOB, rank: Rank(0) }));
     assert_eq!((run.take_sent(), run.daemon.poll_at()), (Vec::new(), None));
 }

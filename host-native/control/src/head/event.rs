@@ -4,9 +4,8 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
-use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
-use hydrant_core::{JobId, Limit, Rank, Refusal};
+use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
 
 use crate::job_result::RanksInState;
 use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError, WindowSize};
@@ -43,15 +42,8 @@ pub enum Event<'a> {
     },
     /// The head's own PMI server has failed.
     BackendFailed(BackendFailure),
-    /// The head's own PMI server demands the end of a job.
-    AbortJob {
-        /// The job.
-        job: JobId,
-        /// What a rank did.
-        cause: Cause,
-        /// Message of a rank that called abort.
-        message: String,
-    },
+    /// An output of the head's own PMI server. Only the end of a job has an effect.
+    Output(OwnedOutput),
     /// Answer to [`Action::OpenJob`]: the job is registered.
     JobOpened {
         /// The job.
@@ -73,7 +65,7 @@ pub enum Event<'a> {
         /// One result a program.
         programs: Vec<Result<SpawnProgram, (u8, String)>>,
     },
-    /// Answer to [`Action::ChangeSets`] and [`Action::ConnectJobs`].
+    /// Answer to [`Action::Apply`].
     BackendReply {
         /// The request.
         request: RequestId,
@@ -133,6 +125,23 @@ pub struct SpawnProgram {
     pub hosts: Vec<String>,
 }
 
+/// A rank's request for a spawn or another upcall.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Upcall {
+    /// Node of the rank.
+    pub node: u32,
+    /// Number of the request at that node.
+    pub id: UpcallId,
+    /// Job of the rank.
+    pub job: JobId,
+    /// The rank.
+    pub rank: Rank,
+    /// Protocol of the request.
+    pub protocol: Protocol,
+    /// The request as the rank sent it.
+    pub request: Vec<u8>,
+}
+
 /// Recipient of an order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Destination {
@@ -180,47 +189,22 @@ pub enum Action {
         request: RequestId,
         /// Program of the spawning rank, for what the spawn leaves open.
         spawner: Box<Program>,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request, for [`hydrant_core::wire::decode_spawn`].
-        body: Vec<u8>,
+        /// The request of the rank, for [`hydrant_core::wire::decode_spawn`].
+        upcall: Upcall,
     },
-    /// Applies [`Input::PsetRequest`](hydrant_core::Input::PsetRequest) to the head's PMI server. The answer is
-    /// [`Event::BackendReply`].
-    ChangeSets {
+    /// Applies a rank's request to the head's PMI server. The answer is [`Event::BackendReply`].
+    Apply {
         /// The request.
         request: RequestId,
-        /// Job of the rank that asks.
-        job: JobId,
-        /// The rank that asks.
-        rank: Rank,
-        /// Its request.
-        body: Vec<u8>,
-    },
-    /// Applies [`Input::Connected`](hydrant_core::Input::Connected) to the head's PMI server. The answer is
-    /// [`Event::BackendReply`].
-    ConnectJobs {
-        /// The request.
-        request: RequestId,
-        /// Job of the rank that asked.
-        job: JobId,
-        /// The other job.
-        other: JobId,
-        /// Whether they are connected from now on.
-        connected: bool,
+        /// [`PsetRequest`](hydrant_core::InputOf::PsetRequest) or [`Connected`](hydrant_core::InputOf::Connected).
+        input: OwnedInput,
     },
     /// Publishes, withdraws or looks up a name. The answer is [`Event::NameServiceReply`].
     CallNameService {
         /// The request.
         request: RequestId,
-        /// Job of the rank that asks.
-        job: JobId,
-        /// The rank that asks.
-        rank: Rank,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request, for [`hydrant_core::wire::decode_upcall`].
-        body: Vec<u8>,
+        /// The request of the rank.
+        upcall: Upcall,
     },
     /// Cancels lookups of a rank that has ended. Each is answered all the same.
     CancelLookups {
@@ -281,11 +265,4 @@ pub enum Action {
         /// Whether output that has not been written yet is written first.
         flush: bool,
     },
-}
-
-/// Result of a spawn.
-pub(super) struct SpawnResult {
-    pub(super) started: bool,
-    pub(super) full: Option<Limit>,
-    pub(super) codes: Vec<u8>,
 }

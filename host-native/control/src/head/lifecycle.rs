@@ -1,9 +1,8 @@
 //! Start and end of jobs.
 
-use hydrant_core::JobId;
 use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::{JobId, Limit, OwnedInput};
 
-use super::event::SpawnResult;
 use super::{Action, FirstJob, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
 use crate::exit_status::exit_code;
@@ -129,7 +128,7 @@ impl Head {
         };
         self.print(format!("nothing is spawned for {}: {}", job.run.spawner, error.text));
         let codes = vec![error.errno; job.programs.len()];
-        self.spawn_complete(spawn, SpawnResult { started: false, full: error.limit, codes });
+        self.spawn_complete(spawn, false, error.limit, codes);
     }
 
     /// A node has started all of its ranks of a job.
@@ -142,7 +141,7 @@ impl Head {
         let codes = vec![0; job.programs.len()];
         if let Some((spawn, failed)) = job.all_started() {
             failed.into_iter().for_each(|code| self.status.record_failure(code));
-            self.spawn_complete(spawn, SpawnResult { started: true, full: None, codes });
+            self.spawn_complete(spawn, true, None, codes);
         }
     }
 
@@ -151,7 +150,7 @@ impl Head {
         if let Some(signal) = self.status.signal().filter(|_| *error == StartError::unfinished()) {
             return self.start_interrupted(id, signal);
         }
-        let at = if self.config.names_hosts { format!("host {}: ", self.host(node)) } else { String::new() };
+        let at = if self.config.is_alone { String::new() } else { format!("host {}: ", self.host(node)) };
         let job = &mut self.jobs[id];
         // The report of a job that is being aborted names the first failure.
         if job.is_aborted() || !job.cancel(error.appnum, error.errno) {
@@ -239,7 +238,7 @@ impl Head {
             self.last = Some(id);
         }
         if let Some(spawn) = spawn {
-            self.spawn_complete(spawn, SpawnResult { started: false, full: None, codes });
+            self.spawn_complete(spawn, false, None, codes);
         }
     }
 
@@ -268,8 +267,14 @@ impl Head {
     }
 
     /// Answers a spawn.
-    pub(super) fn spawn_complete(&mut self, (node, upcall): SpawnKey, result: SpawnResult) {
-        let SpawnResult { started, full, codes } = result;
-        self.send(node, Order::SpawnComplete { upcall, started, full, codes });
+    pub(super) fn spawn_complete(
+        &mut self,
+        (node, spawn): SpawnKey,
+        started: bool,
+        full: Option<Limit>,
+        codes: Vec<u8>,
+    ) {
+        let input = OwnedInput::SpawnComplete { spawn, started, full, codes };
+        self.send(node, Order::Input(input));
     }
 }

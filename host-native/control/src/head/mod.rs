@@ -14,10 +14,10 @@ mod upcall;
 use std::collections::{BTreeSet, VecDeque};
 use std::ffi::OsString;
 
-use hydrant_core::JobId;
+use hydrant_core::{JobId, OwnedOutput};
 use hydrant_placement::{Host, MapBy};
 
-pub use event::{Action, Destination, Event, RequestId, SpawnProgram};
+pub use event::{Action, Destination, Event, RequestId, SpawnProgram, Upcall};
 
 use crate::error::Error;
 use crate::exit_status::{ExitCodeOf, ExitStatus};
@@ -45,8 +45,9 @@ pub struct Config {
     pub exit_code_of: ExitCodeOf,
     /// Whether the exit codes of all ranks are printed at the end of a job.
     pub exit_report: bool,
-    /// Whether messages name the host of a failed start. A run on one machine has no other.
-    pub names_hosts: bool,
+    /// Whether the head's PMI server is that of the only node. Then orders need not repeat what the head has applied, the server
+    /// knows all arrivals at a fence, and messages need not name the host.
+    pub is_alone: bool,
     /// Whether a name service of several runs may know connections between jobs that this run does not.
     pub shares_names: bool,
     /// Milliseconds after which a waiting fence is reported.
@@ -207,7 +208,11 @@ impl Head {
             Event::Message { node, bytes } => self.message(now, node, bytes)?,
             Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
             Event::BackendFailed(failure) => self.backend_failed(0, failure),
-            Event::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
+            Event::Output(output) => {
+                if let OwnedOutput::AbortJob { job, cause, message } = output {
+                    self.rank_failed(job, cause, message);
+                }
+            }
             Event::TimeLimit { limit, mut states } => {
                 for id in self.jobs.ids(|_| true) {
                     let states = states.remove(&id).unwrap_or_default();

@@ -1,9 +1,9 @@
 //! Reports of daemons: validation, then effect.
 
 use hydrant_core::trace::Cause;
-use hydrant_core::{JobId, Rank};
+use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
-use super::{Action, Head, NodeProgress, StalledFence};
+use super::{Action, Head, NodeProgress, StalledFence, Upcall};
 use crate::error::Error;
 use crate::jobs::Job;
 use crate::protocol::{BackendFailure, Order, OutputChunk, Report, decode};
@@ -78,20 +78,12 @@ impl Head {
                 self.require(node, (1..=size).contains(&ranks))?;
                 self.check_participant(node, job)
             }
-            Report::StalledFence { job, arrived, .. } => {
-                let has_all = |job: &Job<NodeProgress>| job.run.blocks.iter().all(|block| block.node == node);
-                self.require(node, arrived.is_none() || self.jobs.get(job).is_none_or(has_all))?;
-                self.check_participant(node, job)
-            }
+            Report::Output(ref output) => self.check_output(node, output),
             Report::JobStarted(id) => {
                 let has_all =
                     |job: &Job<NodeProgress>| job.run.ranks_on(node).all(|rank| job.pid(rank).is_some());
                 self.require(node, self.jobs.get(id).is_none_or(has_all))?;
                 self.check_participant(node, id)
-            }
-            Report::AbortJob { job, cause, .. } => {
-                self.require(node, self.jobs.get(job).is_none_or(|job| may_report(node, job, cause)))?;
-                self.check_participant(node, job)
             }
             Report::JobDone(id) => {
                 if let Some(job) = self.jobs.get(id) {
@@ -106,9 +98,6 @@ impl Head {
                 }
                 Ok(validity)
             }
-            Report::Spawn { job, rank, .. } | Report::Upcall { job, rank, .. } => {
-                self.check_rank(node, job, rank)
-            }
             Report::StdinConsumed(bytes) => match self.is_stdin_node(node) {
                 Some(reads) => self.require(node, reads && self.can_consume(node, bytes)),
                 None => Ok(Validity::Stale),
@@ -117,6 +106,27 @@ impl Head {
                 Some(reads) => self.require(node, reads),
                 None => Ok(Validity::Stale),
             },
+        }
+    }
+
+    /// Checks an output of a node's PMI server: only some outputs are reported, and they concern ranks of the node.
+    fn check_output(&self, node: u32, output: &OwnedOutput) -> Result<Validity, Error> {
+        match *output {
+            OwnedOutput::AbortJob { job, cause, .. } => {
+                self.require(node, self.jobs.get(job).is_none_or(|job| may_report(node, job, cause)))?;
+                self.check_participant(node, job)
+            }
+            OwnedOutput::StalledFence { job, .. } => self.check_participant(node, job),
+            OwnedOutput::Spawn { job, rank, .. } | OwnedOutput::Upcall { job, rank, .. } => {
+                self.check_rank(node, job, rank)
+            }
+            OwnedOutput::Bytes { .. }
+            | OwnedOutput::Close { .. }
+            | OwnedOutput::Joined { .. }
+            | OwnedOutput::KillRank { .. }
+            | OwnedOutput::Peer { .. }
+            | OwnedOutput::RemoveFiles { .. }
+            | OwnedOutput::Log { .. } => Err(self.invalid(node)),
         }
     }
 
@@ -184,25 +194,34 @@ impl Head {
                 }
             }
             Report::JobDone(job) => self.node_done(node, job),
-            Report::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
-            Report::StalledFence { job, arrived, missing } => {
-                self.fence_stalled(now, (node, job), arrived, &missing);
-            }
+            Report::Output(output) => self.handle_output(now, node, output),
             Report::CoreReplaced(result) => self.actions.push_back(Action::CoreReplaced { node, result }),
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
-            }
-            Report::Spawn { upcall, job, rank, protocol, request } => {
-                self.spawn((node, upcall), (job, rank), protocol, request);
-            }
-            Report::Upcall { upcall, job, rank, protocol, request } => {
-                self.upcall((node, upcall), (job, rank), protocol, request);
             }
             Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
             Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),
         }
         Ok(())
+    }
+
+    /// Handles a checked output of a node's PMI server.
+    fn handle_output(&mut self, now: u64, node: u32, output: OwnedOutput) {
+        match output {
+            OwnedOutput::AbortJob { job, cause, message } => self.rank_failed(job, cause, message),
+            OwnedOutput::StalledFence { job, arrived, size, missing } => {
+                let arrived = self.config.is_alone.then_some((arrived, size));
+                self.fence_stalled(now, (node, job), arrived, &missing);
+            }
+            OwnedOutput::Spawn { spawn: id, job, rank, protocol, request } => {
+                self.spawn(Upcall { node, id, job, rank, protocol, request });
+            }
+            OwnedOutput::Upcall { upcall: id, job, rank, protocol, request } => {
+                self.upcall(Upcall { node, id, job, rank, protocol, request });
+            }
+            _ => {}
+        }
     }
 
     /// A rank has failed. Without cleanup its job goes on.
@@ -212,8 +231,7 @@ impl Head {
         line.filter(|_| !self.config.cleanup).into_iter().for_each(|line| self.print(line));
     }
 
-    /// A fence is stalled. Each node reports which of its own ranks are missing. `arrived` is known to a node that has all
-    /// ranks.
+    /// A fence is stalled. Each node reports which of its own ranks are missing. `arrived` is known if there is only one node.
     fn fence_stalled(
         &mut self,
         now: u64,
@@ -229,7 +247,7 @@ impl Head {
         self.stalled = Some(stalled);
         if known.is_none() && arrived.is_none() {
             // A node none of whose ranks has arrived does not know that there is a fence.
-            self.send_all(Order::StalledFence(id));
+            self.send_all(Order::Input(OwnedInput::StalledFence { job: id }));
         }
         if is_shown {
             let missing = self.jobs[id].name_missing(missing, self.host(node));

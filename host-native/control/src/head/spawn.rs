@@ -1,35 +1,27 @@
 //! Spawned jobs: which nodes their ranks go to.
 
 use hydrant_core::wire::{Protocol, decode_spawn};
-use hydrant_core::{JobId, Rank};
 use hydrant_placement::{JobMap, MappingPolicy, candidates, process_mapping};
 
-use super::event::SpawnResult;
-use super::upcall::{Request, Requested, bytes};
-use super::{Action, Head, RequestId, SpawnProgram};
+use super::upcall::{Request, bytes};
+use super::{Action, Head, RequestId, SpawnProgram, Upcall};
 use crate::error::Error;
-use crate::jobs::SpawnKey;
 use crate::protocol::{CANCELED, RankBlock, SpawnOrigin};
 
 impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.
-    pub(super) fn spawn(
-        &mut self,
-        (node, upcall): SpawnKey,
-        (job, rank): (JobId, Rank),
-        protocol: Protocol,
-        body: Vec<u8>,
-    ) {
-        let spawner = self.jobs.get(job).filter(|job| !job.is_ending() && !self.status.is_interrupted());
+    pub(super) fn spawn(&mut self, upcall: Upcall) {
+        let spawner =
+            self.jobs.get(upcall.job).filter(|job| !job.is_ending() && !self.status.is_interrupted());
         let Some(spawner) = spawner else {
-            let programs = decode_spawn(protocol, &body).map_or(0, |spawn| spawn.programs().count());
+            let programs =
+                decode_spawn(upcall.protocol, &upcall.request).map_or(0, |spawn| spawn.programs().count());
             let codes = vec![CANCELED; programs];
-            return self.spawn_complete((node, upcall), SpawnResult { started: false, full: None, codes });
+            return self.spawn_complete((upcall.node, upcall.id), false, None, codes);
         };
-        let program = Box::new(spawner.program(rank.0).1.clone());
-        let what = Requested::Spawn { job, rank, protocol, body: body.clone() };
-        let request = self.requests.add(Request { node, upcall, what });
-        self.actions.push_back(Action::ResolveSpawn { request, spawner: program, protocol, body });
+        let spawner = Box::new(spawner.program(upcall.rank.0).1.clone());
+        let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+        self.actions.push_back(Action::ResolveSpawn { request, spawner, upcall });
     }
 
     /// The host has read the programs of a spawn.
@@ -39,16 +31,13 @@ impl Head {
         nonce: u64,
         results: Vec<Result<SpawnProgram, (u8, String)>>,
     ) {
-        let Some(Request { node, upcall, what: Requested::Spawn { job, rank, protocol, body } }) =
-            self.requests.take(id)
-        else {
-            return;
-        };
-        let key = (node, upcall);
+        let Some(Request { upcall, .. }) = self.requests.take(id) else { return };
+        let Upcall { node, id, job, rank, protocol, request } = upcall;
+        let key = (node, id);
         let Some(spawner) = self.jobs.get(job) else { return };
         if spawner.is_ending() || self.status.is_interrupted() {
             let codes = vec![CANCELED; results.len()];
-            return self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
+            return self.spawn_complete(key, false, None, codes);
         }
         let (asker, ranks, spawner) = (spawner.rank_name(rank.0), spawner.size(), spawner.name.clone());
         let (mut programs, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
@@ -65,8 +54,8 @@ impl Head {
             }
         }
         if reasons.is_empty() {
-            let origin =
-                SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput: preput(protocol, &body) };
+            let preput = preput(protocol, &request);
+            let origin = SpawnOrigin { node, upcall: id, job, ranks, rank, spawner, preput };
             match self.open_spawned(programs, origin, nonce, asker.clone()) {
                 // Answered once all ranks have been started.
                 Ok(()) => return,
@@ -79,7 +68,7 @@ impl Head {
         for reason in reasons {
             self.print(format!("nothing is spawned for {asker}: {reason}"));
         }
-        self.spawn_complete(key, SpawnResult { started: false, full: None, codes });
+        self.spawn_complete(key, false, None, codes);
     }
 
     fn open_spawned(

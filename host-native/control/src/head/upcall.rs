@@ -1,10 +1,9 @@
 //! Requests that the head decides for all nodes: names, process sets, and connections between jobs.
 
-use hydrant_core::wire::{Command, Protocol, Text, decode_upcall};
-use hydrant_core::{JobId, Rank, Refusal, UpcallId};
+use hydrant_core::wire::{Command, Text, decode_upcall};
+use hydrant_core::{JobId, OwnedInput, Refusal};
 
-use super::{Action, Head, RequestId};
-use crate::jobs::SpawnKey;
+use super::{Action, Head, RequestId, Upcall};
 use crate::protocol::Order;
 
 /// Requests to the host that have not been answered.
@@ -14,19 +13,9 @@ pub(super) struct Requests(Vec<Option<Request>>);
 /// A request of a rank's that waits for the host.
 #[derive(Debug)]
 pub(super) struct Request {
-    /// Node of the rank.
-    pub(super) node: u32,
-    /// Number of the request at that node.
-    pub(super) upcall: UpcallId,
-    pub(super) what: Requested,
-}
-
-#[derive(Debug)]
-pub(super) enum Requested {
-    Name,
-    ChangeSets { job: JobId, rank: Rank, body: Vec<u8> },
-    ConnectJobs { job: JobId, other: JobId, connected: bool, rank: Rank, protocol: Protocol, body: Vec<u8> },
-    Spawn { job: JobId, rank: Rank, protocol: Protocol, body: Vec<u8> },
+    pub(super) upcall: Upcall,
+    /// What all PMI servers apply, the head's first, if the request changes process sets or connects jobs.
+    pub(super) input: Option<OwnedInput>,
 }
 
 impl Requests {
@@ -46,38 +35,35 @@ impl Requests {
 
 impl Head {
     /// A rank asks for something that all nodes or other runs have to know.
-    pub(super) fn upcall(
-        &mut self,
-        (node, upcall): SpawnKey,
-        (job, rank): (JobId, Rank),
-        protocol: Protocol,
-        body: Vec<u8>,
-    ) {
-        let request = |what| Request { node, upcall, what };
-        match decode_upcall(protocol, &body) {
-            None => self.reply(node, upcall, Err(Refusal::BadField)),
+    pub(super) fn upcall(&mut self, upcall: Upcall) {
+        let job = upcall.job;
+        let (named, connected) = match decode_upcall(upcall.protocol, &upcall.request) {
+            None => return self.reply(&upcall, Err(Refusal::BadField)),
             Some(command) if command.op().changes_psets() => {
-                let what = Requested::ChangeSets { job, rank, body: body.clone() };
-                let request = self.requests.add(request(what));
-                self.actions.push_back(Action::ChangeSets { request, job, rank, body });
+                let input =
+                    OwnedInput::PsetRequest { job, rank: upcall.rank, request: upcall.request.clone() };
+                return self.apply_here(upcall, input);
             }
-            Some(command) => {
-                let (named, connected) = match command {
-                    Command::Connect { jobid } => (Some(jobid), true),
-                    Command::Disconnect { jobid } => (Some(jobid), false),
-                    _ => (None, false),
-                };
-                if let Some(other) = named.and_then(|jobid| self.job_with_id(jobid)) {
-                    let what = Requested::ConnectJobs { job, other, connected, rank, protocol, body };
-                    let request = self.requests.add(request(what));
-                    self.actions.push_back(Action::ConnectJobs { request, job, other, connected });
-                } else {
-                    // A name, or a job of another run.
-                    let request = self.requests.add(request(Requested::Name));
-                    self.actions.push_back(Action::CallNameService { request, job, rank, protocol, body });
-                }
-            }
+            Some(Command::Connect { jobid }) => (Some(jobid), true),
+            Some(Command::Disconnect { jobid }) => (Some(jobid), false),
+            Some(_) => (None, false),
+        };
+        match named.and_then(|jobid| self.job_with_id(jobid)) {
+            Some(other) => self.apply_here(upcall, OwnedInput::Connected { job, other, connected }),
+            // A name, or a job of another run.
+            None => self.call_name_service(upcall),
         }
+    }
+
+    /// Has the head's PMI server apply a request.
+    fn apply_here(&mut self, upcall: Upcall, input: OwnedInput) {
+        let request = self.requests.add(Request { upcall, input: Some(input.clone()) });
+        self.actions.push_back(Action::Apply { request, input });
+    }
+
+    fn call_name_service(&mut self, upcall: Upcall) {
+        let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+        self.actions.push_back(Action::CallNameService { request, upcall });
     }
 
     /// Returns the job of this run that has a job id.
@@ -87,46 +73,36 @@ impl Head {
 
     /// The head's PMI server has carried out a request or has refused it. All nodes follow before the rank is answered.
     pub(super) fn backend_replied(&mut self, id: RequestId, result: Result<(), Refusal>) {
-        let Some(Request { node, upcall, what }) = self.requests.take(id) else { return };
-        let order = match what {
-            Requested::ChangeSets { job, rank, body } => Order::ChangeSets { job, rank, body },
+        let Some(Request { upcall, input: Some(input) }) = self.requests.take(id) else { return };
+        let connects = matches!(input, OwnedInput::Connected { .. });
+        if connects && result == Err(Refusal::NotConnected) && self.config.shares_names {
             // Jobs of other runs may connect the two.
-            Requested::ConnectJobs { job, rank, protocol, body, .. }
-                if result == Err(Refusal::NotConnected) && self.config.shares_names =>
-            {
-                let request = self.requests.add(Request { node, upcall, what: Requested::Name });
-                return self.actions.push_back(Action::CallNameService {
-                    request,
-                    job,
-                    rank,
-                    protocol,
-                    body,
-                });
-            }
-            Requested::ConnectJobs { job, other, connected, .. } => {
-                Order::ConnectJobs { job, other, connected }
-            }
-            Requested::Name | Requested::Spawn { .. } => return,
-        };
-        if result.is_ok() {
-            self.send_all_applied(order);
+            return self.call_name_service(upcall);
         }
-        self.reply(node, upcall, result);
+        if result.is_ok() && !self.config.is_alone {
+            self.send_all_applied(Order::Input(input));
+        }
+        self.reply(&upcall, result);
     }
 
     /// The name service has answered.
     pub(super) fn upcall_complete(&mut self, id: RequestId, rc: i32, text: Vec<u8>) {
-        if let Some(Request { node, upcall, .. }) = self.requests.take(id) {
-            self.send(node, Order::UpcallComplete { upcall, rc, text });
+        if let Some(Request { upcall, .. }) = self.requests.take(id) {
+            self.complete(&upcall, rc, text);
         }
     }
 
-    fn reply(&mut self, node: u32, upcall: UpcallId, result: Result<(), Refusal>) {
+    fn reply(&mut self, upcall: &Upcall, result: Result<(), Refusal>) {
         let (rc, text) = match result {
             Ok(()) => (0, Vec::new()),
             Err(why) => (why.rc(), why.to_string().into_bytes()),
         };
-        self.send(node, Order::UpcallComplete { upcall, rc, text });
+        self.complete(upcall, rc, text);
+    }
+
+    fn complete(&mut self, upcall: &Upcall, rc: i32, text: Vec<u8>) {
+        let input = OwnedInput::UpcallComplete { upcall: upcall.id, rc, text };
+        self.send(upcall.node, Order::Input(input));
     }
 }
 

@@ -11,9 +11,8 @@ mod job;
 mod runs;
 mod setup;
 
-use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::wire::Protocol;
-use hydrant_core::{JobId, Limit, Rank, UpcallId};
+use hydrant_core::trace::Exit;
+use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank};
 use serde::{Deserialize, Serialize, Serializer};
 
 pub use job::{JobRecord, Program, SpawnOrigin};
@@ -52,8 +51,9 @@ pub enum Order {
     CancelJob(JobId),
     /// All nodes are done with the job. The number may be used again.
     DeregisterJob(JobId),
-    /// A fence of the job is stalled: each node reports which of its ranks are missing.
-    StalledFence(JobId),
+    /// An input for the node's PMI server: the result of a [`Report::Output`], a change that the head has decided about for all
+    /// nodes, or a fence that is stalled.
+    Input(OwnedInput),
     /// Asks for the state of the node's ranks among these. The answer is [`Report::RankStates`].
     QueryRanks {
         /// Number of the query.
@@ -69,44 +69,6 @@ pub enum Order {
     ReplaceCore {
         /// Plugin with the core, or `None` for one in the daemon's process.
         plugin: Option<Box<PluginFile>>,
-    },
-    /// A rank's request has defined, retired or removed process sets. All nodes apply it, in the order of the head.
-    ChangeSets {
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Its request.
-        body: Vec<u8>,
-    },
-    /// Two jobs have been connected or disconnected.
-    ConnectJobs {
-        /// Job of the rank that asked.
-        job: JobId,
-        /// The other job.
-        other: JobId,
-        /// Whether they are connected from now on.
-        connected: bool,
-    },
-    /// Result of a [`Report::Upcall`].
-    UpcallComplete {
-        /// Number of the upcall at the node that made it.
-        upcall: UpcallId,
-        /// 0, or an error code of `pmi2.h`.
-        rc: i32,
-        /// Port that a lookup found, or the reason of a failure.
-        text: Vec<u8>,
-    },
-    /// Result of a [`Report::Spawn`].
-    SpawnComplete {
-        /// Number of the spawn at the node that asked.
-        upcall: UpcallId,
-        /// Whether all ranks run. Otherwise none does.
-        started: bool,
-        /// Limit that was reached, if that is the reason of the failure.
-        full: Option<Limit>,
-        /// One code a program: 0, or an `errno`.
-        codes: Vec<u8>,
     },
     /// Bytes for the standard input of all ranks that read it. An empty vector is its end.
     Stdin(Vec<u8>),
@@ -175,24 +137,9 @@ pub enum Report {
     },
     /// All ranks of the job on this node have ended, and all their output has been sent.
     JobDone(JobId),
-    /// The PMI server demands the end of the job.
-    AbortJob {
-        /// The job.
-        job: JobId,
-        /// What a rank did.
-        cause: Cause,
-        /// Message of a rank that called abort.
-        message: String,
-    },
-    /// A fence is stalled.
-    StalledFence {
-        /// The job.
-        job: JobId,
-        /// Number of ranks that have arrived, and of those that take part, if this node has all ranks of the job.
-        arrived: Option<(u32, u32)>,
-        /// Missing ranks of this node as `0-3,7`; empty if only ranks of other nodes are missing.
-        missing: String,
-    },
+    /// An output of the node's PMI server that the head decides about: the end of a job, a stalled fence, a spawn or another
+    /// upcall. The answer to the last two is an [`Order::Input`].
+    Output(OwnedOutput),
     /// Answer to [`Order::QueryRanks`].
     RankStates {
         /// Number of the query.
@@ -202,33 +149,6 @@ pub enum Report {
     },
     /// Answer to [`Order::ReplaceCore`], with the reason if the core was kept.
     CoreReplaced(Result<(), String>),
-    /// A rank asks for a spawn. The answer is [`Order::SpawnComplete`].
-    Spawn {
-        /// Number of the spawn at this node.
-        upcall: UpcallId,
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request, for [`hydrant_core::wire::decode_spawn`].
-        request: Vec<u8>,
-    },
-    /// A rank publishes or looks up a name, defines a process set, or connects jobs. The answer is
-    /// [`Order::UpcallComplete`].
-    Upcall {
-        /// Number of the upcall at this node.
-        upcall: UpcallId,
-        /// Job of the rank.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Protocol of the request.
-        protocol: Protocol,
-        /// Request, for [`hydrant_core::wire::decode_upcall`].
-        request: Vec<u8>,
-    },
     /// Number of bytes of standard input that all reading ranks of the node have read.
     StdinConsumed(u32),
     /// All reading ranks of the node have closed their standard input.
@@ -339,7 +259,8 @@ mod tests {
 
     #[test]
     fn records_decode_as_encoded() {
-        let order = Order::ChangeSets { job: JobId(3), rank: Rank(1), body: b"cmd=pset-prune;".into() };
+        let request = b"cmd=pset-prune;".into();
+        let order = Order::Input(OwnedInput::PsetRequest { job: JobId(3), rank: Rank(1), request });
         assert_eq!(decode(&encode(&order)), Some(order));
         let chunk = OutputChunk { job: JobId(0), rank: Rank(5), stderr: true, bytes: b"no\n" };
         assert_eq!(decode(&encode(&chunk)), Some(chunk));

@@ -5,7 +5,7 @@ use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
 use hydrant_control::{DaemonEvent, Event as HeadEvent, format_ranges};
-use hydrant_core::trace::{Cause, Exit};
+use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_iof::{RankInput, window_size};
 use hydrant_reactor::signals::Event;
@@ -255,14 +255,6 @@ impl Engine<'_, '_> {
         let now = Time(self.now());
         self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
         self.outputs()
-    }
-
-    /// Aborts a job at the request of the PMI server.
-    pub(super) fn abort_job(&mut self, job: JobId, cause: Cause, message: String) -> Result<(), RunError> {
-        match self.daemon {
-            Some(_) => self.handle_at_daemon(DaemonEvent::AbortJob { job, cause, message }),
-            None => self.handle_at_head(HeadEvent::AbortJob { job, cause, message }),
-        }
     }
 }
 

@@ -4,9 +4,9 @@ use std::fmt::Display;
 use std::io;
 
 use hydrant_board::BoardEvent;
-use hydrant_control::DaemonEvent;
+use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::trace::{Closing, Stream};
-use hydrant_core::{ConnId, JobId, Rank};
+use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
 use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
@@ -102,42 +102,45 @@ impl Engine<'_, '_> {
 
     pub(super) fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
         match event {
-            Event::Joined { job, rank, .. } => {
-                self.joined(job, rank);
-                self.handle_at_daemon(DaemonEvent::RankJoined { job, rank })?;
-            }
             Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
-            Event::Spawn { spawn: upcall, job, rank, protocol, request } => {
-                self.handle_at_daemon(DaemonEvent::Spawn { upcall, job, rank, protocol, request })?;
+            Event::Output(OwnedOutput::Upcall { upcall, .. }) if self.daemon.is_none() => {
+                self.refuse_upcall(upcall)?;
             }
-            Event::Upcall { upcall, .. } if self.daemon.is_none() => self.refuse_upcall(upcall)?,
-            Event::Upcall { upcall, job, rank, protocol, request } => {
-                self.handle_at_daemon(DaemonEvent::Upcall { upcall, job, rank, protocol, request })?;
-            }
-            Event::KillRank { job, rank, code, message } => {
-                self.handle_at_daemon(DaemonEvent::KillRank { job, rank, code, message })?;
-            }
-            Event::AbortJob { job, cause, message } => self.abort_job(job, cause, message)?,
-            Event::StalledFence { job, arrived, size, missing } => {
-                self.stalled_fence(job, (arrived, size), missing)?;
-            }
-            Event::Peer { node, bytes } => self.pass_on(node, &bytes)?,
-            Event::RemoveFiles { job, rank, paths } => {
+            Event::Output(OwnedOutput::Peer { node, bytes }) => self.pass_on(node, &bytes)?,
+            Event::Output(OwnedOutput::RemoveFiles { job, rank, paths }) => {
                 if let Some(job) = self.jobs.get_mut(job) {
                     job.run.add_leftovers(rank.0, &paths, |_| true);
                 }
             }
-            Event::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
+            Event::Output(OwnedOutput::Log { job, rank, stream, text }) => {
+                self.log_for(job, rank, stream, &text);
+            }
+            Event::Output(output) => {
+                if let OwnedOutput::Joined { job, rank, .. } = output {
+                    self.joined(job, rank);
+                }
+                self.pass_output(output)?;
+            }
         }
         Ok(())
+    }
+
+    /// Passes an output of the PMI server to the node that the server serves.
+    pub(super) fn pass_output(&mut self, output: OwnedOutput) -> Result<(), RunError> {
+        match self.daemon {
+            Some(_) => self.handle_at_daemon(DaemonEvent::Output(output)),
+            None => self.handle_at_head(HeadEvent::Output(output)),
+        }
     }
 
     fn take_board_event(&mut self, job: JobId, event: BoardEvent) -> Result<(), RunError> {
         match event {
             BoardEvent::Joined { rank } => self.joined(job, rank),
-            BoardEvent::AbortJob { cause, message } => self.abort_job(job, cause, message)?,
+            BoardEvent::AbortJob { cause, message } => {
+                self.pass_output(OwnedOutput::AbortJob { job, cause, message })?;
+            }
             BoardEvent::KillRank { rank, code, message } => {
-                self.handle_at_daemon(DaemonEvent::KillRank { job, rank, code, message })?;
+                self.pass_output(OwnedOutput::KillRank { job, rank, code, message })?;
             }
             BoardEvent::RemoveFiles { rank, paths } => {
                 if let Some(job) = self.jobs.get_mut(job) {
@@ -146,7 +149,7 @@ impl Engine<'_, '_> {
             }
             BoardEvent::Log { rank, stream, text } => self.log_for(job, rank, stream, &text),
             BoardEvent::StalledFence { arrived, size, missing } => {
-                self.stalled_fence(job, (arrived, size), missing)?;
+                self.pass_output(OwnedOutput::StalledFence { job, arrived, size, missing })?;
             }
         }
         Ok(())
@@ -172,12 +175,6 @@ impl Engine<'_, '_> {
         if is_first {
             self.count_joined(1);
         }
-    }
-
-    /// Reports a stalled fence. Only a server without others knows how many ranks have arrived.
-    fn stalled_fence(&mut self, job: JobId, arrived: (u32, u32), missing: String) -> Result<(), RunError> {
-        let arrived = self.nodes.is_none().then_some(arrived);
-        self.handle_at_daemon(DaemonEvent::StalledFence { job, arrived, missing })
     }
 
     /// Handles a closed connection of a client.

@@ -14,8 +14,7 @@ use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node_record, is_of_host, record_max,
 };
 use hydrant_core::wire::decode_spawn;
-use hydrant_core::{Fault, Input, JobId, Limit, Time, UpcallId};
-use hydrant_driver::Event;
+use hydrant_core::{Fault, Input, JobId, Limit, Output, OwnedOutput, Time, UpcallId};
 use hydrant_reactor::Interest;
 
 use super::{Host, Managed, Management};
@@ -239,15 +238,15 @@ impl Managed<'_, '_> {
     }
 
     /// Refuses a spawn or another upcall of a job that no lone node has.
-    fn refuse_upcall(&mut self, event: &Event) -> Result<(), ServiceError> {
+    fn refuse_upcall(&mut self, output: Output<'_>) -> Result<(), ServiceError> {
         let codes;
-        let input = match *event {
-            Event::Spawn { spawn, protocol, ref request, .. } => {
+        let input = match output {
+            Output::Spawn { spawn, protocol, request, .. } => {
                 let programs = decode_spawn(protocol, request).map_or(0, |spawn| spawn.count());
                 codes = vec![NO_SPAWN; programs as usize];
                 Input::SpawnComplete { spawn, started: false, full: None, codes: &codes }
             }
-            Event::Upcall { upcall, .. } => Input::UpcallComplete { upcall, rc: -1, text: NO_UPCALL },
+            Output::Upcall { upcall, .. } => Input::UpcallComplete { upcall, rc: -1, text: NO_UPCALL },
             _ => return Ok(()),
         };
         // The job may have ended meanwhile.
@@ -350,7 +349,10 @@ impl Management<'_, '_> {
             return Ok(false);
         };
         let Some(node) = self.managed.lone_node(at) else { return Ok(false) };
-        if let JobEvent::Node(Event::Spawn { spawn: upcall, .. } | Event::Upcall { upcall, .. }) = event {
+        if let JobEvent::Output(
+            OwnedOutput::Spawn { spawn: upcall, .. } | OwnedOutput::Upcall { upcall, .. },
+        ) = event
+        {
             node.upcalls.insert(*upcall);
         }
         let sent = event.report(theirs).map_or(Ok(()), |report| node.send(&report));
@@ -373,7 +375,7 @@ impl Management<'_, '_> {
     /// Sends a spawn or another upcall to the host of its job, or refuses it.
     pub(super) fn send_upcall(&mut self, event: &JobEvent) -> Result<(), ServiceError> {
         match (self.send_to_lone(event)?, event) {
-            (false, JobEvent::Node(event)) => self.managed.refuse_upcall(event),
+            (false, JobEvent::Output(output)) => self.managed.refuse_upcall(output.view()),
             _ => Ok(()),
         }
     }

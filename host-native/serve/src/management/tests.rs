@@ -3,7 +3,7 @@
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 
-use hydrant_core::Limits;
+use hydrant_core::{Limits, OwnedOutput};
 
 use super::*;
 use crate::options::JobOptions;
@@ -58,7 +58,10 @@ fn ranks_join_once_the_host_accepts_clients() {
             managed.endpoint.next_event()
         });
         let joined = joined.expect("the rank joins");
-        assert!(matches!(joined, JobEvent::Joined { job: JobId(0), rank: Rank(1), .. }), "{joined:?}");
+        assert!(
+            matches!(joined, JobEvent::Output(OwnedOutput::Joined { job: JobId(0), rank: Rank(1), .. })),
+            "{joined:?}"
+        );
         assert_eq!(managed.used(Limit::Conns), 1);
     });
 }

@@ -52,19 +52,7 @@ impl World<'_> {
                 }
             }
             DaemonAction::DeregisterJob { job } => state.deregister(now, job),
-            DaemonAction::StalledFence { job } => self.decide(node, Input::StalledFence { job }),
-            DaemonAction::ChangeSets { job, rank, body } => {
-                self.decide(node, Input::PsetRequest { job, rank, request: &body });
-            }
-            DaemonAction::ConnectJobs { job, other, connected } => {
-                self.decide(node, Input::Connected { job, other, connected });
-            }
-            DaemonAction::UpcallComplete { upcall, rc, text } => {
-                self.decide(node, Input::UpcallComplete { upcall, rc, text: &text });
-            }
-            DaemonAction::SpawnComplete { upcall, started, full, codes } => {
-                self.decide(node, Input::SpawnComplete { spawn: upcall, started, full, codes: &codes });
-            }
+            DaemonAction::Input(input) => self.decide(node, input.view()),
             DaemonAction::Print(line) => self.report(node, &Report::Print(line)),
             DaemonAction::LinkBoard { .. } | DaemonAction::FormTree { .. } => {
                 unreachable!("no node has a board")

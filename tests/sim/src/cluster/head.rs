@@ -1,7 +1,7 @@
 //! The host of the head: actions, names, and the destination of the output.
 
 use hydrant_control::protocol::{BackendFailure, JobRecord, Order, Report, StartError};
-use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram};
+use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram, Upcall};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
 use hydrant_names::{Answer, Request};
@@ -82,19 +82,16 @@ impl World<'_> {
             Action::RankStarted { job, rank, pid } => {
                 self.head.pids.insert((job, rank.0), pid - 1);
             }
-            Action::ResolveSpawn { request, spawner, protocol, body } => {
-                let programs = resolve(&spawner, protocol, &body);
+            Action::ResolveSpawn { request, spawner, upcall } => {
+                let programs = resolve(&spawner, upcall.protocol, &upcall.request);
                 self.answer(HeadEvent::SpawnResolved { request, nonce: 7, programs });
             }
-            Action::ChangeSets { request, job, rank, body } => {
-                let result = self.apply(Input::PsetRequest { job, rank, request: &body });
+            Action::Apply { request, input } => {
+                let result = self.apply(input.view());
                 self.answer(HeadEvent::BackendReply { request, result });
             }
-            Action::ConnectJobs { request, job, other, connected } => {
-                let result = self.apply(Input::Connected { job, other, connected });
-                self.answer(HeadEvent::BackendReply { request, result });
-            }
-            Action::CallNameService { request, job, rank, protocol, body } => {
+            Action::CallNameService { request, upcall } => {
+                let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 let upcall = Some(UpcallId(request.0));
                 let request = Request { upcall, job, rank, protocol, body, wait: self.plan.lookup_wait };
                 self.head.known.asked(&request, self.now / MS);

@@ -4,7 +4,7 @@ use hydrant_control::protocol::{BackendFailure, OutputChunk, Report, StartError,
 use hydrant_core::peer::message::{Collective, ExitReport, Head, Item, JobRef, RecordKind, Writer};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Protocol;
-use hydrant_core::{JobId, Rank, UpcallId};
+use hydrant_core::{JobId, OwnedOutput, Rank, UpcallId};
 
 use super::head::start_error;
 use super::node::{LocalJob, Packet};
@@ -58,9 +58,18 @@ impl World<'_> {
                 let error = StartError { code: 0, appnum: Some(9), ..start_error("no such program") };
                 Report::StartFailed { job, error }
             }
-            6 => Report::AbortJob { job, cause: Cause::Abort { rank: either, code: Some(0) }, message },
-            7 => Report::AbortJob { job, cause: Cause::Absent { rank: other, exit }, message },
-            8 => Report::AbortJob { job, cause: Cause::Died { rank: other, exit }, message },
+            6 => {
+                let cause = Cause::Abort { rank: either, code: Some(0) };
+                Report::Output(OwnedOutput::AbortJob { job, cause, message })
+            }
+            7 => {
+                let cause = Cause::Absent { rank: other, exit };
+                Report::Output(OwnedOutput::AbortJob { job, cause, message })
+            }
+            8 => {
+                let cause = Cause::Died { rank: other, exit };
+                Report::Output(OwnedOutput::AbortJob { job, cause, message })
+            }
             9 => Report::RanksJoined { job, ranks: 1 + self.random.u32(..2 * size) },
             10 => Report::StdinConsumed(if self.random.bool() { u32::MAX } else { self.random.u32(1..9999) }),
             11 => {
@@ -70,15 +79,19 @@ impl World<'_> {
             }
             12 => Report::RankStates { query: self.random.u64(..4), body: vec![0xff; 9] },
             13 => Report::Ready,
-            14 => Report::StalledFence { job, arrived: None, missing: "0-4294967295,9-3,x".to_owned() },
+            14 => {
+                let missing = "0-4294967295,9-3,x".to_owned();
+                Report::Output(OwnedOutput::StalledFence { job, arrived: 9, size: 3, missing })
+            }
             15 => {
                 let request =
                     b"cmd=spawn;ncmds=1;preputcount=0;subcmd=none;maxprocs=4294967295;argc=0;infokeycount=0;";
-                Report::Spawn { upcall, job, rank: either, protocol, request: request.to_vec() }
+                let request = request.to_vec();
+                Report::Output(OwnedOutput::Spawn { spawn: upcall, job, rank: either, protocol, request })
             }
             16 => {
                 let request = b"cmd=pset-define;name=left;members=0-99;".to_vec();
-                Report::Upcall { upcall, job, rank: either, protocol, request }
+                Report::Output(OwnedOutput::Upcall { upcall, job, rank: either, protocol, request })
             }
             17 => {
                 let other = self.random.u32(..=self.plan.daemons + 1);

@@ -168,7 +168,7 @@ fn config(plan: &Plan) -> Config {
         cleanup: true,
         exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
-        names_hosts: true,
+        is_alone: false,
         shares_names: false,
         fence_warning: 10,
         plugin: None,

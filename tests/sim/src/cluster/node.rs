@@ -7,9 +7,8 @@ use hydrant_control::protocol::JobRecord;
 use hydrant_core::peer::message;
 use hydrant_core::server::link::Orders;
 use hydrant_core::server::{FenceMode, JobSpec};
-use hydrant_core::trace::{Cause, Exit};
-use hydrant_core::wire::Protocol;
-use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, Rank, Server, Time, UpcallId};
+use hydrant_core::trace::Exit;
+use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, OwnedOutput, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
@@ -159,20 +158,6 @@ impl Links {
     pub(super) fn new() -> Links {
         Links { orders: Orders::NONE, order: 0, waiting: BTreeMap::new() }
     }
-}
-
-/// Output of a server as an action of its host.
-#[derive(Clone, Debug)]
-pub(super) enum Deed {
-    Reply { conn: ConnId, bytes: Vec<u8> },
-    Close(ConnId),
-    Joined { job: JobId, rank: Rank },
-    Send { to: u32, bytes: Vec<u8> },
-    Abort { job: JobId, cause: Cause, message: String },
-    Kill { job: JobId, rank: Rank, code: Option<i32>, message: String },
-    Spawn { upcall: UpcallId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
-    Upcall { upcall: UpcallId, job: JobId, rank: Rank, protocol: Protocol, request: Vec<u8> },
-    Stalled { job: JobId, missing: String },
 }
 
 /// A host of the cluster.
@@ -385,35 +370,12 @@ impl<'m> Node<'m> {
     }
 
     /// Returns the next output of the server.
-    pub(super) fn poll(&mut self) -> Option<Deed> {
-        let server = self.server.as_mut()?;
-        loop {
-            return Some(match server.poll(&mut self.buffer)? {
-                Output::Bytes { conn, bytes } => Deed::Reply { conn, bytes: bytes.to_vec() },
-                Output::Close { conn, .. } => Deed::Close(conn),
-                Output::Joined { job, rank, .. } => Deed::Joined { job, rank },
-                Output::Peer { node, bytes } => {
-                    assert!(message::split(bytes).is_some(), "a message has a head");
-                    Deed::Send { to: node, bytes: bytes.to_vec() }
-                }
-                Output::AbortJob { job, cause, message } => {
-                    Deed::Abort { job, cause, message: message.to_owned() }
-                }
-                Output::KillRank { job, rank, code, message } => {
-                    Deed::Kill { job, rank, code, message: message.to_owned() }
-                }
-                Output::Spawn { spawn, job, rank, protocol, request } => {
-                    Deed::Spawn { upcall: spawn, job, rank, protocol, request: request.to_vec() }
-                }
-                Output::Upcall { upcall, job, rank, protocol, request } => {
-                    Deed::Upcall { upcall, job, rank, protocol, request: request.to_vec() }
-                }
-                Output::StalledFence { job, missing, .. } => {
-                    Deed::Stalled { job, missing: missing.to_owned() }
-                }
-                Output::RemoveFiles { .. } | Output::Log { .. } => continue,
-            });
+    pub(super) fn poll(&mut self) -> Option<OwnedOutput> {
+        let output = self.server.as_mut()?.poll(&mut self.buffer)?;
+        if let Output::Peer { bytes, .. } = output {
+            assert!(message::split(bytes).is_some(), "a message has a head");
         }
+        Some(output.to_owned())
     }
 
     /// Returns the time of the next timeout, in nanoseconds.

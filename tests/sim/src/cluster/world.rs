@@ -7,10 +7,10 @@ use hydrant_control::protocol::BackendFailure;
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
-use hydrant_core::{Input, JobId};
+use hydrant_core::{Input, JobId, OwnedOutput};
 
 use super::head_host::HeadHost;
-use super::node::{Deed, Item, Node, Owner, Packet, Reader};
+use super::node::{Item, Node, Owner, Packet, Reader};
 use super::plan::{MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
@@ -422,19 +422,19 @@ impl<'m> World<'m> {
         }
     }
 
-    fn perform(&mut self, node: u32, deed: Deed) {
-        match deed {
-            Deed::Reply { conn, bytes } => {
+    fn perform(&mut self, node: u32, output: OwnedOutput) {
+        match output {
+            OwnedOutput::Bytes { conn, bytes } => {
                 match self.nodes[node as usize].clients.get(&conn).map(|client| client.owner) {
                     Some(Owner::Rank(pid)) => self.later(SOCKET, Event::Reply { pid, bytes }),
                     Some(Owner::Reader(reader)) => self.reader_reply(conn, reader, &bytes),
                     Some(Owner::Stranger(_)) | None => {}
                 }
             }
-            Deed::Close(conn) => {
+            OwnedOutput::Close { conn, .. } => {
                 self.nodes[node as usize].close(self.now, conn);
             }
-            Deed::Send { to, bytes } => {
+            OwnedOutput::Peer { node: to, bytes } => {
                 if self.plan.liar.as_ref().is_some_and(|&(liar, _)| liar == node) {
                     self.nodes[node as usize].sent.push((to, bytes.clone()));
                 }
@@ -448,25 +448,9 @@ impl<'m> World<'m> {
                     state.tell(self.now, Input::PeerBlocked { node: to });
                 }
             }
-            Deed::Abort { job, cause, message } if node == 0 => {
-                self.at_head(HeadEvent::AbortJob { job, cause, message });
-            }
-            Deed::Abort { job, cause, message } => {
-                self.at_daemon(node, DaemonEvent::AbortJob { job, cause, message });
-            }
-            Deed::Joined { job, rank } => self.at_daemon(node, DaemonEvent::RankJoined { job, rank }),
-            Deed::Kill { job, rank, code, message } => {
-                self.at_daemon(node, DaemonEvent::KillRank { job, rank, code, message });
-            }
-            Deed::Spawn { upcall, job, rank, protocol, request } => {
-                self.at_daemon(node, DaemonEvent::Spawn { upcall, job, rank, protocol, request });
-            }
-            Deed::Upcall { upcall, job, rank, protocol, request } => {
-                self.at_daemon(node, DaemonEvent::Upcall { upcall, job, rank, protocol, request });
-            }
-            Deed::Stalled { job, missing } => {
-                self.at_daemon(node, DaemonEvent::StalledFence { job, arrived: None, missing });
-            }
+            OwnedOutput::RemoveFiles { .. } | OwnedOutput::Log { .. } => {}
+            output if node == 0 => self.at_head(HeadEvent::Output(output)),
+            output => self.at_daemon(node, DaemonEvent::Output(output)),
         }
     }
 

@@ -7,12 +7,12 @@ use crate::protocol::BackendFailure;
 
 fn abort(rank: u32, code: i32) -> Report {
     let cause = Cause::Abort { rank: Rank(rank), code: Some(code) };
-    Report::AbortJob { job: FIRST, cause, message: String::new() }
+    Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() })
 }
 
 fn died(rank: u32) -> Report {
     let cause = Cause::Died { rank: Rank(rank), exit: Exit::Signal(11) };
-    Report::AbortJob { job: FIRST, cause, message: String::new() }
+    Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() })
 }
 
 #[test]
@@ -231,8 +231,8 @@ fn the_heads_own_backend_fails_while_it_registers_a_job() {
 fn the_heads_own_backend_aborts_a_job() {
     let mut run = Run::started(1);
     let cause = |rank| Cause::Absent { rank: Rank(rank), exit: Exit::Code(0) };
-    run.event(Event::AbortJob { job: FIRST, cause: cause(9), message: String::new() });
+    run.event(Event::Output(OwnedOutput::AbortJob { job: FIRST, cause: cause(9), message: String::new() }));
     assert_eq!(run.take_sent(), [], "there is no rank 9");
-    run.event(Event::AbortJob { job: FIRST, cause: cause(1), message: String::new() });
+    run.event(Event::Output(OwnedOutput::AbortJob { job: FIRST, cause: cause(1), message: String::new() }));
     assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
 }

@@ -48,7 +48,7 @@ fn config(nodes: u32) -> Config {
         cleanup: true,
         exit_code_of: ExitCodeOf::First,
         exit_report: false,
-        names_hosts: true,
+        is_alone: false,
         shares_names: false,
         fence_warning: 1000,
         plugin: None,

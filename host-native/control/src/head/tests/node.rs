@@ -2,9 +2,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use hydrant_core::UpcallId;
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
+use hydrant_core::{OwnedInput, UpcallId};
 use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM};
 
 use super::*;
@@ -131,7 +131,10 @@ impl Node {
                     assert!(self.processes.keys().all(|&(of, _)| of != job), "{job:?} has running ranks");
                     assert!(!self.draining.contains(&job), "output of {job:?} is lost");
                 }
-                DaemonAction::SpawnComplete { upcall, .. } | DaemonAction::UpcallComplete { upcall, .. } => {
+                DaemonAction::Input(
+                    OwnedInput::SpawnComplete { spawn: upcall, .. }
+                    | OwnedInput::UpcallComplete { upcall, .. },
+                ) => {
                     assert!(self.pending.remove(&upcall.0), "node {} did not ask", self.number);
                 }
                 DaemonAction::EndNode => {
@@ -238,17 +241,26 @@ impl Node {
                 let code = random.below(256) as u8;
                 process.requested.get_or_insert(code.max(1));
                 let (code, message) = (Some(code.into()), String::new());
-                self.handle(now, random, DaemonEvent::KillRank { job, rank: rank_id, code, message });
+                self.handle(
+                    now,
+                    random,
+                    DaemonEvent::Output(OwnedOutput::KillRank { job, rank: rank_id, code, message }),
+                );
             }
             30 => {
                 let cause = Cause::Abort { rank: rank_id, code: Some(random.below(256) as i32) };
-                self.handle(now, random, DaemonEvent::AbortJob { job, cause, message: String::new() });
+                self.handle(
+                    now,
+                    random,
+                    DaemonEvent::Output(OwnedOutput::AbortJob { job, cause, message: String::new() }),
+                );
             }
             31 if !spawned => {
                 let request = b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\n\
                                 preput_num=0\ninfo_num=0\nendcmd\n";
-                let (upcall, protocol, request) = (self.new_upcall(), Protocol::V1, request.to_vec());
-                let event = DaemonEvent::Spawn { upcall, job, rank: rank_id, protocol, request };
+                let (spawn, protocol, request) = (self.new_upcall(), Protocol::V1, request.to_vec());
+                let event =
+                    DaemonEvent::Output(OwnedOutput::Spawn { spawn, job, rank: rank_id, protocol, request });
                 self.handle(now, random, event);
             }
             32 | 33 => {
@@ -258,7 +270,13 @@ impl Node {
                     _ => b"rubbish",
                 };
                 let (upcall, protocol, request) = (self.new_upcall(), Protocol::V2, request.to_vec());
-                let event = DaemonEvent::Upcall { upcall, job, rank: rank_id, protocol, request };
+                let event = DaemonEvent::Output(OwnedOutput::Upcall {
+                    upcall,
+                    job,
+                    rank: rank_id,
+                    protocol,
+                    request,
+                });
                 self.handle(now, random, event);
             }
             // Also in calm times, when only the first choice is left.
@@ -269,7 +287,11 @@ impl Node {
             }
             34 => {
                 let missing = rank.to_string();
-                self.handle(now, random, DaemonEvent::StalledFence { job, arrived: None, missing });
+                self.handle(
+                    now,
+                    random,
+                    DaemonEvent::Output(OwnedOutput::StalledFence { job, arrived: 0, size: 0, missing }),
+                );
             }
             36 if random.chance(10) && !self.daemon.has_failed_backend() => {
                 let failure = BackendFailure::Own("trap".into());

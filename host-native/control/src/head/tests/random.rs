@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
-use hydrant_core::{Refusal, UpcallId};
+use hydrant_core::{OwnedInput, OwnedOutput, Refusal, UpcallId};
 use libc::SIGINT;
 
 use super::node::Node;
@@ -204,12 +204,16 @@ impl World {
                 match (lie, other, waiting) {
                     (3, Some(rank), _) => exited(FIRST, rank, Exit::Code(3)),
                     (4, Some(rank), _) => Report::RanksStarted { job: FIRST, ranks: vec![(Rank(rank), 5)] },
-                    (5, Some(rank), _) => {
-                        Report::Spawn { upcall, job: FIRST, rank: Rank(rank), protocol, request }
-                    }
+                    (5, Some(rank), _) => Report::Output(OwnedOutput::Spawn {
+                        spawn: upcall,
+                        job: FIRST,
+                        rank: Rank(rank),
+                        protocol,
+                        request,
+                    }),
                     (8, Some(rank), _) => {
                         let cause = Cause::Abort { rank: Rank(rank), code: Some(0) };
-                        Report::AbortJob { job: FIRST, cause, message: String::new() }
+                        Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() })
                     }
                     (9, _, Some(_)) => Report::JobStarted(FIRST),
                     (6, _, Some(rank)) => exited(FIRST, rank, Exit::Code(3)),
@@ -270,7 +274,7 @@ impl World {
                 }
                 code.filter(|_| !is_starting)
             }
-            Report::AbortJob { job, cause: Cause::Abort { code, .. }, .. } => {
+            Report::Output(OwnedOutput::AbortJob { job, cause: Cause::Abort { code, .. }, .. }) => {
                 let counts = alive(job) && self.aborted.insert(*job);
                 code.filter(|&code| counts && code != 0).map(|code| (code as u8).max(1))
             }
@@ -354,7 +358,7 @@ impl World {
             }
             Action::Send { to: Destination::All, order } => {
                 match order {
-                    Order::StalledFence(_) => self.stalled_lines = 0,
+                    Order::Input(OwnedInput::StalledFence { .. }) => self.stalled_lines = 0,
                     Order::AbortJob(job) => assert!(self.abort_sent.insert(job), "{job:?} is aborted twice"),
                     _ => {}
                 }
@@ -378,9 +382,7 @@ impl World {
                 assert!(!lost, "output of {job:?} is lost");
             }
             Action::ResolveSpawn { request, .. } => self.resolving.push(request),
-            Action::ChangeSets { request, .. } | Action::ConnectJobs { request, .. } => {
-                self.replying.push(request)
-            }
+            Action::Apply { request, .. } => self.replying.push(request),
             Action::CallNameService { request, .. } => self.naming.push(request),
             Action::Print(lines) => {
                 self.stalled_lines += u32::from(lines.contains("have been waiting"));

@@ -1,8 +1,8 @@
 //! Validation of reports, stalled fences, and output.
 
-use hydrant_core::UpcallId;
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Stream};
 use hydrant_core::wire::Protocol;
+use hydrant_core::{ConnId, OwnedInput, OwnedOutput, UpcallId};
 
 use super::*;
 use crate::protocol::{BackendFailure, OutputChunk};
@@ -17,11 +17,17 @@ fn reports_about_ranks_of_other_nodes_are_rejected() {
         exited(FIRST, 4, Exit::Code(0)),
         exited(FIRST, u32::MAX, Exit::Code(0)),
         Report::RanksStarted { job, ranks: vec![(Rank(3), 9)] },
-        Report::Spawn { upcall, job, rank: Rank(2), protocol, request: request.clone() },
-        Report::Upcall { upcall, job, rank: Rank(2), protocol, request },
+        Report::Output(OwnedOutput::Spawn {
+            spawn: upcall,
+            job,
+            rank: Rank(2),
+            protocol,
+            request: request.clone(),
+        }),
+        Report::Output(OwnedOutput::Upcall { upcall, job, rank: Rank(2), protocol, request }),
         Report::RanksJoined { job, ranks: 0 },
         Report::RanksJoined { job, ranks: 5 },
-        Report::AbortJob { job, cause: cause(4), message: String::new() },
+        Report::Output(OwnedOutput::AbortJob { job, cause: cause(4), message: String::new() }),
         Report::BackendFailed(BackendFailure::Neighbour { node: 3, why: String::new() }),
         Report::BackendFailed(BackendFailure::Neighbour { node: 1, why: String::new() }),
     ];
@@ -36,6 +42,23 @@ fn reports_about_ranks_of_other_nodes_are_rejected() {
     }
 }
 
+/// A daemon carries these out itself, also for ranks of its own.
+#[test]
+fn outputs_that_are_the_daemons_own_are_rejected() {
+    let (job, rank, conn) = (FIRST, Rank(0), ConnId(0));
+    let outputs = [
+        OwnedOutput::Bytes { conn, bytes: vec![1] },
+        OwnedOutput::Joined { conn, job, rank },
+        OwnedOutput::KillRank { job, rank, code: None, message: String::new() },
+        OwnedOutput::Peer { node: 2, bytes: vec![1] },
+        OwnedOutput::RemoveFiles { job, rank, paths: b"/file".to_vec() },
+        OwnedOutput::Log { job, rank, stream: Stream::Stdout, text: b"text".to_vec() },
+    ];
+    for output in outputs {
+        Run::started(2).rejects(1, &Report::Output(output));
+    }
+}
+
 #[test]
 fn reports_of_nodes_without_ranks_of_the_job_are_rejected() {
     let mut first = first_job(2, 1);
@@ -46,8 +69,13 @@ fn reports_of_nodes_without_ranks_of_the_job_are_rejected() {
         Report::JobStarted(FIRST),
         Report::JobDone(FIRST),
         Report::RanksJoined { job: FIRST, ranks: 1 },
-        Report::StalledFence { job: FIRST, arrived: None, missing: missing.clone() },
-        Report::AbortJob { job: FIRST, cause, message: missing },
+        Report::Output(OwnedOutput::StalledFence {
+            job: FIRST,
+            arrived: 0,
+            size: 0,
+            missing: missing.clone(),
+        }),
+        Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: missing }),
     ];
     for report in reports {
         let mut run = Run::new(config(2), first.clone());
@@ -80,7 +108,7 @@ fn reports_in_a_wrong_order_are_rejected() {
 
 #[test]
 fn an_abort_by_a_rank_of_another_node_is_rejected() {
-    let report = |cause| Report::AbortJob { job: FIRST, cause, message: String::new() };
+    let report = |cause| Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() });
     let (rank, exit) = (Rank(2), Exit::Code(0));
     let causes = [
         Cause::Abort { rank, code: Some(0) },
@@ -119,7 +147,10 @@ fn reports_about_ended_jobs_and_of_lost_nodes_are_ignored() {
     stale.into_iter().for_each(|report| run.report(1, report));
     run.report(1, Report::RanksStarted { job: gone, ranks: vec![(Rank(7), 1)] });
     run.report(1, Report::StartFailed { job: gone, error: start_error("late") });
-    run.report(1, Report::StalledFence { job: gone, arrived: None, missing: "1".into() });
+    run.report(
+        1,
+        Report::Output(OwnedOutput::StalledFence { job: gone, arrived: 0, size: 0, missing: "1".into() }),
+    );
     run.lose(2..3);
     run.take_sent();
     run.report(2, Report::Print("lost".into()));
@@ -155,9 +186,11 @@ fn output_is_checked() {
 #[test]
 fn a_stalled_fence_is_reported_by_all_nodes_in_a_limited_number_of_lines() {
     let mut run = Run::started(20);
-    let stalled = |missing: &str| Report::StalledFence { job: FIRST, arrived: None, missing: missing.into() };
+    let stalled = |missing: &str| {
+        Report::Output(OwnedOutput::StalledFence { job: FIRST, arrived: 0, size: 0, missing: missing.into() })
+    };
     run.report(1, stalled(""));
-    assert_eq!(run.take_sent(), [to_all(Order::StalledFence(FIRST))]);
+    assert_eq!(run.take_sent(), [to_all(Order::Input(OwnedInput::StalledFence { job: FIRST }))]);
     for node in 2..=20 {
         run.report(node, stalled(&format!("{node}")));
     }
@@ -168,5 +201,8 @@ fn a_stalled_fence_is_reported_by_all_nodes_in_a_limited_number_of_lines() {
     assert_eq!(run.printed.len(), 16);
     run.now = 1000;
     run.report(1, stalled("0"));
-    assert_eq!((run.take_sent(), run.printed.len()), (vec![to_all(Order::StalledFence(FIRST))], 17));
+    assert_eq!(
+        (run.take_sent(), run.printed.len()),
+        (vec![to_all(Order::Input(OwnedInput::StalledFence { job: FIRST }))], 17)
+    );
 }

@@ -1,7 +1,7 @@
 //! Spawns, names, process sets and connected jobs.
 
 use hydrant_core::wire::Protocol;
-use hydrant_core::{Limit, Refusal, UpcallId};
+use hydrant_core::{Limit, OwnedInput, OwnedOutput, Refusal, UpcallId};
 
 use super::*;
 use crate::protocol::RankBlock;
@@ -11,12 +11,24 @@ const SPAWN: &[u8] = b"mcmd=spawn\nnprocs=3\nexecname=b.out\ntotspawns=1\nspawns
 
 fn spawn(rank: u32, upcall: u32) -> Report {
     let (job, rank, upcall) = (FIRST, Rank(rank), UpcallId(upcall));
-    Report::Spawn { upcall, job, rank, protocol: Protocol::V1, request: SPAWN.to_vec() }
+    Report::Output(OwnedOutput::Spawn {
+        spawn: upcall,
+        job,
+        rank,
+        protocol: Protocol::V1,
+        request: SPAWN.to_vec(),
+    })
 }
 
 fn upcall(rank: u32, upcall: u32, request: &[u8]) -> Report {
     let (job, rank, upcall) = (FIRST, Rank(rank), UpcallId(upcall));
-    Report::Upcall { upcall, job, rank, protocol: Protocol::V2, request: request.to_vec() }
+    Report::Output(OwnedOutput::Upcall {
+        upcall,
+        job,
+        rank,
+        protocol: Protocol::V2,
+        request: request.to_vec(),
+    })
 }
 
 fn resolved(ranks: u32, hosts: &[&str]) -> Result<SpawnProgram, (u8, String)> {
@@ -26,7 +38,7 @@ fn resolved(ranks: u32, hosts: &[&str]) -> Result<SpawnProgram, (u8, String)> {
 
 fn complete(node: u32, upcall: u32, started: bool, codes: &[u8]) -> (Destination, Order) {
     let (upcall, codes) = (UpcallId(upcall), codes.to_vec());
-    to_node(node, Order::SpawnComplete { upcall, started, full: None, codes })
+    to_node(node, Order::Input(OwnedInput::SpawnComplete { spawn: upcall, started, full: None, codes }))
 }
 
 fn answer(node: u32, upcall: u32, result: Result<(), Refusal>) -> (Destination, Order) {
@@ -34,7 +46,7 @@ fn answer(node: u32, upcall: u32, result: Result<(), Refusal>) -> (Destination, 
         Ok(()) => (0, Vec::new()),
         Err(why) => (why.rc(), why.to_string().into_bytes()),
     };
-    to_node(node, Order::UpcallComplete { upcall: UpcallId(upcall), rc, text })
+    to_node(node, Order::Input(OwnedInput::UpcallComplete { upcall: UpcallId(upcall), rc, text }))
 }
 
 /// The blocks of the job that the last order starts.
@@ -131,12 +143,12 @@ fn a_spawn_that_cannot_be_read_or_placed_is_refused() {
     run.head.config.hosts[0].max_slots = None;
     run.refuse_open = Some(StartError { limit: Some(Limit::Jobs), errno: 28, ..start_error("no room") });
     run.report(1, spawn(1, 0));
-    let full = Order::SpawnComplete {
-        upcall: UpcallId(0),
+    let full = Order::Input(OwnedInput::SpawnComplete {
+        spawn: UpcallId(0),
         started: false,
         full: Some(Limit::Jobs),
         codes: vec![28],
-    };
+    });
     assert_eq!(run.take_sent(), [to_node(1, full)]);
     assert_eq!(run.printed[0], "nothing is spawned for rank 1: b.out: no such host");
     assert_eq!(run.printed[2], "nothing is spawned for rank 1: no room");
@@ -234,7 +246,7 @@ fn names_of_two_nodes_are_answered_each() {
         .others
         .iter()
         .filter_map(|action| match action {
-            Action::CallNameService { request, rank, .. } => Some((*request, rank.0)),
+            Action::CallNameService { request, upcall } => Some((*request, upcall.rank.0)),
             _ => None,
         })
         .collect();
@@ -243,7 +255,9 @@ fn names_of_two_nodes_are_answered_each() {
     run.event(reply(RequestId(1), 0, b"p1"));
     run.event(reply(RequestId(0), 1, b"taken"));
     run.event(reply(RequestId(0), 0, b"again"));
-    let order = |rc, text: &[u8]| Order::UpcallComplete { upcall: UpcallId(8), rc, text: text.to_vec() };
+    let order = |rc, text: &[u8]| {
+        Order::Input(OwnedInput::UpcallComplete { upcall: UpcallId(8), rc, text: text.to_vec() })
+    };
     assert_eq!(run.take_sent(), [to_node(2, order(0, b"p1")), to_node(1, order(1, b"taken"))]);
 }
 
@@ -262,10 +276,11 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
     let define = b"cmd=pset-define;name=left;members=0,1,3;";
     run.report(2, upcall(2, 1, define));
     let (job, rank, request) = (FIRST, Rank(2), RequestId(0));
-    let action = Action::ChangeSets { request, job, rank, body: define.to_vec() };
+    let action =
+        Action::Apply { request, input: OwnedInput::PsetRequest { job, rank, request: define.to_vec() } };
     assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
     run.event(Event::BackendReply { request, result: Ok(()) });
-    let order = Order::ChangeSets { job, rank, body: define.to_vec() };
+    let order = Order::Input(OwnedInput::PsetRequest { job, rank, request: define.to_vec() });
     assert_eq!(run.take_sent(), [to_all(order), answer(2, 1, Ok(()))]);
     run.report(1, upcall(0, 5, define));
     run.event(Event::BackendReply { request, result: Err(Refusal::PsetTaken) });
@@ -274,9 +289,12 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
         run.others.clear();
         run.report(1, upcall(0, upcall_id, body));
         let (rank, body) = (Rank(0), body.to_vec());
-        assert_eq!(run.others, [Action::ChangeSets { request, job, rank, body: body.clone() }]);
+        assert_eq!(
+            run.others,
+            [Action::Apply { request, input: OwnedInput::PsetRequest { job, rank, request: body.clone() } }]
+        );
         run.event(Event::BackendReply { request, result: Ok(()) });
-        let order = Order::ChangeSets { job, rank, body };
+        let order = Order::Input(OwnedInput::PsetRequest { job, rank, request: body });
         assert_eq!(run.take_sent(), [to_all(order), answer(1, upcall_id, Ok(()))]);
     }
 }
@@ -296,7 +314,7 @@ fn a_change_of_process_sets_goes_before_the_end_of_a_job_that_follows_it() {
     let mut orders = Vec::new();
     while let Some(action) = run.head.poll() {
         match action {
-            Action::ChangeSets { request, .. } => {
+            Action::Apply { request, .. } => {
                 let reply = Event::BackendReply { request, result: Ok(()) };
                 run.head.handle(0, reply).expect("the run goes on");
             }
@@ -304,7 +322,8 @@ fn a_change_of_process_sets_goes_before_the_end_of_a_job_that_follows_it() {
             _ => {}
         }
     }
-    let change = Order::ChangeSets { job: FIRST, rank: Rank(0), body: combine.to_vec() };
+    let change =
+        Order::Input(OwnedInput::PsetRequest { job: FIRST, rank: Rank(0), request: combine.to_vec() });
     assert_eq!(orders, [change, Order::DeregisterJob(child)]);
 }
 
@@ -318,11 +337,14 @@ fn jobs_are_connected_by_name() {
     run.others.clear();
     run.report(1, upcall(0, 2, format!("cmd=job-connect;jobid={name};").as_bytes()));
     let (request, job, other) = (RequestId(0), FIRST, JobId(1));
-    assert_eq!(run.others, [Action::ConnectJobs { request, job, other, connected: true }]);
+    assert_eq!(
+        run.others,
+        [Action::Apply { request, input: OwnedInput::Connected { job, other, connected: true } }]
+    );
     run.event(Event::BackendReply { request, result: Ok(()) });
     assert_eq!(
         run.take_sent(),
-        [to_all(Order::ConnectJobs { job, other, connected: true }), answer(1, 2, Ok(()))]
+        [to_all(Order::Input(OwnedInput::Connected { job, other, connected: true })), answer(1, 2, Ok(()))]
     );
     // The name service knows the jobs of other runs.
     run.others.clear();
@@ -330,8 +352,9 @@ fn jobs_are_connected_by_name() {
         [(3, "cmd=job-connect;jobid=elsewhere;"), (4, "cmd=kvs-get;jobid=elsewhere;key=k;")]
     {
         run.report(1, upcall(0, upcall_number, body.as_bytes()));
-        let (protocol, body) = (Protocol::V2, body.as_bytes().to_vec());
-        let action = Action::CallNameService { request, job, rank: Rank(0), protocol, body };
+        let (id, rank, protocol) = (UpcallId(upcall_number), Rank(0), Protocol::V2);
+        let upcall = Upcall { node: 1, id, job, rank, protocol, request: body.into() };
+        let action = Action::CallNameService { request, upcall };
         assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
         let (rc, text) = (Refusal::NoJob.rc(), Refusal::NoJob.to_string().into_bytes());
         run.event(Event::NameServiceReply { request, rc, text });

@@ -62,7 +62,7 @@ fn ranks_that_die_by_the_signal_were_ended_by_it() {
 fn an_abort_before_the_signal_is_the_reason() {
     let mut run = Run::started(1);
     let cause = Cause::Abort { rank: Rank(0), code: Some(4) };
-    run.report(1, Report::AbortJob { job: FIRST, cause, message: "no".into() });
+    run.report(1, Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: "no".into() }));
     run.event(Event::Signal(SIGTERM));
     run.exit(1, 0, Exit::Code(4));
     run.exit(1, 1, Exit::Signal(15));

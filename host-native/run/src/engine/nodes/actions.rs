@@ -1,8 +1,8 @@
 //! Adapter of the head: events of links go in, actions are carried out.
 
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
-use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId};
-use hydrant_core::{Fault, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId, Upcall};
+use hydrant_core::{Fault, Input, JobId, OwnedInput, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::BackendError;
 use hydrant_iof::SinkId;
 use hydrant_overlay::{Channel, Destination as Route, Event};
@@ -79,20 +79,20 @@ impl Engine<'_, '_> {
                 self.show_debuggers(job);
             }
             Action::RanksJoined { ranks, .. } => self.count_joined(ranks),
-            Action::ResolveSpawn { request, spawner, protocol, body } => {
-                self.resolve_spawn(request, &spawner, (protocol, &body))?;
+            Action::ResolveSpawn { request, spawner, upcall } => {
+                self.resolve_spawn(request, &spawner, (upcall.protocol, &upcall.request))?;
             }
-            Action::ChangeSets { request, job, rank, body } => {
-                self.apply(request, Input::PsetRequest { job, rank, request: &body })?;
-            }
-            Action::ConnectJobs { request, job, other, connected } => {
-                self.apply(request, Input::Connected { job, other, connected })?;
-                let jobid = self.head.as_ref().and_then(|head| head.control.jobs().get(other));
-                if let Some(jobid) = jobid.map(|job| job.name.clone()) {
-                    self.relate_at_name_service((job, Rank(0)), &jobid, connected)?;
+            Action::Apply { request, input } => {
+                self.apply(request, input.view())?;
+                if let OwnedInput::Connected { other, connected, job } = input {
+                    let jobid = self.head.as_ref().and_then(|head| head.control.jobs().get(other));
+                    if let Some(jobid) = jobid.map(|job| job.name.clone()) {
+                        self.relate_at_name_service((job, Rank(0)), &jobid, connected)?;
+                    }
                 }
             }
-            Action::CallNameService { request, job, rank, protocol, body } => {
+            Action::CallNameService { request, upcall } => {
+                let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 self.ask_name_service(Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,

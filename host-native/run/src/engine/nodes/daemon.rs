@@ -400,21 +400,7 @@ impl Engine<'_, '_> {
             DaemonAction::SignalRank { job, rank, signal } => self.signal_at_daemon(job, Some(rank), signal),
             DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),
             DaemonAction::DeregisterJob { job } => self.drop_job(job)?,
-            DaemonAction::StalledFence { job } => self.tell_core(Input::StalledFence { job })?,
-            DaemonAction::ChangeSets { job, rank, body } => {
-                self.tell_core(Input::PsetRequest { job, rank, request: &body })?;
-            }
-            // A head in this process has told the server that both have.
-            DaemonAction::ConnectJobs { .. } if self.head.is_some() => {}
-            DaemonAction::ConnectJobs { job, other, connected } => {
-                self.tell_core(Input::Connected { job, other, connected })?;
-            }
-            DaemonAction::UpcallComplete { upcall, rc, text } => {
-                self.tell_core(Input::UpcallComplete { upcall, rc, text: &text })?;
-            }
-            DaemonAction::SpawnComplete { upcall, started, full, codes } => {
-                self.tell_core(Input::SpawnComplete { spawn: upcall, started, full, codes: &codes })?;
-            }
+            DaemonAction::Input(input) => self.tell_core(input.view())?,
             DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, self.now(), &self.poller),
             DaemonAction::CloseOutput { job, streams } => {
                 let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };

@@ -60,7 +60,7 @@ impl Head {
         let ranks = open::size(&plan.programs)?;
         let config = Config {
             hosts: vec![Host::new(host)],
-            names_hosts: false,
+            is_alone: true,
             order_max: usize::MAX,
             ..config_of(plan, host.to_owned())
         };
@@ -171,7 +171,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
         cleanup: settings.cleanup,
         exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
-        names_hosts: true,
+        is_alone: false,
         shares_names: options.name_server.is_some(),
         fence_warning: settings.fence_warning.as_millis() as u64,
         plugin: None,
