@@ -187,7 +187,7 @@ fn without_a_service_nothing_is_started() {
     // The option's older name.
     let outcome = Job::hydrant("--universe").arg(&path).args(["sh", "-c", "echo started"]).run();
     outcome.code(1).stdout_is("").warns("hydrant serve --name-server");
-    outcome.stderr_starts(&format!("hydrant: cannot connect to the name server at {path}: "));
+    outcome.stderr_starts(&format!("hydrant: no name server at {path}: "));
 }
 
 #[test]

@@ -12,7 +12,7 @@ use rustix::io::Errno;
 #[non_exhaustive]
 pub enum NameServiceError {
     /// Path without a name server.
-    #[error("cannot connect to the name server at {}: {why}", path.display())]
+    #[error("no name server at {}: {why}", path.display())]
     NoServer {
         /// The socket.
         path: PathBuf,

@@ -1,4 +1,4 @@
-//! What the head sends to daemons before the first job, and the plan that a daemon makes of it.
+//! Settings of a daemon, from the setup message of its head.
 
 use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;
