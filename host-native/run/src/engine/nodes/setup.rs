@@ -1,4 +1,4 @@
-//! Settings of a daemon, from the setup message of its head.
+//! Setup message of the head, and the plan that a daemon makes of it.
 
 use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;
