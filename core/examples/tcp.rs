@@ -103,7 +103,7 @@ impl Host<'_> {
                     // The client sends requests without reading replies.
                     None => return Ok(client.stream.shutdown(Shutdown::Both)?),
                 }
-                client.inbox.receive(&mut self.server, now, conn, bytes.len())?;
+                client.inbox.receive(conn, bytes.len(), |input| self.server.handle(now, input))?;
             }
             Event::Closed(conn) => {
                 let rank = self.clients.remove(&conn).and_then(|client| client.rank);
@@ -128,7 +128,7 @@ impl Host<'_> {
                     let Some(client) = self.clients.get_mut(&conn) else { continue };
                     // It waits for slow readers, unlike a host that uses `Input::Blocked`.
                     let _ = client.stream.write_all(bytes);
-                    client.inbox.resume(&mut self.server, now, conn)?;
+                    client.inbox.resume(conn, |input| self.server.handle(now, input))?;
                 }
                 Output::Joined { conn, rank, .. } => {
                     self.clients.entry(conn).and_modify(|client| client.rank = Some(rank));

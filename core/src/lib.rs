@@ -71,7 +71,7 @@
 //!
 //! # Features
 //!
-//! All features are off by default. `alloc` adds storage on the heap. `pmix` adds PMIx clients. `cluster` adds
+//! All features are off by default. `alloc` adds storage on the heap and `Backend`, a server of any kind. `pmix` adds PMIx clients. `cluster` adds
 //! what runs over many nodes need: fences without data, trees whose root is node 1 with the head, node 0, as a leaf, and
 //! process sets of many hosts in less memory.
 //! `log` and `defmt` select the destination of logged events, and exclude each other.
@@ -106,7 +106,9 @@ pub mod wire;
 pub use fault::{Fault, Malformed, Refusal, ShortBuffer};
 pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
-pub use server::{Backend, Consumed, Inbox, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf, Server};
+#[cfg(any(test, feature = "alloc"))]
+pub use server::{Backend, BackendError};
+pub use server::{Consumed, Inbox, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf, Server};
 #[cfg(feature = "alloc")]
 pub use server::{OwnedInput, OwnedOutput};
 pub use storage::Storage;

@@ -113,10 +113,10 @@ impl<'s> Host<'s> {
         let new = || Inbox::new(vec![0; 2 * MESSAGE_MAX as usize]);
         let mut inbox = self.inboxes.remove(&conn).unwrap_or_else(new);
         inbox.space()[..bytes.len()].copy_from_slice(bytes);
-        let mut result = inbox.receive(&mut self.server, Time(0), conn, bytes.len());
+        let mut result = inbox.receive(conn, bytes.len(), |input| self.server.handle(Time(0), input));
         // Replies are taken at once, so a message that waits for that can go on.
         while result.is_ok() && self.collect()?.contains(&conn) {
-            result = inbox.resume(&mut self.server, Time(0), conn);
+            result = inbox.resume(conn, |input| self.server.handle(Time(0), input));
         }
         self.inboxes.insert(conn, inbox);
         result

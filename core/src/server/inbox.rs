@@ -1,8 +1,7 @@
 //! Buffer for the bytes of one client, with the rule for handing them to a server.
 
-use super::{Backend, Input};
+use super::{Consumed, Input};
 use crate::ids::ConnId;
-use crate::time::Time;
 
 /// Bytes of one connection that the server has not consumed.
 ///
@@ -30,7 +29,7 @@ use crate::time::Time;
 /// // A read from a socket, which ends in the middle of a message.
 /// let read = b"cmd=init";
 /// inbox.space()[..read.len()].copy_from_slice(read);
-/// inbox.receive(&mut server, now, conn, read.len())?;
+/// inbox.receive(conn, read.len(), |input| server.handle(now, input))?;
 /// assert_eq!(inbox.space().len(), 1024 - read.len());
 /// # Ok::<(), Fault>(())
 /// ```
@@ -74,26 +73,25 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
         &mut self.buffer.as_mut()[self.len..]
     }
 
-    /// Hands the bytes held to the server, after the host has read `len` bytes to the front of
-    /// [`space`](Inbox::space).
+    /// Passes the bytes held to `handle`, which has the server handle them, after the host has read `len` bytes to the front
+    /// of [`space`](Inbox::space).
     ///
     /// # Errors
-    /// Those of [`Backend::handle`].
+    /// Those of `handle`.
     ///
     /// # Panics
     /// If `len` is greater than the length of the space.
-    pub fn receive<S: Backend + ?Sized>(
+    pub fn receive<E>(
         &mut self,
-        server: &mut S,
-        now: Time,
         conn: ConnId,
         len: usize,
-    ) -> Result<(), S::Error> {
+        handle: impl FnOnce(Input<'_>) -> Result<Consumed, E>,
+    ) -> Result<(), E> {
         assert!(len <= self.space().len(), "more bytes were read than there was space for");
         self.len += len;
         let bytes = &self.buffer.as_ref()[..self.len];
         let full = bytes.len() == self.buffer.as_ref().len();
-        let consumed = server.handle(now, Input::Bytes { conn, bytes, full })?;
+        let consumed = handle(Input::Bytes { conn, bytes, full })?;
         let rest = consumed.bytes as usize;
         self.buffer.as_mut().copy_within(rest..self.len, 0);
         self.len -= rest;
@@ -101,17 +99,16 @@ impl<B: AsRef<[u8]> + AsMut<[u8]>> Inbox<B> {
         Ok(())
     }
 
-    /// Hands a message that waits for a reply to be taken to the server again. Does nothing if there is none. The host
-    /// calls this after each [`Output::Bytes`](super::Output::Bytes) for the connection.
+    /// Passes a message that waits for a reply to be taken to `handle` again. Does nothing if there is none. The host calls
+    /// this after each [`Output::Bytes`](super::Output::Bytes) for the connection.
     ///
     /// # Errors
-    /// Those of [`Backend::handle`].
-    pub fn resume<S: Backend + ?Sized>(
+    /// Those of `handle`.
+    pub fn resume<E>(
         &mut self,
-        server: &mut S,
-        now: Time,
         conn: ConnId,
-    ) -> Result<(), S::Error> {
-        if self.waiting { self.receive(server, now, conn, 0) } else { Ok(()) }
+        handle: impl FnOnce(Input<'_>) -> Result<Consumed, E>,
+    ) -> Result<(), E> {
+        if self.waiting { self.receive(conn, 0, handle) } else { Ok(()) }
     }
 }

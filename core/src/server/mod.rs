@@ -6,6 +6,7 @@ mod calls;
 mod poll;
 
 mod attrs;
+#[cfg(any(test, feature = "alloc"))]
 mod backend;
 pub mod call;
 mod collective;
@@ -37,7 +38,8 @@ mod status;
 mod tests;
 mod upcalls;
 
-pub use backend::{Backend, ClientBytes};
+#[cfg(any(test, feature = "alloc"))]
+pub use backend::{Backend, BackendError};
 pub use host_state::HostState;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf};

@@ -8,8 +8,7 @@ use hydrant_core::manage::{BadRecord, OpenNode, STALL_MS};
 use hydrant_core::server::Consumed;
 use hydrant_core::server::call::{BYTES_MAX, Call, Return, call_max, return_max, take};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
-use hydrant_core::{Backend, Input, Limits, Output, Time};
-use hydrant_driver::BackendError;
+use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
 use hydrant_validator::Validator;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::Errno;
@@ -203,8 +202,6 @@ impl BoardBackend {
 }
 
 impl Backend for BoardBackend {
-    type Error = BackendError;
-
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         self.check()?;
         self.apply(now, input).unwrap_or_else(|why| Err(self.fail(why)))
@@ -229,6 +226,10 @@ impl Backend for BoardBackend {
 
     fn bytes_max(&self) -> usize {
         self.bytes_max
+    }
+
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        None
     }
 }
 

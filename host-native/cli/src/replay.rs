@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use hydrant_core::Limits;
 use hydrant_core::storage::Layout;
-use hydrant_driver::{BackendError, installed_memory};
+use hydrant_driver::installed_memory;
 use hydrant_reactor::file::{Input, Taken};
 use hydrant_record::{Checker, Reader, RecordError, Summary, Table};
 use hydrant_run::RunError;
@@ -165,7 +165,7 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
     let file = Input::open(&options.file, Taken::Streams).map_err(|error| RecordError::Read(error.into()))?;
     let mut reader = Reader::new(BufReader::new(file))?;
     let (limits, seed) = (reader.begin().limits, reader.begin().seed);
-    let mut storage;
+    let (mut storage, mut backend);
     let checker = match options.no_check {
         true => None,
         false => {
@@ -173,7 +173,8 @@ fn run(options: &Options, out: &mut dyn Write, summary: &mut Summary) -> Result<
             let plugin = options.sandbox.as_ref().map(|plugin| read_plugin(plugin, None)).transpose()?;
             let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
             storage = builder.storage(&limits, false)?;
-            Some(Checker::new(builder.build_boxed(limits, seed, &mut storage)?, BackendError::fault))
+            backend = builder.build_backend(limits, seed, &mut storage)?;
+            Some(Checker::new(&mut *backend))
         }
     };
     let table = (!options.quiet).then(|| Table::new(out, options.rank, reader.begin()));

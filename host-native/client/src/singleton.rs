@@ -111,9 +111,9 @@ impl State {
             let (now_sent, later) = rest.split_at(len);
             space[..len].copy_from_slice(now_sent);
             rest = later;
-            self.inbox.receive(&mut self.server, now, CONN, len).map_err(transport)?;
+            self.inbox.receive(CONN, len, |input| self.server.handle(now, input)).map_err(transport)?;
             while self.collect()? {
-                self.inbox.resume(&mut self.server, now, CONN).map_err(transport)?;
+                self.inbox.resume(CONN, |input| self.server.handle(now, input)).map_err(transport)?;
             }
         }
         Ok(())

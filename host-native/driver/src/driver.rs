@@ -62,7 +62,7 @@ struct Exiting {
 
 impl<B> Driver<B>
 where
-    B: Backend<Error: Into<BackendError>> + ?Sized,
+    B: Backend + ?Sized,
 {
     /// Creates a driver without connections. They are watched with keys of the range `keys`, all of which must be the
     /// driver's.
@@ -99,7 +99,7 @@ where
     /// # Errors
     /// The backend did not accept the input.
     pub fn handle(&mut self, now: u64, input: Input<'_>) -> Result<(), BackendError> {
-        self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
+        self.backend.handle(Time(now), input).map(drop)
     }
 
     /// Adds the connection of a rank to its job. Returns none at the limit of connections.
@@ -243,7 +243,7 @@ where
             }
             Received::Bytes(new) => {
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
-                inbox.receive(&mut *self.backend, Time(now), conn, new).map_err(Into::into)?;
+                inbox.receive(conn, new, |input| self.backend.handle(Time(now), input))?;
                 open.keep(&inbox);
                 open.received_request();
                 Ok(true)
@@ -289,7 +289,7 @@ where
             if let Some(event) = self.closed.pop_front() {
                 return Ok(Some(event));
             }
-            match self.backend.poll(&mut self.buffers[READ_BUFFER..]).map_err(Into::into)? {
+            match self.backend.poll(&mut self.buffers[READ_BUFFER..])? {
                 Some(output @ Output::Bytes { conn, bytes }) => {
                     self.traffic.bytes_out = self.traffic.bytes_out.saturating_add(bytes.len() as u64);
                     let Some(open) = self.conns.get_mut(conn.0) else { continue };
@@ -389,7 +389,7 @@ where
         let room = self.read_room();
         if let Some(open) = self.conns.get_mut(id).filter(|open| open.is_deferred() && !open.is_blocked()) {
             let mut inbox = open.inbox(&mut self.buffers[..room]);
-            inbox.resume(&mut *self.backend, Time(now), ConnId(id)).map_err(Into::into)?;
+            inbox.resume(ConnId(id), |input| self.backend.handle(Time(now), input))?;
             open.keep(&inbox);
         }
         Ok(true)

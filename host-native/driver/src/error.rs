@@ -1,31 +1,9 @@
-//! Errors of backends and of the driver.
+//! Errors of the driver.
 
-use std::error::Error as StdError;
 use std::io;
 use std::net::SocketAddr;
 
-use hydrant_core::Fault;
-
-/// Error of a backend.
-#[derive(Debug, thiserror::Error)]
-pub enum BackendError {
-    /// Usage error by the host, or a limit.
-    #[error("cannot serve the job: {0}")]
-    Fault(#[from] Fault),
-    /// Failure of the backend's environment, for example of a sandbox.
-    #[error(transparent)]
-    Other(Box<dyn StdError + Send + Sync>),
-}
-
-impl BackendError {
-    /// Returns the server's own error, if it is one.
-    pub fn fault(&self) -> Option<Fault> {
-        match self {
-            BackendError::Fault(why) => Some(*why),
-            BackendError::Other(_) => None,
-        }
-    }
-}
+use hydrant_core::{BackendError, Fault};
 
 /// Error of a driver.
 #[derive(Debug, thiserror::Error)]

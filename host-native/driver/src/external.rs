@@ -6,7 +6,7 @@ use crate::{BackendError, Driver};
 
 impl<B> Driver<B>
 where
-    B: Backend<Error: Into<BackendError>> + ?Sized,
+    B: Backend + ?Sized,
 {
     /// Passes an input of an external connection to the backend: [`Input::Opened`] or [`Input::OpenedQuery`] with a number that
     /// is not open, then [`Input::Blocked`], [`Input::Writable`], [`Input::Verified`] and [`Input::Closed`]. Other inputs are
@@ -65,7 +65,7 @@ where
         let mut inbox = open.inbox(&mut self.buffers[..room]);
         inbox.space()[..bytes.len()].copy_from_slice(bytes);
         self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(bytes.len() as u64);
-        inbox.receive(&mut *self.backend, Time(now), conn, bytes.len()).map_err(Into::into)?;
+        inbox.receive(conn, bytes.len(), |input| self.backend.handle(Time(now), input))?;
         open.keep(&inbox);
         Ok(())
     }

@@ -1,7 +1,7 @@
 //! Runs a PMI server on client sockets.
 //!
 //! [`hydrant_core`] turns requests into replies and has no sockets. A [`Driver`] adds them: it owns a
-//! [`Backend`] and the connections of its clients, inside an event loop of the caller's. The loop of
+//! [`Backend`](hydrant_core::Backend) and the connections of its clients, inside an event loop of the caller's. The loop of
 //! one server, of the launcher and of the name service differ in where connections come from and in what they do with
 //! [`Event`]s.
 //!
@@ -60,17 +60,13 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-use hydrant_core::Backend;
-
 pub use driver::{Driver, HANDSHAKE_TIMEOUT, LAST_READS, Traffic};
 pub use environment::{FOREIGN_VARIABLES, TUNABLE_VARIABLES, is_foreign_variable};
-pub use error::{BackendError, Error, ListenError};
+pub use error::{Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
-pub use native::{LateServer, NativeBackend, OwnedServer, OwnedServerError};
+pub use hydrant_core::BackendError;
+pub use native::{LateServer, OwnedServer, OwnedServerError};
 pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 pub use port::{ACCEPT_MAX, Client, PORT_FILES, Speaks, TcpPort, foreign_server, is_out_of_files};
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};
-
-/// A backend that is chosen at run time.
-pub type AnyBackend<'s> = dyn Backend<Error = BackendError> + 's;

@@ -2,47 +2,10 @@
 
 use std::ptr::NonNull;
 
-use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Server, Storage, Time, snapshot};
+use hydrant_core::server::Consumed;
+use hydrant_core::{Backend, BackendError, Fault, Input, Limits, Output, Server, Storage, Time, snapshot};
 
-use crate::{BackendError, InsufficientMemory, MappedStorage};
-
-/// A server in this process with the error type of backends that are chosen at run time. A [`Driver`](crate::Driver) of a
-/// [`Server`] alone needs no such wrapper.
-#[derive(Debug)]
-pub struct NativeBackend<'s>(pub Server<'s>);
-
-impl Backend for NativeBackend<'_> {
-    type Error = BackendError;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
-        Ok(self.0.handle(now, input)?)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.0.poll(buf).map_err(Fault::from)?)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.0.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.0.limits()
-    }
-
-    fn kvs_space(&self, job: JobId) -> Option<u32> {
-        self.0.kvs_space(job)
-    }
-
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.0.rank_status(job, rank)
-    }
-
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.0.fence_report(job)
-    }
-}
+use crate::{InsufficientMemory, MappedStorage};
 
 /// A server in this process with storage of its own.
 #[derive(Debug)]
@@ -144,8 +107,6 @@ impl LateServer {
 }
 
 impl Backend for LateServer {
-    type Error = BackendError;
-
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let server = match &mut self.server {
             Some(server) => server,
@@ -165,17 +126,23 @@ impl Backend for LateServer {
     fn limits(&self) -> &Limits {
         &self.limits
     }
+
+    fn bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        self.server.as_mut()?.inspect()
+    }
 }
 
 impl Backend for OwnedServer {
-    type Error = BackendError;
-
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         Ok(self.server.handle(now, input)?)
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        Ok(self.server.poll(buf).map_err(Fault::from)?)
+        Backend::poll(&mut self.server, buf)
     }
 
     fn poll_at(&self) -> Option<Time> {
@@ -186,17 +153,18 @@ impl Backend for OwnedServer {
         self.server.limits()
     }
 
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.server.rank_status(job, rank)
+    fn bytes_max(&self) -> usize {
+        usize::MAX
     }
 
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.server.fence_report(job)
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        Some(&self.server)
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use hydrant_core::JobId;
     use hydrant_core::server::JobSpec;
 
     use super::*;

@@ -3,8 +3,8 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_core::Limits;
-use hydrant_driver::{AnyBackend, OwnedServer};
+use hydrant_core::{Backend, Limits};
+use hydrant_driver::OwnedServer;
 
 use crate::error::Error;
 
@@ -26,7 +26,7 @@ pub(crate) fn new(
     limits: Limits,
     seed: u32,
     plugin: Option<PluginFile<'_>>,
-) -> Result<Box<AnyBackend<'static>>, Error> {
+) -> Result<Box<dyn Backend>, Error> {
     match plugin {
         None => Ok(Box::new(OwnedServer::new(limits, seed)?)),
         #[cfg(feature = "sandbox")]
@@ -35,8 +35,7 @@ pub(crate) fn new(
             let settings = hydrant_wasm::Settings { deadline: call, cache, ..Default::default() };
             let sandbox =
                 hydrant_reactor::signals::with_all_blocked(|| hydrant_wasm::Sandbox::load(file, &settings));
-            let plugin = sandbox.map_err(hydrant_wasm::Error::from)?.server(limits, seed)?;
-            Ok(Box::new(hydrant_wasm::PluginBackend(plugin)))
+            Ok(Box::new(sandbox?.server(limits, seed)?))
         }
         #[cfg(not(feature = "sandbox"))]
         Some(plugin) => Err(Error::NoSandbox(plugin.file.to_owned())),

@@ -148,8 +148,8 @@ impl From<hydrant_driver::Error> for Error {
 }
 
 #[cfg(feature = "sandbox")]
-impl From<hydrant_wasm::Error> for Error {
-    fn from(error: hydrant_wasm::Error) -> Error {
+impl From<hydrant_wasm::PluginError> for Error {
+    fn from(error: hydrant_wasm::PluginError) -> Error {
         BackendError::from(error).into()
     }
 }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::Exit;
-use hydrant_core::{ConnId, Fault, Input, JobId, Limit, Limits, OwnedOutput, Rank};
-use hydrant_driver::{AnyBackend, Driver, Event, Speaks, TcpPort, is_out_of_files};
+use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, OwnedOutput, Rank};
+use hydrant_driver::{Driver, Event, Speaks, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Listener, Poller, random_u32};
 
 use crate::backend::{self, PluginFile};
@@ -27,7 +27,7 @@ const TIMER: Key = KeyRange(2).key(0, 0);
 
 /// Server and what belongs to it.
 pub(crate) struct Host {
-    driver: Driver<AnyBackend<'static>>,
+    driver: Driver<dyn Backend>,
     clock: Clock,
     /// Watches the timer, sockets and ports. Its descriptor is the one that the host waits for.
     poller: Poller,

@@ -6,7 +6,6 @@ use hydrant_core::client::{Client, Start};
 use hydrant_core::server::JobSpec;
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, ConnId, Input, JobId, Output, Rank, Time};
-use hydrant_driver::BackendError;
 
 use crate::error::NameServiceError;
 use crate::request::{Answer, MESSAGE, Outcome, Purpose, Request, outcome_of};
@@ -37,7 +36,7 @@ struct LocalClient {
 
 impl<B> LocalNames<B>
 where
-    B: Backend<Error: Into<BackendError>> + ?Sized,
+    B: Backend + ?Sized,
 {
     /// Creates a name service without names. The limits of the backend are [`LIMITS_OF_RUN`](crate::LIMITS_OF_RUN).
     pub fn new(backend: Box<B>) -> LocalNames<B> {
@@ -166,13 +165,13 @@ where
     }
 
     fn handle(&mut self, input: Input<'_>, now: u64) -> Result<(), NameServiceError> {
-        self.backend.handle(Time(now), input).map(drop).map_err(|error| error.into().into())
+        self.backend.handle(Time(now), input).map(drop).map_err(Into::into)
     }
 
     /// Turns replies into answers, and closes clients that have no further use.
     fn poll(&mut self, now: u64) -> Result<(), NameServiceError> {
         loop {
-            let (number, ended) = match self.backend.poll(&mut self.reply).map_err(Into::into)? {
+            let (number, ended) = match self.backend.poll(&mut self.reply)? {
                 None => return Ok(()),
                 Some(Output::Bytes { conn, bytes }) => {
                     let Some(client) = self.clients.get_mut(conn.index()).and_then(Option::as_mut) else {

@@ -23,7 +23,7 @@ pub(crate) struct NameService<B: ?Sized> {
 
 impl<B> NameService<B>
 where
-    B: Backend<Error: Into<BackendError>> + ?Sized,
+    B: Backend + ?Sized,
 {
     /// Creates a name service whose connections have keys of the range `keys`. The limits of the backend are those of
     /// [`Options::limits`](crate::Options::limits).

@@ -1,20 +1,17 @@
 //! Replay of records on a backend, with comparison.
 
-use std::fmt::Display;
-
 use hydrant_core::server::{Consumed, Record};
-use hydrant_core::{Backend, Fault, Time};
+use hydrant_core::{Backend, BackendError, Time};
 
 use crate::{Entry, describe};
 
 /// Replays a recording on a backend and compares its results and outputs with the recorded ones.
-pub struct Checker<'b, E> {
-    backend: Box<dyn Backend<Error = E> + 'b>,
-    fault_of: fn(&E) -> Option<Fault>,
+pub struct Checker<'b> {
+    backend: &'b mut (dyn Backend + 'b),
     /// Buffer for outputs.
     buf: Box<[u8]>,
     /// Result of the last input, until it is compared.
-    result: Option<Result<Consumed, E>>,
+    result: Option<Result<Consumed, BackendError>>,
     inputs: u64,
     outputs: u64,
 }
@@ -33,16 +30,11 @@ pub struct Difference {
     pub replayed: String,
 }
 
-impl<'b, E: Display> Checker<'b, E> {
+impl<'b> Checker<'b> {
     /// Returns a checker for a new backend with the limits and the seed of [`Record::Begin`].
-    ///
-    /// `fault_of` returns the server's [`Fault`] in an error. A recording distinguishes it from other failures.
-    pub fn new(
-        backend: Box<dyn Backend<Error = E> + 'b>,
-        fault_of: fn(&E) -> Option<Fault>,
-    ) -> Checker<'b, E> {
+    pub fn new(backend: &'b mut (dyn Backend + 'b)) -> Checker<'b> {
         let buf = vec![0; backend.limits().output_room()].into();
-        Checker { backend, fault_of, buf, result: None, inputs: 0, outputs: 0 }
+        Checker { backend, buf, result: None, inputs: 0, outputs: 0 }
     }
 
     /// Returns the number of replayed inputs.
@@ -71,15 +63,13 @@ impl<'b, E: Display> Checker<'b, E> {
             Record::Took { .. } | Record::Refused(_) | Record::Broke { .. } if self.result.is_some() => {
                 let poll_at = self.backend.poll_at();
                 let result = self.result.take();
-                result.map_or(Record::Silence, |result| {
-                    result_record(&result, poll_at, self.fault_of, &mut text)
-                })
+                result.map_or(Record::Silence, |result| result_record(&result, poll_at, &mut text))
             }
             Record::Output(_) | Record::Silence | Record::Broke { .. } => {
                 match self.backend.poll(&mut self.buf) {
                     Ok(Some(output)) => Record::Output(output),
                     Ok(None) => Record::Silence,
-                    Err(error) => error_record(&error, self.fault_of, &mut text),
+                    Err(error) => error_record(&error, &mut text),
                 }
             }
             Record::Took { .. } | Record::Refused(_) => Record::Silence,
@@ -98,25 +88,20 @@ impl<'b, E: Display> Checker<'b, E> {
 }
 
 /// Returns the record of an input's result, which may borrow from `text`.
-pub(crate) fn result_record<'t, E: Display>(
-    result: &Result<Consumed, E>,
+pub(crate) fn result_record<'t>(
+    result: &Result<Consumed, BackendError>,
     poll_at: Option<Time>,
-    fault_of: fn(&E) -> Option<Fault>,
     text: &'t mut String,
 ) -> Record<'t> {
     match result {
         Ok(consumed) => Record::Took { consumed: *consumed, wake: poll_at },
-        Err(error) => error_record(error, fault_of, text),
+        Err(error) => error_record(error, text),
     }
 }
 
 /// Returns the record of a backend's error, which may borrow from `text`.
-pub(crate) fn error_record<'t, E: Display>(
-    error: &E,
-    fault_of: fn(&E) -> Option<Fault>,
-    text: &'t mut String,
-) -> Record<'t> {
-    match fault_of(error) {
+pub(crate) fn error_record<'t>(error: &BackendError, text: &'t mut String) -> Record<'t> {
+    match error.fault() {
         Some(fault) => Record::Refused(fault),
         None => {
             *text = error.to_string();

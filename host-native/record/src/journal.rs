@@ -1,9 +1,7 @@
 //! Journal of a backend in memory, with which another backend catches up.
 
-use std::fmt::Display;
-
 use hydrant_core::server::{Consumed, Record};
-use hydrant_core::{Backend, Fault, Input, Output, Time};
+use hydrant_core::{Backend, BackendError, Input, Output, Time};
 
 use crate::{Checker, Difference, Entry};
 
@@ -14,7 +12,7 @@ use crate::{Checker, Difference, Entry};
 ///
 /// ```
 /// use hydrant_core::storage::FixedStorage;
-/// use hydrant_core::{Fault, Input, Limits, Server, Time, fixed_storage};
+/// use hydrant_core::{Input, Limits, Server, Time, fixed_storage};
 /// use hydrant_record::Journal;
 ///
 /// # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -26,7 +24,7 @@ use crate::{Checker, Difference, Entry};
 /// let mut journal = Journal::default();
 /// journal.handle(&mut server, Time(20), Input::Timeout)?;
 /// assert!(journal.len() > 0);
-/// journal.catch_up(&mut spare, |fault: &Fault| Some(*fault))?;
+/// journal.catch_up(&mut spare)?;
 /// assert_eq!(journal.len(), 0);
 /// # Ok(())
 /// # }
@@ -50,12 +48,12 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn handle<B: Backend + ?Sized>(
+    pub fn handle(
         &mut self,
-        backend: &mut B,
+        backend: &mut (impl Backend + ?Sized),
         now: Time,
         input: Input<'_>,
-    ) -> Result<Consumed, B::Error> {
+    ) -> Result<Consumed, BackendError> {
         let consumed = backend.handle(now, input)?;
         self.add(&Record::Input { now, input });
         self.add(&Record::Took { consumed, wake: backend.poll_at() });
@@ -66,11 +64,11 @@ impl Journal {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn poll<'b, B: Backend + ?Sized>(
+    pub fn poll<'b>(
         &mut self,
-        backend: &mut B,
+        backend: &mut (impl Backend + ?Sized),
         buf: &'b mut [u8],
-    ) -> Result<Option<Output<'b>>, B::Error> {
+    ) -> Result<Option<Output<'b>>, BackendError> {
         let output = backend.poll(buf)?;
         self.add(&output.map_or(Record::Silence, Record::Output));
         Ok(output)
@@ -80,12 +78,8 @@ impl Journal {
     ///
     /// # Errors
     /// [`Difference`] if a result or an output is not that of the first backend. The other one cannot take its place.
-    pub fn catch_up<E: Display>(
-        &mut self,
-        backend: &mut dyn Backend<Error = E>,
-        fault_of: fn(&E) -> Option<Fault>,
-    ) -> Result<(), Difference> {
-        let mut checker = Checker::new(Box::new(backend), fault_of);
+    pub fn catch_up(&mut self, backend: &mut dyn Backend) -> Result<(), Difference> {
+        let mut checker = Checker::new(backend);
         let mut rest = &self.records[..];
         while !rest.is_empty() {
             let offset = (self.records.len() - rest.len()) as u64;

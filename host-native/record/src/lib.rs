@@ -12,15 +12,15 @@
 //! The first record is [`Record::Begin`] and the last is [`Record::End`]. A file without [`Record::End`] is truncated. Its
 //! records are valid up to there.
 //!
-//! [`Recorder`] records a [`Backend`](hydrant_core::Backend) to a [`RecordingFile`]. [`replay`] reads a recording, prints
+//! A [`RecordingFile`] records a [`Backend`](hydrant_core::Backend). [`replay`] reads a recording, prints
 //! it as a [`Table`] and replays it with a [`Checker`]. A [`Journal`] is a recording in memory, with which another backend
 //! catches up.
 //!
 //! ```
 //! use std::io;
 //!
-//! use hydrant_core::{Fault, Input, Limits, Time};
-//! use hydrant_record::{Checker, Reader, Record, Summary, Table, Writer, replay};
+//! use hydrant_core::{Input, Limits, Time};
+//! use hydrant_record::{Reader, Record, Summary, Table, Writer, replay};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let mut file = Vec::new();
@@ -34,7 +34,7 @@
 //! let mut out = Vec::new();
 //! let table = Table::new(&mut out, None, reader.begin());
 //! let mut summary = Summary::default();
-//! replay(&mut reader, None::<Checker<'_, Fault>>, Some(table), &mut summary)?;
+//! replay(&mut reader, None, Some(table), &mut summary)?;
 //! assert_eq!((summary.inputs, summary.outputs), (1, 0));
 //! assert!(String::from_utf8(out)?.contains("timeout"));
 //! # Ok(())
@@ -47,7 +47,7 @@ mod error;
 mod journal;
 mod pmix;
 mod reader;
-mod recorder;
+mod recording_file;
 mod replay;
 mod table;
 #[cfg(test)]
@@ -61,7 +61,7 @@ pub use hydrant_core::server::Record;
 pub use journal::Journal;
 pub use pmix::Dialect;
 pub use reader::{Begin, Entry, Reader};
-pub use recorder::{Recorder, RecordingFile, create_file};
+pub use recording_file::{RecordingFile, create_file};
 pub use replay::{Summary, replay};
 pub use table::Table;
 pub use writer::Writer;

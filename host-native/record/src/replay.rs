@@ -24,9 +24,9 @@ pub struct Summary {
 ///
 /// # Errors
 /// [`RecordError`] if the recording cannot be read to its end.
-pub fn replay<R: Read, E: std::fmt::Display>(
+pub fn replay<R: Read>(
     reader: &mut Reader<R>,
-    mut checker: Option<Checker<'_, E>>,
+    mut checker: Option<Checker<'_>>,
     mut table: Option<Table<'_>>,
     summary: &mut Summary,
 ) -> Result<(), RecordError> {

@@ -14,10 +14,6 @@ const LIMITS: Limits = Limits { jobs: 1, ranks: 1, conns: 2, keys: 8, kvs_bytes:
 const SEED: u32 = 7;
 const BEGIN: Record<'static> = Record::Begin { program: "hydrant 0.1.0", limits: LIMITS, seed: SEED };
 
-fn fault_of(fault: &Fault) -> Option<Fault> {
-    Some(*fault)
-}
-
 fn written(records: &[Record<'_>]) -> Vec<u8> {
     let mut bytes = Vec::new();
     let mut writer = Writer::new(&mut bytes).unwrap();
@@ -71,7 +67,7 @@ fn recorded() -> Vec<u8> {
         let now = Time(at as u64);
         writer.write(&Record::Input { now, input }).unwrap();
         let made = Backend::handle(&mut server, now, input);
-        writer.write(&result_record(&made, server.poll_at(), fault_of, &mut String::new())).unwrap();
+        writer.write(&result_record(&made, server.poll_at(), &mut String::new())).unwrap();
         while let Some(output) = server.poll(&mut buf).unwrap() {
             writer.write(&Record::Output(output)).unwrap();
         }
@@ -84,8 +80,8 @@ fn recorded() -> Vec<u8> {
 fn played(bytes: &[u8]) -> (u64, u64, Option<Difference>) {
     let mut reader = Reader::new(bytes).unwrap();
     let mut slabs = MappedStorage::new(&LIMITS);
-    let server = Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap();
-    let mut checker = Checker::new(Box::new(server), fault_of);
+    let mut server = Server::new(LIMITS, slabs.lend(), reader.begin().seed).unwrap();
+    let mut checker = Checker::new(&mut server);
     let mut difference = None;
     while let Some(entry) = reader.next_record().unwrap() {
         if let Err(found) = checker.replay(&entry) {

@@ -49,7 +49,7 @@ impl Endpoint<'_> {
         let mut addresses = BTreeSet::new();
         let (mut jobs, mut ranks, mut running) = (0, 0, 0);
         for (job, size) in self.jobs() {
-            let reports = (0..size).filter_map(|rank| self.rank_report(job, Rank(rank)));
+            let reports = (0..size).filter_map(|rank| self.server().rank_report(job, Rank(rank)));
             let conns: Vec<ConnId> = reports.filter_map(|report| report.conn).collect();
             addresses.extend(conns.iter().filter_map(|&conn| self.peer(conn)));
             jobs += 1;
@@ -74,7 +74,7 @@ impl Endpoint<'_> {
     /// The job with the lowest number from `from` on.
     fn describe_job_from(&self, from: u32) -> Option<record::Job> {
         let (id, size) = self.jobs().find(|(id, _)| id.0 >= from)?;
-        let report = self.job_report(id)?;
+        let report = self.server().job_report(id)?;
         Some(record::Job {
             number: id.0,
             ordinal: 0,

@@ -6,10 +6,9 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use hydrant_core::manage::{BoardReport, JobReport, RankReport};
-use hydrant_core::server::RankStatus;
+use hydrant_core::manage::BoardReport;
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{Backend, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server, Time};
+use hydrant_core::{BackendError, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server};
 use hydrant_driver::{Client, CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Key, Listener, Log, Poller, Reactor, Signals, signals};
 use rustix::process::Signal;
@@ -163,8 +162,8 @@ impl<'s> Endpoint<'s> {
 
     /// Passes an input to the server that does not belong to a connection.
     pub(crate) fn handle(&mut self, input: Input<'_>) -> Result<(), Fault> {
-        let now = Time(self.now());
-        self.driver.backend_mut().handle(now, input).map(drop)
+        let fault = |why: BackendError| why.fault().expect("a server in this process has no other error");
+        self.driver.handle(self.now(), input).map_err(fault)
     }
 
     /// Handles the exit of a rank's process. The last requests of the rank are read first.
@@ -227,21 +226,6 @@ impl<'s> Endpoint<'s> {
     /// Address of the client of a connection.
     pub(crate) fn peer_addr(&self, conn: ConnId) -> Option<SocketAddr> {
         self.driver.peer_addr(conn).and_then(|from| from.try_into().ok())
-    }
-
-    /// State of a job.
-    pub(crate) fn job_report(&self, job: JobId) -> Option<JobReport> {
-        self.driver.backend().job_report(job)
-    }
-
-    /// State of a rank.
-    pub(crate) fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
-        self.driver.backend().rank_report(job, rank)
-    }
-
-    /// State of a rank and the reply that it waits for.
-    pub(crate) fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.driver.backend().rank_status(job, rank)
     }
 
     /// State of the server.
@@ -436,7 +420,7 @@ impl<'s> Endpoint<'s> {
             | CloseReason::NotPmix => {}
         }
         if let Some(rank) = rank {
-            let finalized = self.rank_report(job, rank).is_some_and(|report| report.finalized);
+            let finalized = self.server().rank_report(job, rank).is_some_and(|report| report.finalized);
             self.events.push_back(JobEvent::Left { job, rank, finalized });
         }
     }
@@ -554,7 +538,7 @@ mod tests {
         stream.write_all(last).unwrap();
         let before = endpoint.report().bytes_in;
         endpoint.exited(JOB, Rank(1), Exit::Code(0)).unwrap();
-        assert!(endpoint.rank_report(JOB, Rank(1)).unwrap().finalized, "its last request is read");
+        assert!(endpoint.server().rank_report(JOB, Rank(1)).unwrap().finalized, "its last request is read");
         assert!(endpoint.report().bytes_in - before < greetings.len() as u64 / 2);
     }
 
@@ -584,7 +568,7 @@ mod tests {
         assert_eq!(endpoint.free_id(), JobId(1));
         endpoint.close(JOB).unwrap();
         assert_eq!(endpoint.free_id(), JOB);
-        assert!(endpoint.next_event().is_none() && endpoint.job_report(JOB).is_none());
+        assert!(endpoint.next_event().is_none() && endpoint.server().job_report(JOB).is_none());
         assert!(TcpStream::connect(addr).is_err());
     }
 }

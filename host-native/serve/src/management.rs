@@ -493,11 +493,11 @@ impl Service for Managed<'_, '_> {
     }
 
     fn job_report(&self, job: JobId) -> Option<JobReport> {
-        self.endpoint.job_report(job)
+        self.endpoint.server().job_report(job)
     }
 
     fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
-        self.endpoint.rank_report(job, rank)
+        self.endpoint.server().rank_report(job, rank)
     }
 
     fn board_report(&self) -> BoardReport {

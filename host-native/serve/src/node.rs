@@ -358,7 +358,7 @@ impl Node<'_> {
 
     /// Reports the state of a rank.
     fn report_rank(&mut self, job: JobId, rank: Rank) -> Result<(), NodeError> {
-        let (now, status) = (Time(self.endpoint.now()), self.endpoint.rank_status(job, rank));
+        let (now, status) = (Time(self.endpoint.now()), self.endpoint.server().rank_status(job, rank));
         let record = encode_node_record(&NodeReport::Rank { job, rank, now, status }, &mut self.buffer)?;
         Ok(self.link.send_unbounded(record)?)
     }

@@ -391,7 +391,7 @@ mod tests {
     }
 
     fn state(server: &PmiServer<'_, '_>, rank: u32) -> RankReport {
-        server.endpoint.rank_report(JOB, Rank(rank)).unwrap()
+        server.endpoint.server().rank_report(JOB, Rank(rank)).unwrap()
     }
 
     #[test]

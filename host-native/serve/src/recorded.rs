@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, FenceReport, Input, Output, RankStatus};
-use hydrant_core::{Backend, Fault, JobId, Limit, Limits, Rank, Server, Time};
+use hydrant_core::server::{Consumed, Input, Output};
+use hydrant_core::{Backend, BackendError, Limit, Limits, Server, Time};
 use hydrant_record::{Journal, RecordingFile, WriteError};
 
 /// Maximum length in bytes of all recordings together.
@@ -101,16 +101,14 @@ impl DerefMut for RecordedServer<'_> {
 }
 
 impl Backend for RecordedServer<'_> {
-    type Error = Fault;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Fault> {
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         if let Input::RegisterJob(_) = input {
             self.begin();
         }
         let result = match (&self.file, &mut self.journal) {
-            (Some(file), _) => file.handle(&mut self.server, |&fault| Some(fault), now, input),
+            (Some(file), _) => file.handle(&mut self.server, now, input),
             (None, Some(journal)) => journal.handle(&mut self.server, now, input),
-            (None, None) => self.server.handle(now, input),
+            (None, None) => Backend::handle(&mut self.server, now, input),
         };
         if let Input::RegisterJob(_) | Input::DeregisterJob { .. } = input {
             self.end();
@@ -118,9 +116,9 @@ impl Backend for RecordedServer<'_> {
         result
     }
 
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Fault> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         match (&self.file, &mut self.journal) {
-            (Some(file), _) => file.poll(&mut self.server, |&fault| Some(fault), buf),
+            (Some(file), _) => file.poll(&mut self.server, buf),
             (None, Some(journal)) => journal.poll(&mut self.server, buf),
             (None, None) => Backend::poll(&mut self.server, buf),
         }
@@ -134,12 +132,12 @@ impl Backend for RecordedServer<'_> {
         self.server.limits()
     }
 
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.server.rank_status(job, rank)
+    fn bytes_max(&self) -> usize {
+        usize::MAX
     }
 
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.server.fence_report(job)
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        Some(&self.server)
     }
 }
 
@@ -148,8 +146,8 @@ mod tests {
     use std::fs::{self, File};
     use std::io::BufReader;
 
-    use hydrant_core::ConnId;
     use hydrant_core::server::JobSpec;
+    use hydrant_core::{ConnId, JobId, Rank};
     use hydrant_driver::MappedStorage;
     use hydrant_record::{Checker, Reader, Summary, replay};
 
@@ -181,8 +179,8 @@ mod tests {
     fn replayed(path: &PathBuf) -> (u64, u64) {
         let mut reader = Reader::new(BufReader::new(File::open(path).unwrap())).unwrap();
         let mut storage = MappedStorage::new(&LIMITS);
-        let server = Server::new(LIMITS, storage.lend(), reader.begin().seed).unwrap();
-        let checker = Checker::new(Box::new(server), |&fault: &Fault| Some(fault));
+        let mut server = Server::new(LIMITS, storage.lend(), reader.begin().seed).unwrap();
+        let checker = Checker::new(&mut server);
         let mut summary = Summary::default();
         replay(&mut reader, Some(checker), None, &mut summary).unwrap();
         (summary.inputs, summary.outputs)

@@ -3,9 +3,9 @@
 use std::path::Path;
 use std::time::Duration;
 
-use hydrant_core::Limits;
-use hydrant_driver::{AnyBackend, BackendError, OwnedServer};
-use hydrant_wasm::{PluginBackend, PluginError, Sandbox, Settings};
+use hydrant_core::{Backend, BackendError, Limits};
+use hydrant_driver::OwnedServer;
+use hydrant_wasm::{PluginError, Sandbox, Settings};
 
 /// What makes the server of a step.
 #[derive(Debug)]
@@ -24,10 +24,10 @@ impl Engine {
     }
 
     /// Makes a server.
-    pub(crate) fn server(&self, limits: Limits, seed: u32) -> Result<Box<AnyBackend<'static>>, BackendError> {
+    pub(crate) fn server(&self, limits: Limits, seed: u32) -> Result<Box<dyn Backend>, BackendError> {
         match self {
             Engine::BuiltIn => Ok(Box::new(OwnedServer::new(limits, seed)?)),
-            Engine::Sandbox(sandbox) => Ok(Box::new(PluginBackend(sandbox.server(limits, seed)?))),
+            Engine::Sandbox(sandbox) => Ok(Box::new(sandbox.server(limits, seed)?)),
         }
     }
 }

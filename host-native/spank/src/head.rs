@@ -5,8 +5,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use hydrant_core::{Input, Output, Time};
-use hydrant_driver::AnyBackend;
+use hydrant_core::{Backend, Input, Output, Time};
 use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket};
 use hydrant_placement::hostlist;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, random_u32};
@@ -202,7 +201,7 @@ impl Star {
     }
 
     /// Passes messages between the servers of the nodes until the step is over.
-    fn serve(&mut self, backend: &mut AnyBackend<'_>) -> Result<(), Error> {
+    fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), Error> {
         let mut output = vec![0; backend.limits().output_room()];
         loop {
             while let Some(output) = backend.poll(&mut output)? {
@@ -238,7 +237,7 @@ impl Star {
     }
 
     /// Passes a message of a node's server to that of the head. An invalid one ends the step.
-    fn take_peer(&mut self, backend: &mut AnyBackend<'_>, node: u32, bytes: &[u8]) -> Result<(), Error> {
+    fn take_peer(&mut self, backend: &mut dyn Backend, node: u32, bytes: &[u8]) -> Result<(), Error> {
         match backend.handle(Time(self.clock.now()), Input::Peer { node, bytes }) {
             Err(error) if error.fault().is_none() => return Err(error.into()),
             Err(_) => self.invalid(node),

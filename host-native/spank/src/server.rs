@@ -4,8 +4,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{ConnId, Input, JobId, JobSpec, Limits, OwnedOutput, Rank};
-use hydrant_driver::{AnyBackend, BackendError, CloseReason, Driver, Event, OVERRUN};
+use hydrant_core::{Backend, ConnId, Input, JobId, JobSpec, Limits, OwnedOutput, Rank};
+use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
 use hydrant_overlay::{Channel, LinkError};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, random_u32};
@@ -310,7 +310,7 @@ impl Watch {
     }
 
     /// Starts the job when the nodes of all ranks are known.
-    fn begin(&mut self, driver: &mut Driver<AnyBackend<'static>>, runs: &[(u32, u32)]) -> Result<(), Error> {
+    fn begin(&mut self, driver: &mut Driver<dyn Backend>, runs: &[(u32, u32)]) -> Result<(), Error> {
         let now = self.now();
         describe(&self.step.name, runs, self.step.place.is_some(), |input| driver.handle(now, input))?;
         let sockets = std::mem::take(&mut self.sockets);
@@ -325,7 +325,7 @@ impl Watch {
     }
 
     /// Takes messages of the head.
-    fn receive(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
+    fn receive(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let messages = match link.receive() {
             Ok(messages) => messages,
@@ -354,7 +354,7 @@ impl Watch {
     }
 
     /// Writes to the head.
-    fn flush(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
+    fn flush(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
         let Some(link) = &mut self.link else { return Ok(()) };
         if link.flush(&self.poller)? {
             driver.handle(self.now(), Input::PeerWritable { node: 0 })?;
@@ -367,12 +367,7 @@ impl Watch {
     }
 
     /// Reports the end of a task, behind its last bytes.
-    fn ended(
-        &mut self,
-        driver: &mut Driver<AnyBackend<'static>>,
-        rank: u32,
-        exit: Exit,
-    ) -> Result<(), Error> {
+    fn ended(&mut self, driver: &mut Driver<dyn Backend>, rank: u32, exit: Exit) -> Result<(), Error> {
         if !self.begun {
             self.early.push((rank, exit));
             return Ok(());
@@ -382,7 +377,7 @@ impl Watch {
     }
 
     /// Carries out all that the server requires.
-    fn outputs(&mut self, driver: &mut Driver<AnyBackend<'static>>) -> Result<(), Error> {
+    fn outputs(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
         while let Some(event) = driver.poll(self.now(), &self.poller)? {
             match event {
                 Event::Output(OwnedOutput::KillRank { rank, code, message, .. }) => {

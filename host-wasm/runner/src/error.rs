@@ -5,21 +5,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use hydrant_abi::{ABI_VERSION, CallError};
-use hydrant_core::Fault;
+use hydrant_core::BackendError;
 use hydrant_validator::Violation;
 
-/// A call to a server in a plugin failed.
-#[derive(Debug, thiserror::Error)]
-pub enum Error {
-    /// The server refused the call. It is unchanged and may be used further.
-    #[error(transparent)]
-    Fault(#[from] Fault),
-    /// The plugin failed. The instance refuses every further call.
-    #[error(transparent)]
-    Plugin(#[from] PluginError),
-}
-
-/// A plugin failed, or its file is not a valid plugin.
+/// A plugin failed, or its file is not a valid plugin. After a failed call the instance refuses every further one.
 #[derive(Debug, thiserror::Error)]
 #[error("plugin {}: {kind}", file.display())]
 pub struct PluginError {
@@ -27,6 +16,12 @@ pub struct PluginError {
     pub file: PathBuf,
     /// What failed.
     pub kind: PluginErrorKind,
+}
+
+impl From<PluginError> for BackendError {
+    fn from(error: PluginError) -> BackendError {
+        BackendError::Other(Box::new(error))
+    }
 }
 
 /// What failed about a plugin.

@@ -10,9 +10,7 @@
 //!   ([`Validator`]).
 //! - Complete messages of clients must be consumed, and requests that depend on no other rank must be answered at once.
 //!
-//! The feature `driver` adds `PluginBackend`, a plugin as a backend of `hydrant-driver`.
-//!
-//! A violation ends the instance with an [`Error`] that names the file. `docs/wasm-abi.md` describes the ABI, and the crate
+//! A violation ends the instance with a [`PluginError`] that names the file. `docs/wasm-abi.md` describes the ABI, and the crate
 //! `hydrant-abi` has its records.
 //!
 //! ```no_run
@@ -35,8 +33,6 @@
 //! # }
 //! ```
 
-#[cfg(feature = "driver")]
-mod backend;
 mod cache;
 mod error;
 mod pages;
@@ -45,9 +41,8 @@ mod sandbox;
 mod ticker;
 mod turn;
 
-#[cfg(feature = "driver")]
-pub use backend::PluginBackend;
-pub use error::{Error, PluginError, PluginErrorKind};
+pub use error::{PluginError, PluginErrorKind};
 pub use hydrant_validator::{Validator, Violation};
 pub use plugin::Plugin;
 pub use sandbox::{FILE_MAX, Origin, Sandbox, Settings, read};
+pub use turn::ClientBytes;

@@ -7,17 +7,17 @@ use std::time::Duration;
 
 use hydrant_abi::turn::{Part, RECORD};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult, exports};
-use hydrant_core::server::{ClientBytes, Consumed};
+use hydrant_core::server::Consumed;
 use hydrant_core::storage::Layout;
-use hydrant_core::{Backend, ConnId, Fault, Input, Limits, Output, Time, snapshot};
+use hydrant_core::{Backend, BackendError, ConnId, Fault, Input, Limits, Output, Server, Time, snapshot};
 use hydrant_validator::{Validator, Violation};
 use serde::Deserialize;
 use wasmtime::{Instance, Memory, Store, StoreLimits, StoreLimitsBuilder, Trap, TypedFunc, WasmParams};
 
-use crate::error::{Error, PluginError, PluginErrorKind};
+use crate::error::{PluginError, PluginErrorKind};
 use crate::pages;
 use crate::sandbox::{Sandbox, Shared, one_line};
-use crate::turn::{Returned, consumed, malformed, write_bytes, write_inputs, write_record};
+use crate::turn::{ClientBytes, Returned, consumed, malformed, write_bytes, write_inputs, write_record};
 
 /// Memory in bytes that a plugin may have in addition to its tables: its statics, its stack and a small snapshot.
 const MEMORY_BASE: usize = 8 << 20;
@@ -91,8 +91,8 @@ impl Sandbox {
     /// Creates a server in a new instance. `seed` is the seed of a hash table. Any number is valid.
     ///
     /// # Errors
-    /// [`Error`] if the plugin fails or refuses the limits.
-    pub fn server(&self, limits: Limits, seed: u32) -> Result<Plugin, Error> {
+    /// [`BackendError`] if the plugin fails or refuses the limits.
+    pub fn server(&self, limits: Limits, seed: u32) -> Result<Plugin, BackendError> {
         Plugin::reserve(self, limits, seed)
     }
 
@@ -100,20 +100,20 @@ impl Sandbox {
     /// the server that the snapshot was taken of, at that time.
     ///
     /// # Errors
-    /// [`Error`] if the plugin fails, or if the snapshot is damaged or has other limits than `validator`.
-    pub fn restore(&self, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+    /// [`BackendError`] if the plugin fails, or if the snapshot is damaged or has other limits than `validator`.
+    pub fn restore(&self, snapshot: &[u8], validator: Validator) -> Result<Plugin, BackendError> {
         Plugin::restore(self, snapshot, validator)
     }
 }
 
 impl Plugin {
-    fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, Error> {
+    fn reserve(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<Plugin, BackendError> {
         let mut plugin = Plugin::new(sandbox, Validator::new(limits))?;
         let len = plugin.write(&ReserveCall { limits, seed })?;
         plugin.start(|calls| &calls.reserve, len)
     }
 
-    fn restore(sandbox: &Sandbox, snapshot: &[u8], validator: Validator) -> Result<Plugin, Error> {
+    fn restore(sandbox: &Sandbox, snapshot: &[u8], validator: Validator) -> Result<Plugin, BackendError> {
         // Checked before memory is allocated for the snapshot.
         if snapshot::limits(snapshot)? != *validator.limits() {
             return Err(Fault::Snapshot(hydrant_core::fault::Damage::Limits).into());
@@ -134,8 +134,8 @@ impl Plugin {
     /// Returns a snapshot of the server, like [`Server::snapshot`](hydrant_core::Server::snapshot).
     ///
     /// # Errors
-    /// [`Error`] if the call fails.
-    pub fn snapshot(&mut self) -> Result<Vec<u8>, Error> {
+    /// [`BackendError`] if the call fails.
+    pub fn snapshot(&mut self) -> Result<Vec<u8>, BackendError> {
         let taken = self.taken();
         let saved: MemorySpan = self.call(|calls| &calls.snapshot, taken).and_then(|len| self.result(len))?;
         match self.range(saved) {
@@ -147,10 +147,32 @@ impl Plugin {
     /// Moves the server into a new instance of `sandbox`, which may be another plugin.
     ///
     /// # Errors
-    /// [`Error`] if saving or restoring fails.
-    pub fn move_to(mut self, sandbox: &Sandbox) -> Result<Plugin, Error> {
+    /// [`BackendError`] if saving or restoring fails.
+    pub fn move_to(mut self, sandbox: &Sandbox) -> Result<Plugin, BackendError> {
         let saved = self.snapshot()?;
         sandbox.restore(&saved, self.validator)
+    }
+
+    /// Applies the bytes of several connections in their order, as one call of [`handle`](Backend::handle) for each does, in as
+    /// few calls of the plugin as its buffer allows. The host then polls once for all of them. A connection may occur once.
+    ///
+    /// # Errors
+    /// Those of [`handle`](Backend::handle). The plugin may have applied the bytes before those that failed.
+    pub fn handle_bytes(
+        &mut self,
+        now: Time,
+        mut received: &mut [ClientBytes<'_>],
+    ) -> Result<(), BackendError> {
+        while !received.is_empty() {
+            let (inputs, len) = write_inputs(received, self.input_buffer());
+            if inputs == 0 {
+                return Err(self.no_room());
+            }
+            let (these, rest) = received.split_at_mut(inputs);
+            self.handle_written(now, these, len)?;
+            received = rest;
+        }
+        Ok(())
     }
 
     /// Returns whether [`poll`](Backend::poll) may return an output, like
@@ -170,7 +192,7 @@ impl Plugin {
     }
 
     /// Creates an instance without a server.
-    fn new(sandbox: &Sandbox, validator: Validator) -> Result<Plugin, Error> {
+    fn new(sandbox: &Sandbox, validator: Validator) -> Result<Plugin, BackendError> {
         let shared = &*sandbox.shared;
         let bytes = Layout::checked(validator.limits()).map_or(usize::MAX, |layout| layout.bytes());
         // A snapshot contains the tables and may be a quarter longer.
@@ -200,7 +222,7 @@ impl Plugin {
     }
 
     /// Calls an export that creates the server.
-    fn start(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, Error> {
+    fn start(mut self, call: fn(&Calls) -> &Call<u32>, len: u32) -> Result<Plugin, BackendError> {
         // A plugin allocates its tables at the end of its memory, the log first. Nothing depends on it.
         let log = self.calls.memory.data_size(&self.store);
         let StartResult { poll_at, has_output } = self.call(call, len).and_then(|len| self.result(len))?;
@@ -212,7 +234,7 @@ impl Plugin {
     }
 
     /// Encodes a record into the plugin's input buffer. Returns its length.
-    fn write(&mut self, record: &impl serde::Serialize) -> Result<u32, Error> {
+    fn write(&mut self, record: &impl serde::Serialize) -> Result<u32, BackendError> {
         let written = postcard::to_slice(record, self.input_buffer()).ok().map(|record| record.len() as u32);
         // Every input fits unless the plugin's buffer is shorter than the ABI demands.
         written.ok_or_else(|| self.fail(PluginErrorKind::InvalidRecord("input buffer too short")))
@@ -228,13 +250,18 @@ impl Plugin {
     /// Has the plugin apply the inputs in the first `len` bytes of its input buffer. Returns the length of the return, which
     /// replaces the outputs.
     #[inline(always)]
-    fn turn(&mut self, now: Time, len: u32) -> Result<u32, Error> {
+    fn turn(&mut self, now: Time, len: u32) -> Result<u32, BackendError> {
         let taken = self.outputs.taken;
         self.call(|calls| &calls.handle, (len, taken, now.0))
     }
 
     /// Has the plugin apply the bytes of clients that are written to its input buffer, and checks what it has consumed.
-    fn handle_written(&mut self, now: Time, these: &mut [ClientBytes<'_>], len: u32) -> Result<(), Error> {
+    fn handle_written(
+        &mut self,
+        now: Time,
+        these: &mut [ClientBytes<'_>],
+        len: u32,
+    ) -> Result<(), BackendError> {
         let inputs = these.len() as u32;
         let len = self.turn(now, len)?;
         let Plugin { calls, store, validator, .. } = self;
@@ -256,7 +283,7 @@ impl Plugin {
 
     /// Has the plugin apply the input that was written with this length, unless there was no room.
     #[inline(always)]
-    fn apply(&mut self, now: Time, len: Option<u32>) -> Result<(Returned, Consumed), Error> {
+    fn apply(&mut self, now: Time, len: Option<u32>) -> Result<(Returned, Consumed), BackendError> {
         let Some(len) = len else { return Err(self.no_room()) };
         let len = self.turn(now, len)?;
         match self.calls.output(&self.store, len).and_then(Returned::read_one) {
@@ -272,7 +299,7 @@ impl Plugin {
         conn: ConnId,
         bytes: &[u8],
         full: bool,
-    ) -> Result<Consumed, Error> {
+    ) -> Result<Consumed, BackendError> {
         let len = write_bytes(conn, bytes, full, self.input_buffer());
         let (returned, consumed) = self.apply(now, len)?;
         let checked = self.validator.check_bytes(conn, bytes, consumed);
@@ -282,7 +309,7 @@ impl Plugin {
 
     /// Has the plugin apply an input that is no client's bytes.
     #[cold]
-    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
+    fn handle_event(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let len = write_record(&input, self.input_buffer());
         let (returned, consumed) = self.apply(now, len)?;
         let checked = self.validator.check_input(now, &input, consumed, returned.poll_at);
@@ -292,12 +319,12 @@ impl Plugin {
 
     /// An input does not fit: the plugin's buffer is shorter than the ABI demands.
     #[cold]
-    fn no_room(&mut self) -> Error {
+    fn no_room(&mut self) -> BackendError {
         self.fail(PluginErrorKind::InvalidRecord("input buffer too short"))
     }
 
     /// Returns the next of the outputs, of which there may be some.
-    fn next_output<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
+    fn next_output<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         if self.outputs.left == 0 && !self.poll_plugin()? {
             return Ok(None);
         }
@@ -339,7 +366,7 @@ impl Plugin {
 
     /// Converts a return of a call with so many inputs that is malformed or has an error.
     #[cold]
-    fn not_accepted(&mut self, len: u32, inputs: u32) -> Error {
+    fn not_accepted(&mut self, len: u32, inputs: u32) -> BackendError {
         let bytes = match self.calls.returned(&self.store, len) {
             Ok(bytes) => bytes,
             Err(kind) => return self.fail(kind),
@@ -361,7 +388,7 @@ impl Plugin {
         &mut self,
         call: impl FnOnce(&Calls) -> &Call<P>,
         parameters: P,
-    ) -> Result<u32, Error> {
+    ) -> Result<u32, BackendError> {
         let Plugin { sandbox, store, calls, failed, .. } = self;
         let shared = &*sandbox.shared;
         if *failed {
@@ -375,14 +402,14 @@ impl Plugin {
     }
 
     /// Decodes the result of a call that may fail.
-    fn result<T: for<'a> Deserialize<'a>>(&mut self, len: u32) -> Result<T, Error> {
+    fn result<T: for<'a> Deserialize<'a>>(&mut self, len: u32) -> Result<T, BackendError> {
         let record = self.calls.returned(&self.store, len).and_then(decode::<Result<T, CallError>>);
         record.map_err(|kind| self.fail(kind))?.map_err(|error| self.refused(error))
     }
 
     /// Converts the error of a call.
     #[cold]
-    fn refused(&mut self, error: CallError) -> Error {
+    fn refused(&mut self, error: CallError) -> BackendError {
         match error {
             CallError::Fault(fault) => fault.into(),
             CallError::OutOfMemory(needed) => {
@@ -396,7 +423,7 @@ impl Plugin {
 
     /// Has the plugin return its next outputs. Returns whether there are any.
     #[cold]
-    fn poll_plugin(&mut self) -> Result<bool, Error> {
+    fn poll_plugin(&mut self) -> Result<bool, BackendError> {
         let taken = self.outputs.taken;
         let len = self.call(|calls| &calls.poll, taken)?;
         let returned = self.calls.output(&self.store, len).and_then(|bytes| Returned::read(bytes, 0));
@@ -422,7 +449,7 @@ impl Plugin {
 
     /// Marks the plugin as failed.
     #[cold]
-    fn fail(&mut self, kind: impl Into<PluginErrorKind>) -> Error {
+    fn fail(&mut self, kind: impl Into<PluginErrorKind>) -> BackendError {
         self.failed = true;
         self.outputs = Outputs::default();
         self.sandbox.shared.error(kind).into()
@@ -436,31 +463,16 @@ impl fmt::Debug for Plugin {
 }
 
 impl Backend for Plugin {
-    type Error = Error;
-
     #[inline]
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, Error> {
+    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         match input {
             Input::Bytes { conn, bytes, full } => self.handle_client(now, conn, bytes, full),
             _ => self.handle_event(now, input),
         }
     }
 
-    fn handle_bytes(&mut self, now: Time, mut received: &mut [ClientBytes<'_>]) -> Result<(), Error> {
-        while !received.is_empty() {
-            let (inputs, len) = write_inputs(received, self.input_buffer());
-            if inputs == 0 {
-                return Err(self.no_room());
-            }
-            let (these, rest) = received.split_at_mut(inputs);
-            self.handle_written(now, these, len)?;
-            received = rest;
-        }
-        Ok(())
-    }
-
     #[inline]
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, Error> {
+    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         // Like a server, it keeps its output if `buf` may be too short.
         if !self.outputs.are_any() || buf.len() < self.room { Ok(None) } else { self.next_output(buf) }
     }
@@ -471,6 +483,14 @@ impl Backend for Plugin {
 
     fn limits(&self) -> &Limits {
         self.validator.limits()
+    }
+
+    fn bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        None
     }
 }
 

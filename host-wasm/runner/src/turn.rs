@@ -2,7 +2,7 @@
 
 use hydrant_abi::CallError;
 use hydrant_abi::turn::{DEADLINE, FULL, INPUTS_MAX, InputResult, MORE, Part, RECORD, TurnHead};
-use hydrant_core::server::{ClientBytes, Consumed};
+use hydrant_core::server::Consumed;
 use hydrant_core::{ConnId, Input, Time};
 
 use crate::error::PluginErrorKind;
@@ -107,6 +107,27 @@ pub(crate) fn write_bytes(conn: ConnId, bytes: &[u8], full: bool, buf: &mut [u8]
     let len = bytes.len() as u32;
     Part { conn: conn.0, len: len | if full { FULL } else { 0 } }.write(head)?;
     Some(Part::LEN as u32 + len)
+}
+
+/// Bytes of one connection among those of several, for [`Plugin::handle_bytes`](crate::Plugin::handle_bytes).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClientBytes<'a> {
+    /// The connection.
+    pub conn: ConnId,
+    /// All bytes that the host holds, as in [`Input::Bytes`].
+    pub bytes: &'a [u8],
+    /// Whether the host's buffer has no room for more of them.
+    pub full: bool,
+    /// What the plugin has consumed. The call sets it.
+    pub consumed: Consumed,
+}
+
+impl<'a> ClientBytes<'a> {
+    /// Creates bytes that no plugin has seen.
+    #[must_use]
+    pub const fn new(conn: ConnId, bytes: &'a [u8], full: bool) -> ClientBytes<'a> {
+        ClientBytes { conn, bytes, full, consumed: Consumed { bytes: 0, again: false } }
+    }
 }
 
 /// Writes the inputs of several connections behind each other. Returns the number of those that fit into one call, and their

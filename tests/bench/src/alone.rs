@@ -4,8 +4,8 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use hydrant_core::server::{ClientBytes, JobSpec};
-use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_core::server::JobSpec;
+use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
 use crate::pmi::Pmi;
@@ -31,15 +31,37 @@ struct Core<C> {
 /// One timed batch: who says what.
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
-impl<C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>> Core<C> {
+/// A core that is timed with several messages a call.
+pub(crate) trait Timed: Backend {
+    /// Hands in one message of each connection, in one call if the core has one for that.
+    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()>;
+}
+
+impl Timed for Server<'_> {
+    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()> {
+        for (conn, bytes) in commands {
+            self.handle(Time(0), Input::Bytes { conn: *conn, bytes, full: false })?;
+        }
+        Ok(())
+    }
+}
+
+#[cfg(feature = "sandbox")]
+impl Timed for hydrant_wasm::Plugin {
+    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()> {
+        let received =
+            commands.iter().map(|(conn, bytes)| hydrant_wasm::ClientBytes::new(*conn, bytes, false));
+        Ok(self.handle_bytes(Time(0), &mut received.collect::<Vec<_>>())?)
+    }
+}
+
+impl<C: Timed> Core<C> {
     /// Hands in one message of each connection and takes all replies that are due; returns how many.
     fn turn(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<u32> {
         if let [(conn, bytes)] = commands {
             self.server.handle(Time(0), Input::Bytes { conn: *conn, bytes, full: false })?;
         } else {
-            let mut received: Vec<ClientBytes<'_>> =
-                commands.iter().map(|(conn, bytes)| ClientBytes::new(*conn, bytes, false)).collect();
-            self.server.handle_bytes(Time(0), &mut received)?;
+            self.server.handle_all(commands)?;
         }
         let mut replies = 0;
         while let Some(output) = self.server.poll(&mut self.output)? {
@@ -151,10 +173,7 @@ pub(crate) fn native(pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]> {
 }
 
 /// The same, in any core.
-pub(crate) fn sample<C>(server: C, pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]>
-where
-    C: hydrant_core::Backend<Error: std::error::Error + Send + Sync + 'static>,
-{
+pub(crate) fn sample(server: impl Timed, pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]> {
     let output = vec![0; server.limits().output_max()].into();
     let mut core = Core { server, pmi, output };
     core.join()?;

@@ -26,9 +26,9 @@ fuzz_target!(|data: &[u8]| {
     }
     let Ok(mut reader) = Reader::new(&*file) else { return };
     with_memory(|memory| {
-        let server =
+        let mut server =
             Server::new(LIMITS, memory.storage.lend(), 1).expect("the storage was made for the limits");
-        let checker = Checker::new(Box::new(server), |fault: &Fault| Some(*fault));
+        let checker = Checker::new(&mut server);
         let mut out = Vec::new();
         let table = Table::new(&mut out, None, reader.begin());
         let _ = replay(&mut reader, Some(checker), Some(table), &mut Summary::default());

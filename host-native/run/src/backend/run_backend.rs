@@ -2,18 +2,17 @@
 
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
-use hydrant_driver::BackendError;
+use hydrant_core::server::Consumed;
+use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
 use hydrant_record::RecordingFile;
 
-use crate::backend::{BackendBuilder, Core};
+use crate::backend::{BackendBuilder, Core, FailedCore};
 use crate::error::RunError;
 use crate::topology_file::SharedTopologyFile;
 
 /// Backend of a run.
 pub(crate) struct RunBackend<'s> {
-    core: Core<'s>,
+    core: Box<dyn Core + 's>,
     /// Recording of all inputs and outputs, also of a core that takes the place of another.
     recording: Option<Rc<RecordingFile>>,
     /// Requests for the path of this file are deferred until it is written.
@@ -23,7 +22,7 @@ pub(crate) struct RunBackend<'s> {
 impl<'s> RunBackend<'s> {
     /// Wraps a core, which has had no input.
     pub(crate) fn new(
-        core: Core<'s>,
+        core: Box<dyn Core + 's>,
         recording: Option<&Rc<RecordingFile>>,
         topology: Option<&SharedTopologyFile>,
     ) -> RunBackend<'s> {
@@ -32,25 +31,18 @@ impl<'s> RunBackend<'s> {
 
     /// A stub in place of a failed core. It is not recorded.
     pub(crate) fn failed(limits: Limits) -> RunBackend<'s> {
-        RunBackend { core: Core::Failed(limits), recording: None, topology: None }
-    }
-
-    /// Has a spare catch up. Until the next input it answers what the core cannot be asked.
-    pub(crate) fn catch_up(&mut self) {
-        if let Core::Spared(spared) = &mut self.core {
-            spared.catch_up();
-        }
+        RunBackend { core: Box::new(FailedCore(limits)), recording: None, topology: None }
     }
 
     /// Puts another core in the place of the present one, which goes on if that fails.
     pub(crate) fn replace_core(&mut self, builder: &BackendBuilder) -> Result<(), RunError> {
-        self.core.replace(builder)
+        let successor = builder.restore(self.core.save()?)?;
+        std::mem::replace(&mut self.core, successor).retire();
+        Ok(())
     }
 }
 
 impl Backend for RunBackend<'_> {
-    type Error = BackendError;
-
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         if let Some(file) = &self.topology
             && let Input::Bytes { conn, bytes, .. } = input
@@ -59,14 +51,14 @@ impl Backend for RunBackend<'_> {
             return Ok(Consumed { bytes: 0, again: true });
         }
         match &self.recording {
-            Some(file) => file.handle(&mut self.core, BackendError::fault, now, input),
+            Some(file) => file.handle(&mut *self.core, now, input),
             None => self.core.handle(now, input),
         }
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         match &self.recording {
-            Some(file) => file.poll(&mut self.core, BackendError::fault, buf),
+            Some(file) => file.poll(&mut *self.core, buf),
             None => self.core.poll(buf),
         }
     }
@@ -83,15 +75,7 @@ impl Backend for RunBackend<'_> {
         self.core.bytes_max()
     }
 
-    fn kvs_space(&self, job: JobId) -> Option<u32> {
-        self.core.kvs_space(job)
-    }
-
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.core.rank_status(job, rank)
-    }
-
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.core.fence_report(job)
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        self.core.inspect()
     }
 }

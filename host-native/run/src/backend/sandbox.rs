@@ -4,11 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::PluginFile;
-use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, Input, JobId, Limits, Output, Rank, Time};
-use hydrant_driver::{BackendError, OwnedServer};
-use hydrant_wasm::{PluginBackend, Sandbox, Settings, Validator, Violation};
+use hydrant_core::server::Consumed;
+use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
+use hydrant_driver::OwnedServer;
+use hydrant_wasm::{Plugin as PluginCore, Sandbox, Settings, Validator, Violation};
 
+use super::Core;
 use super::saved::Saved;
 use super::spare::Primary;
 use crate::error::RunError;
@@ -19,29 +20,30 @@ const FILE: &str = "hydrant.wasm";
 const VARIABLE: &str = "HYDRANT_WASM";
 
 /// Has a plugin make a server.
-pub(crate) fn server(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<PluginBackend, RunError> {
-    let plugin = sandbox.server(limits, seed).map_err(BackendError::from)?;
-    Ok(PluginBackend(plugin))
+pub(crate) fn server(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<PluginCore, RunError> {
+    Ok(sandbox.server(limits, seed)?)
 }
 
 /// Has a plugin go on with a state.
-pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<PluginBackend, RunError> {
-    let plugin = sandbox.restore(&saved.state, saved.validator).map_err(BackendError::from)?;
-    Ok(PluginBackend(plugin))
+pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<PluginCore, RunError> {
+    Ok(sandbox.restore(&saved.state, saved.validator)?)
 }
 
-impl Primary for PluginBackend {
+impl Core for PluginCore {
+    fn save(&mut self) -> Result<Saved, RunError> {
+        Ok(Saved { state: self.snapshot()?, is_plugins: true, validator: self.validator().clone() })
+    }
+
+    fn retire(self: Box<Self>) {}
+}
+
+impl Primary for PluginCore {
     fn noun(&self) -> &'static str {
         "plugin"
     }
 
     fn name(&self) -> String {
-        format!("plugin {}", self.0.file().display())
-    }
-
-    fn save(&mut self) -> Result<Saved, RunError> {
-        let state = self.0.snapshot().map_err(BackendError::from)?;
-        Ok(Saved { state, is_plugins: true, validator: self.0.validator().clone() })
+        format!("plugin {}", self.file().display())
     }
 }
 
@@ -56,16 +58,18 @@ impl Checked {
     pub(crate) fn new(server: OwnedServer, validator: Validator) -> Checked {
         Checked { server, validator }
     }
+}
 
-    /// Returns the state.
-    pub(crate) fn save(&self) -> Saved {
-        Saved { is_plugins: true, validator: self.validator.clone(), ..Saved::of(self.server.server()) }
+impl Core for Checked {
+    fn save(&mut self) -> Result<Saved, RunError> {
+        let validator = self.validator.clone();
+        Ok(Saved { is_plugins: true, validator, ..Saved::of(self.server.server()) })
     }
+
+    fn retire(self: Box<Self>) {}
 }
 
 impl Backend for Checked {
-    type Error = BackendError;
-
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let consumed = self.server.handle(now, input)?;
         let checked = self.validator.check_input(now, &input, consumed, self.server.poll_at());
@@ -91,12 +95,12 @@ impl Backend for Checked {
         self.server.limits()
     }
 
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.server.rank_status(job, rank)
+    fn bytes_max(&self) -> usize {
+        usize::MAX
     }
 
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.server.fence_report(job)
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        self.server.inspect()
     }
 }
 

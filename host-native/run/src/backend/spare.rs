@@ -1,11 +1,12 @@
 //! Server in a plugin or on a board with a spare: a server in this process that takes its place when it fails.
 
 use hydrant_board::BoardBackend;
-use hydrant_core::server::{Consumed, FenceReport, RankStatus};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
-use hydrant_driver::{BackendError, OwnedServer};
+use hydrant_core::server::Consumed;
+use hydrant_core::{Backend, BackendError, Fault, Input, Limits, Output, Server, Time};
+use hydrant_driver::OwnedServer;
 use hydrant_record::{Difference, Journal};
 
+use super::Core;
 use super::saved::Saved;
 use crate::error::RunError;
 use crate::messages::Warnings;
@@ -29,15 +30,20 @@ pub(crate) struct Spared {
 }
 
 /// A core whose errors other than faults are failures of its own.
-pub(crate) trait Primary: Backend<Error = BackendError> {
+pub(crate) trait Primary: Core {
     /// What it is, in messages.
     fn noun(&self) -> &'static str;
 
     /// The same with its name.
     fn name(&self) -> String;
+}
 
-    /// Returns the state.
-    fn save(&mut self) -> Result<Saved, RunError>;
+impl Core for BoardBackend {
+    fn save(&mut self) -> Result<Saved, RunError> {
+        Err(RunError::CoreOnBoard)
+    }
+
+    fn retire(self: Box<Self>) {}
 }
 
 impl Primary for BoardBackend {
@@ -47,10 +53,6 @@ impl Primary for BoardBackend {
 
     fn name(&self) -> String {
         self.describe()
-    }
-
-    fn save(&mut self) -> Result<Saved, RunError> {
-        Err(RunError::CoreOnBoard)
     }
 }
 
@@ -62,19 +64,10 @@ impl Spared {
         Spared { primary: Some(Box::new(primary)), spare, journal, buf, warnings: warnings.clone() }
     }
 
-    /// Returns the state.
-    pub(crate) fn save(&mut self) -> Result<Saved, RunError> {
-        self.catch_up();
-        match &mut self.primary {
-            Some(primary) if self.journal.is_none() => primary.save(),
-            _ => Ok(Saved::of(self.spare.server())),
-        }
-    }
-
     /// Has the spare catch up, which then knows what the core knows. If it cannot, the core goes on without one.
-    pub(crate) fn catch_up(&mut self) {
+    fn catch_up(&mut self) {
         let Some(journal) = &mut self.journal else { return };
-        if let Err(difference) = journal.catch_up(&mut self.spare, BackendError::fault) {
+        if let Err(difference) = journal.catch_up(&mut self.spare) {
             self.journal = None;
             let (noun, why) = (self.noun(), self.describe(&difference));
             self.warn(format!("warning: the {noun} goes on without its spare, which {why}"));
@@ -87,7 +80,7 @@ impl Spared {
     /// The core's error, if the spare cannot take its place.
     fn take_over(&mut self, failure: BackendError) -> Result<(), BackendError> {
         let Some(mut journal) = self.journal.take() else { return Err(failure) };
-        if let Err(difference) = journal.catch_up(&mut self.spare, BackendError::fault) {
+        if let Err(difference) = journal.catch_up(&mut self.spare) {
             let why = self.describe(&difference);
             return Err(BackendError::Other(
                 format!("{failure}; its spare cannot take its place: it {why}").into(),
@@ -131,9 +124,18 @@ impl Spared {
     }
 }
 
-impl Backend for Spared {
-    type Error = BackendError;
+impl Core for Spared {
+    fn save(&mut self) -> Result<Saved, RunError> {
+        match self.inspect() {
+            Some(server) => Ok(Saved::of(server)),
+            None => self.primary.as_mut().map_or(Err(RunError::CoreFailed), |primary| primary.save()),
+        }
+    }
 
+    fn retire(self: Box<Self>) {}
+}
+
+impl Backend for Spared {
     fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let Some(primary) = &mut self.primary else { return self.spare.handle(now, input) };
         let handled = match &mut self.journal {
@@ -185,14 +187,10 @@ impl Backend for Spared {
         self.primary.as_ref().map_or(usize::MAX, |primary| primary.bytes_max())
     }
 
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
+    fn inspect(&mut self) -> Option<&Server<'_>> {
         // The core itself is not asked: on a board that is a round trip.
-        let has_caught_up = self.journal.as_ref().is_some_and(|journal| journal.len() == 0);
-        (self.primary.is_none() || has_caught_up).then(|| self.spare.rank_status(job, rank))?
-    }
-
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.primary.is_none().then(|| self.spare.fence_report(job))?
+        self.catch_up();
+        (self.primary.is_none() || self.journal.is_some()).then(|| self.spare.server())
     }
 }
 
@@ -200,7 +198,7 @@ impl Backend for Spared {
 mod tests {
     use super::*;
     use hydrant_core::server::{JobSpec, Wait};
-    use hydrant_core::{ConnId, Rank};
+    use hydrant_core::{ConnId, JobId, Rank};
 
     const JOB: JobId = JobId(0);
     const CONN: ConnId = ConnId(0);
@@ -214,8 +212,6 @@ mod tests {
     }
 
     impl Backend for Faulty {
-        type Error = BackendError;
-
         fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
             self.calls += 1;
             match self.fault {
@@ -236,6 +232,22 @@ mod tests {
         fn limits(&self) -> &Limits {
             self.server.limits()
         }
+
+        fn bytes_max(&self) -> usize {
+            usize::MAX
+        }
+
+        fn inspect(&mut self) -> Option<&Server<'_>> {
+            None
+        }
+    }
+
+    impl Core for Faulty {
+        fn save(&mut self) -> Result<Saved, RunError> {
+            Err(RunError::CoreOnBoard)
+        }
+
+        fn retire(self: Box<Self>) {}
     }
 
     impl Primary for Faulty {
@@ -246,14 +258,10 @@ mod tests {
         fn name(&self) -> String {
             "board b".to_owned()
         }
-
-        fn save(&mut self) -> Result<Saved, RunError> {
-            Err(RunError::CoreOnBoard)
-        }
     }
 
     #[test]
-    fn a_spare_tells_what_ranks_wait_for_when_it_has_caught_up() {
+    fn a_spare_catches_up_to_tell_what_ranks_wait_for() {
         let limits = Limits::for_ranks(2);
         let server = || OwnedServer::new(limits, 7).unwrap();
         let faulty = Faulty { server: server(), calls: 0, fails_at: 0, fault: None };
@@ -265,11 +273,24 @@ mod tests {
             Input::Bytes { conn: CONN, bytes, full: false },
         ] {
             spared.handle(Time(1), input).unwrap();
-            assert_eq!(spared.rank_status(JOB, Rank(0)), None, "the spare is behind");
         }
-        spared.catch_up();
-        let status = spared.rank_status(JOB, Rank(0)).unwrap();
+        assert_eq!(spared.spare.server().rank_status(JOB, Rank(0)), None, "the spare is behind");
+        let status = spared.inspect().unwrap().rank_status(JOB, Rank(0)).unwrap();
         assert_eq!(status.wait, Some(Wait::Fence { number: 1, since: Time(1) }));
+    }
+
+    #[test]
+    fn a_spare_in_place_of_its_core_tells_all_that_a_server_tells() {
+        let limits = Limits::for_ranks(1);
+        let server = || OwnedServer::new(limits, 7).unwrap();
+        let faulty = Faulty { server: server(), calls: 0, fails_at: 2, fault: None };
+        let mut spared = Spared::new(faulty, server(), &Warnings::default());
+        spared.handle(Time(1), Input::RegisterJob(JobSpec::new(JOB, "job", 1))).unwrap();
+        let opened = Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) };
+        spared.handle(Time(1), opened).unwrap();
+        let server = spared.inspect().unwrap();
+        assert!(server.rank_status(JOB, Rank(0)).is_some());
+        assert_eq!(server.kvs_space(JOB), Some(0));
     }
 
     /// Runs a client's handshake and put on a server that fails at that call. Returns what the client gets, and the warnings.

@@ -3,8 +3,8 @@
 
 use hydrant_control::protocol::JobRecord;
 use hydrant_core::wire::Protocol;
-use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
-use hydrant_driver::{AnyBackend, MappedStorage};
+use hydrant_core::{Backend, Input, JobId, Rank, Refusal, Time, UpcallId};
+use hydrant_driver::MappedStorage;
 use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
 
@@ -17,7 +17,7 @@ pub(super) enum Names<'s> {
     /// Of another process, which several runs share.
     Shared(NameClient),
     /// Of this process, for the nodes of this run, or for its board.
-    Local(LocalNames<AnyBackend<'s>>),
+    Local(LocalNames<dyn Backend + 's>),
 }
 
 impl<'s> Names<'s> {

@@ -188,7 +188,8 @@ impl Engine<'_, '_> {
         if let Some((host, ports)) = self.begin_at_board(id, record.ordinal == 0)? {
             launcher.set_ports(host, &ports, self.serves_pmix());
         }
-        let space = self.sharing.as_ref().zip(self.core.kvs_space(id));
+        let space_of = |sharing| Some((sharing, self.core.inspect()?.kvs_space(id)?));
+        let space = self.sharing.as_ref().and_then(space_of);
         if let Some(variable) = space.and_then(|(sharing, space)| sharing.variable(space, name)) {
             launcher.add_variable(&variable);
         }

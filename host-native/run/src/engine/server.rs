@@ -3,8 +3,8 @@
 use std::net::{IpAddr, TcpStream};
 
 use hydrant_board::{Board, NodeBoard};
-use hydrant_core::{Backend, Input, JobId, Limits, Time};
-use hydrant_driver::{BackendError, Driver};
+use hydrant_core::{Backend, BackendError, Input, Limits, Server, Time};
+use hydrant_driver::Driver;
 
 use super::token;
 use crate::backend::RunBackend;
@@ -117,12 +117,9 @@ impl<'s> PmiServer<'s> {
         }
     }
 
-    /// Returns the number of a job's key-value space in shared memory, if it is shared.
-    pub(super) fn kvs_space(&self, job: JobId) -> Option<u32> {
-        match self {
-            PmiServer::Local(driver) => driver.backend().kvs_space(job),
-            PmiServer::Board(_) | PmiServer::Node(_) => None,
-        }
+    /// Returns the server to look into, if there is one in this process.
+    pub(super) fn inspect(&mut self) -> Option<&Server<'_>> {
+        self.driver()?.backend_mut().inspect()
     }
 
     /// Puts a stub in the place of a backend that failed. The clients stay connected.

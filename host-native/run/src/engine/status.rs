@@ -10,7 +10,7 @@
 use hydrant_board::RankState;
 use hydrant_control::Job;
 use hydrant_control::protocol::{Order, Report, decode, encode};
-use hydrant_core::{Backend, JobId, Rank};
+use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
@@ -18,7 +18,7 @@ use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Tex
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
 use super::replace::Replacement;
-use super::{Engine, server::PmiServer, token};
+use super::{Engine, token};
 use crate::error::RunError;
 
 /// Milliseconds until a query is answered without the nodes that are late.
@@ -278,7 +278,6 @@ impl Engine<'_, '_> {
         if let Some(board) = self.core.node().filter(|_| !ranks.is_empty()) {
             return Ok(board.query_ranks(query, id, ranks)?);
         }
-        self.prepare_core();
         let state = |rank| {
             let (state, wait) = self.activity(id, rank);
             (rank, state, wait)
@@ -293,20 +292,14 @@ impl Engine<'_, '_> {
         self.send_report(&Report::RankStates { query, body: encode(&states) });
     }
 
-    /// Prepares the core for questions about what ranks do.
-    fn prepare_core(&mut self) {
-        if let Some(driver) = self.core.driver() {
-            driver.backend_mut().catch_up();
-        }
-    }
-
     /// What a running rank of this machine does.
-    fn activity(&self, id: JobId, rank: u32) -> (State, Option<Wait>) {
-        let PmiServer::Local(driver) = &self.core else { return (State::Running, None) };
-        let Some(status) = driver.backend().rank_status(id, Rank(rank)) else {
+    fn activity(&mut self, id: JobId, rank: u32) -> (State, Option<Wait>) {
+        let now = self.now();
+        let server = self.core.inspect();
+        let Some(status) = server.and_then(|server| server.rank_status(id, Rank(rank))) else {
             return (State::Running, None);
         };
-        (State::from(&status.report), status.wait.map(|wait| Wait::new(&wait, self.now())))
+        (State::from(&status.report), status.wait.map(|wait| Wait::new(&wait, now)))
     }
 }
 

@@ -115,7 +115,7 @@ impl<'s> Bench<'s> {
     }
 
     fn exits(&self) -> Option<u32> {
-        self.endpoint.job_report(JOB).map(|report| report.exited)
+        self.endpoint.server().job_report(JOB).map(|report| report.exited)
     }
 }
 

@@ -170,7 +170,7 @@ impl Managed<'_, '_> {
             NodeRequest::Rank { job, rank } => {
                 let now = Time(self.endpoint.now());
                 let known = node.job(job).ok();
-                let status = known.and_then(|known| self.endpoint.rank_status(known.here, rank));
+                let status = known.and_then(|known| self.endpoint.server().rank_status(known.here, rank));
                 node.send(&NodeReport::Rank { job, rank, now, status })?;
                 return Ok(None);
             }

@@ -1,16 +1,15 @@
 //! Migration of a running server between native code and plugins.
 
 use crate::common::{Event, LIMITS, SEED, job, sandbox};
-use hydrant_core::server::ClientBytes;
-use hydrant_core::{Backend, ConnId, Server, Time};
+use hydrant_core::{Backend, ConnId, Input, Server, Time};
 use hydrant_driver::MappedStorage;
-use hydrant_wasm::{Plugin, Validator};
+use hydrant_wasm::{ClientBytes, Plugin, Validator};
 
 /// Result of an input, and the outputs that follow it.
 type Step = (String, Vec<String>);
 
 /// Applies one input to a backend.
-fn step<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, event: &Event) -> Step {
+fn step(core: &mut impl Backend, now: Time, event: &Event) -> Step {
     let result = core.handle(now, event.input());
     let mut buf = vec![0; LIMITS.output_max()];
     let mut said = Vec::new();
@@ -66,8 +65,13 @@ fn plugin_and_native_server_have_equal_outputs() {
     }
 }
 
-/// Applies bytes of several connections by one call, or another input.
-fn step_together<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, events: &[Event]) -> Step {
+/// Applies bytes of several connections by one call of `handle`, or another input.
+fn step_together<C: Backend>(
+    core: &mut C,
+    handle: impl FnOnce(&mut C, &mut [ClientBytes<'_>]),
+    now: Time,
+    events: &[Event],
+) -> Step {
     if let [event @ Event::Tell(_)] = events {
         return step(core, now, event);
     }
@@ -76,7 +80,7 @@ fn step_together<C: Backend<Error: std::fmt::Debug>>(core: &mut C, now: Time, ev
         Event::Tell(_) => None,
     });
     let mut received: Vec<ClientBytes<'_>> = said.collect();
-    core.handle_bytes(now, &mut received).expect("the job is in order");
+    handle(core, &mut received);
     let mut buf = vec![0; LIMITS.output_max()];
     let mut said = Vec::new();
     while let Some(output) = core.poll(&mut buf).expect("the plugin is honest") {
@@ -97,8 +101,17 @@ fn one_call_for_several_connections_has_the_outputs_of_one_for_each() {
         _ => false,
     }) {
         let (now, events) = (group[0].0, group.iter().map(|(_, event)| event.clone()).collect::<Vec<_>>());
-        let expected = step_together(&mut server, now, &events);
-        assert_eq!(step_together(&mut plugin, now, &events), expected, "{events:?}");
+        let one_by_one = |server: &mut Server<'_>, received: &mut [ClientBytes<'_>]| {
+            for ClientBytes { conn, bytes, full, consumed } in received {
+                let input = Input::Bytes { conn: *conn, bytes, full: *full };
+                *consumed = server.handle(now, input).expect("the job is in order");
+            }
+        };
+        let together = |plugin: &mut Plugin, received: &mut [ClientBytes<'_>]| {
+            plugin.handle_bytes(now, received).expect("the job is in order");
+        };
+        let expected = step_together(&mut server, one_by_one, now, &events);
+        assert_eq!(step_together(&mut plugin, together, now, &events), expected, "{events:?}");
         assert!(plugin.snapshot().expect("the plugin is honest") == saved(&server), "{events:?}");
         most = most.max(events.len());
     }

@@ -7,9 +7,11 @@ use std::time::Duration;
 use crate::common::{JOB, LIMITS, SEED, job, sandbox};
 use hydrant_abi::ABI_VERSION;
 use hydrant_abi::turn::{DEADLINE, InputResult, MORE, Part, RECORD, TurnHead};
-use hydrant_core::server::{ClientBytes, JobSpec};
-use hydrant_core::{Backend, ConnId, Input, Rank, Time};
-use hydrant_wasm::{Error, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation};
+use hydrant_core::server::JobSpec;
+use hydrant_core::{Backend, BackendError, ConnId, Input, Rank, Time};
+use hydrant_wasm::{
+    ClientBytes, FILE_MAX, Plugin, PluginError, PluginErrorKind, Sandbox, Settings, Violation,
+};
 
 /// Address of the plugins' output buffer.
 const OUTPUT: u32 = 131_072;
@@ -105,7 +107,7 @@ impl Made {
     }
 
     /// Creates a server with a job and a connection.
-    fn server(&self) -> Result<Plugin, Error> {
+    fn server(&self) -> Result<Plugin, BackendError> {
         let mut plugin = self.load()?.server(LIMITS, SEED)?;
         plugin.handle(Time(0), Input::RegisterJob(JobSpec::new(JOB, "kvs", 2)))?;
         plugin.handle(Time(0), Input::Opened { conn: ConnId(0), job: JOB, rank: Some(Rank(0)) })?;
@@ -113,18 +115,18 @@ impl Made {
     }
 
     /// Returns the error of a plugin whose every output is `said`.
-    fn with_output(said: &[u8]) -> Error {
+    fn with_output(said: &[u8]) -> BackendError {
         Made::with_return(&returned(&[], &[(RECORD, said)], MORE))
     }
 
     /// Returns the error of a plugin whose every poll leaves `returned`.
-    fn with_return(returned: &[u8]) -> Error {
+    fn with_return(returned: &[u8]) -> BackendError {
         let plugin = Made { poll: leave(returned), ..Made::default() }.server().expect("it begins well");
         Made::poll_error(plugin)
     }
 
     /// Does the same on node 1 of four. Node 0 is its parent and node 2 its child. Rank 1 is on node 2.
-    fn with_output_on_node(said: &[u8], then: Option<Input<'_>>) -> Error {
+    fn with_output_on_node(said: &[u8], then: Option<Input<'_>>) -> BackendError {
         let mut plugin = Made { poll: say(said), ..Made::default() }
             .load()
             .and_then(|sandbox| sandbox.server(LIMITS, SEED).map_err(|error| panic!("{error}")))
@@ -139,7 +141,7 @@ impl Made {
         Made::poll_error(plugin)
     }
 
-    fn poll_error(mut plugin: Plugin) -> Error {
+    fn poll_error(mut plugin: Plugin) -> BackendError {
         let mut buf = vec![0; LIMITS.output_max()];
         loop {
             match plugin.poll(&mut buf) {
@@ -161,14 +163,11 @@ fn load(module: &[u8]) -> Result<Sandbox, PluginError> {
 
 /// Returns the kind of a plugin's error, which must name the plugin's file.
 #[track_caller]
-fn kind(error: impl Into<Error>) -> PluginErrorKind {
-    match error.into() {
-        Error::Plugin(PluginError { file, kind }) => {
-            assert!(file.ends_with("hostile.wasm"), "{}", file.display());
-            kind
-        }
-        Error::Fault(fault) => panic!("{fault}: not an error of the plugin"),
-    }
+fn kind(error: impl Into<BackendError>) -> PluginErrorKind {
+    let BackendError::Other(error) = error.into() else { panic!("a fault is no error of the plugin") };
+    let PluginError { file, kind } = *error.downcast().expect("the plugin has failed");
+    assert!(file.ends_with("hostile.wasm"), "{}", file.display());
+    kind
 }
 
 macro_rules! assert_kind {
@@ -341,7 +340,7 @@ fn a_plugin_without_progress_is_refused() {
 #[test]
 fn each_connection_of_a_call_with_several_is_checked() {
     let init = b"cmd=init pmi_version=1 pmi_subversion=1\n";
-    let violation = |results: &[[u32; 2]], replies: &[(u32, &[u8])]| -> Result<(), Error> {
+    let violation = |results: &[[u32; 2]], replies: &[(u32, &[u8])]| -> Result<(), BackendError> {
         let handle = format!(
             "(if (result i32) (i32.ne (i32.load (i32.const 1024)) (i32.const -1)) (then {}) (else {}))",
             leave(&returned(results, replies, 0)),

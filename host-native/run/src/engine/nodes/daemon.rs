@@ -21,9 +21,7 @@ use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::plan_of;
 use super::{Nodes, ONLY_NODE};
-use crate::backend::RunBackend;
-use crate::backend::Spared;
-use crate::backend::{BackendBuilder, Core};
+use crate::backend::{BackendBuilder, RunBackend, Spared};
 use crate::error::RunError;
 use crate::join::{JoinError, Joined, join};
 use crate::messages::{self, Warnings};
@@ -263,7 +261,7 @@ impl<'s> Own<'s> {
         let warnings = Warnings::default();
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
         let topology_file = SharedTopologyFile::default();
-        let core = Core::Spared(Box::new(Spared::new(board, spare, &warnings)));
+        let core = Box::new(Spared::new(board, spare, &warnings));
         let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
         core.handle(Time(0), Input::Node { node, nodes, radix })?;
         Ok(Own {

@@ -1,6 +1,5 @@
 //! Lines about fences that follow the gets of clients, for `--fence auto` with `-v`.
 
-use hydrant_core::Backend;
 use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::server::{FenceMode, FenceReport};
 
@@ -16,10 +15,10 @@ impl Engine<'_, '_> {
         if !settings.verbose || settings.fence != FenceMode::Auto || self.nodes.is_none() {
             return;
         }
-        let Some(driver) = self.core.driver() else { return };
+        let Some(server) = self.core.inspect() else { return };
         let mut lines = Vec::new();
         for job in self.jobs.iter_mut().filter(|job| job.run.ranks.count() > 0) {
-            let Some(report) = driver.backend().fence_report(job.id) else { continue };
+            let Some(report) = server.fence_report(job.id) else { continue };
             let is_learned = report.collects || report.fences >= LEARNED;
             if is_learned && job.run.fences_collect != Some(report.collects) {
                 job.run.fences_collect = Some(report.collects);

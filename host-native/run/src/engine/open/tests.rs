@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hydrant_control::process_sets;
 use hydrant_core::server::Consumed;
-use hydrant_core::{Backend, Limits, Output, UpcallId};
+use hydrant_core::{Backend, Limits, Output, Server, UpcallId};
 use hydrant_iof::{Sinks, Stdin, Streams};
 use hydrant_reactor::{OpenFiles, Reactor};
 
@@ -14,8 +14,7 @@ use super::super::server::PmiServer;
 use super::super::token::IOF;
 use super::super::{Outlets, Token};
 use super::*;
-use crate::backend::Core;
-use crate::backend::RunBackend;
+use crate::backend::{Core, RunBackend, Saved};
 use crate::plan::Plan;
 
 const JOB: JobId = JobId(0);
@@ -27,9 +26,15 @@ struct FakeBackend {
     inputs: Rc<RefCell<Vec<String>>>,
 }
 
-impl Backend for FakeBackend {
-    type Error = BackendError;
+impl Core for FakeBackend {
+    fn save(&mut self) -> Result<Saved, RunError> {
+        Err(RunError::CoreFailed)
+    }
 
+    fn retire(self: Box<Self>) {}
+}
+
+impl Backend for FakeBackend {
     fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let line = line(&input);
         let refused = !self.refused.is_empty() && line.starts_with(self.refused);
@@ -47,6 +52,14 @@ impl Backend for FakeBackend {
 
     fn limits(&self) -> &Limits {
         &self.limits
+    }
+
+    fn bytes_max(&self) -> usize {
+        usize::MAX
+    }
+
+    fn inspect(&mut self) -> Option<&Server<'_>> {
+        None
     }
 }
 
@@ -129,7 +142,7 @@ fn with_engine(
     let reactor = Reactor::new(Token::Signals).unwrap();
     let outlets =
         Outlets { stdin: Stdin::sent(IOF), streams: Streams::raw(None, IOF), sinks: Sinks::uplink(IOF) };
-    let core = PmiServer::local(RunBackend::new(Core::Fake(Box::new(backend)), None, None));
+    let core = PmiServer::local(RunBackend::new(Box::new(backend), None, None));
     let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
     engine.host = "here".to_owned();
     body(&mut engine);

@@ -1,17 +1,16 @@
-//! Recording file, and a backend that records another one.
+//! Recording file of a backend.
 //!
 //! Buffered records are handed to the system before the server becomes idle, so they survive a killed launcher. On several nodes
 //! each node has a recording of its own: messages of neighbours are inputs, so each plays alone.
 //! [`Limits::output_room`](hydrant_core::Limits::output_room) makes the room for a message the same in a replay.
 
 use std::cell::{Cell, RefCell};
-use std::fmt::Display;
 use std::io::{self, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hydrant_core::server::{Consumed, FenceReport, RankStatus, Record};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Output, Rank, Time};
+use hydrant_core::server::{Consumed, Record};
+use hydrant_core::{Backend, BackendError, Input, Limits, Output, Time};
 use hydrant_reactor::file::{self, Access};
 use hydrant_reactor::printable;
 
@@ -87,22 +86,21 @@ impl RecordingFile {
         self.writer.borrow().as_ref().map(Writer::len)
     }
 
-    /// Passes an input to a backend, and records it with its result. `fault_of` is that of [`Recorder::new`].
+    /// Passes an input to a backend, and records it with its result.
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn handle<E: Display>(
+    pub fn handle(
         &self,
-        backend: &mut (impl Backend<Error = E> + ?Sized),
-        fault_of: fn(&E) -> Option<Fault>,
+        backend: &mut (impl Backend + ?Sized),
         now: Time,
         input: Input<'_>,
-    ) -> Result<Consumed, E> {
+    ) -> Result<Consumed, BackendError> {
         // Before the backend handles it, so that the input of a crash is recorded.
         self.write(&Record::Input { now, input });
         let result = backend.handle(now, input);
         let poll_at = backend.poll_at();
-        self.write(&result_record(&result, poll_at, fault_of, &mut String::new()));
+        self.write(&result_record(&result, poll_at, &mut String::new()));
         result
     }
 
@@ -110,18 +108,17 @@ impl RecordingFile {
     ///
     /// # Errors
     /// Those of the backend.
-    pub fn poll<'b, E: Display>(
+    pub fn poll<'b>(
         &self,
-        backend: &mut (impl Backend<Error = E> + ?Sized),
-        fault_of: fn(&E) -> Option<Fault>,
+        backend: &mut (impl Backend + ?Sized),
         buf: &'b mut [u8],
-    ) -> Result<Option<Output<'b>>, E> {
+    ) -> Result<Option<Output<'b>>, BackendError> {
         let output = backend.poll(buf);
         let mut text = String::new();
         self.write(&match &output {
             Ok(Some(output)) => Record::Output(*output),
             Ok(None) => Record::Silence,
-            Err(error) => error_record(error, fault_of, &mut text),
+            Err(error) => error_record(error, &mut text),
         });
         output
     }
@@ -174,56 +171,4 @@ impl Drop for RecordingFile {
 pub fn create_file(path: &Path) -> io::Result<Writer<BufWriter<file::Output>>> {
     let file = file::Output::create(path, Access::Private)?;
     Writer::new(BufWriter::with_capacity(BUFFER, file))
-}
-
-/// Backend that records another backend.
-pub struct Recorder<'b, E> {
-    backend: Box<dyn Backend<Error = E> + 'b>,
-    fault_of: fn(&E) -> Option<Fault>,
-    file: Rc<RecordingFile>,
-}
-
-impl<'b, E: Display> Recorder<'b, E> {
-    /// Records a new backend, which has had no input, to `file`.
-    ///
-    /// `fault_of` returns the server's [`Fault`] in an error. A recording distinguishes it from other failures.
-    pub fn new(
-        backend: Box<dyn Backend<Error = E> + 'b>,
-        fault_of: fn(&E) -> Option<Fault>,
-        file: Rc<RecordingFile>,
-    ) -> Recorder<'b, E> {
-        Recorder { backend, fault_of, file }
-    }
-}
-
-impl<E: Display> Backend for Recorder<'_, E> {
-    type Error = E;
-
-    fn handle(&mut self, now: Time, input: Input<'_>) -> Result<Consumed, E> {
-        self.file.handle(&mut *self.backend, self.fault_of, now, input)
-    }
-
-    fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, E> {
-        self.file.poll(&mut *self.backend, self.fault_of, buf)
-    }
-
-    fn poll_at(&self) -> Option<Time> {
-        self.backend.poll_at()
-    }
-
-    fn limits(&self) -> &Limits {
-        self.backend.limits()
-    }
-
-    fn kvs_space(&self, job: JobId) -> Option<u32> {
-        self.backend.kvs_space(job)
-    }
-
-    fn rank_status(&self, job: JobId, rank: Rank) -> Option<RankStatus<'_>> {
-        self.backend.rank_status(job, rank)
-    }
-
-    fn fence_report(&self, job: JobId) -> Option<FenceReport> {
-        self.backend.fence_report(job)
-    }
 }
