@@ -18,7 +18,7 @@ pub const HANDSHAKE_TIMEOUT: u64 = 10_000;
 
 /// Reads from a connection of a rank whose process has ended, before the end counts. The limit is far above what a socket
 /// holds, so it matters only for a connection that another process keeps writing to.
-pub const LAST_READS: usize = 16;
+const LAST_READS: usize = 16;
 
 /// Bytes read at once: a request that came in pieces, and a good piece more.
 const READ_BUFFER: usize = MESSAGE_MAX as usize + 192 * 1024;
@@ -55,7 +55,8 @@ pub struct Driver<B: ?Sized> {
 struct Exiting {
     job: JobId,
     rank: Rank,
-    exit: Exit,
+    /// None if the owner reports the end later.
+    exit: Option<Exit>,
     /// Reads from its connection that have been made.
     reads: usize,
 }
@@ -228,12 +229,11 @@ where
     }
 
     /// Reads once from a connection and passes the bytes to the backend. Returns whether more bytes may be available.
-    /// Does not read while a reply waits for the socket. A caller that reads repeatedly limits the number of reads, because
-    /// a client may write as fast as the server reads.
+    /// Does not read while a reply waits for the socket.
     ///
     /// # Errors
     /// The backend failed.
-    pub fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
+    pub(crate) fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
         let (ConnId(id), room) = (conn, self.read_room());
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
         let mut inbox = open.inbox(&mut self.buffers[..room]);
@@ -258,7 +258,7 @@ where
     ///
     /// # Errors
     /// The backend or a system call failed.
-    pub fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
+    fn flush(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
         let key = self.keys.key(0, conn.0);
         let Some(open) = self.conns.get_mut(conn.0).filter(|open| open.is_blocked()) else {
             return Ok(false);
@@ -343,8 +343,14 @@ where
         if self.socket_of(job, rank).is_none() && self.conns.incoming(job).is_empty() {
             return Ok(self.handle(now, Input::Exited { job, rank, exit })?);
         }
-        self.exits.push_back(Exiting { job, rank, exit, reads: 0 });
+        self.exits.push_back(Exiting { job, rank, exit: Some(exit), reads: 0 });
         Ok(())
+    }
+
+    /// Has [`poll`](Driver::poll) read the last requests of a rank, as [`exited`](Driver::exited) does, whose end the owner
+    /// reports later.
+    pub fn read_last(&mut self, job: JobId, rank: Rank) {
+        self.exits.push_back(Exiting { job, rank, exit: None, reads: 0 });
     }
 
     /// Reads once from the connection of a rank whose process has ended, or reports the end. Returns whether there was one.
@@ -369,7 +375,9 @@ where
             }
         }
         self.exits.pop_front();
-        self.handle(now, Input::Exited { job, rank, exit })?;
+        if let Some(exit) = exit {
+            self.handle(now, Input::Exited { job, rank, exit })?;
+        }
         Ok(true)
     }
 
@@ -460,13 +468,8 @@ where
     }
 
     /// The latest connection of a rank.
-    pub fn conn_of(&self, job: JobId, rank: Rank) -> Option<ConnId> {
+    pub(crate) fn conn_of(&self, job: JobId, rank: Rank) -> Option<ConnId> {
         self.conns.of_rank(job, rank).map(ConnId)
-    }
-
-    /// Returns the connections to a job whose clients have not completed the handshake.
-    pub fn incoming(&self, job: JobId) -> impl Iterator<Item = ConnId> + use<B> {
-        self.conns.incoming(job).into_iter().map(ConnId)
     }
 
     /// Returns the address of a client, if it has one.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hydrant_core::manage::BoardReport;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{BackendError, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server};
-use hydrant_driver::{Client, CloseReason, Driver, Event, LAST_READS, OVERRUN, TcpPort, is_out_of_files};
+use hydrant_driver::{Client, CloseReason, Driver, Event, OVERRUN, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Key, Listener, Log, Poller, Reactor, Signals, signals};
 use rustix::process::Signal;
 
@@ -168,32 +168,16 @@ impl<'s> Endpoint<'s> {
 
     /// Handles the exit of a rank's process. The last requests of the rank are read first.
     pub(crate) fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Error> {
-        self.read_last(job, rank)?;
-        self.handle(Input::Exited { job, rank, exit })?;
+        self.accept(job)?;
+        self.driver.exited(job, rank, exit, self.clock.now())?;
         self.poll_driver()
     }
 
     /// Reads the last requests of a rank whose process has ended.
     pub(crate) fn read_last(&mut self, job: JobId, rank: Rank) -> Result<(), Error> {
         self.accept(job)?;
-        for conn in self.driver.incoming(job) {
-            self.driver.read(conn, self.clock.now())?;
-            self.poll_driver()?;
-        }
-        // A host may report a rank that does not exist. The server refuses that.
-        let port = self.ports.get(job.index()).and_then(Option::as_ref);
-        if port.is_some_and(|port| rank.0 < port.size)
-            && let Some(conn) = self.driver.conn_of(job, rank)
-        {
-            for _ in 0..LAST_READS {
-                let more = self.driver.read(conn, self.clock.now())?;
-                self.poll_driver()?;
-                if !more {
-                    break;
-                }
-            }
-        }
-        Ok(())
+        self.driver.read_last(job, rank);
+        self.poll_driver()
     }
 
     /// Closes a job's connections and its port, and deregisters it.

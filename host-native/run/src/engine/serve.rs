@@ -7,7 +7,7 @@ use hydrant_board::BoardEvent;
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
-use hydrant_driver::{CloseReason, Event, LAST_READS, OVERRUN, is_out_of_files};
+use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
@@ -45,20 +45,6 @@ impl Engine<'_, '_> {
         let Some(driver) = self.core.driver() else { return Ok(()) };
         driver.ready(key, now, &self.poller)?;
         self.outputs_at(now)
-    }
-
-    /// Reads at most `reads` times from a connection, and answers it.
-    fn read_out(&mut self, conn: ConnId, reads: usize) -> Result<(), RunError> {
-        for _ in 0..reads {
-            let now = self.now();
-            let Some(driver) = self.core.driver() else { return Ok(()) };
-            let more = driver.read(conn, now)?;
-            self.outputs()?;
-            if !more {
-                return Ok(());
-            }
-        }
-        Ok(())
     }
 
     /// Handles all events of the server.
@@ -219,23 +205,11 @@ impl Engine<'_, '_> {
             let read = board.read_last(job, Rank(rank)).map_err(RunError::from);
             return read.and_then(|()| self.outputs()).or_else(|error| self.break_off(error));
         }
-        if self.jobs[job].run.ports().next().is_some() {
-            // Its connection may not have been accepted yet.
-            self.accept(job)?;
-            let incoming: Vec<ConnId> =
-                self.core.driver().into_iter().flat_map(|driver| driver.incoming(job)).collect();
-            for conn in incoming {
-                self.read_out(conn, 1)?;
-            }
-        }
-        let now = self.now();
+        // Its connection may not have been accepted yet.
+        self.accept(job)?;
         let Some(driver) = self.core.driver() else { return Ok(()) };
-        let Some(conn) = driver.conn_of(job, Rank(rank)) else { return Ok(()) };
-        // A write of a pending reply fails now, and reading continues.
-        if driver.flush(conn, now, &self.poller)? {
-            self.outputs()?;
-        }
-        self.read_out(conn, LAST_READS)
+        driver.read_last(job, Rank(rank));
+        self.outputs()
     }
 
     /// Accepts connections at the port of a job.
