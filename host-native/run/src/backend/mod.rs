@@ -84,6 +84,17 @@ impl BackendBuilder {
         }
     }
 
+    /// Warnings of the cores. Only cores with spares have any.
+    pub(crate) fn warnings(&self) -> Warnings {
+        match self {
+            BackendBuilder::BuiltIn => Warnings::default(),
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Sandbox(_) => Warnings::default(),
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Spared(_, warnings) => warnings.clone(),
+        }
+    }
+
     /// Storage for a core with these limits, which ranks may read if it is `shared`. A plugin has memory of its own and needs none.
     ///
     /// # Errors

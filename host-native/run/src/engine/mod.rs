@@ -56,7 +56,6 @@ use hydrant_reactor::{
 use hydrant_record::RecordingFile;
 use hydrant_start::{POOL_FD, find_mpi_library};
 
-use crate::backend::RunBackend;
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::json::{self, Target};
@@ -72,7 +71,7 @@ use patience::Patience;
 use procs::Procs;
 use progress::Progress;
 use query::Query;
-use server::PmiServer;
+use server::{PmiServer, ServerParts};
 use status::Status;
 use time_limit::TimeLimit;
 use token::{IOF, Token};
@@ -134,42 +133,34 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
     let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let (mut slabs, mut sharing, mut topology_file) = (None, None, None);
-    let recording;
-    let warnings = Warnings::default();
+    let mut slabs = MappedStorage::new(&Limits::NONE);
     let mut described = None;
-    let core = match &plan.options.offload {
+    let server = match &plan.options.offload {
         Some(offload) => {
             let board = board::board_of(plan, offload)?;
-            (described, recording) = (Some(board.described), board.recording);
-            board.core
+            described = Some(board.described);
+            ServerParts { recording: board.recording, ..ServerParts::new(board.core) }
         }
         None => {
             let limits = limits(plan, ranks);
             let plugin = plan.options.sandbox.as_ref();
             let plugin = plugin.map(|plugin| read_plugin(plugin, plan.options.spare)).transpose()?;
-            let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
+            let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
+            let recording = record(plan.options.record.as_deref(), &limits, seed)?;
             // A client of a TCP port may be on another machine and cannot map the segment.
-            let slabs = slabs.insert(builder.storage(&limits, plan.options.pmi_port.is_none())?);
-            sharing = slabs.sharing(seed);
-            recording = record(plan.options.record.as_deref(), &limits, seed)?;
-            topology_file = Some(SharedTopologyFile::default());
-            let core = builder.build(limits, seed, slabs)?;
-            PmiServer::local(RunBackend::new(core, recording.as_ref(), topology_file.as_ref()))
+            let slabs = (&mut slabs, plan.options.pmi_port.is_none());
+            let topology_file = Some(SharedTopologyFile::default());
+            ServerParts::build(&builder, (limits, seed), recording, topology_file, slabs)?
         }
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
-    let mut engine = Engine::new(plan, reactor, files, outlets, core)?;
+    let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     if let Some(board) = described.filter(|_| plan.settings.verbose) {
         engine.sinks.print(&board);
     }
     engine.procs.guard(guardian);
     engine.preload = preload;
     engine.inherited = inherited;
-    engine.warnings = warnings;
-    engine.recording = recording;
-    engine.sharing = sharing;
-    engine.topology_file = topology_file;
     let nonce = open::nonce()?;
     let name = job_name(std::process::id(), 0, nonce, &engine.host);
     let name_client = plan
@@ -336,8 +327,9 @@ impl<'p, 's> Engine<'p, 's> {
         reactor: Reactor,
         files: OpenFiles,
         outlets: Outlets,
-        core: PmiServer<'s>,
+        server: ServerParts<'s>,
     ) -> Result<Engine<'p, 's>, RunError> {
+        let ServerParts { core, warnings, recording, sharing, topology_file } = server;
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
         // Before any rank starts, so that no job is lost for a result that cannot be written.
@@ -352,8 +344,8 @@ impl<'p, 's> Engine<'p, 's> {
             board_blocked: false,
             preload: None,
             inherited: Vec::new(),
-            sharing: None,
-            topology_file: None,
+            sharing,
+            topology_file,
             host: host_name(),
             clock,
             signals,
@@ -362,8 +354,8 @@ impl<'p, 's> Engine<'p, 's> {
             procs: Procs::new(),
             patience: None,
             core,
-            warnings: Warnings::default(),
-            recording: None,
+            warnings,
+            recording,
             null: empty_input().map_err(RunError::system("cannot make an empty standard input"))?,
             stdin,
             streams,

@@ -1,14 +1,59 @@
 //! PMI server of the ranks: a driver in this process, or a board.
 
 use std::net::{IpAddr, TcpStream};
+use std::rc::Rc;
 
 use hydrant_board::{Board, NodeBoard};
 use hydrant_core::{Backend, BackendError, Input, Limits, Server, Time};
-use hydrant_driver::Driver;
+use hydrant_driver::{Driver, MappedStorage, Sharing};
+use hydrant_record::RecordingFile;
 
 use super::token;
-use crate::backend::RunBackend;
+use crate::backend::{BackendBuilder, RunBackend};
 use crate::error::RunError;
+use crate::messages::Warnings;
+use crate::topology_file::SharedTopologyFile;
+
+/// The PMI server of a node, and what belongs to it.
+pub(super) struct ServerParts<'s> {
+    pub(super) core: PmiServer<'s>,
+    /// Warnings of the core that have not been printed.
+    pub(super) warnings: Warnings,
+    /// Recording file, if there is one.
+    pub(super) recording: Option<Rc<RecordingFile>>,
+    /// Location of the key-value log for ranks that read it themselves.
+    pub(super) sharing: Option<Sharing>,
+    /// Topology file that MPICH's ranks may ask for.
+    pub(super) topology_file: Option<SharedTopologyFile>,
+}
+
+impl<'s> ServerParts<'s> {
+    /// A server with nothing beside it.
+    pub(super) fn new(core: PmiServer<'s>) -> ServerParts<'s> {
+        let warnings = Warnings::default();
+        ServerParts { core, warnings, recording: None, sharing: None, topology_file: None }
+    }
+
+    /// A server in this process or in a plugin, in memory that it borrows from `slabs`. Ranks may read the memory if it
+    /// `is_shared`.
+    ///
+    /// # Errors
+    /// The limits are invalid, the memory is not there, or the plugin fails.
+    pub(super) fn build(
+        builder: &BackendBuilder,
+        (limits, seed): (Limits, u32),
+        recording: Option<Rc<RecordingFile>>,
+        topology_file: Option<SharedTopologyFile>,
+        (slabs, is_shared): (&'s mut MappedStorage, bool),
+    ) -> Result<ServerParts<'s>, RunError> {
+        *slabs = builder.storage(&limits, is_shared)?;
+        let sharing = slabs.sharing(seed);
+        let core = builder.build(limits, seed, slabs)?;
+        let backend = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        let warnings = builder.warnings();
+        Ok(ServerParts { core: PmiServer::local(backend), warnings, recording, sharing, topology_file })
+    }
+}
 
 /// The PMI server of a run.
 pub(super) enum PmiServer<'s> {

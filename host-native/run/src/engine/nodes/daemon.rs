@@ -8,13 +8,13 @@ use hydrant_board::{BoardBackend, NodeBoard, RECORDING_MAX};
 use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
-use hydrant_driver::{BackendError, MappedStorage, OwnedServer, Sharing};
+use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
 use hydrant_start::FileReceiver;
 use hydrant_start::{PreparedProgram, find_mpi_library, prepare_file};
 use rustix::process::Signal;
 
-use super::super::server::PmiServer;
+use super::super::server::{PmiServer, ServerParts};
 use super::super::token::{LINKS, Token};
 use super::super::{Engine, Outlets, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
@@ -28,7 +28,6 @@ use crate::messages::{self, Warnings};
 use crate::plan::RunSettings;
 use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
-use hydrant_record::RecordingFile;
 
 /// Program that cannot be started, or none for the whole job, and the reason.
 pub(in super::super) type ProgramError = (Option<u32>, RunError);
@@ -130,11 +129,10 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     }
     // The process ends after this, and its memory with it. To unmap it first costs more.
     let mut slabs = ManuallyDrop::new(MappedStorage::new(&Limits::NONE));
-    let (own, unfit) = match Own::make(&setup, &host, &links, &mut slabs) {
-        Ok(own) => (own, None),
-        Err(error) => (Own::gone(setup.limits), Some(error)),
+    let (server, unfit) = match ServerParts::of_node(&setup, &host, &links, &mut slabs) {
+        Ok(server) => (server, None),
+        Err(error) => (ServerParts::new(PmiServer::local(RunBackend::failed(setup.limits))), Some(error)),
     };
-    let Own { core, warnings, recording, sharing, topology_file } = own;
     let needs_ready = setup.needs_ready();
     let boards = LinkedBoards::new(&setup.boards);
     let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
@@ -152,12 +150,8 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     };
     let outlets = Outlets::of_daemon(&setup);
     let plan = plan_of(setup);
-    let mut engine = Engine::new(&plan, reactor, files, outlets, core)?;
+    let mut engine = Engine::new(&plan, reactor, files, outlets, server)?;
     engine.procs.guard(guardian);
-    engine.warnings = warnings;
-    engine.recording = recording;
-    engine.sharing = sharing;
-    engine.topology_file = topology_file;
     engine.host = host;
     engine.nodes = Some(Nodes::new(links));
     engine.daemon = Some(Box::new(Daemon::new(config, received, boards)));
@@ -177,68 +171,44 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     }
 }
 
-/// Backend of a node with its warnings, its recording and its shared segment.
-struct Own<'s> {
-    core: PmiServer<'s>,
-    warnings: Warnings,
-    recording: Option<Rc<RecordingFile>>,
-    sharing: Option<Sharing>,
-    topology_file: Option<SharedTopologyFile>,
-}
-
-impl<'s> Own<'s> {
-    /// Creates the stub of a node whose backend could not be created.
-    fn gone(limits: Limits) -> Own<'s> {
-        Own {
-            core: PmiServer::local(RunBackend::failed(limits)),
-            warnings: Warnings::default(),
-            recording: None,
-            sharing: None,
-            topology_file: None,
-        }
-    }
-
-    /// Makes the core of the node with those links.
-    fn make(
+impl<'s> ServerParts<'s> {
+    /// The server of the node with those links.
+    fn of_node(
         setup: &Setup,
         host: &str,
         links: &Overlay,
         slabs: &'s mut MappedStorage,
-    ) -> Result<Own<'s>, RunError> {
+    ) -> Result<ServerParts<'s>, RunError> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());
         if let Some(target) = setup.boards.of_node(node) {
             let (nodes, radix, link) = (tree.nodes(), tree.radix(), setup.boards.link);
             let open = OpenNode { node, nodes, radix, limits, seed: None, link, record: None };
             if setup.boards.spare {
-                return Own::beside_board(setup, host, target, open);
+                return ServerParts::beside_board(setup, host, target, open);
             }
-            return Own::at_board(setup, host, target, open);
+            return ServerParts::at_board(setup, host, target, open);
         }
         let seed = open::random()?;
-        let warnings = Warnings::default();
-        let builder = BackendBuilder::new(setup.plugin.as_ref(), &warnings)?;
-        *slabs = builder.storage(&limits, !setup.by_port)?;
-        let sharing = slabs.sharing(seed);
+        let builder = BackendBuilder::new(setup.plugin.as_ref(), &Warnings::default())?;
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
-        let topology_file = SharedTopologyFile::default();
-        let core = builder.build(limits, seed, slabs)?;
-        let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
+        let (topology_file, slabs) = (Some(SharedTopologyFile::default()), (slabs, !setup.by_port));
+        let mut server = ServerParts::build(&builder, (limits, seed), recording, topology_file, slabs)?;
         // Whether boards are linked decides about the tree.
         if setup.boards.link.is_none() {
-            core.handle(Time(0), Input::Node { node, nodes: tree.nodes(), radix: tree.radix() })?;
+            let input = Input::Node { node, nodes: tree.nodes(), radix: tree.radix() };
+            server.core.handle(Time(0), input)?;
         }
-        Ok(Own {
-            core: PmiServer::local(core),
-            warnings,
-            recording,
-            sharing,
-            topology_file: Some(topology_file),
-        })
+        Ok(server)
     }
 
-    /// Makes a core on a board, to which the ranks connect.
-    fn at_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+    /// A server on a board, to which the ranks connect.
+    fn at_board(
+        setup: &Setup,
+        host: &str,
+        target: &str,
+        open: OpenNode,
+    ) -> Result<ServerParts<'s>, RunError> {
         let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
         let open = OpenNode { record: setup.record.is_some().then_some(seed), ..open };
         let mut board = NodeBoard::connect(target, secret.as_ref(), setup.boards.heartbeat, open)?;
@@ -247,12 +217,16 @@ impl<'s> Own<'s> {
         if let Some(file) = &recording {
             board.record(Rc::clone(file));
         }
-        let core = PmiServer::Node(Box::new(board));
-        Ok(Own { core, warnings: Warnings::default(), recording, sharing: None, topology_file: None })
+        Ok(ServerParts { recording, ..ServerParts::new(PmiServer::Node(Box::new(board))) })
     }
 
-    /// Makes a core on a board, with a spare here.
-    fn beside_board(setup: &Setup, host: &str, target: &str, open: OpenNode) -> Result<Own<'s>, RunError> {
+    /// A server on a board, with a spare here.
+    fn beside_board(
+        setup: &Setup,
+        host: &str,
+        target: &str,
+        open: OpenNode,
+    ) -> Result<ServerParts<'s>, RunError> {
         let OpenNode { node, nodes, radix, .. } = open;
         let (secret, seed) = (setup.boards.secret.map(Secret::from_bytes), open::random()?);
         let board = BoardBackend::connect(target, secret.as_ref(), setup.boards.heartbeat, open, seed)?;
@@ -264,13 +238,8 @@ impl<'s> Own<'s> {
         let core = Box::new(Spared::new(board, spare, &warnings));
         let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
         core.handle(Time(0), Input::Node { node, nodes, radix })?;
-        Ok(Own {
-            core: PmiServer::local(core),
-            warnings,
-            recording,
-            sharing: None,
-            topology_file: Some(topology_file),
-        })
+        let topology_file = Some(topology_file);
+        Ok(ServerParts { warnings, recording, topology_file, ..ServerParts::new(PmiServer::local(core)) })
     }
 }
 

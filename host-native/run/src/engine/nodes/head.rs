@@ -9,7 +9,7 @@ use hydrant_board::manage::Secret;
 use hydrant_control::protocol::{Boards, PluginFile, RankBlock, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
-use hydrant_core::{Backend, Fault, Input, JobId, Limit, Limits, Time};
+use hydrant_core::{Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_iof::SinkId;
 use hydrant_names::NameClient;
@@ -19,14 +19,14 @@ use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec
 use hydrant_start::FileSender;
 
 use super::super::names::Names;
-use super::super::server::PmiServer;
+use super::super::server::ServerParts;
 use super::super::token::{LINKS, NAME_CLIENT, Token};
 use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, host_name, limits, open, record};
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
 use super::{Nodes, ONLY_NODE, fences};
-use crate::backend::{BackendBuilder, RunBackend, read_plugin};
+use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Plan, Plugin};
@@ -94,8 +94,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let job_map = &deployment.job_map;
     let tree = job_map.tree(cluster.radix_of(&deployment.bootstrap));
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
-    let warnings = Warnings::default();
-    let builder = BackendBuilder::new(plugin.as_ref(), &warnings)?;
+    let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map, tree.radix());
     check_limits(&setup.limits, job_map.ranks())?;
@@ -124,16 +123,14 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
     let links = Overlay::head(head, settings, Some(forked_daemon()), now, LINKS, &files, poller)?;
-    let mut slabs = builder.storage(&limits, false)?;
-    let mut core = RunBackend::new(builder.build(limits, seed, &mut slabs)?, recording.as_ref(), None);
+    let mut slabs = MappedStorage::new(&Limits::NONE);
+    let mut server = ServerParts::build(&builder, (limits, seed), recording, None, (&mut slabs, false))?;
     // Whether boards are linked decides about the tree.
     if first.setup.boards.link.is_none() {
-        core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+        server.core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
     }
     let outlets = Outlets::of_head(plan)?;
-    let mut engine = Engine::new(plan, reactor, files, outlets, PmiServer::local(core))?;
-    engine.warnings = warnings;
-    engine.recording = recording;
+    let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     engine.names = Some(names);
     let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
     engine.head = Some(Box::new(Head::new(control, sender)));

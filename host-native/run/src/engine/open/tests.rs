@@ -10,7 +10,7 @@ use hydrant_iof::{Sinks, Stdin, Streams};
 use hydrant_reactor::{OpenFiles, Reactor};
 
 use super::super::nodes::ONLY_NODE;
-use super::super::server::PmiServer;
+use super::super::server::{PmiServer, ServerParts};
 use super::super::token::IOF;
 use super::super::{Outlets, Token};
 use super::*;
@@ -143,7 +143,8 @@ fn with_engine(
     let outlets =
         Outlets { stdin: Stdin::sent(IOF), streams: Streams::raw(None, IOF), sinks: Sinks::uplink(IOF) };
     let core = PmiServer::local(RunBackend::new(Box::new(backend), None, None));
-    let mut engine = Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, core).unwrap();
+    let mut engine =
+        Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, ServerParts::new(core)).unwrap();
     engine.host = "here".to_owned();
     body(&mut engine);
     drop(engine);
