@@ -71,9 +71,9 @@
 //!
 //! # Features
 //!
-//! All features are off by default. `alloc` adds storage on the heap and `Backend`, a server of any kind. `pmix` adds PMIx clients. `cluster` adds
-//! what runs over many nodes need: fences without data, trees whose root is node 1 with the head, node 0, as a leaf, and
-//! process sets of many hosts in less memory.
+//! All features are off by default. `alloc` adds storage on the heap and `Backend`, a server of any kind. `pmix` adds PMIx
+//! clients. `cluster` adds what runs over many nodes need: fences without data, trees whose root is node 1 with the head,
+//! node 0, as a leaf, and process sets of many hosts in less memory.
 //! `log` and `defmt` select the destination of logged events, and exclude each other.
 #![no_std]
 #![forbid(unsafe_code)]

@@ -4,7 +4,7 @@
 #![no_main]
 
 use hydrant_core::server::Record;
-use hydrant_core::{Fault, Server};
+use hydrant_core::Server;
 use hydrant_fuzz::{FuzzInput, LIMITS, with_memory};
 use hydrant_record::{Checker, MAGIC, Reader, Summary, Table, VERSION, replay};
 use libfuzzer_sys::fuzz_target;
