@@ -12,14 +12,6 @@ use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit, Stream};
 use crate::wire::Protocol;
 
-/// Input with bytes on the heap.
-#[cfg(feature = "alloc")]
-pub type OwnedInput = InputOf<alloc::vec::Vec<u8>, alloc::string::String>;
-
-/// Output with bytes on the heap.
-#[cfg(feature = "alloc")]
-pub type OwnedOutput = OutputOf<alloc::vec::Vec<u8>, alloc::string::String>;
-
 /// Input to a server that borrows its bytes.
 pub type Input<'a> = InputOf<&'a [u8], &'a str>;
 
@@ -586,15 +578,8 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> OutputOf<B, T> {
         self.map(|bytes| copy(bytes).ok_or(()), |from| text(from).ok_or(())).ok()
     }
 
-    /// Copies this output to the heap.
-    #[cfg(feature = "alloc")]
-    pub fn to_owned(&self) -> OwnedOutput {
-        let Ok(owned) = self.map(|bytes| Ok::<_, Infallible>(bytes.to_vec()), |text| Ok(text.into()));
-        owned
-    }
-
     /// Converts the bytes and the text of this output.
-    fn map<'o, B2, T2, E>(
+    pub(super) fn map<'o, B2, T2, E>(
         &'o self,
         bytes: impl Fn(&'o [u8]) -> Result<B2, E>,
         text: impl Fn(&'o str) -> Result<T2, E>,

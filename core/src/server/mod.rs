@@ -23,6 +23,8 @@ pub mod link;
 mod lost;
 mod names;
 mod nodes;
+#[cfg(feature = "alloc")]
+mod owned;
 mod peek;
 mod peers;
 #[cfg(feature = "pmix")]
@@ -44,7 +46,7 @@ pub use host_state::HostState;
 pub use inbox::Inbox;
 pub use io::{Consumed, FenceMode, Input, InputOf, JobSpec, JobSpecOf, Output, OutputOf};
 #[cfg(feature = "alloc")]
-pub use io::{OwnedInput, OwnedOutput};
+pub use owned::{OwnedInput, OwnedOutput};
 pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, RankStatus, Wait};

@@ -173,9 +173,9 @@ mod tests {
         let found = read(&fd).unwrap();
         assert_eq!(found.server, Some(ServerAddress::Inherited { fd: 6, rank: 1, size: Some(2) }));
         assert_eq!((found.jobid.as_deref(), found.spawned), (Some("7.0"), false));
-        let offered = read(&[("HYDRANT_KVS", "2,x"), fd[0], fd[1]]).unwrap();
-        assert_eq!((found.segment, offered.segment.as_deref()), (None, Some("2,x")));
-        let port = [("PMI_PORT", "vm:4000"), ("PMI_ID", "3"), ("PMI_SPAWNED", "1"), ("HYDRANT_KVS", "2,x")];
+        let offered = read(&[("HYDRANT_KVS", "1,x"), fd[0], fd[1]]).unwrap();
+        assert_eq!((found.segment, offered.segment.as_deref()), (None, Some("1,x")));
+        let port = [("PMI_PORT", "vm:4000"), ("PMI_ID", "3"), ("PMI_SPAWNED", "1"), ("HYDRANT_KVS", "1,x")];
         let found = read(&port).unwrap();
         assert_eq!(found.server, Some(ServerAddress::Tcp { address: "vm:4000".into(), id: 3 }));
         assert_eq!((found.spawned, found.segment), (true, None));

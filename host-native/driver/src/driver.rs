@@ -334,7 +334,7 @@ where
     }
 
     /// Reports the end of a rank's process to the backend. [`poll`](Driver::poll) first reads the last requests of the rank,
-    /// at most [`LAST_READS`] times, if one of its connections is open or a client has not introduced itself yet. The end
+    /// at most 16 times, if one of its connections is open or a client has not introduced itself yet. The end
     /// counts when `poll` has returned nothing.
     ///
     /// # Errors

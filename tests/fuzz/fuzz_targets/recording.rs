@@ -3,8 +3,8 @@
 //! The target adds lengths and checksums, because a fuzzer does not guess them.
 #![no_main]
 
-use hydrant_core::server::Record;
 use hydrant_core::Server;
+use hydrant_core::server::Record;
 use hydrant_fuzz::{FuzzInput, LIMITS, with_memory};
 use hydrant_record::{Checker, MAGIC, Reader, Summary, Table, VERSION, replay};
 use libfuzzer_sys::fuzz_target;

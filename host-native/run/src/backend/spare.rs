@@ -284,13 +284,19 @@ mod tests {
         let limits = Limits::for_ranks(1);
         let server = || OwnedServer::new(limits, 7).unwrap();
         let faulty = Faulty { server: server(), calls: 0, fails_at: 2, fault: None };
-        let mut spared = Spared::new(faulty, server(), &Warnings::default());
-        spared.handle(Time(1), Input::RegisterJob(JobSpec::new(JOB, "job", 1))).unwrap();
-        let opened = Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) };
-        spared.handle(Time(1), opened).unwrap();
-        let server = spared.inspect().unwrap();
-        assert!(server.rank_status(JOB, Rank(0)).is_some());
-        assert_eq!(server.kvs_space(JOB), Some(0));
+        let (mut spared, mut alone) = (Spared::new(faulty, server(), &Warnings::default()), server());
+        for input in [
+            Input::RegisterJob(JobSpec::new(JOB, "job", 1)),
+            Input::Opened { conn: CONN, job: JOB, rank: Some(Rank(0)) },
+        ] {
+            spared.handle(Time(1), input).unwrap();
+            alone.handle(Time(1), input).unwrap();
+        }
+        let (server, alone) = (spared.inspect().unwrap(), alone.server());
+        let status = server.rank_status(JOB, Rank(0));
+        assert!(status.is_some() && status == alone.rank_status(JOB, Rank(0)));
+        let space = server.kvs_space(JOB);
+        assert!(space.is_some() && space == alone.kvs_space(JOB), "{space:?}");
     }
 
     /// Runs a client's handshake and put on a server that fails at that call. Returns what the client gets, and the warnings.
