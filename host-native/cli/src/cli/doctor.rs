@@ -6,6 +6,9 @@ use std::path::PathBuf;
 use hydrant_doctor::Question;
 use hydrant_placement::{HostSource, Hosts};
 
+use super::environment::Environment;
+use super::variables;
+
 /// Options of `hydrant doctor`.
 #[derive(clap::Args, Clone, Debug)]
 pub(super) struct DoctorArgs {
@@ -25,11 +28,11 @@ pub(super) struct DoctorArgs {
 
 impl DoctorArgs {
     /// The options without their syntax.
-    pub(super) fn into_question(self) -> Question {
+    pub(super) fn into_question(self, environment: &Environment) -> Question {
         let hosts = match (self.hosts, self.hostfile) {
             (Some(hosts), _) => HostSource::List(hosts),
             (None, Some(file)) => HostSource::File(file),
-            (None, None) => HostSource::Allocation,
+            (None, None) => variables::hosts(environment),
         };
         Question { hosts, program: self.program }
     }

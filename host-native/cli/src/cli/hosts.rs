@@ -158,10 +158,7 @@ pub(super) fn cluster(
         (Some(hosts), _) => HostSource::List(hosts),
         (None, Some(file)) => HostSource::File(file),
         (None, None) if all_name_hosts => HostSource::Allocation,
-        (None, None) => match variables::first(environment, &variables::HOST_FILES) {
-            Some((variable, file)) => HostSource::Variable(variable, file.into()),
-            None => HostSource::Allocation,
-        },
+        (None, None) => variables::hosts(environment),
     };
     let agent = variables::agent(environment)?;
     let is_agent_given = args.bootstrap.is_some() || args.bootstrap_exec.is_some();

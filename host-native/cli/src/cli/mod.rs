@@ -146,8 +146,8 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
         // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
         Some("daemon") if arguments.len() == 2 => Ok(Action::Daemon),
-        Some("doctor") => parse_other(arguments.into_iter().map(with_two_dashes).collect()),
-        _ => parse_other(arguments),
+        Some("doctor") => parse_other(arguments.into_iter().map(with_two_dashes).collect(), &environment),
+        _ => parse_other(arguments, &environment),
     }
 }
 
@@ -160,7 +160,7 @@ fn with_two_dashes(argument: OsString) -> OsString {
 }
 
 /// Parses the commands that have clap's syntax.
-fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
+fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Action, CliError> {
     use clap::error::ErrorKind;
     let matches = match commands::hydrant().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
@@ -198,7 +198,7 @@ fn parse_other(arguments: Vec<OsString>) -> Result<Action, CliError> {
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
-            .map(|options| Action::Doctor(Box::new(options.into_question()))),
+            .map(|options| Action::Doctor(Box::new(options.into_question(environment)))),
         "man" => man_page(matches).map(Action::Print),
         _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
     };

@@ -738,6 +738,14 @@ fn the_doctor_takes_hosts_as_run_does() {
         assert_eq!(asked.program.as_deref(), Some(OsStr::new("./x")), "{line}");
     }
     assert_eq!(question("hydrant doctor").hosts, HostSource::Allocation);
+    let environment = vec![("I_MPI_HYDRA_HOST_FILE".into(), "/etc/mpi/hostfile".into())];
+    match parse(words("hydrant doctor"), environment) {
+        Ok(Action::Doctor(question)) => {
+            let file = HostSource::Variable("I_MPI_HYDRA_HOST_FILE", "/etc/mpi/hostfile".into());
+            assert_eq!(question.hosts, file);
+        }
+        other => panic!("{other:?}"),
+    }
 }
 
 #[test]

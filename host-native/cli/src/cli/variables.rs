@@ -4,7 +4,7 @@
 use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 
-use hydrant_placement::Bootstrap;
+use hydrant_placement::{Bootstrap, HostSource};
 
 use super::argument::escaped;
 use super::environment::{self, Environment};
@@ -57,12 +57,20 @@ pub(super) struct Agent {
 }
 
 /// The first of these variables that is set and not empty.
-pub(super) fn first<'e>(
+fn first<'e>(
     environment: &'e Environment,
     names: &[&'static str],
 ) -> Option<(&'static str, &'e OsStr)> {
     let set = |&name: &&'static str| Some((name, environment::variable(environment, name)?));
     names.iter().filter_map(set).find(|(_, value)| !value.is_empty())
+}
+
+/// Returns the hosts where no option names any.
+pub(super) fn hosts(environment: &Environment) -> HostSource {
+    match first(environment, &HOST_FILES) {
+        Some((variable, file)) => HostSource::Variable(variable, file.into()),
+        None => HostSource::Allocation,
+    }
 }
 
 /// Reads the variables for the start of daemons.
