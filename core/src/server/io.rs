@@ -12,10 +12,10 @@ use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit, Stream};
 use crate::wire::Protocol;
 
-/// Input to a server that borrows its bytes.
+/// [`InputOf`] that borrows its bytes and texts from the host.
 pub type Input<'a> = InputOf<&'a [u8], &'a str>;
 
-/// Input to a server, with bytes of the type `B` and texts of the type `T`. [`Input`] borrows them from its host.
+/// Input to a server.
 ///
 /// Order of calling: [`RegisterJob`](Input::RegisterJob), then its [`Program`](Input::Program)s,
 /// [`MapRanks`](Input::MapRanks)s and [`Attr`](Input::Attr)ibutes, then connections and exits in any order, then
@@ -309,10 +309,10 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> InputOf<B, T> {
     }
 }
 
-/// Description of a job that borrows its texts.
+/// [`JobSpecOf`] that borrows its texts from the host.
 pub type JobSpec<'a> = JobSpecOf<&'a str>;
 
-/// Description of a job by the host, with texts of the type `T`.
+/// Description of a job by the host.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "JobSpec")]
 pub struct JobSpecOf<T> {
@@ -430,10 +430,10 @@ pub struct Consumed {
     pub again: bool,
 }
 
-/// Action for the host. It borrows from the buffer that was passed to [`crate::Server::poll`].
+/// [`OutputOf`] that borrows its bytes and texts from the buffer of [`Server::poll`](crate::Server::poll).
 pub type Output<'b> = OutputOf<&'b [u8], &'b str>;
 
-/// Action for the host, with bytes of the type `B` and texts of the type `T`. [`Output`] borrows them.
+/// Action for the host. It borrows from the buffer that was passed to [`crate::Server::poll`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename = "Output", bound(serialize = "B: AsRef<[u8]>, T: Serialize"))]
 pub enum OutputOf<B, T> {

@@ -52,6 +52,8 @@ impl Docs {
             let words = ["pub struct ", "pub enum ", "pub const ", "pub mod ", "pub "];
             let rest = words.iter().find_map(|word| item.strip_prefix(word)).unwrap_or(item);
             let name = rest.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default();
+            // `InputOf<B, T>` is the description of `Input`, which borrows its bytes and texts.
+            let name = name.strip_suffix("Of").filter(|_| rest.contains("Of<")).unwrap_or(name);
             if !text.is_empty() && !name.is_empty() {
                 // A macro's invocation, around a type, has no name.
                 path.truncate(level);
