@@ -56,6 +56,8 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
 use crate::peer::links::Links;
 use crate::snapshot;
+#[cfg(feature = "pmix")]
+use crate::state::PmixResponse;
 use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
 use crate::store::Ready;
 use crate::tables::connect::Connections;
@@ -294,7 +296,9 @@ impl Server<'_> {
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
-                ReplyState::Ready(Response::Published { slots }) => self.names_were_read(slots),
+                ReplyState::Ready(Response::Pmix(PmixResponse::Published { slots })) => {
+                    self.names_were_read(slots)
+                }
                 ReplyState::Upcall(_, upcall)
                 | ReplyState::UpcallEcho(_, _, upcall)
                 | ReplyState::Ready(Response::Upcall(_, upcall)) => self.drop_upcall(upcall),

@@ -2,7 +2,7 @@
 
 use super::Server;
 use crate::ids::ConnId;
-use crate::state::Response;
+use crate::state::{PmixResponse, Response};
 
 /// Position in the order of the next replies. It is valid until the server changes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -86,9 +86,9 @@ impl Server<'_> {
         let (index, response) = slot.next_response()?;
         let more = slot.closing_pending || slot.replies.len() > 1;
         match response {
-            Response::Upcall(..) | Response::Port(_) | Response::Published { .. } | Response::Notice(_) => {
-                None
-            }
+            Response::Upcall(..)
+            | Response::Port(_)
+            | Response::Pmix(PmixResponse::Published { .. } | PmixResponse::Notice(_)) => None,
             _ => Some((index, response, more)),
         }
     }

@@ -6,6 +6,8 @@ use super::psets::slots;
 use crate::fault::{Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{DEBUGGED_ATTR, KEY_MAX, KVSNAME_MAX, VALUE_MAX, VERBOSE_ATTR};
+#[cfg(feature = "pmix")]
+use crate::state::PmixResponse;
 use crate::state::{Abort, Attr, Conn, Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::Stall;
 use crate::tables::psets::Asker;
@@ -184,9 +186,9 @@ impl Server<'_> {
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
-                Response::Published { slots } => self.names_were_read(slots),
+                Response::Pmix(PmixResponse::Published { slots }) => self.names_were_read(slots),
                 #[cfg(feature = "pmix")]
-                Response::Notice(notice) => self.notice_was_sent(notice),
+                Response::Pmix(PmixResponse::Notice(notice)) => self.notice_was_sent(notice),
                 _ => {}
             }
             #[cfg(feature = "pmix")]
@@ -284,22 +286,7 @@ impl Server<'_> {
             Response::Missing(op) => Reply::Missing(op),
             Response::Refused(op, why) => Reply::Refused(op, Failure::Refusal(why)),
             // PMIx connections have a writer of their own.
-            Response::Hello(_)
-            | Response::Status(_)
-            | Response::JobInfo
-            | Response::JobData(_)
-            | Response::Hosts(_)
-            | Response::Host(..)
-            | Response::Processes(_)
-            | Response::RankData(..)
-            | Response::Group { .. }
-            | Response::Psets { .. }
-            | Response::Commit { .. }
-            | Response::Refreshed { .. }
-            | Response::Published { .. }
-            | Response::Died(..)
-            | Response::SetChanged { .. }
-            | Response::Notice(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
+            Response::Pmix(_) => Reply::Refused(answer.op(), Failure::Refusal(Refusal::Unsupported)),
         }
     }
 
@@ -404,22 +391,7 @@ impl Response {
             Response::PsetInfo(..) => Op::PsetInfo,
             Response::PsetMembers(..) => Op::PsetMembers,
             // PMIx requests have no commands in the other protocols.
-            Response::Hello(_)
-            | Response::Status(_)
-            | Response::JobInfo
-            | Response::JobData(_)
-            | Response::Hosts(_)
-            | Response::Host(..)
-            | Response::Processes(_)
-            | Response::RankData(..)
-            | Response::Group { .. }
-            | Response::Psets { .. }
-            | Response::Commit { .. }
-            | Response::Refreshed { .. }
-            | Response::Published { .. }
-            | Response::Died(..)
-            | Response::SetChanged { .. }
-            | Response::Notice(_) => Op::Init,
+            Response::Pmix(_) => Op::Init,
             Response::Upcall(op, _)
             | Response::Record(op, _)
             | Response::Attr(op, _)

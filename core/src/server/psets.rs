@@ -6,6 +6,8 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
+#[cfg(feature = "pmix")]
+use crate::state::PmixResponse;
 use crate::state::{Job, ReplyState, Response};
 use crate::tables::psets::{Asker, Which};
 use crate::wire::{Command, Protocol, RankRanges, Text, decode_upcall};
@@ -153,7 +155,7 @@ impl Server<'_> {
 
     #[cfg(feature = "pmix")]
     fn drop_set_events(&mut self, removed: Which) {
-        self.drop_events(|answer| matches!(answer, Response::SetChanged { which, .. } if which == removed));
+        self.drop_events(|answer| matches!(answer, Response::Pmix(PmixResponse::SetChanged { which, .. }) if which == removed));
     }
 
     /// Turns the pending replies about a set that is unusable into refusals.

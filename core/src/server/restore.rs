@@ -14,7 +14,9 @@ use crate::limits::{LAZY_FENCES, SPAWN_PROGRAMS_MAX};
 use crate::peer::links::Answer;
 use crate::peer::tree::Tree;
 use crate::snapshot::Reader;
-use crate::state::{Abort, Conn, Job, PendingReply, RankPhase, RankSlot, ReplyState, Response, RingPart};
+use crate::state::{
+    Abort, Conn, Job, PendingReply, PmixResponse, RankPhase, RankSlot, ReplyState, Response, RingPart,
+};
 use crate::storage::{Layout, Storage};
 use crate::store::log::hash;
 use crate::tables::fence::Group;
@@ -317,16 +319,16 @@ impl<'s> Server<'s> {
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
             ReplyState::Get { job, .. }
-            | ReplyState::Ready(
-                Response::JobData(job)
-                | Response::Hosts(job)
-                | Response::Host(job, _)
-                | Response::Processes(job),
-            ) => job.0 < self.limits.jobs,
-            ReplyState::Ready(Response::RankData(job, rank)) => {
+            | ReplyState::Ready(Response::Pmix(
+                PmixResponse::JobData(job)
+                | PmixResponse::Hosts(job)
+                | PmixResponse::Host(job, _)
+                | PmixResponse::Processes(job),
+            )) => job.0 < self.limits.jobs,
+            ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }
-            ReplyState::Ready(Response::Commit { job, record, .. }) => {
+            ReplyState::Ready(Response::Pmix(PmixResponse::Commit { job, record, .. })) => {
                 job.0 < self.limits.jobs && log.holds(record)
             }
             ReplyState::Fetch { job, key, source } => self.job(job).is_ok_and(|job| {
@@ -345,15 +347,17 @@ impl<'s> Server<'s> {
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
             ReplyState::Ready(Response::Ring(part)) => self.is_sound_part(part),
             ReplyState::Ready(
-                Response::SetChanged { which, .. }
+                Response::Pmix(PmixResponse::SetChanged { which, .. })
                 | Response::PsetName(which)
                 | Response::PsetNext(which)
                 | Response::PsetMembers(which, _),
             ) => self.psets.is_stored(which),
-            ReplyState::Ready(Response::Died(job, rank)) => {
+            ReplyState::Ready(Response::Pmix(PmixResponse::Died(job, rank))) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }
-            ReplyState::Ready(Response::Notice(notice)) => self.names.port(notice).is_some(),
+            ReplyState::Ready(Response::Pmix(PmixResponse::Notice(notice))) => {
+                self.names.port(notice).is_some()
+            }
             ReplyState::Ready(_) => true,
         }
     }

@@ -10,4 +10,4 @@ pub(crate) use conn::{Conn, Phase};
 pub(crate) use job::{Abort, Job, RankPhase, RankSlot, RingPart};
 #[cfg(feature = "pmix")]
 pub(crate) use reply::Wanted;
-pub(crate) use reply::{Attr, PendingReply, ReplyState, Response};
+pub(crate) use reply::{Attr, PendingReply, PmixResponse, ReplyState, Response};

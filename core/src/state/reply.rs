@@ -141,6 +141,21 @@ pub(crate) enum Response {
     Done(Op),
     /// Refused request.
     Refused(Op, Refusal),
+    /// Response to a PMIx client.
+    Pmix(PmixResponse),
+}
+
+impl Response {
+    /// Returns the response to a PMIx client with this status alone.
+    #[cfg(feature = "pmix")]
+    pub(crate) const fn status(code: i32) -> Response {
+        Response::Pmix(PmixResponse::Status(code))
+    }
+}
+
+/// Response to a PMIx client in terms of the server's state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum PmixResponse {
     /// Result of a PMIx handshake.
     Hello(i32),
     /// Status code of PMIx.

@@ -7,7 +7,7 @@ use super::hosts;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR};
-use crate::state::{RankPhase, ReplyState, Response, Wanted};
+use crate::state::{PmixResponse, RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
@@ -176,7 +176,7 @@ impl Server<'_> {
                             && server.is_remote(job, rank)
                             && server.is_settled(job, rank)
                     };
-                    found.or_else(|| is_missing().then_some(Response::Status(status::NOT_FOUND)))
+                    found.or_else(|| is_missing().then_some(Response::status(status::NOT_FOUND)))
                 }
                 _ => None,
             });
@@ -234,14 +234,14 @@ impl Server<'_> {
             Wanted::Key { .. } => None,
             Wanted::Newest(key) => {
                 let found = self.data_of(node, integers, job, rank, key);
-                Some(found.unwrap_or(Response::Status(status::NOT_FOUND)))
+                Some(found.unwrap_or(Response::status(status::NOT_FOUND)))
             }
             Wanted::Copy => {
                 let record = match self.data_of(node, integers, job, rank, None) {
-                    Some(Response::Commit { record, .. }) => Some(record),
+                    Some(Response::Pmix(PmixResponse::Commit { record, .. })) => Some(record),
                     _ => None,
                 };
-                Some(Response::Refreshed { record })
+                Some(Response::Pmix(PmixResponse::Refreshed { record }))
             }
         }
     }
@@ -269,7 +269,7 @@ impl Server<'_> {
         let (record, header, data) = self.committed(job, rank, scope)?;
         let found = header.integers == integers as u8
             && key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
-        found.then_some(Response::Commit { job, rank, record })
+        found.then_some(Response::Pmix(PmixResponse::Commit { job, rank, record }))
     }
 
     /// Answers a get, or lets it wait for the key.
@@ -281,7 +281,7 @@ impl Server<'_> {
         infos: &Infos<'_>,
         key: Option<&[u8]>,
     ) -> Result<ReplyState, Refusal> {
-        let missing = ReplyState::Ready(Response::Status(status::NOT_FOUND));
+        let missing = ReplyState::Ready(Response::status(status::NOT_FOUND));
         let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
         let rank = Rank(proc.rank);
         let slots = match rank {
@@ -319,7 +319,7 @@ impl Server<'_> {
             }
         }
         if rank != ANY && key.is_some_and(|key| RANK_KEYS.contains(&key)) {
-            return Ok(ReplyState::Ready(Response::RankData(job, rank)));
+            return Ok(ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))));
         }
         let over = slots.clone().all(|slot| {
             let slot = &self.ranks[slot];
@@ -359,7 +359,7 @@ impl Server<'_> {
         }
         let node = self.links.node();
         let copy = self.newest(node, integers, (job, rank), Wanted::Copy);
-        Ok(ReplyState::Ready(copy.unwrap_or(Response::Refreshed { record: None })))
+        Ok(ReplyState::Ready(copy.unwrap_or(Response::Pmix(PmixResponse::Refreshed { record: None }))))
     }
 
     /// Lets a get wait for data of a rank.
@@ -372,19 +372,21 @@ impl Server<'_> {
     /// Returns the data about a job that a client asks for.
     fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
         match key {
-            Some(hosts::HOSTS) => Some(Response::Hosts(job)),
+            Some(hosts::HOSTS) => Some(Response::Pmix(PmixResponse::Hosts(job))),
             Some(hosts::RANKS | hosts::PROCESSES) if infos.find(hosts::HOST).is_some() => {
-                self.requested_host(job, infos).map(|node| Response::Host(job, node))
+                self.requested_host(job, infos).map(|node| Response::Pmix(PmixResponse::Host(job, node)))
             }
-            Some(hosts::PROCESSES) => Some(Response::Processes(job)),
-            key => key.is_none_or(|key| JOB_KEYS.contains(&key)).then_some(Response::JobData(job)),
+            Some(hosts::PROCESSES) => Some(Response::Pmix(PmixResponse::Processes(job))),
+            key => key
+                .is_none_or(|key| JOB_KEYS.contains(&key))
+                .then_some(Response::Pmix(PmixResponse::JobData(job))),
         }
     }
 
     /// Ends gets of a rank's data: the rank has exited.
     pub(in super::super) fn end_gets_of(&mut self, job: JobId, rank: Option<Rank>) {
         if self.gets > 0 {
-            let missing = Response::Status(status::NOT_FOUND);
+            let missing = Response::status(status::NOT_FOUND);
             self.end_gets(|_, get| {
                 // The node of a rank has its data until the job is over.
                 let waits =
@@ -403,7 +405,7 @@ impl Server<'_> {
             let waited = matches!(get.wanted, Wanted::Key { patient: false, .. });
             let is_missing = waited && server.is_settled(get.job, get.rank);
             let late = if is_missing { status::NOT_FOUND } else { status::TIMEOUT };
-            (get.until <= now).then_some(Response::Status(late))
+            (get.until <= now).then_some(Response::status(late))
         })
     }
 

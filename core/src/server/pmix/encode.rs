@@ -5,7 +5,7 @@ use super::data::PARENT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{COMMIT_HEADER, OVERSUBSCRIBED_ATTR};
-use crate::state::{Dialect, Job, RankSlot, Response};
+use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
 use crate::wire::{Op, decimal};
@@ -30,7 +30,7 @@ impl Server<'_> {
         answer: Response,
         buf: &mut [u8],
     ) -> usize {
-        if let Response::Hello(status) = answer {
+        if let Response::Pmix(PmixResponse::Hello(status)) = answer {
             return pmix::write_hello_reply(status, id.0, buf).unwrap_or(0);
         }
         let tag = self.conns[id.index()].replies.get(at).and_then(|reply| reply.thrid.first_chunk::<4>());
@@ -51,51 +51,58 @@ impl Server<'_> {
 
     fn write_answer(&self, id: ConnId, answer: Response, writer: &mut Writer<'_>) {
         match answer {
-            Response::Status(status) => writer.status(status),
+            Response::Pmix(answer) => self.write_response(id, answer, writer),
             Response::Refused(_, why) => writer.status(why.pmix_status()),
             Response::Fence(_) | Response::Done(_) => writer.status(status::SUCCESS),
             Response::Missing(_) => writer.status(status::NOT_FOUND),
             Response::Port(name) => self.write_published(name, writer),
             Response::Upcall(Op::Spawn, spawn) => self.write_spawned(spawn, writer),
             Response::Upcall(op, upcall) => self.write_shared(op, upcall, writer),
-            Response::Group { context, members } => self.write_group(id, context, members, writer),
-            Response::Psets { names, count } => self.write_psets(id, (names, count), writer),
             Response::PsetMembers(which, _) => self.write_members(id, which, writer),
-            Response::Published { slots } => self.write_several(slots, writer),
-            Response::Died(job, rank) => self.write_death(job, rank, writer),
-            Response::Notice(notice) => self.write_notice(notice, writer),
-            Response::SetChanged { which, retired } => self.write_set_change(id, which, retired, writer),
-            Response::JobInfo => self.write_job_info(id, writer),
-            Response::JobData(job)
-            | Response::Hosts(job)
-            | Response::Host(job, _)
-            | Response::Processes(job) => self.write_data(job, WILDCARD, answer, writer),
-            Response::Refreshed { record } => {
-                writer.status(status::SUCCESS);
-                writer.raw(record.map_or(&[], |record| self.committed_data(record)));
-            }
-            Response::RankData(job, rank) | Response::Commit { job, rank, .. } => {
-                self.write_data(job, rank.0, answer, writer);
-            }
             _ => writer.status(status::ERROR),
         }
     }
 
-    /// Writes the reply to a get: data about a rank, or about all ranks of a job.
-    fn write_data(&self, id: JobId, rank: u32, answer: Response, writer: &mut Writer<'_>) {
-        let job = &self.jobs[id.index()];
+    fn write_response(&self, id: ConnId, answer: PmixResponse, writer: &mut Writer<'_>) {
+        let (job, rank) = match answer {
+            // A handshake has no tag, and is written elsewhere.
+            PmixResponse::Hello(_) => return writer.status(status::ERROR),
+            PmixResponse::Status(status) => return writer.status(status),
+            PmixResponse::Group { context, members } => {
+                return self.write_group(id, context, members, writer);
+            }
+            PmixResponse::Psets { names, count } => return self.write_psets(id, (names, count), writer),
+            PmixResponse::Published { slots } => return self.write_several(slots, writer),
+            PmixResponse::Died(job, rank) => return self.write_death(job, rank, writer),
+            PmixResponse::Notice(notice) => return self.write_notice(notice, writer),
+            PmixResponse::SetChanged { which, retired } => {
+                return self.write_set_change(id, which, retired, writer);
+            }
+            PmixResponse::JobInfo => return self.write_job_info(id, writer),
+            PmixResponse::Refreshed { record } => {
+                writer.status(status::SUCCESS);
+                return writer.raw(record.map_or(&[], |record| self.committed_data(record)));
+            }
+            PmixResponse::JobData(job)
+            | PmixResponse::Hosts(job)
+            | PmixResponse::Host(job, _)
+            | PmixResponse::Processes(job) => (job, WILDCARD),
+            PmixResponse::RankData(job, rank) | PmixResponse::Commit { job, rank, .. } => (job, rank.0),
+        };
+        // Data about a rank, or about all ranks of a job.
+        let of = &self.jobs[job.index()];
         writer.status(status::SUCCESS);
         writer.single();
         writer.blob_of(|writer| {
             writer.single();
-            writer.proc(job.name.as_bytes(), rank);
+            writer.proc(of.name.as_bytes(), rank);
             match answer {
-                Response::JobData(_) => self.write_job_data(id, writer),
-                Response::Hosts(_) => self.write_hosts(job, writer),
-                Response::Host(_, node) => self.write_host(job, node, writer),
-                Response::Processes(_) => self.write_processes(job, writer),
-                Response::RankData(_, rank) => self.write_rank_data(id, rank, writer),
-                Response::Commit { record, .. } => writer.raw(self.committed_data(record)),
+                PmixResponse::JobData(_) => self.write_job_data(job, writer),
+                PmixResponse::Hosts(_) => self.write_hosts(of, writer),
+                PmixResponse::Host(_, node) => self.write_host(of, node, writer),
+                PmixResponse::Processes(_) => self.write_processes(of, writer),
+                PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
+                PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
                 _ => {}
             }
         });

@@ -14,7 +14,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
-use crate::state::{Abort, PendingReply, Phase, RankSlot, ReplyState, Response};
+use crate::state::{Abort, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
 use crate::tables::names::NameRef;
 use crate::tables::psets::Which;
@@ -116,12 +116,12 @@ impl Server<'_> {
         for code in codes.iter() {
             if !events.codes.contains(&code) && events.codes.push(code).is_err() {
                 events.codes.truncate(before);
-                return Response::Status(status::OUT_OF_RESOURCE);
+                return Response::status(status::OUT_OF_RESOURCE);
             }
         }
         events.all |= codes.is_empty();
         events.due = true;
-        Response::Status(status::SUCCESS)
+        Response::status(status::SUCCESS)
     }
 
     /// Ends the registration of a client for some events.
@@ -142,12 +142,12 @@ impl Server<'_> {
         range: u8,
         infos: &Infos<'_>,
     ) -> Result<Response, Refusal> {
-        let done = Response::Status(status::SUCCESS);
+        let done = Response::status(status::SUCCESS);
         if matches!(range, range::MANAGER | range::SENDER) {
             return Ok(done);
         }
         if self.limits.names < NOTICES_SHARE {
-            return Ok(Response::Status(status::OUT_OF_RESOURCE));
+            return Ok(Response::status(status::OUT_OF_RESOURCE));
         }
         let header = notice_header(integers, range, code, infos.len());
         self.store_notice(requester.job, requester.rank, [&header[..], infos.as_bytes()].into_iter())?;
@@ -296,7 +296,7 @@ impl Server<'_> {
     }
 
     fn drop_notice(&mut self, notice: NameRef) {
-        self.drop_events(|answer| answer == Response::Notice(notice));
+        self.drop_events(|answer| answer == Response::Pmix(PmixResponse::Notice(notice)));
         self.names.withdraw_this(notice);
     }
 
@@ -305,7 +305,7 @@ impl Server<'_> {
         while let Some(notice) = self.notice_of(job) {
             self.drop_notice(notice);
         }
-        self.drop_events(|answer| matches!(answer, Response::Died(of, _) if of == job));
+        self.drop_events(|answer| matches!(answer, Response::Pmix(PmixResponse::Died(of, _)) if of == job));
     }
 
     fn notice_of(&self, job: JobId) -> Option<NameRef> {
@@ -352,7 +352,9 @@ impl Server<'_> {
         let is_event = |reply: &PendingReply| {
             matches!(
                 reply.state,
-                ReplyState::Ready(Response::Died(..) | Response::Notice(_) | Response::SetChanged { .. })
+                ReplyState::Ready(Response::Pmix(
+                    PmixResponse::Died(..) | PmixResponse::Notice(_) | PmixResponse::SetChanged { .. }
+                ))
             )
         };
         if slot.replies.is_full() || slot.phase != Phase::Ready || slot.replies.iter().any(is_event) {
@@ -361,13 +363,13 @@ impl Server<'_> {
         let Some(requester) = self.requester(conn) else { return };
         let answer = if let Some((number, job, rank)) = self.next_death(requester) {
             self.conns[conn.index()].events.exits = number;
-            Response::Died(job, rank)
+            Response::Pmix(PmixResponse::Died(job, rank))
         } else if let Some((serial, which, retired)) = self.next_set_change(requester) {
             self.conns[conn.index()].events.sets = serial;
-            Response::SetChanged { which, retired }
+            Response::Pmix(PmixResponse::SetChanged { which, retired })
         } else if let Some((number, notice)) = self.next_notice(requester) {
             self.conns[conn.index()].events.notices = number;
-            Response::Notice(notice)
+            Response::Pmix(PmixResponse::Notice(notice))
         } else {
             self.conns[conn.index()].events.due = false;
             return;
@@ -458,7 +460,9 @@ impl Server<'_> {
         let waits = |conn: ConnId| {
             let slot = &self.conns[conn.index()];
             let is_next = |requester| number > slot.events.notices && self.is_addressed(notice, requester);
-            slot.replies.iter().any(|reply| reply.state == ReplyState::Ready(Response::Notice(notice)))
+            slot.replies
+                .iter()
+                .any(|reply| reply.state == ReplyState::Ready(Response::Pmix(PmixResponse::Notice(notice))))
                 || slot.pmix.is_some() && self.requester(conn).is_some_and(is_next)
         };
         let links = (0..).map_while(|at| self.links.get(at));

@@ -6,7 +6,7 @@ use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::peer::message::GroupKind;
-use crate::state::{Job, ReplyState, Response};
+use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
 use crate::time::Time;
 use crate::wire::pmix::{Proc, Procs, WILDCARD, Writer, status};
@@ -67,10 +67,10 @@ impl Server<'_> {
     /// Applies a complete collective to its members. Returns their response.
     pub(in super::super) fn apply_group(&mut self, at: u32, outcome: u32) -> Response {
         let Some(kind) = self.groups.get(at).map(|group| group.kind) else {
-            return Response::Status(status::ERROR);
+            return Response::status(status::ERROR);
         };
         if outcome == 0 {
-            return Response::Status(LOST_CONNECTION);
+            return Response::status(LOST_CONNECTION);
         }
         match kind {
             GroupKind::Connect | GroupKind::Disconnect => self.relate(at, kind == GroupKind::Connect),
@@ -82,11 +82,11 @@ impl Server<'_> {
                         members += 1;
                     }
                 }
-                return Response::Group { context: outcome, members };
+                return Response::Pmix(PmixResponse::Group { context: outcome, members });
             }
             GroupKind::Barrier | GroupKind::Fence | GroupKind::Destruct => {}
         }
-        Response::Status(status::SUCCESS)
+        Response::status(status::SUCCESS)
     }
 
     /// Connects or disconnects the first job of a group and its other jobs.
@@ -121,7 +121,7 @@ impl Server<'_> {
         for at in 0..self.limits.groups {
             let is_open = self.groups.get(at).is_some_and(|group| !group.released);
             if is_open && self.groups.has_member_in(at, &slots) {
-                self.respond_to_group(at, Response::Status(LOST_CONNECTION));
+                self.respond_to_group(at, Response::status(LOST_CONNECTION));
             }
         }
     }

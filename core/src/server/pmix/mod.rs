@@ -21,7 +21,7 @@ use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX};
 use crate::peer::message::GroupKind;
-use crate::state::{Conn, Dialect, PendingReply, Phase, RankPhase, ReplyState, Response};
+use crate::state::{Conn, Dialect, PendingReply, Phase, PmixResponse, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Stream, event};
@@ -106,7 +106,7 @@ impl Server<'_> {
         self.conns[conn.index()].pmix = Some(dialect);
         let joined = hello.is_some_and(|hello| self.pmix_join(now, conn, &hello));
         let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
-        self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Hello(answer)));
+        self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Pmix(PmixResponse::Hello(answer))));
         if !joined {
             self.close(conn, Closing::Unserved);
         }
@@ -178,7 +178,7 @@ impl Server<'_> {
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
             self.note_limit(conn, why);
-            ReplyState::Ready(Response::Status(why.pmix_status()))
+            ReplyState::Ready(Response::status(why.pmix_status()))
         });
         let mut thrid = Vec::new();
         let kept = thrid.extend_from_slice(&tag.to_be_bytes());
@@ -197,9 +197,9 @@ impl Server<'_> {
         integers: Integers,
         command: &Command<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let done = Response::Status(status::SUCCESS);
+        let done = Response::status(status::SUCCESS);
         Ok(ReplyState::Ready(match *command {
-            Command::JobInfo => Response::JobInfo,
+            Command::JobInfo => Response::Pmix(PmixResponse::JobInfo),
             Command::Abort { .. } => done,
             Command::Commit(commit) => {
                 self.commit(requester, integers, &commit).inspect_err(|&why| {
@@ -312,7 +312,7 @@ impl Server<'_> {
             self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
             self.events_pending = true;
         }
-        Ok(Response::Status(status::SUCCESS))
+        Ok(Response::status(status::SUCCESS))
     }
 
     /// Ends the job of a rank, or the rank alone if it names only itself. Returns whether the job ends.
@@ -342,7 +342,7 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let dialect = self.conns[requester.conn.index()].pmix;
         if dialect.is_none_or(|dialect| dialect.major < 5) {
-            return Ok(ReplyState::Ready(Response::Status(status::SUCCESS)));
+            return Ok(ReplyState::Ready(Response::status(status::SUCCESS)));
         }
         let procs = pmix::Reader::new(integers, rest).procs().ok_or(Refusal::BadField)?;
         self.gather(now, requester, (GroupKind::Destruct, name), procs, false)

@@ -4,7 +4,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::Rank;
-use crate::state::{PendingReply, ReplyState, Response};
+use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
 use crate::tables::names::NameRef;
 use crate::time::Time;
 use crate::wire::Integers;
@@ -54,7 +54,7 @@ impl Server<'_> {
                 self.answer_lookups(name);
             }
         }
-        Ok(Response::Status(status::SUCCESS))
+        Ok(Response::status(status::SUCCESS))
     }
 
     /// Looks up data under one key, and may wait for them. A look-up of several keys does not wait.
@@ -102,7 +102,7 @@ impl Server<'_> {
                 self.names.take(name);
             }
         }
-        Ok(Response::Published { slots })
+        Ok(Response::Pmix(PmixResponse::Published { slots }))
     }
 
     /// Withdraws data under some keys. Without keys it withdraws all data of the process.
@@ -114,20 +114,22 @@ impl Server<'_> {
         if keys.is_empty() {
             let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
             self.names.forget_process(PREFIX, owner);
-            return Ok(Response::Status(status::SUCCESS));
+            return Ok(Response::status(status::SUCCESS));
         }
         let mut result = Err(Refusal::NoName);
         for key in keys.iter() {
             result = self.names.unpublish([PREFIX, key].into_iter()).or(result);
         }
-        result.map(|()| Response::Status(status::SUCCESS))
+        result.map(|()| Response::status(status::SUCCESS))
     }
 
     /// Withdraws data that may be read once, after the last reply with them was taken.
     pub(in super::super) fn name_was_read(&mut self, name: NameRef) {
         let refers = |reply: &PendingReply| match reply.state {
             ReplyState::Ready(Response::Port(other)) => other == name,
-            ReplyState::Ready(Response::Published { slots }) => slots_of(slots).any(|at| at == name.at),
+            ReplyState::Ready(Response::Pmix(PmixResponse::Published { slots })) => {
+                slots_of(slots).any(|at| at == name.at)
+            }
             _ => false,
         };
         if self.names.is_taken(name) && !self.conns.iter().any(|conn| conn.replies.iter().any(refers)) {

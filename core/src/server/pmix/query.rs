@@ -4,7 +4,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
-use crate::state::Response;
+use crate::state::{PmixResponse, Response};
 use crate::tables::psets::Which;
 use crate::wire::pmix::{Queries, Writer, kind, status};
 
@@ -37,7 +37,7 @@ impl Server<'_> {
         }
         match (asks(NAMES), asks(COUNT)) {
             (false, false) => Err(Refusal::NoPset),
-            (names, count) => Ok(Response::Psets { names, count }),
+            (names, count) => Ok(Response::Pmix(PmixResponse::Psets { names, count })),
         }
     }
 

@@ -57,10 +57,7 @@ pub(super) struct Agent {
 }
 
 /// The first of these variables that is set and not empty.
-fn first<'e>(
-    environment: &'e Environment,
-    names: &[&'static str],
-) -> Option<(&'static str, &'e OsStr)> {
+fn first<'e>(environment: &'e Environment, names: &[&'static str]) -> Option<(&'static str, &'e OsStr)> {
     let set = |&name: &&'static str| Some((name, environment::variable(environment, name)?));
     names.iter().filter_map(set).find(|(_, value)| !value.is_empty())
 }
