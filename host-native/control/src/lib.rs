@@ -25,7 +25,7 @@
 //! use hydrant_control::{Action, Config, Destination, Event, FirstJob, Head};
 //! use hydrant_core::trace::Exit;
 //! use hydrant_core::{JobId, Rank};
-//! # use hydrant_control::protocol::Setup;
+//! # use hydrant_control::protocol::{RunSettings, Setup};
 //! use hydrant_placement::{Host, MapBy};
 //!
 //! let config = Config {
