@@ -10,7 +10,7 @@
 //! use std::os::unix::net::UnixStream;
 //!
 //! use hydrant_core::server::JobSpec;
-//! use hydrant_core::{Input, JobId, Limits, Rank, Server};
+//! use hydrant_core::{Input, JobId, Limits, OwnedOutput, Rank, Server};
 //! use hydrant_driver::{Driver, Event, MappedStorage};
 //! use hydrant_reactor::{Clock, KeyRange, Poller};
 //!
