@@ -21,12 +21,10 @@
 
 use core::slice;
 
-use hydrant_core::storage::{Arena, Slot};
+use hydrant_core::storage::{Arena, Layout, Slot};
 
 /// Largest alignment of a slot.
 const ALIGNMENT_MAX: usize = 16;
-/// Slabs of a server's storage.
-const SLABS: usize = 12;
 
 /// Bump allocator: slabs are cut off the front of a slice, one after another, and returned with the slice.
 #[derive(Debug)]
@@ -35,8 +33,8 @@ pub struct BumpArena<'s> {
 }
 
 impl<'s> BumpArena<'s> {
-    /// Bytes that the alignment of slabs takes at most, beyond those of a [`Layout`](hydrant_core::storage::Layout).
-    pub const PADDING_MAX: usize = SLABS * ALIGNMENT_MAX;
+    /// Bytes that the alignment of slabs takes at most, beyond those of a [`Layout`].
+    pub const PADDING_MAX: usize = Layout::SLABS * ALIGNMENT_MAX;
 
     /// Takes memory of any content and alignment.
     pub fn new(memory: &'s mut [u8]) -> BumpArena<'s> {

@@ -273,8 +273,8 @@ impl<'s> Links<'s> {
 
 /// Returns unused links to the neighbours of a node with this place, the parent first.
 fn neighbours(Place { parent, subtree, children }: Place) -> impl Iterator<Item = Link> {
-    let up = parent.map(|node| Link { node, up: true, part: subtree, ..Link::default() });
-    let down = children.map(|part| Link { node: part.start, part, ..Link::default() });
+    let up = parent.map(|node| Link { node, up: true, part: subtree, ..Link::EMPTY });
+    let down = children.map(|part| Link { node: part.start, part, ..Link::EMPTY });
     up.into_iter().chain(down)
 }
 

@@ -4,18 +4,17 @@ use super::Server;
 use super::io::{Consumed, Input};
 use crate::fault::{Fault, Slab};
 use crate::limits::Limits;
-use crate::peer::links::{Link, Links};
-use crate::state::{Conn, Job, RankSlot};
-use crate::storage::{Layout, Storage};
+use crate::peer::links::Links;
+use crate::storage::{Bulk, Layout, Storage, short};
 use crate::store::{Log, Ready, log};
 use crate::tables::connect::Connections;
-use crate::tables::fence::{Group, Groups};
+use crate::tables::fence::Groups;
 use crate::tables::kvs::Kvs;
 use crate::tables::messages::Messages;
 use crate::tables::modex::Modex;
-use crate::tables::names::{Name, Names};
-use crate::tables::psets::{Pset, Psets};
-use crate::tables::upcalls::{Upcall, Upcalls};
+use crate::tables::names::Names;
+use crate::tables::psets::Psets;
+use crate::tables::upcalls::Upcalls;
 use crate::time::Time;
 
 impl<'s> Server<'s> {
@@ -24,7 +23,7 @@ impl<'s> Server<'s> {
     /// # Errors
     /// [`Fault::InsufficientStorage`] when a slab is shorter than [`Layout::of`] requires for `limits`.
     pub fn new(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        if let Some(index) = storage.index.get(..Layout::of(&limits).index) {
+        if let Some(index) = storage.bulk.index.get(..Layout::of(&limits).index) {
             log::wipe(index);
         }
         Server::new_zeroed(limits, storage, seed)
@@ -36,39 +35,21 @@ impl<'s> Server<'s> {
     /// # Errors
     /// As [`Server::new`].
     pub fn new_zeroed(limits: Limits, storage: Storage<'s>, seed: u32) -> Result<Server<'s>, Fault> {
-        let need = Layout::of(&limits);
-        let Storage { log: bytes, index, requests, unused, .. } = storage;
-        let jobs = cut(storage.jobs, need.jobs, Slab::Jobs)?;
-        let ranks = cut(storage.ranks, need.ranks, Slab::Ranks)?;
-        let conns = cut(storage.conns, need.conns, Slab::Conns)?;
-        let bytes = cut(bytes, need.log, Slab::Log)?;
-        let short_index = short(Slab::Index, need.index, index.len());
-        let index = index.get(..need.index).ok_or(short_index)?;
-        let groups = cut(storage.groups, need.groups, Slab::Groups)?;
-        let names = cut(storage.names, need.names, Slab::Names)?;
-        let upcalls = cut(storage.upcalls, need.upcalls, Slab::Upcalls)?;
-        let short_requests = short(Slab::Requests, need.requests, requests.len());
+        let layout = Layout::of(&limits);
+        let Storage { jobs, ranks, conns, groups, names, upcalls, psets, links, bits, bulk, .. } =
+            storage.cut(&layout)?;
+        let Bulk { log, index, requests } = bulk;
+        // `cut` has given each table the length that its part requires.
+        let short = |slab, len| short(slab, len, len);
+        let short_index = short(Slab::Index, layout.index);
+        let short_requests = short(Slab::Requests, layout.requests);
+        let short_bits = short(Slab::Bits, layout.bits);
         let of_upcalls = limits.spawns as usize * limits.spawn_bytes as usize;
         let (requests, messages) = requests.split_at_mut_checked(of_upcalls).ok_or(short_requests)?;
-        let psets = cut(storage.psets, need.psets, Slab::Psets)?;
-        let links = cut(storage.links, need.links, Slab::Links)?;
-        let short_bits = short(Slab::Bits, need.bits, storage.bits.len());
-        let bits = cut(storage.bits, need.bits, Slab::Bits)?;
-        if !unused {
-            jobs.fill(Job::default());
-            ranks.fill(RankSlot::default());
-            conns.fill(Conn::default());
-            groups.fill(Group::default());
-            names.fill(Name::default());
-            upcalls.fill(Upcall::default());
-            psets.fill(Pset::default());
-            links.fill(Link::default());
-            bits.fill(0);
-        }
-        let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns));
-        let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks));
-        let (pset_sets, bits) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks));
-        let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks));
+        let (ready, bits) = bits.split_at_mut(Ready::words(limits.conns) as usize);
+        let (group_sets, bits) = bits.split_at_mut(Groups::words(limits.groups, limits.ranks) as usize);
+        let (pset_sets, bits) = bits.split_at_mut(Psets::words(limits.psets, limits.ranks) as usize);
+        let (asked, rows) = bits.split_at_mut(Modex::words(limits.links, limits.ranks) as usize);
         Ok(Server {
             limits,
             output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
@@ -77,7 +58,7 @@ impl<'s> Server<'s> {
             conns,
             conns_end: 0,
             ranks_end: 0,
-            kvs: Kvs::new(Log::new(bytes, index, limits.keys, seed).ok_or(short_index)?, &limits),
+            kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short_index)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
             names: Names::new(names),
             upcalls: Upcalls::new(upcalls, requests, limits.spawn_bytes).ok_or(short_requests)?,
@@ -163,15 +144,4 @@ impl<'s> Server<'s> {
     pub fn has_output(&self) -> bool {
         self.events_pending || self.ready.len() > 0 || self.links.are_any() && self.links.are_ready()
     }
-}
-
-/// Returns the first `needed` elements of a slab.
-fn cut<T>(slab: &mut [T], needed: usize, name: Slab) -> Result<&mut [T], Fault> {
-    let given = slab.len();
-    slab.get_mut(..needed).ok_or(short(name, needed, given))
-}
-
-fn short(slab: Slab, needed: usize, given: usize) -> Fault {
-    let [needed, given] = [needed, given].map(|len| u32::try_from(len).unwrap_or(u32::MAX));
-    Fault::InsufficientStorage { slab, needed, given }
 }

@@ -62,9 +62,9 @@ impl Server<'_> {
             adaptive,
             spaces,
             quota,
-            ..Job::default()
+            ..Job::EMPTY
         };
-        self.ranks[job.slots()].fill(RankSlot::default());
+        self.ranks[job.slots()].fill(RankSlot::EMPTY);
         self.ranks_end = self.ranks_end.max(job.first + job.size);
         self.jobs[spec.job.index()] = job;
         if let Some(spawn) = spec.spawn {
@@ -185,7 +185,7 @@ impl Server<'_> {
             if slot.exit.is_none() {
                 self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             }
-            *slot = RankSlot::default();
+            *slot = RankSlot::EMPTY;
         }
         for at in 0..self.conns_end {
             if self.conns[at as usize].job == Some(job) {
@@ -212,7 +212,7 @@ impl Server<'_> {
         self.end_psets(job);
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);
-        self.jobs[job.index()] = Job::default();
+        self.jobs[job.index()] = Job::EMPTY;
         #[cfg(feature = "pmix")]
         if let Some(end) = &end {
             self.note_job_end(end);

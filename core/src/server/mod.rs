@@ -259,7 +259,7 @@ impl Server<'_> {
             slot.conn = Some(conn);
         }
         self.jobs[job.index()].begun = true;
-        self.conns[conn.index()] = Conn { job: Some(job), rank, ..Conn::default() };
+        self.conns[conn.index()] = Conn { job: Some(job), rank, ..Conn::EMPTY };
         self.conns_end = self.conns_end.max(conn.0 + 1);
         event!(debug, "conn {} opened for job {}", conn, job);
         Ok(())
@@ -282,7 +282,7 @@ impl Server<'_> {
         }
         self.ready.remove(conn.0);
         self.drop_replies(conn);
-        self.conns[conn.index()] = Conn::default();
+        self.conns[conn.index()] = Conn::EMPTY;
         event!(debug, "conn {} closed", conn);
         Ok(())
     }

@@ -16,7 +16,7 @@ impl Server<'_> {
         if slot.job.is_some() {
             return Err(Fault::ConnInUse);
         }
-        *slot = Conn { job: Some(job), query: true, ..Conn::default() };
+        *slot = Conn { job: Some(job), query: true, ..Conn::EMPTY };
         self.conns_end = self.conns_end.max(conn.0 + 1);
         Ok(())
     }

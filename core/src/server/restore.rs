@@ -60,10 +60,10 @@ impl<'s> Server<'s> {
             return false;
         }
         self.kvs.restart();
-        self.names.state_mut().fill_with(Name::default);
-        self.upcalls.slots_mut().fill_with(Upcall::default);
+        self.names.state_mut().fill(Name::EMPTY);
+        self.upcalls.slots_mut().fill(Upcall::EMPTY);
         let (groups, members) = self.groups.state_mut();
-        groups.fill_with(Group::default);
+        groups.fill(Group::EMPTY);
         members.fill(0);
         self.psets.clear();
         // Zero is a valid turn.
@@ -146,7 +146,7 @@ impl<'s> Server<'s> {
     fn is_sound_job(&self, id: JobId) -> bool {
         let job = &self.jobs[id.index()];
         if job.name.is_empty() {
-            return *job == Job::default();
+            return *job == Job::EMPTY;
         }
         let Some(end) = job.first.checked_add(job.size).filter(|&end| end <= self.limits.ranks) else {
             return false;
@@ -228,7 +228,7 @@ impl<'s> Server<'s> {
 
     fn are_sound_ranks(&self) -> bool {
         let living = || (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
-        let in_use = |ranks: &[RankSlot]| ranks.iter().filter(|rank| **rank != RankSlot::default()).count();
+        let in_use = |ranks: &[RankSlot]| ranks.iter().filter(|rank| **rank != RankSlot::EMPTY).count();
         let of_jobs: usize = living().map(|(_, job)| in_use(&self.ranks[job.slots()])).sum();
         let room = Usage { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         of_jobs == in_use(self.ranks)
@@ -278,7 +278,7 @@ impl<'s> Server<'s> {
 
     fn is_sound_conn(&self, id: ConnId) -> bool {
         let conn = &self.conns[id.index()];
-        let Some(job) = conn.job else { return *conn == Conn::default() };
+        let Some(job) = conn.job else { return *conn == Conn::EMPTY };
         // A closing connection may outlive its job, whose number may be in use again.
         let placed = conn.closing.is_some()
             || self.job(job).is_ok_and(|job| {
@@ -366,7 +366,7 @@ impl<'s> Server<'s> {
         let (slots, _) = self.groups.state();
         let group = &slots[at as usize];
         match group.job {
-            None => *group == Group::default(),
+            None => *group == Group::EMPTY,
             Some(job) => {
                 let is_rank = |slot: u32| self.job_of_slot(slot as usize).is_some();
                 let way = |slot: u32| route(self.ranks, &self.links, slot);
@@ -386,7 +386,7 @@ impl<'s> Server<'s> {
     fn is_sound_upcall(&self, id: UpcallId) -> bool {
         let (slots, _) = self.upcalls.state();
         let slot = &slots[id.index()];
-        let Some((job, _)) = slot.parent else { return *slot == Upcall::default() };
+        let Some((job, _)) = slot.parent else { return *slot == Upcall::EMPTY };
         let asked = |conn: ConnId| {
             self.conns.get(conn.index()).is_some_and(|conn| {
                 conn.replies.iter().any(|reply| match reply.state {

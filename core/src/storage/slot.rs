@@ -29,34 +29,33 @@ mod sealed {
 }
 
 macro_rules! slots {
-    ($($slot:ty),* $(,)?) => {$(
-        impl sealed::Sealed for $slot {}
-        impl Slot for $slot {
-            fn empty() -> $slot {
-                <$slot>::EMPTY
-            }
+    (
+        |$limits:ident|
+        slots { $($(#[$doc:meta])* $name:ident $N:ident $slab:ident: [$item:ty; $len:expr] = $empty:expr;)* }
+        bulk {
+            $(
+                $(#[$bulk_doc:meta])*
+                $bulk:ident $M:ident $bulk_slab:ident: [$bulk_item:ty; $bulk_len:expr] = $bulk_empty:expr,
+                $take:ident as $lent:ty;
+            )*
         }
-
-        impl Default for $slot {
-            fn default() -> $slot {
-                <$slot>::EMPTY
+    ) => {
+        $(
+            impl sealed::Sealed for $item {}
+            impl Slot for $item {
+                fn empty() -> $item {
+                    $empty
+                }
             }
-        }
-    )*};
+        )*
+    };
 }
 
-slots!(Job, RankSlot, Conn, Group, Name, Upcall, Pset, Link);
+tables!(slots);
 
 impl sealed::Sealed for AtomicU32 {}
 impl Slot for AtomicU32 {
     fn empty() -> AtomicU32 {
         AtomicU32::new(0)
-    }
-}
-
-impl sealed::Sealed for u32 {}
-impl Slot for u32 {
-    fn empty() -> u32 {
-        0
     }
 }

@@ -84,8 +84,8 @@ pub(crate) const fn record_len(key: u32, value: u32) -> u32 {
 }
 
 /// Returns the number of index slots for `keys` keys: a power of two, of which at most three quarters are used.
-pub(crate) const fn index_len(keys: u32) -> usize {
-    (keys as usize + keys as usize / 3 + 1).next_power_of_two()
+pub(crate) const fn index_len(keys: u32) -> u64 {
+    (keys as u64 + keys as u64 / 3 + 1).next_power_of_two()
 }
 
 /// Clears an index for [`Log::new`].
@@ -105,7 +105,7 @@ impl<'s> Log<'s> {
         keys_max: u32,
         seed: u32,
     ) -> Option<Log<'s>> {
-        let index = index.get(..index_len(keys_max))?;
+        let index = index.get(..index_len(keys_max) as usize)?;
         let entries = Entries::of(bytes.len());
         Some(Log { bytes, index, entries, len: 0, keys: 0, keys_max, seed })
     }

@@ -19,12 +19,12 @@ pub(crate) struct Ready<'s> {
 
 impl<'s> Ready<'s> {
     /// Returns the number of words of a set of numbers below `capacity`.
-    pub(crate) const fn words(capacity: u32) -> usize {
+    pub(crate) const fn words(capacity: u32) -> u64 {
         let mut total = 0;
         let mut len = capacity;
         loop {
             len = len.div_ceil(32);
-            total += len as usize;
+            total += len as u64;
             if len <= 1 {
                 return total;
             }
@@ -33,7 +33,7 @@ impl<'s> Ready<'s> {
 
     /// Creates an empty set in the first [`Ready::words`] of `words`, which are zero. Returns `None` if there are too few.
     pub(crate) fn new(words: &'s mut [u32], capacity: u32) -> Option<Ready<'s>> {
-        let words = words.get_mut(..Ready::words(capacity))?;
+        let words = words.get_mut(..Ready::words(capacity) as usize)?;
         let mut start = [0; LEVELS + 1];
         let mut levels = 0;
         let mut len = capacity;
@@ -178,7 +178,7 @@ mod tests {
             capacity in 1u32..5000,
             steps in proptest::collection::vec((any::<bool>(), any::<u32>()), 1..200),
         ) {
-            let mut words = vec![0; Ready::words(capacity)];
+            let mut words = vec![0; Ready::words(capacity) as usize];
             let mut ready = Ready::new(&mut words, capacity).unwrap();
             let mut model = BTreeSet::new();
             let mut cursor = 0;

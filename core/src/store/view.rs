@@ -126,7 +126,7 @@ mod tests {
 
     #[test]
     fn short_buffers_get_the_front_and_the_whole_length() {
-        let index = numbers(index_len(KEYS));
+        let index = numbers(index_len(KEYS) as usize);
         let log = words(&written(&[(3, "key".into(), Some("a longer value".into()))], &index));
         let view = LogView::new(&log, &index, 42).unwrap();
         for room in 0..20 {
@@ -145,7 +145,7 @@ mod tests {
         fn sees_what_the_log_holds(
             puts in proptest::collection::vec((0u32..3, "[ab]{1,5}", proptest::option::of("[x-z]{0,9}")), 1..KEYS as usize),
         ) {
-            let index = numbers(index_len(KEYS));
+            let index = numbers(index_len(KEYS) as usize);
             let mut bytes = written(&puts, &index);
             let log = words(&bytes);
             let view = LogView::new(&log, &index, 42).unwrap();
@@ -180,7 +180,7 @@ mod tests {
             spoilt in proptest::collection::vec((0usize..256, any::<u32>()), 0..8),
             crossed in proptest::collection::vec((0usize..64, 0u32..1024), 0..8),
         ) {
-            let index = numbers(index_len(KEYS));
+            let index = numbers(index_len(KEYS) as usize);
             let log = words(&written(&puts, &index));
             for (at, word) in spoilt {
                 log[at].store(word, Ordering::Relaxed);

@@ -15,13 +15,13 @@ pub(crate) struct Connections<'s> {
 
 impl<'s> Connections<'s> {
     /// Returns the number of words that `jobs` jobs need.
-    pub(crate) const fn words(jobs: u32) -> usize {
-        (jobs as usize + 2) * bits::words(jobs)
+    pub(crate) const fn words(jobs: u32) -> u64 {
+        (jobs as u64 + 2) * bits::words(jobs) as u64
     }
 
     /// Creates a relation without connections in words of zero. Returns `None` if `rows` is shorter than [`Connections::words`].
     pub(crate) fn new(rows: &'s mut [u32], jobs: u32) -> Option<Connections<'s>> {
-        let rows = rows.get_mut(..Connections::words(jobs))?;
+        let rows = rows.get_mut(..Connections::words(jobs) as usize)?;
         Some(Connections { rows, jobs })
     }
 
@@ -102,7 +102,7 @@ mod tests {
 
     #[test]
     fn connecting_joins_both_sides() {
-        let mut rows = [0; Connections::words(5)];
+        let mut rows = [0; Connections::words(5) as usize];
         let mut jobs = Connections::new(&mut rows, 5).unwrap();
         let [a, b, c, d, e] = [0, 1, 2, 3, 4].map(JobId);
         jobs.connect(a, b);
@@ -120,7 +120,7 @@ mod tests {
     #[test]
     fn those_who_have_parted_stay_apart_when_others_connect() {
         for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]] {
-            let mut rows = [0; Connections::words(4)];
+            let mut rows = [0; Connections::words(4) as usize];
             let mut jobs = Connections::new(&mut rows, 4).unwrap();
             let [a, b, c, d] = order.map(JobId);
             jobs.connect(a, c);

@@ -159,14 +159,14 @@ pub(crate) struct Groups<'s> {
 impl<'s> Groups<'s> {
     /// Returns the number of words that `groups` groups of at most `ranks` ranks need: two sets each, and one for a
     /// candidate.
-    pub(crate) const fn words(groups: u32, ranks: u32) -> usize {
-        (2 * groups as usize + 1) * bits::words(ranks)
+    pub(crate) const fn words(groups: u32, ranks: u32) -> u64 {
+        (2 * groups as u64 + 1) * bits::words(ranks) as u64
     }
 
     /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Groups::words`].
     pub(crate) fn new(slots: &'s mut [Group], sets: &'s mut [u32], ranks: u32) -> Option<Groups<'s>> {
         let need = Groups::words(slots.len() as u32, ranks);
-        let sets = sets.get_mut(..need)?;
+        let sets = sets.get_mut(..need as usize)?;
         Some(Groups { slots, sets, words: bits::words(ranks) })
     }
 
@@ -275,7 +275,7 @@ impl<'s> Groups<'s> {
         let (members, arrived) = sets[2 * at * self.words..][..2 * self.words].split_at_mut(self.words);
         members.copy_from_slice(candidate);
         arrived.fill(0);
-        self.slots[at] = Group { job: Some(job), kind, tag, ..Group::default() };
+        self.slots[at] = Group { job: Some(job), kind, tag, ..Group::EMPTY };
         self.count(at, way);
         Ok(at)
     }
@@ -358,7 +358,7 @@ impl<'s> Groups<'s> {
     pub(crate) fn free_if_sent(&mut self, at: u32) {
         let done = |slot: &&mut Group| slot.released && slot.tracker.fan_out == 0;
         if let Some(slot) = self.slots.get_mut(at as usize).filter(done) {
-            *slot = Group::default();
+            *slot = Group::EMPTY;
         }
     }
 
@@ -397,7 +397,7 @@ impl<'s> Groups<'s> {
     pub(crate) fn forget(&mut self, slots: &Range<usize>) {
         for at in 0..self.slots.len() {
             if self.slots[at].job.is_some() && self.has_member_in(at as u32, slots) {
-                self.slots[at] = Group::default();
+                self.slots[at] = Group::EMPTY;
             }
         }
     }
@@ -469,7 +469,7 @@ mod tests {
 
     #[test]
     fn groups_are_told_apart_by_members_and_tag() {
-        let (mut slots, mut sets) = ([Group::default(); 3], [0; 7]);
+        let (mut slots, mut sets) = ([Group::EMPTY; 3], [0; 7]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         let first = arrive(&mut groups, &[0, 1], 0, 0).unwrap();
         let tagged = arrive(&mut groups, &[0, 1], 1, 0).unwrap();
@@ -486,7 +486,7 @@ mod tests {
 
     #[test]
     fn malformed_groups_are_refused() {
-        let (mut slots, mut sets) = ([Group::default(); 1], [0; 3]);
+        let (mut slots, mut sets) = ([Group::EMPTY; 1], [0; 3]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         assert_eq!(arrive(&mut groups, &[0, 8], 0, 0), Err(Refusal::BadGroup));
         assert_eq!(arrive(&mut groups, &[1], 0, 0), Err(Refusal::BadGroup));
@@ -499,7 +499,7 @@ mod tests {
 
     #[test]
     fn the_dead_are_not_waited_for() {
-        let (mut slots, mut sets) = ([Group::default(); 2], [0; 5]);
+        let (mut slots, mut sets) = ([Group::EMPTY; 2], [0; 5]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         arrive(&mut groups, &[0, 1, 2], 0, 0).unwrap();
         let gone = |gone: u32| {
@@ -519,7 +519,7 @@ mod tests {
 
     #[test]
     fn members_elsewhere_are_waited_for_by_their_links() {
-        let (mut slots, mut sets) = ([Group::default(); 1], [0; 3]);
+        let (mut slots, mut sets) = ([Group::EMPTY; 1], [0; 3]);
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         let way = |rank: u32| match rank {
             0 => Route::Local,

@@ -68,13 +68,13 @@ pub(crate) struct Modex<'s> {
 
 impl<'s> Modex<'s> {
     /// Returns the number of words that `links` links and `ranks` ranks need.
-    pub(crate) const fn words(links: u32, ranks: u32) -> usize {
-        SETS * links as usize * bits::words(ranks)
+    pub(crate) const fn words(links: u32, ranks: u32) -> u64 {
+        SETS as u64 * links as u64 * bits::words(ranks) as u64
     }
 
     /// Creates empty sets in words of zero. Returns `None` if `sets` is shorter than [`Modex::words`].
     pub(crate) fn new(sets: &'s mut [u32], links: u32, ranks: u32) -> Option<Modex<'s>> {
-        let sets = sets.get_mut(..Modex::words(links, ranks))?;
+        let sets = sets.get_mut(..Modex::words(links, ranks) as usize)?;
         Some(Modex { sets, words: bits::words(ranks) })
     }
 
@@ -181,7 +181,7 @@ mod tests {
 
     #[test]
     fn a_rank_is_asked_for_once_per_link() {
-        let mut sets = [0; Modex::words(2, 40)];
+        let mut sets = [0; Modex::words(2, 40) as usize];
         let mut modex = Modex::new(&mut sets, 2, 40).unwrap();
         assert!(modex.ask(1, 39) && !modex.ask(1, 39) && modex.ask(0, 39));
         modex.push(1, 39);
@@ -195,7 +195,7 @@ mod tests {
 
     #[test]
     fn ranks_of_a_set_in_order() {
-        let mut sets = [0; Modex::words(2, 100)];
+        let mut sets = [0; Modex::words(2, 100) as usize];
         let mut modex = Modex::new(&mut sets, 2, 100).unwrap();
         for slot in [0, 31, 32, 99] {
             assert!(modex.insert(1, Set::Asked, slot));

@@ -328,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_name_is_published_once_and_goes_with_its_job() {
-        let mut slots = [const { None }; 2].map(|_: Option<()>| Name::default());
+        let mut slots = [const { None }; 2].map(|_: Option<()>| Name::EMPTY);
         let mut names = Names::new(&mut slots);
         let (mine, yours) = (Spaces::test(1), Spaces::test(2));
         let first = names.publish(mine, once(&b"a"[..]), once(&b"port"[..])).unwrap();
@@ -351,7 +351,7 @@ mod tests {
 
     #[test]
     fn lengths_are_checked() {
-        let mut slots = [Name::default()];
+        let mut slots = [Name::EMPTY];
         let mut names = Names::new(&mut slots);
         let long = [b'x'; PORT_MAX + 1];
         let job = Spaces::test(1);

@@ -73,12 +73,7 @@ pub(crate) struct Psets<'s> {
 
 impl<'s> Psets<'s> {
     /// Returns the number of words that `psets` sets of at most `ranks` ranks need.
-    pub(crate) const fn words(psets: u32, ranks: u32) -> usize {
-        Psets::words_wide(psets, ranks) as usize
-    }
-
-    /// Returns the same, also if it exceeds the address space.
-    pub(crate) const fn words_wide(psets: u32, ranks: u32) -> u64 {
+    pub(crate) const fn words(psets: u32, ranks: u32) -> u64 {
         let (sets, of_set) = (psets as u64, bits::words(ranks) as u64);
         let all = sets * of_set;
         let most = SETS_OF_ANY * of_set + 2 * (ranks as u64 + sets);
@@ -90,7 +85,7 @@ impl<'s> Psets<'s> {
 
     /// Creates a table in unused slots. Returns `None` if `sets` is shorter than [`Psets::words`].
     pub(crate) fn new(slots: &'s mut [Pset], sets: &'s mut [u32], ranks: u32) -> Option<Psets<'s>> {
-        let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks))?;
+        let sets = sets.get_mut(..Psets::words(slots.len() as u32, ranks) as usize)?;
         Some(Psets {
             slots,
             sets,

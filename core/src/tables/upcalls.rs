@@ -194,7 +194,7 @@ impl<'s> Upcalls<'s> {
     /// Frees the slot.
     pub(crate) fn free(&mut self, upcall: UpcallId) {
         if let Some(slot) = self.slots.get_mut(upcall.index()) {
-            *slot = Upcall::default();
+            *slot = Upcall::EMPTY;
         }
     }
 

@@ -1,7 +1,7 @@
-//! Memory of a server's slots: in `.bss`, in large pages, or on the heap.
+//! Memory of a server's slots: in `.bss`, or mapped.
 
 use hydrant_arena::BumpArena;
-use hydrant_core::storage::{Bulk, FixedStorage, Layout, OwnedSlots};
+use hydrant_core::storage::{Bulk, FixedStorage, Layout};
 use hydrant_core::{Limits, Storage, fixed_storage};
 use static_cell::ConstStaticCell;
 
@@ -11,7 +11,7 @@ use crate::sys;
 /// Length of a large page in bytes.
 pub(crate) const LARGE: usize = 2 << 20;
 
-/// Most bytes of slots that are on the heap although those in `.bss` would do: slots of servers that serve no run.
+/// Most bytes of slots that are mapped although those in `.bss` would do: slots of servers that serve no run.
 const FEW: usize = 32 << 10;
 
 /// Limits of the slots in `.bss`: the defaults of a run of 3,072 ranks, or on 1,024 hosts.
@@ -36,8 +36,7 @@ static SLOTS: ConstStaticCell<StaticSlots> = ConstStaticCell::new(FixedStorage::
 #[derive(Debug)]
 pub(crate) enum Slots {
     Static(&'static mut StaticSlots),
-    Large(LargePages),
-    Heap(OwnedSlots),
+    Mapped(MappedSlots),
 }
 
 impl Slots {
@@ -45,52 +44,49 @@ impl Slots {
     pub(crate) fn try_new(layout: &Layout) -> Option<Slots> {
         let is_static = layout.bytes_written() > FEW && StaticSlots::has_slots_for(layout);
         let slots = is_static.then(|| SLOTS.try_take()).flatten().map(Slots::Static);
-        let slots = slots.or_else(|| LargePages::try_new(layout).map(Slots::Large));
-        slots.or_else(|| OwnedSlots::try_new(layout).map(Slots::Heap))
+        slots.or_else(|| MappedSlots::try_new(layout).map(Slots::Mapped))
     }
 
     /// Lends the slots, which are for this layout, and the slabs of `bulk`.
     pub(crate) fn lend<'s>(&'s mut self, layout: &Layout, bulk: Bulk<'s>) -> Storage<'s> {
         match self {
             Slots::Static(slots) => slots.lend_slots(bulk),
-            Slots::Large(pages) => pages.lend(layout, bulk),
-            Slots::Heap(slots) => slots.lend(bulk),
+            Slots::Mapped(slots) => slots.lend(layout, bulk),
         }
     }
 }
 
-/// Memory of many slots in large pages, if the system has some. All slots are written at first. In small pages the page faults
-/// take several times as long as the writing.
+/// Mapped memory of slots. Many are in large pages, if the system has some: all slots are written at first, and in small pages
+/// the page faults take several times as long as the writing.
 #[derive(Debug)]
-pub(crate) struct LargePages {
+pub(crate) struct MappedSlots {
     memory: Memory,
-    /// Offset of the first large page.
+    /// Offset of the slots: the first large page.
     start: usize,
-    /// Bytes of large pages.
+    /// Bytes of the slots.
     len: usize,
 }
 
-impl LargePages {
-    /// Maps memory for the slots of a layout. None if they would use little of a large page, or if the address space is
-    /// exhausted.
-    pub(crate) fn try_new(layout: &Layout) -> Option<LargePages> {
-        let needed = layout.bytes_written().checked_add(BumpArena::PADDING_MAX)?;
-        if needed < LARGE / 3 {
-            return None;
+impl MappedSlots {
+    /// Maps memory for the slots of a layout. None if the address space is exhausted.
+    pub(crate) fn try_new(layout: &Layout) -> Option<MappedSlots> {
+        let len = layout.bytes_written().checked_add(BumpArena::PADDING_MAX)?;
+        // Fewer slots would use little of a large page.
+        if len < LARGE / 3 {
+            return Some(MappedSlots { memory: Memory::new(0, len)?, start: 0, len });
         }
-        let len = needed.checked_next_multiple_of(LARGE)?;
+        let len = len.checked_next_multiple_of(LARGE)?;
         let mut memory = Memory::new(0, len.checked_add(LARGE)?)?;
         let all = memory.lend().0;
         let start = all.as_ptr().align_offset(LARGE);
-        let pages = all.get_mut(start..)?.get_mut(..len)?;
-        prefer_large_pages(pages);
-        Some(LargePages { memory, start, len })
+        prefer_large_pages(all.get_mut(start..)?.get_mut(..len)?);
+        Some(MappedSlots { memory, start, len })
     }
 
     /// Lends empty slots, and the slabs of `bulk`.
     pub(crate) fn lend<'s>(&'s mut self, layout: &Layout, bulk: Bulk<'s>) -> Storage<'s> {
-        let pages = &mut self.memory.lend().0[self.start..][..self.len];
-        let storage = Storage::with_slots_in(layout, &mut BumpArena::new(pages), bulk);
+        let bytes = &mut self.memory.lend().0[self.start..][..self.len];
+        let storage = Storage::with_slots_in(layout, &mut BumpArena::new(bytes), bulk);
         storage.expect("the memory was mapped for slots of this layout")
     }
 }
@@ -117,7 +113,8 @@ mod tests {
 
     #[test]
     fn few_slots_take_no_large_page() {
-        assert!(LargePages::try_new(&Layout::of(&Limits::NONE)).is_none());
+        let slots = MappedSlots::try_new(&Layout::of(&Limits::NONE)).expect("there is memory");
+        assert_eq!(slots.len, BumpArena::PADDING_MAX + Layout::of(&Limits::NONE).bytes_written());
     }
 
     #[test]
@@ -125,11 +122,11 @@ mod tests {
         let defaults = Limits { links: 9, ..Limits::for_ranks(3072) };
         let layout = Layout::of(&Limits { conns: 2 * defaults.conns - 64, ..defaults });
         assert!(StaticSlots::has_slots_for(&layout));
-        assert!(matches!(Slots::try_new(&Layout::of(&Limits::NONE)), Some(Slots::Heap(_))));
+        assert!(matches!(Slots::try_new(&Layout::of(&Limits::NONE)), Some(Slots::Mapped(_))));
         // Another test may have them.
         let first = Slots::try_new(&layout);
-        assert!(matches!(first, Some(Slots::Static(_) | Slots::Large(_))));
-        assert!(matches!(Slots::try_new(&layout), Some(Slots::Large(_))));
+        assert!(matches!(first, Some(Slots::Static(_) | Slots::Mapped(_))));
+        assert!(matches!(Slots::try_new(&layout), Some(Slots::Mapped(_))));
     }
 
     /// A file is mapped behind `.data`, and none behind `.bss`.
@@ -188,7 +185,7 @@ mod tests {
                 let mut limits = Limits { links: 3, kvs_bytes: 1 << 20, ..Limits::for_ranks(1000) };
                 limits.set(limit, limits.of(limit).saturating_add(more));
                 let layout = Layout::of(&limits);
-                let mut pages = LargePages::try_new(&layout).expect("there is memory");
+                let mut pages = MappedSlots::try_new(&layout).expect("there is memory");
                 assert_eq!(pages.len % LARGE, 0);
                 let (mut log, mut requests) = (vec![0; layout.log], vec![0; layout.requests]);
                 let index: Vec<_> = (0..layout.index).map(|_| Default::default()).collect();

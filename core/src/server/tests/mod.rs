@@ -55,7 +55,7 @@ const SEED: u32 = 7;
 /// Allocates storage for these limits that is never freed. The index is not empty, because [`Server::new`] clears it.
 fn storage(limits: &Limits) -> Storage<'static> {
     let storage = Box::leak(Box::new(OwnedStorage::new(limits))).lend();
-    storage.index.iter().for_each(|slot| slot.store(9, Ordering::Relaxed));
+    storage.bulk.index.iter().for_each(|slot| slot.store(9, Ordering::Relaxed));
     storage
 }
 
@@ -73,7 +73,8 @@ struct Host {
 
 impl Host {
     fn with_limits(limits: Limits) -> Host {
-        let storage @ Storage { index, .. } = storage(&limits);
+        let storage = storage(&limits);
+        let index = storage.bulk.index;
         let server = Server::new(limits, storage, SEED).unwrap();
         let (replies, events, messages) = (VecDeque::new(), Vec::new(), VecDeque::new());
         Host { server, index, now: Time(0), replies, events, messages }

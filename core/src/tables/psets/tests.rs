@@ -44,7 +44,7 @@ fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
 
 #[test]
 fn a_rank_sees_its_own_sets_and_indices_stay() {
-    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
+    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::EMPTY), [0; 5]);
     let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
     define(&mut psets, "other", 8..16).unwrap();
     define(&mut psets, "low", 0..4).unwrap();
@@ -62,7 +62,7 @@ fn a_rank_sees_its_own_sets_and_indices_stay() {
 
 #[test]
 fn a_name_without_a_scheme_is_that_of_an_application() {
-    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
     define(&mut psets, "ocean", 0..2).unwrap();
     assert_eq!(names(&psets, 1), [WORLD, SELF, "app://ocean"]);
@@ -81,7 +81,7 @@ fn a_name_without_a_scheme_is_that_of_an_application() {
 
 #[test]
 fn a_retired_set_is_found_until_it_is_pruned() {
-    let (mut slots, mut sets) = ([const { None }; 3].map(|_: Option<()>| Pset::default()), [0; 4]);
+    let (mut slots, mut sets) = ([const { None }; 3].map(|_: Option<()>| Pset::EMPTY), [0; 4]);
     let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
     define(&mut psets, "a", 0..2).unwrap();
     define(&mut psets, "b", 0..4).unwrap();
@@ -103,7 +103,7 @@ fn a_retired_set_is_found_until_it_is_pruned() {
 
 #[test]
 fn sets_can_be_made_and_removed_without_end() {
-    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
     define(&mut psets, "kept", 0..8).unwrap();
     for round in 0..100_000u32 {
@@ -121,7 +121,7 @@ fn sets_can_be_made_and_removed_without_end() {
 
 #[test]
 fn a_name_means_one_set() {
-    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 8).unwrap();
     assert_eq!(define(&mut psets, "a", 0..2), Ok(()));
     assert_eq!(define(&mut psets, "a", [1, 0, 1].into_iter()), Ok(()));
@@ -137,7 +137,7 @@ fn a_name_means_one_set() {
 
 #[test]
 fn a_set_holds_ranks_of_two_jobs_until_one_is_over() {
-    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::default()), [0; 5]);
+    let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::EMPTY), [0; 5]);
     let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
     define(&mut psets, "mine", 0..2).unwrap();
     define(&mut psets, "mine", 12..14).unwrap();
@@ -179,7 +179,7 @@ fn a_set_holds_ranks_of_two_jobs_until_one_is_over() {
 #[test]
 #[cfg(feature = "pmix")]
 fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
-    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
     define(&mut psets, "both", 6..10).unwrap();
     let defined = Some((1, Which::Stored(0), false));
@@ -193,7 +193,7 @@ fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
 
 #[test]
 fn the_end_of_a_set_of_one_job_takes_no_serial_number() {
-    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::default()), [0; 3]);
+    let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
     let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
     define(&mut psets, "one", 0..4).unwrap();
     assert_eq!(end(&mut psets, 0..8), Some((Which::Stored(0), true)));
@@ -203,7 +203,7 @@ fn the_end_of_a_set_of_one_job_takes_no_serial_number() {
 
 /// Slots and words for so many sets of 320 ranks.
 fn room(sets: u32) -> (Vec<Pset>, Vec<u32>) {
-    ((0..sets).map(|_| Pset::default()).collect(), std::vec![0; Psets::words(sets, 320)])
+    ((0..sets).map(|_| Pset::EMPTY).collect(), std::vec![0; Psets::words(sets, 320) as usize])
 }
 
 /// Members in many runs.
