@@ -22,6 +22,14 @@ fn reads(option: &str, file: &str) -> Job {
     if option == "-configfile" { job } else { job.words("-n 1 true") }
 }
 
+// Fault: A file that the user names is a device without end, a directory, a pipe without a process at its
+// other end, or another user's file in `/tmp`
+// Outcome: it is refused by name
+// Guarantee: Reading takes regular files, pipes, terminals and `/dev/null`: of text at most 16 MiB. Writing
+// takes no existing file of another user, and no link that another user made in a folder for all. A pipe that
+// nobody reads is given up after 10 s
+// Also: launch `files::text_without_end_is_refused`,
+// `files::a_pipe_without_a_reader_does_not_stop_the_launcher`, `files::files_of_another_user_are_not_written`
 #[test]
 fn devices_without_end_and_directories_are_not_read() {
     for (file, kind) in [("/dev/zero", "it is a device"), ("/dev", "it is a directory")] {
@@ -116,6 +124,9 @@ fn what_ranks_exchange_is_for_this_user_only() {
     assert_eq!([&record, &trace, &html].map(|path| mode(path)), [0o600; 3]);
 }
 
+// Fault: A file reaches the limit of file sizes (`ulimit -f`)
+// Outcome: as on a full disk: a recording ends, lost output is reported, the job goes on
+// Guarantee: SIGXFSZ is ignored in hydrant and not in ranks
 #[test]
 fn a_limit_of_file_sizes_is_a_full_disk() {
     let folder = Folder::new("limited");
@@ -136,6 +147,9 @@ fn a_limit_of_file_sizes_is_a_full_disk() {
     limited("", "sh -c 'head -c 100000 /dev/zero >own'").code(128 + 25);
 }
 
+// Fault: A program, file or host has control characters or characters for the direction of text in its name
+// Outcome: messages show them escaped
+// Guarantee: Every message passes through one function. Output of ranks does not
 #[test]
 fn names_in_messages_do_not_reach_the_terminal_raw() {
     let folder = Folder::new("escapes");

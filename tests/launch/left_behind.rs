@@ -24,6 +24,11 @@ fn all_hosts() -> Vec<String> {
 /// A helper that begins to copy once its rank has been collected.
 const LATE: &str = "{ while kill -0 $$ 2>/dev/null; do :; done; exec cat; }";
 
+// Fault: A rank ends before a `tee` or `gzip` has copied its output
+// Outcome: the output arrives, also when the job fails
+// Guarantee: Output is read to its end, and what reads a pipe is spared by signals and waited for
+// Also: launch `left_behind::what_a_helper_was_given_arrives_when_the_job_fails`, nodes
+// `failures::what_helpers_were_given_arrives_from_all_hosts`
 #[test]
 fn what_a_helper_was_given_arrives() {
     let script = format!("exec > >({LATE}) 2>&1; echo given to $PMI_RANK");
@@ -95,6 +100,10 @@ impl AwaitEither for Running {
     }
 }
 
+// Fault: A rank leaves processes behind, or moves to another process group
+// Outcome: they are named after `--drain` seconds, and end with the job
+// Guarantee: Descendants of the launcher are found in any group or session
+// Also: launch `left_behind::a_rank_that_leaves_its_group_ends_with_the_job`
 #[test]
 fn what_does_not_end_is_named_and_ended() {
     let script = "sleep 1000 & setsid sh -c 'exec sleep 1000' & (trap '' TERM; exec sleep 1000) & echo up";
@@ -164,6 +173,12 @@ fn a_rank_that_leaves_its_group_ends_with_the_job() {
     }
 }
 
+// Fault: A launcher or a daemon gets SIGKILL, also while it starts ranks
+// Outcome: all processes of the job are killed
+// Guarantee: A guardian process kills the ranks' process groups, and the orphans with its mark in their
+// environment, when its pipe to the launcher or daemon closes
+// Also: launch `left_behind::groups_and_sessions_of_their_own_end_with_the_job`, nodes
+// `failures::a_killed_daemon_leaves_no_group_or_session_of_a_rank_behind`
 #[test]
 fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_nothing() {
     for _ in 0..20 {
@@ -173,6 +188,9 @@ fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_nothing() {
     }
 }
 
+// Fault: A guardian is stopped
+// Outcome: the run ends
+// Guarantee: The launcher kills its guardian in place of asking it
 #[test]
 fn a_stopped_guardian_holds_up_nothing() {
     let mut job = bash("-n 1", "echo up; read line").hold_input().start();
@@ -186,6 +204,9 @@ fn a_stopped_guardian_holds_up_nothing() {
     job.wait().code(1);
 }
 
+// Fault: Ranks ignore the user's SIGTERM
+// Outcome: they are named after 3 s; a second SIGTERM or `--kill-grace` kills them
+// Guarantee: Escalation by count and time
 #[test]
 fn ranks_that_ignore_a_signal_are_named_and_a_second_one_kills_them() {
     for options in ["-n 2".to_owned(), format!("-n 2 {}", nodes(2, 1, 2))] {

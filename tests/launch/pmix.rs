@@ -179,6 +179,9 @@ fn number(body: &[u8]) -> Option<u32> {
     reader.infos()?.find(b"number")?.as_u32()
 }
 
+// Fault: A PMIx handshake longer than 2,048 bytes
+// Outcome: the connection is closed
+// Guarantee: No more than a handshake's bytes are kept of a client that has not introduced itself
 #[test]
 fn a_handshake_that_is_too_long_is_cut_off() {
     let job = Job::start::<1>("");
@@ -189,6 +192,9 @@ fn a_handshake_that_is_too_long_is_cut_off() {
     job.end([client]).code(0);
 }
 
+// Fault: A PMIx handshake with another namespace, or a rank that does not exist
+// Outcome: it is refused, and a line reports it; its client runs as a job of one rank
+// Guarantee: The first refused client of a job is reported, and their number whenever it has grown tenfold
 #[test]
 fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
     let job = Job::start::<1>("");
@@ -203,6 +209,9 @@ fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
     assert_eq!(outcome.stderr.matches("refused").count(), 2, "{outcome}");
 }
 
+// Fault: A process introduces itself as a PMIx rank that has a connection
+// Outcome: it is refused and reported; the rank is served
+// Guarantee: A PMIx rank keeps its connection until it finalizes or closes it
 #[test]
 fn a_rank_that_is_taken_stays_with_its_first_process() {
     let job = Job::start::<1>("");
@@ -218,6 +227,9 @@ fn a_rank_that_is_taken_stays_with_its_first_process() {
     job.end([first]).code(0).warns("refused a PMIx client");
 }
 
+// Fault: Lengths in a PMIx message exceed it, are negative or contradict each other
+// Outcome: the request is refused; a message beyond 64 KiB closes the connection
+// Guarantee: Decoding reads no more than the message, and time is bounded by its length
 #[test]
 fn lengths_that_lie_are_refused() {
     let job = Job::start::<1>("");
@@ -255,6 +267,9 @@ fn lengths_that_lie_are_refused() {
     job.end([client]).code(0).warns("closed the PMI connection of rank 0");
 }
 
+// Fault: A PMIx value nests a thousand arrays
+// Outcome: the request is refused
+// Guarantee: Values nest at most 8 deep
 #[test]
 fn values_that_nest_too_deep_are_refused() {
     let job = Job::start::<1>("");
@@ -274,6 +289,9 @@ fn values_that_nest_too_deep_are_refused() {
     job.end([client]).code(0);
 }
 
+// Fault: A PMIx rank dies while another one waits for its data
+// Outcome: the get ends with "not found"
+// Guarantee: No get waits for a rank that has exited
 #[test]
 fn a_get_ends_with_the_rank_that_it_waits_for() {
     let job = Job::start::<2>("-disable-auto-cleanup");
@@ -285,6 +303,9 @@ fn a_get_ends_with_the_rank_that_it_waits_for() {
     job.end([client]).code(137);
 }
 
+// Fault: PMIx data exceed a limit, and libpmix ignores the refusal
+// Outcome: the job ends, and the message names the rank and the limit
+// Guarantee: A refused commit ends its job
 #[test]
 fn a_commit_over_a_limit_ends_the_job() {
     for (options, len, limit) in [
@@ -335,6 +356,10 @@ fn a_commit_has_the_length_of_its_limit() {
 }
 
 /// The others get every event, and the one that does not read loses the oldest.
+// Fault: A PMIx client registers for events and does not read
+// Outcome: it loses the oldest events; the others get them
+// Guarantee: Events take at most a quarter of the table of names. No client waits for another one to read
+// Also: core `pmix::events::a_client_that_does_not_read_loses_the_oldest_notices`
 #[test]
 fn a_client_that_does_not_read_its_events_holds_up_no_other() {
     const COUNT: u32 = 20_000;

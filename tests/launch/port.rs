@@ -105,6 +105,12 @@ fn rubbish_costs_only_its_own_connection() {
     job.wait().code(0).says("done", 3);
 }
 
+// Fault: A client repeats an `init` that is refused, or one that changes nothing, while a rank ends
+// Outcome: the refusal is sent and the connection is closed; other clients are served
+// Guarantee: One refused introduction closes a connection. At most 4 KiB are read at once from a client that
+// has not introduced itself, and at most 16 times from a rank that has ended
+// Also: hydrant-driver `a_client_that_has_not_introduced_itself_is_read_in_small_pieces`, hydrant-serve
+// `the_end_of_a_rank_does_not_wait_for_a_stranger`
 #[test]
 fn a_stranger_has_one_attempt_to_introduce_itself() {
     let mut job = waiting("-n 3");
@@ -281,6 +287,11 @@ fn joins_through_a_flood(options: &str, flood: &str) {
     stranger.wait().code(0);
 }
 
+// Fault: Another user of the machine opens thousands of connections to a loopback port
+// Outcome: each is closed before the next is accepted; ranks join
+// Guarantee: A turn accepts at most 16 connections. The kernel is asked for the user of each over netlink
+// (`sock_diag`), or with one scan of `/proc/net/tcp` for a turn's connections
+// Also: hydrant-driver `connections_are_accepted_in_batches`
 #[test]
 fn a_flood_from_another_user_keeps_no_rank_out() {
     if rustix::process::geteuid().is_root() {
@@ -288,6 +299,9 @@ fn a_flood_from_another_user_keeps_no_rank_out() {
     }
 }
 
+// Fault: Clients that do not introduce themselves take all descriptors
+// Outcome: the oldest of them is closed for each new client
+// Guarantee: A client without introduction never keeps out a rank
 #[test]
 fn a_flood_that_takes_all_descriptors_keeps_no_rank_out() {
     joins_through_a_flood("--limit conns=2000", "1500");

@@ -115,6 +115,10 @@ fn descriptors_variables_and_signal_masks_do_not_leak_into_ranks() {
 }
 
 /// A test whose caller ignores signals, as `nohup` and a shell without job control do.
+// Fault: The suite is started by `nohup tests/run &`, which ignores SIGHUP, SIGINT and SIGQUIT
+// Outcome: it passes
+// Guarantee: Programs under test start with the default actions of these signals. The suite itself keeps
+// ignoring SIGHUP
 #[test]
 fn the_caller_s_ignored_signals_do_not_reach_programs_under_test() {
     let own = std::env::current_exe().expect("a running program has a path");
@@ -184,6 +188,9 @@ fn a_stopped_job_is_stopped_and_goes_on() {
     outcome.code(0).says("on\n", RANKS);
 }
 
+// Fault: A child of a rank ignores SIGTERM when the job fails
+// Outcome: it is killed when the ranks have ended
+// Guarantee: No process in a rank's process group outlives its job
 #[test]
 fn children_that_ignore_sigterm_are_killed_with_the_job() {
     // Rank 1 dies once both children ignore the signal. The ranks themselves do not ignore it.
@@ -197,6 +204,10 @@ fn children_that_ignore_sigterm_are_killed_with_the_job() {
 }
 
 /// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
+// Fault: A rank of a job that succeeds leaves a background child
+// Outcome: it is ended after `--drain` seconds at most, in whatever session
+// Guarantee: The same with and without daemons
+// Also: nodes `failures::background_children_end_with_the_job`
 #[test]
 fn background_children_end_with_the_job_in_whatever_session() {
     let folder = Folder::new("background");

@@ -93,6 +93,10 @@ fn spaces_of_two_runs_are_readable_both_ways_until_they_disconnect() {
     }
 }
 
+// Fault: A run ends or is killed while a job of another run is connected to it
+// Outcome: gets from it fail with the reason, and its job id is unknown
+// Guarantee: The name server disconnects a job when the connection of its run closes. A value is read from
+// its own run only
 #[test]
 fn the_end_of_a_run_ends_its_connections() {
     for options in SHAPES {
@@ -130,6 +134,11 @@ fn connecting_joins_the_jobs_of_both_sides() {
     service.end();
 }
 
+// Fault: A rank connects to a job id of no run, or of a run without the name server
+// Outcome: the request is refused
+// Guarantee: Only job ids are looked up; connections of the name server without a job have names of another
+// form
+// Also: launch `runs::without_the_name_service_runs_are_apart`
 #[test]
 fn jobs_of_no_run_are_refused() {
     for options in SHAPES {

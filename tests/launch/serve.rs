@@ -49,6 +49,9 @@ fn a_log_without_a_reader_delays_no_rank() {
     server.wait().code(0);
 }
 
+// Fault: 64 connections to `serve --manage` stay silent
+// Outcome: the oldest is closed for each new host
+// Guarantee: A connection without handshake never keeps out a host
 #[test]
 fn silent_hosts_keep_no_host_out() {
     let mut server = Job::command("serve --manage=127.0.0.1:0 --pmi-port 127.0.0.1:0").start();
@@ -62,6 +65,9 @@ fn silent_hosts_keep_no_host_out() {
     server.wait().code(0).warns("no handshake, and its place was needed");
 }
 
+// Fault: A host without the secret, or with another one, connects to `serve --manage --secret-file`
+// Outcome: the connection is closed at its first message; the host's error names the option
+// Guarantee: No request of such a host is decoded
 #[test]
 fn hosts_need_the_servers_secret() {
     let folder = Folder::new("secrets");

@@ -194,11 +194,21 @@ fn python_failures() {
     PYTHON.failures();
 }
 
+// Fault: A plugin traps under `launch.py`, `launch_asyncio.py`, `launch.mjs` or `launch.c`, while ranks wait
+// or before they start
+// Outcome: the ranks are killed; one message has the reason; the exit code is 1
+// Guarantee: A failed plugin is asked for nothing more
+// Also: sandbox `launchers::asyncio_plugin_failures`, `launchers::node_plugin_failures`,
+// `hosts::a_plugin_that_fails_ends_the_job`
 #[test]
 fn python_plugin_failures() {
     PYTHON.plugin_failures();
 }
 
+// Fault: `launch.py` or `launch.mjs` is killed, or gets SIGTERM or SIGINT
+// Outcome: its ranks are killed
+// Guarantee: The ranks of the example launchers end with their launcher
+// Also: sandbox `launchers::node_ends_its_ranks`
 #[test]
 fn python_ends_its_ranks() {
     PYTHON.ends();

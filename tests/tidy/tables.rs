@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::{files_below, read, root, rust_files};
 
 /// Suites of `tests/`. Every other suite is a crate, with its tests anywhere below its folder.
-const SUITES: &[&str] = &["core", "devices", "launch", "libraries", "nodes", "sandbox", "sites"];
+pub(super) const SUITES: &[&str] = &["core", "devices", "launch", "libraries", "nodes", "sandbox", "sites"];
 
 /// Beginnings of a state in `docs/conformance.md`.
 const STATES: &[&str] = &["done", "partly: ", "not: ", "library", "free"];
@@ -36,7 +36,7 @@ fn named(cell: &str) -> Vec<(&str, &str)> {
 type Source = (Vec<String>, String);
 
 /// Returns the folder of each suite.
-fn folders() -> BTreeMap<String, PathBuf> {
+pub(super) fn folders() -> BTreeMap<String, PathBuf> {
     let tests = root().join("tests");
     let mut folders: BTreeMap<String, PathBuf> =
         SUITES.iter().map(|&suite| (suite.to_owned(), tests.join(suite))).collect();
@@ -49,13 +49,16 @@ fn folders() -> BTreeMap<String, PathBuf> {
     folders
 }
 
-fn sources(folder: &Path) -> Vec<Source> {
+/// Returns the path of a file's module in its suite.
+pub(super) fn module(file: &Path, folder: &Path) -> Vec<String> {
     let unnamed = ["main", "mod", "lib", "src", "tests"];
-    let source = |file: PathBuf| {
-        let inner = file.strip_prefix(folder).expect("found below it").with_extension("");
-        let parts = inner.iter().filter_map(|part| part.to_str()).filter(|part| !unnamed.contains(part));
-        (parts.map(str::to_owned).collect(), read(&file))
-    };
+    let inner = file.strip_prefix(folder).expect("found below it").with_extension("");
+    let parts = inner.iter().filter_map(|part| part.to_str()).filter(|part| !unnamed.contains(part));
+    parts.map(str::to_owned).collect()
+}
+
+fn sources(folder: &Path) -> Vec<Source> {
+    let source = |file: PathBuf| (module(&file, folder), read(&file));
     rust_files(folder).into_iter().map(source).collect()
 }
 

@@ -294,6 +294,9 @@ fn a_host_changes_its_own_jobs_and_those_without_a_host() {
     });
 }
 
+// Fault: A host queries or ends the job of another host
+// Outcome: it is refused: no such job
+// Guarantee: A job is visible and changeable only from the address that opened it
 #[test]
 fn a_job_is_of_the_address_that_opened_it() {
     with_server(CONFIG, |mut bench| {
@@ -324,6 +327,9 @@ fn a_job_is_of_the_address_that_opened_it() {
     });
 }
 
+// Fault: A host asks that its job is kept, and does not return
+// Outcome: the job is dropped after `--keep-timeout` (one hour)
+// Guarantee: A job without its host and without connected ranks does not hold a place for ever
 #[test]
 fn a_kept_job_without_host_and_clients_is_dropped_in_time() {
     with_server(CONFIG, |mut bench| {

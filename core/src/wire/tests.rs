@@ -545,6 +545,9 @@ proptest! {
         }
     }
 
+    // Fault: A PMI-1 server replies with a universe size or program number of -1 (hydra, Slurm)
+    // Outcome: the number is not known; the connection stays usable
+    // Guarantee: -1 is no malformed reply
     #[test]
     fn replies_round_trip(parts in parts(), codes in vec(any::<u8>(), 0..5)) {
         for protocol in [Protocol::V1, Protocol::V2] {

@@ -171,6 +171,9 @@ mod tests {
         assert!(error.contains("PMI_FD=1048576"), "{error}");
     }
 
+    // Fault: `PMI_FD` names a file or a pipe
+    // Outcome: `PMI2_Init` fails and names the variable
+    // Guarantee: libpmi2 refuses it with the reason and leaves the descriptor open
     #[test]
     fn a_descriptor_that_is_no_socket_is_refused_and_stays_open() {
         let file = std::fs::File::open("/dev/null").unwrap();

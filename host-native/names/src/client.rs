@@ -262,6 +262,9 @@ mod tests {
         test(client.unwrap(), &jobid, &listener, &poller);
     }
 
+    // Fault: A run publishes no name within 10 s of its start
+    // Outcome: its connection to the name server stays
+    // Guarantee: The connection of each job introduces itself when the job starts
     #[test]
     fn the_connection_of_a_job_introduces_itself_at_once() {
         with_client(|mut client, jobid, listener, poller| {
@@ -272,6 +275,10 @@ mod tests {
         });
     }
 
+    // Fault: A run to which another one is connected is stopped
+    // Outcome: a get fails after 10 s; other requests are served
+    // Guarantee: Each get at another run has its own connection and its own deadline, and no function waits
+    // for it
     #[test]
     fn a_run_that_does_not_answer_fails_the_get() {
         with_client(|mut client, jobid, _, poller| {

@@ -232,6 +232,9 @@ mod tests {
         assert_eq!(visit("nobodys").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 
+    // Fault: Another user makes the default folder of the name service below `/tmp` first
+    // Outcome: the name service does not start, and names the folder
+    // Guarantee: The folder is this user's, has mode 0700, and is no symbolic link
     #[test]
     fn a_private_directory_is_this_users_alone() {
         let parent = std::env::temp_dir().join(format!("hydrant-names-{}", std::process::id()));

@@ -278,6 +278,9 @@ mod tests {
     }
 
     /// 64 KiB of text would take 4 GiB of names.
+    // Fault: A host list has a number of thousands of digits between brackets, or a long text beside them
+    // Outcome: the list is refused, and the error shows its beginning
+    // Guarantee: Names longer than 253 bytes are not expanded
     #[test]
     fn names_that_are_too_long_are_not_expanded() {
         let long = "0".repeat(HOST_NAME_MAX);

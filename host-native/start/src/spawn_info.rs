@@ -300,6 +300,10 @@ mod tests {
         assert_eq!(requested(&[("file", name)]).unwrap_err().errno(), libc::ENOENT as u8);
     }
 
+    // Fault: A spawn's info key `file` names a FIFO, a device, a directory or a long file
+    // Outcome: the spawn is refused with the reason
+    // Guarantee: A file that a rank names is a regular file of at most 65,536 bytes and is opened without
+    // blocking
     #[test]
     fn only_a_regular_file_of_bounded_length_is_read() {
         let dir = std::env::temp_dir().join(format!("hydrant-spawn-file-{}", std::process::id()));

@@ -519,6 +519,12 @@ fn keys(writer: &mut Writer<'_>, number: u8, keys: &[u8]) {
     writer.array(0);
 }
 
+// Fault: A PMIx publication of several keys is refused at one of them, or an event is too long
+// Outcome: the refusal is sent
+// Guarantee: A refused request leaves the state as it was. A refused event drops no other one
+// Fault: A request is refused while other clients and nodes have requests pending
+// Outcome: the state's snapshot is as it was
+// Guarantee: Random sequences compare the snapshots before and after each refusal, on one node and on several
 #[test]
 fn requests_of_mixed_jobs_agree_with_the_model() {
     let cases =

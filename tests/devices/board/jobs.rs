@@ -142,6 +142,9 @@ fn messages_of_any_length_and_in_any_split() {
     two.ask2("cmd=kvs-get;key=none;", "cmd=kvs-get-response;rc=0;found=FALSE;");
 }
 
+// Fault: A host or client connects to a board while it starts
+// Outcome: it is accepted
+// Guarantee: All sockets listen before the first frame is read
 #[test]
 fn spawn_and_full_tables_are_refused_by_name() {
     let Some((mut board, mut manager, _)) = served(1, 1) else { return };

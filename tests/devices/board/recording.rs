@@ -49,6 +49,10 @@ fn keep(mut from: impl Read, to: File) -> (u64, bool) {
     (records, whole)
 }
 
+// Fault: A recorded board is idle
+// Outcome: nothing is sent
+// Guarantee: Silence is recorded once after an input. A recording has at most 1 GiB
+// Also: hydrant-board `a_recording_ends_at_its_largest_size`
 #[test]
 fn jobs_on_the_board_replay_natively() {
     let Some(board) = Board::small(8, "") else { return };
@@ -215,6 +219,10 @@ fn read_reports(host: &mut Manager, recorded: &mut Vec<u8>, is_last: impl Fn(&No
 }
 
 /// A client asks until all buffers on the way to the host are full.
+// Fault: The host of a recorded node at firmware is stopped
+// Outcome: clients wait; the job goes on when the host does, and no record is missing
+// Guarantee: The board sends each record before it goes on, waits without end while the host's machine
+// acknowledges, and extends the deadlines of clients
 #[test]
 fn a_recorded_board_takes_no_input_while_its_host_does_not_read() {
     let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };

@@ -39,6 +39,13 @@ fn hangs(kind: Kind, instructions: &[u8], logs: bool) {
     target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
 }
 
+// Fault: The main loop of a board hangs, with or without interrupts
+// Outcome: the host names the board after `--heartbeat`; the board starts anew after 14 s and serves the next
+// job
+// Guarantee: The watchdog is fed by the loop alone and does not run out on an idle board
+// Also: devices `board::watchdog::a_board_that_hangs_with_interrupts_off_starts_anew`,
+// `board::watchdog::the_other_board_that_hangs_with_interrupts_off_starts_anew`,
+// `board::watchdog::an_idle_board_is_not_reset`
 #[test]
 fn a_board_whose_loop_hangs_is_named_and_starts_anew() {
     hangs(Kind::Lm3s6965evb, &[INTERRUPTS_ON, LOOP].concat(), true);

@@ -110,6 +110,9 @@ fn fences_gets_and_names_go_from_board_to_board() {
 }
 
 /// Board 1 can be reached by its host only.
+// Fault: Two boards cannot reach each other
+// Outcome: the job runs, and a note names them and the reason
+// Guarantee: Links are made before the first job, and hosts pass on messages if one is missing
 #[test]
 fn boards_that_cannot_reach_each_other_use_their_hosts() {
     let mut fleet = Fleet::with(&HERE[..2], "-v");
@@ -143,6 +146,10 @@ fn a_board_may_have_another_address_for_other_boards() {
     assert!(said(fleet)[1].contains(BY_LINKS_ALONE));
 }
 
+// Fault: The link between two boards breaks, and both boards go on
+// Outcome: the job ends after one second and names both boards; the exit code is 1
+// Guarantee: A board reports a lost link that nothing else explains
+// Also: hydrant-serve `a_lost_link_is_reported_once_after_a_delay`
 #[test]
 fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
     let mut fleet = Fleet::start(&HERE[..2]);
@@ -207,6 +214,10 @@ impl Open {
 }
 
 /// The token alone decides.
+// Fault: A stranger, or a board of another run, asks a board for a link
+// Outcome: it is refused; the job goes on
+// Guarantee: A node is linked only by the random token of its run
+// Also: hydrant-serve `a_node_is_accepted_for_once_until_it_ends`
 #[test]
 fn a_stranger_gets_no_link() {
     let open = Open::start();
@@ -228,6 +239,10 @@ fn a_stranger_gets_no_link() {
 }
 
 /// Bytes of board 2 that are no message.
+// Fault: A board sends another one bytes that are no message, or a message that its node may not send
+// Outcome: the job ends, and the sender is named
+// Guarantee: A link's messages are checked as those of hosts
+// Also: hydrant-serve `what_is_no_record_is_the_neighbours_mistake`
 #[test]
 fn a_board_that_sends_no_messages_is_named() {
     let open = Open::start();
@@ -255,6 +270,9 @@ fn called_below(pid: u32, name: &str) -> Vec<u32> {
     children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
 }
 
+// Fault: The launcher and all daemons are stopped while ranks of several boards are in fences
+// Outcome: the fences end
+// Guarantee: Boards that are linked need no host for messages between them
 #[test]
 fn fences_need_no_host() {
     let fleet = Fleet::start(&HERE);

@@ -46,6 +46,10 @@ fn everything_that_a_board_does() {
     }
 }
 
+// Fault: A spawned job of `hydrant offload` aborts, is killed, or ends without finalizing
+// Outcome: the run ends; the exit code is its own
+// Guarantee: The launcher treats a board as its own server in another place
+// Also: devices `board::offload::ranks_of_a_small_board_that_serves_nodes_spawn`
 #[test]
 fn ranks_of_a_server_spawn() {
     let (server, target) = managed(Machine::Here, "");
@@ -76,6 +80,11 @@ fn a_limit_of_the_board_that_is_used_up_is_named() {
     server.wait().code(0).warns("limit kvs-bytes (16384) is used up");
 }
 
+// Fault: `hydrant serve --manage` has to be recorded
+// Outcome: each job's recording replays
+// Guarantee: `--record FILE` begins a recording whenever a job is opened while there is no other. The
+// recordings together have at most 1 GiB
+// Also: hydrant-serve `each_job_alone_and_jobs_that_overlap_have_a_recording_that_replays`
 #[test]
 fn recorded_jobs_of_a_server_replay() {
     let file = target_dir().join(format!("served-{}.rec", std::process::id()));
@@ -100,6 +109,11 @@ fn recorded_jobs_of_a_server_replay() {
 }
 
 /// A recorded run has a server of its own. The first jobs of all hosts have the same number, and would have the same port.
+// Fault: Hosts of `hydrant serve --manage` record their runs (`hydrant offload --record`) while others have
+// jobs there
+// Outcome: each recording has the jobs of its own run, and replays
+// Guarantee: A recorded run has a server of its own, on a thread. A port that is in use is passed over
+// Also: hydrant-serve `a_port_in_use_is_passed_over`
 #[test]
 fn a_recording_of_a_host_has_no_jobs_of_others() {
     let [port] = free_ports();
@@ -162,6 +176,11 @@ except OSError: pass
 ";
 
 /// The board waits for the host of a recorded run, but not without end. Other hosts are served.
+// Fault: The host of a recorded run or node at `hydrant serve --manage` is stopped, or its machine is gone
+// Outcome: clients wait; after `--heartbeat` seconds (30) without progress the board closes the connections
+// of the node, and the host fails when it goes on. Jobs of other hosts are served
+// Guarantee: The thread of the node waits for a limited time, and the system closes a connection whose bytes
+// are not acknowledged
 #[test]
 fn a_host_that_does_not_read_its_recording_is_given_up() {
     let (server, target) = managed(Machine::Here, "--heartbeat 1");
@@ -218,6 +237,9 @@ fn ranks_that_there_are_none_of_are_refused() {
 }
 
 /// A host that opens its job by the management protocol, which has no spawns.
+// Fault: A host opens a job at `serve --manage` by the management protocol, and a rank of it spawns
+// Outcome: the spawn is refused
+// Guarantee: Only the hosts of nodes get spawns
 #[test]
 fn spawns_of_a_host_without_a_node_are_refused() {
     let (server, target) = managed(Machine::Here, "");
@@ -255,6 +277,12 @@ fn several_hosts_at_the_same_time() {
 }
 
 /// Each host calls its first job 0 and the spawned one 1. The server tells them apart.
+// Fault: Several hosts of `hydrant offload` spawn at `serve --manage` at the same time, with equal numbers of
+// their jobs
+// Outcome: each spawn starts its own job
+// Guarantee: The server replaces the hosts' numbers, and a host reaches its own jobs and spawns only
+// Also: hydrant-serve `hosts_number_their_jobs_and_reach_no_others`,
+// `hosts_complete_their_own_upcalls_and_know_no_other_nodes`
 #[test]
 fn ranks_of_several_hosts_spawn_at_the_same_time() {
     let (server, target) = managed(Machine::Here, "");
@@ -297,6 +325,10 @@ fn a_board_that_is_lost_ends_the_ranks() {
     assert!(!server.wait().status.success());
 }
 
+// Fault: A board freezes or is unplugged while ranks wait in a fence
+// Outcome: the job ends after `--heartbeat`; the board and the fence are named
+// Guarantee: A board that does not answer within `--heartbeat` is lost
+// Also: devices `board::offload::a_board_that_is_frozen_is_named`
 #[test]
 fn a_board_that_is_frozen_ends_the_ranks() {
     let (server, target) = managed(Machine::Here, "");

@@ -95,6 +95,16 @@ const PMI2: &str = "init2
     say done";
 
 /// The board of host n1 or n2 fails behind the puts of all ranks and before their fence.
+// Fault: A board with `--spare native` is killed or cut off between the puts and the fence of its ranks, or
+// in MPI_Init; or all boards are
+// Outcome: the job goes on; one warning names host, board and failure
+// Guarantee: The host keeps the ranks' connections and the time, and calls the board for each input. The
+// built-in server takes over as from a plugin
+// Also: devices `serve::spares::mpich_does_not_notice_a_board_that_fails`,
+// `serve::spares::open_mpi_does_not_notice_a_board_that_fails`,
+// `serve::spares::a_run_goes_on_without_all_of_its_boards`,
+// `board::spares::ranks_do_not_notice_firmware_that_is_killed_before_between_and_behind_fences`,
+// `board::spares::mpich_does_not_notice_firmware_that_is_killed`
 #[test]
 fn ranks_do_not_notice_a_board_that_fails_between_a_put_and_its_fence() {
     for (steps, node, signal, why) in [
@@ -154,6 +164,12 @@ fn last_rank_waits(job: Job, program: &str, last: u32) -> Job {
     job.words("sh -c").arg(script).hold_input()
 }
 
+// Fault: A board with `--spare native` freezes
+// Outcome: the same, after 5 s or half of `--heartbeat`
+// Guarantee: A call of a board ends before other hosts miss the heartbeats of its host, and so do slow calls
+// in a row
+// Also: devices `board::spares::mpich_does_not_notice_firmware_that_is_frozen`, hydrant-board
+// `a_board_that_does_not_answer_has_failed`, `slow_calls_share_the_time_of_one`
 #[test]
 fn mpich_does_not_notice_a_board_that_fails() {
     if !Peer::Mpich5.there() {

@@ -95,6 +95,11 @@ fn groups_span_nodes() {
     outcome.says(" mpix://shared\n", 3);
 }
 
+// Fault: A PMIx rank aborts the job, and ranks of other hosts fail because their connections to it break
+// Outcome: the exit code is the abort's
+// Guarantee: An abort of the job has no reply, for which a PMIx client waits before it exits. The head has
+// the abort before the rank is killed
+// Also: core `pmix::property::requests_of_mixed_jobs_agree_with_the_model`
 #[test]
 fn failures_end_the_job_on_all_nodes() {
     for peer in Peer::OPEN_MPI {

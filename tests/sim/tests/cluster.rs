@@ -5,6 +5,12 @@ use hydrant_sim::cluster;
 /// Of which some have a daemon that lies or is lost, and some a rank that fails.
 const SEEDS: std::ops::Range<u64> = 0..1000;
 
+// Fault: A daemon sends reports, output and messages between PMI servers that are legal bytes and false
+// Outcome: the run ends; the host is named, or the ranks of all other hosts end well
+// Guarantee: A thousand seeds of whole clusters in the suite: daemons that lie or are lost, slow nodes,
+// failing ranks, Ctrl-C, rubbish at the PMI server, a reader that stops. All output that a pipe took arrives
+// in order, ranks get all input in order, each request about a name has one answer, and clients of other runs
+// read no older values than a rank that told them of the job
 #[test]
 fn the_run_ends_with_its_first_failure() {
     let (mut failed, mut lies, mut held, mut read) = (0, 0, 0, 0);

@@ -281,6 +281,10 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
 }
 
 /// A PMI-1 reply has a code for each process, and the buffer for outputs has room for about 2,000 codes.
+// Fault: A PMI-1 spawn of more processes than its reply has room for error codes
+// Outcome: an error reply with the name of the limit
+// Guarantee: The spawn is refused before it starts, and the refusal names the limit `spawn-bytes`. Codes of a
+// failed spawn that do not fit are left out
 #[test]
 fn a_spawn_whose_codes_exceed_a_reply_is_refused_with_the_limit() {
     let mut host = Host::with_limits(Limits { spawn_bytes: 4096, ..SMALL });
@@ -454,6 +458,9 @@ fn a_process_set_ends_with_the_first_of_its_jobs() {
     host.expects(1, "pset-define;name=both;members=0;", "0;");
 }
 
+// Fault: A process set is removed while a reply about it is pending
+// Outcome: the reply is a refusal
+// Guarantee: No reply names another set than the request
 #[test]
 fn a_removed_process_set_is_in_no_reply() {
     let mut host = Host::with_limits(MANY);

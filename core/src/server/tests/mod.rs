@@ -307,6 +307,9 @@ fn long_messages_that_arrive_together_are_served() {
     assert!(host.events.iter().any(|event| event.contains("TooLong")), "{:?}", host.events);
 }
 
+// Fault: A rank repeats requests that a full table refuses
+// Outcome: the limit is printed once
+// Guarantee: One line per job and limit
 #[test]
 fn a_limit_is_reported_once_per_job() {
     let mut host = Host::v2(1);

@@ -92,6 +92,10 @@ fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
     Server::restore(snapshot, storage(&limits))
 }
 
+// Fault: A board that has served a job is asked for a recording
+// Outcome: the job is recorded and replays
+// Guarantee: A recording begins whenever a board has no job: its server starts anew
+// Also: devices `board::offload::what_a_board_said_is_what_this_machines_core_says`
 #[test]
 fn a_server_that_restarts_equals_a_new_one() {
     let new = saved(&Host::with_limits(SMALL).server);

@@ -101,6 +101,10 @@ fn a_retired_set_is_found_until_it_is_pruned() {
     assert_eq!([next(0), next(2), next(4)], [Some(("app://b", 2)), Some(("app://a", 4)), None]);
 }
 
+// Fault: Ranks define process sets without end
+// Outcome: the definition is refused at the limit `psets`; the job continues
+// Guarantee: Retired sets that are pruned free their room: 100,000 rounds need one slot
+// Also: libraries `mpi::alone::retired_sets_are_pruned`
 #[test]
 fn sets_can_be_made_and_removed_without_end() {
     let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);

@@ -341,6 +341,9 @@ mod tests {
         [diag.owner(local, remote).unwrap(), table.owner(local, remote)]
     }
 
+    // Fault: A client closes its connection before its user is looked up
+    // Outcome: it is refused
+    // Guarantee: The kernel lists a closed socket as root's. It has no user here
     #[test]
     fn the_user_of_a_socket_is_known_until_it_is_closed() {
         for ip in [IpAddr::V4(Ipv4Addr::LOCALHOST), IpAddr::V6(Ipv6Addr::LOCALHOST)] {

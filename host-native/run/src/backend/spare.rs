@@ -328,6 +328,9 @@ mod tests {
         (replies, warnings.take())
     }
 
+    // Fault: A plugin or a board with `--spare native` refuses an input that a correct server accepts
+    // Outcome: the job goes on; one warning names it and its reason
+    // Guarantee: The spare is asked whether it refuses the input too
     #[test]
     fn clients_do_not_notice_a_core_that_fails_or_refuses() {
         let (expected, quiet) = exchange(0, None);

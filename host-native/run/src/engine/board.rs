@@ -164,6 +164,9 @@ pub(super) fn is_shared_memory(path: &Path) -> bool {
 mod tests {
     use super::*;
 
+    // Fault: A client of a board, which can be any host that reaches it, names a file to remove
+    // Outcome: files that are not directly in `/dev/shm` stay
+    // Guarantee: With a board, no other files are removed
     #[test]
     fn a_board_removes_shared_memory_only() {
         assert!(is_shared_memory(Path::new("/dev/shm/sm_segment.host.0.1.2")));

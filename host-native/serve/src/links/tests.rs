@@ -119,6 +119,9 @@ impl<'s> Bench<'s> {
     }
 }
 
+// Fault: A message of another board comes before the start of its job, or after its end
+// Outcome: it waits for the order of the head, or is ignored
+// Guarantee: A message carries the number of the last order that its sender had
 #[test]
 fn a_message_waits_for_the_orders_that_its_sender_had() {
     let mut storage = MappedStorage::new(&limits());
@@ -183,6 +186,9 @@ fn a_lost_link_is_reported_once_after_a_delay() {
 }
 
 /// A parent that does not read.
+// Fault: A board does not read its link
+// Outcome: other boards go on; the sender keeps at most 1 MiB for it
+// Guarantee: A full link blocks the server's output to this neighbour
 #[test]
 fn a_full_link_blocks_the_server() {
     let mut storage = MappedStorage::new(&limits());

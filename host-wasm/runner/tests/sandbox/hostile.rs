@@ -243,6 +243,9 @@ fn traps_are_reported() {
     assert_kind!(Made { handle: beyond, ..Made::default() }.server().unwrap_err(), PluginErrorKind::Trap(_));
 }
 
+// Fault: A plugin names a file of the user to remove
+// Outcome: the plugin is ended, and its job with it
+// Guarantee: Files are removed only if their names are in the bytes of a client
 #[test]
 fn invalid_outputs_are_refused() {
     let violation = |said: &[u8]| match kind(Made::with_output(said)) {

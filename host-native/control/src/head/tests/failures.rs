@@ -48,6 +48,9 @@ fn of_two_failures_the_first_counts() {
     );
 }
 
+// Fault: A rank aborts its job while another host cannot start its ranks
+// Outcome: the report names the rank that aborted
+// Guarantee: A failed start after an abort changes neither exit code nor report
 #[test]
 fn a_start_that_fails_after_an_abort_leaves_the_report() {
     let mut run = Run::new(config(2), first_job(2, 1));

@@ -106,6 +106,10 @@ fn reports_in_a_wrong_order_are_rejected() {
     run.rejects(1, &Report::JobDone(FIRST));
 }
 
+// Fault: A daemon reports that a rank of another host aborted or died
+// Outcome: the run ends, and the daemon's host is named
+// Guarantee: A daemon reports aborts and deaths of its own ranks only. It may report that its ranks wait in
+// vain for a rank of another host
 #[test]
 fn an_abort_by_a_rank_of_another_node_is_rejected() {
     let report = |cause| Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() });

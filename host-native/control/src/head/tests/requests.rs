@@ -89,6 +89,10 @@ fn a_spawn_goes_to_named_hosts() {
     assert_eq!(started_blocks(&mut run), [(3, 0, 2), (1, 2, 1)]);
 }
 
+// Fault: A rank of a spawned job fails while other hosts start their ranks, and one of them cannot
+// Outcome: the spawn is refused, and the exit code of the run is not the rank's
+// Guarantee: Failures in a spawned job count once all of its ranks have been started
+// Also: hydrant-control `a_rank_that_fails_before_all_have_been_started_counts_from_then_on`
 #[test]
 fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
     let mut run = Run::started(2);
@@ -112,6 +116,9 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
     run.ended(0, &["spawned job 1 is ended before it began: host n2: not found"]);
 }
 
+// Fault: A host without ranks of a spawned job cannot register it, after the spawn was answered
+// Outcome: the spawned job ends, and the run with code 1; the host is named
+// Guarantee: A spawned job that was reported as running does not end with code 0 before its ranks do
 #[test]
 fn a_spawned_job_that_is_canceled_after_the_answer_has_failed() {
     let mut run = Run::started(2);
@@ -187,6 +194,11 @@ fn a_rank_that_fails_before_all_have_been_started_counts_from_then_on() {
     run.ended(3, &["rank 0 of spawned job 1 on n1, pid 100, program a.out exited with code 3"]);
 }
 
+// Fault: A rank of a job that cannot be started as a whole spawns before it is killed, and a host is lost or
+// its PMI server has failed
+// Outcome: the spawn is refused; the run ends
+// Guarantee: A job that is being aborted or has been canceled starts no further job
+// Also: hydrant-control `a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing`
 #[test]
 fn a_canceled_job_spawns_nothing() {
     let mut run = Run::new(config(3), first_job(3, 2));
@@ -299,6 +311,10 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
     }
 }
 
+// Fault: A job ends on several nodes while the head applies a change of process sets that another job makes
+// of its ranks
+// Outcome: the set is on all nodes or on none
+// Guarantee: Orders reach the nodes in the order in which the head's server applied them
 #[test]
 fn a_change_of_process_sets_goes_before_the_end_of_a_job_that_follows_it() {
     let mut run = Run::started(1);

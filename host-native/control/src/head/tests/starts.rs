@@ -116,6 +116,9 @@ fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
     run.rejects(3, &Report::StdinConsumed(1));
 }
 
+// Fault: A daemon reports that its ranks have read more of standard input than they were sent
+// Outcome: the run ends; the host is named
+// Guarantee: The head reads at most 256 KiB ahead of the slowest reader
 #[test]
 fn a_node_that_consumes_more_input_than_it_was_sent_is_rejected() {
     let mut run = Run::new(config(1), first_job(1, 1));
@@ -127,6 +130,9 @@ fn a_node_that_consumes_more_input_than_it_was_sent_is_rejected() {
     run.rejects(1, &Report::StdinConsumed(u32::MAX));
 }
 
+// Fault: A daemon reports a failed start with exit code 0
+// Outcome: the run ends with code 1
+// Guarantee: A job that cannot be started has failed, also if its daemon sends code 0
 #[test]
 fn a_job_that_cannot_be_started_has_failed() {
     let mut run = Run::new(config(1), first_job(1, 1));
@@ -137,6 +143,10 @@ fn a_job_that_cannot_be_started_has_failed() {
     run.ended(1, &["host n1: no such program"]);
 }
 
+// Fault: A daemon gets a signal, or lies, and is done with a job before it has started all ranks
+// Outcome: the job ends with code 1, and the host is named
+// Guarantee: A run has exit code 0 only if all ranks of its first job were started
+// Also: hydrant-control `a_start_is_reported_after_all_ranks`
 #[test]
 fn a_node_that_is_done_before_all_of_its_ranks_were_started_has_failed() {
     let mut run = Run::new(config(2), first_job(2, 2));
