@@ -1,5 +1,7 @@
 //! Selection and encoding of the next output.
 
+use core::fmt;
+
 use super::Server;
 use super::io::Output;
 use super::psets::slots;
@@ -416,23 +418,7 @@ fn encode_short(protocol: Protocol, reply: &Reply<'_>, thrid: Option<Text<'_>>, 
 /// Writes ranks in ascending order as `0-3,7`, as many as fit. Returns the text and the first rank that does not fit.
 fn list_ranks(ranks: impl Iterator<Item = u32>, buf: &mut [u8]) -> (&str, Option<u32>) {
     let mut list = List { buf, len: 0 };
-    let mut ranks = ranks.peekable();
-    let mut next = None;
-    while let Some(first) = ranks.next() {
-        let mut last = first;
-        while ranks.next_if_eq(&last.wrapping_add(1)).is_some() {
-            last += 1;
-        }
-        let start = list.len;
-        let written = (start == 0 || list.push(b",").is_some())
-            && list.number(first).is_some()
-            && (last == first || (list.push(b"-").is_some() && list.number(last).is_some()));
-        if !written {
-            list.len = start;
-            next = Some(first);
-            break;
-        }
-    }
+    let next = wire::write_ranges(wire::ranges(ranks), &mut list).err();
     (list.into_str(), next)
 }
 
@@ -475,6 +461,12 @@ impl<'b> List<'b> {
 
     fn into_str(self) -> &'b str {
         core::str::from_utf8(&self.buf[..self.len]).unwrap_or_default()
+    }
+}
+
+impl fmt::Write for List<'_> {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        self.push(text.as_bytes()).ok_or(fmt::Error)
     }
 }
 

@@ -43,6 +43,7 @@ mod fields;
 pub mod frame;
 #[cfg(feature = "pmix")]
 pub mod pmix;
+mod ranges;
 pub mod reply;
 mod scan;
 pub mod spawn;
@@ -53,6 +54,7 @@ mod write;
 
 pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
 pub use frame::{Frame, Framing, next_frame};
+pub use ranges::{ranges, write_ranges};
 pub use reply::{Codes, Failure, Reply};
 #[cfg(feature = "pmix")]
 pub(crate) use scan::number;

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use hydrant_core::wire::{ranges, write_ranges};
 use hydrant_placement::node_pset;
 
 use crate::protocol::{Program, RankBlock};
@@ -67,24 +68,16 @@ fn sets_of_programs(ordinal: u32, name: &str, programs: &[Program]) -> Vec<(Stri
 }
 
 /// Formats ranges of ranks as `0-3,7`.
-pub fn format_ranges(ranges: &[(u32, u32)]) -> String {
-    let range = |&(first, count): &(u32, u32)| match count {
-        1 => first.to_string(),
-        _ => format!("{first}-{}", first + count - 1),
-    };
-    ranges.iter().map(range).collect::<Vec<_>>().join(",")
+pub fn format_ranges(ranks: &[(u32, u32)]) -> String {
+    let mut text = String::new();
+    let ranks = ranks.iter().map(|&(first, count)| first..=first + count.saturating_sub(1));
+    write_ranges(ranks, &mut text).expect("a String takes all text");
+    text
 }
 
 /// Joins consecutive ranks to ranges.
 pub fn ranges_of(ranks: impl Iterator<Item = u32>) -> RankRanges {
-    let mut ranges = RankRanges::new();
-    for rank in ranks {
-        match ranges.last_mut() {
-            Some((first, count)) if first.checked_add(*count) == Some(rank) => *count += 1,
-            _ => ranges.push((rank, 1)),
-        }
-    }
-    ranges
+    ranges(ranks).map(|range| (*range.start(), range.end() - range.start() + 1)).collect()
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use hydrant_core::wire::SetOperation;
 use crate::abi::Class;
 use crate::error::Error;
 use crate::pset_list::PsetList;
-use crate::query::{QueryConnection, ranges};
+use crate::query::{QueryConnection, format_ranks};
 
 /// The sets that every process has.
 pub(crate) const STANDARD: [&str; 2] = [WORLD, SELF];
@@ -129,7 +129,7 @@ pub(crate) fn define(name: &[u8], ranks: &[c_int]) -> Result<(), Error> {
     if !is_served() {
         return Err(Error::NotUnderHydrant);
     }
-    let list = ranges(ranks)?;
+    let list = format_ranks(ranks)?;
     request(|connection| connection.define(name, &list))
 }
 

@@ -7,7 +7,7 @@ use std::process;
 use hydrant_client::{Connection, Error as ClientError, QueryAddress, Socket};
 use hydrant_core::client::Start;
 use hydrant_core::limits::PSET_NAME_MAX;
-use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, SetOperation, Text};
+use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, SetOperation, Text, ranges, write_ranges};
 
 use crate::abi::Class;
 use crate::error::Error;
@@ -158,21 +158,17 @@ fn valid_name(name: &[u8]) -> Option<Text<'_>> {
 }
 
 /// Writes ranks as `0-3,7`.
-pub(crate) fn ranges(ranks: &[c_int]) -> Result<String, Error> {
+pub(crate) fn format_ranks(ranks: &[c_int]) -> Result<String, Error> {
     let mut ranks = ranks.to_vec();
     ranks.sort_unstable();
     ranks.dedup();
     if ranks.first().is_some_and(|&first| first < 0) {
         return Err(Error::NegativeRank);
     }
-    let mut parts = Vec::new();
-    for run in ranks.chunk_by(|a, b| a + 1 == *b) {
-        parts.push(match run {
-            [first, .., last] => format!("{first}-{last}"),
-            run => run[0].to_string(),
-        });
-    }
-    Ok(parts.join(","))
+    let mut text = String::new();
+    write_ranges(ranges(ranks.into_iter().map(|rank| rank as u32)), &mut text)
+        .expect("a String takes all text");
+    Ok(text)
 }
 
 #[cfg(test)]
@@ -181,9 +177,9 @@ mod tests {
 
     #[test]
     fn ranks_are_written_in_ranges() {
-        assert_eq!(ranges(&[7, 0, 2, 1, 3, 2]).unwrap(), "0-3,7");
-        assert_eq!(ranges(&[5]).unwrap(), "5");
-        assert_eq!(ranges(&[c_int::MAX, c_int::MAX - 1]).unwrap(), "2147483646-2147483647");
-        assert_eq!(ranges(&[1, -1]).unwrap_err().class(), Class::Arg);
+        assert_eq!(format_ranks(&[7, 0, 2, 1, 3, 2]).unwrap(), "0-3,7");
+        assert_eq!(format_ranks(&[5]).unwrap(), "5");
+        assert_eq!(format_ranks(&[c_int::MAX, c_int::MAX - 1]).unwrap(), "2147483646-2147483647");
+        assert_eq!(format_ranks(&[1, -1]).unwrap_err().class(), Class::Arg);
     }
 }

@@ -64,4 +64,4 @@ pub use network_topology::NetworkTopology;
 pub use node_grouping::NodeGrouping;
 pub use process_mapping::process_mapping;
 pub use resource_manager::ResourceManager;
-pub use topology::{Level, Objects, Topology, UnknownObject};
+pub use topology::{Level, Objects, Topology, UnknownObject, format_ranges};

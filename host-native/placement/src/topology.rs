@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::str::FromStr;
 
+use hydrant_core::wire::{ranges, write_ranges};
 use serde::{Deserialize, Serialize};
 
 /// Kind of object that a machine is made of, from the largest to the smallest.
@@ -294,12 +295,10 @@ pub(crate) fn range(text: &str) -> Option<(u32, u32)> {
 }
 
 /// Ascending numbers in the form `0-3,8`.
-pub(crate) fn format_ranges(numbers: &[u32]) -> String {
-    let text = |run: &[u32]| match run {
-        [one] => one.to_string(),
-        _ => format!("{}-{}", run[0], run[run.len() - 1]),
-    };
-    numbers.chunk_by(|a, b| a + 1 == *b).map(text).collect::<Vec<_>>().join(",")
+pub fn format_ranges(numbers: &[u32]) -> String {
+    let mut text = String::new();
+    write_ranges(ranges(numbers.iter().copied()), &mut text).expect("a String takes all text");
+    text
 }
 
 #[cfg(test)]

@@ -6,6 +6,7 @@ use hydrant_core::Rank;
 use hydrant_core::trace::Cause;
 
 use hydrant_control::{RankFailure, abort_text, count_others};
+use hydrant_placement::format_ranges;
 
 /// A job whose ranks are started by another program.
 #[derive(Debug)]
@@ -125,7 +126,7 @@ impl Job {
                 let (came, size) = (self.joined, self.size());
                 return Some(format!(
                     "the job is given up: {came} of {size} ranks have come within {seconds} s\n  missing: {}{}",
-                    ranges(missing),
+                    format_ranges(missing),
                     self.others(None)
                 ));
             }
@@ -162,17 +163,6 @@ impl Job {
         }
         if parts.is_empty() { String::new() } else { format!("\n  {}", parts.join(", ")) }
     }
-}
-
-/// Ranks in increasing order, as `0,3-7`.
-fn ranges(ranks: &[u32]) -> String {
-    let runs = ranks.chunk_by(|a, b| a + 1 == *b);
-    let text = runs.map(|run| match run {
-        [one] => one.to_string(),
-        [first, .., last] => format!("{first}-{last}"),
-        [] => unreachable!("chunks are not empty"),
-    });
-    text.collect::<Vec<_>>().join(",")
 }
 
 #[cfg(test)]

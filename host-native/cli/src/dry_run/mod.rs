@@ -5,6 +5,7 @@ mod document;
 use std::ffi::{OsStr, OsString};
 use std::fmt::Write;
 
+use hydrant_control::format_ranges;
 use hydrant_core::peer::tree::Tree;
 use hydrant_overlay::daemon_program;
 use hydrant_placement::{
@@ -168,9 +169,9 @@ fn command_line(words: &[OsString]) -> String {
 /// The ranks of a node. If the job has several programs, the ranks of each program are listed separately.
 fn ranks_of(node: &Node, has_several_programs: bool) -> String {
     let of_program = |ranges: &[RankRange]| -> String {
-        let numbers: Vec<String> = ranges.iter().map(|range| numbers(range.first, range.count)).collect();
+        let numbers: Vec<_> = ranges.iter().map(|range| (range.first, range.count)).collect();
         let is_one = ranges.len() == 1 && ranges[0].count == 1;
-        let text = format!("{} {}", if is_one { "rank" } else { "ranks" }, numbers.join(","));
+        let text = format!("{} {}", if is_one { "rank" } else { "ranks" }, format_ranges(&numbers));
         if has_several_programs { format!("{text} of program {}", ranges[0].program) } else { text }
     };
     let programs = node.rank_ranges.chunk_by(|a, b| a.program == b.program);
@@ -179,14 +180,7 @@ fn ranks_of(node: &Node, has_several_programs: bool) -> String {
 }
 
 fn rank_range(first: u32, count: u32) -> String {
-    format!("{} {}", if count == 1 { "rank" } else { "ranks" }, numbers(first, count))
-}
-
-fn numbers(first: u32, count: u32) -> String {
-    match count {
-        1 => first.to_string(),
-        _ => format!("{first}-{}", first + count.saturating_sub(1)),
-    }
+    format!("{} {}", if count == 1 { "rank" } else { "ranks" }, format_ranges(&[(first, count)]))
 }
 
 fn plural(count: u32, noun: &str) -> String {
