@@ -32,7 +32,7 @@ impl SharedLog {
     /// Creates the memory of an empty log.
     pub fn empty() -> SharedLog {
         let zeros = |count| (0..count).map(|_| AtomicU32::new(0)).collect();
-        SharedLog { words: zeros(BYTES / 4), index: zeros(index_len(KEYS)) }
+        SharedLog { words: zeros(BYTES / 4), index: zeros(index_len(KEYS) as usize) }
     }
 
     /// Puts these pairs, one after the other.
