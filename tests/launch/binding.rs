@@ -1,5 +1,6 @@
 //! Processors, memory and GPUs of ranks.
 
+use std::collections::HashSet;
 use std::fs;
 
 use hydrant_tests::{Job, first_processor, nodes};
@@ -92,6 +93,22 @@ fn ranks_that_exceed_their_processors_yield() {
     let hosts = |b: usize| format!("--bootstrap local -hosts a:{more},b:{b} -n {}", more + b);
     assert_eq!(yields(&hosts(1)), more, "host a alone");
     assert_eq!(yields(&hosts(more)), 2 * more);
+}
+
+/// A session is what Linux's scheduler counts as one (`sched(7)`, autogroups).
+#[test]
+fn ranks_that_exceed_their_processors_are_scheduled_apart() {
+    let is_on = fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text == b"1\n");
+    let sessions = |options: &str| {
+        let outcome = shell(options, "cut -d ' ' -f 6 /proc/$$/stat").run();
+        outcome.code(0).quiet().stdout.lines().map(str::to_owned).collect::<HashSet<_>>().len()
+    };
+    let processors = std::thread::available_parallelism().expect("Linux counts them").get();
+    let more = processors + 1;
+    let apart = if is_on { more } else { 1 };
+    assert_eq!(sessions(&format!("-n {processors}")), 1);
+    assert_eq!(sessions(&format!("-n {more}")), apart);
+    assert_eq!(sessions(&format!("--bootstrap local -hosts a:{more} -n {more}")), apart);
 }
 
 #[test]

@@ -162,6 +162,27 @@ fn a_hangup_that_nohup_ignores_stays_ignored() {
     Job::new("sh").args(["-c", &script]).run().code(0).stdout_is("alive\n");
 }
 
+/// Also in a session of its own, where a stop by SIGTSTP has no effect.
+#[test]
+fn ranks_may_catch_their_stop() {
+    let ranks = std::thread::available_parallelism().expect("Linux counts them").get() + 1;
+    let folder = Folder::new("caught-stop");
+    let caught = folder.path("caught");
+    let script =
+        format!("trap ': >{caught}-$PMI_RANK' TSTP; trap 'exit 0' USR1; echo up; while :; do :; done");
+    let mut job = shell(&format!("-n {ranks}"), &script).start();
+    job.await_stdout("up\n", ranks);
+    job.signal(Signal::TSTP);
+    waitpid(Some(job.pid()), WaitOptions::UNTRACED).expect("the launcher is a child");
+    // A SIGCONT discards a SIGTSTP that the rank has not handled.
+    while (0..ranks).any(|rank| !fs::exists(format!("{caught}-{rank}")).expect("the folder is there")) {
+        std::thread::yield_now();
+    }
+    job.signal(Signal::CONT);
+    job.signal(Signal::USR1);
+    job.wait().code(0);
+}
+
 #[test]
 fn a_stopped_job_is_stopped_and_goes_on() {
     // So many that one sent to all a second time does not find the first still pending everywhere.

@@ -309,6 +309,15 @@ impl Launcher {
         }
     }
 
+    /// Has the scheduler of Linux share the processors among the ranks in place of among jobs, as under MPICH's launcher: ranks
+    /// that wait for each other in a loop otherwise keep those that they wait for from running.
+    pub fn schedule_ranks_apart(&mut self) {
+        if std::fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text.starts_with(b"1"))
+        {
+            self.attributes.give_own_session();
+        }
+    }
+
     /// Allows debuggers that this process starts to trace the ranks.
     pub fn allow_tracing(&mut self) {
         self.attributes.allow_tracing();

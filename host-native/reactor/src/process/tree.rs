@@ -57,6 +57,11 @@ pub fn stdin_pipe(pid: i32) -> Option<Vec<u8>> {
     sys::stdin_pipe(pid)
 }
 
+/// Whether a process neither catches nor ignores a signal. False where the system does not tell.
+pub fn has_default_action(pid: Pid, signal: Signal) -> bool {
+    sys::has_default_action(pid.as_raw_nonzero().get(), signal.as_raw())
+}
+
 /// The children of this process, ended ones included. None where the system does not list them.
 pub fn children() -> Option<Vec<i32>> {
     sys::children()

@@ -107,6 +107,11 @@ pub(crate) fn has_variable(_: i32, _: &[u8]) -> bool {
     false
 }
 
+/// False: no session is given to child processes here.
+pub(crate) fn has_default_action(_: i32, _: libc::c_int) -> bool {
+    false
+}
+
 /// Not known, as [`processes`].
 pub(crate) fn stdin_pipe(_: i32) -> Option<Vec<u8>> {
     None

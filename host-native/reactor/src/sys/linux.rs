@@ -226,6 +226,18 @@ pub(crate) fn has_variable(pid: i32, variable: &[u8]) -> bool {
     environment.split(|&byte| byte == 0).any(|own| own == variable)
 }
 
+/// Whether a process neither catches nor ignores a signal. False for a process that has ended.
+pub(crate) fn has_default_action(pid: i32, signal: c_int) -> bool {
+    let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return false };
+    let set = |name: &str| {
+        let digits = status.lines().find_map(|line| line.strip_prefix(name))?;
+        u64::from_str_radix(digits.trim(), 16).ok()
+    };
+    set("SigIgn:")
+        .zip(set("SigCgt:"))
+        .is_some_and(|(ignored, caught)| (ignored | caught) >> (signal - 1) & 1 == 0)
+}
+
 /// The pipe or socket that is the standard input of a process.
 pub(crate) fn stdin_pipe(pid: i32) -> Option<Vec<u8>> {
     let target = std::fs::read_link(format!("/proc/{pid}/fd/0")).ok()?;

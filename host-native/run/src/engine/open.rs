@@ -63,9 +63,11 @@ impl Engine<'_, '_> {
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         let oversubscribed = self.is_oversubscribed(launcher.as_ref(), &ranks);
-        let is_told = oversubscribed && self.serves_pmix();
-        if let Some(launcher) = launcher.as_mut().filter(|_| is_told) {
-            launcher.let_waiting_ranks_yield(&record.programs);
+        if let Some(launcher) = launcher.as_mut().filter(|_| oversubscribed) {
+            launcher.schedule_ranks_apart();
+            if self.serves_pmix() {
+                launcher.let_waiting_ranks_yield(&record.programs);
+            }
         }
         self.register(&record, oversubscribed)?;
         if let Some(launcher) = &mut launcher

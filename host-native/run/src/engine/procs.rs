@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use hydrant_core::trace::Exit;
 use hydrant_reactor::process::{
-    Guardian, Process, adopt_orphans, below, children, had_helpers, helper_collected, helpers, processes,
-    stdin_pipe,
+    Guardian, Process, adopt_orphans, below, children, had_helpers, has_default_action, helper_collected,
+    helpers, processes, stdin_pipe,
 };
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, kill_process, kill_process_group,
-    test_kill_process_group, wait, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getsid, kill_process,
+    kill_process_group, test_kill_process_group, wait, waitid,
 };
 
 /// Searches for processes that are left when this process ends, and the time between them. A process that the system does
@@ -137,6 +137,11 @@ impl Procs {
         for slot in slots {
             self.note_ending(slot, ending);
             let Some(group) = self.group(slot) else { continue };
+            // The system ignores the default action of SIGTSTP in a session without a shell that could continue it.
+            let is_stop = signal == Signal::TSTP
+                && getsid(Some(group)).is_ok_and(|session| session == group)
+                && has_default_action(group, signal);
+            let signal = if is_stop { Signal::STOP } else { signal };
             let filters = self.filters(slot, group, &all);
             // A rank that changed its user cannot be signalled. Only the user can end it.
             if filters.is_empty() {

@@ -31,6 +31,7 @@ pub struct Attributes {
     stack: Stack,
     parent: libc::pid_t,
     traceable: bool,
+    own_session: bool,
 }
 
 impl Attributes {
@@ -42,13 +43,19 @@ impl Attributes {
         let reset = ignored_signals(keep);
         // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
-        Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false })
+        Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false, own_session: false })
     }
 
     /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their
     /// ancestors (Yama).
     pub fn allow_tracing(&mut self) {
         self.traceable = true;
+    }
+
+    /// Gives each child process a session of its own: no terminal controls it, and Linux's scheduler shares processors among
+    /// sessions (`sched(7)`, autogroups).
+    pub fn give_own_session(&mut self) {
+        self.own_session = true;
     }
 }
 
@@ -139,7 +146,7 @@ impl Child<'_> {
         // suspended. They point to the limit and the dispositions in this frame or in `self`, to NUL-terminated
         // strings, and to lists that end with a null pointer.
         unsafe {
-            check(libc::setpgid(0, 0))?;
+            check(if self.attributes.own_session { libc::setsid() } else { libc::setpgid(0, 0) })?;
             sys::die_with_parent()?;
             if libc::getppid() != self.attributes.parent {
                 // The parent ended before the child could request its signal.
