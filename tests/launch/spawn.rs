@@ -123,9 +123,12 @@ fn a_limit_refuses_a_spawn_by_name() {
 }
 
 #[test]
-fn a_spawned_job_fails_alone_and_gives_the_exit_code() {
-    let dies = line("init; exit 9");
-    let outcome = job("-n 1", "init; spawn; end; echo went on", &[(2, &["bash", "-c", &dies], &[])]).run();
+fn a_spawned_job_that_outlives_its_parent_gives_the_exit_code() {
+    let folder = Folder::new("spawn-outlives");
+    let over = folder.path("over");
+    let dies = line(&format!("init; until test -e {over}; do :; done; exit 9"));
+    let parent = format!("init; spawn; end; echo went on; : >{over}");
+    let outcome = job("-n 1", &parent, &[(2, &["bash", "-c", &dies], &[])]).run();
     assert_eq!(outcome.code(9).stdout.lines().last(), Some("went on"), "{outcome}");
     outcome.warns("hydrant: rank ").warns(" of spawned job 1 exited with code 9 without");
 }
