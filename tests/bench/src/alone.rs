@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use hydrant_core::server::JobSpec;
-use hydrant_core::{Backend, ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
+use hydrant_core::{ConnId, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
 use crate::pmi::Pmi;
@@ -19,11 +19,11 @@ const NAME: &str = "kvs_12345_0_123456789_vm";
 const BATCH: u32 = 1000;
 
 /// Commands that are timed.
-pub(crate) const OPERATIONS: [&str; 3] = ["put", "get", "fence"];
+const OPERATIONS: [&str; 3] = ["put", "get", "fence"];
 
 /// A server with a job of [`RANKS`] ranks, which have all joined.
-struct Core<C> {
-    server: C,
+struct Core<'s> {
+    server: Server<'s>,
     pmi: Pmi,
     output: Box<[u8]>,
 }
@@ -31,38 +31,10 @@ struct Core<C> {
 /// One timed batch: who says what.
 type Batch = Vec<(ConnId, Vec<u8>)>;
 
-/// A core that is timed with several messages a call.
-pub(crate) trait Timed: Backend {
-    /// Hands in one message of each connection, in one call if the core has one for that.
-    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()>;
-}
-
-impl Timed for Server<'_> {
-    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()> {
-        for (conn, bytes) in commands {
-            self.handle(Time(0), Input::Bytes { conn: *conn, bytes, full: false })?;
-        }
-        Ok(())
-    }
-}
-
-#[cfg(feature = "sandbox")]
-impl Timed for hydrant_wasm::Plugin {
-    fn handle_all(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<()> {
-        let received =
-            commands.iter().map(|(conn, bytes)| hydrant_wasm::ClientBytes::new(*conn, bytes, false));
-        Ok(self.handle_bytes(Time(0), &mut received.collect::<Vec<_>>())?)
-    }
-}
-
-impl<C: Timed> Core<C> {
-    /// Hands in one message of each connection and takes all replies that are due; returns how many.
-    fn turn(&mut self, commands: &[(ConnId, Vec<u8>)]) -> Result<u32> {
-        if let [(conn, bytes)] = commands {
-            self.server.handle(Time(0), Input::Bytes { conn: *conn, bytes, full: false })?;
-        } else {
-            self.server.handle_all(commands)?;
-        }
+impl Core<'_> {
+    /// Hands in a message and takes all replies that are due; returns how many.
+    fn turn(&mut self, conn: ConnId, bytes: &[u8]) -> Result<u32> {
+        self.server.handle(Time(0), Input::Bytes { conn, bytes, full: false })?;
         let mut replies = 0;
         while let Some(output) = self.server.poll(&mut self.output)? {
             if let Output::Bytes { bytes, .. } = output {
@@ -124,12 +96,12 @@ impl<C: Timed> Core<C> {
         (ConnId(rank), self.pmi.message(self.pmi.fence()))
     }
 
-    /// Nanoseconds a command; every command of a batch must have been answered by its end. A call takes `together` of them.
-    fn time(&mut self, batch: &Batch, together: usize) -> Result<f64> {
+    /// Nanoseconds a command; every command of a batch must have been answered by its end.
+    fn time(&mut self, batch: &Batch) -> Result<f64> {
         let mut replies = 0;
         let start = Instant::now();
-        for commands in batch.chunks(together) {
-            replies += self.turn(commands)?;
+        for (conn, bytes) in batch {
+            replies += self.turn(*conn, bytes)?;
         }
         let took: Duration = start.elapsed();
         ensure!(replies as usize == batch.len(), "{replies} replies to {} commands", batch.len());
@@ -137,7 +109,7 @@ impl<C: Timed> Core<C> {
     }
 
     /// One sample of each of [`OPERATIONS`] with `keys` keys stored.
-    fn sample(&mut self, keys: u32, together: usize) -> Result<[f64; 3]> {
+    fn sample(&mut self, keys: u32) -> Result<[f64; 3]> {
         for key in 0..keys {
             let (conn, message) = self.put(key);
             self.ask(conn, &message, "rc=0")?;
@@ -149,35 +121,30 @@ impl<C: Timed> Core<C> {
         let key = |i: u32| (u64::from(i) * 7919 * 31 % u64::from(keys)) as u32;
         // Messages are made just before they are handed in: a host has just read them, and they are in a cache.
         let gets: Batch = (0..BATCH).map(|i| self.get(i % RANKS, key(i))).collect();
-        let get = self.time(&gets, together)?;
+        let get = self.time(&gets)?;
         let fences: Batch = (0..BATCH / 100).flat_map(|_| 0..RANKS).map(|rank| self.fence(rank)).collect();
-        let fence = self.time(&fences, together)?;
+        let fence = self.time(&fences)?;
         let puts: Batch = (keys..keys + keys / 10).map(|key| self.put(key)).collect();
-        let put = self.time(&puts, together)?;
+        let put = self.time(&puts)?;
         Ok([put, get, fence])
     }
 }
 
 /// Limits for so many keys.
-pub(crate) fn limits(keys: u32) -> Limits {
+fn limits(keys: u32) -> Limits {
     // Half of the room is set aside in equal shares for the ranks, and the keys are spread equally.
     let room = keys + keys / 10 + 1024;
     Limits { jobs: 1, ranks: RANKS, conns: RANKS, keys: room, kvs_bytes: room * 256, ..Limits::NONE }
 }
 
-/// Nanoseconds a command of each of [`OPERATIONS`], in the core itself.
-pub(crate) fn native(pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]> {
+/// Nanoseconds a command of each of [`OPERATIONS`].
+fn sample(pmi: Pmi, keys: u32) -> Result<[f64; 3]> {
     let limits = limits(keys);
     let mut memory = MappedStorage::new(&limits);
-    sample(Server::new(limits, memory.lend(), 1)?, pmi, keys, together)
-}
-
-/// The same, in any core.
-pub(crate) fn sample(server: impl Timed, pmi: Pmi, keys: u32, together: usize) -> Result<[f64; 3]> {
-    let output = vec![0; server.limits().output_max()].into();
-    let mut core = Core { server, pmi, output };
+    let server = Server::new(limits, memory.lend(), 1)?;
+    let mut core = Core { server, pmi, output: vec![0; limits.output_max()].into() };
     core.join()?;
-    core.sample(keys, together)
+    core.sample(keys)
 }
 
 /// A row for each command, protocol and number of keys, and one for the growth between the smallest and the largest.
@@ -188,7 +155,7 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
         for &keys in counts {
             let mut samples = [(); 3].map(|()| Samples::default());
             for _ in 0..runs {
-                let sample = native(pmi, keys, 1).with_context(|| format!("the core with {keys} keys"))?;
+                let sample = sample(pmi, keys).with_context(|| format!("the core with {keys} keys"))?;
                 for (samples, sample) in samples.iter_mut().zip(sample) {
                     samples.push(sample);
                 }
@@ -202,7 +169,6 @@ pub(crate) fn rows(counts: &[u32], runs: u32) -> Result<Vec<Row>> {
                 n: keys,
                 unit: "ns",
                 hydrant: medians[i],
-                target: Some(Target::AtMost(200.0)),
                 ..Row::default()
             }));
             if let [first, .., last] = medians.as_slice()

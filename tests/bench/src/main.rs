@@ -11,7 +11,7 @@
 //! | get | of that the gets, divided by their number | the same |
 //! | launch, D daemons | of the whole command, whose ranks join, meet in a fence and leave, over D daemons on this machine: `--bootstrap local`, and hydra's proxies by `-launcher fork`. Not `true`: where some proxies are done before others have begun, hydra 5.0.2 dies of SIGPIPE | the echo server as a command, whose ranks put and meet, with D threads in place of daemons |
 //! | exchange, get, D daemons | as above. Not over PMI-2, whose fence hydra 5.0.2 does not finish over several proxies | the echo server with D threads: no messages between daemons, and no switches between their address spaces |
-//! | sandbox | of a command with the core as a plugin, one a call and 32 of different ranks a call; of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox` | the same without the sandbox, with as many commands a call |
+//! | sandbox | of a server's start, the plugin's code compiled or cached; of the exchange and its gets under `hydrant run --sandbox`. And the length of the plugin's file | the same without the sandbox |
 //! | launch true, PMIx | as `launch true`; the peer is prterun, the `mpirun` of Open MPI 5, here and in the other rows of PMIx | - |
 //! | Init to Finalize; hello | of Open MPI 5: from the first rank's `MPI_Init` to the last rank's return from `MPI_Finalize`; of the whole command | - |
 //! | crowded barrier, allreduce | of one of 200 in a row, of twice as many ranks as processors, where each library decides itself whether waiting ranks yield: Open MPI 5 beside `mpirun`, MPICH 5 beside hydra | - |
@@ -290,7 +290,7 @@ fn measure(mut arguments: Arguments) -> Result<()> {
                     rows.extend(plan.noted(alone_pmix::rows(plan.runs)).into_iter().flatten());
                 }
                 #[cfg(feature = "sandbox")]
-                Part::Sandbox => rows.extend(sandboxed::rows(&plan, keys, shape)),
+                Part::Sandbox => rows.extend(sandboxed::rows(&plan, shape)),
             }
             let others = Some(Ticks::now()?.others_since(&before));
             // Counts are the same on a busy machine.

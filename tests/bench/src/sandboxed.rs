@@ -7,28 +7,23 @@ use anyhow::{Context, Result, ensure};
 use hydrant_core::Limits;
 use hydrant_wasm::{Origin, Sandbox, Settings};
 
-use crate::alone::{self, OPERATIONS};
 use crate::native::{Build, Plan, Shape};
 use crate::pmi::Pmi;
 use crate::table::{Row, Samples, Target};
 
-/// Commands of different ranks that one call takes, beside one a call. A call takes one of each rank at most.
-const TOGETHER: usize = 32;
-/// How much longer a command may take in the sandbox.
-const TIMES: f64 = 1.8;
+/// Milliseconds that a start with cached code may take.
+const START: f64 = 5.0;
+/// KiB that the plugin's file may have.
+const FILE: f64 = 400.0;
 /// How much longer an exchange may take under a sandboxed server.
 const EXCHANGE_TIMES: f64 = 1.05;
 
 /// The rows of the sandbox for the exchange of a job; the others where there is none.
-pub(crate) fn rows(plan: &Plan, keys: &[u32], shape: Shape) -> Vec<Row> {
+pub(crate) fn rows(plan: &Plan, shape: Shape) -> Vec<Row> {
     if shape.ranks > 0 {
         return [Pmi::V1, Pmi::V2].into_iter().flat_map(|pmi| exchange(plan, shape, pmi)).collect();
     }
-    let rows = start(plan.runs).and_then(|mut rows| {
-        rows.extend(commands(plan.runs, keys)?);
-        Ok(rows)
-    });
-    plan.noted(rows).unwrap_or_default()
+    plan.noted(start(plan.runs)).unwrap_or_default()
 }
 
 fn plugin() -> Result<PathBuf> {
@@ -37,7 +32,7 @@ fn plugin() -> Result<PathBuf> {
         .context("HYDRANT_WASM does not say where the plugin is")
 }
 
-/// From the plugin's file to a server that can be told of a job.
+/// From the plugin's file to a server that can be told of a job, and the length of the file.
 fn start(runs: u32) -> Result<Vec<Row>> {
     let cache = std::env::temp_dir().join(format!("hydrant-bench-{}", std::process::id()));
     let (mut compiled, mut cached) = (Samples::default(), Samples::default());
@@ -62,58 +57,23 @@ fn start(runs: u32) -> Result<Vec<Row>> {
     // What cannot be removed from the temporary folder is removed with it.
     let _ = std::fs::remove_dir_all(&cache);
     timed?;
-    let row = |what: &str, samples: &Samples| Row {
+    let row = |what: &str, samples: &Samples, target| Row {
         what: format!("sandbox, start {what}"),
         n: 128,
         unit: "ms",
         hydrant: samples.median(),
+        target,
         ..Row::default()
     };
-    Ok(vec![row("compiled", &compiled), row("cached", &cached)])
-}
-
-/// Commands, by one call each and by one call for several, and a call without the command: what no shorter path saves.
-fn commands(runs: u32, counts: &[u32]) -> Result<Vec<Row>> {
-    let sandbox = Sandbox::load(&plugin()?, &Settings::default())?;
-    let mut rows = Vec::new();
-    for pmi in [Pmi::V1, Pmi::V2] {
-        for &keys in counts {
-            let mut fences = Vec::new();
-            for together in [TOGETHER, 1] {
-                let how = if together > 1 { format!(", {together} a call") } else { String::new() };
-                let mut columns = [(); 3].map(|()| (Samples::default(), Samples::default()));
-                for _ in 0..runs {
-                    let inside = alone::sample(sandbox.server(alone::limits(keys), 1)?, pmi, keys, together)?;
-                    let outside = alone::native(pmi, keys, together)?;
-                    for (at, (within, without)) in columns.iter_mut().enumerate() {
-                        within.push(inside[at]);
-                        without.push(outside[at]);
-                    }
-                }
-                fences.extend(columns[2].0.median());
-                rows.extend(OPERATIONS.iter().zip(&columns).map(|(operation, (within, without))| Row {
-                    what: format!("sandbox, PMI-{} {operation}{how}", pmi.name()),
-                    n: keys,
-                    unit: "ns",
-                    hydrant: within.median(),
-                    floor: without.median(),
-                    target: Some(Target::OfFloor(TIMES)),
-                    ..Row::default()
-                }));
-            }
-            // A 32nd of a call is below the accuracy.
-            if let [several, one] = fences[..] {
-                rows.push(Row {
-                    what: format!("sandbox, PMI-{} call by itself", pmi.name()),
-                    n: keys,
-                    unit: "ns",
-                    hydrant: Some(one - several),
-                    ..Row::default()
-                });
-            }
-        }
-    }
-    Ok(rows)
+    let file = Row {
+        what: "sandbox, hydrant.wasm".to_owned(),
+        n: 1,
+        unit: "KiB",
+        hydrant: Some(std::fs::metadata(plugin()?)?.len() as f64 / 1024.0),
+        target: Some(Target::AtMost(FILE)),
+        ..Row::default()
+    };
+    Ok(vec![row("compiled", &compiled, None), row("cached", &cached, Some(Target::AtMost(START))), file])
 }
 
 /// The exchange, and a get as its rank sees it: from the request over its socket to the reply.
@@ -134,14 +94,15 @@ fn exchange(plan: &Plan, shape: Shape, pmi: Pmi) -> [Row; 2] {
             get.push_if(moments.map(|moments| moments.gets() as f64 / 1e3 / gets));
         }
     }
-    let row = |what: &str, unit, (within, without): &(Samples, Samples)| Row {
+    let target = (shape.ranks == 128).then_some(Target::OfFloor(EXCHANGE_TIMES));
+    let row = |what: &str, unit, (within, without): &(Samples, Samples), target| Row {
         what: format!("sandbox, PMI-{} {what}", pmi.name()),
         n: shape.ranks,
         unit,
         hydrant: within.median(),
         floor: without.median(),
-        target: (shape.ranks == 128).then_some(Target::OfFloor(EXCHANGE_TIMES)),
+        target,
         ..Row::default()
     };
-    [row("exchange", "ms", &whole), row("get, round trip", "us", &get)]
+    [row("exchange", "ms", &whole, target), row("get, round trip", "us", &get, None)]
 }
