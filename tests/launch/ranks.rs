@@ -170,7 +170,7 @@ fn ranks_may_catch_their_stop() {
     let caught = folder.path("caught");
     let script =
         format!("trap ': >{caught}-$PMI_RANK' TSTP; trap 'exit 0' USR1; echo up; while :; do :; done");
-    let mut job = shell(&format!("-n {ranks}"), &script).start();
+    let job = shell(&format!("-n {ranks}"), &script).start();
     job.await_stdout("up\n", ranks);
     job.signal(Signal::TSTP);
     waitpid(Some(job.pid()), WaitOptions::UNTRACED).expect("the launcher is a child");
