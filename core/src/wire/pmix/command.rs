@@ -411,11 +411,24 @@ impl<'a> Changes<'a> {
     ///
     /// The bytes of `known` from the first pack that cannot be decoded on are last. They are replaced by new ones of this kind.
     pub fn applied_to(self, integers: Integers, known: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
-        let changes = move |pack: Pack<'a>| {
-            packs(integers, self.removed).any(|removed| removed.key.is_some() && removed.key == pack.key)
-                || packs(integers, self.put).any(|new| new.replaces(pack))
+        // Data that are put again mostly come in the same order, so a search begins behind the pack that was found last.
+        let mut next = packs(integers, self.put);
+        let mut is_put = move |pack: Pack<'a>| {
+            let searches = [next.clone(), packs(integers, self.put)];
+            let found =
+                searches.into_iter().find_map(|mut rest| rest.any(|new| new.replaces(pack)).then_some(rest));
+            match found {
+                Some(rest) => {
+                    next = rest;
+                    true
+                }
+                None => false,
+            }
         };
-        let kept = packs(integers, known).filter(move |&pack| !changes(pack));
+        let is_removed = move |pack: Pack<'a>| {
+            packs(integers, self.removed).any(|removed| removed.key.is_some() && removed.key == pack.key)
+        };
+        let kept = packs(integers, known).filter(move |&pack| !is_removed(pack) && !is_put(pack));
         let (packs, rest) = (kept.clone(), kept);
         let packs = packs.filter(|pack| pack.key.is_some()).map(|pack| pack.bytes);
         let rest = rest.filter(|pack| pack.key.is_none()).map(|pack| pack.bytes);

@@ -143,6 +143,8 @@ fn changes_apply_by_key() {
     let after = packs(&[("a", "1"), ("b", "new"), ("d", "4")]);
     assert_eq!(applied(Changes { removed: &removed, put: &put }, &known), after);
     assert_eq!(applied(Changes { removed: &[], put: &known }, &known), known, "all data again");
+    let turned = packs(&[("c", "3"), ("a", "1"), ("b", "2")]);
+    assert_eq!(applied(Changes { removed: &[], put: &turned }, &known), turned, "in another order");
     assert_eq!(applied(Changes { removed: &removed, put: &packs(&[("c", "back")]) }, &known), {
         packs(&[("a", "1"), ("b", "2"), ("c", "back")])
     });
