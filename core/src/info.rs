@@ -68,6 +68,11 @@ mod tests {
         }
     }
 
+    // Shows: MPI Info, Objects | boolean values | `true` and `false` | done: blanks around them are ignored
+    // Shows: MPI Info, Objects | integer values | decimal, an optional sign directly before the digits | done
+    // Also: hydrant-core `integers_come_back`
+    // Shows: MPI Info, Objects | lists | elements between commas, blanks around each ignored | done
+    // Also: hydrant-core `no_text_is_too_strange`
     #[test]
     fn values_have_their_rules() {
         assert_eq!(

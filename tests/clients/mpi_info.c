@@ -1,11 +1,21 @@
 /* All MPI_Info functions. With libhydrant_mpi alone, also calls with invalid arguments, which must return errors
  * (HYDRANT_MPI_INITIAL_ERRHANDLER=mpi_errors_return). */
+// Test: libraries `mpi::alone::info_objects`
 #ifdef STOCK
 #include "mpi_check.h"
 #else
 #include "mpi_own.h"
 #endif
 
+// Shows: MPI Info, Objects | case | distinguishes keys and values | done
+// Shows: MPI Info, Functions | `MPI_Info_create` | a new object without keys | done
+// Shows: MPI Info, Functions | `MPI_Info_delete` | removes a pair | done
+// Shows: MPI Info, Functions | `MPI_Info_get_nkeys` | number of keys | done
+// Shows: MPI Info, Functions | `MPI_Info_dup` | the same pairs in the same order, in a new object | done
+// Shows: MPI Info, Functions | `MPI_Info_free` | frees the object, sets the handle to `MPI_INFO_NULL` | done
+// Shows: MPI Sessions, Creation and end | info objects, error handlers | may be created without a session, and used
+// in any | done
+// Also: libraries `mpi::alone::sessions_hints_and_error_handlers`
 static void order_and_numbers(void)
 {
     MPI_Info info, copy;
@@ -36,6 +46,14 @@ static void order_and_numbers(void)
     OK(MPI_Info_free(&copy));
 }
 
+// Shows: MPI Info, Functions | `MPI_Info_set` | adds a pair | done
+// Shows: MPI Info, Functions | `MPI_Info_set` | replaces the value of a key | done
+// Shows: MPI Info, Functions | `MPI_Info_get` `value`, `flag` | the value and true, or false and an unchanged value |
+// done
+// Shows: MPI Info, Functions | `MPI_Info_get` `valuelen` | a longer value is truncated; the buffer has room for NUL
+// besides | done
+// Shows: MPI Info, Functions | `MPI_Info_get_valuelen` `valuelen`, `flag` | the length without NUL and true, or false
+// and an unchanged length | done
 static void values(void)
 {
     MPI_Info info;
@@ -79,6 +97,7 @@ static void values(void)
     OK(MPI_Info_free(&info));
 }
 
+// Shows: MPI Info, Objects | returned keys and values | never longer than these | done
 static void longest(void)
 {
     MPI_Info info;
@@ -143,6 +162,19 @@ static void own_environment(char **argv)
     OK(MPI_Info_free(&info[2]));
 }
 
+// Shows: MPI Info, Objects | any key | is kept, also if no function knows it | done: as many as memory has room for
+// Also: hydrant-mpi `lengths_have_limits_and_the_number_of_pairs_has_none`
+// Shows: MPI Info, Functions | `MPI_Info_set` | `MPI_ERR_INFO_KEY`, `MPI_ERR_INFO_VALUE` for lengths beyond the
+// limits | done
+// Shows: MPI Info, Functions | `MPI_Info_delete` | `MPI_ERR_INFO_NOKEY` for a missing key | done: also for one that
+// is empty or too long
+// Shows: MPI Info, Functions | `MPI_Info_get`, `_get_valuelen` | a key beyond the limit is erroneous | done:
+// `MPI_ERR_INFO_KEY`
+// Shows: MPI Info, Functions | `MPI_Info_get_nthkey` | keys numbered from 0 | done: `MPI_ERR_ARG` for other numbers
+// Shows: MPI Info, Objects | `MPI_MAX_INFO_KEY` | 32 to 255 characters | done: 255. The constant is 256 in C, an
+// array length with NUL, as in the standard ABI, and 255 in Fortran
+// Also: libraries `mpi::alone::the_header_is_the_standard_abi_s`
+// Shows: MPI Info, Objects | `MPI_MAX_INFO_VAL` | longest value | done: 1,024
 static void wrong_calls(void)
 {
     MPI_Info info, gone;

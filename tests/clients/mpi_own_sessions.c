@@ -4,6 +4,7 @@
  *   mpi_own_sessions fatal    an error under MPI_ERRORS_ARE_FATAL
  *   mpi_own_sessions abort    the same under MPI_ERRORS_ABORT
  */
+// Test: libraries `mpi::alone::sessions_hints_and_error_handlers`
 #include "mpi_own.h"
 #include <pthread.h>
 
@@ -32,6 +33,19 @@ static void hint(MPI_Session session, const char *key, const char *wanted)
     OK(MPI_Info_free(&info));
 }
 
+// Shows: MPI Info, Objects | functions with an info argument | ignore keys that they do not know | done
+// Also: libraries `pmi2::peers::spawns_under_hydrant`
+// Shows: MPI Info, Objects | an info argument | is read when it is passed; later changes have no effect | done:
+// sessions copy their hints
+// Shows: MPI Sessions, Creation and end | `MPI_Session_init` `info` | hints | done: also `MPI_INFO_NULL`
+// Shows: MPI Sessions, Creation and end | `thread_level` | the level of thread support | done: any; every level is
+// supported
+// Shows: MPI Sessions, Creation and end | `thread_level` | the default should not be `MPI_THREAD_SINGLE` | done:
+// `MPI_THREAD_MULTIPLE`
+// Shows: MPI Sessions, Creation and end | `mpi_memory_alloc_kinds` | requested kinds of memory | done: kinds `mpi`
+// and `system`; `-memory-alloc-kinds` passes a request to MPICH
+// Also: libraries `interop::mpich::mpich5_memory_alloc_kinds`
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_info` | all hints in effect, in a new object | done
 static void hints(void)
 {
     MPI_Session plain, asked;
@@ -65,6 +79,10 @@ static void hints(void)
     OK(MPI_Info_free(&info));
 }
 
+// Shows: MPI Sessions, Creation and end | `MPI_Session_init` `errhandler` | is called for errors of this call | done
+// Shows: MPI Sessions, Creation and end | info objects, error handlers | exist independently of sessions | done
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_num_psets`, `_get_nth_pset` `info` | hints | free: no key is
+// defined; an invalid handle is an error
 static void handlers(void)
 {
     MPI_Session session, other;
@@ -109,6 +127,8 @@ static void handlers(void)
     OK(MPI_Errhandler_free(&mine));
 }
 
+// Shows: MPI Sessions, Creation and end | `MPI_Session_finalize` | sets the handle to `MPI_SESSION_NULL` | done
+// Shows: MPI Sessions, Creation and end | after finalize | no call with this session | done: `MPI_ERR_SESSION`
 static void after_the_end(void)
 {
     MPI_Session session, copy;
@@ -154,6 +174,9 @@ static void *thread(void *nothing)
     return nothing;
 }
 
+// Shows: MPI Sessions, Creation and end | `MPI_Session_init` `session` | a new session | done: any number, also from
+// several threads
+// Also: libraries `interop::dynamic::sessions_from_several_threads`
 static void threads(void)
 {
     pthread_t all[4];

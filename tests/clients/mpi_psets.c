@@ -4,6 +4,7 @@
  *
  * Built with libhydrant_mpi alone, or (STOCK) with an MPI library after it.
  */
+// Test: libraries `mpi::alone::process_sets_under_hydrant`
 #include "mpi_psets.h"
 
 static int rank, size;
@@ -16,6 +17,9 @@ static int number_of(MPI_Session session)
 }
 
 /* The name of a set, from each function that returns it. */
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_nth_pset` `pset_name` | truncated to the buffer, unchanged for
+// size 0, else with NUL | done
+// Also: libraries `mpi::beside::every_rule_holds_for_every_set`
 static void name_of(MPI_Session session, int n, char *name)
 {
     char buffer[MPI_MAX_PSET_NAME_LEN + 1];
@@ -64,6 +68,14 @@ static void communicate(MPI_Session session, const char *name, int members)
 #endif
 
 /* Number of sets, without the one that other ranks may have defined. */
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_num_psets` | sets of which this process is a member | done:
+// without retired ones that are not in its list yet, and with removed ones until it prunes
+// Also: libraries `mpi::beside::every_rule_holds_for_every_set`, `mpi::alone::retired_sets_are_pruned`
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_nth_pset` `n` | a name for each index | done: an error for
+// others
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_pset_info` | a new object with `mpi_size` | done: an error for
+// an unknown name
+// Also: libraries `mpi::beside::every_rule_holds_for_every_set`
 static int show(MPI_Session session)
 {
     char name[MPI_MAX_PSET_NAME_LEN], again[MPI_MAX_PSET_NAME_LEN];
@@ -82,6 +94,10 @@ static int show(MPI_Session session)
 }
 
 /* Even ranks define a set of even ranks. Odd ranks do not see it. */
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_num_psets` | the number may grow | done: `hydrant_pset_define`
+// Also: libraries `mpi::beside::every_rule_holds_for_every_set`
+// Shows: MPI Sessions, Process sets | a runtime that creates sets | may do so while the program runs | done
+// Also: nodes `dynamic::a_process_set_that_one_defines_is_everybodys`
 static void define(MPI_Session session)
 {
     int even[64], count = 0, before = number_of(session), code, found = -1;

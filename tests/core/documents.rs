@@ -72,6 +72,9 @@ fn launch(host: &mut Host<'_>) {
     }
 }
 
+// Shows: pmi2.h, Messages | `FULLINIT_CMD` to `RINGRESP_CMD` | 16 requests, and replies named after them | done: all
+// but `abort` have a reply
+// Also: core `replay::every_exchange_gets_the_right_replies`
 #[test]
 fn documented_exchanges_are_true() {
     let exchanges = exchanges();

@@ -172,6 +172,9 @@ fn a_repeated_handshake_changes_nothing() {
 }
 
 /// Rank 0 is held back until the others wait; what it puts then must be there behind the fence.
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Fence` | may be lazy, and wait at the first get | free: waits for all
+// processes; data travel with the fence, and with `--fence lazy` at the first get
+// Also: nodes `lazy::only_what_is_asked_for_moves`
 #[test]
 fn a_fence_waits_for_all_ranks() {
     let steps = r"init2
@@ -233,6 +236,7 @@ fn an_oversize_message_costs_only_its_sender() {
     }
 }
 
+// Shows: pmi2.h, Messages | `spawner-jobid` | the job that spawned this one | done
 #[test]
 fn a_child_knows_its_parent_through_both_protocols() {
     let child1 = ["init1", r"send cmd=get kvsname=%%j key=parent\\n", "expect cmd=get_result rc=0 value=%j"];
@@ -407,6 +411,7 @@ fn connections_that_cannot_be_are_refused() {
     raw("-n 2", steps).run().code(0).quiet();
 }
 
+// Shows: pmi2.h, Messages | `name`, `port` | the name service | done
 #[test]
 fn names_are_published_once_and_end_with_their_job() {
     let steps = r"init2
@@ -455,6 +460,7 @@ fn a_lookup_may_wait() {
     raw("--lookup-wait 0.1 -n 1", steps).run().code(0).quiet();
 }
 
+// Shows: pmi2.h, Messages | `ring-count`, `ring-left`, `ring-right` | the ring | done
 #[test]
 fn a_ring_hands_on_what_its_ranks_hold() {
     let steps = r"init2

@@ -219,6 +219,8 @@ fn slurms_and_mpichs_ways_to_say_who_one_is() {
     }
 }
 
+// Shows: pmi2.h, Messages | `debugged`, `pmiverbose` | whether a debugger runs the job, whether the client is to be
+// verbose | done: `TRUE` if a debugger has set `MPIR_being_debugged` before the job starts, or with `--job-attr`
 #[test]
 fn the_reply_to_fullinit_says_whether_to_be_verbose_and_whether_a_debugger_runs_the_job() {
     for (options, fields) in [

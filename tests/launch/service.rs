@@ -20,6 +20,8 @@ fn who_a_rank_is() {
 }
 
 /// As hydra: -1 unless the user, an allocation or the hosts say more. PMI-2 clients find no attribute then.
+// Shows: pmi2.h, Attributes of the job | `universeSize` | `MPI_UNIVERSE_SIZE` | done: `-usize`, slots of hosts
+// Also: libraries `interop::slurm::a_missing_key_and_the_attributes`, `interop::dynamic::all_ranks_spawn_together`
 #[test]
 fn the_universe_has_the_slots_of_the_hosts() {
     const HOSTS: &str = "--bootstrap local -hosts a:4,b:4";

@@ -156,6 +156,8 @@ fn node_attributes_are_of_one_node() {
 }
 
 /// A network of several hosts is hierarchical: one between the hosts, one in each host.
+// Shows: pmi2.h, Attributes of the job | `physTopologyLevels` | the levels of a hierarchical one | done
+// Also: libraries `pmi2::functions::attributes_that_the_user_gives`
 #[test]
 fn the_network_between_hosts_is_an_attribute() {
     let steps = "init2

@@ -1,7 +1,6 @@
 //! Rules for source files that neither the compiler nor clippy checks.
 
 mod dependencies;
-mod faults;
 mod imports;
 mod map;
 mod tables;

@@ -209,6 +209,8 @@ mod tests {
         next_frame(bytes, framing).unwrap().unwrap()
     }
 
+    // Shows: pmi2.h, Constants and types | `PMII_COMMANDLEN_SIZE` | six characters of length before each message | done:
+    // left- and right-aligned
     #[test]
     fn lengths_of_either_alignment() {
         for bytes in [&b"    14cmd=job-getid;    13cmd"[..], b"14    cmd=job-getid;", b"000014cmd=job-getid;"]
@@ -247,6 +249,9 @@ mod tests {
         }
     }
 
+    // Shows: pmi2.h, Constants and types | `PMII_MAX_COMMAND_LEN` | messages of up to 64 KiB | done, with the six
+    // characters of length; firmware: up to 2,304 bytes
+    // Also: launch `dynamic::an_oversize_message_costs_only_its_sender`
     #[test]
     fn a_message_has_a_longest_length() {
         let mut line = std::vec![b'x'; MESSAGE_MAX as usize];

@@ -396,6 +396,8 @@ mod tests {
         assert_eq!(told, [port, "\"bin/spawnx_402\" x 2"]);
     }
 
+    // Shows: pmi2.h, Messages | `infokeycount`, `infokey%d`, `infoval%d` | pairs of info in a spawn | done
+    // Also: libraries `pmi2::spawn::under_hydrant`
     #[test]
     fn several_programs() {
         let both = ["\"k\"=\"v w\"", "\"a\" x 2 \"\" \"x y\" \"wdir\"=\"/tmp\"", "\"b\" x 1"];

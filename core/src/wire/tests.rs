@@ -81,6 +81,9 @@ fn replies_of_pmi1() {
     }
 }
 
+// Shows: pmi2.h, Messages | `rc`, `errmsg` | the result, and the reason of an error | done
+// Shows: pmi2.h, Messages | `pmi-version`, `pmi-subversion`, `rank`, `size`, `appnum` | the reply to `fullinit` |
+// done
 #[test]
 fn replies_of_pmi2() {
     use Reply as R;

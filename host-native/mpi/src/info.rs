@@ -103,6 +103,9 @@ fn boxed(bytes: &[u8]) -> Result<Box<[u8]>, InfoError> {
 mod tests {
     use super::*;
 
+    // Shows: MPI Info, Objects | pairs | strings, one value per key | done
+    // Shows: MPI Info, Functions | `MPI_Info_get_nthkey` | numbers stay as long as nothing is set or deleted | done: also
+    // if a key is set again
     #[test]
     fn pairs_keep_their_order_until_one_is_deleted() {
         let mut info = Info::default();

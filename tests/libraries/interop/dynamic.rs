@@ -81,6 +81,9 @@ fn arguments_arrive_as_they_are() {
     outcome.code(0).quiet().says(" with 10:[][a  b ][;x;;y][][k=v][100%][\\n]['\"`$][é][] env=-\n", 1);
 }
 
+// Shows: MPI Info, Objects | reserved keys | have the meaning of the standard where they are used | done: those of
+// spawn, of sessions and of `MPI_INFO_ENV`
+// Also: libraries `mpi::alone::sessions_hints_and_error_handlers`, `mpi::alone::info_objects`
 #[test]
 fn programs_with_info() {
     let folder = Folder::new("wdir");
@@ -186,6 +189,8 @@ fn jobs_meet_at_a_port() {
     server.wait().code(0).quiet().says("server of 2 met client of 3\n", 1);
 }
 
+// Shows: MPI Sessions, Creation and end | sessions one after another | may begin and end any number of times | done
+// Also: libraries `interop::dynamic::sessions_over_the_port_come_again`
 #[test]
 fn sessions_again_and_again() {
     let folder = Folder::new("sessions");

@@ -50,6 +50,15 @@ fn put_fence_get() {
     });
 }
 
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_PutNodeAttr` | an attribute for processes of the same node,
+// without a barrier | done
+// Also: nodes `dynamic::node_attributes_are_of_one_node`
+// Shows: pmi2.h, Attributes of the node | `localRanksCount` | number of elements of `localRanks` | done
+// Shows: pmi2.h, Attributes of the node | `localRanks` | ranks on this node | done: over hydrant's library however
+// many; over Slurm's, which fails on longer values, up to 1,024 characters
+// Also: libraries `pmi2::functions::all_local_ranks_of_hundreds`
+// Shows: pmi2.h, Attributes of the node | `memSYSVid` | the id of a System V segment | free: the type is never
+// `sysv`, because such a segment outlives a killed launcher
 #[test]
 fn node_attributes() {
     each("node", |outcome, size| {
@@ -57,6 +66,16 @@ fn node_attributes() {
     });
 }
 
+// Shows: pmi2.h, Attributes of the job | `hasNameServ` | whether publish, lookup and unpublish work | done: `1`
+// Shows: pmi2.h, Attributes of the job | `physTopology` | the network's topology | done: `complete` on one host,
+// `hierarchical` on several; `--topology` or Slurm names the network
+// Also: nodes `dynamic::the_network_between_hosts_is_an_attribute`
+// Shows: pmi2.h, Attributes of the job | `isHeterogeneous` | whether nodes have different data models | done: `0`,
+// because a daemon refuses a launcher of another byte order or size of pointers
+// Also: hydrant-overlay `a_launcher_of_another_data_model_is_refused`
+// Shows: pmi2.h, Attributes of the job | other names | extensions use the same functions and messages | done:
+// `PMI_process_mapping`, `PMI_dead_processes`
+// Also: launch `dynamic::the_dead_are_listed`
 #[test]
 fn job_attributes() {
     each("job", |outcome, size| {
@@ -154,6 +173,13 @@ fn spawning_what_is_not_there() {
     }
 }
 
+// Shows: pmi2.h, Job | `PMI2_Job_Connect` | not collective | done
+// Shows: pmi2.h, Job | `PMI2_Job_Connect` | connected jobs may call it again | done
+// Shows: pmi2.h, Job | `PMI2_Job_Disconnect` `jobid` | ends the connection | done: of these two jobs only
+// Also: libraries `pmi2::runs::two_runs_read_each_other`, hydrant-core
+// `those_who_have_parted_stay_apart_when_others_connect`
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Get` `jobid` | the space of another job | done: while connected
+// Also: launch `runs::the_end_of_a_run_ends_its_connections`
 #[test]
 fn connecting_and_disconnecting() {
     for way in WAYS {

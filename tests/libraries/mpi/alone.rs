@@ -12,6 +12,11 @@ fn program(name: &str) -> Job {
     Job::new(Against::Hydrant.program(name, true)).env(RETURN.0, RETURN.1)
 }
 
+// Shows: MPI Info, Objects | a handle of type `MPI_Info` | opaque | done: as in the standard ABI; a freed handle is
+// not used again before all others
+// Also: hydrant-mpi `handles_are_not_reused`
+// Shows: MPI Sessions, Process sets | `MPI_MAX_PSET_NAME_LEN` | at least 63 | done: 1,024; hydrant's names have up to
+// 127 characters
 #[test]
 fn the_header_is_the_standard_abi_s() {
     if !Peer::Mpich5.there() {
@@ -51,6 +56,9 @@ fn sets_are_made_of_others() {
     job.run().code(0).quiet().says("sets are well", 5);
 }
 
+// Shows: MPI Forum | `MPI_Session_prune_psets` | a later function that removes sets | done: `hydrant_pset_retire` and
+// `hydrant_pset_prune`
+// Also: libraries `mpi::beside::retired_sets_are_pruned`, nodes `dynamic::a_process_set_leaves_all_nodes`
 #[test]
 fn retired_sets_are_pruned() {
     program("mpi_pset_prune").run().code(0).quiet().says("pruned well", 1);
@@ -59,6 +67,8 @@ fn retired_sets_are_pruned() {
     job.run().code(0).quiet().says("pruned well", 3);
 }
 
+// Shows: MPI Sessions, Creation and end | objects of a session | are not freed by finalize | done: groups remain;
+// others are the library's
 #[test]
 fn groups_of_process_sets() {
     program("mpi_groups").run().code(0).quiet().says("groups are well", 1);
@@ -111,6 +121,10 @@ fn process_sets_under_hydrant() {
     outcome.says("defined app://even of 3 as number 5", 3);
 }
 
+// Shows: MPI Sessions, Process sets | a set with a dead process | later uses of its name raise an error | done:
+// `MPI_ERR_PROC_ABORTED` for its info and its group, also of `mpi://WORLD`. Dead: killed, aborted, without finalize,
+// or ended before init with another code than 0
+// Also: libraries `mpi::beside::a_set_with_a_dead_member_stays_and_is_an_error`
 #[test]
 fn a_set_with_a_dead_member_stays_and_is_an_error() {
     let program = Against::Hydrant.program("mpi_pset_dead", true);
@@ -137,6 +151,11 @@ fn exported() -> Vec<String> {
     defined.filter_map(|symbol| symbol.name().ok().map(str::to_owned)).collect()
 }
 
+// Shows: MPI Sessions, Process sets | Fortran bindings | of all functions | done: of all that the C library has, for
+// gfortran
+// Also: libraries `mpi::fortran::every_rule_of_the_bindings`, `mpi::fortran::every_rule_in_front_of_mpich`,
+// `mpi::fortran::every_rule_in_front_of_intel_mpi`, `mpi::fortran::a_climate_on_mpich`,
+// `mpi::fortran::a_climate_without_an_mpi_library`
 #[test]
 fn every_call_has_its_fortran_bindings() {
     let symbols = exported();
@@ -151,6 +170,7 @@ fn every_call_has_its_fortran_bindings() {
     }
 }
 
+// Shows: MPI Sessions, Process sets | `mpi://WORLD`, `mpi://SELF` | the own processes | done: of the own job
 #[test]
 fn sets_hold_ranks_of_parent_and_child() {
     for options in [String::new(), nodes(4, 2, 2) + " -ppn 1"] {

@@ -50,6 +50,13 @@ fn the_same_program_on_intel_mpi() {
     }
 }
 
+// Shows: MPI Sessions, Process sets | `MPI_Session_get_nth_pset` `pset_len` | the required size with NUL, after each
+// call | done: also for sets of MPICH 5.0.2, which leaves it unchanged
+// Shows: MPI Sessions, Process sets | queries by a name that was returned | give the same information again | done:
+// until a member dies
+// Shows: MPI Sessions, Process sets | `MPI_Group_from_session_pset` | a group of the set's processes | done: also
+// without an MPI library, with the local operations on groups
+// Also: libraries `mpi::alone::groups_of_process_sets`
 #[test]
 fn every_rule_holds_for_every_set() {
     if !Peer::Mpich5.there() {
@@ -105,6 +112,7 @@ fn groups_are_the_library_s() {
     }
 }
 
+// Shows: MPI Sessions, Process sets | a group of such a set | may succeed, because it is local | free: an error
 #[test]
 fn a_set_with_a_dead_member_stays_and_is_an_error() {
     if !Peer::Mpich5.there() {

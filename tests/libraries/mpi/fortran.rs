@@ -82,6 +82,9 @@ fn coupled(program: &PathBuf, env: &[(&str, String)]) -> Job {
     env.iter().fold(job.arg(program).arg("atmos"), |job, (name, value)| job.env(name, value))
 }
 
+// Shows: MPI Info, Objects | Fortran bindings | `INTEGER` handles, `CHARACTER*(*)`, `LOGICAL`, `IERROR` | done: for
+// gfortran, also those of `mpi_f08`; a handle has the same value in C
+// Also: libraries `mpi::fortran::every_rule_in_front_of_mpich`
 #[test]
 fn every_rule_of_the_bindings() {
     if !Peer::Gfortran.there() {

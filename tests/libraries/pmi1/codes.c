@@ -6,6 +6,7 @@
  *   codes messages   gets of values that hydrant shares take no message
  *   codes abort      the last rank ends the job with code 37
  */
+// Test: libraries `pmi1::every_code_where_it_belongs`
 #include <pmi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -35,6 +36,9 @@ static int size = -1, rank = -1, spawned = -1;
 static char space[257], text[2048], key_64[65], key_65[66], value_1024[1025], value_1025[1026];
 static int number;
 
+// Shows: pmi.h | `PMI_Init`, `PMI_Initialized`, `PMI_Finalize` | join, state, leave | done; a singleton has a server
+// inside the process
+// Also: libraries `pmi1::every_code_alone`
 static void test_outside(int was_joined)
 {
     GIVES(PMI_ERR_INVALID_ARG, PMI_Initialized(NULL));
@@ -59,6 +63,10 @@ static void test_outside(int was_joined)
     CHECK(number == 64);
 }
 
+// Shows: pmi.h | `PMI_Get_size`, `PMI_Get_rank`, `PMI_Get_universe_size`, `PMI_Get_appnum`, `PMI_Get_id`,
+// `PMI_Get_kvs_domain_id` | values of the job | done; -1 for a number that the server does not know
+// Shows: pmi.h | `PMI_Get_clique_size`, `PMI_Get_clique_ranks` | the ranks of the node | done, from
+// `PMI_process_mapping`
 static void test_job(int alone)
 {
     int again = -1, ranks[64];
@@ -90,6 +98,15 @@ static void test_job(int alone)
     GIVES(PMI_ERR_INVALID_LENGTH, PMI_Get_clique_ranks(ranks, size - 1));
 }
 
+// Shows: pmi.h | return codes | a code for each wrong argument | done: those of Slurm's library for init, ranks,
+// spaces and keys, where both were compared. Ours are stricter for an empty key, an empty buffer and a NULL buffer of
+// `PMI_Get_id`
+// Shows: pmi.h | `PMI_KVS_Commit` | values are not visible before it | free: puts are visible at once, as in MPICH's
+// library
+// Shows: pmi.h | `PMI_KVS_Create`, `PMI_KVS_Destroy` | more key-value spaces | not: `PMI_FAIL`, because servers of
+// PMI-1 have one space a job
+// Shows: pmi.h | `PMI_KVS_Iter_first`, `PMI_KVS_Iter_next` | all keys of a space | not: `PMI_FAIL`, because PMI-1 has
+// no request for them
 static void test_space(void)
 {
     char key[32];
@@ -132,6 +149,8 @@ static void test_space(void)
     GIVES(PMI_FAIL, PMI_KVS_Iter_next(space, text, 65, text + 65, 1025));
 }
 
+// Shows: pmi.h | `PMI_Barrier_group` | a barrier of some ranks, with a tag | partly: barriers of several threads wait
+// for each other
 static void test_groups(void)
 {
     int all[64], wrong[] = {-1, 0};
@@ -148,6 +167,7 @@ static void test_groups(void)
     if (size > 1 && rank < 2) GIVES(PMI_SUCCESS, PMI_Barrier_group(all, 2, "two"));
 }
 
+// Shows: pmi.h | `PMI_Publish_name`, `PMI_Lookup_name`, `PMI_Unpublish_name` | names | done
 static void test_names(void)
 {
     char name[32];
@@ -164,6 +184,8 @@ static void test_names(void)
     GIVES(PMI_FAIL, PMI_Unpublish_name(name));
 }
 
+// Shows: pmi.h | `PMI_Parse_option`, `PMI_Args_to_keyval`, `PMI_Free_keyvals`, `PMI_Get_options` | options of the
+// process manager | done: there are none
 static void test_options(void)
 {
     char *words[] = {"-n", "2", NULL};
@@ -186,6 +208,7 @@ static void test_options(void)
     CHECK(length == 0 && !*text);
 }
 
+// Shows: pmi.h | `PMI_Spawn_multiple` | processes, info, preput, a code for each command | done
 static void test_spawn(const char *self, int alone)
 {
     const char *words[] = {"child", NULL}, **argvs[] = {words, words}, *commands[] = {self, self}, *none[] = {""};

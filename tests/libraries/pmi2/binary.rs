@@ -12,6 +12,10 @@ fn source() -> PathBuf {
 }
 
 /// Through memory that hydrant shares with its ranks, by messages, between hosts, and without a launcher.
+// Shows: pmi2.h, Constants and types | `PMI2_Keyvalpair.valueLen` | values that contain NUL | done: between hydrant's
+// libpmi2 and hydrant's servers, escaped; other clients get `rc` 6 for such a value, and other servers get none
+// (`PMI2_ERR_INVALID_VAL`)
+// Also: libraries `pmi2::binary::other_servers_get_no_value_with_nul`
 #[test]
 fn values_have_any_bytes() {
     for launcher in HYDRANT {

@@ -3,6 +3,7 @@
  *
  *   pmi2_codes [alone]
  */
+// Test: libraries `pmi2::functions::every_code_where_it_belongs`
 #include "pmi2_check.h"
 #include <fcntl.h>
 
@@ -30,6 +31,10 @@ static void fill(void)
 }
 
 /* Before PMI2_Init and after PMI2_Finalize. */
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INIT` | before init | done; also after finalize
+// Shows: pmi2.h, Joining and leaving | `PMI2_Finalize` | leaves the job | done; a rank that ends without it counts as
+// failed
+// Also: hydrant-core `failures_end_the_job_and_say_why`
 static void test_uninitialized(void)
 {
     GIVES(PMI2_ERR_INIT, PMI2_Finalize());
@@ -55,6 +60,16 @@ static void test_uninitialized(void)
     GIVES(PMI2_ERR_INIT, PMI2_Nameserv_unpublish("name", NULL));
 }
 
+// Shows: pmi2.h, Constants and types | `PMI2_Connect_comm_t.read`, `.write`, `.ctx` | a channel between two jobs
+// whose servers cannot read each other's spaces | done: NULL, because the servers read each other's spaces, in one
+// run and between runs that share a name server
+// Also: libraries `pmi2::runs::two_runs_read_each_other`
+// Shows: pmi2.h, Constants and types | `PMI2_Connect_comm_t.isMaster` | 1, 0 or -1, agreed by both sides | done: -1,
+// no master
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_ARG` | an invalid argument | done
+// Shows: pmi2.h, Job | `PMI2_Job_GetId` `jobid`, `jobid_size` | the job's id | done
+// Shows: pmi2.h, Job | `PMI2_Job_GetRank` `rank` | the rank, as init returns it | done
+// Shows: pmi2.h, Job | `PMI2_Job_Connect` `conn` | a channel, where one is needed | done: none is needed
 static void test_job(void)
 {
     int again[4] = {-1, -1, -1, -1};
@@ -86,6 +101,19 @@ static void test_job(void)
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Job_Disconnect("no-such-job"));
 }
 
+// Shows: pmi2.h, Constants and types | `PMI2_MAX_KEYLEN` | keys of up to 64 characters | done: 64 without NUL
+// Also: core `limits::too_long_keys_and_values_are_refused_and_change_nothing`
+// Shows: pmi2.h, Constants and types | `PMI2_MAX_VALLEN` | values of up to 1,024 characters | done: 1,024 without NUL
+// Also: core `limits::too_long_keys_and_values_are_refused_and_change_nothing`
+// Shows: pmi2.h, Constants and types | `PMI2_ID_NULL` | -1: no hint | done
+// Shows: pmi2.h, Return codes | `PMI2_SUCCESS` | success | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_KEY`, `_KEY_LENGTH` | an invalid key, or its length | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_VAL`, `_VAL_LENGTH` | an invalid value, or its length | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_LENGTH` | an invalid length | done
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Put` `key`, `value` | stores a pair | done
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Get` `jobid` | NULL: the own space | done; also empty, and the own id
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Get` `value`, `maxvalue` | the value, in a buffer of that size | done
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Get` `vallen` | its length, negative if it exceeds the buffer | done
 static void test_kvs(void)
 {
     char key[32];
@@ -139,6 +167,22 @@ static void test_kvs(void)
     CHECK(number == 10 && !strcmp(text, "0123;5678;"));
 }
 
+// Shows: pmi2.h, Constants and types | `PMI2_MAX_ATTRVALUE` | attributes of up to 1,024 characters | done: the limit
+// of values
+// Shows: pmi2.h, Return codes | `PMI2_ERR_NOMEM` | a buffer is too small | done; also a limit of the server
+// Also: hydrant-client `servers_codes_are_those_of_pmi2_h`
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_GetNodeAttr` `name`, `value`, `valuelen`, `found` | an
+// attribute, and whether there is one | done
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_GetNodeAttrIntArray` `array`, `arraylen`, `outlen`, `found` | a
+// list of integers | done
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_GetNodeAttrIntArray` | the value has to be a list of integers |
+// done: `PMI2_ERR_INVALID_VAL` otherwise
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_GetNodeAttrIntArray` | returns at once without the attribute |
+// done
+// Shows: pmi2.h, Attributes of the job | `PMI2_Info_GetJobAttr` `name`, `value`, `valuelen`, `found` | an attribute,
+// and whether there is one | done
+// Shows: pmi2.h, Attributes of the job | `PMI2_Info_GetJobAttrIntArray` `array`, `arraylen`, `outlen`, `found` | a
+// list of integers | done
 static void test_attributes(int alone)
 {
     GIVES(PMI2_ERR_INVALID_KEY, PMI2_Info_PutNodeAttr(NULL, "value"));
@@ -193,6 +237,11 @@ static void test_attributes(int alone)
     CHECK(alone ? other == 0 : other == 1 && number == 1 && array[0] == size);
 }
 
+// Shows: pmi2.h, Job | `PMIX_Ring` `value`, `left`, `right` | the values of both neighbours | done
+// Also: libraries `interop::functions::a_ring_of_hundreds`, `pmi2::nodes::the_calls_of_one_job`
+// Shows: pmi2.h, Job | `PMIX_Ring` `maxvalue` | size of all three buffers | done
+// Shows: pmi2.h, Job | `PMIX_Ring` `rank`, `ranks` | position in the ring, its length; the position may differ from
+// the rank | free: equal to the rank
 static void test_ring(void)
 {
     char mine[16], wanted[16], left[16], right[16];
@@ -213,6 +262,13 @@ static void test_ring(void)
     CHECK(!strcmp(right, wanted));
 }
 
+// Shows: pmi2.h, Name service | `PMI2_Nameserv_publish` `service_name`, `port` | publishes a name | done: once
+// Also: libraries `interop::functions::names`
+// Shows: pmi2.h, Name service | `PMI2_Nameserv_lookup` `service_name`, `port`, `portLen` | the port of a name | done
+// Also: libraries `interop::functions::names`
+// Shows: pmi2.h, Name service | `PMI2_Nameserv_unpublish` `service_name` | withdraws a name | done: by any process
+// Also: libraries `interop::functions::names`
+// Shows: pmi2.h, Name service | `info_ptr` of all three | no meaning is given | free: ignored
 static void test_names(void)
 {
     char name[32], long_name[200], long_port[1200];
@@ -250,6 +306,13 @@ static int spawn(int count, const char *command, int argc, const char **argv, in
 }
 
 /* No spawn here gets as far as to start something. */
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_NUM_ARGS`, `_ARGS` | a number of arguments, or an argument | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_KEYVALP` | an invalid pair | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_INVALID_SIZE` | an invalid size | done
+// Shows: pmi2.h, Return codes | `PMI2_ERR_OTHER` | other errors | done
+// Shows: pmi2.h, Spawn | `errors` | a code for each command | done: 0, `errno` of a program that cannot be started,
+// or 125 of another one of such a spawn; on one host and on several
+// Also: hydrant-client `a_code_for_each_program`, nodes `dynamic::each_program_of_a_refused_spawn_has_its_code`
 static void test_spawn(int alone)
 {
     const char *argv[] = {"x", NULL}, *missing = "/no/such/program";
@@ -284,6 +347,7 @@ static void test_spawn(int alone)
     GIVES(PMI2_ERR_INVALID_ARG, PMI2_Job_Spawn(1, &missing, NULL, NULL, NULL, NULL, NULL, 0, NULL, text, 99, NULL));
 }
 
+// Shows: pmi2.h, Joining and leaving | `PMI2_Initialized` | nonzero after a successful init | done; also after finalize
 int main(int argc, char **argv)
 {
     int alone = argc > 1 && !strcmp(argv[1], "alone");

@@ -35,6 +35,9 @@ fn every_code_where_it_belongs() {
     }
 }
 
+// Shows: pmi2.h, Job | `PMIX_Ring` with one process, or a singleton | rank 0 of 1, and the process's own value twice
+// | done
+// Also: libraries `interop::functions::a_ring_of_one_and_of_many`
 #[test]
 fn every_code_alone() {
     let outcome = alone(Whose::Own, &codes()).arg("alone").run();
@@ -42,6 +45,8 @@ fn every_code_alone() {
 }
 
 /// The same program gives the same answers over Slurm's library.
+// Shows: pmi2.h, Joining and leaving | `PMI2_Init` `size`, `rank` | number of processes, rank of this one | done
+// Also: libraries `interop::functions::init_twice_rank_and_size`
 #[test]
 fn the_calls_of_one_job_over_either_library() {
     for library in BOTH {
@@ -89,6 +94,8 @@ fn local_ranks_under_hydra_and_srun() {
 }
 
 /// `PMI2_Init` returns the number of the program on the command line.
+// Shows: pmi2.h, Joining and leaving | `PMI2_Init` `appnum` | number of the program on the command line | done
+// Also: libraries `interop::functions::spawning_with_arguments_info_and_preputs`
 #[test]
 fn programs_have_numbers() {
     for library in BOTH {
@@ -102,6 +109,11 @@ fn programs_have_numbers() {
 }
 
 /// Attributes of the command line reach all hosts, over either library.
+// Shows: pmi2.h, Attributes of the node | `cartCoords` | coordinates in a Cartesian network | done: `--topology
+// cart:4x4x2`, or `file:PATH` with coordinates for each host; otherwise not found
+// Also: libraries `interop::functions::node_attributes`, hydrant-placement `a_file_gives_places_to_hosts`
+// Shows: pmi2.h, Attributes of the job | `cartDims` | the dimensions of a Cartesian one | done: `--topology
+// cart:4x4x2`
 #[test]
 fn attributes_that_the_user_gives() {
     const GIVEN: [&str; 6] =
@@ -142,6 +154,9 @@ fn attributes_that_the_user_gives() {
 }
 
 /// Over either library, on one host and on two.
+// Shows: pmi2.h, Attributes of the node | `memPoolType`, `memAnonMMAPfd` | shared memory of the process manager, and
+// its descriptor | done: `--mem-pool SIZE`, `anonmmap`; otherwise not found
+// Also: libraries `interop::functions::node_attributes`
 #[test]
 fn ranks_of_a_host_share_a_memory_pool() {
     let source = clients_dir().join("pmi2_pool.c");
@@ -189,6 +204,12 @@ fn run_threads(launcher: Launcher, test: &str) {
     job.words(test).run().code(0).quiet().says(" of 3 done\n", 3);
 }
 
+// Shows: pmi2.h, Return codes | `PMI2_FAIL` | failure without a reason | done: the connection is closed, or the
+// server sent no reason
+// Also: hydrant-client `client_errors_have_codes`
+// Shows: pmi2.h, Attributes of the node | `PMI2_Info_GetNodeAttr` `waitfor` | waits until there is one, and never
+// returns with `found` 0 | done
+// Also: libraries `interop::functions::node_attributes`
 #[test]
 fn threads_under_hydrant() {
     for launcher in HYDRANT {

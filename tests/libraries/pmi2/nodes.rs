@@ -25,6 +25,10 @@ fn the_calls_of_one_job() {
 }
 
 /// Values that a fence has not moved, with hints, without, and missing ones.
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Get` `src_pmi_id` | a hint to the server | done: with lazy fences the
+// host of that rank is asked; a wrong hint costs time only. If several ranks put the key, the value may be that of
+// any of them
+// Also: nodes `lazy::hints_lead_to_the_value_good_or_bad`, hydrant-core `without_a_good_hint_all_nodes_are_asked`
 #[test]
 fn lazy_fences() {
     let lazy = "--fence lazy -hosts n[1-4]:2 --bootstrap local --radix 2";
@@ -42,6 +46,9 @@ fn lazy_fences() {
 }
 
 /// Slurm's library returns the size of the job.
+// Shows: pmi2.h, Job | `PMI2_Info_GetSize` `size` | number of processes on the node | done; Slurm's library returns
+// the size of the job
+// Also: hydrant-client `ranks_of_a_node`
 #[test]
 fn ranks_know_how_many_share_their_node() {
     let Some(job) = Launcher::Hydrant(NODES).job(7, Whose::Own, Whose::Own, &calls()) else { return };
@@ -73,6 +80,9 @@ fn connecting_and_disconnecting() {
 }
 
 /// Two jobs are connected by a third one, and stay so when it has ended.
+// Shows: pmi2.h, Job | `PMI2_Job_Connect` | joins all jobs connected to one side with all connected to the other |
+// done: across runs too
+// Also: launch `runs::connecting_joins_the_jobs_of_both_sides`, hydrant-core `connecting_joins_both_sides`
 #[test]
 fn connecting_joins_what_is_connected() {
     for (launcher, library) in ways().into_iter().flat_map(|launcher| BOTH.map(|library| (launcher, library)))

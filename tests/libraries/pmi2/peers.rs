@@ -23,6 +23,9 @@ fn exchange(launcher: Launcher, size: u32, header: Whose, library: Whose) {
 }
 
 /// A program built against either header runs with either library.
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Fence` | collective; earlier puts of all processes are visible after it
+// | done
+// Also: libraries `interop::slurm::a_fence_after_the_other`, `pmi2::nodes::the_calls_of_one_job`
 #[test]
 fn under_hydrant() {
     for launcher in HYDRANT {
@@ -90,6 +93,15 @@ fn alone_without_a_server() {
     }
 }
 
+// Shows: pmi2.h, Joining and leaving | `PMI2_Abort` `flag` | nonzero: all processes, zero: this one | done
+// Also: libraries `interop::functions::aborting_oneself_leaves_the_others`,
+// `interop::functions::aborting_the_world_ends_all_ranks`
+// Shows: pmi2.h, Joining and leaving | `PMI2_Abort` `msg` | is printed | done: up to 4,096 bytes of UTF-8 with its
+// lines, other control characters escaped; firmware: 200 bytes, at a node on `mps2-an386` 4,096
+// Also: launch `failures::an_abort_message_is_printed_whole`, hydrant-core `an_abort_message_is_whole_and_printable`
+// Shows: pmi2.h, Joining and leaving | `PMI2_Abort` | does not return if it succeeds | done: returns only without
+// init
+// Also: libraries `pmi2::functions::every_code_where_it_belongs`
 #[test]
 fn aborts() {
     for launcher in HYDRANT {
@@ -111,6 +123,12 @@ fn aborts() {
     outcome.code(1).warns("PMI2_Abort: the whole; world\n");
 }
 
+// Shows: pmi2.h, Spawn | `argcs`, `argvs` | their arguments | done: also empty ones, and ones with blanks and
+// semicolons
+// Shows: pmi2.h, Spawn | `info_keyval_sizes`, `_vectors` | info of each program | done: `wdir`, `path`, `host`,
+// `soft`, `file`, `env`; others are ignored
+// Also: launch `spawn::info_keys_choose_folder_environment_and_number`
+// Shows: pmi2.h, Spawn | an info key for the environment | variables of the new processes | done: `env`
 #[test]
 fn spawns_under_hydrant() {
     for launcher in HYDRANT {

@@ -15,6 +15,11 @@ fn job(names: &Path, options: &str, library: Whose, mode: &str) -> Job {
     if library == Whose::Own { job.env("LD_LIBRARY_PATH", prefix().join("lib")) } else { job }
 }
 
+// Shows: pmi2.h, Job | `PMI2_Job_Connect` `jobid` | makes the other job's space readable | done: of the same run, or
+// of a run of the same user that shares the name server (`--name-server`)
+// Also: libraries `pmi2::runs::two_runs_whose_boards_are_linked_read_each_other`, launch
+// `runs::spaces_of_two_runs_are_readable_both_ways_until_they_disconnect`, libraries
+// `pmi2::nodes::connecting_and_disconnecting`, `interop::functions::connecting_and_disconnecting`
 #[test]
 fn two_runs_read_each_other() {
     for library in BOTH {

@@ -63,6 +63,22 @@ fn spawns(launcher: Launcher, library: Whose, job: &str) {
     outcome.says(" of 3 in here with [plain][two", 2).says("child 2 of 3 in here with [second]\n", 1);
 }
 
+// Shows: pmi2.h, Constants and types | `MPID_Info.key`, `.value` | pairs of info | done
+// Shows: pmi2.h, Constants and types | `MPID_Info.next` | a linked list | free: PMI2_Job_Spawn passes arrays, so
+// `next` is ignored, as in Slurm's library
+// Shows: pmi2.h, Joining and leaving | `PMI2_Init` `spawned` | nonzero if, and only if, the job has a parent | done
+// Shows: pmi2.h, Spawn | `count`, `cmds` | programs | done
+// Shows: pmi2.h, Spawn | `maxprocs` | most processes of each program | done
+// Shows: pmi2.h, Spawn | info key `soft` | acceptable numbers of processes; fewer than `maxprocs` may start | done:
+// the largest that is acceptable
+// Also: hydrant-start `the_largest_acceptable_number_is_used`
+// Shows: pmi2.h, Spawn | `preput_keyval_size`, `_vector` | pairs that are in the new space before its processes start
+// | done
+// Also: libraries `pmi2::peers::spawns_under_hydrant`
+// Shows: pmi2.h, Spawn | `jobId`, `jobIdSize` | the new job's id | done: truncated with `PMI2_ERR_NOMEM`
+// Also: libraries `pmi2::spawn::long_info_and_a_short_buffer`
+// Shows: pmi2.h, Spawn | a failure | an error code | done: nothing has started then
+// Also: launch `spawn::what_cannot_be_started_is_an_error_and_nothing_starts`
 #[test]
 fn under_hydrant() {
     for (launcher, library) in
@@ -80,6 +96,8 @@ fn under_hydrant() {
 }
 
 /// Slurm's library refuses such info itself. A job whose id is truncated runs all the same.
+// Shows: pmi2.h, Constants and types | `MPID_Info` | keys of 32 to 255 characters, values without a mandated limit |
+// done: any length up to one request (64 KiB)
 #[test]
 fn long_info_and_a_short_buffer() {
     for launcher in HYDRANT {

@@ -66,6 +66,8 @@ fn a_lookup_waits_until_the_name_is_published_or_its_time_is_up() {
     host.expects(2, "name-publish;name=other;port=x;", "0;");
 }
 
+// Shows: pmi2.h, Messages | `kvscopy` | whether the client has to copy the other job's space | done: `FALSE`, the
+// server reads it
 #[test]
 fn a_key_value_space_opens_by_connecting() {
     let mut host = two_jobs(0);
@@ -97,6 +99,8 @@ fn what_was_got_stays_so_when_jobs_part() {
     host.expects(0, "kvs-get;jobid=kvs_1;key=k;", "3;");
 }
 
+// Shows: pmi2.h, Job | `PMIX_Ring` | collective; a process may return before all have called | free: returns when all
+// have called
 #[test]
 fn a_ring_hands_texts_to_neighbours_and_counts_from_below() {
     let mut host = Host::v2(3);
@@ -390,6 +394,12 @@ fn both<'a>(name: &'a str, members: &'a [u8]) -> Input<'a> {
     Input::Define { job: JobId(0), name, members, other: Some(JobId(1)) }
 }
 
+// Shows: MPI Sessions, Process sets | sets of several jobs | free | done: `hydrant://job/NAME/with-parent` of a
+// spawned job and its parent, set operations, retire and prune, the end of a job, PMIx events. A group of them
+// without an MPI library; in front of one an error
+// Also: hydrant-core `a_process_set_ends_with_the_first_of_its_jobs`,
+// `changes_of_a_process_set_are_reported_to_the_jobs_of_its_ranks`, libraries
+// `mpi::alone::sets_hold_ranks_of_parent_and_child`, `mpi::beside::sets_hold_ranks_of_parent_and_child`
 #[test]
 fn a_process_set_holds_ranks_of_two_jobs() {
     let mut host = two_jobs(0);

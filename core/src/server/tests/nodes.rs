@@ -280,6 +280,8 @@ fn what_one_node_admits_has_room_on_all() {
     }
 }
 
+// Shows: pmi2.h, Key-value space | `PMI2_KVS_Put` | the same key twice before a fence: undefined | free: the last
+// value counts
 #[test]
 fn a_key_put_again_and_again_takes_one_key_everywhere() {
     let mut all = Cluster::new(3, 2, 2, true, 1);

@@ -42,6 +42,9 @@ fn names(psets: &Psets<'_>, rank: u32) -> Vec<String> {
     (0..psets.count(rank)).map(nth).collect()
 }
 
+// Shows: MPI Sessions, Process sets | an index, a name | never change, and no set is removed | done: until the
+// process prunes its list. A removed set that is defined again is another set, and an error until then
+// Also: libraries `mpi::beside::a_set_with_a_dead_member_stays_and_is_an_error`
 #[test]
 fn a_rank_sees_its_own_sets_and_indices_stay() {
     let (mut slots, mut sets) = ([const { None }; 4].map(|_: Option<()>| Pset::EMPTY), [0; 5]);
@@ -60,6 +63,8 @@ fn a_rank_sees_its_own_sets_and_indices_stay() {
     assert_eq!(psets.find(0, "MPI://self"), Some(Which::Itself));
 }
 
+// Shows: MPI Sessions, Process sets | names | URIs | done: `ocean` is `app://ocean`, and both are found
+// Also: libraries `mpi::beside::every_rule_holds_for_every_set`
 #[test]
 fn a_name_without_a_scheme_is_that_of_an_application() {
     let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);
@@ -123,6 +128,15 @@ fn sets_can_be_made_and_removed_without_end() {
     assert_eq!(psets.retire(0, "last"), Err(Refusal::Full(Limit::Psets, u32::MAX)));
 }
 
+// Shows: MPI Sessions, Process sets | one name in two processes | disjoint or equal sets | done, also for processes
+// of two jobs
+// Also: hydrant-core `a_set_holds_ranks_of_two_jobs_until_one_is_over`
+// Shows: MPI Forum | a change of a set | a new set, because sets do not change | done: the same name with other
+// members is refused; union, intersection and difference define new sets
+// Also: libraries `mpi::alone::sets_are_made_of_others`, `mpi::beside::sets_are_made_of_others`
+// Shows: MPI Forum | a long list of sets | must not exhaust resources | done: a limit (`--limit psets=N`), an error
+// when it is reached, and removal of retired sets
+// Also: hydrant-core `sets_can_be_made_and_removed_without_end`
 #[test]
 fn a_name_means_one_set() {
     let (mut slots, mut sets) = ([const { None }; 2].map(|_: Option<()>| Pset::EMPTY), [0; 3]);

@@ -354,6 +354,8 @@ mod tests {
         Command::FullInit { rank: Some(rank), jobid: jobid.map(Text::from), threaded: false }
     }
 
+    // Shows: pmi2.h, Messages | `pmijobid`, `pmirank`, `srcid`, `threaded` | who the client is | done
+    // Also: launch `port::slurms_and_mpichs_ways_to_say_who_one_is`
     #[test]
     fn each_library_says_who_it_is_in_its_own_way() {
         for (bytes, command) in [
@@ -366,6 +368,11 @@ mod tests {
         }
     }
 
+    // Shows: pmi2.h, Messages | `jobid` | a job's id | done
+    // Also: libraries `pmi2::functions::every_code_where_it_belongs`
+    // Shows: pmi2.h, Messages | `key`, `value`, `found`, `wait` | pairs, whether there is one, whether to wait for it |
+    // done
+    // Also: hydrant-core `replies_of_pmi2`, launch `dynamic::a_node_attribute_is_waited_for`
     #[test]
     fn captured_messages() {
         let get = |kvs, key| Command::Get { kvs: Some(Text::from(kvs)), key: Text::from(key), source: None };
@@ -408,6 +415,8 @@ mod tests {
         }
     }
 
+    // Shows: pmi2.h, Messages | `isworld`, `msg` | whom an abort ends, and its message | done
+    // Also: launch `spawn::a_rank_that_aborts_itself_ends_alone`
     #[test]
     fn abort_in_both_dialects() {
         let message = "application called MPI_Abort(MPI_COMM_WORLD, 7) - process 1".into();
@@ -422,6 +431,8 @@ mod tests {
         assert_eq!(asks(b"    27cmd=abort;exitcode=;isworld"), abort(None, true, "".into()));
     }
 
+    // Shows: pmi2.h, Messages | `thrid` | the thread that a reply belongs to | done
+    // Also: libraries `pmi2::functions::threads_under_hydrant`
     #[test]
     fn threads_are_told_apart_wherever_thrid_stands() {
         for bytes in [&b"    29cmd=kvs-get;thrid=0x7f;key=a;"[..], b"    29cmd=kvs-get;key=a;thrid=0x7f;"] {
@@ -433,6 +444,7 @@ mod tests {
         assert_eq!(refused, Message { op, command, thrid: Some("ab".into()) });
     }
 
+    // Shows: pmi2.h, Messages | `TRUE`, `FALSE` | truth values | done: others are refused
     #[test]
     fn refusals_name_what_was_asked() {
         for (bytes, op, refusal) in [

@@ -134,6 +134,8 @@ mod tests {
 
     use super::*;
 
+    // Shows: pmi2.h, Return codes | all codes | the same numbers in the `rc` of a reply | done
+    // Also: libraries `pmi2::functions::every_code_where_it_belongs`
     #[test]
     fn servers_codes_are_those_of_pmi2_h() {
         for rc in 2..=14 {

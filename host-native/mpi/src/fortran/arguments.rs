@@ -157,6 +157,8 @@ mod tests {
         unsafe { c_string(text.as_ptr().cast(), text.len()) }.into_string().unwrap()
     }
 
+    // Shows: MPI Info, Objects | blanks in Fortran | are stripped at both ends | done
+    // Also: libraries `mpi::fortran::every_rule_of_the_bindings`
     #[test]
     fn blanks_are_stripped_and_padded() {
         assert_eq!(stripped("  a b   "), "a b");
