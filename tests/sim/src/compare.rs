@@ -1,7 +1,5 @@
 //! Fences of hydrant beside the models of other process managers.
 
-use hydrant_overlay::RADIX_DEFAULT;
-
 use crate::fabric::Charge;
 use crate::measure;
 use crate::models::{self, Load, Model, VALUES, hydrant};
@@ -65,17 +63,6 @@ pub fn widths(memory: u64) -> Vec<[Point; 2]> {
         })
     };
     RADICES.into_iter().flat_map(of).collect()
-}
-
-/// Fences without data in trees of several widths, charged in both ways.
-pub fn without_data(most: u32, memory: u64) -> Vec<Point> {
-    let of = |daemons| {
-        let load = Load { daemons, ranks: 1, value: 0 };
-        Charge::ALL.into_iter().flat_map(move |charge| {
-            [2, 4, RADIX_DEFAULT, 16].map(|radix| Point::new(load, radix, memory, charge))
-        })
-    };
-    [16, 64, 256, 1024, 4096, 10_000].into_iter().filter(|&daemons| daemons <= most).flat_map(of).collect()
 }
 
 /// The same fence by all.

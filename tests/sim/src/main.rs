@@ -10,7 +10,6 @@ use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
 use hydrant_overlay::RADIX_DEFAULT;
-use hydrant_sim::fabric::Charge;
 use hydrant_sim::{Scenario, chart, cluster, compare, exchange, memory, startup, tables, world};
 
 /// Simulates the daemons of jobs on many nodes, each the real core, under a virtual clock.
@@ -174,12 +173,8 @@ fn report(radix: u32, nodes: u32, memory: u64, write: Option<PathBuf>) -> Result
     }
     let parts = [
         ("times", tables::times(&points)),
-        ("compared", tables::compared(&rows, Charge::Receiver)),
-        ("compared-both", tables::compared(&rows, Charge::Both)),
-        ("shortest", tables::shortest(&compare::without_data(nodes, memory))),
+        ("compared", tables::compared(&rows)),
         ("widths", tables::widths(&compare::widths(memory))),
-        ("counts", tables::counts(&points)),
-        ("compared-counts", tables::compared_counts(&rows)),
     ];
     show(page, &parts)
 }

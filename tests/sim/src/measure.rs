@@ -68,27 +68,6 @@ pub fn bound(load: Load, radix: u32) -> u64 {
     2 * u64::from(depth) * (SPEED.delay + PER_MESSAGE) + data * (1000 * PER_BYTE + SPEED.per_kilobyte) / 1000
 }
 
-/// Returns the shortest time of a fence without data in any tree of the daemons and a head, in nanoseconds. A node handles
-/// one message at a time, so the way up with receivers charged, and both ways with senders charged too, need a tree in which
-/// each node has as many children as it can hear before it must send. Otherwise all are one hop below the head.
-pub fn shortest(daemons: u32, charge: Charge) -> u64 {
-    let hop = charge.sending(0) + SPEED.delay + PER_MESSAGE;
-    let step = PER_MESSAGE;
-    // Nodes that the best tree can gather from, for each time in steps of a microsecond.
-    let mut most: Vec<u64> = vec![1];
-    while most[most.len() - 1] < u64::from(daemons) + 1 {
-        let time = most.len();
-        let before = |nanos: u64| time.checked_sub((nanos / 1000) as usize).map_or(0, |at| most[at]);
-        let joined = if time as u64 * 1000 < hop { 0 } else { before(step).max(1) + before(hop) };
-        most.push(joined.max(1));
-    }
-    let gathered = (most.len() as u64 - 1) * 1000;
-    match charge {
-        Charge::Receiver => gathered + hop,
-        Charge::Both => 2 * gathered,
-    }
-}
-
 /// Opens a job on all nodes, each in memory of its own.
 pub(crate) fn open_nodes<'m>(
     memory: &'m mut [MappedStorage],

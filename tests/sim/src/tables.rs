@@ -3,12 +3,10 @@
 use std::fmt::Write;
 
 use hydrant_core::server::FenceMode;
-use hydrant_overlay::RADIX_DEFAULT;
 
 use crate::compare::{Own, Point, Row};
 use crate::exchange;
 use crate::fabric::Charge;
-use crate::measure::{self, Cost};
 use crate::models::{Load, Model, VALUES};
 use crate::startup::{self, SSH};
 
@@ -28,7 +26,7 @@ pub fn times(points: &[Point]) -> String {
         let _ = write!(text, "| {daemons} | {ranks} |");
         for point in of_shape {
             let times = point.times().map_or("-".to_owned(), |times| format!("{times:.2}"));
-            let _ = write!(text, " {} | {times} |", own(&point.own, |time, _, _| (time / 1000).to_string()));
+            let _ = write!(text, " {} | {times} |", own(&point.own, |time| (time / 1000).to_string()));
         }
         text.push('\n');
     }
@@ -49,7 +47,7 @@ pub fn widths(rows: &[[Point; 2]]) -> String {
         let radix = of_radix[0][0].radix;
         let _ = write!(text, "| {radix} |");
         for point in of_radix.iter().flatten() {
-            let _ = write!(text, " {} |", own(&point.own, |time, _, _| millis(time)));
+            let _ = write!(text, " {} |", own(&point.own, millis));
         }
         for hosts in STARTED {
             let _ = write!(text, " {:.1} |", startup::start(hosts, Some(radix), SSH).time as f64 / 1e6);
@@ -59,66 +57,27 @@ pub fn widths(rows: &[[Point; 2]]) -> String {
     text
 }
 
-/// Fences without data beside the shortest time that any tree allows, charged in both ways.
-pub fn shortest(points: &[Point]) -> String {
-    let mut text = String::from("| nodes |");
-    for charge in ["", ", sending charged"] {
-        let _ = write!(text, " any tree{charge} | radix 2 | radix 4 | radix {RADIX_DEFAULT} | radix 16 |");
-    }
-    let _ = writeln!(text, "\n|---:|{}", "---:|".repeat(10));
-    for of_shape in points.chunk_by(|a, b| a.load == b.load) {
-        let _ = write!(text, "| {} |", of_shape[0].load.daemons);
-        for of_charge in of_shape.chunk_by(|a, b| a.charge == b.charge) {
-            let shortest = measure::shortest(of_charge[0].load.daemons, of_charge[0].charge);
-            let _ = write!(text, " {} |", shortest / 1000);
-            for point in of_charge {
-                let _ = write!(text, " {} |", own(&point.own, |time, _, _| (time / 1000).to_string()));
-            }
-        }
-        text.push('\n');
-    }
-    text
-}
-
-/// A cell made of time, messages and sent bytes. That of a model is in italics.
-fn own(own: &Own, cell: impl Fn(u64, u64, u64) -> String) -> String {
+/// A cell made of the time. That of a model is in italics.
+fn own(own: &Own, cell: impl Fn(u64) -> String) -> String {
     match own {
-        Own::Simulated(cost) => cell(cost.time, cost.messages, cost.sent),
-        Own::Modelled(cost) => format!("*{}*", cell(cost.time, cost.messages, cost.sent)),
+        Own::Simulated(cost) => cell(cost.time),
+        Own::Modelled(cost) => format!("*{}*", cell(cost.time)),
         Own::Missing => "-".to_owned(),
     }
 }
 
-/// Messages and bytes of fences.
-pub fn counts(points: &[Point]) -> String {
-    let mut text = String::from(
-        "| nodes | ranks a node | value, B | depth | messages | received, most | sent, most, a neighbour | bound, us |\n\
-         |---:|---:|---:|---:|---:|---:|---:|---:|\n",
-    );
-    for Point { load, own, .. } in points {
-        let Own::Simulated(cost) = own else { continue };
-        if load.value == 0 {
-            continue;
-        }
-        let Load { daemons, ranks, value } = cost.load;
-        let Cost { depth, messages, bound, .. } = *cost;
-        let (received, sent, bound) = (cost.received_times(), cost.sent_times(), bound / 1000);
-        let _ = writeln!(
-            text,
-            "| {daemons} | {ranks} | {value} | {depth} | {messages} | {received:.3} | {sent:.3} | {bound} |"
-        );
+/// Milliseconds of hydrant and of the models, a row for each load.
+pub fn compared(rows: &[Row]) -> String {
+    let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
+    let mut text = format!("| nodes | value, B | hydrant | {} |\n", names.join(" | "));
+    let _ = writeln!(text, "|---:|---:|---:|{}", "---:|".repeat(names.len()));
+    for row in rows.iter().filter(|row| row.charge == Charge::Receiver) {
+        let mut cells = vec![own(&row.hydrant, millis)];
+        cells.extend(row.models.iter().map(|cost| millis(cost.time)));
+        let Load { daemons, value, .. } = row.load;
+        let _ = writeln!(text, "| {daemons} | {value} | {} |", cells.join(" | "));
     }
     text
-}
-
-/// Milliseconds of hydrant and of the models.
-pub fn compared(rows: &[Row], charge: Charge) -> String {
-    table(rows, charge, |time, _, _| millis(time))
-}
-
-/// Messages of hydrant and of the models, and bytes that the busiest node sends.
-pub fn compared_counts(rows: &[Row]) -> String {
-    table(rows, Charge::Receiver, |_, messages, sent| format!("{messages}, {}", bytes(sent)))
 }
 
 /// Costs of a fence and the gets after it, with collecting and with lazy fences.
@@ -146,33 +105,11 @@ pub fn exchanges(rows: &[exchange::Row]) -> String {
     text
 }
 
-/// A row for each load, with a cell made of time, messages and sent bytes for each manager.
-fn table(rows: &[Row], charge: Charge, cell: impl Fn(u64, u64, u64) -> String) -> String {
-    let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
-    let mut text = format!("| nodes | value, B | hydrant | {} |\n", names.join(" | "));
-    let _ = writeln!(text, "|---:|---:|---:|{}", "---:|".repeat(names.len()));
-    for row in rows.iter().filter(|row| row.charge == charge) {
-        let mut cells = vec![own(&row.hydrant, &cell)];
-        cells.extend(row.models.iter().map(|cost| cell(cost.time, cost.messages, cost.sent)));
-        let Load { daemons, value, .. } = row.load;
-        let _ = writeln!(text, "| {daemons} | {value} | {} |", cells.join(" | "));
-    }
-    text
-}
-
 fn millis(nanos: u64) -> String {
     match nanos as f64 / 1e6 {
         millis if millis < 10.0 => format!("{millis:.2}"),
         millis if millis < 100.0 => format!("{millis:.1}"),
         millis => format!("{millis:.0}"),
-    }
-}
-
-fn bytes(bytes: u64) -> String {
-    match bytes {
-        0..10_000 => format!("{bytes} B"),
-        10_000..10_000_000 => format!("{} kB", bytes / 1000),
-        _ => format!("{} MB", bytes / 1_000_000),
     }
 }
 
