@@ -101,17 +101,42 @@ mod tests {
         }
     }
 
+    /// The option as it is written, with its help and default.
+    fn shown(arg: &clap::Arg) -> (Option<String>, Vec<String>) {
+        let name = arg.get_long().map(|long| format!("--{long}"));
+        let help = arg.get_long_help().or_else(|| arg.get_help()).map(ToString::to_string);
+        let default = arg.get_default_values().iter().map(|value| value.to_string_lossy().into_owned());
+        (name, help.into_iter().chain(default).collect())
+    }
+
+    /// Options that `hydrant run` has too are named, and not repeated.
     #[test]
     fn the_book_says_what_help_says() {
-        let mut page =
-            "# Options\n\nThe help of each command, as `hydrant COMMAND --help` prints it.\n".to_owned();
+        let mut page = "# Options\n\nThe help of each command, as `hydrant COMMAND --help` prints it. Options that a command \
+                        shares with `hydrant run` are described there.\n"
+            .to_owned();
         let mut command = commands::hydrant().disable_help_subcommand(true).term_width(100);
         command.build();
+        let run = command.find_subcommand("run").expect("it is a command").clone();
         for verb in command.get_subcommands_mut().filter(|verb| !verb.is_hide_set()) {
+            let mut shared = Vec::new();
+            if verb.get_name() != run.get_name() {
+                *verb = verb.clone().mut_args(|arg| {
+                    let own = shown(&arg);
+                    let is_shared =
+                        !arg.is_hide_set() && run.get_arguments().any(|other| shown(other) == own);
+                    shared.extend(own.0.filter(|name| is_shared && name != "--help"));
+                    let hidden = arg.is_hide_set() || is_shared;
+                    arg.hide(hidden)
+                });
+            }
             let help = verb.render_long_help().to_string();
             let help: Vec<&str> = help.lines().map(str::trim_end).collect();
             write!(page, "\n## hydrant {}\n\n```\n{}\n```\n", verb.get_name(), help.join("\n").trim_end())
                 .expect("a string takes every byte");
+            if !shared.is_empty() {
+                writeln!(page, "\nAs in `hydrant run`: `{}`.", shared.join("` `")).expect("as above");
+            }
         }
         check(&Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/options.md"), &page);
     }
