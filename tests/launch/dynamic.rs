@@ -291,13 +291,12 @@ fn family(options: &str, ending: &[&str]) -> Job {
     raw(options, &format!("init2\n{}\nexpect cmd=spawn-response;rc=0;\nforever", spawn2(2, RAW, &child)))
 }
 
-// Fault: A rank of a spawned job fails while its parent waits for it, or fails before it initializes
-// Outcome: all jobs of the run end, grandparents too; the exit code is that of the rank, which is named;
-// without cleanup the parent goes on
-// Guarantee: The failure of a rank ends every job of the run. The spawner of a job whose spawn is not
-// answered yet gets an error instead
-// Also: launch `dynamic::the_parent_ends_with_a_child_that_does_not_join`, `dynamic::grandparents_end_too`,
-// libraries `interop::dynamic::a_parent_ends_with_its_child`
+// Fault: A rank of a spawned job fails while its parent waits for it, or before it initializes
+// Outcome: all jobs of the run end; the exit code is that of the rank, which is named; without cleanup the parent
+// goes on
+// Guarantee: The failure of a rank ends every job of the run
+// Also: launch `dynamic::the_parent_ends_with_a_child_that_does_not_join`, `dynamic::grandparents_end_too`, libraries
+// `interop::dynamic::a_parent_ends_with_its_child`
 #[test]
 fn the_parent_ends_with_a_child_that_fails() {
     for (ending, code, what) in [

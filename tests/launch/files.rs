@@ -22,14 +22,13 @@ fn reads(option: &str, file: &str) -> Job {
     if option == "-configfile" { job } else { job.words("-n 1 true") }
 }
 
-// Fault: A file that the user names is a device without end, a directory, a pipe without a process at its
-// other end, or another user's file in `/tmp`
+// Fault: A file that the user names is a device without end, a directory, a pipe without a reader, or another user's
+// file in `/tmp`
 // Outcome: it is refused by name
-// Guarantee: Reading takes regular files, pipes, terminals and `/dev/null`: of text at most 16 MiB. Writing
-// takes no existing file of another user, and no link that another user made in a folder for all. A pipe that
-// nobody reads is given up after 10 s
-// Also: launch `files::text_without_end_is_refused`,
-// `files::a_pipe_without_a_reader_does_not_stop_the_launcher`, `files::files_of_another_user_are_not_written`
+// Guarantee: Regular files, pipes, terminals and `/dev/null` are read, at most 16 MiB of text. No file or link of
+// another user is written. A pipe that nobody reads is given up after 10 s
+// Also: launch `files::text_without_end_is_refused`, `files::a_pipe_without_a_reader_does_not_stop_the_launcher`,
+// `files::files_of_another_user_are_not_written`
 #[test]
 fn devices_without_end_and_directories_are_not_read() {
     for (file, kind) in [("/dev/zero", "it is a device"), ("/dev", "it is a directory")] {

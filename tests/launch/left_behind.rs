@@ -26,7 +26,7 @@ const LATE: &str = "{ while kill -0 $$ 2>/dev/null; do :; done; exec cat; }";
 
 // Fault: A rank ends before a `tee` or `gzip` has copied its output
 // Outcome: the output arrives, also when the job fails
-// Guarantee: Output is read to its end, and what reads a pipe is spared by signals and waited for
+// Guarantee: Output is read to its end; what reads a pipe is spared by signals and waited for
 // Also: launch `left_behind::what_a_helper_was_given_arrives_when_the_job_fails`, nodes
 // `failures::what_helpers_were_given_arrives_from_all_hosts`
 #[test]
@@ -175,8 +175,7 @@ fn a_rank_that_leaves_its_group_ends_with_the_job() {
 
 // Fault: A launcher or a daemon gets SIGKILL, also while it starts ranks
 // Outcome: all processes of the job are killed
-// Guarantee: A guardian process kills the ranks' process groups, and the orphans with its mark in their
-// environment, when its pipe to the launcher or daemon closes
+// Guarantee: A guardian kills the ranks' groups and marked orphans when its pipe closes
 // Also: launch `left_behind::groups_and_sessions_of_their_own_end_with_the_job`, nodes
 // `failures::a_killed_daemon_leaves_no_group_or_session_of_a_rank_behind`
 #[test]

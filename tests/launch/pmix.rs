@@ -192,9 +192,9 @@ fn a_handshake_that_is_too_long_is_cut_off() {
     job.end([client]).code(0);
 }
 
-// Fault: A PMIx handshake with another namespace, or a rank that does not exist
-// Outcome: it is refused, and a line reports it; its client runs as a job of one rank
-// Guarantee: The first refused client of a job is reported, and their number whenever it has grown tenfold
+// Fault: A PMIx handshake with another namespace or rank
+// Outcome: refused, and reported; the client runs as a job of one rank
+// Guarantee: The first refused client of a job is reported, and their tenfold
 #[test]
 fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
     let job = Job::start::<1>("");
@@ -210,7 +210,7 @@ fn handshakes_of_other_jobs_and_ranks_are_refused_and_reported() {
 }
 
 // Fault: A process introduces itself as a PMIx rank that has a connection
-// Outcome: it is refused and reported; the rank is served
+// Outcome: it is refused and reported
 // Guarantee: A PMIx rank keeps its connection until it finalizes or closes it
 #[test]
 fn a_rank_that_is_taken_stays_with_its_first_process() {
@@ -229,7 +229,7 @@ fn a_rank_that_is_taken_stays_with_its_first_process() {
 
 // Fault: Lengths in a PMIx message exceed it, are negative or contradict each other
 // Outcome: the request is refused; a message beyond 64 KiB closes the connection
-// Guarantee: Decoding reads no more than the message, and time is bounded by its length
+// Guarantee: Decoding reads no more than the message
 #[test]
 fn lengths_that_lie_are_refused() {
     let job = Job::start::<1>("");
@@ -357,8 +357,8 @@ fn a_commit_has_the_length_of_its_limit() {
 
 /// The others get every event, and the one that does not read loses the oldest.
 // Fault: A PMIx client registers for events and does not read
-// Outcome: it loses the oldest events; the others get them
-// Guarantee: Events take at most a quarter of the table of names. No client waits for another one to read
+// Outcome: it loses the oldest events
+// Guarantee: No client waits for another one to read
 // Also: core `pmix::events::a_client_that_does_not_read_loses_the_oldest_notices`
 #[test]
 fn a_client_that_does_not_read_its_events_holds_up_no_other() {

@@ -106,9 +106,8 @@ fn rubbish_costs_only_its_own_connection() {
 }
 
 // Fault: A client repeats an `init` that is refused, or one that changes nothing, while a rank ends
-// Outcome: the refusal is sent and the connection is closed; other clients are served
-// Guarantee: One refused introduction closes a connection. At most 4 KiB are read at once from a client that
-// has not introduced itself, and at most 16 times from a rank that has ended
+// Outcome: refused and closed; other clients are served
+// Guarantee: One refused introduction closes a connection. A client that has not introduced itself may send 4 KiB
 // Also: hydrant-driver `a_client_that_has_not_introduced_itself_is_read_in_small_pieces`, hydrant-serve
 // `the_end_of_a_rank_does_not_wait_for_a_stranger`
 #[test]
@@ -291,8 +290,7 @@ fn joins_through_a_flood(options: &str, flood: &str) {
 
 // Fault: Another user of the machine opens thousands of connections to a loopback port
 // Outcome: each is closed before the next is accepted; ranks join
-// Guarantee: A turn accepts at most 16 connections. The kernel is asked for the user of each over netlink
-// (`sock_diag`), or with one scan of `/proc/net/tcp` for a turn's connections
+// Guarantee: A turn accepts at most 16 connections, and asks the kernel for their user
 // Also: hydrant-driver `connections_are_accepted_in_batches`
 #[test]
 fn a_flood_from_another_user_keeps_no_rank_out() {

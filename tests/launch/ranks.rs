@@ -226,7 +226,7 @@ fn children_that_ignore_sigterm_are_killed_with_the_job() {
 
 /// [`hydrant_tests::Running::wait`] fails when a process of the job is left.
 // Fault: A rank of a job that succeeds leaves a background child
-// Outcome: it is ended after `--drain` seconds at most, in whatever session
+// Outcome: it is ended after `--drain` seconds, in whatever session
 // Guarantee: The same with and without daemons
 // Also: nodes `failures::background_children_end_with_the_job`
 #[test]

@@ -94,9 +94,8 @@ fn spaces_of_two_runs_are_readable_both_ways_until_they_disconnect() {
 }
 
 // Fault: A run ends or is killed while a job of another run is connected to it
-// Outcome: gets from it fail with the reason, and its job id is unknown
-// Guarantee: The name server disconnects a job when the connection of its run closes. A value is read from
-// its own run only
+// Outcome: gets from it fail; its job id is unknown
+// Guarantee: The name server disconnects a job when the connection of its run closes
 #[test]
 fn the_end_of_a_run_ends_its_connections() {
     for options in SHAPES {

@@ -229,13 +229,10 @@ fn a_host_that_keeps_silent_is_named_with_the_option_that_waits_longer() {
     );
 }
 
-// Fault: `--limit ranks=N` of a job on several hosts is below the ranks of the job, or so high that no
-// message holds all members of a group
+// Fault: `--limit ranks=N` is below the ranks of a job on several hosts, or too high for a message
 // Outcome: nothing is started, and the message names the limit
-// Guarantee: Tables are checked before anything starts. The number of process sets follows from hosts and
-// jobs, so spare ranks take no more than their own memory
-// Also: hydrant-run `members_of_a_group_fit_into_a_message`,
-// `there_is_a_process_set_for_each_node_of_each_job`
+// Guarantee: Tables are checked before anything starts
+// Also: hydrant-run `members_of_a_group_fit_into_a_message`, `there_is_a_process_set_for_each_node_of_each_job`
 #[test]
 fn a_limit_of_ranks_that_is_too_low_or_too_high_is_named_and_nothing_starts() {
     let run = |limit: &str| {

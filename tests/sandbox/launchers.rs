@@ -194,9 +194,8 @@ fn python_failures() {
     PYTHON.failures();
 }
 
-// Fault: A plugin traps under `launch.py`, `launch_asyncio.py`, `launch.mjs` or `launch.c`, while ranks wait
-// or before they start
-// Outcome: the ranks are killed; one message has the reason; the exit code is 1
+// Fault: A plugin traps under `launch.py`, `launch_asyncio.py`, `launch.mjs` or `launch.c`
+// Outcome: the ranks are killed; a message has the reason; exit code 1
 // Guarantee: A failed plugin is asked for nothing more
 // Also: sandbox `launchers::asyncio_plugin_failures`, `launchers::node_plugin_failures`,
 // `hosts::a_plugin_that_fails_ends_the_job`

@@ -116,8 +116,7 @@ fn one_that_breaks_off_is_ended() {
 
 // Fault: A plugin accepts every input and consumes or answers nothing
 // Outcome: the job ends; one line names the plugin and the connection
-// Guarantee: A complete message is consumed at once, or deferred if four replies are owed. A request that
-// depends on no other rank has its reply before the next input
+// Guarantee: A complete message is consumed at once, or deferred if four replies are owed
 // Also: hydrant-wasm `hostile::a_plugin_without_progress_is_refused`
 #[test]
 fn one_that_consumes_nothing_is_ended() {

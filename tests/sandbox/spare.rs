@@ -56,10 +56,10 @@ fn goes_on(file: &Path, options: &str, ranks: usize, why: &str) {
     replays(&folder);
 }
 
-// Fault: A plugin fails in the middle of a job that has `--spare native`
-// Outcome: the job goes on; one warning names the plugin and the failure
-// Guarantee: The built-in server has the inputs that the plugin has taken, and has given the same outputs,
-// before it takes its place. Otherwise the job ends as without it
+// Fault: A plugin fails in a job that has `--spare native`
+// Outcome: the job goes on; a warning names plugin and failure
+// Guarantee: The built-in server has the inputs that the plugin has taken, and the same outputs, before it takes its
+// place
 // Also: sandbox `spare::a_plugin_that_has_answered_otherwise_is_not_replaced`
 #[test]
 fn ranks_do_not_notice_a_plugin_that_fails() {

@@ -113,9 +113,8 @@ fn a_step_on_several_nodes_ends_as_one() {
 
 /// The processes of a node end at once, as they do with their machine.
 // Fault: A node of a step of `srun --hydrant` is lost, or the step is cancelled
-// Outcome: the tasks of the other nodes and srun end; standard error names the lost node
-// Guarantee: srun and each slurmstepd notice the end of their link. TCP probes find a silent machine within
-// 20 s
+// Outcome: all tasks and srun end; standard error names the node
+// Guarantee: Each end notices the loss of its link; TCP probes find a silent machine within 20 s
 // Also: sites `spank::a_step_that_is_cancelled_leaves_nothing`
 #[test]
 fn a_node_that_is_lost_ends_the_step() {
@@ -198,9 +197,9 @@ fn a_plugin_that_fails_ends_its_step_alone() {
     assert!(!other.wait().status.success());
 }
 
-// Fault: A node of a step of `srun --hydrant` cannot load the plugin, and the others can
-// Outcome: the step ends on all nodes, and standard error names the node and the reason
-// Guarantee: A node that does not serve its tasks tells the head, and nodes that come later learn of the end
+// Fault: A node of a step of `srun --hydrant` cannot load the plugin
+// Outcome: the step ends on all nodes; standard error names node and reason
+// Guarantee: A node that does not serve its tasks tells the head
 // Also: hydrant-spank `a_node_that_comes_after_a_failure_is_told_to_end`
 #[test]
 fn a_step_that_cannot_be_served_fails() {

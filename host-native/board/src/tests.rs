@@ -121,10 +121,10 @@ fn heard_of_node(report: NodeReport<'static>) -> Result<Option<NodeEvent>, Strin
     said
 }
 
-// Fault: A board of one host of a run sends reports about ranks that a job does not have, or messages for
-// nodes that are no neighbours
+// Fault: A board of one host sends reports about ranks that a job does not have, or messages for nodes that are no
+// neighbours
 // Outcome: the board counts as lost
-// Guarantee: The host checks each report of a board against its own tables
+// Guarantee: The host checks each report against its own tables
 #[test]
 fn a_board_of_a_node_speaks_of_its_ranks_and_neighbours() {
     let conn = ConnId(0);

@@ -532,9 +532,9 @@ mod tests {
     }
 
     /// With a board the request arrives over another connection than the exit.
-    // Fault: A rank aborts and then dies by a signal, and its exit arrives before the abort (board)
+    // Fault: A rank aborts and dies by a signal, and its exit arrives before the abort
     // Outcome: the exit code is the abort's
-    // Guarantee: The report and the exit code name the same failure of a rank
+    // Guarantee: Report and exit code name the same failure
     #[test]
     fn an_abort_that_arrives_after_the_exit_of_its_rank_gives_the_exit_code() {
         let mut job = job(3);

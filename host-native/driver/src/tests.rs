@@ -79,7 +79,7 @@ const INIT: &[u8] = b"cmd=init pmi_version=1 pmi_subversion=1\n";
 /// Spawn requests may be that long.
 // Fault: Two messages of 40 KB arrive in one read
 // Outcome: both are served
-// Guarantee: The limit of 65,536 bytes is a message's, and not that of the bytes read at once
+// Guarantee: The limit of 65,536 bytes is a message's
 #[test]
 fn long_messages_that_arrive_together_are_served() {
     let limits = Limits::for_ranks(1);

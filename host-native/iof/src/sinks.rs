@@ -491,11 +491,9 @@ mod tests {
         assert_eq!(total, lines * 4096);
     }
 
-    // Fault: Ranks cause lines of the launcher without end (20,000 spawns that fail) while standard error is
-    // not read
-    // Outcome: the launcher holds about 1 MiB and prints how many lines are missing
-    // Guarantee: At 1 MiB of pending output lines of the launcher are dropped. Their number is printed once
-    // standard error is read
+    // Fault: Ranks cause lines of the launcher without end while standard error is not read
+    // Outcome: some lines are missing, and a line says how many
+    // Guarantee: The launcher holds at most 1 MiB of its own lines
     #[test]
     fn lines_of_the_launcher_are_bounded_and_counted() {
         let poller = Poller::new().unwrap();

@@ -277,8 +277,7 @@ mod tests {
 
     // Fault: A run to which another one is connected is stopped
     // Outcome: a get fails after 10 s; other requests are served
-    // Guarantee: Each get at another run has its own connection and its own deadline, and no function waits
-    // for it
+    // Guarantee: Each get at another run has its own connection and deadline
     #[test]
     fn a_run_that_does_not_answer_fails_the_get() {
         with_client(|mut client, jobid, _, poller| {

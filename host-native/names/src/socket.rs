@@ -232,7 +232,7 @@ mod tests {
         assert_eq!(visit("nobodys").unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
     }
 
-    // Fault: Another user makes the default folder of the name service below `/tmp` first
+    // Fault: Another user makes the default folder of the name service first
     // Outcome: the name service does not start, and names the folder
     // Guarantee: The folder is this user's, has mode 0700, and is no symbolic link
     #[test]

@@ -144,8 +144,7 @@ mod tests {
 
     // Fault: A host file has an invalid line of 10 MB
     // Outcome: the error shows its beginning
-    // Guarantee: Errors of host files, host lists and variables show at most 60 characters of the input, with
-    // control characters escaped
+    // Guarantee: Errors show at most 60 characters of the input, escaped
     #[test]
     fn errors_show_the_beginning_of_a_long_line() {
         let long = "x".repeat(1 << 20);

@@ -278,8 +278,8 @@ mod tests {
     }
 
     /// 64 KiB of text would take 4 GiB of names.
-    // Fault: A host list has a number of thousands of digits between brackets, or a long text beside them
-    // Outcome: the list is refused, and the error shows its beginning
+    // Fault: A host list has a number of thousands of digits in brackets
+    // Outcome: it is refused, and the error shows its beginning
     // Guarantee: Names longer than 253 bytes are not expanded
     #[test]
     fn names_that_are_too_long_are_not_expanded() {

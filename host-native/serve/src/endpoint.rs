@@ -464,8 +464,8 @@ mod tests {
     }
 
     // Fault: Clients outside `--allow` connect without end
-    // Outcome: the connections are closed; the log grows by one line for each tenfold number
-    // Guarantee: The first refusal is logged, and then their number whenever it has grown tenfold
+    // Outcome: closed; the log grows by one line for each tenfold number
+    // Guarantee: The first refusal is logged, and the tenfold of each number
     #[test]
     fn refused_addresses_fill_no_log() {
         let from = ([10, 0, 0, 1], 5).into();

@@ -521,7 +521,7 @@ fn keys(writer: &mut Writer<'_>, number: u8, keys: &[u8]) {
 
 // Fault: A PMIx publication of several keys is refused at one of them, or an event is too long
 // Outcome: the refusal is sent
-// Guarantee: A refused request leaves the state as it was. A refused event drops no other one
+// Guarantee: A refused request changes nothing
 // Fault: A request is refused while other clients and nodes have requests pending
 // Outcome: the state's snapshot is as it was
 // Guarantee: Random sequences compare the snapshots before and after each refusal, on one node and on several

@@ -87,8 +87,7 @@ fn ranks_of_open_mpi_spawn_at_a_large_board_that_serves_nodes() {
 /// The sockets of the aborted job are still closing when the next job opens.
 // Fault: A job of all ranks of a board directly after an aborted one
 // Outcome: it runs
-// Guarantee: Connections of earlier jobs that are still closing are aborted when a job opens. The count of
-// free connections has only sockets that accept a client
+// Guarantee: Closing connections of earlier jobs are aborted when a job opens
 // Also: devices `board::trouble::closing_connections_leave_room_for_the_next_job`
 #[test]
 fn a_job_of_all_ranks_follows_an_aborted_one_at_once() {

@@ -220,9 +220,8 @@ fn read_reports(host: &mut Manager, recorded: &mut Vec<u8>, is_last: impl Fn(&No
 
 /// A client asks until all buffers on the way to the host are full.
 // Fault: The host of a recorded node at firmware is stopped
-// Outcome: clients wait; the job goes on when the host does, and no record is missing
-// Guarantee: The board sends each record before it goes on, waits without end while the host's machine
-// acknowledges, and extends the deadlines of clients
+// Outcome: clients wait; no record is missing
+// Guarantee: The board sends each record before it goes on, and extends the deadlines of clients
 #[test]
 fn a_recorded_board_takes_no_input_while_its_host_does_not_read() {
     let Some(mut board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };

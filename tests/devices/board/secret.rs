@@ -118,10 +118,10 @@ fn another_secret_and_changed_frames_are_refused() {
     assert_eq!(board.seal(&mut [0; OVERHEAD], 1), Err(Forged), "no room");
 }
 
-// Fault: A host without the secret, or with another one, connects to a board that was built with one; a frame
-// is changed or replayed
-// Outcome: the connection is closed, and the log says so; hosts with the secret are served
-// Guarantee: No request of such a host is decoded, and none costs a multiplication on the curve
+// Fault: A host without the secret, or with another one, connects to firmware with one; a frame is changed or
+// replayed
+// Outcome: closed, and logged; other hosts are served
+// Guarantee: No request of such a host is decoded
 // Also: devices `board::secret::another_secret_and_changed_frames_are_refused`
 #[test]
 fn a_board_with_a_secret_serves_the_hosts_that_have_it() {

@@ -134,8 +134,7 @@ fn closing_connections_leave_room_for_the_next_job() {
 /// The same within one job.
 // Fault: Clients of a board keep connections open that the board has closed
 // Outcome: ranks join
-// Guarantee: At least four sockets of a board accept clients. The connections that have been closing for the
-// longest time are aborted
+// Guarantee: At least four sockets accept clients. The oldest closing connections are aborted
 #[test]
 fn closing_connections_leave_room_for_ranks() {
     let Some(mut board) = Board::small(24, "") else { return };

@@ -205,11 +205,9 @@ fn names_sets_groups_and_spawns_cross_boards() {
 }
 
 /// All ranks of the board's host are cut off, and exit by themselves.
-// Fault: A board without a spare of one host of a run is killed or freezes, and ranks that it served exit by
-// themselves
-// Outcome: the job ends and names host and board; the exit code is 1
-// Guarantee: The exit of a rank is reported after its board has read the rank's last requests. A lost board
-// is reported first
+// Fault: A board without a spare is killed or freezes, and ranks that it served exit by themselves
+// Outcome: the job ends with code 1 and names host and board
+// Guarantee: A lost board is reported before exits of its ranks
 // Also: devices `serve::fleet::a_board_that_is_frozen_ends_the_job_by_its_name`
 #[test]
 fn a_board_that_is_killed_ends_the_job_by_its_name() {

@@ -146,8 +146,8 @@ fn a_board_may_have_another_address_for_other_boards() {
     assert!(said(fleet)[1].contains(BY_LINKS_ALONE));
 }
 
-// Fault: The link between two boards breaks, and both boards go on
-// Outcome: the job ends after one second and names both boards; the exit code is 1
+// Fault: The link between two boards breaks
+// Outcome: the job ends after one second with code 1 and names both boards
 // Guarantee: A board reports a lost link that nothing else explains
 // Also: hydrant-serve `a_lost_link_is_reported_once_after_a_delay`
 #[test]

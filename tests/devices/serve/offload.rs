@@ -80,10 +80,9 @@ fn a_limit_of_the_board_that_is_used_up_is_named() {
     server.wait().code(0).warns("limit kvs-bytes (16384) is used up");
 }
 
-// Fault: `hydrant serve --manage` has to be recorded
+// Fault: `hydrant serve --manage --record`
 // Outcome: each job's recording replays
-// Guarantee: `--record FILE` begins a recording whenever a job is opened while there is no other. The
-// recordings together have at most 1 GiB
+// Guarantee: A recording begins when a job opens while there is no other. Together they have at most 1 GiB
 // Also: hydrant-serve `each_job_alone_and_jobs_that_overlap_have_a_recording_that_replays`
 #[test]
 fn recorded_jobs_of_a_server_replay() {
@@ -109,10 +108,9 @@ fn recorded_jobs_of_a_server_replay() {
 }
 
 /// A recorded run has a server of its own. The first jobs of all hosts have the same number, and would have the same port.
-// Fault: Hosts of `hydrant serve --manage` record their runs (`hydrant offload --record`) while others have
-// jobs there
-// Outcome: each recording has the jobs of its own run, and replays
-// Guarantee: A recorded run has a server of its own, on a thread. A port that is in use is passed over
+// Fault: Hosts record their runs (`hydrant offload --record`) while others have jobs at the same board
+// Outcome: each recording has the jobs of its own run
+// Guarantee: A recorded run has a server of its own
 // Also: hydrant-serve `a_port_in_use_is_passed_over`
 #[test]
 fn a_recording_of_a_host_has_no_jobs_of_others() {
@@ -176,11 +174,9 @@ except OSError: pass
 ";
 
 /// The board waits for the host of a recorded run, but not without end. Other hosts are served.
-// Fault: The host of a recorded run or node at `hydrant serve --manage` is stopped, or its machine is gone
-// Outcome: clients wait; after `--heartbeat` seconds (30) without progress the board closes the connections
-// of the node, and the host fails when it goes on. Jobs of other hosts are served
-// Guarantee: The thread of the node waits for a limited time, and the system closes a connection whose bytes
-// are not acknowledged
+// Fault: The host of a recorded run at `hydrant serve --manage` is stopped or gone
+// Outcome: clients wait; after `--heartbeat` seconds the board gives the host up. Others are served
+// Guarantee: The thread of the node waits for a limited time
 #[test]
 fn a_host_that_does_not_read_its_recording_is_given_up() {
     let (server, target) = managed(Machine::Here, "--heartbeat 1");
@@ -277,10 +273,9 @@ fn several_hosts_at_the_same_time() {
 }
 
 /// Each host calls its first job 0 and the spawned one 1. The server tells them apart.
-// Fault: Several hosts of `hydrant offload` spawn at `serve --manage` at the same time, with equal numbers of
-// their jobs
+// Fault: Several hosts of `hydrant offload` spawn at the same time
 // Outcome: each spawn starts its own job
-// Guarantee: The server replaces the hosts' numbers, and a host reaches its own jobs and spawns only
+// Guarantee: A host reaches its own jobs and spawns only
 // Also: hydrant-serve `hosts_number_their_jobs_and_reach_no_others`,
 // `hosts_complete_their_own_upcalls_and_know_no_other_nodes`
 #[test]

@@ -95,11 +95,9 @@ const PMI2: &str = "init2
     say done";
 
 /// The board of host n1 or n2 fails behind the puts of all ranks and before their fence.
-// Fault: A board with `--spare native` is killed or cut off between the puts and the fence of its ranks, or
-// in MPI_Init; or all boards are
-// Outcome: the job goes on; one warning names host, board and failure
-// Guarantee: The host keeps the ranks' connections and the time, and calls the board for each input. The
-// built-in server takes over as from a plugin
+// Fault: A board with `--spare native` is killed or cut off between puts and fence, or in MPI_Init; or all boards are
+// Outcome: the job goes on; a warning names host, board and failure
+// Guarantee: The host keeps the ranks' connections, and the built-in server takes over
 // Also: devices `serve::spares::mpich_does_not_notice_a_board_that_fails`,
 // `serve::spares::open_mpi_does_not_notice_a_board_that_fails`,
 // `serve::spares::a_run_goes_on_without_all_of_its_boards`,
@@ -165,9 +163,8 @@ fn last_rank_waits(job: Job, program: &str, last: u32) -> Job {
 }
 
 // Fault: A board with `--spare native` freezes
-// Outcome: the same, after 5 s or half of `--heartbeat`
-// Guarantee: A call of a board ends before other hosts miss the heartbeats of its host, and so do slow calls
-// in a row
+// Outcome: the job goes on, after 5 s or half of `--heartbeat`
+// Guarantee: A call ends before other hosts miss the heartbeats of its host
 // Also: devices `board::spares::mpich_does_not_notice_firmware_that_is_frozen`, hydrant-board
 // `a_board_that_does_not_answer_has_failed`, `slow_calls_share_the_time_of_one`
 #[test]

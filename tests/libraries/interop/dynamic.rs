@@ -203,11 +203,9 @@ fn sessions_again_and_again() {
 }
 
 /// Over the port MPICH connects anew for each round and leaves the connection before as it is.
-// Fault: MPICH opens a session again over `--pmi-port`, and its rank introduces itself over another
-// connection
+// Fault: MPICH opens a session again over `--pmi-port`, over another connection
 // Outcome: it is let in
-// Guarantee: A connection replaces the rank's idle one if both ends are on this machine, where the port
-// accepts only the job's user
+// Guarantee: A connection replaces the rank's idle one if both ends are on this machine
 // Also: launch `port::a_rank_that_introduces_itself_again_is_let_in`
 #[test]
 fn sessions_over_the_port_come_again() {

@@ -83,10 +83,9 @@ fn rank_without_init(peer: Peer) {
     }
 }
 
-// Fault: A rank exits without PMI init, and the others wait for it in shared memory (MPICH on one host)
-// Outcome: the job ends with the block that names the rank
-// Guarantee: A rank that exits without init ends its job once another rank is between init and finalize, in
-// either order, on one host or several
+// Fault: A rank exits without PMI init, and the others wait for it in shared memory
+// Outcome: the job ends and names the rank
+// Guarantee: Such an exit ends the job once another rank is between init and finalize
 // Also: hydrant-core `an_exit_without_init_ends_the_job_of_a_rank_that_has_initialized`
 #[test]
 fn mpich5_rank_without_init() {

@@ -97,8 +97,7 @@ fn groups_span_nodes() {
 
 // Fault: A PMIx rank aborts the job, and ranks of other hosts fail because their connections to it break
 // Outcome: the exit code is the abort's
-// Guarantee: An abort of the job has no reply, for which a PMIx client waits before it exits. The head has
-// the abort before the rank is killed
+// Guarantee: The head has the abort before the rank is killed
 // Also: core `pmix::property::requests_of_mixed_jobs_agree_with_the_model`
 #[test]
 fn failures_end_the_job_on_all_nodes() {

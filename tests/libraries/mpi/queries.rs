@@ -83,10 +83,9 @@ fn answered_through_a_flood(flood: &str) {
 }
 
 /// Another user's connections are closed. Needs root to become another user.
-// Fault: Connections to the query socket of `--mpi-psets` without end, from another user or from this one
+// Fault: Connections to the query socket of `--mpi-psets` without end
 // Outcome: those of another user are closed; ranks' queries are answered
-// Guarantee: A turn accepts at most 16 connections. At the limit of connections or descriptors the oldest
-// connection without a request makes room
+// Guarantee: The oldest connection without a request makes room
 // Also: libraries `mpi::queries::a_flood_that_takes_all_descriptors_keeps_no_query_out`
 #[test]
 fn a_flood_from_another_user_keeps_no_query_out() {

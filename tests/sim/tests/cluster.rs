@@ -6,11 +6,9 @@ use hydrant_sim::cluster;
 const SEEDS: std::ops::Range<u64> = 0..1000;
 
 // Fault: A daemon sends reports, output and messages between PMI servers that are legal bytes and false
-// Outcome: the run ends; the host is named, or the ranks of all other hosts end well
-// Guarantee: A thousand seeds of whole clusters in the suite: daemons that lie or are lost, slow nodes,
-// failing ranks, Ctrl-C, rubbish at the PMI server, a reader that stops. All output that a pipe took arrives
-// in order, ranks get all input in order, each request about a name has one answer, and clients of other runs
-// read no older values than a rank that told them of the job
+// Outcome: the run ends and names the host, or the ranks of all other hosts end well
+// Guarantee: A thousand seeds of whole clusters: lying and lost daemons, slow nodes, failing ranks, Ctrl-C, rubbish,
+// a reader that stops. Output and input are whole and in order; each name request has one answer
 #[test]
 fn the_run_ends_with_its_first_failure() {
     let (mut failed, mut lies, mut held, mut read) = (0, 0, 0, 0);

@@ -286,9 +286,8 @@ fn a_spawn_that_fails_is_an_error_with_codes() {
 
 /// A PMI-1 reply has a code for each process, and the buffer for outputs has room for about 2,000 codes.
 // Fault: A PMI-1 spawn of more processes than its reply has room for error codes
-// Outcome: an error reply with the name of the limit
-// Guarantee: The spawn is refused before it starts, and the refusal names the limit `spawn-bytes`. Codes of a
-// failed spawn that do not fit are left out
+// Outcome: an error reply names the limit
+// Guarantee: Nothing starts. Codes of a failed spawn that do not fit are left out
 #[test]
 fn a_spawn_whose_codes_exceed_a_reply_is_refused_with_the_limit() {
     let mut host = Host::with_limits(Limits { spawn_bytes: 4096, ..SMALL });

@@ -329,9 +329,9 @@ fn a_rank_is_where_it_was_placed_last() {
     assert_eq!(host.server.handle(Time(0), late), Err(Fault::BadAttribute));
 }
 
-// Fault: A daemon reports the arrival of its ranks in a fence before they have arrived
+// Fault: A daemon reports the arrival of its ranks before they have arrived
 // Outcome: the run ends
-// Guarantee: A node accepts no release of a fence or ring while its ranks are missing
+// Guarantee: A node accepts no release while its ranks are missing
 #[test]
 fn a_release_before_the_ranks_of_a_node_have_arrived_is_refused() {
     let mut all = Cluster::new(3, 2, 4, true, 1);
@@ -353,9 +353,9 @@ fn a_release_before_the_ranks_of_a_node_have_arrived_is_refused() {
     }
 }
 
-// Fault: A daemon changes the text of a ring that it passes on to one that no reply can carry
-// Outcome: its link ends, and the run with it; the host is named
-// Guarantee: A node accepts ring texts without NUL only, as clients send them
+// Fault: A daemon changes a ring text to one that no reply can carry
+// Outcome: its link and the run end; the host is named
+// Guarantee: Ring texts have no NUL
 #[test]
 fn nonsense_from_a_neighbour_changes_nothing() {
     let mut all = Cluster::new(4, 2, 6, true, 1);

@@ -107,8 +107,8 @@ fn a_retired_set_is_found_until_it_is_pruned() {
 }
 
 // Fault: Ranks define process sets without end
-// Outcome: the definition is refused at the limit `psets`; the job continues
-// Guarantee: Retired sets that are pruned free their room: 100,000 rounds need one slot
+// Outcome: refused at the limit `psets`; the job goes on
+// Guarantee: Retired sets that are pruned free their room
 // Also: libraries `mpi::alone::retired_sets_are_pruned`
 #[test]
 fn sets_can_be_made_and_removed_without_end() {

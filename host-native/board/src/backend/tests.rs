@@ -164,9 +164,8 @@ fn what_a_board_takes_in_a_call_has_bounds() {
     }
 }
 
-// Fault: A board with `--spare native` sends replies for other connections, none, or records that are
-// malformed or too long
-// Outcome: the same
+// Fault: A board with `--spare native` sends replies for other connections, none, or malformed records
+// Outcome: the spare takes its place
 // Guarantee: What a board returns is validated as what a plugin returns
 #[test]
 fn a_board_that_lies_is_caught() {

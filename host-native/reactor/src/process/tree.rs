@@ -142,8 +142,8 @@ mod tests {
 
     // Fault: A number of a process or group of a job is assigned again
     // Outcome: the new one gets no signal
-    // Guarantee: A group is signalled only while a child of the launcher, running or not collected, is in it;
-    // another process by a descriptor of it, once its start time has been compared
+    // Guarantee: A group is signalled only while a child of the launcher is in it; another process by a descriptor, once
+    // its start time has been compared
     #[cfg(target_os = "linux")]
     #[test]
     fn a_process_of_another_start_is_not_signalled() {

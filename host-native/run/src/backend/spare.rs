@@ -329,7 +329,7 @@ mod tests {
     }
 
     // Fault: A plugin or a board with `--spare native` refuses an input that a correct server accepts
-    // Outcome: the job goes on; one warning names it and its reason
+    // Outcome: the job goes on; a warning names it
     // Guarantee: The spare is asked whether it refuses the input too
     #[test]
     fn clients_do_not_notice_a_core_that_fails_or_refuses() {

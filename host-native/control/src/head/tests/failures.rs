@@ -48,7 +48,7 @@ fn of_two_failures_the_first_counts() {
     );
 }
 
-// Fault: A rank aborts its job while another host cannot start its ranks
+// Fault: A rank aborts while another host cannot start its ranks
 // Outcome: the report names the rank that aborted
 // Guarantee: A failed start after an abort changes neither exit code nor report
 #[test]

@@ -107,9 +107,8 @@ fn reports_in_a_wrong_order_are_rejected() {
 }
 
 // Fault: A daemon reports that a rank of another host aborted or died
-// Outcome: the run ends, and the daemon's host is named
-// Guarantee: A daemon reports aborts and deaths of its own ranks only. It may report that its ranks wait in
-// vain for a rank of another host
+// Outcome: the run ends; the daemon's host is named
+// Guarantee: A daemon reports aborts and deaths of its own ranks only
 #[test]
 fn an_abort_by_a_rank_of_another_node_is_rejected() {
     let report = |cause| Report::Output(OwnedOutput::AbortJob { job: FIRST, cause, message: String::new() });

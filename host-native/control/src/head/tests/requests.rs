@@ -89,9 +89,9 @@ fn a_spawn_goes_to_named_hosts() {
     assert_eq!(started_blocks(&mut run), [(3, 0, 2), (1, 2, 1)]);
 }
 
-// Fault: A rank of a spawned job fails while other hosts start their ranks, and one of them cannot
-// Outcome: the spawn is refused, and the exit code of the run is not the rank's
-// Guarantee: Failures in a spawned job count once all of its ranks have been started
+// Fault: A rank of a spawned job fails while another host cannot start its ranks
+// Outcome: the spawn is refused; the exit code is not the rank's
+// Guarantee: Failures in a spawned job count once all its ranks have been started
 // Also: hydrant-control `a_rank_that_fails_before_all_have_been_started_counts_from_then_on`
 #[test]
 fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
@@ -117,7 +117,7 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
 }
 
 // Fault: A host without ranks of a spawned job cannot register it, after the spawn was answered
-// Outcome: the spawned job ends, and the run with code 1; the host is named
+// Outcome: the job ends, and the run with code 1; the host is named
 // Guarantee: A spawned job that was reported as running does not end with code 0 before its ranks do
 #[test]
 fn a_spawned_job_that_is_canceled_after_the_answer_has_failed() {
@@ -194,10 +194,9 @@ fn a_rank_that_fails_before_all_have_been_started_counts_from_then_on() {
     run.ended(3, &["rank 0 of spawned job 1 on n1, pid 100, program a.out exited with code 3"]);
 }
 
-// Fault: A rank of a job that cannot be started as a whole spawns before it is killed, and a host is lost or
-// its PMI server has failed
+// Fault: A rank of a job that cannot be started as a whole spawns before it is killed
 // Outcome: the spawn is refused; the run ends
-// Guarantee: A job that is being aborted or has been canceled starts no further job
+// Guarantee: A job that ends starts no further job
 // Also: hydrant-control `a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing`
 #[test]
 fn a_canceled_job_spawns_nothing() {
@@ -311,8 +310,7 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
     }
 }
 
-// Fault: A job ends on several nodes while the head applies a change of process sets that another job makes
-// of its ranks
+// Fault: A job ends on several nodes while another job changes process sets of its ranks
 // Outcome: the set is on all nodes or on none
 // Guarantee: Orders reach the nodes in the order in which the head's server applied them
 #[test]

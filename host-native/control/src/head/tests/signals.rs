@@ -30,8 +30,8 @@ fn an_interrupt_is_passed_on_and_the_second_one_kills() {
     run.ended(130, &["the job was ended by SIGINT"]);
 }
 
-// Fault: Ctrl-C while daemons start ranks, and ranks that ignore it wait for those that are not started
-// Outcome: the job ends with code 130: its ranks get SIGTERM, and SIGKILL after the kill timeout
+// Fault: Ctrl-C while daemons start ranks
+// Outcome: code 130; the ranks get SIGTERM, later SIGKILL
 // Guarantee: A job that is not started as a whole ends
 // Also: hydrant-control `signals_that_end_ranks_stop_the_start_of_others`
 #[test]

@@ -116,7 +116,7 @@ fn input_for_all_ranks_has_the_pace_of_the_slowest_node() {
     run.rejects(3, &Report::StdinConsumed(1));
 }
 
-// Fault: A daemon reports that its ranks have read more of standard input than they were sent
+// Fault: A daemon reports that its ranks have read more input than they were sent
 // Outcome: the run ends; the host is named
 // Guarantee: The head reads at most 256 KiB ahead of the slowest reader
 #[test]
@@ -143,8 +143,8 @@ fn a_job_that_cannot_be_started_has_failed() {
     run.ended(1, &["host n1: no such program"]);
 }
 
-// Fault: A daemon gets a signal, or lies, and is done with a job before it has started all ranks
-// Outcome: the job ends with code 1, and the host is named
+// Fault: A daemon is done with a job before it has started all ranks
+// Outcome: the job ends with code 1; the host is named
 // Guarantee: A run has exit code 0 only if all ranks of its first job were started
 // Also: hydrant-control `a_start_is_reported_after_all_ranks`
 #[test]
