@@ -212,24 +212,20 @@ position is printed)
 
 pub(super) const SERVE_ABOUT: &str = "\
 Serve PMI without starting processes: one job whose ranks another launcher starts (--size), or the jobs of hosts that run \
-'hydrant offload' (--manage). Without either option, run a name server for MPI_Publish_name of separate runs.
+'hydrant offload' or 'hydrant run --offload' (--manage). Without either option, run a name server for MPI_Publish_name of \
+separate runs.
 
-With --size N the server prints 'PMI_PORT=HOST:PORT' on standard output and serves N processes that have this PMI_PORT and \
-their rank from 0 in PMI_ID in their environment, for example the host of a DPU or the pods of a Kubernetes job. It exits \
-with 0 when all ranks have finalized and disconnected. A rank whose connection closes before it has finalized is lost and \
-fails the job. Each rank may connect once. If a rank aborts or is lost, the server names it on standard error and closes all \
-connections; the other launcher has to kill the processes. MPI_Comm_spawn is refused.
+With --size it exits with 0 when all ranks have finalized and disconnected. A rank whose connection closes before it has \
+finalized is lost and fails the job. Each rank may connect once. If a rank aborts or is lost, the server names it on standard \
+error and closes all connections; the other launcher has to kill the processes. MPI_Comm_spawn is refused.
 
-With --manage the server is a board for 'hydrant offload' and for hosts of 'hydrant run --offload'. It prints 'hydrant serve: managed at HOST:PORT' and waits for \
-hosts that describe their jobs. Several hosts may connect at the same time. A job ends when its host disconnects. The server \
-runs until a signal terminates it.
+With --manage several hosts may connect at the same time. A job ends when its host disconnects. The server runs until a \
+signal terminates it.
 
-As a name server it stores the names of MPI_Publish_name for MPI_Lookup_name of other runs. Each run selects the server with \
---name-server. A name is deleted when it is unpublished or the job that published it ends. Jobs of these runs may also connect to \
-each other by job id (PMI2_Job_Connect), and then read each other's key-value spaces. The server listens on a Unix \
-socket and accepts processes of the same user only. It runs in the foreground until SIGINT (Ctrl-C) or SIGTERM and then \
-removes its socket. The socket of a killed server is replaced. If a server is running at the same path, a second one exits \
-with an error.";
+A name server stores the names of runs that select it with --name-server, until they are unpublished or their job ends. Jobs of \
+these runs may also connect to each other by job id (PMI2_Job_Connect), and then read each other's key-value spaces. It accepts \
+processes of the same user only, and removes its socket on SIGINT (Ctrl-C) or SIGTERM. The socket of a killed server is \
+replaced, that of a running one is an error.";
 
 pub(super) const SERVE_AFTER: &str = "\
 Examples:
@@ -246,8 +242,8 @@ Examples:
   hydrant run --name-server ~/names --lookup-wait 10 -n 4 ./client
 
 Background operation:
-  The server prints a line on standard output when it accepts connections. A name server prints 'hydrant serve: listening at \
-PATH'; the other lines are given above. Wait for this line before starting clients.
+  The server prints a line on standard output when it accepts connections: 'PMI_PORT=HOST:PORT' (--size), 'hydrant serve: \
+managed at HOST:PORT' (--manage) or 'hydrant serve: listening at PATH'. Wait for this line before starting clients.
   'setsid hydrant serve >serve.log 2>&1 &' survives the terminal; 'systemd-run --user hydrant serve' runs under systemd.
   SIGTERM terminates the server, for example 'kill %1' in the shell that started it.
 
