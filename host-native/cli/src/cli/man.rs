@@ -109,13 +109,14 @@ mod tests {
         (name, help.into_iter().chain(default).collect())
     }
 
-    /// Options that `hydrant run` has too are named, and not repeated.
+    /// Options with the first line of their help, and what stands around them in full. Options that `hydrant run` has too are
+    /// named, and not repeated.
     #[test]
     fn the_book_says_what_help_says() {
-        let mut page = "# Options\n\nThe help of each command, as `hydrant COMMAND --help` prints it. Options that a command \
-                        shares with `hydrant run` are described there.\n"
+        let mut page = "# Options\n\nEach command with its options, in a line each. `hydrant COMMAND --help` and the manual \
+                        page hydrant-COMMAND(1), which `hydrant man COMMAND` prints (`host-native/cli/man`), say more about each.\n"
             .to_owned();
-        let mut command = commands::hydrant().disable_help_subcommand(true).term_width(100);
+        let mut command = commands::hydrant().disable_help_subcommand(true).term_width(120);
         command.build();
         let run = command.find_subcommand("run").expect("it is a command").clone();
         for verb in command.get_subcommands_mut().filter(|verb| !verb.is_hide_set()) {
@@ -130,7 +131,9 @@ mod tests {
                     arg.hide(hidden)
                 });
             }
-            let help = verb.render_long_help().to_string();
+            let about = verb.get_long_about().or_else(|| verb.get_about()).cloned().unwrap_or_default();
+            let after = verb.get_after_long_help().cloned().unwrap_or_default();
+            let help = verb.clone().about(about).after_help(after).render_help().to_string();
             let help: Vec<&str> = help.lines().map(str::trim_end).collect();
             write!(page, "\n## hydrant {}\n\n```\n{}\n```\n", verb.get_name(), help.join("\n").trim_end())
                 .expect("a string takes every byte");
