@@ -131,7 +131,9 @@ mod tests {
                     arg.hide(hidden)
                 });
             }
-            let about = verb.get_long_about().or_else(|| verb.get_about()).cloned().unwrap_or_default();
+            // Other pages of the book describe what the other commands do.
+            let long = verb.get_long_about().filter(|_| verb.get_name() == run.get_name());
+            let about = long.or_else(|| verb.get_about()).cloned().unwrap_or_default();
             let after = verb.get_after_long_help().cloned().unwrap_or_default();
             let help = verb.clone().about(about).after_help(after).render_help().to_string();
             let help: Vec<&str> = help.lines().map(str::trim_end).collect();
