@@ -12,7 +12,7 @@ use crate::node::{Deed, Layout};
 use crate::pattern::{Cost, Exchange, Pattern, VALUE};
 
 /// Daemons and ranks of each dimension.
-const SIZES: [(u32, u32); 6] = [(16, 8), (64, 16), (256, 16), (1024, 32), (10_000, 100), (100_000, 100)];
+const SIZES: [(u32, u32); 5] = [(64, 16), (256, 16), (1024, 32), (10_000, 100), (100_000, 100)];
 /// Daemons up to which real servers are run.
 const SIMULATED_MAX: u32 = 256;
 /// Messages up to which a model moves all values to all daemons, about.

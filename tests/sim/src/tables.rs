@@ -10,6 +10,8 @@ use crate::fabric::Charge;
 use crate::models::{Load, Model, VALUES};
 use crate::startup::{self, SSH};
 
+/// Numbers of nodes with a row in tables. Pictures show more.
+const LISTED: [u32; 5] = [2, 16, 256, 1024, 10_000];
 /// Numbers of hosts whose start is compared.
 const STARTED: [u32; 3] = [16, 256, 10_000];
 
@@ -21,7 +23,7 @@ pub fn times(points: &[Point]) -> String {
     }
     let _ = writeln!(text, "\n|---:|---:|{}", "---:|".repeat(2 * VALUES.len()));
     let same = |a: &Point, b: &Point| (a.load.daemons, a.load.ranks) == (b.load.daemons, b.load.ranks);
-    for of_shape in points.chunk_by(same) {
+    for of_shape in points.chunk_by(same).filter(|points| LISTED.contains(&points[0].load.daemons)) {
         let Load { daemons, ranks, .. } = of_shape[0].load;
         let _ = write!(text, "| {daemons} | {ranks} |");
         for point in of_shape {
@@ -71,7 +73,8 @@ pub fn compared(rows: &[Row]) -> String {
     let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
     let mut text = format!("| nodes | value, B | hydrant | {} |\n", names.join(" | "));
     let _ = writeln!(text, "|---:|---:|---:|{}", "---:|".repeat(names.len()));
-    for row in rows.iter().filter(|row| row.charge == Charge::Receiver) {
+    let is_listed = |row: &&Row| row.charge == Charge::Receiver && LISTED.contains(&row.load.daemons);
+    for row in rows.iter().filter(is_listed) {
         let mut cells = vec![own(&row.hydrant, millis)];
         cells.extend(row.models.iter().map(|cost| millis(cost.time)));
         let Load { daemons, value, .. } = row.load;
