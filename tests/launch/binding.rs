@@ -74,9 +74,9 @@ fn memory_is_bound() {
 /// Prints whether Open MPI 4 is told that it shares processors. Open MPI 5 is told by PMIx, by the same decision.
 const YIELDS: &str = "echo $PMI_RANK of $PMI_JOBID yields: ${OMPI_MCA_mpi_oversubscribe-no}";
 
-// Fault: Open MPI has more ranks than processors, by a binding, an affinity mask or a spawned job as well
+// Fault: Open MPI has more ranks than processors
 // Outcome: its ranks yield while they wait
-// Guarantee: A host's ranks of all jobs are compared with the processors that they may use when a job starts
+// Guarantee: All ranks of a host are compared with the processors that they may use
 // Also: launch `binding::an_affinity_mask_and_spawned_jobs_count`, libraries
 // `interop::libpmix::ranks_know_that_they_exceed_their_processors`
 #[test]

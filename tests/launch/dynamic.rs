@@ -292,8 +292,7 @@ fn family(options: &str, ending: &[&str]) -> Job {
 }
 
 // Fault: A rank of a spawned job fails while its parent waits for it, or before it initializes
-// Outcome: all jobs of the run end; the exit code is that of the rank, which is named; without cleanup the parent
-// goes on
+// Outcome: all jobs of the run end with its code; without cleanup the parent goes on
 // Guarantee: The failure of a rank ends every job of the run
 // Also: launch `dynamic::the_parent_ends_with_a_child_that_does_not_join`, `dynamic::grandparents_end_too`, libraries
 // `interop::dynamic::a_parent_ends_with_its_child`

@@ -187,7 +187,7 @@ fn leaving_without_init_ends_the_job_of_ranks_that_have_initialized() {
 
 // Fault: A rank is late to `MPI_Init`, and the others wait for it in shared memory
 // Outcome: a line names the rank, its pid and its host after `--fence-warning`
-// Guarantee: Ranks that have not initialized that long after the first one are reported once
+// Guarantee: Such ranks are reported once
 #[test]
 fn a_rank_that_is_late_to_initialize_is_named() {
     let steps = "only 0\ncat\nexit 6\nall\ninit1\nforever";
@@ -197,9 +197,9 @@ fn a_rank_that_is_late_to_initialize_is_named() {
     names(job.wait().code(6), 0, "exited with code 6 while others wait for it");
 }
 
-// Fault: A rank closes its PMI connection without finalize or sends rubbish, and its process lives
-// Outcome: the job ends with a block that names the rank; without cleanup it continues without the rank
-// Guarantee: A rank that is cut off for 500 ms counts as lost once another rank waits for it
+// Fault: A rank closes its PMI connection without finalize or sends rubbish, and lives
+// Outcome: the job ends and names the rank; without cleanup it continues without it
+// Guarantee: A rank that is cut off for 500 ms is lost once another one waits for it
 // Also: nodes `failures::a_rank_that_is_cut_off_from_pmi_is_lost_to_other_hosts`
 #[test]
 fn a_rank_that_is_cut_off_from_pmi_ends_the_job_once_others_wait_for_it() {

@@ -124,8 +124,8 @@ fn what_ranks_exchange_is_for_this_user_only() {
 }
 
 // Fault: A file reaches the limit of file sizes (`ulimit -f`)
-// Outcome: as on a full disk: a recording ends, lost output is reported, the job goes on
-// Guarantee: SIGXFSZ is ignored in hydrant and not in ranks
+// Outcome: as on a full disk: a recording ends, lost output is reported
+// Guarantee: SIGXFSZ is ignored in hydrant, not in ranks
 #[test]
 fn a_limit_of_file_sizes_is_a_full_disk() {
     let folder = Folder::new("limited");
@@ -146,9 +146,9 @@ fn a_limit_of_file_sizes_is_a_full_disk() {
     limited("", "sh -c 'head -c 100000 /dev/zero >own'").code(128 + 25);
 }
 
-// Fault: A program, file or host has control characters or characters for the direction of text in its name
+// Fault: A name of a program, file or host has control characters or such for the direction of text
 // Outcome: messages show them escaped
-// Guarantee: Every message passes through one function. Output of ranks does not
+// Guarantee: Every message passes through one function
 #[test]
 fn names_in_messages_do_not_reach_the_terminal_raw() {
     let folder = Folder::new("escapes");

@@ -102,7 +102,7 @@ impl AwaitEither for Running {
 
 // Fault: A rank leaves processes behind, or moves to another process group
 // Outcome: they are named after `--drain` seconds, and end with the job
-// Guarantee: Descendants of the launcher are found in any group or session
+// Guarantee: Descendants are found in any group or session
 // Also: launch `left_behind::a_rank_that_leaves_its_group_ends_with_the_job`
 #[test]
 fn what_does_not_end_is_named_and_ended() {

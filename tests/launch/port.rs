@@ -106,8 +106,8 @@ fn rubbish_costs_only_its_own_connection() {
 }
 
 // Fault: A client repeats an `init` that is refused, or one that changes nothing, while a rank ends
-// Outcome: refused and closed; other clients are served
-// Guarantee: One refused introduction closes a connection. A client that has not introduced itself may send 4 KiB
+// Outcome: refused and closed
+// Guarantee: A client that has not introduced itself may send 4 KiB and be refused once
 // Also: hydrant-driver `a_client_that_has_not_introduced_itself_is_read_in_small_pieces`, hydrant-serve
 // `the_end_of_a_rank_does_not_wait_for_a_stranger`
 #[test]

@@ -115,10 +115,9 @@ fn descriptors_variables_and_signal_masks_do_not_leak_into_ranks() {
 }
 
 /// A test whose caller ignores signals, as `nohup` and a shell without job control do.
-// Fault: The suite is started by `nohup tests/run &`, which ignores SIGHUP, SIGINT and SIGQUIT
+// Fault: The suite is started by `nohup tests/run &`
 // Outcome: it passes
-// Guarantee: Programs under test start with the default actions of these signals. The suite itself keeps
-// ignoring SIGHUP
+// Guarantee: Programs under test start with default actions of signals
 #[test]
 fn the_caller_s_ignored_signals_do_not_reach_programs_under_test() {
     let own = std::env::current_exe().expect("a running program has a path");

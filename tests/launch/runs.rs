@@ -95,7 +95,7 @@ fn spaces_of_two_runs_are_readable_both_ways_until_they_disconnect() {
 
 // Fault: A run ends or is killed while a job of another run is connected to it
 // Outcome: gets from it fail; its job id is unknown
-// Guarantee: The name server disconnects a job when the connection of its run closes
+// Guarantee: A job is disconnected when the connection of its run closes
 #[test]
 fn the_end_of_a_run_ends_its_connections() {
     for options in SHAPES {
@@ -135,8 +135,7 @@ fn connecting_joins_the_jobs_of_both_sides() {
 
 // Fault: A rank connects to a job id of no run, or of a run without the name server
 // Outcome: the request is refused
-// Guarantee: Only job ids are looked up; connections of the name server without a job have names of another
-// form
+// Guarantee: Only job ids are looked up
 // Also: launch `runs::without_the_name_service_runs_are_apart`
 #[test]
 fn jobs_of_no_run_are_refused() {

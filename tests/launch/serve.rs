@@ -66,7 +66,7 @@ fn silent_hosts_keep_no_host_out() {
 }
 
 // Fault: A host without the secret, or with another one, connects to `serve --manage --secret-file`
-// Outcome: the connection is closed at its first message; the host's error names the option
+// Outcome: closed at its first message; the host's error names the option
 // Guarantee: No request of such a host is decoded
 #[test]
 fn hosts_need_the_servers_secret() {

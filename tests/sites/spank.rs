@@ -114,7 +114,7 @@ fn a_step_on_several_nodes_ends_as_one() {
 /// The processes of a node end at once, as they do with their machine.
 // Fault: A node of a step of `srun --hydrant` is lost, or the step is cancelled
 // Outcome: all tasks and srun end; standard error names the node
-// Guarantee: Each end notices the loss of its link; TCP probes find a silent machine within 20 s
+// Guarantee: Loss of a link is noticed; TCP probes find a silent machine within 20 s
 // Also: sites `spank::a_step_that_is_cancelled_leaves_nothing`
 #[test]
 fn a_node_that_is_lost_ends_the_step() {

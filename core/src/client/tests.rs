@@ -62,10 +62,9 @@ fn pmi1_over_an_inherited_descriptor() {
     assert_eq!(client.receive(b"cmd=finalize_ack\n"), Err(Error::Over));
 }
 
-// Fault: hydra 4 acknowledges a PMI-1 client of `PMI_PORT` by the name of the reply alone, and rank and size
-// in the lines behind it
+// Fault: hydra 4 answers a PMI-1 client of `PMI_PORT` with rank and size in later lines
 // Outcome: the client joins
-// Guarantee: The client of the core takes rank and size from any of the four lines
+// Guarantee: Rank and size are taken from any of the four lines
 // Also: libraries `pmi1::exchanges_under_hydra`
 #[test]
 fn pmi1_over_a_port() {

@@ -328,8 +328,8 @@ fn a_job_is_of_the_address_that_opened_it() {
 }
 
 // Fault: A host asks that its job is kept, and does not return
-// Outcome: the job is dropped after `--keep-timeout` (one hour)
-// Guarantee: A job without its host and without connected ranks does not hold a place for ever
+// Outcome: dropped after `--keep-timeout` (one hour)
+// Guarantee: A job without host and ranks keeps no place
 #[test]
 fn a_kept_job_without_host_and_clients_is_dropped_in_time() {
     with_server(CONFIG, |mut bench| {

@@ -233,9 +233,9 @@ mod tests {
         fs::read_to_string(&path).unwrap()
     }
 
-    // Fault: `lstopo-no-graphics` hangs, fails or prints without end while MPICH's ranks wait for the topology file
-    // Outcome: the ranks scan the machine themselves
-    // Guarantee: Ranks wait for 10 s at most; only a whole topology of at most 16 MiB is kept
+    // Fault: `lstopo-no-graphics` hangs, fails or prints without end
+    // Outcome: MPICH's ranks scan the machine themselves
+    // Guarantee: Ranks wait for 10 s at most; a topology has at most 16 MiB
     // Also: hydrant-run `ranks_wait_for_a_limited_time`, launch `topology::it_is_empty_if_hwloc_fails`
     #[test]
     fn only_a_whole_topology_is_kept() {

@@ -302,8 +302,7 @@ mod tests {
 
     // Fault: A spawn's info key `file` names a FIFO, a device, a directory or a long file
     // Outcome: the spawn is refused with the reason
-    // Guarantee: A file that a rank names is a regular file of at most 65,536 bytes and is opened without
-    // blocking
+    // Guarantee: A file that a rank names is a regular one of at most 65,536 bytes
     #[test]
     fn only_a_regular_file_of_bounded_length_is_read() {
         let dir = std::env::temp_dir().join(format!("hydrant-spawn-file-{}", std::process::id()));

@@ -522,9 +522,9 @@ fn keys(writer: &mut Writer<'_>, number: u8, keys: &[u8]) {
 // Fault: A PMIx publication of several keys is refused at one of them, or an event is too long
 // Outcome: the refusal is sent
 // Guarantee: A refused request changes nothing
-// Fault: A request is refused while other clients and nodes have requests pending
+// Fault: A request is refused while others have requests pending
 // Outcome: the state's snapshot is as it was
-// Guarantee: Random sequences compare the snapshots before and after each refusal, on one node and on several
+// Guarantee: Random sequences compare the snapshots on one node and on several
 #[test]
 fn requests_of_mixed_jobs_agree_with_the_model() {
     let cases =

@@ -280,8 +280,8 @@ fn a_second_host_is_refused_while_the_board_serves_another() {
 
 /// Both requests are there when the board goes on.
 // Fault: Two hosts ask a board at the same moment to serve their nodes
-// Outcome: one is served, the other is refused: in use by another host
-// Guarantee: A node that is to be served next counts as one that is served
+// Outcome: one is served, the other refused: in use by another host
+// Guarantee: A node that is to be served next counts
 #[test]
 fn of_two_hosts_that_ask_at_once_one_is_served() {
     let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };

@@ -76,7 +76,7 @@ fn pmix_clients_spawn_over_boards() {
 
 /// Both jobs use the same keys and ranks, and each finds its own values. The board's tables have room for two jobs, and its eight
 /// connections for their ranks, so the second spawned job is served because the first one is over.
-// Fault: Ranks of two jobs of a run put the same keys at firmware, and a job's number is used again
+// Fault: Ranks of two jobs put the same keys at firmware, and a job's number is used again
 // Outcome: each job has its own values
 // Guarantee: The port of a connection says which job it is of
 #[test]
@@ -136,7 +136,7 @@ fn a_spawned_job_that_fails_ends_the_job_that_spawned_it() {
 /// The requesting rank gets an error, and its job goes on.
 // Fault: Ranks at firmware spawn more than the board has room for
 // Outcome: the spawn is refused; a line names the limit
-// Guarantee: A board accepts clients of a job only if it has a connection for each rank of all its jobs
+// Guarantee: Clients are accepted only with a connection for each rank
 #[test]
 fn what_the_board_has_no_room_for_is_refused_by_the_name_of_the_limit() {
     let Some(board) = Board::of_node(Kind::Lm3s6965evb, false) else { return };

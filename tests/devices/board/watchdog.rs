@@ -40,9 +40,8 @@ fn hangs(kind: Kind, instructions: &[u8], logs: bool) {
 }
 
 // Fault: The main loop of a board hangs, with or without interrupts
-// Outcome: the host names the board after `--heartbeat`; the board starts anew after 14 s and serves the next
-// job
-// Guarantee: The watchdog is fed by the loop alone and does not run out on an idle board
+// Outcome: the host names the board after `--heartbeat`; the board starts anew after 14 s
+// Guarantee: The loop alone feeds the watchdog
 // Also: devices `board::watchdog::a_board_that_hangs_with_interrupts_off_starts_anew`,
 // `board::watchdog::the_other_board_that_hangs_with_interrupts_off_starts_anew`,
 // `board::watchdog::an_idle_board_is_not_reset`

@@ -205,7 +205,7 @@ fn names_sets_groups_and_spawns_cross_boards() {
 }
 
 /// All ranks of the board's host are cut off, and exit by themselves.
-// Fault: A board without a spare is killed or freezes, and ranks that it served exit by themselves
+// Fault: A board without a spare is killed or freezes, and its ranks exit
 // Outcome: the job ends with code 1 and names host and board
 // Guarantee: A lost board is reported before exits of its ranks
 // Also: devices `serve::fleet::a_board_that_is_frozen_ends_the_job_by_its_name`

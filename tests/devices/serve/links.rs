@@ -112,7 +112,7 @@ fn fences_gets_and_names_go_from_board_to_board() {
 /// Board 1 can be reached by its host only.
 // Fault: Two boards cannot reach each other
 // Outcome: the job runs, and a note names them and the reason
-// Guarantee: Links are made before the first job, and hosts pass on messages if one is missing
+// Guarantee: Hosts pass on messages if a link is missing
 #[test]
 fn boards_that_cannot_reach_each_other_use_their_hosts() {
     let mut fleet = Fleet::with(&HERE[..2], "-v");
@@ -215,7 +215,7 @@ impl Open {
 
 /// The token alone decides.
 // Fault: A stranger, or a board of another run, asks a board for a link
-// Outcome: it is refused; the job goes on
+// Outcome: it is refused
 // Guarantee: A node is linked only by the random token of its run
 // Also: hydrant-serve `a_node_is_accepted_for_once_until_it_ends`
 #[test]
@@ -241,7 +241,7 @@ fn a_stranger_gets_no_link() {
 /// Bytes of board 2 that are no message.
 // Fault: A board sends another one bytes that are no message, or a message that its node may not send
 // Outcome: the job ends, and the sender is named
-// Guarantee: A link's messages are checked as those of hosts
+// Guarantee: Messages are checked as those of hosts
 // Also: hydrant-serve `what_is_no_record_is_the_neighbours_mistake`
 #[test]
 fn a_board_that_sends_no_messages_is_named() {

@@ -48,7 +48,7 @@ fn everything_that_a_board_does() {
 
 // Fault: A spawned job of `hydrant offload` aborts, is killed, or ends without finalizing
 // Outcome: the run ends; the exit code is its own
-// Guarantee: The launcher treats a board as its own server in another place
+// Guarantee: A board is the launcher's own server in another place
 // Also: devices `board::offload::ranks_of_a_small_board_that_serves_nodes_spawn`
 #[test]
 fn ranks_of_a_server_spawn() {
@@ -175,8 +175,8 @@ except OSError: pass
 
 /// The board waits for the host of a recorded run, but not without end. Other hosts are served.
 // Fault: The host of a recorded run at `hydrant serve --manage` is stopped or gone
-// Outcome: clients wait; after `--heartbeat` seconds the board gives the host up. Others are served
-// Guarantee: The thread of the node waits for a limited time
+// Outcome: clients wait; after `--heartbeat` seconds the board gives it up
+// Guarantee: Others are served
 #[test]
 fn a_host_that_does_not_read_its_recording_is_given_up() {
     let (server, target) = managed(Machine::Here, "--heartbeat 1");
@@ -321,8 +321,8 @@ fn a_board_that_is_lost_ends_the_ranks() {
 }
 
 // Fault: A board freezes or is unplugged while ranks wait in a fence
-// Outcome: the job ends after `--heartbeat`; the board and the fence are named
-// Guarantee: A board that does not answer within `--heartbeat` is lost
+// Outcome: the job ends after `--heartbeat`; board and fence are named
+// Guarantee: A silent board is lost
 // Also: devices `board::offload::a_board_that_is_frozen_is_named`
 #[test]
 fn a_board_that_is_frozen_ends_the_ranks() {

@@ -72,8 +72,8 @@ fn each_node_of_a_run_has_a_recording_that_replays() {
 
 /// The board of the second host is killed. Its recording has what came before.
 // Fault: A board of a recorded run is killed
-// Outcome: the recording of its node replays, up to what the host had received
-// Guarantee: The host writes the file, and its last record when the board is lost
+// Outcome: the recording replays, up to what the host had received
+// Guarantee: The host writes the file
 // Also: devices `serve::offload::a_recorded_board_that_is_lost_ends_the_ranks`,
 // `board::recording::the_recording_of_a_board_that_is_killed_replays`
 #[test]

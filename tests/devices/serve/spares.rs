@@ -97,7 +97,7 @@ const PMI2: &str = "init2
 /// The board of host n1 or n2 fails behind the puts of all ranks and before their fence.
 // Fault: A board with `--spare native` is killed or cut off between puts and fence, or in MPI_Init; or all boards are
 // Outcome: the job goes on; a warning names host, board and failure
-// Guarantee: The host keeps the ranks' connections, and the built-in server takes over
+// Guarantee: The built-in server takes over
 // Also: devices `serve::spares::mpich_does_not_notice_a_board_that_fails`,
 // `serve::spares::open_mpi_does_not_notice_a_board_that_fails`,
 // `serve::spares::a_run_goes_on_without_all_of_its_boards`,

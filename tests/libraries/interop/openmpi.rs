@@ -135,11 +135,9 @@ fn a_parent_ends_with_its_child() {
 }
 
 /// Info objects of a preloaded library would be no handles of Open MPI, whose version 4 has no sessions.
-// Fault: `hydrant run --mpi-psets` runs a program on an MPI library of MPI 3, such as Open MPI 4, that passes
-// info objects
+// Fault: `--mpi-psets` with an MPI library of MPI 3, such as Open MPI 4, and info objects
 // Outcome: the program runs
-// Guarantee: Every call of `libhydrant_mpi.so` is forwarded if an MPI library is there, whether or not it has
-// sessions
+// Guarantee: Calls of `libhydrant_mpi.so` are forwarded if there is an MPI library
 #[test]
 fn info_objects_are_its_own_behind_a_preloaded_library() {
     for peer in Peer::OPEN_MPI {

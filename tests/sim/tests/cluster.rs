@@ -5,10 +5,10 @@ use hydrant_sim::cluster;
 /// Of which some have a daemon that lies or is lost, and some a rank that fails.
 const SEEDS: std::ops::Range<u64> = 0..1000;
 
-// Fault: A daemon sends reports, output and messages between PMI servers that are legal bytes and false
+// Fault: A daemon sends reports, output and messages that are legal bytes and false
 // Outcome: the run ends and names the host, or the ranks of all other hosts end well
-// Guarantee: A thousand seeds of whole clusters: lying and lost daemons, slow nodes, failing ranks, Ctrl-C, rubbish,
-// a reader that stops. Output and input are whole and in order; each name request has one answer
+// Guarantee: A thousand seeds of whole clusters, with lying and lost daemons, failing ranks and Ctrl-C. Output and
+// input are whole and in order
 #[test]
 fn the_run_ends_with_its_first_failure() {
     let (mut failed, mut lies, mut held, mut read) = (0, 0, 0, 0);

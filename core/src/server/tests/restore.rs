@@ -93,8 +93,8 @@ fn restored(snapshot: &[u8]) -> Result<Server<'static>, Fault> {
 }
 
 // Fault: A board that has served a job is asked for a recording
-// Outcome: the job is recorded and replays
-// Guarantee: A recording begins whenever a board has no job: its server starts anew
+// Outcome: the next job is recorded
+// Guarantee: A recording begins whenever a board has no job
 // Also: devices `board::offload::what_a_board_said_is_what_this_machines_core_says`
 #[test]
 fn a_server_that_restarts_equals_a_new_one() {

@@ -294,7 +294,7 @@ fn a_slow_head_blocks_streams_only() {
 
 // Fault: A daemon sends output for which it has no credit
 // Outcome: its link and the run end; the host is named
-// Guarantee: A node stores at most 2 MiB of output for each node behind a link
+// Guarantee: A node stores at most 2 MiB of output for a node behind a link
 // Also: hydrant-iof `output_for_the_head_is_bounded_and_goes_on_when_it_is_sent`
 #[test]
 fn a_node_that_sends_streams_without_credit_is_named() {

@@ -140,10 +140,10 @@ mod tests {
         assert!(!this.has_variable(b"HYDRANT_NO_SUCH=1"));
     }
 
-    // Fault: A number of a process or group of a job is assigned again
+    // Fault: The number of a process or group of a job is assigned again
     // Outcome: the new one gets no signal
-    // Guarantee: A group is signalled only while a child of the launcher is in it; another process by a descriptor, once
-    // its start time has been compared
+    // Guarantee: A group is signalled only with a child of the launcher in it, a process once its start time has been
+    // compared
     #[cfg(target_os = "linux")]
     #[test]
     fn a_process_of_another_start_is_not_signalled() {

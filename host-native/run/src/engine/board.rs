@@ -164,7 +164,7 @@ pub(super) fn is_shared_memory(path: &Path) -> bool {
 mod tests {
     use super::*;
 
-    // Fault: A client of a board, which can be any host that reaches it, names a file to remove
+    // Fault: A client of a board names a file to remove
     // Outcome: files that are not directly in `/dev/shm` stay
     // Guarantee: With a board, no other files are removed
     #[test]

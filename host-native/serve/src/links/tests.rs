@@ -120,8 +120,8 @@ impl<'s> Bench<'s> {
 }
 
 // Fault: A message of another board comes before the start of its job, or after its end
-// Outcome: it waits for the order of the head, or is ignored
-// Guarantee: A message carries the number of the last order that its sender had
+// Outcome: it waits for the head's order, or is ignored
+// Guarantee: A message has the number of the last order that its sender had
 #[test]
 fn a_message_waits_for_the_orders_that_its_sender_had() {
     let mut storage = MappedStorage::new(&limits());

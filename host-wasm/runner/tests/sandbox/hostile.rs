@@ -245,7 +245,7 @@ fn traps_are_reported() {
 
 // Fault: A plugin names a file of the user to remove
 // Outcome: the plugin is ended, and its job with it
-// Guarantee: Files are removed only if their names are in the bytes of a client
+// Guarantee: Only names in the bytes of a client are removed
 #[test]
 fn invalid_outputs_are_refused() {
     let violation = |said: &[u8]| match kind(Made::with_output(said)) {

@@ -91,7 +91,7 @@ fn a_spawn_goes_to_named_hosts() {
 
 // Fault: A rank of a spawned job fails while another host cannot start its ranks
 // Outcome: the spawn is refused; the exit code is not the rank's
-// Guarantee: Failures in a spawned job count once all its ranks have been started
+// Guarantee: Failures count once all ranks of the job have been started
 // Also: hydrant-control `a_rank_that_fails_before_all_have_been_started_counts_from_then_on`
 #[test]
 fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
@@ -116,9 +116,9 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
     run.ended(0, &["spawned job 1 is ended before it began: host n2: not found"]);
 }
 
-// Fault: A host without ranks of a spawned job cannot register it, after the spawn was answered
-// Outcome: the job ends, and the run with code 1; the host is named
-// Guarantee: A spawned job that was reported as running does not end with code 0 before its ranks do
+// Fault: A host without ranks of a spawned job cannot register it after the spawn was answered
+// Outcome: the run ends with code 1; the host is named
+// Guarantee: A job that was reported as running does not end with 0 before its ranks do
 #[test]
 fn a_spawned_job_that_is_canceled_after_the_answer_has_failed() {
     let mut run = Run::started(2);
@@ -194,7 +194,7 @@ fn a_rank_that_fails_before_all_have_been_started_counts_from_then_on() {
     run.ended(3, &["rank 0 of spawned job 1 on n1, pid 100, program a.out exited with code 3"]);
 }
 
-// Fault: A rank of a job that cannot be started as a whole spawns before it is killed
+// Fault: A rank of a job that cannot be started as a whole spawns
 // Outcome: the spawn is refused; the run ends
 // Guarantee: A job that ends starts no further job
 // Also: hydrant-control `a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing`
@@ -310,9 +310,9 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
     }
 }
 
-// Fault: A job ends on several nodes while another job changes process sets of its ranks
+// Fault: A job ends while another one changes process sets of its ranks
 // Outcome: the set is on all nodes or on none
-// Guarantee: Orders reach the nodes in the order in which the head's server applied them
+// Guarantee: Orders reach the nodes in the order in which the head applied them
 #[test]
 fn a_change_of_process_sets_goes_before_the_end_of_a_job_that_follows_it() {
     let mut run = Run::started(1);

@@ -132,7 +132,7 @@ fn a_node_that_consumes_more_input_than_it_was_sent_is_rejected() {
 
 // Fault: A daemon reports a failed start with exit code 0
 // Outcome: the run ends with code 1
-// Guarantee: A job that cannot be started has failed, also if its daemon sends code 0
+// Guarantee: A job that cannot be started has failed
 #[test]
 fn a_job_that_cannot_be_started_has_failed() {
     let mut run = Run::new(config(1), first_job(1, 1));
@@ -145,7 +145,7 @@ fn a_job_that_cannot_be_started_has_failed() {
 
 // Fault: A daemon is done with a job before it has started all ranks
 // Outcome: the job ends with code 1; the host is named
-// Guarantee: A run has exit code 0 only if all ranks of its first job were started
+// Guarantee: Code 0 needs all ranks of the first job
 // Also: hydrant-control `a_start_is_reported_after_all_ranks`
 #[test]
 fn a_node_that_is_done_before_all_of_its_ranks_were_started_has_failed() {
