@@ -124,7 +124,7 @@ pub struct Limits {
 }
 
 /// The larger of two lengths, in constants.
-const fn max(one: usize, other: usize) -> usize {
+pub(crate) const fn max(one: usize, other: usize) -> usize {
     if one > other { one } else { other }
 }
 

@@ -21,6 +21,14 @@ pub enum Exit {
     Lost,
 }
 
+impl Exit {
+    /// Returns the exit of a process of which only the closed connection is known: code 0 if the rank had `finalized`, otherwise
+    /// [`Exit::Lost`].
+    pub const fn of_connection(finalized: bool) -> Exit {
+        if finalized { Exit::Code(0) } else { Exit::Lost }
+    }
+}
+
 impl fmt::Display for Exit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

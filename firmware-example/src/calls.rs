@@ -3,7 +3,7 @@
 
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::call::{Call, Callee, call_max};
-use hydrant_core::server::remote::record_max;
+use hydrant_core::server::remote::request_max;
 
 use crate::memory::{self, CALL_BYTES, CALLS};
 use crate::net::Net;
@@ -42,5 +42,5 @@ impl Calls {
 /// Returns the longest record of the host of a node.
 pub(crate) fn longest_record(serve: &Serve<'_>) -> usize {
     let limits = serve.server().limits();
-    if serve.is_called() { call_max(limits, CALL_BYTES) } else { record_max(limits) }
+    if serve.is_called() { call_max(limits, CALL_BYTES) } else { request_max(limits) }
 }

@@ -2,7 +2,7 @@
 
 use smoltcp::socket::tcp;
 
-use crate::memory::NODE_FRAME;
+use crate::memory::LINK_RX;
 use crate::noise::{self, Forged, Initiator, LENGTH, MAGIC, MESSAGE, Transport};
 use crate::secret;
 
@@ -135,7 +135,7 @@ impl Channel {
                 }
                 // The buffer has room for a frame behind an incomplete record, unless records wait.
                 let Some(frame) = buf.get_mut(at..at + whole) else {
-                    return if whole > NODE_FRAME { Err(Forged) } else { Ok(0) };
+                    return if whole > LINK_RX { Err(Forged) } else { Ok(0) };
                 };
                 let _ = socket.recv_slice(frame);
                 let len = transport.open(frame)?.map_or(0, |(plain, _)| plain.len());

@@ -66,7 +66,7 @@ impl Link {
     }
 
     /// Sends a request to another board, which has room for it before the first answer.
-    pub(crate) fn request(&mut self, socket: &mut tcp::Socket<'_>, request: &Request<'_>) {
+    pub(crate) fn request(&mut self, socket: &mut tcp::Socket<'_>, request: &Request) {
         let mut record = [0; FRONT + REQUEST_MAX + TAG];
         match manage::encode(request, &mut record[FRONT..FRONT + REQUEST_MAX]).map(<[u8]>::len) {
             Ok(len) => self.channel.send(socket, &mut record, len),

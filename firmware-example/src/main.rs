@@ -1,9 +1,9 @@
 //! PMI server on a microcontroller: hydrant-core serves the clients of a job over Ethernet.
 //!
-//! The main loop calls three modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and
-//! sends its replies, and [`management`] carries out the requests of hosts. [`node`] carries out those of the host of a
-//! run. The network interrupt wakes the loop by a signal. Events for hosts are queued in a channel. A watchdog resets the
-//! board if the loop does not turn. All memory is in [`memory`].
+//! The main loop calls four modules. [`net`] exchanges frames, [`serve`] passes the clients' bytes to the server and
+//! sends its replies, [`management`] carries out the requests of hosts, and [`node`] those of the host whose node is served. The
+//! network interrupt wakes the loop by a signal. A watchdog resets the board if the loop does not turn. All memory is in
+//! [`memory`].
 #![no_std]
 #![no_main]
 #![cfg_attr(feature = "bench", allow(dead_code, unreachable_code))]
@@ -14,7 +14,6 @@ mod board;
 mod calls;
 mod channel;
 mod config;
-mod events;
 mod fault;
 mod interrupts;
 mod link;
@@ -31,12 +30,12 @@ mod stack;
 mod time;
 
 use config::Config;
-use hydrant_core::manage::{OpenJob, OpenNode};
+use hydrant_core::manage::OpenNode;
 use link::Link;
 use management::{HostSocket, Management};
 use net::Net;
 use node::Requests;
-use serve::{Client, Memory, OWN, Serve};
+use serve::{Client, Memory, Serve};
 
 #[cortex_m_rt::entry]
 fn main() -> ! {
@@ -73,7 +72,7 @@ fn main() -> ! {
     }
 }
 
-/// Serves the board's own jobs or a node, until the other is to be served. Returns the node.
+/// Serves the configured jobs or a node, until the other is to be served. Returns the node.
 fn run(
     net: &mut Net,
     serve: &mut Serve<'_>,
@@ -85,13 +84,11 @@ fn run(
     loop {
         board::watchdog_feed();
         management.run(net, serve);
-        if memory::NODES
-            && let Some(node) = management.next_node(serve)
-        {
+        if let Some(node) = management.next_node(serve) {
             defmt::info!("node {=u32} of {=u32} is served", node.0.node, node.0.nodes);
             return Some(node);
         }
-        let more = if let Some(handle) = serve.node.as_ref().filter(|_| memory::NODES).map(Link::handle) {
+        let more = if let Some(handle) = serve.node.as_ref().map(Link::handle) {
             let more = serve.run(net);
             if let Err(end) = requests.run(net, serve) {
                 defmt::info!("the node has ended: {}", end);
@@ -111,34 +108,17 @@ fn run(
             }
             more
         } else {
-            stand_alone(net, serve, management, config);
+            if let Some(size) = config.size
+                && let Err(why) = serve.keep_job(net, &config.jobid, size)
+            {
+                defmt::panic!("the configured job cannot be: {}", why);
+            }
             serve.run(net)
         };
-        management.send_events(net);
         if !net.poll() && !more {
             net.sleep([serve.poll_at(net), management.poll_at()].into_iter().flatten().min());
             net.poll();
         }
         stack::check();
-    }
-}
-
-/// Keeps a job of the configured size open, for boards without a host.
-fn stand_alone(net: &mut Net, serve: &mut Serve<'_>, management: &mut Management, config: &Config) {
-    management.report_over(net, serve);
-    let Some(size) = config.size else { return };
-    // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.
-    let over = serve.jobs.get(OWN).filter(|job| job.alone && (job.ended || management.is_over(OWN)));
-    if over.is_some()
-        && let Err(error) = management.forget(net, serve, OWN)
-    {
-        defmt::error!("job {} cannot be forgotten: {}", OWN, error);
-    }
-    if serve.jobs.get(OWN).is_none() {
-        let open = OpenJob { exits_reported: false, keep: true, ..OpenJob::new(&config.jobid, size) };
-        match management.open(net, serve, &open) {
-            Ok(()) => serve.jobs.get_mut(OWN).into_iter().for_each(|job| job.alone = true),
-            Err(why) => defmt::panic!("the configured job cannot be: {}", why),
-        }
     }
 }

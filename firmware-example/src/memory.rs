@@ -5,10 +5,10 @@ use core::sync::atomic::AtomicU32;
 
 use hydrant_core::limits::{Limits, MESSAGE_TEXT_MAX};
 use hydrant_core::manage::OpenNode;
-use hydrant_core::manage::server::{HostSlot, JobSlot};
+use hydrant_core::manage::server::HostSlot;
 use hydrant_core::server::call::{BYTES_MAX, Callee, call_max, return_max};
 use hydrant_core::server::link::link_record_max;
-use hydrant_core::server::remote::{NODE_PREFIX, record_max};
+use hydrant_core::server::remote::{NODE_PREFIX, request_max};
 use hydrant_core::storage::FixedStorage;
 use hydrant_core::{fixed_storage, manage};
 use smoltcp::iface::SocketStorage;
@@ -33,7 +33,7 @@ pub(crate) const RANKS: u32 = match option_env!("HYDRANT_RANKS") {
 pub(crate) const SPARE: u32 = 4;
 /// Bytes of key-value log for each rank. MPICH puts little on one node, and the addresses of all ranks on several.
 const RANK_BYTES: u32 = match () {
-    () if !NODES => 512,
+    () if !TREES => 512,
     () if cfg!(feature = "lm3s6965evb") => 1024,
     () => 4096,
 };
@@ -51,28 +51,32 @@ pub(crate) const CHILDREN: usize =
 pub(crate) const PARENTS: usize = if cfg!(feature = "links") { 1 } else { 0 };
 /// Links of a node to the boards of other nodes.
 pub(crate) const BOARD_LINKS: usize = PARENTS + CHILDREN;
-/// Connections to the management port: one that manages, one that records or is refused, and those of children's boards.
+/// Connections to the management port: one of a node, one that asks or is refused, and those of children's boards.
 pub(crate) const LINKS: usize = 2 + CHILDREN;
 
 /// Receive and transmit buffer of a client. Most messages are shorter; longer ones go through [`LONG`].
 pub(crate) const CLIENT_BUFFER: usize = 384;
-/// Whether the board serves nodes of runs on several hosts.
-pub(crate) const NODES: bool = cfg!(feature = "nodes");
+/// Whether the board serves nodes of runs on several hosts, and has room for spawned jobs.
+pub(crate) const TREES: bool = cfg!(feature = "nodes");
 /// Whether hosts may call the server of a node, and keep connections and the time.
 pub(crate) const CALLS: bool = cfg!(feature = "spares");
-/// Longest frame of the host of a node, of a board with a [secret](crate::secret). Hosts divide records into 4,096 bytes.
-pub(crate) const NODE_FRAME: usize = if NODES && secret::IS_SET { 4096 + noise::OVERHEAD } else { 0 };
 /// Receive buffer of a management connection.
 const LINK_RX_BUFFER: usize = match () {
-    () if NODE_FRAME > LINK_RX => NODE_FRAME,
     () if (CHILDREN > 0 || CALLS) && !IS_SHORT => 4096,
     () => LINK_RX,
 };
-/// Longest record of a management connection, or with a [secret](crate::secret) the frame that holds one.
+/// Longest record of a management connection, or with a [secret](crate::secret) the longest frame.
 pub(crate) const LINK_RX: usize =
     manage::PREFIX + manage::RECORD_MAX + if secret::IS_SET { noise::OVERHEAD } else { 0 };
-/// Transmit buffer of a management connection: a reply and an event, or a reply and the longest message for another board.
-const LINK_TX: usize = LINK_RX + if CHILDREN > 0 { on_link(&LIMITS) } else { LINK_RX };
+/// Longest frame behind an incomplete record, of a board with a [secret](crate::secret).
+const FRAME_IN: usize = if secret::IS_SET { LINK_RX } else { 0 };
+/// Transmit buffer of a management connection: a reply, and some reports or the longest message for another board.
+const LINK_TX: usize = match () {
+    () if CHILDREN > 0 => LINK_RX + on_link(&LIMITS),
+    // The handshake needs most of the small board's stack.
+    () if secret::IS_SET && cfg!(feature = "lm3s6965evb") => LINK_RX,
+    () => 2 * LINK_RX,
+};
 /// Transmit buffer of the connection to the parent's board.
 const PARENT_TX: usize = on_link(&LIMITS);
 /// Longest message of a client: a put of the longest value, each byte escaped, fits.
@@ -89,23 +93,22 @@ const IS_SHORT: bool = (BOARD_LINKS > 0 || CALLS) && cfg!(feature = "lm3s6965evb
 const _: () =
     assert!(!IS_SHORT || !secret::IS_SET, "lm3s6965evb has no room for links or spares with a secret");
 
-/// Jobs at the same time: one, and at a node those that its ranks spawn. Each has a port.
+/// Jobs at the same time: one, and those that its ranks spawn. Each has a port.
 pub(crate) const JOBS: usize = match () {
-    () if !NODES || IS_SHORT => 1,
+    () if !TREES || IS_SHORT => 1,
     () if cfg!(feature = "lm3s6965evb") => 3,
     () => 8,
 };
-/// Bytes of an upcall: files that PMIx clients leave, and at a node also programs to spawn and names of other nodes. The
-/// longest message of a client has room for no more than that of the large board.
+/// Bytes of an upcall: files that PMIx clients leave, names, and programs to spawn. The longest message of a client has room for
+/// no more than that of the large board.
 const UPCALL: u32 = match () {
-    () if !NODES && !cfg!(feature = "pmix") => 0,
-    () if !NODES => MESSAGE_TEXT_MAX as u32,
+    () if !TREES => MESSAGE_TEXT_MAX as u32,
     () if IS_SHORT => 512,
     () if cfg!(feature = "lm3s6965evb") => 1024,
     () => LONG as u32,
 };
 
-/// Capacities of the server: of the board's own jobs, and of a node.
+/// Capacities of the server.
 pub(crate) const LIMITS: Limits = Limits {
     jobs: JOBS as u32,
     ranks: RANKS,
@@ -117,13 +120,13 @@ pub(crate) const LIMITS: Limits = Limits {
     names: if IS_SHORT { 0 } else { 2 },
     // A set for each node that a job of a run has ranks on, and up to four for each job.
     psets: match () {
-        () if !NODES => 4,
+        () if !TREES => 4,
         () if IS_SHORT => 8,
         () if cfg!(feature = "lm3s6965evb") => 16,
         () => 64,
     },
     links: match () {
-        () if !NODES => 0,
+        () if !TREES => 0,
         // The head is one more child of the root.
         () if BOARD_LINKS > 0 => 9,
         () => 8,
@@ -137,9 +140,9 @@ pub(crate) const LIMITS: Limits = Limits {
     commit_bytes: if cfg!(feature = "pmix") { 1024 } else { 0 },
     ..Limits::NONE
 };
-/// Capacities of the server of the board's own job. The board starts no processes, so its upcalls have no room for spawns.
-pub(crate) const OWN_LIMITS: Limits =
-    Limits { jobs: 1, spawn_bytes: if UPCALL == 0 { 0 } else { MESSAGE_TEXT_MAX as u32 }, ..LIMITS };
+/// Capacities of the server of the [configured](crate::config) job. The board starts no processes, so its upcalls have no room
+/// for spawns.
+pub(crate) const OWN_LIMITS: Limits = Limits { jobs: 1, spawn_bytes: MESSAGE_TEXT_MAX as u32, ..LIMITS };
 /// Largest limits of a run whose node the board serves. The numbers of connections, names and upcalls are the board's own.
 pub(crate) const NODE_LIMITS: Limits =
     Limits { conns: u32::MAX, names: u32::MAX, spawns: u32::MAX, ..LIMITS };
@@ -177,12 +180,11 @@ pub(crate) const fn on_link(run: &Limits) -> usize {
     if secret::IS_SET { len + len.div_ceil(CHUNK) * noise::OVERHEAD } else { len }
 }
 /// Size of the buffer for the messages of another board, in bytes: one record, and a frame behind an incomplete one.
-const INBOX: usize = NODE_PREFIX + link_record_max(&LIMITS) + NODE_FRAME;
+const INBOX: usize = NODE_PREFIX + link_record_max(&LIMITS) + FRAME_IN;
 /// Size of the buffer for requests of a node's host, in bytes: the same.
-const REQUESTS: usize = match () {
-    () if !NODES => 0,
-    () if CALLS => NODE_PREFIX + call_max(&TABLES, CALL_BYTES) + NODE_FRAME,
-    () => NODE_PREFIX + record_max(&LIMITS) + NODE_FRAME,
+const REQUESTS: usize = match CALLS {
+    true => NODE_PREFIX + call_max(&TABLES, CALL_BYTES) + FRAME_IN,
+    false => NODE_PREFIX + request_max(&LIMITS) + FRAME_IN,
 };
 /// Size of the buffer for a return of a call, in bytes.
 const RETURNS: usize = match CALLS {
@@ -283,9 +285,8 @@ pub(crate) fn parent_buffers() -> impl Iterator<Item = [&'static mut [u8]; 2]> {
 }
 
 /// Slots of the management server. Called once.
-pub(crate) fn management_slots() -> (&'static mut [HostSlot], &'static mut [JobSlot]) {
-    let hosts = place!(HOST_SLOTS: [HostSlot; LINKS] = |_| HostSlot::EMPTY);
-    (hosts, place!(JOB_SLOTS: [JobSlot; OWN_LIMITS.jobs as usize] = |_| JobSlot::EMPTY))
+pub(crate) fn host_slots() -> &'static mut [HostSlot] {
+    place!(HOST_SLOTS: [HostSlot; LINKS] = |_| HostSlot::EMPTY)
 }
 
 /// Room for a frame each way. Called once.

@@ -1,4 +1,4 @@
-//! A node of a run on several hosts: the requests of its host, and the reports to it.
+//! The node of a run that the board serves: the requests of its host, and the reports to it.
 //!
 //! [`Request::Node`](hydrant_core::manage::Request::Node) turns a management connection into that of a node. It then carries the
 //! inputs and outputs of the server, among them the messages of other nodes, until the host closes it. Of a node with a spare it
@@ -132,7 +132,7 @@ fn carry_out(
             if BOARD_LINKS > 0 { serve.arrange_links(net, request) } else { Err(Fault::BadNode) }
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
-        NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec, true),
+        NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec),
         NodeRequest::Input(Input::DeregisterJob { job }) => serve.forget_job(net, job),
         NodeRequest::Input(input) => serve.try_handle(net, input).map(drop),
     };

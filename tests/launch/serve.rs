@@ -191,17 +191,13 @@ for _ in range(2):
     host.sendall(bytes.fromhex(sys.argv[1]))
     print('then', host.recv(4096))
 ";
-    let limits = Limits::for_ranks(4);
     let welcome = Report::Welcome(Welcome {
         version: VERSION,
         board: "false",
-        limits,
+        nodes: Limits::for_ranks(4),
         sockets: 4,
         free_sockets: 4,
-        pmi_port: 1,
         message_max: 4096,
-        records: false,
-        nodes: Some(limits),
         links: None,
         calls: None,
     });

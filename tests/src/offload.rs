@@ -204,10 +204,10 @@ impl Target {
         outcome.warns(&format!(" has not answered for 4 s{fence}"));
     }
 
-    /// A board that serves no nodes has no spawns.
+    /// A board without room for spawned jobs.
     pub fn refuses_spawns(&self) {
         let outcome = self.raw("-n 2", SPAWN).run();
-        outcome.code(0).warns("is too small for spawns: use a board that serves nodes of runs");
+        outcome.code(0).warns("is too small for spawns: use a board with ");
     }
 
     /// Jobs that ranks of MPICH spawn. This machine starts the processes, and the board serves them.

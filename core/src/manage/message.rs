@@ -5,9 +5,7 @@ use core::fmt;
 use serde::{Deserialize, Serialize};
 
 use crate::fault::Fault;
-use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
-use crate::trace::{Cause, Closing, Exit, Stream};
 
 /// Version of the protocol. [`Request::Hello`] and [`Report::Refused`] with [`Error::Version`] have the same bytes in
 /// every version.
@@ -25,78 +23,11 @@ pub const PMI_PORT: u16 = 4000;
 
 /// Request of a host. The reply is the report that is named here, or [`Report::Refused`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Request<'a> {
+pub enum Request {
     /// Handshake, the first request of a connection. Reply: [`Report::Welcome`].
     Hello {
         /// [`VERSION`]
         version: u16,
-    },
-    /// Opens a job. Reply: [`Report::Opened`].
-    #[serde(borrow)]
-    Open(OpenJob<'a>),
-    /// Sets the program number of ranks `first..first + count`. Only before [`Request::Serve`]. Reply:
-    /// [`Report::Done`].
-    Program {
-        /// The job.
-        job: JobId,
-        /// Its first rank of this program.
-        first: Rank,
-        /// Number of ranks.
-        count: u32,
-        /// The program's number on the command line.
-        appnum: u32,
-    },
-    /// Sets a job attribute, such as `PMI_process_mapping`. Only before [`Request::Serve`]. A record limits its length
-    /// to some 400 bytes. Reply: [`Report::Done`].
-    Attr {
-        /// The job.
-        job: JobId,
-        /// The attribute's name.
-        key: &'a [u8],
-        /// Its value.
-        value: &'a [u8],
-    },
-    /// Defines ranks `first..first + count` as a process set. Only before [`Request::Serve`]. Reply: [`Report::Done`].
-    Pset {
-        /// The job.
-        job: JobId,
-        /// The set's name.
-        name: &'a str,
-        /// Its first rank.
-        first: Rank,
-        /// Number of ranks.
-        count: u32,
-    },
-    /// Accepts clients of the job. Reply: [`Report::Done`].
-    Serve {
-        /// The job.
-        job: JobId,
-    },
-    /// Reports the exit of a rank's process, if the host does [that](OpenJob::exits_reported). Reply: [`Report::Done`].
-    Exited {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Its exit.
-        exit: Exit,
-    },
-    /// Ends the job: closes its connections and drops its data. Reply: [`Report::Done`].
-    Forget {
-        /// The job.
-        job: JobId,
-    },
-    /// Queries the state of a job. Reply: [`Report::Job`].
-    Job {
-        /// The job.
-        job: JobId,
-    },
-    /// Queries the state of a rank. Reply: [`Report::Rank`].
-    Rank {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
     },
     /// Queries the state of the server. Reply: [`Report::Board`].
     Board,
@@ -105,25 +36,17 @@ pub enum Request<'a> {
         /// The limit.
         limit: Limit,
     },
-    /// Starts a recording on this connection. Reply: [`Report::Done`].
-    ///
-    /// After the reply the server sends every input and output of its PMI server, each as a
-    /// [`Record`](crate::server::Record) after its length in two bytes. These records may be longer than
-    /// [`RECORD_MAX`]. The request is valid on a connection that manages no jobs, while the server has no job. The
-    /// server handles clients only as fast as the recording is read. The recording ends with its
-    /// last record when the host shuts down its side of the connection.
-    Record,
-    /// Serves one node of a run on several hosts on this connection, by a PMI server of its own. Reply: [`Report::Done`].
+    /// Serves one node of a run on this connection. Reply: [`Report::Done`].
     ///
     /// After the reply both sides send [records of a node](crate::server::remote), or [calls](crate::server::call) and their
-    /// returns if the request has a [seed](OpenNode::seed). The request is valid on a connection
-    /// that manages no jobs, with limits of at most [`Welcome::nodes`]. All of the node ends with the connection.
+    /// returns if the request has a [seed](OpenNode::seed). The limits are at most [`Welcome::nodes`]. All of the node ends
+    /// with the connection.
     Node(OpenNode),
     /// Links the server of another node of a run to one that this server serves, on this connection. Reply:
     /// [`Report::Done`].
     ///
-    /// After the reply both sides send [records of a link](crate::server::link). The request is valid on a
-    /// connection that manages no jobs, if the node was opened with the same [token](OpenNode::link).
+    /// After the reply both sides send [records of a link](crate::server::link). The request is valid if the node was opened
+    /// with the same [token](OpenNode::link).
     Link(OpenLink),
 }
 
@@ -164,49 +87,7 @@ pub struct OpenNode {
     pub record: Option<u32>,
 }
 
-/// Description of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct OpenJob<'a> {
-    /// The job id that clients see, as [`JobSpec::name`](crate::server::JobSpec::name).
-    pub name: &'a str,
-    /// Its number of ranks.
-    pub size: u32,
-    /// `universeSize`. Not known to ranks if `None` or 0.
-    pub universe_size: Option<u32>,
-    /// hydra's auto-cleanup: whether a rank that fails aborts the job.
-    pub cleanup: bool,
-    /// The PMI-1 subversion to answer.
-    pub pmi1_subversion: u32,
-    /// Milliseconds that a lookup waits for a name.
-    pub lookup_wait: u64,
-    /// Milliseconds after which a stalled fence is reported ([`Report::Late`]). 0 for never.
-    pub fence_warning: u64,
-    /// Whether the host reports exits ([`Request::Exited`]). Otherwise, and after the host has disconnected, the server
-    /// derives them: a client that closes its connection after finalize has exited with code 0, and one that closes it
-    /// earlier was [lost](Exit::Lost).
-    pub exits_reported: bool,
-    /// Whether the job is kept when the connection that opened it closes.
-    pub keep: bool,
-}
-
-impl<'a> OpenJob<'a> {
-    /// Returns a job with default behaviour, whose exits the host reports.
-    pub const fn new(name: &'a str, size: u32) -> OpenJob<'a> {
-        OpenJob {
-            name,
-            size,
-            universe_size: None,
-            cleanup: true,
-            pmi1_subversion: 2,
-            lookup_wait: 0,
-            fence_warning: 0,
-            exits_reported: true,
-            keep: false,
-        }
-    }
-}
-
-/// Reply or event of a server.
+/// Reply of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Report<'a> {
     /// Reply: the request was refused, and nothing was changed.
@@ -216,17 +97,6 @@ pub enum Report<'a> {
     Welcome(Welcome<'a>),
     /// Reply: the request was carried out.
     Done,
-    /// Reply to [`Request::Open`].
-    Opened {
-        /// The job's number.
-        job: JobId,
-        /// Port of its clients (`PMI_PORT`, at the address of the management port).
-        port: u16,
-    },
-    /// Reply to [`Request::Job`].
-    Job(JobReport),
-    /// Reply to [`Request::Rank`].
-    Rank(RankReport),
     /// Reply to [`Request::Board`].
     Board(BoardReport),
     /// Reply to [`Request::Usage`].
@@ -238,113 +108,6 @@ pub enum Report<'a> {
         /// Its size.
         size: u32,
     },
-    /// Event: a client has identified itself as a rank.
-    Joined {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Its connection.
-        conn: ConnId,
-    },
-    /// Event: the job is aborted, and the host has to kill its processes. Sent once for a job.
-    End {
-        /// The job.
-        job: JobId,
-        /// The cause.
-        cause: Cause,
-        /// Message of the aborting rank.
-        message: &'a str,
-    },
-    /// Event: a rank aborted itself alone, and the host has to kill its process.
-    Kill {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// The exit code that it requested.
-        code: Option<i32>,
-        /// Its message.
-        message: &'a str,
-    },
-    /// Event: a fence has been waiting for longer than [`OpenJob::fence_warning`].
-    Late {
-        /// The job.
-        job: JobId,
-        /// Number of ranks that have arrived.
-        arrived: u32,
-        /// Number of ranks that take part.
-        size: u32,
-        /// The missing ranks, as `0-3,7`, truncated with `,...`.
-        missing: &'a str,
-    },
-    /// Event: every rank of the job has exited. The host ends it with [`Request::Forget`].
-    Over {
-        /// The job.
-        job: JobId,
-    },
-    /// Event: a client was refused because a limit is reached. Sent once for a job and limit.
-    LimitHit {
-        /// The limit.
-        limit: Limit,
-        /// Its size.
-        size: u32,
-    },
-    /// Event: a client's connection was closed because of its messages.
-    Closed {
-        /// The connection.
-        conn: ConnId,
-        /// Its rank, if known.
-        rank: Option<Rank>,
-        /// The reason.
-        why: Closing,
-    },
-    /// Event: a PMIx client has named files that the host removes when the rank's process has exited. The board cannot
-    /// check who the client is.
-    RemoveFiles {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// Absolute paths, separated by commas.
-        paths: &'a [u8],
-    },
-    /// Event: a PMIx client has sent text that the host prints as output of the rank.
-    Log {
-        /// The job.
-        job: JobId,
-        /// The rank.
-        rank: Rank,
-        /// The stream.
-        stream: Stream,
-        /// The text.
-        text: &'a [u8],
-    },
-}
-
-impl Report<'_> {
-    /// Returns whether this is an event.
-    pub const fn is_event(&self) -> bool {
-        match self {
-            Report::Joined { .. }
-            | Report::End { .. }
-            | Report::Kill { .. }
-            | Report::Late { .. }
-            | Report::Over { .. }
-            | Report::LimitHit { .. }
-            | Report::Closed { .. }
-            | Report::RemoveFiles { .. }
-            | Report::Log { .. } => true,
-            Report::Refused(_)
-            | Report::Welcome(_)
-            | Report::Done
-            | Report::Opened { .. }
-            | Report::Job(_)
-            | Report::Rank(_)
-            | Report::Board(_)
-            | Report::Usage { .. } => false,
-        }
-    }
 }
 
 /// Properties of a server.
@@ -354,72 +117,19 @@ pub struct Welcome<'a> {
     pub version: u16,
     /// The server's name, for people.
     pub board: &'a str,
-    /// Capacities of its tables.
-    pub limits: Limits,
-    /// Port of the first job's clients. That of job `n` is `n` higher.
-    pub pmi_port: u16,
     /// Maximum number of connected clients.
     pub sockets: u32,
     /// Number of clients that can connect in addition now.
     pub free_sockets: u32,
     /// Maximum length of a client's message in bytes. Clients with longer ones are closed.
     pub message_max: u32,
-    /// Whether [`Request::Record`] is supported.
-    pub records: bool,
-    /// Largest limits of the run of a node ([`Request::Node`]). `None` if nodes are not served.
-    pub nodes: Option<Limits>,
+    /// Largest limits of a node ([`Request::Node`]).
+    pub nodes: Limits,
     /// Maximum number of children whose servers link themselves to that of a node ([`Request::Link`]). The node links itself to
     /// its parent in addition. `None` if nodes cannot be linked.
     pub links: Option<u32>,
     /// Maximum length in bytes of a client's bytes in a [call](crate::server::call). `None` if nodes cannot be called.
     pub calls: Option<u32>,
-}
-
-/// State of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct JobReport {
-    /// Its phase.
-    pub phase: JobPhase,
-    /// Its number of ranks.
-    pub size: u32,
-    /// Ranks that are connected.
-    pub connected: u32,
-    /// Ranks between init and finalize.
-    pub initialized: u32,
-    /// Ranks that wait in the job's fence.
-    pub in_fence: u32,
-    /// Ranks that have finalized.
-    pub finalized: u32,
-    /// Ranks whose process has ended.
-    pub exited: u32,
-}
-
-/// Phase of a job.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum JobPhase {
-    /// Clients are not accepted yet.
-    Opened,
-    /// Clients are accepted.
-    Served,
-    /// It is aborted.
-    Ending(Cause),
-    /// Every rank has exited.
-    Over,
-}
-
-/// State of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct RankReport {
-    /// Its connection, if it has one.
-    pub conn: Option<ConnId>,
-    /// Whether it is between init and finalize.
-    pub initialized: bool,
-    /// Whether it has finalized.
-    pub finalized: bool,
-    /// Whether it waits in the job's fence.
-    pub in_fence: bool,
-    /// Its exit, if it has exited.
-    pub exit: Option<Exit>,
 }
 
 /// State of a server. Counters start at 0 when the server starts, and saturate.
@@ -460,16 +170,12 @@ pub enum Error {
     Handshake,
     /// The record is longer than [`RECORD_MAX`] or malformed. The server closes the connection.
     Malformed,
-    /// Another host manages or records the server, or has it serve a node of a run.
+    /// The server serves a node of another host, or a job of its own.
     Busy,
-    /// The job is already served, or a recording was requested while a job is open.
-    Order,
-    /// Recording is not supported.
-    NoRecording,
     /// Error of the PMI server.
     Fault(Fault),
-    /// Nodes of a run on several hosts are not served.
-    NoNodes,
+    /// Nodes with other nodes in their run are not served.
+    NoTrees,
     /// Nodes whose server the host calls are not served.
     NoCalls,
     /// There is no node with that token, or nodes cannot be linked.
@@ -485,10 +191,8 @@ impl fmt::Display for Error {
             Error::Handshake => f.write_str("handshake missing or repeated"),
             Error::Malformed => f.write_str("malformed request"),
             Error::Busy => f.write_str("in use by another host"),
-            Error::Order => f.write_str("too late: the job is already served, or a job is open"),
-            Error::NoRecording => f.write_str("recording is not supported"),
             Error::Fault(fault) => fault.fmt(f),
-            Error::NoNodes => f.write_str("nodes of a run on several hosts are not supported"),
+            Error::NoTrees => f.write_str("nodes of a run on several hosts are not supported"),
             Error::NoCalls => f.write_str("nodes with a spare on their host are not supported"),
             Error::NoLink => f.write_str("no such node of this run is served here"),
         }
@@ -496,6 +200,12 @@ impl fmt::Display for Error {
 }
 
 impl core::error::Error for Error {}
+
+impl From<Fault> for Error {
+    fn from(fault: Fault) -> Error {
+        Error::Fault(fault)
+    }
+}
 
 /// Bytes that are not a valid record, or a value that does not fit into one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -570,29 +280,27 @@ mod tests {
     #[test]
     fn records_are_decoded_in_any_split() {
         let mut buf = [0; 64];
-        let said = encode(&Request::Attr { job: JobId(1), key: b"k", value: b"value" }, &mut buf);
-        let said = said.expect("it is short");
+        let request = Request::Link(OpenLink { token: [7; 16], to: 1, from: 300 });
+        let said = encode(&request, &mut buf).expect("it is short");
         for end in 0..said.len() {
             assert_eq!(next(&said[..end]), Ok(None), "{end} bytes");
         }
         let (record, len) = next(said).expect("no record is too long").expect("it is whole");
         assert_eq!(len, said.len());
-        assert_eq!(decode(record), Ok(Request::Attr { job: JobId(1), key: b"k", value: b"value" }));
-        assert_eq!(decode::<Request<'_>>(&record[..record.len() - 1]), Err(BadRecord::Malformed));
-        assert_eq!(decode::<Request<'_>>(&[2, 0, 0, 1, 2, 3, 4]), Err(BadRecord::Malformed), "a rest");
-        assert_eq!(decode::<Request<'_>>(&[0xff]), Err(BadRecord::Malformed));
+        assert_eq!(decode(record), Ok(request));
+        assert_eq!(decode::<Request>(&record[..record.len() - 1]), Err(BadRecord::Malformed));
+        assert_eq!(decode::<Request>(&[0, 1, 2]), Err(BadRecord::Malformed), "a rest");
+        assert_eq!(decode::<Request>(&[0xff]), Err(BadRecord::Malformed));
     }
 
     #[test]
     fn long_records_are_refused_on_both_sides() {
-        let value = [b'x'; RECORD_MAX];
         let mut buf = [0; 2 * RECORD_MAX];
-        let attr = |value| Request::Attr { job: JobId(0), key: b"key", value };
-        assert_eq!(encode(&attr(&value), &mut buf), Err(BadRecord::TooLong));
-        // Variant, job, a length of one byte and one of two.
-        let most = &value[..RECORD_MAX - 8];
-        assert_eq!(encode(&attr(most), &mut buf).map(<[u8]>::len), Ok(PREFIX + RECORD_MAX));
-        assert_eq!(encode(&attr(most), &mut buf[..100]), Err(BadRecord::TooLong));
+        // A length of two bytes.
+        assert_eq!(encode(&&[b'x'; RECORD_MAX - 1][..], &mut buf), Err(BadRecord::TooLong));
+        let most = encode(&&[b'x'; RECORD_MAX - 2][..], &mut buf);
+        assert_eq!(most.map(<[u8]>::len), Ok(PREFIX + RECORD_MAX));
+        assert_eq!(encode(&&[b'x'; RECORD_MAX - 2][..], &mut buf[..100]), Err(BadRecord::TooLong));
         assert_eq!(encode(&Request::Board, &mut []), Err(BadRecord::TooLong));
         assert_eq!(next(&[0, 2]), Ok(None));
         assert_eq!(next(&[1, 2]), Err(BadRecord::TooLong));

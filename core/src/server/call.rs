@@ -13,7 +13,7 @@ use core::mem;
 
 use serde::{Deserialize, Serialize};
 
-use super::remote::{HEAD_MAX, NODE_PREFIX, record_max};
+use super::remote::{HEAD_MAX, NODE_PREFIX, request_max};
 use super::{Consumed, Input, Output, Peek, Server};
 use crate::fault::Fault;
 use crate::limits::{Limits, MESSAGE_MAX};
@@ -70,7 +70,7 @@ pub struct Callee {
 /// Returns the maximum length in bytes of a call to a server with these limits, without its prefix. It has at most `bytes` of a
 /// client.
 pub const fn call_max(limits: &Limits, bytes: usize) -> usize {
-    let record = record_max(limits);
+    let record = request_max(limits);
     if record > bytes { HEAD_MAX + record } else { HEAD_MAX + bytes }
 }
 

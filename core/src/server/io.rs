@@ -7,7 +7,6 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::Limit;
-use crate::manage::OpenJob;
 use crate::store::bytes::in_one_piece;
 use crate::trace::{Cause, Closing, Exit, Stream};
 use crate::wire::Protocol;
@@ -404,18 +403,6 @@ impl<'a> JobSpec<'a> {
             remote_names: false,
             fence_warning: 0,
             fence: FenceMode::Collect,
-        }
-    }
-
-    /// Returns the job that a host opens on a board, under the board's number for it.
-    pub const fn managed(job: JobId, open: &OpenJob<'a>) -> JobSpec<'a> {
-        JobSpec {
-            universe_size: open.universe_size,
-            cleanup: open.cleanup,
-            pmi1_subversion: open.pmi1_subversion,
-            lookup_wait: open.lookup_wait,
-            fence_warning: open.fence_warning,
-            ..JobSpec::new(job, open.name, open.size)
         }
     }
 }

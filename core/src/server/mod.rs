@@ -49,7 +49,7 @@ pub use io::{Consumed, FenceMode, Input, InputOf, JobSpec, JobSpecOf, Output, Ou
 pub use owned::{OwnedInput, OwnedOutput};
 pub use peek::Peek;
 pub use record::Record;
-pub use status::{FenceReport, RankStatus, Wait};
+pub use status::{FenceReport, JobPhase, JobReport, RankReport, RankStatus, Wait};
 
 use crate::fault::{Fault, Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank};

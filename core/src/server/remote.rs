@@ -1,8 +1,9 @@
 //! Records of a node: inputs and outputs of the PMI server of one node of a run, on a management connection.
 //!
 //! The connection carries them after [`Request::Node`](crate::manage::Request::Node) without a seed. Each record is four bytes
-//! of length, little-endian, and that many bytes of postcard, at most [`record_max`]. The host sends [`NodeRequest`]s, which the
-//! server counts from 0. The server sends [`NodeReport`]s. Records of one side are handled in their order.
+//! of length, little-endian, and that many bytes of postcard, at most [`request_max`] or [`report_max`]. The host sends
+//! [`NodeRequest`]s, which the server counts from 0. The server sends [`NodeReport`]s. Records of one side are handled in their
+//! order.
 //!
 //! Messages for other nodes' servers are outputs and inputs as all others: the host passes them on.
 
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::{Input, Output, RankStatus};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{Limit, Limits, MESSAGE_MAX};
+use crate::limits::{Limit, Limits, MESSAGE_MAX, VALUE_MAX, max};
 use crate::manage::BadRecord;
 use crate::time::Time;
 use crate::trace::Closing;
@@ -155,12 +156,18 @@ impl NodeReport<'_> {
     }
 }
 
-/// Returns the maximum length of a record in bytes between a host and a server with these limits.
-pub const fn record_max(limits: &Limits) -> usize {
-    let room = limits.output_room();
+/// Returns the maximum length in bytes of a [`NodeRequest`] to a server with these limits: a value, a result, the ranks of a
+/// process set, or a message of another node.
+pub const fn request_max(limits: &Limits) -> usize {
     let sets = limits.ranks as usize * RANK_MAX;
     let sets = if sets > MESSAGE_MAX as usize { MESSAGE_MAX as usize } else { sets };
-    HEAD_MAX + if room > sets { room } else { sets }
+    let peers = if limits.links > 0 { limits.peer_message_max() } else { 0 };
+    HEAD_MAX + max(max(VALUE_MAX as usize, limits.spawn_bytes as usize), max(sets, peers))
+}
+
+/// Returns the maximum length in bytes of a [`NodeReport`] of a server with these limits.
+pub const fn report_max(limits: &Limits) -> usize {
+    HEAD_MAX + limits.output_room()
 }
 
 /// Returns whether a host may send this input.

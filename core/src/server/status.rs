@@ -7,12 +7,59 @@ use super::fetch::is_most;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::Limit;
-use crate::manage::{JobPhase, JobReport, RankReport};
 use crate::peer::message::GroupKind;
 use crate::state::{RankPhase, ReplyState};
 use crate::tables::psets::Pset;
 use crate::time::Time;
+use crate::trace::{Cause, Exit};
 use crate::wire::Op;
+
+/// State of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct JobReport {
+    /// Its phase.
+    pub phase: JobPhase,
+    /// Its number of ranks.
+    pub size: u32,
+    /// Ranks that are connected.
+    pub connected: u32,
+    /// Ranks between init and finalize.
+    pub initialized: u32,
+    /// Ranks that wait in the job's fence.
+    pub in_fence: u32,
+    /// Ranks that have finalized.
+    pub finalized: u32,
+    /// Ranks whose process has ended.
+    pub exited: u32,
+}
+
+/// Phase of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum JobPhase {
+    /// No client has connected.
+    Opened,
+    /// Clients have connected.
+    Served,
+    /// It is aborted.
+    Ending(Cause),
+    /// Every rank has exited.
+    Over,
+}
+
+/// State of a rank.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RankReport {
+    /// Its connection, if it has one.
+    pub conn: Option<ConnId>,
+    /// Whether it is between init and finalize.
+    pub initialized: bool,
+    /// Whether it has finalized.
+    pub finalized: bool,
+    /// Whether it waits in the job's fence.
+    pub in_fence: bool,
+    /// Its exit, if it has exited.
+    pub exit: Option<Exit>,
+}
 
 /// State of a rank and the reply that it waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -7,7 +7,7 @@ use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp::{self, State};
 
 use super::Serve;
-use crate::memory::{CLIENT_BUFFER, NODES};
+use crate::memory::CLIENT_BUFFER;
 use crate::net::Net;
 use crate::time;
 
@@ -120,7 +120,7 @@ impl Serve<'_> {
 
     /// Gives all clients the time in which the board has waited for its host, and has not read what they sent.
     fn extend_deadlines(&mut self, net: &mut Net) {
-        if NODES && net.waited > 0 {
+        if net.waited > 0 {
             let waited = core::mem::take(&mut net.waited);
             self.clients.iter_mut().for_each(|client| client.since += waited);
             self.long.extend_deadline(waited);

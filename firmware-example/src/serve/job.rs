@@ -1,26 +1,21 @@
 //! State of the jobs that are served.
 
-use hydrant_core::manage::{Error, OpenJob};
-use hydrant_core::server::{Input, JobSpec};
+use hydrant_core::server::{Input, JobPhase, JobSpec};
 use hydrant_core::{Fault, JobId, Limit};
 
 use super::Serve;
-use crate::memory::{JOBS, OWN_LIMITS};
+use crate::memory::JOBS;
 use crate::net::Net;
 
-/// Number of the board's own job. Only nodes of runs have others.
+/// Number of the [configured](crate::config) job.
 pub(crate) const OWN: JobId = JobId(0);
 
 /// State of a job in addition to the server's.
 pub(crate) struct Served {
     /// Clients are accepted.
     served: bool,
-    /// The host reports exits.
-    pub(crate) exits_reported: bool,
     /// The job is aborted.
-    pub(crate) ended: bool,
-    /// The job belongs to the [configuration](crate::config).
-    pub(crate) alone: bool,
+    pub(super) ended: bool,
 }
 
 /// The jobs that are served, by their numbers.
@@ -32,12 +27,12 @@ impl Jobs {
     }
 
     /// Returns a job.
-    pub(crate) fn get(&self, id: JobId) -> Option<&Served> {
+    fn get(&self, id: JobId) -> Option<&Served> {
         self.0.get(id.index())?.as_ref()
     }
 
     /// Returns a job.
-    pub(crate) fn get_mut(&mut self, id: JobId) -> Option<&mut Served> {
+    pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Served> {
         self.0.get_mut(id.index())?.as_mut()
     }
 
@@ -58,25 +53,25 @@ impl Jobs {
 }
 
 impl Serve<'_> {
-    /// Opens a job.
-    pub(crate) fn open_job(&mut self, net: &mut Net, open: &OpenJob<'_>) -> Result<JobId, Error> {
-        if self.has_node() {
-            return Err(Error::Busy);
+    /// Keeps a job of the [configuration](crate::config) open, the next one after the end of each.
+    ///
+    /// # Errors
+    /// The job is larger than the board's tables.
+    pub(crate) fn keep_job(&mut self, net: &mut Net, name: &str, size: u32) -> Result<(), Fault> {
+        if let Some(job) = self.jobs.get(OWN) {
+            // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.
+            let phase = self.server.job_report(OWN).map(|report| report.phase);
+            if !job.ended && phase != Some(JobPhase::Over) {
+                return Ok(());
+            }
+            self.forget_job(net, OWN)?;
         }
-        if self.jobs.get(OWN).is_some() {
-            return Err(Error::Fault(Fault::Full(Limit::Jobs, OWN_LIMITS.jobs)));
-        }
-        self.register(net, JobSpec::managed(OWN, open), open.exits_reported).map_err(Error::Fault)?;
-        Ok(OWN)
+        self.register(net, JobSpec::new(OWN, name, size))?;
+        self.accept_clients(net, OWN)
     }
 
     /// Registers a job.
-    pub(crate) fn register(
-        &mut self,
-        net: &mut Net,
-        spec: JobSpec<'_>,
-        exits_reported: bool,
-    ) -> Result<(), Fault> {
+    pub(crate) fn register(&mut self, net: &mut Net, spec: JobSpec<'_>) -> Result<(), Fault> {
         self.try_handle(net, Input::RegisterJob(spec))?;
         if self.jobs.is_empty() {
             self.abort_closing(net);
@@ -84,7 +79,7 @@ impl Serve<'_> {
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         // The server has accepted its number.
         if let Some(slot) = self.jobs.0.get_mut(spec.job.index()) {
-            *slot = Some(Served { served: false, exits_reported, ended: false, alone: false });
+            *slot = Some(Served { served: false, ended: false });
         }
         Ok(())
     }
@@ -120,8 +115,7 @@ impl Serve<'_> {
     /// Returns whether all ranks of a job of the [configuration](crate::config) have connected. Further clients belong to the
     /// next job and wait for it.
     pub(super) fn is_complete(&self) -> bool {
-        let is_alone = self.jobs.get(OWN).is_some_and(|job| job.alone);
-        let report = self.server.job_report(OWN).filter(|_| is_alone);
+        let report = self.server.job_report(OWN).filter(|_| !self.has_node());
         report.is_some_and(|job| job.connected + job.exited >= job.size)
     }
 }

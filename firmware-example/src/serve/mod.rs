@@ -12,25 +12,22 @@ mod long;
 mod ports;
 mod recording;
 
-use heapless::Vec;
-use hydrant_core::manage::server::exit_of_connection;
-use hydrant_core::manage::{BadRecord, BoardReport, Error, OpenNode, STALL_MS};
+use hydrant_core::manage::{BadRecord, BoardReport, OpenNode, STALL_MS};
 use hydrant_core::server::call::{Call, Callee};
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::server::{Consumed, Input, Output, Record};
-use hydrant_core::trace::Closing;
+use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
-use crate::events::{self, Event};
 use crate::link::Link;
 use crate::links::Links;
-use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, NODES, PARENTS};
+use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, PARENTS};
 use crate::net::Net;
 use crate::time;
 pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
-pub(crate) use job::{Jobs, OWN};
+use job::{Jobs, OWN};
 use long::Long;
 use recording::Recording;
 
@@ -45,7 +42,7 @@ pub(crate) struct Serve<'s> {
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
     /// The jobs that are served.
-    pub(crate) jobs: Jobs,
+    jobs: Jobs,
     /// Port of the clients of job 0.
     port: u16,
     reply: &'s mut [u8],
@@ -103,7 +100,7 @@ impl<'s> Serve<'s> {
             net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
             *client = Client::new(client.handle);
         }
-        let (open, node) = node.filter(|_| NODES).unzip();
+        let (open, node) = node.unzip();
         let links = links.as_deref_mut().filter(|_| BOARD_LINKS > 0);
         let links = links.and_then(|links| links.restart(open).then_some(links));
         let limits = open.as_ref().map_or(memory::OWN_LIMITS, memory::limits_of_node);
@@ -127,7 +124,7 @@ impl<'s> Serve<'s> {
             tail: None,
             long: Long::new(long),
             deferred: false,
-            recording: recorded.map(|_| Recording::new(None)),
+            recording: recorded.map(|_| Recording::default()),
             is_called: called.is_some(),
             counters,
         };
@@ -179,7 +176,7 @@ impl Serve<'_> {
 
     /// Returns whether there is room for the outputs of an input.
     pub(crate) fn is_free(&self) -> bool {
-        self.tail.is_none() && events::have_room()
+        self.tail.is_none()
     }
 
     /// Handles an input and its outputs. A fault is an error of this firmware or of the host's request.
@@ -195,34 +192,6 @@ impl Serve<'_> {
         handle(&mut self.server, (&mut self.recording, &mut self.node), net, now, input)
     }
 
-    /// Prepares a recording, if no job is open. The server starts anew, because a recording begins with a new server.
-    pub(crate) fn prepare_recording(&mut self, handle: SocketHandle) -> Result<(), Error> {
-        if self.recording.is_some() || self.has_node() {
-            return Err(Error::Busy);
-        }
-        if !self.server.restart() {
-            return Err(Error::Order);
-        }
-        self.recording = Some(Recording::new(Some(handle)));
-        Ok(())
-    }
-
-    /// Sends the first record.
-    pub(crate) fn begin_recording(&mut self, net: &mut Net) {
-        let begin =
-            Record::Begin { program: crate::board::NAME, limits: memory::OWN_LIMITS, seed: memory::SEED };
-        send_record((&mut self.recording, &mut self.node), net, &begin);
-    }
-
-    /// Sends the last record.
-    pub(crate) fn end_recording(&mut self, net: &mut Net) {
-        if let Some(Recording { inputs, outputs, .. }) = self.recording {
-            let end = Record::End { inputs, outputs };
-            send_record((&mut self.recording, &mut self.node), net, &end);
-        }
-        self.recording = None;
-    }
-
     /// Handles an input that cannot cause a fault.
     fn handle_infallible(&mut self, net: &mut Net, input: Input<'_>) {
         if let Err(fault) = self.try_handle(net, input) {
@@ -235,95 +204,66 @@ impl Serve<'_> {
         while self.is_free() {
             if let Some(limit) = self.server.take_limit_hit() {
                 let size = self.server.limits().of(limit);
-                match self.node.as_mut().filter(|_| NODES) {
-                    Some(link) => link.send(net, &NodeReport::limit_hit(limit, size)),
-                    None => events::queue(Event::LimitHit { limit, size }),
-                }
+                self.report(net, &NodeReport::limit_hit(limit, size));
                 continue;
             }
             let Ok(output) = self.server.poll(self.reply) else { break };
-            if let Some(recording) = &mut self.recording {
-                recording.outputs += u64::from(output.is_some());
-                if !core::mem::replace(&mut recording.silent, output.is_none()) || output.is_some() {
-                    let record = output.map_or(Record::Silence, Record::Output);
-                    send_record((&mut self.recording, &mut self.node), net, &record);
-                }
-            }
-            let Some(output) = output else { break };
-            if let Some(link) = self.node.as_mut().filter(|_| NODES)
-                && !matches!(output, Output::Bytes { .. } | Output::Close { .. })
+            if let Some((recording, link)) = self.recording.as_mut().zip(self.node.as_mut())
+                && (!core::mem::replace(&mut recording.silent, output.is_none()) || output.is_some())
             {
-                if let Output::Joined { conn, rank, .. } = output {
-                    self.clients[conn.index()].rank = Some(rank);
-                }
-                if let Some(links) = self.links.as_mut().filter(|_| BOARD_LINKS > 0)
-                    && let Output::Peer { node, bytes } = output
-                    && let Some(is_full) = links.send(net, self.server.limits(), node, bytes)
-                {
-                    if is_full {
-                        // The node is a neighbour.
-                        let _ = self.handle(net, Input::PeerBlocked { node });
-                    }
-                    continue;
-                }
-                link.send(net, &NodeReport::Output(output));
-                continue;
+                let record = output.map_or(Record::Silence, Record::Output);
+                recording::report_record(net, link, &record);
             }
             match output {
-                Output::Bytes { conn, bytes } => {
+                None => break,
+                Some(Output::Bytes { conn, bytes }) => {
                     let end = bytes.len();
                     self.send(net, Tail { conn, at: 0, end, since: time::millis() });
                 }
-                Output::Close { conn, why } => {
-                    let client = &mut self.clients[conn.index()];
-                    client.closing = true;
-                    client.abrupt = why == Closing::JobOver && client.rank.is_none();
-                    if why != Closing::JobOver {
-                        self.counters.closed = self.counters.closed.saturating_add(1);
-                        let rank = client.rank;
-                        match client.job.filter(|_| NODES && self.node.is_some()) {
-                            Some(job) => self.report(net, &NodeReport::Closed { job, rank, why }),
-                            None => events::queue(Event::Closed { conn, rank, why }),
+                Some(Output::Close { conn, why }) => self.close(net, conn, why),
+                Some(output) => {
+                    if let Some(links) = self.links.as_mut().filter(|_| BOARD_LINKS > 0)
+                        && let Output::Peer { node, bytes } = output
+                        && let Some(is_full) = links.send(net, self.server.limits(), node, bytes)
+                    {
+                        if is_full {
+                            // The node is a neighbour.
+                            let _ = self.handle(net, Input::PeerBlocked { node });
                         }
+                        continue;
+                    }
+                    match output {
+                        Output::Joined { conn, rank, .. } => self.clients[conn.index()].rank = Some(rank),
+                        Output::AbortJob { job, .. } => {
+                            self.jobs.get_mut(job).into_iter().for_each(|job| job.ended = true);
+                        }
+                        Output::StalledFence { job, arrived, size, missing } => defmt::warn!(
+                            "job {}: {=u32} of {=u32} ranks wait for {=str}",
+                            job,
+                            arrived,
+                            size,
+                            missing
+                        ),
+                        _ => {}
+                    }
+                    if let Some(link) = &mut self.node {
+                        link.send(net, &NodeReport::Output(output));
                     }
                 }
-                Output::Joined { conn, job, rank } => {
-                    self.clients[conn.index()].rank = Some(rank);
-                    events::queue(Event::Joined { job, rank, conn });
-                }
-                Output::KillRank { job, rank, code, message } => {
-                    let message = events::truncate(message);
-                    events::queue(Event::Kill { job, rank, code, message });
-                }
-                Output::AbortJob { job, cause, message } => {
-                    self.jobs.get_mut(job).into_iter().for_each(|served| served.ended = true);
-                    let message = events::truncate(message);
-                    events::queue(Event::End { job, cause, message });
-                }
-                Output::StalledFence { job, arrived, size, missing } => {
-                    defmt::warn!(
-                        "job {}: {=u32} of {=u32} ranks wait for {=str}",
-                        job,
-                        arrived,
-                        size,
-                        missing
-                    );
-                    let missing = events::truncate(missing);
-                    events::queue(Event::Late { job, arrived, size, missing });
-                }
-                Output::RemoveFiles { job, rank, paths } => {
-                    // The limit of upcalls is their length.
-                    let paths = Vec::from_slice(paths).unwrap_or_default();
-                    events::queue(Event::RemoveFiles { job, rank, paths });
-                }
-                Output::Log { job, rank, stream, text } => {
-                    let text = Vec::from_slice(text).unwrap_or_default();
-                    events::queue(Event::Log { job, rank, stream, text });
-                }
-                // The limits offer no spawns and no other nodes, and the server keeps names itself.
-                Output::Spawn { .. } | Output::Upcall { .. } | Output::Peer { .. } => {
-                    defmt::error!("unexpected upcall")
-                }
+            }
+        }
+    }
+
+    /// Closes the connection of a client.
+    fn close(&mut self, net: &mut Net, conn: ConnId, why: Closing) {
+        let client = &mut self.clients[conn.index()];
+        client.closing = true;
+        client.abrupt = why == Closing::JobOver && client.rank.is_none();
+        if why != Closing::JobOver {
+            self.counters.closed = self.counters.closed.saturating_add(1);
+            let (job, rank) = (client.job, client.rank);
+            if let Some(job) = job {
+                self.report(net, &NodeReport::Closed { job, rank, why });
             }
         }
     }
@@ -355,14 +295,13 @@ impl Serve<'_> {
         self.send(net, tail);
     }
 
-    /// Derives the exit of a rank whose connection has closed, unless the host reports exits.
+    /// Derives the exit of a rank whose connection has closed, unless the host of a node reports exits.
     fn derive_exit(&mut self, net: &mut Net, rank: Option<Rank>) {
-        let derives = self.jobs.get(OWN).is_some_and(|job| !job.exits_reported);
-        let Some((job, rank)) = Some(OWN).filter(|_| derives).zip(rank) else { return };
-        let Some(report) = self.server.rank_report(job, rank) else { return };
+        let Some(rank) = rank.filter(|_| self.node.is_none()) else { return };
+        let Some(report) = self.server.rank_report(OWN, rank) else { return };
         if report.exit.is_none() {
-            let exit = exit_of_connection(report.finalized);
-            self.handle_infallible(net, Input::Exited { job, rank, exit });
+            let exit = Exit::of_connection(report.finalized);
+            self.handle_infallible(net, Input::Exited { job: OWN, rank, exit });
         }
     }
 
@@ -386,9 +325,9 @@ impl Serve<'_> {
         self.node.is_some() || self.opening.is_some()
     }
 
-    /// Returns whether a node, a job or a recording uses the server.
+    /// Returns whether a node or a job uses the server.
     pub(crate) fn is_busy(&self) -> bool {
-        self.has_node() || !self.jobs.is_empty() || self.recording.is_some()
+        self.has_node() || !self.jobs.is_empty()
     }
 
     /// Returns whether the host of the node calls the server.
@@ -431,34 +370,18 @@ fn handle(
     now: Time,
     input: Input<'_>,
 ) -> Result<Consumed, Fault> {
-    if let Some(recording) = recording {
-        recording.inputs += 1;
+    let mut reader = recording.as_mut().zip(node.as_mut());
+    if let Some((recording, link)) = &mut reader {
         recording.silent = false;
+        recording::report_record(net, link, &Record::Input { now, input });
     }
-    send_record((recording, node), net, &Record::Input { now, input });
     let result = server.handle(now, input);
-    let record = match result {
-        Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
-        Err(fault) => Record::Refused(fault),
-    };
-    send_record((recording, node), net, &record);
-    result
-}
-
-/// Sends a record if there is a recording. That of the board's own jobs ends if the host does not read.
-fn send_record(
-    (recording, node): (&mut Option<Recording>, &mut Option<Link>),
-    net: &mut Net,
-    record: &Record<'_>,
-) {
-    let Some(Recording { handle, .. }) = *recording else { return };
-    match (handle, node) {
-        (Some(handle), _) if !recording::send_record(net, handle, record) => {
-            defmt::warn!("the recording ends: its reader does not read");
-            net.sockets.get_mut::<tcp::Socket<'_>>(handle).abort();
-            *recording = None;
-        }
-        (None, Some(link)) => recording::report_record(net, link, record),
-        _ => {}
+    if let Some((_, link)) = reader {
+        let record = match result {
+            Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
+            Err(fault) => Record::Refused(fault),
+        };
+        recording::report_record(net, link, &record);
     }
+    result
 }

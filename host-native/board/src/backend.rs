@@ -77,7 +77,7 @@ impl BoardBackend {
         seed: u32,
     ) -> Result<BoardBackend, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
-        let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
+        let board = Board::connect(target, secret).map_err(in_node)?;
         // One that cannot be called refuses the node.
         let bytes_max = board.calls().map_or(BYTES_MAX, |most| (most as usize).clamp(BYTES_MIN, BYTES_MAX));
         let open = OpenNode { seed: Some(seed), ..open };

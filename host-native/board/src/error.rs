@@ -8,16 +8,12 @@ use crate::manage::ConnectionError;
 use hydrant_core::limits::AUTO_NODES_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, STALL_MS};
 use hydrant_core::{Fault, Limit};
-use hydrant_record::WriteError;
 use hydrant_validator::Violation;
 
 use crate::heartbeat::Silence;
 
 /// Time for a board to reply.
 pub(crate) const PATIENCE: Duration = Duration::from_millis(STALL_MS);
-/// Description of [`Request::Record`](hydrant_core::manage::Request::Record) in error messages.
-pub(crate) const RECORDING: &str = "a recording";
-
 /// Description of [`Request::Node`](hydrant_core::manage::Request::Node) in error messages.
 pub(crate) const NODE: &str = "a node of this run";
 
@@ -84,9 +80,6 @@ pub enum BoardError {
         /// Its management port.
         addr: SocketAddr,
     },
-    /// The board's recording cannot be written.
-    #[error(transparent)]
-    Recording(#[from] WriteError),
     /// It does not answer heartbeats.
     #[error("the board {} {silence}", place(name, addr))]
     Frozen {
@@ -205,7 +198,7 @@ impl BoardError {
             BoardError::Foreign { .. } => {
                 Some("start the board with --secret-file FILE, and give the same here".to_owned())
             }
-            BoardError::Refused { what, why, .. } => remedy(what, why).map(str::to_owned),
+            BoardError::Refused { why, .. } => remedy(why).map(str::to_owned),
             BoardError::Small { limits, .. } => {
                 let given = limits.iter().filter(|(limit, _)| *limit != Limit::Links).copied();
                 let mut options = list(&given.collect::<Vec<_>>(), "--limit ", " ");
@@ -270,21 +263,12 @@ fn list(limits: &[(Limit, u32)], before: &str, between: &str) -> String {
 }
 
 /// Returns the remedy for a refusal.
-fn remedy(what: &str, why: &Error) -> Option<&'static str> {
+fn remedy(why: &Error) -> Option<&'static str> {
     match why {
         Error::Version { .. } => {
             Some("install the same version of hydrant, or of the firmware, on both sides")
         }
-        Error::Order if what == RECORDING => {
-            Some("wait until its job is over: a recording begins before a job")
-        }
-        Error::NoRecording if what == NODE => {
-            Some("run without --record, or use a board with 'hydrant serve --manage'")
-        }
-        Error::NoRecording => Some(
-            "use a board with 'hydrant serve --manage', build its firmware with the feature nodes, or record a job of 'hydrant run'",
-        ),
-        Error::NoNodes => {
+        Error::NoTrees => {
             Some("use a board with 'hydrant serve --manage', or build its firmware with the feature nodes")
         }
         Error::NoCalls => Some(

@@ -1,9 +1,9 @@
-//! Liveness of a board: regular requests for the state of its job, and the time since its last record.
+//! Liveness of a board: regular requests, and the time since its last record.
 
 use std::fmt;
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::JobReport;
+use hydrant_core::server::JobReport;
 
 /// Heartbeats within the timeout. A busy board or network may delay three of them.
 const PER_TIMEOUT: u32 = 4;
@@ -137,7 +137,7 @@ impl fmt::Display for Silence {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hydrant_core::manage::JobPhase;
+    use hydrant_core::server::JobPhase;
 
     const TIMEOUT: Duration = Duration::from_secs(4);
 

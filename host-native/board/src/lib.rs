@@ -4,19 +4,17 @@
 //!
 //! | client | the board serves | the ranks connect to |
 //! |---|---|---|
-//! | [`Board`] | one job | the board |
-//! | [`NodeBoard`] | one node of a run, or the whole run, with the jobs that its ranks spawn | the board |
+//! | [`NodeBoard`] | one node of a run, or the whole run on one host, with the jobs that its ranks spawn | the board |
 //! | [`BoardBackend`] | one node, as a [`Backend`](hydrant_core::Backend) | the host, which passes each request on |
 //!
-//! A [`Board`] and a [`NodeBoard`] are parts of an event loop of the caller's, which polls their sockets. A request whose
-//! answer the caller needs waits for it, for [`STALL_MS`](hydrant_core::manage::STALL_MS) at most. A board that does not
-//! answer heartbeats is lost.
+//! Each begins as a [`Board`], the connection with its handshake. A [`NodeBoard`] is a part of an event loop of the caller's, which
+//! polls its socket. A request whose answer the caller needs waits for it, for [`STALL_MS`](hydrant_core::manage::STALL_MS) at
+//! most. A board that does not answer heartbeats is lost.
 //!
 //! ```
 //! use std::io::{self, Read, Write};
 //! use std::net::{TcpListener, TcpStream};
 //! use std::thread;
-//! use std::time::Duration;
 //!
 //! use hydrant_board::Board;
 //! use hydrant_core::Limits;
@@ -33,34 +31,26 @@
 //!     let welcome = Report::Welcome(Welcome {
 //!         version: VERSION,
 //!         board: "dpu",
-//!         limits: Limits::for_ranks(4),
-//!         pmi_port: 4000,
+//!         nodes: Limits::for_ranks(4),
 //!         sockets: 8,
 //!         free_sockets: 8,
 //!         message_max: 1024,
-//!         records: false,
-//!         nodes: None,
 //!         links: None,
 //!         calls: None,
 //!     });
 //!     host.write_all(encode(&welcome, &mut buffer).expect("a welcome is short"))?;
 //!     Ok(host)
 //! });
-//! let board = Board::connect(&target, None, Duration::from_secs(30))?;
+//! let board = Board::connect(&target, None)?;
 //! let _open = served.join().expect("the thread does not panic")?;
-//! assert_eq!(board.limits(), &Limits::for_ranks(4));
+//! assert_eq!(board.node_limits(), &Limits::for_ranks(4));
 //! # Ok(())
 //! # }
 //! ```
-//!
-//! While a job is described, each request waits for its answer. Afterwards nothing waits, and an answer that is later than
-//! [`STALL_MS`](hydrant_core::manage::STALL_MS) is an error. A recording of a [`Board`] has a connection of its own, which is read
-//! even while an answer is waited for, because a recorded board stops until its records are taken.
 
 mod backend;
 mod client;
 mod error;
-mod event;
 mod heartbeat;
 mod lines;
 pub mod manage;
@@ -76,7 +66,6 @@ mod time;
 pub use backend::BoardBackend;
 pub use client::Board;
 pub use error::{BoardError, CallError};
-pub use event::BoardEvent;
 pub use heartbeat::Silence;
 pub use node::{NodeBoard, NodeEvent};
 pub use queries::RankState;

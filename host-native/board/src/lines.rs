@@ -1,9 +1,17 @@
 //! Lines about boards for the user.
 
 use hydrant_core::Limit;
-use hydrant_core::manage::{BoardReport, JobReport};
+use hydrant_core::limits::SPAWN_BYTES_MIN;
+use hydrant_core::manage::BoardReport;
+use hydrant_core::server::JobReport;
 
 pub(crate) fn limit_line(limit: Limit, size: u32) -> String {
+    if limit == Limit::SpawnBytes && size < SPAWN_BYTES_MIN {
+        return format!(
+            "the board refused a client: limit spawn-bytes of {size} there is too small for spawns: use a board with \
+             'hydrant serve --manage', or build its firmware with the feature nodes"
+        );
+    }
     format!("the board refused a client: limit {} ({size}) is used up there", limit.name())
 }
 

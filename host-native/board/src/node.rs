@@ -12,7 +12,7 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, report_max, request_max,
 };
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Malformed, Output, Rank};
@@ -113,7 +113,7 @@ impl NodeBoard {
         open: OpenNode,
     ) -> Result<NodeBoard, BoardError> {
         let in_node = |why| BoardError::Node { target: target.to_owned(), why: Box::new(why) };
-        let board = Board::connect(target, secret, heartbeat).map_err(in_node)?;
+        let board = Board::connect(target, secret).map_err(in_node)?;
         let links = board.links().filter(|_| open.link.is_some());
         let open = OpenNode { link: open.link.filter(|_| links.is_some()), ..open };
         let message_max = board.message_max();
@@ -151,7 +151,7 @@ impl NodeBoard {
             heartbeat: Heartbeat::new(heartbeat, start),
             start,
             record: Vec::new(),
-            buffer: vec![0; NODE_PREFIX + record_max(&open.limits)],
+            buffer: vec![0; NODE_PREFIX + request_max(&open.limits)],
         }
     }
 
@@ -347,7 +347,7 @@ impl NodeBoard {
     /// Handles the next received report. Returns `None` if no report is complete.
     fn next_report(&mut self) -> Result<Option<Replied>, BoardError> {
         let mut record = std::mem::take(&mut self.record);
-        let max = record_max(&self.open.limits);
+        let max = report_max(&self.open.limits);
         if !self.link.next_of_node(&mut record, max).map_err(|why| self.lost(&why))? {
             self.record = record;
             return Ok(None);

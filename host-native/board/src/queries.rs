@@ -2,8 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hydrant_core::manage::{JobPhase, JobReport, RankReport};
-use hydrant_core::server::RankStatus;
+use hydrant_core::server::{JobPhase, JobReport, RankReport, RankStatus};
 use hydrant_core::{JobId, Rank, Time};
 use hydrant_status::record::{State, Wait};
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 
-use hydrant_core::manage::JobPhase;
+use hydrant_core::server::JobPhase;
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, JobId, Rank};
 use hydrant_reactor::Key;

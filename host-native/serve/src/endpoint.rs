@@ -377,12 +377,12 @@ impl<'s> Endpoint<'s> {
 
     fn take_event(&mut self, event: Event) {
         match event {
-            Event::Closed { conn, job, rank, why } => self.take_closed(conn, job, rank, why),
+            Event::Closed { job, rank, why, .. } => self.take_closed(job, rank, why),
             Event::Output(output) => self.events.push_back(JobEvent::Output(output)),
         }
     }
 
-    fn take_closed(&mut self, conn: ConnId, job: JobId, rank: Option<Rank>, why: CloseReason) {
+    fn take_closed(&mut self, job: JobId, rank: Option<Rank>, why: CloseReason) {
         match why {
             CloseReason::Overrun => {
                 let whose = rank.map_or("a connection that was no rank's".to_owned(), |rank| {
@@ -395,7 +395,7 @@ impl<'s> Endpoint<'s> {
             CloseReason::Backend(Closing::Replaced) => return,
             CloseReason::Backend(why) if why != Closing::JobOver => {
                 self.counters.closed = self.counters.closed.saturating_add(1);
-                self.events.push_back(JobEvent::Closed { job, conn, rank, why });
+                self.events.push_back(JobEvent::Closed { job, rank, why });
             }
             CloseReason::Backend(_)
             | CloseReason::TooLong(_)

@@ -2,7 +2,7 @@
 
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::trace::Closing;
-use hydrant_core::{ConnId, JobId, Limit, OwnedOutput, Rank};
+use hydrant_core::{JobId, Limit, OwnedOutput, Rank};
 
 /// Maximum length in bytes of a text in an event, so that the event fits into a record.
 const TEXT_MAX: usize = 448;
@@ -15,7 +15,7 @@ pub(crate) enum JobEvent {
     /// A rank's connection has closed, after finalize or before.
     Left { job: JobId, rank: Rank, finalized: bool },
     /// The server has closed a client's connection because of the client's input.
-    Closed { job: JobId, conn: ConnId, rank: Option<Rank>, why: Closing },
+    Closed { job: JobId, rank: Option<Rank>, why: Closing },
     /// A client was refused because a limit is used up.
     Full { limit: Limit },
 }

@@ -3,7 +3,7 @@
 //! | source | jobs | ranks are started by |
 //! |---|---|---|
 //! | [`JobSource::Described`] | those that the options describe, one after the other | another launcher, such as a batch system without PMI or the pods of a Kubernetes job |
-//! | [`JobSource::Managed`] | those that hosts open over the management protocol ([`hydrant_core::manage`]) | the hosts: `hydrant offload`, and `hydrant run --offload` |
+//! | [`JobSource::Managed`] | those of nodes that hosts open over the management protocol ([`hydrant_core::manage`]) | the hosts: `hydrant offload`, and `hydrant run --offload` |
 //!
 //! Both accept ranks over TCP. They start no processes.
 //!

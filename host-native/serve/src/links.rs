@@ -8,14 +8,13 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use std::os::fd::AsFd;
-use std::time::Duration;
 
 use hydrant_board::Board;
 use hydrant_board::manage::{Connection, ConnectionError, Secret};
-use hydrant_core::manage::{OpenLink, STALL_MS};
+use hydrant_core::manage::OpenLink;
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, next_arrival};
-use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record, record_max};
+use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, link_record_max, next_arrival};
+use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
 use hydrant_core::{Fault, Input, Limits};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
 
@@ -145,9 +144,9 @@ impl Links {
             orders: Orders::default(),
             events: VecDeque::new(),
             sent: 0,
-            record_max: record_max(limits),
+            record_max: link_record_max(limits),
             message: Vec::new(),
-            buffer: vec![0; NODE_PREFIX + record_max(limits)],
+            buffer: vec![0; NODE_PREFIX + link_record_max(limits)],
         })
     }
 
@@ -177,7 +176,7 @@ impl Links {
         let open = OpenLink { token: self.token, to: node, from: self.node };
         let (addr, secret, sender) = (addr.to_owned(), self.secret.clone(), self.arrivals.sender());
         let connect = move || {
-            let board = Board::connect(&addr, secret.as_ref(), Duration::from_millis(STALL_MS));
+            let board = Board::connect(&addr, secret.as_ref());
             let linked = board.and_then(|board| board.into_link(&open)).map_err(|why| why.to_string());
             sender.send(Arrival::Parent(linked));
         };

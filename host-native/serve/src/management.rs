@@ -1,6 +1,6 @@
 //! Management server of `hydrant serve --manage ADDR:PORT`: sockets of hosts, and the [`Service`] that they manage.
 //!
-//! Several hosts may manage jobs at the same time. Each one manages and queries the jobs that were opened from its address.
+//! Several hosts may have nodes served at the same time.
 
 mod lone;
 #[cfg(test)]
@@ -12,28 +12,21 @@ use std::net::SocketAddr;
 
 use hydrant_board::manage::{Connection, ConnectionError};
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::manage::server::{
-    Config, Expired, Failure, HostSlot, JobSlot, ManagementServer, Next, Service,
-};
-use hydrant_core::manage::{
-    BadRecord, BoardReport, Error, JobReport, OpenJob, OpenLink, OpenNode, PREFIX, RECORD_MAX, RankReport,
-    Report,
-};
+use hydrant_core::manage::server::{Config, HostSlot, ManagementServer, Next, Service};
+use hydrant_core::manage::{BadRecord, BoardReport, Error, OpenLink, OpenNode, PREFIX, RECORD_MAX, Report};
 use hydrant_core::peer::LINKS_MAX;
-use hydrant_core::server::JobSpec;
 use hydrant_core::server::call::BYTES_MAX;
-use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{Fault, Input, JobId, Limit, Output, Rank, Server};
+use hydrant_core::trace::SignalName;
+use hydrant_core::{Limit, OwnedOutput, Server};
 use hydrant_driver::{Client, HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
 use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
 
 use crate::endpoint::{Endpoint, OWN_FILES};
 use crate::error::Error as ServiceError;
-use crate::event::{JobEvent, truncate};
+use crate::event::JobEvent;
 use crate::link_arrivals::{Arrival, ArrivalSender};
 use crate::node::Nodes;
 use crate::options::Options;
-use crate::ports::{of_host, open_port};
 use crate::recorded::RecordedServer;
 use crate::status::Processes;
 use crate::token::Token;
@@ -62,32 +55,18 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
     let listener = Listener::new(port, Token::Manage, endpoint.poller())?;
     let config = Config {
         name: &name,
-        limits,
-        pmi_port: options.job.pmi_port.port(),
+        nodes: Nodes::most(&limits),
         message_max: MESSAGE_MAX,
-        records: false,
-        exclusive: false,
-        nodes: Some(Nodes::most(&limits)),
         links: Some(LINKS_MAX),
         calls: Some(BYTES_MAX as u32),
-        drop_orphans: true,
-        handshake_timeout: HANDSHAKE_TIMEOUT,
-        keep_timeout: options.keep_timeout.map(|time| time.as_millis().try_into().unwrap_or(u64::MAX)),
+        request_timeout: HANDSHAKE_TIMEOUT,
     };
     let mut hosts = vec![HostSlot::EMPTY; HOSTS];
-    let mut jobs = vec![JobSlot::EMPTY; limits.jobs as usize];
     let mut management = Management {
-        managed: Managed {
-            options,
-            endpoint,
-            nodes: Nodes::default(),
-            lone: Vec::new(),
-            opening: None,
-            user: None,
-        },
+        managed: Managed { options, endpoint, nodes: Nodes::default(), lone: Vec::new(), opening: None },
         listener,
         hosts: std::iter::repeat_with(|| None).take(HOSTS).collect(),
-        server: ManagementServer::new(config, &mut hosts, &mut jobs),
+        server: ManagementServer::new(config, &mut hosts),
         refused: BTreeSet::new(),
     };
     let status = management.managed.endpoint.open_status(Processes::Reported, &name, &address);
@@ -142,8 +121,7 @@ impl Management<'_, '_> {
                 && let Some(signal) = self.managed.endpoint.take_signals()?
             {
                 let number = signal.as_raw() as u8;
-                let of_nodes = self.managed.nodes.running_jobs() + self.managed.lone_jobs();
-                let jobs = self.server.running_jobs() + of_nodes;
+                let jobs = self.managed.nodes.running_jobs() + self.managed.lone_jobs();
                 if jobs == 0 {
                     return Ok(0);
                 }
@@ -159,17 +137,8 @@ impl Management<'_, '_> {
 
     fn handle_timeouts(&mut self) -> Result<(), ServiceError> {
         let now = self.managed.endpoint.now();
-        while let Some((number, expired)) = self.server.expired(now) {
-            let why = match expired {
-                Expired::Handshake => ConnectionError::Silent,
-                Expired::Stalled => ConnectionError::Stalled,
-            };
-            self.disconnect(number, &why)?;
-        }
-        while let Some(job) = self.server.drop_abandoned(&mut self.managed, now)? {
-            self.log(&format!(
-                "dropped job {job}: it was kept without its host for the time of --keep-timeout"
-            ));
+        while let Some(number) = self.server.expired(now) {
+            self.disconnect(number, &ConnectionError::Silent);
         }
         Ok(self.listener.resume(self.managed.endpoint.poller(), now)?)
     }
@@ -188,7 +157,7 @@ impl Management<'_, '_> {
         }
         let Err(error) = result else { return Ok(()) };
         // The port stays readable, so the next turn accepts in place of the host that was displaced.
-        if is_out_of_files(&error) && self.displace()? {
+        if is_out_of_files(&error) && self.displace() {
             return Ok(());
         }
         self.log(&format!("warning: paused accepting hosts: {error}"));
@@ -198,10 +167,10 @@ impl Management<'_, '_> {
     }
 
     /// Closes the connection that is the oldest without a handshake. Returns whether there was one.
-    fn displace(&mut self) -> Result<bool, ServiceError> {
-        let Some(oldest) = self.server.oldest_silent() else { return Ok(false) };
-        self.disconnect(oldest, &ConnectionError::Displaced)?;
-        Ok(true)
+    fn displace(&mut self) -> bool {
+        let oldest = self.server.oldest_silent();
+        oldest.into_iter().for_each(|oldest| self.disconnect(oldest, &ConnectionError::Displaced));
+        oldest.is_some()
     }
 
     fn connect(&mut self, client: Client) -> Result<(), ServiceError> {
@@ -214,7 +183,7 @@ impl Management<'_, '_> {
             return Ok(());
         };
         if self.server.free_host().is_none() {
-            self.displace()?;
+            self.displace();
         }
         let Some(number) = self.server.free_host() else {
             self.log(&format!("refused {from}: {HOSTS} hosts are connected"));
@@ -224,17 +193,17 @@ impl Management<'_, '_> {
         };
         let token = Token::Host(number as u32);
         self.managed.endpoint.poller().add(link.stream(), token, Interest::Read)?;
-        self.server.connected(number, from.ip().to_canonical(), self.managed.endpoint.now());
+        self.server.connected(number, self.managed.endpoint.now());
         self.hosts[number] = Some(Host { link, from, user, blocked: false });
         Ok(())
     }
 
     /// Handles a host's socket that is readable or writable.
     fn host_ready(&mut self, number: usize) -> Result<(), ServiceError> {
-        match self.receive(number)? {
-            Ok(()) => Ok(()),
-            Err(why) => self.disconnect(number, &why),
+        if let Err(why) = self.receive(number)? {
+            self.disconnect(number, &why);
         }
+        Ok(())
     }
 
     /// Carries out the requests that a host has sent.
@@ -246,9 +215,8 @@ impl Management<'_, '_> {
         let greeted = self.server.is_greeted(number);
         let mut reply = [0; PREFIX + RECORD_MAX];
         while let Some(host) = self.hosts[number].as_mut() {
-            self.managed.user = host.user;
-            let bytes = host.link.received();
-            let Some(received) = self.server.receive(&mut self.managed, number, bytes, &mut reply)? else {
+            let (from, bytes) = ((number, self.managed.endpoint.now()), host.link.received());
+            let Some(received) = self.server.receive(&mut self.managed, from, bytes, &mut reply) else {
                 if host.link.is_ended() {
                     return Ok(Err(ConnectionError::Closed));
                 }
@@ -306,7 +274,6 @@ impl Management<'_, '_> {
     fn update_interest(&mut self, number: usize) -> Result<(), ConnectionError> {
         let Some(host) = self.hosts[number].as_mut() else { return Ok(()) };
         let blocked = host.link.is_blocked();
-        self.server.set_blocked(number, blocked, self.managed.endpoint.now());
         if blocked != host.blocked {
             host.blocked = blocked;
             let interest = if blocked { Interest::Write } else { Interest::Read };
@@ -317,75 +284,37 @@ impl Management<'_, '_> {
         Ok(())
     }
 
-    fn disconnect(&mut self, number: usize, why: &ConnectionError) -> Result<(), ServiceError> {
-        let Some(host) = self.hosts[number].take() else { return Ok(()) };
+    fn disconnect(&mut self, number: usize, why: &ConnectionError) {
+        let Some(host) = self.hosts[number].take() else { return };
         if !matches!(why, ConnectionError::Closed) {
             self.log(&format!("closed the connection of host {}: {why}", host.from));
         }
-        let now = self.managed.endpoint.now();
-        self.server.disconnected(&mut self.managed, number, now)
-    }
-
-    fn send(&mut self, number: usize, report: &Report<'_>) -> Result<(), ServiceError> {
-        let Some(host) = self.hosts.get_mut(number).and_then(Option::as_mut) else { return Ok(()) };
-        match host.link.send(report).and_then(|()| self.update_interest(number)) {
-            Ok(()) => Ok(()),
-            Err(why) => self.disconnect(number, &why),
-        }
+        self.server.disconnected(number);
     }
 
     /// Sends events of the jobs.
     fn send_events(&mut self) -> Result<(), ServiceError> {
         while let Some(event) = self.managed.endpoint.next_event() {
-            self.send_event(event)?;
-        }
-        while let Some((job, host)) = self.server.poll_over(&mut self.managed)? {
-            host.map_or(Ok(()), |host| self.send(host, &Report::Over { job }))?;
+            self.send_event(&event)?;
         }
         Ok(())
     }
 
-    fn send_event(&mut self, event: JobEvent) -> Result<(), ServiceError> {
-        let (job, report) = match event {
-            JobEvent::Left { job, rank, finalized } => {
-                return self.server.rank_left(&mut self.managed, job, rank, finalized);
+    fn send_event(&mut self, event: &JobEvent) -> Result<(), ServiceError> {
+        if let JobEvent::Full { limit } = *event {
+            let size = self.managed.endpoint.usage(limit).1;
+            // The host says what a spawn needs.
+            if limit != Limit::SpawnBytes {
+                self.log(&format!("limit {} ({size}) is used up", limit.name()));
             }
-            JobEvent::Full { limit } => {
-                let size = self.managed.endpoint.usage(limit).1;
-                // The host says what a spawn needs.
-                if limit != Limit::SpawnBytes {
-                    self.log(&format!("limit {} ({size}) is used up", limit.name()));
-                }
-                self.send_limit_hit(limit, size)?;
-                let report = Report::LimitHit { limit, size };
-                return (0..self.hosts.len()).try_for_each(|host| self.send(host, &report));
-            }
-            JobEvent::Closed { job, conn, rank, why } => (job, Report::Closed { conn, rank, why }),
-            JobEvent::Output(ref output) => match output.view() {
-                Output::Joined { job, rank, conn } => (job, Report::Joined { job, rank, conn }),
-                Output::AbortJob { job, cause, message } => {
-                    (job, Report::End { job, cause, message: truncate(message) })
-                }
-                Output::KillRank { job, rank, code, message } => {
-                    (job, Report::Kill { job, rank, code, message: truncate(message) })
-                }
-                Output::StalledFence { job, arrived, size, missing } => {
-                    (job, Report::Late { job, arrived, size, missing: truncate(missing) })
-                }
-                Output::RemoveFiles { job, rank, paths } => (job, Report::RemoveFiles { job, rank, paths }),
-                Output::Log { job, rank, stream, text } => (job, Report::Log { job, rank, stream, text }),
-                Output::Spawn { .. } | Output::Upcall { .. } => return self.send_upcall(&event),
-                // Connections are this server's, and lone nodes have no neighbours.
-                Output::Bytes { .. } | Output::Close { .. } | Output::Peer { .. } => return Ok(()),
-            },
-        };
-        if self.managed.options.verbose {
-            self.log(&format!("job {job}: {}", describe(&report)));
+            return self.send_limit_hit(limit, size);
         }
-        match self.server.event_recipient(job) {
-            Some(host) => self.send(host, &report),
-            None => self.send_to_lone(&event).map(drop),
+        if self.managed.options.verbose
+            && let Some((job, text)) = event.job().zip(describe(event))
+        {
+            self.log(&format!("job {job}: {text}"));
         }
+        self.send_to_lone(event)
     }
 }
 
@@ -399,11 +328,9 @@ struct Managed<'o, 's> {
     lone: Vec<Option<LoneNode>>,
     /// What the connection is for whose host gets a reply next.
     opening: Option<Opening>,
-    /// User of the host whose request is handled, if it is on this machine. Its ranks are this user's.
-    user: Option<u32>,
 }
 
-/// Use of a connection that manages no jobs.
+/// Use of a connection after its last request.
 enum Opening {
     /// It is that of a node's host.
     Node(OpenNode),
@@ -417,104 +344,24 @@ impl Managed<'_, '_> {
             self.endpoint.log(&line());
         }
     }
-
-    /// Registers a job and opens its port, where clients wait to be accepted. Returns the port.
-    fn register(&mut self, spec: JobSpec<'_>) -> Result<u16, Failure<ServiceError>> {
-        let JobSpec { job, name, size, .. } = spec;
-        // The port of job n is n higher than that of job 0, or the next one that is free.
-        let mut addr = self.options.job.pmi_port;
-        if addr.port() != 0 {
-            let port = u16::try_from(u32::from(addr.port()) + job.0);
-            addr.set_port(port.map_err(|_| Fault::Full(Limit::Jobs, job.0))?);
-        }
-        let port = match open_port(addr) {
-            Ok(port) => of_host(port, self.user),
-            Err(error) => {
-                self.endpoint.log(&error.to_string());
-                let conns = self.endpoint.usage(Limit::Conns).1;
-                return Err(Fault::Full(Limit::Conns, conns).into());
-            }
-        };
-        self.endpoint.handle(Input::RegisterJob(spec))?;
-        let addr = port.addr();
-        self.endpoint.open(job, size, port).map_err(Failure::Fatal)?;
-        self.endpoint.pause(job, true).map_err(Failure::Fatal)?;
-        self.log_verbose(|| format!("job {job} of {size} ranks is called {name}, at {addr}"));
-        Ok(addr.port())
-    }
 }
 
 impl Service for Managed<'_, '_> {
-    type Error = ServiceError;
-
-    fn open(&mut self, open: &OpenJob<'_>) -> Result<(JobId, u16), Failure<ServiceError>> {
-        let job = self.endpoint.free_id();
-        Ok((job, self.register(JobSpec::managed(job, open))?))
-    }
-
-    fn set_program(
-        &mut self,
-        job: JobId,
-        first: Rank,
-        count: u32,
-        appnum: u32,
-    ) -> Result<(), Failure<ServiceError>> {
-        Ok(self.endpoint.handle(Input::Program { job, first, count, appnum })?)
-    }
-
-    fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Failure<ServiceError>> {
-        Ok(self.endpoint.handle(Input::Attr { job, key, value })?)
-    }
-
-    fn define_pset(
-        &mut self,
-        job: JobId,
-        name: &str,
-        first: Rank,
-        count: u32,
-    ) -> Result<(), Failure<ServiceError>> {
-        Ok(self.endpoint.handle(Input::Pset { job, name, first, count })?)
-    }
-
-    fn accept_clients(&mut self, job: JobId) -> Result<(), Failure<ServiceError>> {
-        self.endpoint.pause(job, false).map_err(Failure::Fatal)
-    }
-
-    fn exited(&mut self, job: JobId, rank: Rank, exit: Exit) -> Result<(), Failure<ServiceError>> {
-        self.endpoint.exited(job, rank, exit).map_err(|error| match &error {
-            ServiceError::Driver(why) => why.fault().map_or(Failure::Fatal(error), Failure::from),
-            _ => Failure::Fatal(error),
-        })
-    }
-
-    fn forget(&mut self, job: JobId) -> Result<(), Failure<ServiceError>> {
-        self.log_verbose(|| format!("job {job} is over"));
-        self.endpoint.close(job).map_err(Failure::Fatal)
-    }
-
-    fn job_report(&self, job: JobId) -> Option<JobReport> {
-        self.endpoint.server().job_report(job)
-    }
-
-    fn rank_report(&self, job: JobId, rank: Rank) -> Option<RankReport> {
-        self.endpoint.server().rank_report(job, rank)
-    }
-
     fn board_report(&self) -> BoardReport {
         self.endpoint.report()
     }
 
-    fn used(&self, limit: Limit) -> u32 {
-        self.endpoint.usage(limit).0
+    fn usage(&self, limit: Limit) -> (u32, u32) {
+        self.endpoint.usage(limit)
     }
 
-    fn begin_node(&mut self, _: usize, node: &OpenNode) -> Result<(), Failure<ServiceError>> {
+    fn begin_node(&mut self, node: &OpenNode) -> Result<(), Error> {
         if is_lone(node) { self.check_lone(node) } else { self.nodes.check(node) }?;
         self.opening = Some(Opening::Node(*node));
         Ok(())
     }
 
-    fn begin_link(&mut self, _: usize, link: &OpenLink) -> Result<(), Failure<ServiceError>> {
+    fn begin_link(&mut self, link: &OpenLink) -> Result<(), Error> {
         let sender = self.nodes.linked.sender(link.token, link.to).ok_or(Error::NoLink)?;
         self.opening = Some(Opening::Link(link.from, sender));
         Ok(())
@@ -530,20 +377,27 @@ fn in_a_line(message: &str) -> String {
 }
 
 /// Describes an event for the log.
-fn describe(report: &Report<'_>) -> String {
-    match report {
-        Report::Joined { rank, .. } => format!("rank {rank} has joined"),
-        Report::End { cause, message, .. } => format!("aborted, {cause}{}", in_a_line(message)),
-        Report::Kill { rank, message, .. } => format!("rank {rank} aborted itself{}", in_a_line(message)),
-        Report::Late { arrived, size, missing, .. } => {
-            format!("stalled fence: {arrived} of {size} ranks have arrived, missing {missing}")
-        }
-        Report::Closed { rank: Some(rank), why, .. } => {
+fn describe(event: &JobEvent) -> Option<String> {
+    Some(match event {
+        JobEvent::Closed { rank: Some(rank), why, .. } => {
             format!("closed the connection of rank {rank}: {why}")
         }
-        Report::Closed { why, .. } => format!("closed a connection without a rank: {why}"),
-        Report::RemoveFiles { rank, paths, .. } => format!("rank {rank} leaves {}", paths.escape_ascii()),
-        Report::Log { rank, text, .. } => format!("rank {rank} logs {}", text.escape_ascii()),
-        other => format!("{other:?}"),
-    }
+        JobEvent::Closed { why, .. } => format!("closed a connection without a rank: {why}"),
+        JobEvent::Output(output) => match output {
+            OwnedOutput::Joined { rank, .. } => format!("rank {rank} has joined"),
+            OwnedOutput::AbortJob { cause, message, .. } => format!("aborted, {cause}{}", in_a_line(message)),
+            OwnedOutput::KillRank { rank, message, .. } => {
+                format!("rank {rank} aborted itself{}", in_a_line(message))
+            }
+            OwnedOutput::StalledFence { arrived, size, missing, .. } => {
+                format!("stalled fence: {arrived} of {size} ranks have arrived, missing {missing}")
+            }
+            OwnedOutput::RemoveFiles { rank, paths, .. } => {
+                format!("rank {rank} leaves {}", paths.escape_ascii())
+            }
+            OwnedOutput::Log { rank, text, .. } => format!("rank {rank} logs {}", text.escape_ascii()),
+            _ => return None,
+        },
+        JobEvent::Left { .. } | JobEvent::Full { .. } => return None,
+    })
 }

@@ -19,7 +19,7 @@ use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, report_max, request_max,
 };
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, OwnedOutput, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
@@ -86,7 +86,7 @@ impl Nodes {
         if self.count() >= NODES_MAX {
             return Err(Fault::Full(Limit::Jobs, NODES_MAX as u32));
         }
-        if 2 * (NODE_PREFIX + record_max(&node.limits)) > INBOX_MAX {
+        if 2 * (NODE_PREFIX + request_max(&node.limits)) > INBOX_MAX {
             return Err(Fault::Full(Limit::Ranks, node.limits.ranks));
         }
         Ok(())
@@ -185,9 +185,9 @@ fn serve(
         sizes: BTreeMap::new(),
         jobs,
         requests: 0,
-        record_max: record_max(&limits),
+        request_max: request_max(&limits),
         record: Vec::new(),
-        buffer: vec![0; NODE_PREFIX + record_max(&limits)],
+        buffer: vec![0; NODE_PREFIX + report_max(&limits)],
         waiting: VecDeque::new(),
         blocked: false,
     };
@@ -225,7 +225,7 @@ struct Node<'s> {
     jobs: Arc<AtomicUsize>,
     /// Number of requests so far.
     requests: u32,
-    record_max: usize,
+    request_max: usize,
     record: Vec<u8>,
     /// Buffer for reports.
     buffer: Vec<u8>,
@@ -302,7 +302,7 @@ impl Node<'_> {
     fn receive(&mut self) -> Result<(), NodeError> {
         self.link.fill()?;
         let mut record = std::mem::take(&mut self.record);
-        while self.link.next_of_node(&mut record, self.record_max)? {
+        while self.link.next_of_node(&mut record, self.request_max)? {
             let request = decode::<NodeRequest<'_>>(&record)?;
             self.carry_out(&request)?;
             self.requests = self.requests.wrapping_add(1);
@@ -377,7 +377,7 @@ impl Node<'_> {
     /// Sends the next part of the recording.
     fn send_journal(&mut self) -> Result<(), NodeError> {
         let journal = self.endpoint.take_journal();
-        journal.chunks(self.record_max / 2).try_for_each(|piece| self.send(&NodeReport::Recorded(piece)))
+        journal.chunks(self.buffer.len() / 2).try_for_each(|piece| self.send(&NodeReport::Recorded(piece)))
     }
 
     /// Sends the recording, messages for linked neighbours, and events of the jobs while the host reads them.

@@ -36,9 +36,6 @@ pub struct Options {
     pub source: JobSource,
     /// Secret that hosts of a management server need. None accepts every host.
     pub secret: Option<Secret>,
-    /// Time after which a management server drops a kept job whose host is gone and that has no connected client. None for
-    /// never.
-    pub keep_timeout: Option<Duration>,
     /// Time without progress after which the host of a node is given up that does not read, or does not acknowledge, what the
     /// node sends.
     pub heartbeat: Duration,
@@ -118,7 +115,6 @@ impl Options {
         Options {
             source,
             secret: None,
-            keep_timeout: Some(Duration::from_secs(3600)),
             heartbeat: Duration::from_secs(30),
             record: None,
             limit: Vec::new(),

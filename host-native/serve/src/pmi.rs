@@ -329,7 +329,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Shutdown, SocketAddr, TcpStream};
 
-    use hydrant_core::manage::RankReport;
+    use hydrant_core::server::RankReport;
 
     use super::*;
     use crate::options::{JobOptions, JobSource, Pset};

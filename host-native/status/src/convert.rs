@@ -1,7 +1,7 @@
 //! States, exits and waits of ranks, from the types of the PMI server.
 
-use hydrant_core::manage::RankReport;
 use hydrant_core::peer::message::GroupKind;
+use hydrant_core::server::RankReport;
 use hydrant_core::server::Wait as CoreWait;
 use hydrant_core::trace::Exit;
 

@@ -68,7 +68,7 @@ fn a_stack_that_reaches_the_tables_stops_the_board() {
 #[test]
 fn a_panic_is_logged_and_stops_the_board() {
     let Some(mut board) = Board::doomed("size=1000") else { return };
-    board.await_log("the configured job cannot be: Fault(Full(Ranks, 16))");
+    board.await_log("the configured job cannot be: Full(Ranks, 16)");
     board.await_log("panic at ");
     assert_eq!(board.stopped(), Some(1));
 }

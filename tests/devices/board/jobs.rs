@@ -1,12 +1,13 @@
 //! Requests of clients to the board, and the events that its host receives.
 
 use hydrant_core::limits::{Limit, VALUE_MAX};
-use hydrant_core::manage::{Error, JobPhase, OpenJob, Request, VERSION};
+use hydrant_core::manage::{Error, Request, VERSION};
+use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
-use hydrant_core::{Fault, JobId, Rank};
+use hydrant_core::{Fault, Input, JobId, Rank};
 use hydrant_tests::Running;
 
-use super::manager::Manager;
+use super::manager::{Manager, counters, used};
 use super::qemu::Board;
 use super::talk::Talk;
 
@@ -26,8 +27,8 @@ fn raw(board: &Board, size: u32, steps: &str) -> String {
 /// A board with an open job that its host tells of exits.
 fn served(clients: usize, size: u32) -> Option<(Board, Manager, JobId)> {
     let board = Board::small(clients, "")?;
-    let mut manager = Manager::connect(board.host(0));
-    let job = manager.open(&OpenJob { fence_warning: 50, ..OpenJob::new("raw", size) });
+    let mut manager = Manager::of_node(board.host(0));
+    let job = manager.open_spec(JobSpec { fence_warning: 50, ..JobSpec::new(JobId(0), "raw", size) });
     Some((board, manager, job))
 }
 
@@ -59,7 +60,7 @@ fn clients_of_both_protocols_are_served() {
         say done";
     assert_eq!(raw(&board, 3, steps), "done\n".repeat(3));
     manager.forget(job);
-    let job = manager.open(&OpenJob::new("raw", 3));
+    let job = manager.open("raw", 3);
     let steps = r"init2
         frame cmd=job-getid;
         expect cmd=job-getid-response;jobid=raw;rc=0;
@@ -98,12 +99,10 @@ fn clients_of_both_protocols_are_served() {
         end2
         say done";
     assert_eq!(raw(&board, 3, steps), "done\n".repeat(3));
-    for rank in 0..3 {
-        manager.done(&Request::Exited { job, rank: Rank(rank), exit: Exit::Code(0) });
-    }
-    manager.event("Over");
-    assert_eq!(manager.job(job).phase, JobPhase::Over);
-    hydrant_tests::tell(&format!("stack: {} bytes", manager.board().stack));
+    manager.all_exited(job, 3);
+    let rank = manager.rank(job, 2);
+    assert!(rank.contains("finalized: true") && rank.contains("exit: Some(Code(0))"), "{rank}");
+    hydrant_tests::tell(&format!("stack: {} bytes", counters(board.host(1)).stack));
     assert!(board.runs());
 }
 
@@ -152,11 +151,11 @@ fn spawn_and_full_tables_are_refused_by_name() {
     let spawn = "cmd=spawn;ncmds=1;preputcount=0;subcmd=a.out;maxprocs=1;argc=0;infokeycount=0;";
     let refusal = rank.ask2(spawn, "cmd=spawn-response;");
     assert!(refusal.contains("this host starts no processes"), "{refusal}");
-    assert!(manager.event("LimitHit").contains("SpawnBytes"));
+    manager.event("why: Full(SpawnBytes, ");
     let (stored, refusal) = until_refused(&mut rank, |at| format!("cmd=kvs-put;key=key-{at};value=v;"));
     assert!(refusal.contains("limit keys"), "{refusal}");
-    assert!(manager.event("LimitHit").contains("Keys"));
-    assert_eq!(manager.used(Limit::Keys), stored + 1, "its own and the mapping");
+    manager.event("why: Full(Keys, ");
+    assert_eq!(used(board.host(1), Limit::Keys), stored + 1, "its own and the mapping");
     board.await_log("(Keys, ");
     // What is stored stays.
     rank.ask2("cmd=kvs-get;key=key-0;", "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");
@@ -180,7 +179,7 @@ fn each_full_table_has_a_name() {
     let Some((board, mut manager, _)) = served(6, 6) else { return };
     let mut told = |limit: Limit, refusal: &str| {
         assert!(refusal.contains(&format!("limit {}", limit.name())), "{refusal}");
-        assert!(manager.event("LimitHit").contains(&format!("{limit:?}")));
+        manager.event(&format!("why: Full({limit:?}, "));
     };
     let mut rank = Talk::rank2(board.client(5), 5);
     let (names, refusal) = until_refused(&mut rank, |at| format!("cmd=name-publish;name=n{at};port=p;"));
@@ -213,71 +212,62 @@ fn the_host_learns_what_happens() {
     let mut one = Talk::rank(board.client(0), 0);
     assert!(manager.event("Joined").contains("rank: Rank(0)"));
     one.say(b"cmd=barrier_in\n");
-    assert!(manager.event("Late").contains("missing: \"1\""));
-    let report = manager.job(job);
-    assert_eq!((report.in_fence, report.connected, report.phase), (1, 1, JobPhase::Served));
+    assert!(manager.event("StalledFence").contains("missing: \"1\""));
+    assert!(manager.rank(job, 0).contains("in_fence: true"));
     let mut two = Talk::rank2(board.client(1), 1);
     two.say2("cmd=kvs-fence;");
     assert!(two.frame().starts_with("cmd=kvs-fence-response;rc=0;"));
     assert_eq!(one.line(), "cmd=barrier_out rc=0");
     board.await_log("fence of 2 complete");
     two.say(b"17    cmd=abort;code=9;");
-    let end = manager.event("End");
+    let end = manager.event("AbortJob");
     assert!(end.contains("Abort { rank: Rank(1)"), "{end}");
-    manager.done(&Request::Exited { job, rank: Rank(1), exit: Exit::Code(9) });
-    let rank = manager.ask(&Request::Rank { job, rank: Rank(1) }, |report| format!("{report:?}"));
-    assert!(rank.contains("exit: Some(Code(9))"), "{rank}");
+    manager.exited(job, 1, Exit::Code(9));
+    assert!(manager.rank(job, 1).contains("exit: Some(Code(9))"));
+    let absent = Input::Exited { job, rank: Rank(2), exit: Exit::Code(0) };
+    assert_eq!(manager.input(absent), Err(Fault::NoSuchRank));
     manager.forget(job);
     assert!(one.closed() && two.closed());
-    assert_eq!(manager.refused(&Request::Forget { job }), Error::Fault(Fault::NoSuchJob));
+    assert_eq!(manager.input(Input::DeregisterJob { job }), Err(Fault::NoSuchJob));
 }
 
 #[test]
 fn requests_out_of_order_are_refused() {
-    let Some((board, mut manager, job)) = served(1, 1) else { return };
-    assert_eq!(manager.refused(&Request::Hello { version: VERSION }), Error::Handshake);
-    assert_eq!(manager.refused(&Request::Serve { job }), Error::Order);
-    let second = OpenJob::new("second", 1);
-    assert!(matches!(manager.refused(&Request::Open(second)), Error::Fault(Fault::Full(Limit::Jobs, 1))));
+    let Some((mut board, mut manager, job)) = served(1, 1) else { return };
+    let second = Input::RegisterJob(JobSpec::new(JobId(1), "second", 1));
+    assert_eq!(manager.input(second), Err(Fault::Full(Limit::Jobs, 1)));
     let mut other = Manager::silent(board.host(1));
     assert_eq!(other.refused(&Request::Hello { version: 77 }), Error::Version { spoken: VERSION });
     assert_eq!(other.refused(&Request::Board), Error::Handshake);
     other.greet();
-    assert_eq!(other.refused(&Request::Forget { job }), Error::Busy);
-    // A host that does not manage the board may query it.
-    assert_eq!(other.job(job).size, 1);
+    assert_eq!(other.refused(&Request::Hello { version: VERSION }), Error::Handshake);
     other.say_bytes(&[4, 0, 0xff, 0xff, 0xff, 0xff]);
     assert_eq!(other.refused(&Request::Board), Error::Malformed, "the answer to what came before");
     assert!(other.closed());
     manager.forget(job);
-    assert!(matches!(
-        manager.refused(&Request::Open(OpenJob::new("large", 1000))),
-        Error::Fault(Fault::Full(Limit::Ranks, 16))
-    ));
+    let large = Input::RegisterJob(JobSpec::new(job, "large", 1000));
+    assert_eq!(manager.input(large), Err(Fault::Full(Limit::Ranks, 16)));
+    drop(manager);
+    board.await_log("the node has ended: Closed");
+    assert!(board.runs());
 }
 
-/// Jobs go with the host that opened them, unless they are to be kept.
+/// Jobs go with the host that opened them.
 #[test]
 fn a_host_that_goes_takes_its_job_along() {
-    let Some((mut board, manager, job)) = served(2, 2) else { return };
+    let Some((mut board, manager, _)) = served(2, 2) else { return };
     let rank = Talk::rank(board.client(0), 0);
     drop(manager);
     assert!(rank.closed());
-    board.await_log("job 0 is over");
-    let mut manager = Manager::connect(board.host(1));
-    assert_eq!(manager.refused(&Request::Job { job }), Error::Fault(Fault::NoSuchJob));
-    let job = manager.open(&OpenJob { keep: true, ..OpenJob::new("kept", 2) });
+    board.await_log("the node has ended: Closed");
+    let mut manager = Manager::of_node(board.host(1));
+    manager.open("next", 2);
     let mut ranks = [0, 1].map(|rank| Talk::rank(board.client(rank), rank as u32));
-    drop(manager);
-    board.await_log("is gone");
     ranks[0].say(b"cmd=barrier_in\n");
     ranks[1].ask("cmd=barrier_in", "cmd=barrier_out rc=0");
     assert_eq!(ranks[0].line(), "cmd=barrier_out rc=0");
     ranks.into_iter().for_each(Talk::leave);
-    board.await_log("rank 1 Code(0)");
-    let mut manager = Manager::connect(board.host(0));
-    assert_eq!(manager.job(job).phase, JobPhase::Over);
-    manager.forget(job);
+    assert!(board.runs());
 }
 
 /// Without a host, by the command line alone; each job is followed by another.
@@ -314,10 +304,10 @@ fn a_board_can_stand_alone() {
 #[test]
 fn a_thousand_jobs() {
     let Some(board) = Board::small(2, "") else { return };
-    let mut manager = Manager::connect(board.host(0));
+    let mut manager = Manager::of_node(board.host(0));
     let mut before = None;
     for at in 0..1000 {
-        let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("many", 2) });
+        let job = manager.open("many", 2);
         let mut one = Talk::rank(board.client(0), 0);
         let mut two = Talk::rank2(board.client(1), 1);
         one.ask(&format!("cmd=put kvsname=many key=k value={at}"), "cmd=put_result rc=0");
@@ -328,11 +318,13 @@ fn a_thousand_jobs() {
         one.leave();
         two.ask2("cmd=finalize;", "cmd=finalize-response;rc=0;");
         drop(two);
-        manager.event("Over");
+        manager.all_exited(job, 2);
         manager.forget(job);
-        let used = Limit::ALL.map(|limit| manager.used(limit));
-        assert_eq!(*before.get_or_insert(used), used, "job {at}");
+        if at % 100 == 0 {
+            let used = Limit::ALL.map(|limit| used(board.host(1), limit));
+            assert_eq!(*before.get_or_insert(used), used, "job {at}");
+        }
     }
-    let report = manager.board();
+    let report = counters(board.host(1));
     assert_eq!((report.jobs, report.accepted, report.closed), (1000, 2000, 0));
 }

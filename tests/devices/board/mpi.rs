@@ -2,7 +2,6 @@
 
 use std::path::Path;
 
-use hydrant_core::manage::OpenJob;
 use hydrant_tests::Running;
 use hydrant_tests::peers::Peer;
 
@@ -30,13 +29,15 @@ fn programs(kind: Kind, sizes: &[u32], peer: Peer, name: &str, args: &str, check
     let program = peer.program(name);
     let most = sizes.iter().copied().max().expect("some sizes");
     let Some(board) = Board::start(kind, most as usize, "") else { return };
-    let mut manager = Manager::connect(board.host(0));
+    let mut manager = Manager::of_node(board.host(0));
     for &size in sizes {
-        let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new(name, size) });
+        let job = manager.open(name, size);
         check(&run(&board, &program, size, args), size);
-        manager.event("Over");
-        let report = manager.job(job);
-        assert_eq!((report.exited, report.finalized), (size, size), "{report:?}");
+        manager.all_exited(job, size);
+        for rank in 0..size {
+            let report = manager.rank(job, rank);
+            assert!(report.contains("finalized: true"), "{report}");
+        }
         manager.forget(job);
     }
 }

@@ -11,7 +11,7 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 /// Most bytes of stack that the small board may use of those that are left.
 pub(super) const STACK_MAX: u32 = 8200;
 
-/// The largest stack usage of a board that serves no node.
+/// The largest stack usage of a board that serves no node now.
 pub(super) fn stack(board: &Board) -> u32 {
     let target = board.host(0).to_string();
     let outcome = Job::new(hydrant_bin()).args(["offload", "--summary", "--target", &target, "true"]).run();

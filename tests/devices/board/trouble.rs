@@ -1,11 +1,10 @@
 //! Failures that cost only their own connection or job, and their lines in the board's log.
 
-use hydrant_core::manage::{OpenJob, Request};
+use hydrant_core::JobId;
 use hydrant_core::trace::Exit;
-use hydrant_core::{JobId, Rank};
 use rustix::process::Signal;
 
-use super::manager::Manager;
+use super::manager::{Manager, counters};
 use super::qemu::Board;
 use super::talk::Talk;
 
@@ -13,7 +12,7 @@ const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
 
 /// A job of three, in which the clients must be in good health to get through a fence.
 fn healthy(board: &Board, manager: &mut Manager) {
-    let job = manager.open(&OpenJob { exits_reported: false, ..OpenJob::new("healthy", 3) });
+    let job = manager.open("healthy", 3);
     let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
     for rank in &mut ranks {
         rank.say(b"cmd=barrier_in\n");
@@ -22,20 +21,20 @@ fn healthy(board: &Board, manager: &mut Manager) {
         assert_eq!(rank.line(), "cmd=barrier_out rc=0");
     }
     ranks.into_iter().for_each(Talk::leave);
-    manager.event("Over");
+    manager.all_exited(job, 3);
     manager.forget(job);
 }
 
-fn open(board: &Board, size: u32, exits_reported: bool) -> (Manager, JobId) {
-    let mut manager = Manager::connect(board.host(0));
-    let job = manager.open(&OpenJob { exits_reported, ..OpenJob::new("trouble", size) });
+fn open(board: &Board, size: u32) -> (Manager, JobId) {
+    let mut manager = Manager::of_node(board.host(0));
+    let job = manager.open("trouble", size);
     (manager, job)
 }
 
 #[test]
 fn a_client_is_killed_in_the_middle() {
     let Some(mut board) = Board::small(3, "") else { return };
-    let (mut manager, job) = open(&board, 3, true);
+    let (mut manager, job) = open(&board, 3);
     let mut others = [0, 1].map(|rank| Talk::rank(board.client(rank), rank as u32));
     let killed = board.rank(RAW, 2, 3).args(["ack1", "init1", "say", "in", "forever"]).start();
     killed.await_stdout("in\n", 1);
@@ -44,9 +43,9 @@ fn a_client_is_killed_in_the_middle() {
     board.await_log("conn 2 closed");
     // The exit is unknown until the host reports it.
     others[0].ask("cmd=get_appnum", "cmd=appnum rc=0");
-    manager.done(&Request::Exited { job, rank: Rank(2), exit: Exit::Signal(9) });
+    manager.exited(job, 2, Exit::Signal(9));
     board.await_log("has to end: NoFinalize { rank: 2, exit: Signal(9) }");
-    assert!(manager.event("End").contains("Signal(9)"));
+    assert!(manager.event("AbortJob").contains("Signal(9)"));
     manager.forget(job);
     healthy(&board, &mut manager);
 }
@@ -54,14 +53,15 @@ fn a_client_is_killed_in_the_middle() {
 #[test]
 fn a_connection_is_cut() {
     let Some(mut board) = Board::small(3, "") else { return };
-    let (mut manager, job) = open(&board, 3, false);
+    let (mut manager, job) = open(&board, 3);
     let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
     // In the middle of a message, after which it only listens.
     ranks[1].say(b"cmd=put kvsname=trouble ke");
     ranks[1].shutdown();
     assert!(ranks[1].line().is_empty());
-    board.await_log("rank 1 Lost");
-    assert!(manager.event("End").contains("NoFinalize { rank: Rank(1), exit: Lost }"));
+    board.await_log("conn 1 closed");
+    manager.exited(job, 1, Exit::Lost);
+    assert!(manager.event("AbortJob").contains("NoFinalize { rank: Rank(1), exit: Lost }"));
     manager.forget(job);
     drop(ranks);
     healthy(&board, &mut manager);
@@ -70,7 +70,7 @@ fn a_connection_is_cut() {
 #[test]
 fn rubbish_costs_its_own_connection() {
     let Some(mut board) = Board::small(3, "") else { return };
-    let (mut manager, job) = open(&board, 3, true);
+    let (mut manager, job) = open(&board, 3);
     let endless = format!("cmd={}", "x".repeat(9000));
     for (rubbish, why) in [
         (&b"GET / HTTP/1.1\r\n\r\n"[..], "NoCommand"),
@@ -95,8 +95,8 @@ fn rubbish_costs_its_own_connection() {
 #[test]
 fn more_clients_than_sockets() {
     let Some(board) = Board::small(24, "") else { return };
-    let (mut manager, job) = open(&board, 3, true);
-    let sockets = manager.board().sockets;
+    let (mut manager, job) = open(&board, 3);
+    let sockets = counters(board.host(1)).sockets;
     assert!((17..24).contains(&sockets), "{sockets}");
     let mut ranks = [0, 1, 2].map(|rank| Talk::rank(board.client(rank), rank as u32));
     let silent: Vec<Talk> = (3..24).map(|at| Talk::connect(board.client(at))).collect();
@@ -117,15 +117,15 @@ fn more_clients_than_sockets() {
 #[test]
 fn closing_connections_leave_room_for_the_next_job() {
     let Some(board) = Board::small(20, "") else { return };
-    let (mut manager, job) = open(&board, 16, true);
-    let sockets = manager.board().sockets;
+    let (mut manager, job) = open(&board, 16);
+    let sockets = counters(board.host(1)).sockets;
     let connect = || [(); 16].iter().zip(0..).map(|((), rank)| Talk::rank(board.client(rank as usize), rank));
     let ranks: Vec<Talk> = connect().collect();
-    assert_eq!(manager.board().free_sockets, sockets - 16);
+    assert_eq!(counters(board.host(1)).free_sockets, sockets - 16);
     manager.forget(job);
-    assert_eq!(manager.board().free_sockets, sockets - 16, "they are closing");
-    let job = manager.open(&OpenJob::new("next", 16));
-    assert_eq!(manager.board().free_sockets, sockets);
+    assert_eq!(counters(board.host(1)).free_sockets, sockets - 16, "they are closing");
+    let job = manager.open("next", 16);
+    assert_eq!(counters(board.host(1)).free_sockets, sockets);
     let next: Vec<Talk> = connect().collect();
     manager.forget(job);
     assert!(ranks.into_iter().chain(next).all(Talk::closed));
@@ -138,7 +138,7 @@ fn closing_connections_leave_room_for_the_next_job() {
 #[test]
 fn closing_connections_leave_room_for_ranks() {
     let Some(mut board) = Board::small(24, "") else { return };
-    let (mut manager, job) = open(&board, 3, true);
+    let (mut manager, job) = open(&board, 3);
     let closed: Vec<Talk> = (3..24)
         .map(|at| {
             let mut stranger = Talk::connect(board.client(at));
@@ -156,7 +156,7 @@ fn closing_connections_leave_room_for_ranks() {
 #[test]
 fn strangers_do_not_keep_the_ranks_out() {
     let Some(mut board) = Board::small(24, "") else { return };
-    let (mut manager, job) = open(&board, 3, true);
+    let (mut manager, job) = open(&board, 3);
     let silent: Vec<Talk> = (3..24).map(|at| Talk::connect(board.client(at))).collect();
     board.await_log("conn 19 opened");
     board.await_log("did not complete its handshake, and is given up");
@@ -171,7 +171,7 @@ fn strangers_do_not_keep_the_hosts_out() {
     let Some(mut board) = Board::small(0, "") else { return };
     let silent = [0, 1].map(|at| Manager::silent(board.host(at)));
     for _ in &silent {
-        board.await_log("did not greet, and is given up");
+        board.await_log("asks for nothing, and is given up");
     }
     Manager::connect(board.host(2));
     for mut stranger in silent {

@@ -67,7 +67,7 @@ fn the_other_board_that_hangs_with_interrupts_off_starts_anew() {
 fn an_idle_board_is_not_reset() {
     let Some(mut board) = Board::small(0, "") else { return };
     let mut silent = Manager::silent(board.host(0));
-    board.await_log("did not greet, and is given up");
+    board.await_log("asks for nothing, and is given up");
     assert!(silent.closed());
     assert_eq!(board.log_text().matches("serves up to").count(), 1);
 }

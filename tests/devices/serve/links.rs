@@ -174,7 +174,7 @@ fn a_broken_link_ends_the_job_by_the_names_of_both_boards() {
 }
 
 /// Tells a board something, and returns its answer as text.
-fn ask(board: &mut TcpStream, request: &Request<'_>) -> String {
+fn ask(board: &mut TcpStream, request: &Request) -> String {
     let mut buffer = [0; 1024];
     board.write_all(manage::encode(request, &mut buffer).expect("it is short")).expect("it is read");
     let mut prefix = [0; PREFIX];

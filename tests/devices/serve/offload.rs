@@ -1,13 +1,9 @@
 //! `hydrant offload` at `hydrant serve --manage`, on this machine's processor and on a DPU's.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::Write;
+use std::net::TcpListener;
 use std::path::PathBuf;
-use std::time::Duration;
 
-use hydrant_core::manage::{self, Error, OpenJob, PREFIX, Report, Request, VERSION};
-use hydrant_core::trace::Exit;
-use hydrant_core::{Fault, JobId, Rank};
 use hydrant_tests::offload::{self, Target, script, spawn_request};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
@@ -189,69 +185,6 @@ fn a_host_that_does_not_read_its_recording_is_given_up() {
     target.raw("-n 2", "ack1\ninit1\nfence1\nend1").run().code(0).quiet();
     job.signal(Signal::CONT);
     job.wait().code(1).warns(&format!("the board at {} is lost: ", target.address));
-    server.signal(Signal::TERM);
-    server.wait().code(0);
-}
-
-/// Tells a server something, and hands its answer to `answer`.
-fn ask(host: &mut TcpStream, request: &Request<'_>, answer: impl FnOnce(Report<'_>)) {
-    let mut buffer = [0; 1024];
-    host.write_all(manage::encode(request, &mut buffer).unwrap()).unwrap();
-    let mut prefix = [0; PREFIX];
-    host.read_exact(&mut prefix).unwrap();
-    let record = &mut buffer[..usize::from(u16::from_le_bytes(prefix))];
-    host.read_exact(record).unwrap();
-    answer(manage::decode(record).unwrap());
-}
-
-/// A host that a server has welcomed.
-fn host(target: &Target) -> TcpStream {
-    let mut host = TcpStream::connect(&target.address).unwrap();
-    host.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    ask(&mut host, &Request::Hello { version: VERSION }, |report| {
-        assert!(matches!(report, Report::Welcome(_)), "{report:?}");
-    });
-    host
-}
-
-#[test]
-fn ranks_that_there_are_none_of_are_refused() {
-    let (server, target) = managed(Machine::Here, "--limit ranks=20");
-    let mut host = host(&target);
-    let job = JobId(0);
-    ask(&mut host, &Request::Open(OpenJob::new("kvs_0", 2)), |report| {
-        assert!(matches!(report, Report::Opened { job: JobId(0), .. }), "{report:?}");
-    });
-    for rank in [2, 20, u32::MAX].map(Rank) {
-        ask(&mut host, &Request::Exited { job, rank, exit: Exit::Code(0) }, |report| {
-            assert_eq!(report, Report::Refused(Error::Fault(Fault::NoSuchRank)));
-        });
-    }
-    ask(&mut host, &Request::Forget { job }, |report| assert_eq!(report, Report::Done));
-    server.signal(Signal::TERM);
-    server.wait().code(0).quiet();
-}
-
-/// A host that opens its job by the management protocol, which has no spawns.
-// Fault: A host opens a job at `serve --manage` by the management protocol, and a rank of it spawns
-// Outcome: the spawn is refused
-// Guarantee: Only the hosts of nodes get spawns
-#[test]
-fn spawns_of_a_host_without_a_node_are_refused() {
-    let (server, target) = managed(Machine::Here, "");
-    let mut host = host(&target);
-    let job = JobId(0);
-    let mut port = 0;
-    let open = OpenJob { exits_reported: false, ..OpenJob::new("kvs_0", 1) };
-    ask(&mut host, &Request::Open(open), |report| match report {
-        Report::Opened { job: JobId(0), port: opened } => port = opened,
-        other => panic!("{other:?}"),
-    });
-    ask(&mut host, &Request::Serve { job }, |report| assert_eq!(report, Report::Done));
-    let steps = format!("ack1\ninit2\n{}\nrefused errcodes say why\nend2", spawn_request("x", 2));
-    let rank = Job::new(RAW).env("PMI_PORT", format!("127.0.0.1:{port}")).env("PMI_ID", "0").steps(&steps);
-    rank.env("PMI_RANK", "0").env("PMI_SIZE", "1").env("PMI_JOBID", "kvs_0").run().code(0).quiet();
-    drop(host);
     server.signal(Signal::TERM);
     server.wait().code(0);
 }

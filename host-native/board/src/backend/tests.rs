@@ -65,13 +65,10 @@ fn board_that_takes(bytes: u32, at: usize, lie: Option<Lie>) -> (String, JoinHan
         let welcome = Welcome {
             version: VERSION,
             board: "liar",
-            limits: limits(),
-            pmi_port: 1,
             sockets: 1,
             free_sockets: 1,
             message_max: 1,
-            records: false,
-            nodes: Some(limits()),
+            nodes: limits(),
             links: None,
             calls: Some(bytes),
         };

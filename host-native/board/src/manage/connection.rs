@@ -170,19 +170,6 @@ impl Connection {
         }
     }
 
-    /// Like [`Connection::next`], for a recording, whose records have up to 65,535 bytes. Returns false at the end of
-    /// the connection.
-    pub fn next_recorded(&mut self, record: &mut Vec<u8>) -> bool {
-        let bytes = self.inbox.make_contiguous();
-        let Some((&prefix, rest)) = bytes.split_first_chunk::<PREFIX>() else { return false };
-        let len = usize::from(u16::from_le_bytes(prefix));
-        let Some(found) = rest.get(..len) else { return false };
-        record.clear();
-        record.extend_from_slice(found);
-        self.inbox.drain(..PREFIX + len);
-        true
-    }
-
     /// Returns whether the peer has closed the connection.
     pub fn is_ended(&self) -> bool {
         self.ended

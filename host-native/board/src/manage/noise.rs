@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use hydrant_core::manage::{PREFIX, RECORD_MAX};
 use snow::{Builder, HandshakeState, TransportState};
 
 use super::secret::{MAGIC, Secret};
@@ -15,8 +16,8 @@ const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 const MESSAGE: usize = 32 + 16;
 /// Length of the tag of a frame.
 const TAG: usize = 16;
-/// Longest plaintext of a frame: a record. Longer streams are cut.
-const PLAIN_MAX: usize = 4096;
+/// Longest plaintext of a frame: a record of the management protocol, for which each server has a buffer. Longer streams are cut.
+const PLAIN_MAX: usize = PREFIX + RECORD_MAX;
 
 /// The other side does not have the secret.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

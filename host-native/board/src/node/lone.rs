@@ -3,7 +3,8 @@
 use std::net::Shutdown;
 use std::time::{Duration, Instant};
 
-use hydrant_core::manage::{JobReport, OpenNode};
+use hydrant_core::manage::OpenNode;
+use hydrant_core::server::JobReport;
 use hydrant_core::server::remote::NodeRequest;
 use hydrant_core::{Fault, JobId, Limits};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -26,17 +27,16 @@ impl NodeBoard {
     /// The board is lost or refuses.
     pub fn lone(
         board: Board,
-        most: &Limits,
         wanted: &Limits,
         heartbeat: Duration,
         record: Option<u32>,
     ) -> Result<(NodeBoard, String), BoardError> {
-        let mut limits = *wanted;
-        for limit in wanted.exceeding(*most) {
+        let (mut limits, most) = (*wanted, *board.node_limits());
+        for limit in wanted.exceeding(most) {
             limits.set(limit, most.of(limit));
         }
         let open = OpenNode { node: 0, nodes: 1, radix: 2, limits, seed: None, link: None, record };
-        let (described, name) = (board.describe_node(), board.name().to_owned());
+        let (described, name) = (board.describe(), board.name().to_owned());
         let opened = board.into_node(JOB, &open)?;
         Ok((NodeBoard::new(name, opened, open, heartbeat), described))
     }
@@ -87,7 +87,7 @@ impl NodeBoard {
         }
     }
 
-    /// Shows that the board has refused a client because of a limit, as boards that serve no nodes report it.
+    /// Shows that the board has refused a client because of a limit.
     pub(super) fn client_refused(&mut self, why: Fault) {
         if let Fault::Full(limit, size) = why
             && self.is_lone()

@@ -67,13 +67,6 @@ pub(super) struct ServeArgs {
     #[arg(long, requires = "manage")]
     pub insecure: bool,
 
-    /// Time in seconds after which a job without its host is dropped; 0 means never
-    ///
-    /// A host may ask that its job is kept when it disconnects. Such a job is dropped when its host has been gone, and none of
-    /// its ranks connected, for this time.
-    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "3600", requires = "manage")]
-    pub keep_timeout: Duration,
-
     /// Time in seconds after which a host of a run is lost that does not read what this server sends
     ///
     /// It holds for nodes of 'hydrant run --offload' and for runs of 'hydrant offload --record', whose hosts must read to the end.
@@ -205,7 +198,7 @@ fn check_managed(given: impl Fn(&str) -> bool) -> Result<(), String> {
 
 /// Refuses options of a management port beside `--size`.
 fn check_described(given: impl Fn(&str) -> bool) -> Result<(), String> {
-    let of_managed = ["secret_file", "insecure", "keep_timeout", "heartbeat"];
+    let of_managed = ["secret_file", "insecure", "heartbeat"];
     match of_managed.into_iter().find(|id| given(id)) {
         Some(id) => {
             Err(format!("--{} requires --manage; with --size there are no hosts", id.replace('_', "-")))
@@ -291,7 +284,6 @@ impl ServeArgs {
         Server::Ranks(Box::new(Options {
             source,
             secret: self.secret_file,
-            keep_timeout: Some(self.keep_timeout).filter(|time| !time.is_zero()),
             heartbeat: self.heartbeat.0,
             record: self.record,
             limit: self.limit,

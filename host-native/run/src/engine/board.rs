@@ -28,10 +28,6 @@ impl Engine<'_, '_> {
         let (host, port) = match &mut self.core {
             PmiServer::Local(_) => return Ok(None),
             PmiServer::Node(board) => (board.host(), board.serve(job)?),
-            PmiServer::Board(board) => {
-                board.serve()?;
-                board.address()
-            }
         };
         let ports = self.plan.options.offload.as_ref().map(|offload| offload.ports.clone());
         let ports = ports.filter(|ports| is_first && !ports.is_empty()).unwrap_or_else(|| vec![port]);
@@ -77,7 +73,6 @@ impl Engine<'_, '_> {
     pub(super) fn show_board(&mut self) -> bool {
         let line = match &mut self.core {
             PmiServer::Local(_) => None,
-            PmiServer::Board(board) => board.line(),
             PmiServer::Node(board) => board.line(),
         };
         let Some(line) = line else { return false };
@@ -85,24 +80,18 @@ impl Engine<'_, '_> {
         true
     }
 
-    /// Returns whether no event is expected from the board. True without a board.
-    pub(super) fn is_quiet(&mut self) -> bool {
-        self.core.board().is_none_or(|board| board.is_quiet())
-    }
-
     /// Ends the job on the board. Prints the counters of the board if the user asked for a summary.
     pub(super) fn part_from_board(&mut self) -> Result<(), RunError> {
         let Some(offload) = &self.plan.options.offload else { return Ok(()) };
         let counted = match &mut self.core {
             PmiServer::Local(_) => return Ok(()),
-            PmiServer::Board(board) => board.finish()?,
             PmiServer::Node(board) => {
                 if offload.summary {
                     board.count_all()?;
                 }
                 let jobs: String = iter::from_fn(|| board.line()).map(|line| line + "; ").collect();
                 board.end();
-                if offload.summary { jobs + &connect(self.plan, offload)?.finish()? } else { jobs }
+                if offload.summary { jobs + &connect(offload)?.counters()? } else { jobs }
             }
         };
         while self.show_board() {}
@@ -115,9 +104,8 @@ impl Engine<'_, '_> {
 }
 
 /// Connects to the board of `hydrant offload`.
-fn connect(plan: &Plan, offload: &Offload) -> Result<Board, RunError> {
-    let heartbeat = plan.options.cluster.heartbeat;
-    Ok(Board::connect(&offload.target, offload.secret.as_ref(), heartbeat)?)
+fn connect(offload: &Offload) -> Result<Board, RunError> {
+    Ok(Board::connect(&offload.target, offload.secret.as_ref())?)
 }
 
 /// The board of `hydrant offload`.
@@ -125,25 +113,17 @@ pub(super) struct OffloadBoard<'s> {
     pub(super) core: PmiServer<'s>,
     /// The board in a few words.
     pub(super) described: String,
-    /// The recording that the board of a node sends. Other boards have one of their own.
+    /// The recording that the board sends.
     pub(super) recording: Option<Rc<RecordingFile>>,
 }
 
-/// Connects to the board of `hydrant offload`, which serves the run on this host: as a node if it can. Only a node's ranks may
-/// spawn.
+/// Connects to the board of `hydrant offload`, which serves the run on this host as its only node.
 pub(super) fn board_of<'s>(plan: &Plan, offload: &Offload) -> Result<OffloadBoard<'s>, RunError> {
-    let mut board = connect(plan, offload)?;
+    let board = connect(offload)?;
     let path = plan.options.record.as_deref();
-    let Some(most) = board.node_limits().copied() else {
-        if let Some(path) = path {
-            board.record(&offload.target, offload.secret.as_ref(), path)?;
-        }
-        let described = board.describe();
-        return Ok(OffloadBoard { core: PmiServer::Board(Box::new(board)), described, recording: None });
-    };
     let (wanted, seed) = (limits(plan, open::size(&plan.programs)?), open::random()?);
     let (heartbeat, recorded) = (plan.options.cluster.heartbeat, path.map(|_| seed));
-    let (mut node, described) = NodeBoard::lone(board, &most, &wanted, heartbeat, recorded)?;
+    let (mut node, described) = NodeBoard::lone(board, &wanted, heartbeat, recorded)?;
     let recording = record_up_to(RECORDING_MAX, path, node.own_limits(), seed)?;
     if let Some(file) = &recording {
         node.record(Rc::clone(file));

@@ -336,7 +336,7 @@ impl<'p, 's> Engine<'p, 's> {
         let result = plan.options.json.as_deref().map(|path| {
             Target::open(path).map_err(|why| RunError::ResultFile { path: path.to_owned(), why })
         });
-        for stream in core.streams() {
+        if let Some(stream) = core.stream() {
             poller.add(stream, Token::Board, Interest::Read)?;
         }
         Ok(Engine {

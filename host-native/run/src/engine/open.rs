@@ -205,8 +205,7 @@ impl Engine<'_, '_> {
         if id.0 >= limits.jobs {
             return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
         }
-        // A board has connections of its own, and reports itself when they do not suffice.
-        if all > u64::from(limits.conns) && self.core.board().is_none() {
+        if all > u64::from(limits.conns) {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
         let needed = needed_files(self.plan, all, jobs) + self.link_files();

@@ -3,7 +3,6 @@
 use std::fmt::Display;
 use std::io;
 
-use hydrant_board::BoardEvent;
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
@@ -12,7 +11,6 @@ use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
-use super::board::is_shared_memory;
 use super::server::PmiServer;
 use crate::error::RunError;
 
@@ -59,13 +57,6 @@ impl Engine<'_, '_> {
                 PmiServer::Local(driver) => match driver.poll(now, &self.poller)? {
                     Some(event) => {
                         self.take_server_event(event)?;
-                        true
-                    }
-                    None => self.pass_name()?,
-                },
-                PmiServer::Board(board) => match board.event()? {
-                    Some((job, event)) => {
-                        self.take_board_event(job, event)?;
                         true
                     }
                     None => self.pass_name()?,
@@ -117,28 +108,6 @@ impl Engine<'_, '_> {
             Some(_) => self.handle_at_daemon(DaemonEvent::Output(output)),
             None => self.handle_at_head(HeadEvent::Output(output)),
         }
-    }
-
-    fn take_board_event(&mut self, job: JobId, event: BoardEvent) -> Result<(), RunError> {
-        match event {
-            BoardEvent::Joined { rank } => self.joined(job, rank),
-            BoardEvent::AbortJob { cause, message } => {
-                self.pass_output(OwnedOutput::AbortJob { job, cause, message })?;
-            }
-            BoardEvent::KillRank { rank, code, message } => {
-                self.pass_output(OwnedOutput::KillRank { job, rank, code, message })?;
-            }
-            BoardEvent::RemoveFiles { rank, paths } => {
-                if let Some(job) = self.jobs.get_mut(job) {
-                    job.run.add_leftovers(rank.0, &paths, is_shared_memory);
-                }
-            }
-            BoardEvent::Log { rank, stream, text } => self.log_for(job, rank, stream, &text),
-            BoardEvent::StalledFence { arrived, size, missing } => {
-                self.pass_output(OwnedOutput::StalledFence { job, arrived, size, missing })?;
-            }
-        }
-        Ok(())
     }
 
     /// Prints text as output of a rank, with its label and to its file.

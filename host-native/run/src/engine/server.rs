@@ -3,7 +3,7 @@
 use std::net::{IpAddr, TcpStream};
 use std::rc::Rc;
 
-use hydrant_board::{Board, NodeBoard};
+use hydrant_board::NodeBoard;
 use hydrant_core::{Backend, BackendError, Input, Limits, Server, Time};
 use hydrant_driver::{Driver, MappedStorage, Sharing};
 use hydrant_record::RecordingFile;
@@ -59,9 +59,7 @@ impl<'s> ServerParts<'s> {
 pub(super) enum PmiServer<'s> {
     /// A backend in this process, whose clients connect to this process.
     Local(Box<Driver<RunBackend<'s>>>),
-    /// A board, whose clients connect to it.
-    Board(Box<Board>),
-    /// A board that serves this node of a run, whose clients connect to it.
+    /// A board that serves this node of the run, whose clients connect to it.
     Node(Box<NodeBoard>),
 }
 
@@ -75,7 +73,7 @@ impl<'s> PmiServer<'s> {
     pub(super) fn driver(&mut self) -> Option<&mut Driver<RunBackend<'s>>> {
         match self {
             PmiServer::Local(driver) => Some(driver),
-            PmiServer::Board(_) | PmiServer::Node(_) => None,
+            PmiServer::Node(_) => None,
         }
     }
 
@@ -88,16 +86,15 @@ impl<'s> PmiServer<'s> {
     pub(super) fn node(&mut self) -> Option<&mut NodeBoard> {
         match self {
             PmiServer::Node(board) => Some(board),
-            PmiServer::Local(_) | PmiServer::Board(_) => None,
+            PmiServer::Local(_) => None,
         }
     }
 
-    /// Returns the connections to boards, to poll for reading.
-    pub(super) fn streams(&self) -> Vec<&TcpStream> {
+    /// Returns the connection to the board of this node, to poll for reading.
+    pub(super) fn stream(&self) -> Option<&TcpStream> {
         match self {
-            PmiServer::Local(_) => Vec::new(),
-            PmiServer::Board(board) => board.streams().collect(),
-            PmiServer::Node(board) => vec![board.stream()],
+            PmiServer::Local(_) => None,
+            PmiServer::Node(board) => Some(board.stream()),
         }
     }
 
@@ -105,16 +102,7 @@ impl<'s> PmiServer<'s> {
     pub(super) fn host(&self) -> Option<IpAddr> {
         match self {
             PmiServer::Local(_) => None,
-            PmiServer::Board(board) => Some(board.address().0),
             PmiServer::Node(board) => Some(board.host()),
-        }
-    }
-
-    /// Returns the board, if the server is a board.
-    pub(super) fn board(&mut self) -> Option<&mut Board> {
-        match self {
-            PmiServer::Local(_) | PmiServer::Node(_) => None,
-            PmiServer::Board(board) => Some(board),
         }
     }
 
@@ -125,9 +113,6 @@ impl<'s> PmiServer<'s> {
     pub(super) fn handle(&mut self, now: Time, input: Input<'_>) -> Result<(), BackendError> {
         match self {
             PmiServer::Local(driver) => driver.handle(now.0, input),
-            PmiServer::Board(board) => {
-                board.handle(&input).map_err(|error| BackendError::Other(Box::new(error)))
-            }
             PmiServer::Node(board) => board.handle(&input),
         }
     }
@@ -136,7 +121,6 @@ impl<'s> PmiServer<'s> {
     pub(super) fn poll_at(&mut self) -> Option<u64> {
         match self {
             PmiServer::Local(driver) => driver.poll_at(),
-            PmiServer::Board(board) => board.poll_at(),
             PmiServer::Node(board) => Some(board.poll_at()),
         }
     }
@@ -148,7 +132,6 @@ impl<'s> PmiServer<'s> {
     pub(super) fn handle_timeout(&mut self, now: u64) -> Result<bool, RunError> {
         match self {
             PmiServer::Local(driver) => Ok(driver.handle_timeout(now)?),
-            PmiServer::Board(board) => Ok(board.handle_timeout()?),
             PmiServer::Node(board) => Ok(board.handle_timeout()?),
         }
     }
@@ -157,7 +140,6 @@ impl<'s> PmiServer<'s> {
     pub(super) fn limits(&self) -> &Limits {
         match self {
             PmiServer::Local(driver) => driver.backend().limits(),
-            PmiServer::Board(board) => board.limits(),
             PmiServer::Node(board) => board.limits(),
         }
     }
@@ -172,7 +154,7 @@ impl<'s> PmiServer<'s> {
         let backend = RunBackend::failed(*self.limits());
         match self {
             PmiServer::Local(driver) => driver.replace_backend(Box::new(backend)),
-            PmiServer::Board(_) | PmiServer::Node(_) => *self = PmiServer::local(backend),
+            PmiServer::Node(_) => *self = PmiServer::local(backend),
         }
     }
 }

@@ -7,14 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 
 use hydrant_board::manage::{Connection, ConnectionError, INBOX_MAX};
-use hydrant_core::manage::server::{Failure, Service};
-use hydrant_core::manage::{BadRecord, Error, OpenNode, decode};
+use hydrant_core::manage::{BadRecord, OpenNode, decode};
 use hydrant_core::server::JobSpec;
 use hydrant_core::server::remote::{
-    NODE_PREFIX, NodeReport, NodeRequest, encode_node_record, is_of_host, record_max,
+    NODE_PREFIX, NodeReport, NodeRequest, encode_node_record, is_of_host, report_max, request_max,
 };
-use hydrant_core::wire::decode_spawn;
-use hydrant_core::{Fault, Input, JobId, Limit, Output, OwnedOutput, Time, UpcallId};
+use hydrant_core::{Fault, Input, JobId, Limit, OwnedOutput, Time, UpcallId};
 use hydrant_reactor::Interest;
 
 use super::{Host, Managed, Management};
@@ -22,14 +20,11 @@ use crate::called::{NodeError, ended};
 use crate::error::Error as ServiceError;
 use crate::event::JobEvent;
 use crate::node::fault_of;
+use crate::ports::{of_host, open_port};
 use crate::token::Token;
 
 /// Maximum number of lone nodes.
 pub(super) const LONE_MAX: usize = 64;
-/// Code of a program that is not spawned: `ENOSYS`.
-const NO_SPAWN: u8 = 38;
-/// Reason for a refused upcall.
-const NO_UPCALL: &[u8] = b"the host of this job serves no such requests";
 
 /// A lone node.
 #[derive(Debug)]
@@ -44,7 +39,7 @@ pub(super) struct LoneNode {
     upcalls: BTreeSet<UpcallId>,
     /// Number of requests so far.
     requests: u32,
-    record_max: usize,
+    request_max: usize,
     /// Buffer for reports.
     buffer: Vec<u8>,
     /// The socket is polled for writing too.
@@ -67,7 +62,6 @@ pub(super) fn is_lone(open: &OpenNode) -> bool {
 
 impl LoneNode {
     fn new(host: Host, open: &OpenNode) -> LoneNode {
-        let record_max = record_max(&open.limits);
         LoneNode {
             link: host.link,
             from: host.from,
@@ -75,8 +69,8 @@ impl LoneNode {
             jobs: BTreeMap::new(),
             upcalls: BTreeSet::new(),
             requests: 0,
-            record_max,
-            buffer: vec![0; NODE_PREFIX + record_max],
+            request_max: request_max(&open.limits),
+            buffer: vec![0; NODE_PREFIX + report_max(&open.limits)],
             blocked: false,
         }
     }
@@ -127,7 +121,7 @@ impl LoneNode {
 impl Managed<'_, '_> {
     /// Checks that there is room for another lone node.
     pub(super) fn check_lone(&self, open: &OpenNode) -> Result<(), Fault> {
-        if NODE_PREFIX + record_max(&open.limits) > INBOX_MAX {
+        if NODE_PREFIX + request_max(&open.limits) > INBOX_MAX {
             return Err(Fault::Full(Limit::Ranks, open.limits.ranks));
         }
         if self.lone.iter().flatten().count() >= LONE_MAX {
@@ -198,7 +192,10 @@ impl Managed<'_, '_> {
                 Err(why) => Ok(Err(why)),
             },
             Input::DeregisterJob { job } => match node.jobs.remove(&job) {
-                Some(known) => failure_of(self.forget(known.here)),
+                Some(known) => {
+                    self.close(known.here)?;
+                    Ok(Ok(()))
+                }
                 None => Ok(Err(Fault::NoSuchJob)),
             },
             input => {
@@ -227,31 +224,50 @@ impl Managed<'_, '_> {
             return Ok(Err(why));
         }
         let (theirs, here) = (spec.job, self.endpoint.free_id());
-        self.user = node.user;
-        match self.register(JobSpec { job: here, ..spec }) {
-            Ok(port) => {
-                node.jobs.insert(theirs, LoneJob { here, port });
-                Ok(Ok(()))
-            }
-            Err(failure) => failure_of(Err(failure)),
-        }
+        let port = match self.register(JobSpec { job: here, ..spec }, node.user)? {
+            Ok(port) => port,
+            Err(why) => return Ok(Err(why)),
+        };
+        node.jobs.insert(theirs, LoneJob { here, port });
+        Ok(Ok(()))
     }
 
-    /// Refuses a spawn or another upcall of a job that no lone node has.
-    fn refuse_upcall(&mut self, output: Output<'_>) -> Result<(), ServiceError> {
-        let codes;
-        let input = match output {
-            Output::Spawn { spawn, protocol, request, .. } => {
-                let programs = decode_spawn(protocol, request).map_or(0, |spawn| spawn.count());
-                codes = vec![NO_SPAWN; programs as usize];
-                Input::SpawnComplete { spawn, started: false, full: None, codes: &codes }
+    /// Registers a job and opens its port for ranks of `user`, where clients wait to be accepted. Returns the port.
+    pub(super) fn register(
+        &mut self,
+        spec: JobSpec<'_>,
+        user: Option<u32>,
+    ) -> Result<Result<u16, Fault>, ServiceError> {
+        let JobSpec { job, name, size, .. } = spec;
+        // The port of job n is n higher than that of job 0, or the next one that is free.
+        let mut addr = self.options.job.pmi_port;
+        if addr.port() != 0 {
+            let Ok(port) = u16::try_from(u32::from(addr.port()) + job.0) else {
+                return Ok(Err(Fault::Full(Limit::Jobs, job.0)));
+            };
+            addr.set_port(port);
+        }
+        let port = match open_port(addr) {
+            Ok(port) => of_host(port, user),
+            Err(error) => {
+                self.endpoint.log(&error.to_string());
+                return Ok(Err(Fault::Full(Limit::Conns, self.endpoint.usage(Limit::Conns).1)));
             }
-            Output::Upcall { upcall, .. } => Input::UpcallComplete { upcall, rc: -1, text: NO_UPCALL },
-            _ => return Ok(()),
         };
-        // The job may have ended meanwhile.
-        let _ = self.endpoint.handle(input);
-        self.endpoint.poll_driver()
+        if let Err(why) = self.endpoint.handle(Input::RegisterJob(spec)) {
+            return Ok(Err(why));
+        }
+        let addr = port.addr();
+        self.endpoint.open(job, size, port)?;
+        self.endpoint.pause(job, true)?;
+        self.log_verbose(|| format!("job {job} of {size} ranks is called {name}, at {addr}"));
+        Ok(Ok(addr.port()))
+    }
+
+    /// Ends a job with its connections and its port.
+    pub(super) fn close(&mut self, job: JobId) -> Result<(), ServiceError> {
+        self.log_verbose(|| format!("job {job} is over"));
+        self.endpoint.close(job)
     }
 }
 
@@ -294,10 +310,7 @@ impl Management<'_, '_> {
         let Some(node) = self.managed.lone.get_mut(at as usize).and_then(Option::take) else { return Ok(()) };
         self.managed.endpoint.poller().remove(node.link.stream());
         // The host sees the connection end when its jobs have ended.
-        node.jobs.values().try_for_each(|job| match self.managed.forget(job.here) {
-            Err(Failure::Fatal(error)) => Err(error),
-            _ => Ok(()),
-        })
+        node.jobs.values().try_for_each(|job| self.managed.close(job.here))
     }
 
     /// Carries out the requests that have arrived.
@@ -307,7 +320,7 @@ impl Management<'_, '_> {
         let mut record = Vec::new();
         // The node is not in its place meanwhile.
         while let Some(mut node) = self.managed.lone.get_mut(at as usize).and_then(Option::take) {
-            let next = node.link.next_of_node(&mut record, node.record_max);
+            let next = node.link.next_of_node(&mut record, node.request_max);
             let reply = match next {
                 Ok(true) => decode::<NodeRequest<'_>>(&record)
                     .map_err(NodeError::from)
@@ -343,12 +356,10 @@ impl Management<'_, '_> {
         Ok(())
     }
 
-    /// Sends an event to the host of the lone node that its job is of. Returns false if there is none.
-    pub(super) fn send_to_lone(&mut self, event: &JobEvent) -> Result<bool, ServiceError> {
-        let Some((at, theirs)) = event.job().and_then(|job| self.managed.lone_of(job)) else {
-            return Ok(false);
-        };
-        let Some(node) = self.managed.lone_node(at) else { return Ok(false) };
+    /// Sends an event to the host of the lone node that its job is of.
+    pub(super) fn send_to_lone(&mut self, event: &JobEvent) -> Result<(), ServiceError> {
+        let Some((at, theirs)) = event.job().and_then(|job| self.managed.lone_of(job)) else { return Ok(()) };
+        let Some(node) = self.managed.lone_node(at) else { return Ok(()) };
         if let JobEvent::Output(
             OwnedOutput::Spawn { spawn: upcall, .. } | OwnedOutput::Upcall { upcall, .. },
         ) = event
@@ -357,8 +368,7 @@ impl Management<'_, '_> {
         }
         let sent = event.report(theirs).map_or(Ok(()), |report| node.send(&report));
         let sent = sent.and_then(|()| self.watch_lone(at));
-        self.settle(at, sent.map_err(NodeError::from))?;
-        Ok(true)
+        self.settle(at, sent.map_err(NodeError::from))
     }
 
     /// Reports to the hosts of all lone nodes that a client was refused because a limit is reached.
@@ -370,24 +380,6 @@ impl Management<'_, '_> {
             self.settle(at, sent.map_err(NodeError::from))?;
         }
         Ok(())
-    }
-
-    /// Sends a spawn or another upcall to the host of its job, or refuses it.
-    pub(super) fn send_upcall(&mut self, event: &JobEvent) -> Result<(), ServiceError> {
-        match (self.send_to_lone(event)?, event) {
-            (false, JobEvent::Output(output)) => self.managed.refuse_upcall(output.view()),
-            _ => Ok(()),
-        }
-    }
-}
-
-/// Separates refusals from errors that end the server.
-fn failure_of(result: Result<(), Failure<ServiceError>>) -> Result<Result<(), Fault>, NodeError> {
-    match result {
-        Ok(()) => Ok(Ok(())),
-        Err(Failure::Refused(Error::Fault(why))) => Ok(Err(why)),
-        Err(Failure::Refused(_)) => Ok(Err(Fault::NoSuchJob)),
-        Err(Failure::Fatal(error)) => Err(error.into()),
     }
 }
 
@@ -440,7 +432,8 @@ mod tests {
             let again = Input::RegisterJob(JobSpec::new(job, "kvs_2", 2));
             assert_eq!(tell(managed, &mut first, again), Some(Fault::JobInUse));
             assert_eq!(tell(managed, &mut first, exited), None);
-            let exits = [JobId(0), JobId(1)].map(|job| managed.job_report(job).map(|report| report.exited));
+            let report = |managed: &Managed<'_, '_>, job| managed.endpoint.server().job_report(job);
+            let exits = [JobId(0), JobId(1)].map(|job| report(managed, job).map(|report| report.exited));
             assert_eq!(exits, [Some(1), Some(0)]);
             let numbers = [&first, &second].map(|node| [JobId(0), JobId(1)].map(|job| node.number_of(job)));
             assert_eq!(numbers, [[Some(job), None], [None, Some(job)]]);
@@ -448,7 +441,7 @@ mod tests {
             assert_eq!(tell(managed, &mut second, connected), Some(Fault::NoSuchJob));
             assert_eq!(tell(managed, &mut first, Input::DeregisterJob { job }), None);
             assert_eq!(tell(managed, &mut first, Input::DeregisterJob { job }), Some(Fault::NoSuchJob));
-            assert!(managed.job_report(JobId(0)).is_none() && managed.job_report(JobId(1)).is_some());
+            assert!(report(managed, JobId(0)).is_none() && report(managed, JobId(1)).is_some());
         });
     }
 

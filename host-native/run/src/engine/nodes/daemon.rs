@@ -497,9 +497,7 @@ impl Engine<'_, '_> {
 
     /// Reports jobs whose output has been sent.
     pub(in super::super) fn settle_daemon(&mut self) -> Result<(), RunError> {
-        // Requests of the ranks may be under way from their board.
-        let is_quiet = self.is_quiet();
-        let Some(daemon) = self.daemon.as_mut().filter(|_| is_quiet) else { return Ok(()) };
+        let Some(daemon) = &mut self.daemon else { return Ok(()) };
         for job in std::mem::take(&mut daemon.draining) {
             if self.is_drained(job) {
                 self.print_singletons(job);
