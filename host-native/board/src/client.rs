@@ -81,6 +81,9 @@ impl Board {
         open: &OpenNode,
     ) -> Result<(SocketAddr, Connection, Limits), BoardError> {
         let most = self.nodes;
+        if open.nodes > 1 && most.links == 0 {
+            return Err(BoardError::Refused { addr: self.addr, what, why: Error::NoTrees });
+        }
         let limits: Vec<_> = open.limits.exceeding(most).map(|limit| (limit, most.of(limit))).collect();
         if !limits.is_empty() {
             return Err(BoardError::Small { addr: self.addr, limits });
