@@ -208,6 +208,10 @@ fn table(page: &Page) -> BTreeMap<String, Vec<Vec<String>>> {
     for rows in sections.values_mut() {
         let key = |row: &Vec<String>| (row[page.sorted_by].replace('`', ""), row.join(" | "));
         rows.sort_by_cached_key(key);
+        let mut statements: Vec<&[String]> = rows.iter().map(|row| &row[..row.len() - 2]).collect();
+        statements.sort();
+        let twice = statements.windows(2).find(|pair| pair[0] == pair[1]);
+        assert!(twice.is_none(), "{}: one row for each statement, with `Also: `: {twice:?}", page.path);
     }
     sections
 }
