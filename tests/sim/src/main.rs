@@ -171,11 +171,7 @@ fn report(radix: u32, nodes: u32, memory: u64, write: Option<PathBuf>) -> Result
         chart::draw(&points, &dir.join("scaling.svg"))?;
         chart::draw_compared(&rows, &dir.join("fences.svg"))?;
     }
-    let parts = [
-        ("times", tables::times(&points)),
-        ("compared", tables::compared(&rows)),
-        ("widths", tables::widths(&compare::widths(memory))),
-    ];
+    let parts = [("times", tables::times(&points)), ("widths", tables::widths(&compare::widths(memory)))];
     show(page, &parts)
 }
 

@@ -4,10 +4,9 @@ use std::fmt::Write;
 
 use hydrant_core::server::FenceMode;
 
-use crate::compare::{Own, Point, Row};
+use crate::compare::{Own, Point};
 use crate::exchange;
-use crate::fabric::Charge;
-use crate::models::{Load, Model, VALUES};
+use crate::models::{Load, VALUES};
 use crate::startup::{self, SSH};
 
 /// Numbers of nodes with a row in tables. Pictures show more.
@@ -66,21 +65,6 @@ fn own(own: &Own, cell: impl Fn(u64) -> String) -> String {
         Own::Modelled(cost) => format!("*{}*", cell(cost.time)),
         Own::Missing => "-".to_owned(),
     }
-}
-
-/// Milliseconds of hydrant and of the models, a row for each load.
-pub fn compared(rows: &[Row]) -> String {
-    let names: Vec<&str> = Model::ALL.iter().map(|model| model.name()).collect();
-    let mut text = format!("| nodes | value, B | hydrant | {} |\n", names.join(" | "));
-    let _ = writeln!(text, "|---:|---:|---:|{}", "---:|".repeat(names.len()));
-    let is_listed = |row: &&Row| row.charge == Charge::Receiver && LISTED.contains(&row.load.daemons);
-    for row in rows.iter().filter(is_listed) {
-        let mut cells = vec![own(&row.hydrant, millis)];
-        cells.extend(row.models.iter().map(|cost| millis(cost.time)));
-        let Load { daemons, value, .. } = row.load;
-        let _ = writeln!(text, "| {daemons} | {value} | {} |", cells.join(" | "));
-    }
-    text
 }
 
 /// Costs of a fence and the gets after it, with collecting and with lazy fences.
