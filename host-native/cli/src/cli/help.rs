@@ -306,8 +306,7 @@ pub(super) fn run_after(called: &str) -> String {
 }
 
 const BINDING: &str = "\
-Without --bind-to the system schedules ranks on all processors. With it each host binds its own ranks, by the topology in \
-/sys/devices/system and within the processors that hydrant or its daemon may use (cgroup, affinity mask).
+Each host binds its own ranks, within the processors that hydrant or its daemon may use (cgroup, affinity mask).
 
   -bind-to core                    one core a rank, with its hardware threads
   -bind-to core -map-by socket     sockets take turns: rank 1 is on the second socket
@@ -315,9 +314,7 @@ Without --bind-to the system schedules ranks on all processors. With it each hos
   -bind-to socket -membind local   a socket and its memory
   -bind-to user:0-3,4-7            these processors
 
-When all objects are in use, ranks start again at the first. A note names ranks that share processors this way. \
---report-bindings prints the binding of each rank, and --dry-run shows it for this machine. OpenMP reads its number of threads \
-from the processors of the rank, or from OMP_NUM_THREADS, which hydrant leaves alone.";
+When all objects are in use, ranks start again at the first, and a note names ranks that share processors this way.";
 
 fn section(text: &mut String, title: &str, body: &str) {
     let _ = writeln!(text, "{title}:");
@@ -418,9 +415,8 @@ A host that is listed twice has the sum of the slots. If only max_slots is given
 ";
 
 const STREAMS: &str = "\
-Standard input goes to rank 0. Output is forwarded line by line. The signals HUP, INT, QUIT, TERM, USR1 and USR2 are \
-forwarded to all ranks of all jobs on all hosts. A second SIGINT (Ctrl-C) kills them. Output files are written on this \
-machine.
+Standard input goes to rank 0. Output is forwarded line by line, and files of it are written on this machine. The signals HUP, INT, \
+QUIT, TERM, USR1 and USR2 are forwarded to all ranks of all jobs. A second SIGINT (Ctrl-C) kills them.
 ";
 
 const SPAWNED_JOBS: &str = "\
