@@ -1,8 +1,8 @@
 //! PMI-1, PMI-2 and PMIx process manager protocols as a state machine without I/O, in `no_std` Rust without an allocator.
 //!
 //! A process manager gives the processes of an MPI program their ranks, a key-value store, fences, a name service and
-//! process spawning. [`Server`] implements the process manager's side of the protocols, and [`client::Client`] the
-//! program's side of PMI-1 and PMI-2. A host embeds them. It owns the sockets, the clock, the memory and the processes.
+//! process spawning. [`Server`] implements the process manager's side of the protocols. A host embeds it, and owns the
+//! sockets, the clock, the memory and the processes. Messages and the program's side are hydrant-wire's, here as [`wire`].
 //!
 //! - [`Server::handle`] applies one [`Input`]: a registered job, a connection, received bytes, an exited process.
 //! - [`Server::poll`] returns the next [`Output`]: a reply to send, a connection to close, a job to abort.
@@ -86,10 +86,8 @@ extern crate std;
 #[cfg(all(feature = "defmt", feature = "log"))]
 compile_error!("the features defmt and log exclude each other: events are logged to one of them");
 
-pub mod client;
 pub mod fault;
 mod ids;
-pub mod info;
 pub mod limits;
 pub mod manage;
 pub mod peer;
@@ -101,9 +99,9 @@ mod store;
 mod tables;
 mod time;
 pub mod trace;
-pub mod wire;
 
 pub use fault::{Fault, Malformed, Refusal, ShortBuffer};
+pub use hydrant_wire::{self as wire, client};
 pub use ids::{ConnId, JobId, Rank, UpcallId};
 pub use limits::{Limit, Limits};
 #[cfg(any(test, feature = "alloc"))]

@@ -1,28 +1,9 @@
-//! Key-value log: an append-only log of records, and an index of their offsets.
-//!
-//! A record consists of [`HEADER`] bytes, the key, the value, and padding to a multiple of four bytes. Numbers are
-//! little-endian:
-//!
-//! | bytes | content |
-//! |---|---|
-//! | 0..4 | hash of space and key |
-//! | 4..8 | number of the key-value space |
-//! | 8..10 | length of the key |
-//! | 10..12 | length of the value, or `0xffff` for a [wanted](Record::wanted) key without a value |
-//! | 12..16 | number of the owner, which the log only stores |
-//!
-//! There are no pointers, and records never move. The bytes can therefore be shared, sent or saved unchanged. The
-//! index is a hash table with open addressing, whose [entries](super::entry) are the place of a record and bits of its
-//! hash. It is written after the record, so readers of shared memory ([`LogView`](super::LogView)) find complete records
-//! only. Another put of a key appends a record and updates the index.
+//! Writer of the key-value log: an append-only list of records, and an index of their places. [`wire::log`](crate::wire::log)
+//! has the format.
 
 use super::atomic::{AtomicU32, Ordering};
-use super::entry::Entries;
-use crate::limits::RECORD_HEADER;
-
-/// Length of a record's header in bytes.
-pub(crate) const HEADER: u32 = RECORD_HEADER;
-const WANTED: u16 = u16::MAX;
+use crate::wire::log::{Entries, HEADER, Header};
+pub(crate) use crate::wire::log::{Key, hash, record_len};
 
 /// Log in lent memory.
 #[derive(Debug)]
@@ -34,14 +15,6 @@ pub(crate) struct Log<'s> {
     keys: u32,
     keys_max: u32,
     seed: u32,
-}
-
-/// Key in its space, hashed once for any number of look-ups.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Key<'k> {
-    space: u32,
-    hash: u32,
-    bytes: &'k [u8],
 }
 
 /// Result of a look-up.
@@ -78,11 +51,6 @@ pub(crate) struct Record<'a> {
     pub(crate) wanted: bool,
 }
 
-/// Returns the length of a record in bytes.
-pub(crate) const fn record_len(key: u32, value: u32) -> u32 {
-    (HEADER + key + value).next_multiple_of(4)
-}
-
 /// Returns the number of index slots for `keys` keys: a power of two, of which at most three quarters are used.
 pub(crate) const fn index_len(keys: u32) -> u64 {
     (keys as u64 + keys as u64 / 3 + 1).next_power_of_two()
@@ -117,7 +85,7 @@ impl<'s> Log<'s> {
         while let Some((header, _)) = split(self.as_bytes(), start) {
             // No slot is free between the start of a hash's search and the record's slot. The first pass through that
             // stretch clears it at least up to the record.
-            let mut at = header.hash as usize & mask;
+            let mut at = header.hash() as usize & mask;
             while self.index[at].swap(0, Ordering::Relaxed) != 0 {
                 at = (at + 1) & mask;
             }
@@ -137,9 +105,9 @@ impl<'s> Log<'s> {
             let start = self.len;
             let Some((key, len)) = self.sound(&records[start as usize..]) else { return false };
             match self.find(&key) {
-                Slot::Taken { at, .. } => self.publish(at, key.hash, start),
+                Slot::Taken { at, .. } => self.publish(at, key.hash(), start),
                 Slot::Free { at } if self.keys < self.keys_max => {
-                    self.publish(at, key.hash, start);
+                    self.publish(at, key.hash(), start);
                     self.keys += 1;
                 }
                 Slot::Free { .. } | Slot::None => return false,
@@ -161,10 +129,10 @@ impl<'s> Log<'s> {
         let value_len = header.value_len().unwrap_or(0);
         let len = header.record_len();
         let rest = rest.get(..(len - HEADER) as usize)?;
-        let (key, rest) = rest.split_at(usize::from(header.key_len));
+        let (key, rest) = rest.split_at(header.key_len() as usize);
         let padding = &rest[value_len as usize..];
-        let key = self.key(header.space, key);
-        let sound = header.is_of(&key) && header.key_len > 0 && padding.iter().all(|&byte| byte == 0);
+        let key = self.key(header.space(), key);
+        let sound = header.is_of(&key) && header.key_len() > 0 && padding.iter().all(|&byte| byte == 0);
         sound.then_some((key, len))
     }
 
@@ -215,7 +183,7 @@ impl<'s> Log<'s> {
     fn probe(&self, at: usize, key: &Key<'_>) -> Option<Slot> {
         match self.index[at].load(Ordering::Relaxed) {
             0 => Some(Slot::Free { at: at as u32 }),
-            entry => match self.entries.record(entry, key.hash) {
+            entry => match self.entries.record(entry, key.hash()) {
                 Some(record) if self.is_at(record, key) => Some(Slot::Taken { at: at as u32, record }),
                 _ => None,
             },
@@ -224,8 +192,8 @@ impl<'s> Log<'s> {
 
     fn is_at(&self, offset: u32, key: &Key<'_>) -> bool {
         let Some((header, rest)) = split(self.bytes, offset) else { return false };
-        match rest.get(..usize::from(header.key_len)) {
-            Some(stored) => header.is_of(key) && stored == key.bytes,
+        match rest.get(..header.key_len() as usize) {
+            Some(stored) => header.is_of(key) && stored == key.bytes(),
             None => false,
         }
     }
@@ -243,7 +211,7 @@ impl<'s> Log<'s> {
         value: Option<impl Iterator<Item = &'v [u8]> + Clone>,
     ) -> Option<u32> {
         let (at, start) = self.write(key, slot, owner, value)?;
-        self.publish(at, key.hash, start);
+        self.publish(at, key.hash(), start);
         Some(start)
     }
 
@@ -277,7 +245,7 @@ impl<'s> Log<'s> {
         let (at, start) = self.write_with(key, slot, owner, Some(len), |records, room| {
             fill(record(records, known).map(|record| record.value).unwrap_or_default(), room);
         })?;
-        self.publish(at, key.hash, start);
+        self.publish(at, key.hash(), start);
         Some(start)
     }
 
@@ -295,25 +263,18 @@ impl<'s> Log<'s> {
             Slot::Free { at } if self.keys < self.keys_max => (at, 1),
             Slot::Free { .. } | Slot::None => return None,
         };
-        let value_len = len.unwrap_or(0);
-        let (key_half, value_half) = (u16::try_from(key.bytes.len()).ok()?, u16::try_from(value_len).ok()?);
-        if value_half == WANTED {
-            return None;
-        }
+        let header = Header::of(key, len, owner)?;
         let start = self.len;
-        let end = start.checked_add(record_len(u32::from(key_half), u32::from(value_half)))?;
+        let end = start.checked_add(header.record_len())?;
         let (records, free) = self.bytes.split_at_mut(start as usize);
         let record = free.get_mut(..(end - start) as usize)?;
-        let value_half = if len.is_some() { value_half } else { WANTED };
-        let header =
-            Header { hash: key.hash, space: key.space, key_len: key_half, value_len: value_half, owner };
         // What is written next leaves the padding.
         if let Some(last) = record.last_chunk_mut::<4>() {
             *last = [0; 4];
         }
         record[..HEADER as usize].copy_from_slice(&header.to_bytes());
-        let room = fill_front(&mut record[HEADER as usize..], key.bytes);
-        fill(records, &mut room[..value_len]);
+        let room = fill_front(&mut record[HEADER as usize..], key.bytes());
+        fill(records, &mut room[..len.unwrap_or(0)]);
         self.len = end;
         self.keys += new;
         Some((at, start))
@@ -330,70 +291,6 @@ impl<'s> Log<'s> {
     }
 }
 
-impl<'k> Key<'k> {
-    /// Hashes a key of a log with that seed.
-    pub(super) fn new(seed: u32, space: u32, bytes: &'k [u8]) -> Key<'k> {
-        Key { space, hash: hash(seed ^ space.wrapping_mul(0x9e37_79b1), bytes), bytes }
-    }
-
-    /// Returns the hash.
-    pub(crate) fn hash(&self) -> u32 {
-        self.hash
-    }
-
-    /// Returns the index slot where the search starts.
-    pub(super) fn start(&self, mask: usize) -> usize {
-        self.hash as usize & mask
-    }
-
-    /// Returns the bytes of the key.
-    pub(super) fn bytes(&self) -> &'k [u8] {
-        self.bytes
-    }
-}
-
-/// Header of a record.
-pub(super) struct Header {
-    hash: u32,
-    space: u32,
-    key_len: u16,
-    value_len: u16,
-    owner: u32,
-}
-
-impl Header {
-    /// Decodes the output of [`to_bytes`](Header::to_bytes).
-    pub(super) fn read(bytes: &[u8; HEADER as usize]) -> Header {
-        let word = |at| u32::from_le_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let half = |at| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        Header { hash: word(0), space: word(4), key_len: half(8), value_len: half(10), owner: word(12) }
-    }
-
-    fn to_bytes(&self) -> [u8; HEADER as usize] {
-        let mut bytes = [0; HEADER as usize];
-        bytes[..4].copy_from_slice(&self.hash.to_le_bytes());
-        bytes[4..8].copy_from_slice(&self.space.to_le_bytes());
-        bytes[8..10].copy_from_slice(&self.key_len.to_le_bytes());
-        bytes[10..12].copy_from_slice(&self.value_len.to_le_bytes());
-        bytes[12..].copy_from_slice(&self.owner.to_le_bytes());
-        bytes
-    }
-
-    /// Returns whether the header matches `key`. The caller compares the bytes of the key.
-    pub(super) fn is_of(&self, key: &Key<'_>) -> bool {
-        self.hash == key.hash && self.space == key.space && usize::from(self.key_len) == key.bytes.len()
-    }
-
-    /// Returns the length of the value in bytes, or `None` if the key is [wanted](Record::wanted).
-    pub(super) fn value_len(&self) -> Option<u32> {
-        (self.value_len != WANTED).then_some(u32::from(self.value_len))
-    }
-
-    fn record_len(&self) -> u32 {
-        record_len(u32::from(self.key_len), self.value_len().unwrap_or(0))
-    }
-}
-
 /// Returns the header of the record at an offset, and the bytes after it.
 fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
     let (header, rest) = bytes.get(offset as usize..)?.split_first_chunk()?;
@@ -403,26 +300,10 @@ fn split(bytes: &[u8], offset: u32) -> Option<(Header, &[u8])> {
 /// Returns the record at an offset.
 fn record(bytes: &[u8], offset: u32) -> Option<Record<'_>> {
     let (header, rest) = split(bytes, offset)?;
-    let (key, rest) = rest.split_at_checked(usize::from(header.key_len))?;
+    let (key, rest) = rest.split_at_checked(header.key_len() as usize)?;
     let value = rest.get(..header.value_len().unwrap_or(0) as usize)?;
     let wanted = header.value_len().is_none();
-    Some(Record { space: header.space, owner: header.owner, key, value, wanted })
-}
-
-/// MurmurHash3's 32-bit function, which is fast on 32-bit processors too.
-pub(crate) fn hash(seed: u32, bytes: &[u8]) -> u32 {
-    let scramble = |word: u32| word.wrapping_mul(0xcc9e_2d51).rotate_left(15).wrapping_mul(0x1b87_3593);
-    let (words, rest) = bytes.as_chunks::<4>();
-    let mut hash = seed;
-    for &word in words {
-        hash ^= scramble(u32::from_le_bytes(word));
-        hash = hash.rotate_left(13).wrapping_mul(5).wrapping_add(0xe654_6b64);
-    }
-    let tail = rest.iter().rev().fold(0, |word, &byte| word << 8 | u32::from(byte));
-    hash ^= scramble(tail) ^ bytes.len() as u32;
-    hash = (hash ^ (hash >> 16)).wrapping_mul(0x85eb_ca6b);
-    hash = (hash ^ (hash >> 13)).wrapping_mul(0xc2b2_ae35);
-    hash ^ (hash >> 16)
+    Some(Record { space: header.space(), owner: header.owner(), key, value, wanted })
 }
 
 /// Copies `piece` to the front of `buf`, and returns the rest.
@@ -450,16 +331,6 @@ mod tests {
             Slot::Taken { record, .. } => log.record(record).map(|record| record.value),
             Slot::Free { .. } | Slot::None => None,
         }
-    }
-
-    #[test]
-    fn the_hash_is_murmurs() {
-        // Published check values of MurmurHash3_x86_32.
-        assert_eq!(hash(0, b""), 0);
-        assert_eq!(hash(1, b""), 0x514e_28b7);
-        assert_eq!(hash(0, b"\0\0\0\0"), 0x2362_f9de);
-        assert_eq!(hash(0x9747_b28c, b"aaa"), 0x283e_0130);
-        assert_eq!(hash(0x9747_b28c, b"Hello, world!"), 0x2488_4cba);
     }
 
     #[test]
@@ -505,11 +376,11 @@ mod tests {
         assert_eq!(record, at);
         let next = Slot::Free { at: (slot_at + 1) % 16 };
         // The record is that of the key, but the tag is that of another hash.
-        log.publish(slot_at, !key.hash, record);
+        log.publish(slot_at, !key.hash(), record);
         assert_eq!(log.find(&key), next);
         // The tag is that of the key, but there is no such record.
         for record in [248, 256, 260, u32::MAX - 3] {
-            log.publish(slot_at, key.hash, record);
+            log.publish(slot_at, key.hash(), record);
             assert_eq!(log.find(&key), next, "{record}");
         }
     }

@@ -3,12 +3,12 @@
 mod atomic;
 pub(crate) mod bits;
 pub(crate) mod bytes;
-mod entry;
 pub(crate) mod log;
 pub(crate) mod members;
 pub(crate) mod ready;
 
-pub(crate) mod view;
-
 pub(crate) use log::Log;
 pub(crate) use ready::Ready;
+
+#[cfg(test)]
+mod tests;

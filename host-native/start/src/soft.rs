@@ -1,6 +1,6 @@
 //! Info key `soft`: acceptable numbers of processes (MPI 4.1, 11.8.4).
 
-use hydrant_core::info::{integer, list};
+use hydrant_wire::info::{integer, list};
 
 /// Returns the largest number in the list `text` that is not above `most`.
 ///

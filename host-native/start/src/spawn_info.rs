@@ -6,11 +6,11 @@ use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::Program;
-use hydrant_core::info::{list, strip};
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
 use hydrant_placement::hostfile::without_byte_order_mark;
 use hydrant_placement::is_name_of;
 use hydrant_reactor::file::{self, FileError, Taken};
+use hydrant_wire::info::{list, strip};
 
 use crate::{OWN_VARIABLES, soft};
 

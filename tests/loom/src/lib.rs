@@ -4,14 +4,17 @@
 //! words after the log has written it and before the log publishes it. That is where the bytes change in shared memory.
 
 mod store;
+mod wire {
+    pub(crate) mod log;
+}
 
 use loom::sync::atomic::{AtomicU32, Ordering};
 
 use store::log::{Log, index_len};
-use store::view::LogView;
+use wire::log::LogView;
 
-/// What the modules of the core import from its root. The crate does not depend on the core, which takes longer to
-/// compile than the test runs.
+/// What the modules of the core and of hydrant-wire import from their roots. This crate does not depend on them, because
+/// they take longer to compile than the test runs.
 mod limits {
     pub(crate) const RECORD_HEADER: u32 = 16;
 }

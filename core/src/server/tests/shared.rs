@@ -2,7 +2,7 @@
 
 use super::dynamic::two_jobs;
 use super::*;
-use crate::store::view::LogView;
+use crate::wire::log::LogView;
 
 /// Looks up a key in a job's space through the shared memory.
 fn read(host: &Host, job: JobId, key: &str) -> Option<String> {

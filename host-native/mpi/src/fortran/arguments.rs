@@ -3,7 +3,7 @@
 use std::ffi::{CString, c_char, c_int};
 use std::slice;
 
-use hydrant_core::info::strip;
+use hydrant_wire::info::strip;
 
 use crate::abi::{Abi, Handle, SUCCESS};
 use crate::info::INFO_KEY_MAX;

@@ -1,6 +1,6 @@
 //! Sessions and their hints.
 
-use hydrant_core::info::{boolean, list, strip};
+use hydrant_wire::info::{boolean, list, strip};
 
 use crate::abi::Handle;
 use crate::error::Error;

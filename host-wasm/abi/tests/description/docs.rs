@@ -10,10 +10,12 @@ const SOURCES: &[&str] = &[
     "../../core/src/fault.rs",
     "../../core/src/ids.rs",
     "../../core/src/limits.rs",
+    "../../core/wire/src/error.rs",
+    "../../core/wire/src/limits.rs",
     "../../core/src/server/io.rs",
     "../../core/src/time.rs",
     "../../core/src/trace.rs",
-    "../../core/src/wire/mod.rs",
+    "../../core/wire/src/lib.rs",
 ];
 
 /// Texts by path: `Type`, `Type.field`, `Enum.Variant.field`, `CONSTANT` or `module.CONSTANT`.

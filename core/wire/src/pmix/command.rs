@@ -1,0 +1,479 @@
+//! Requests of clients.
+
+use super::info::Infos;
+use super::reader::{Proc, Reader};
+use super::{Integers, WILDCARD};
+use crate::Malformed;
+
+/// Number of [`Command::Commit`].
+pub(super) const COMMIT: u8 = 2;
+
+/// Request of a client. Arrays have been validated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Command<'a> {
+    /// Data about the job and the rank (REQ).
+    JobInfo,
+    /// End of the job, or of some processes (ABORT).
+    Abort {
+        /// Requested exit code.
+        code: i32,
+        /// Message for the user.
+        message: &'a [u8],
+        /// Processes to end. None stands for all.
+        procs: Procs<'a>,
+    },
+    /// All data that the process has put (COMMIT).
+    Commit(Commit<'a>),
+    /// Fence of processes (FENCENB).
+    Fence {
+        /// Processes that take part. None stands for all of the job.
+        procs: Procs<'a>,
+        /// Options.
+        infos: Infos<'a>,
+    },
+    /// Data of a process (GETNB).
+    Get {
+        /// The process, or all of its job.
+        proc: Proc<'a>,
+        /// Options.
+        infos: Infos<'a>,
+        /// Key that is looked for. `None` stands for all.
+        key: Option<&'a [u8]>,
+    },
+    /// Newest data of a process, for the client's copy (REFRESH_CACHE).
+    Refresh(Proc<'a>),
+    /// End of use (FINALIZE).
+    Finalize,
+    /// Publication of data (PUBLISHNB).
+    Publish(Infos<'a>),
+    /// Look-up of published data (LOOKUPNB).
+    Lookup(Keys<'a>, Infos<'a>),
+    /// End of a publication (UNPUBLISHNB).
+    Unpublish(Keys<'a>, Infos<'a>),
+    /// Start of processes (SPAWNNB).
+    Spawn {
+        /// Options of the job.
+        infos: Infos<'a>,
+        /// Its programs.
+        apps: Apps<'a>,
+    },
+    /// Connection of jobs (CONNECTNB).
+    Connect(Procs<'a>, Infos<'a>),
+    /// Disconnection of jobs (DISCONNECTNB).
+    Disconnect(Procs<'a>, Infos<'a>),
+    /// Event for other processes (NOTIFY).
+    Notify {
+        /// Code of the event.
+        event: i32,
+        /// Which processes get it.
+        range: u8,
+        /// Its data.
+        infos: Infos<'a>,
+    },
+    /// Registration for events (REGEVENTS).
+    RegisterEvents(Codes<'a>),
+    /// End of a registration (DEREGEVENTS), which has no reply.
+    DeregisterEvents(PackedCodes<'a>),
+    /// Questions about the job (QUERY).
+    Query(Queries<'a>),
+    /// Text for the user (LOG).
+    Log(Infos<'a>),
+    /// Orders about a job, such as files to remove after its end (JOB_CONTROL).
+    JobControl(Infos<'a>),
+    /// Group of processes (GROUP_CONSTRUCT).
+    GroupConstruct {
+        /// Its name.
+        name: &'a [u8],
+        /// Its members.
+        procs: Procs<'a>,
+        /// Options.
+        infos: Infos<'a>,
+    },
+    /// End of a group (GROUP_DESTRUCT).
+    GroupDestruct {
+        /// Its name.
+        name: &'a [u8],
+        /// The rest of the request, which depends on the version of the client.
+        rest: &'a [u8],
+    },
+    /// A command that the server does not implement.
+    Unsupported,
+}
+
+/// Why a request cannot be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Unreadable;
+
+/// Changes of a process's data since its last commit, or all data, by scope.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Commit<'a> {
+    /// For processes on the same node.
+    pub local: Changes<'a>,
+    /// For processes on other nodes.
+    pub remote: Changes<'a>,
+}
+
+/// Changes of data of one scope: encoded KVAL packs. libpmix 6 and before puts all data again in each commit.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Changes<'a> {
+    /// Keys that are removed first. Their values are not used.
+    pub removed: &'a [u8],
+    /// Keys with their new values.
+    pub put: &'a [u8],
+}
+
+macro_rules! array {
+    ($(#[$doc:meta])* $name:ident, $item:ty, $read:ident) => {
+        $(#[$doc])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+        pub struct $name<'a> {
+            len: u32,
+            elements: Reader<'a>,
+        }
+
+        impl<'a> $name<'a> {
+            /// Returns the number of elements.
+            pub const fn len(&self) -> u32 {
+                self.len
+            }
+
+            /// Returns whether there are none.
+            pub const fn is_empty(&self) -> bool {
+                self.len == 0
+            }
+
+            /// Returns the elements.
+            pub fn iter(&self) -> impl Iterator<Item = $item> + Clone + use<'a> {
+                let mut reader = self.elements;
+                (0..self.len).map_while(move |_| reader.$read())
+            }
+
+            fn read(reader: &mut Reader<'a>, len: u32) -> Option<$name<'a>> {
+                let elements = *reader;
+                (0..len).try_for_each(|_| reader.$read().map(drop))?;
+                Some($name { len, elements })
+            }
+        }
+    };
+}
+
+array! {
+    /// Array of PROCs.
+    Procs, Proc<'a>, proc
+}
+array! {
+    /// Array of event codes.
+    Codes, i32, int32
+}
+array! {
+    /// Event codes, each in a pack of its own.
+    PackedCodes, i32, packed_int32
+}
+array! {
+    /// Array of keys, each in a pack of its own.
+    Keys, &'a [u8], packed_key
+}
+array! {
+    /// Array of programs to start.
+    Apps, App<'a>, app
+}
+
+/// Program to start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct App<'a> {
+    /// The command.
+    pub command: &'a [u8],
+    /// Arguments, with the name of the program in front.
+    pub args: Strings<'a>,
+    /// Variables to add to the environment, as `NAME=VALUE`.
+    pub env: Strings<'a>,
+    /// Working directory, or nothing.
+    pub cwd: Option<&'a [u8]>,
+    /// Number of processes.
+    pub processes: u32,
+    /// Options of the program.
+    pub infos: Infos<'a>,
+}
+
+array! {
+    /// Array of questions.
+    Queries, Query<'a>, query
+}
+
+/// Question about the job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Query<'a> {
+    /// The keys that are asked for.
+    pub keys: Strings<'a>,
+    /// Qualifiers of all keys.
+    pub qualifiers: Infos<'a>,
+}
+
+array! {
+    /// Array of strings.
+    Strings, &'a [u8], text
+}
+
+impl<'a> Reader<'a> {
+    fn packed_int32(&mut self) -> Option<i32> {
+        self.single()?;
+        self.int32()
+    }
+
+    /// Reads event codes up to the end.
+    fn packed_codes(&mut self) -> Option<PackedCodes<'a>> {
+        let mut ahead = *self;
+        let mut len = 0;
+        while !ahead.is_at_end() {
+            ahead.packed_int32()?;
+            len += 1;
+        }
+        PackedCodes::read(self, len)
+    }
+
+    fn packed_key(&mut self) -> Option<&'a [u8]> {
+        self.single()?;
+        self.key()
+    }
+
+    /// Reads an array of PROCs.
+    pub fn procs(&mut self) -> Option<Procs<'a>> {
+        let len = self.array()?;
+        Procs::read(self, len)
+    }
+
+    fn keys(&mut self) -> Option<Keys<'a>> {
+        self.single()?;
+        let len = u32::try_from(self.size()?).ok()?;
+        Keys::read(self, len)
+    }
+
+    fn query(&mut self) -> Option<Query<'a>> {
+        let count = self.count()?;
+        let keys = Strings::read(self, count)?;
+        Some(Query { keys, qualifiers: self.inner_infos()? })
+    }
+
+    fn app(&mut self) -> Option<App<'a>> {
+        let command = self.string()?.unwrap_or_default();
+        let count = self.natural()?;
+        let args = Strings::read(self, count)?;
+        let count = self.count()?;
+        let env = Strings::read(self, count)?;
+        let cwd = self.string()?;
+        let processes = self.natural()?;
+        Some(App { command, args, env, cwd, processes, infos: self.inner_infos()? })
+    }
+}
+
+/// Decodes a request.
+///
+/// # Errors
+/// [`Malformed::Structure`] without a command, [`Unreadable`] if the rest does not suit the command.
+pub fn decode(integers: Integers, body: &[u8]) -> Result<Result<Command<'_>, Unreadable>, Malformed> {
+    let mut reader = Reader::new(integers, body);
+    let number = reader.single().and_then(|()| reader.byte()).ok_or(Malformed::Structure)?;
+    Ok(arguments(number, &mut reader).ok_or(Unreadable))
+}
+
+fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
+    Some(match number {
+        0 => Command::JobInfo,
+        1 => {
+            reader.single()?;
+            let code = reader.int32()?;
+            reader.single()?;
+            let message = reader.string()?.unwrap_or_default();
+            Command::Abort { code, message, procs: reader.procs()? }
+        }
+        COMMIT => Command::Commit(commit(reader)?),
+        3 => Command::Fence { procs: reader.procs()?, infos: reader.infos()? },
+        4 => get(reader)?,
+        5 => Command::Finalize,
+        6 => {
+            user(reader)?;
+            Command::Publish(reader.infos()?)
+        }
+        7 | 8 => {
+            user(reader)?;
+            let (keys, infos) = (reader.keys()?, reader.infos()?);
+            if number == 7 { Command::Lookup(keys, infos) } else { Command::Unpublish(keys, infos) }
+        }
+        9 => {
+            let infos = reader.infos()?;
+            let len = reader.array()?;
+            Command::Spawn { infos, apps: Apps::read(reader, len)? }
+        }
+        10 => Command::Connect(reader.procs()?, reader.infos()?),
+        11 => Command::Disconnect(reader.procs()?, reader.infos()?),
+        12 => {
+            reader.single()?;
+            let event = reader.int32()?;
+            reader.single()?;
+            let range = reader.byte()?;
+            Command::Notify { event, range, infos: reader.infos()? }
+        }
+        13 => {
+            let len = reader.array()?;
+            let codes = Codes::read(reader, len)?;
+            reader.infos()?;
+            Command::RegisterEvents(codes)
+        }
+        14 => Command::DeregisterEvents(reader.packed_codes()?),
+        16 => {
+            reader.single()?;
+            reader.unsigned(8)?;
+            Command::Log(reader.infos()?)
+        }
+        15 => {
+            let len = reader.array()?;
+            Command::Query(Queries::read(reader, len)?)
+        }
+        18 => {
+            reader.procs()?;
+            Command::JobControl(reader.infos()?)
+        }
+        24 => {
+            reader.single()?;
+            let name = reader.key()?;
+            Command::GroupConstruct { name, procs: reader.procs()?, infos: reader.infos()? }
+        }
+        28 => {
+            reader.single()?;
+            Command::GroupDestruct { name: reader.key()?, rest: reader.rest() }
+        }
+        33 => Command::Refresh(process(reader)?),
+        _ => Command::Unsupported,
+    })
+}
+
+/// Reads a namespace and a rank, each in a pack of its own.
+fn process<'a>(reader: &mut Reader<'a>) -> Option<Proc<'a>> {
+    reader.single()?;
+    let namespace = reader.namespace()?;
+    reader.single()?;
+    Some(Proc { namespace, rank: reader.uint32()? })
+}
+
+fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {
+    let proc = process(reader)?;
+    let infos = reader.infos()?;
+    let key = if reader.is_at_end() {
+        None
+    } else {
+        reader.single()?;
+        reader.string()?
+    };
+    Some(Command::Get { proc, infos, key })
+}
+
+/// Reads the user id of a request about published data.
+fn user(reader: &mut Reader<'_>) -> Option<u32> {
+    reader.single()?;
+    reader.uint32()
+}
+
+fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
+    let mut commit = Commit::default();
+    while !reader.is_at_end() {
+        reader.single()?;
+        let scope = reader.byte()?;
+        reader.single()?;
+        reader.byte()?;
+        let data = reader.blob()?;
+        match scope {
+            1 => commit.local.put = data,
+            2 => commit.remote.put = data,
+            3 => (commit.local.put, commit.remote.put) = (data, data),
+            5 => commit.local.removed = data,
+            6 => commit.remote.removed = data,
+            7 => (commit.local.removed, commit.remote.removed) = (data, data),
+            _ => return None,
+        }
+    }
+    Some(commit)
+}
+
+impl Commit<'_> {
+    /// Returns whether data contain a key for which `wanted` holds. Data that cannot be decoded may contain any.
+    pub fn contains(integers: Integers, data: &[u8], wanted: impl Fn(&[u8]) -> bool) -> bool {
+        packs(integers, data).any(|pack| pack.key.is_none_or(&wanted))
+    }
+}
+
+impl<'a> Changes<'a> {
+    /// Returns whether nothing changes.
+    pub const fn is_empty(&self) -> bool {
+        self.removed.is_empty() && self.put.is_empty()
+    }
+
+    /// Returns data after these changes, in pieces: the packs of `known` whose keys do not change, then the new packs.
+    ///
+    /// The bytes of `known` from the first pack that cannot be decoded on are last. They are replaced by new ones of this kind.
+    pub fn applied_to(self, integers: Integers, known: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
+        // Data that are put again mostly come in the same order, so a search begins behind the pack that was found last.
+        let mut next = packs(integers, self.put);
+        let mut is_put = move |pack: Pack<'a>| {
+            let searches = [next.clone(), packs(integers, self.put)];
+            let found =
+                searches.into_iter().find_map(|mut rest| rest.any(|new| new.replaces(pack)).then_some(rest));
+            match found {
+                Some(rest) => {
+                    next = rest;
+                    true
+                }
+                None => false,
+            }
+        };
+        let is_removed = move |pack: Pack<'a>| {
+            packs(integers, self.removed).any(|removed| removed.key.is_some() && removed.key == pack.key)
+        };
+        let kept = packs(integers, known).filter(move |&pack| !is_removed(pack) && !is_put(pack));
+        let (packs, rest) = (kept.clone(), kept);
+        let packs = packs.filter(|pack| pack.key.is_some()).map(|pack| pack.bytes);
+        let rest = rest.filter(|pack| pack.key.is_none()).map(|pack| pack.bytes);
+        packs.chain(core::iter::once(self.put)).chain(rest)
+    }
+}
+
+/// Key of values with qualifiers: an array of the key, the value and the qualifiers.
+const QUALIFIED: &[u8] = b"pmix.qual.val";
+
+/// Pack of committed data.
+#[derive(Clone, Copy)]
+struct Pack<'a> {
+    /// Key, or `None` for bytes that cannot be decoded.
+    key: Option<&'a [u8]>,
+    bytes: &'a [u8],
+}
+
+impl Pack<'_> {
+    /// Returns whether this pack takes the place of an older one. All values with qualifiers have one key, so those of other
+    /// qualifiers stay.
+    fn replaces(&self, older: Pack<'_>) -> bool {
+        self.key == older.key && (self.key != Some(QUALIFIED) || self.bytes == older.bytes)
+    }
+}
+
+/// Returns the packs of data. The last one has all bytes from the first that cannot be decoded on.
+fn packs<'a>(integers: Integers, data: &'a [u8]) -> impl Iterator<Item = Pack<'a>> + Clone {
+    let mut rest = data;
+    core::iter::from_fn(move || {
+        let start = rest;
+        if start.is_empty() {
+            return None;
+        }
+        let mut reader = Reader::new(integers, start);
+        let key = reader.key_value().map(|pair| pair.key);
+        rest = if key.is_some() { reader.rest() } else { &[] };
+        Some(Pack { key, bytes: &start[..start.len() - rest.len()] })
+    })
+}
+
+impl Procs<'_> {
+    /// Returns whether the processes are those of one namespace, all of them, by the wildcard.
+    pub fn is_whole(&self, namespace: &[u8]) -> bool {
+        let is_whole = |proc: Proc<'_>| proc.namespace == namespace && proc.rank == WILDCARD;
+        self.is_empty() || self.iter().all(is_whole)
+    }
+}

@@ -1,0 +1,296 @@
+//! Tests of the PMIx format: captured messages, round trips, arbitrary bytes.
+
+use std::vec;
+use std::vec::Vec;
+
+use proptest::collection::vec as bytes_of;
+use proptest::prelude::*;
+
+use super::*;
+use crate::Malformed;
+
+/// Open MPI 5.0.11, rank 0 of `hydrant.1`.
+const HELLO: &str = "ffffffffffffffff36000000000000006e617469766500000000080000000000000000006879\
+    6472616e742e310000000000352e302e31317263310076343100016861736800";
+/// A commit of `key.0` for both scopes.
+const COMMIT: &str = "02020201020115020c6b65792e30000316\
+    76616c7565206f662030000202020115020c6b65792e3000031676616c7565206f66203000";
+
+fn hex(text: &str) -> Vec<u8> {
+    let digits: Vec<u8> =
+        text.chars().filter_map(|digit| digit.to_digit(16)).map(|digit| digit as u8).collect();
+    digits.chunks(2).map(|pair| pair[0] << 4 | pair[1]).collect()
+}
+
+#[test]
+fn a_handshake_names_the_rank_and_the_format() {
+    let bytes = hex(HELLO);
+    for len in 0..bytes.len() {
+        assert_eq!(next_frame(&bytes[..len]), Ok(None));
+    }
+    let Ok(Some(Frame::Hello { len, body })) = next_frame(&bytes) else { panic!("it is complete") };
+    assert_eq!(len as usize, bytes.len());
+    let hello = Hello { namespace: b"hydrant.1", rank: 0, major: 5, integers: Integers::Flexible };
+    assert_eq!(Hello::decode(body), Some(hello));
+    // Truncated, a tool, and a buffer that describes itself.
+    assert!((0..body.len() - 5).all(|len| Hello::decode(&body[..len]).is_none()));
+    let mut changed = body.to_vec();
+    changed[19] = 9;
+    assert_eq!(Hello::decode(&changed), None);
+    let mut changed = body.to_vec();
+    changed[body.len() - 6] = 2;
+    assert_eq!(Hello::decode(&changed), None);
+}
+
+#[test]
+fn lengths_are_limited() {
+    let mut bytes = vec![0xff; 8];
+    bytes.extend((HELLO_MAX + 1).to_le_bytes());
+    bytes.extend([0; 4]);
+    assert_eq!(next_frame(&bytes), Err(Malformed::TooLong));
+    let mut bytes = vec![0; 8];
+    bytes.extend(u32::MAX.to_be_bytes());
+    bytes.extend([0; 4]);
+    assert_eq!(next_frame(&bytes), Err(Malformed::TooLong));
+}
+
+#[test]
+fn a_fence_of_a_whole_job_is_recognised_in_both_encodings() {
+    let flexible = hex("02030201021468796472616e742e3100feffffff0f0201021a706d69782e636f6c6c656374000001 01");
+    let fixed = hex("0000000103 00000001000f0000000000000001 000000010000000a68796472616e742e3100fffffffe \
+         00000001000f0000000000000000");
+    for (integers, bytes) in [(Integers::Flexible, flexible), (Integers::Fixed, fixed)] {
+        let Ok(Ok(Command::Fence { procs, .. })) = decode(integers, &bytes) else { panic!("it is a fence") };
+        assert_eq!(procs.iter().collect::<Vec<_>>(), [Proc { namespace: b"hydrant.1", rank: WILDCARD }]);
+        assert!(procs.is_whole(b"hydrant.1") && !procs.is_whole(b"hydrant.2"));
+    }
+}
+
+#[test]
+fn a_spawn_is_read_in_both_encodings() {
+    let flexible = hex("020902010214706d69782e706572730000030a6f6d706900 \
+         020102102e2f612e6f75740004102e2f612e6f75740004780002224f4d50495f4d43415f6573733d706d6900 \
+         00060114706d69782e776469720000030a2f746d7000");
+    // As libpmix 3 of Open MPI 4.1.8 packs it: the numbers of arguments and processes are INT, that of variables is INT32.
+    let fixed =
+        hex("0000000109 00000001000f0000000000000001 000000010000000a706d69782e7065727300 00000000 0003 \
+         000000056f6d706900 00000001000f0000000000000001 00000001 000000082e2f612e6f757400 000900000002 \
+         000000082e2f612e6f757400 000000027800 00000001000000114f4d50495f4d43415f6573733d706d6900 00000000 \
+         000900000003 000f0000000000000001 0000000a706d69782e7764697200 00000000 0003 000000052f746d7000");
+    for (integers, bytes) in [(Integers::Flexible, flexible), (Integers::Fixed, fixed)] {
+        let Ok(Ok(Command::Spawn { infos, apps })) = decode(integers, &bytes) else {
+            panic!("it is a spawn")
+        };
+        assert_eq!((infos.len(), apps.len()), (1, 1));
+        let app = apps.iter().next().expect("there is one");
+        assert_eq!((app.command, app.processes, app.cwd), (&b"./a.out"[..], 3, None));
+        assert_eq!(app.args.iter().collect::<Vec<_>>(), [&b"./a.out"[..], b"x"]);
+        assert_eq!(app.env.iter().collect::<Vec<_>>(), [b"OMPI_MCA_ess=pmi"]);
+        let options: Vec<_> = app.infos.iter().map(|info| (info.key, info.as_string())).collect();
+        assert_eq!(options, [(&b"pmix.wdir"[..], Some(&b"/tmp"[..]))]);
+    }
+}
+
+#[test]
+fn arguments_are_longer_than_keys() {
+    let long = [b"a".repeat(1000), vec![0]].concat();
+    let mut bytes = hex("0209020002010200 02 d20f");
+    bytes.extend(&long);
+    bytes.extend(hex("00 00 02 00"));
+    let Ok(Ok(Command::Spawn { apps, .. })) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a spawn")
+    };
+    let app = apps.iter().next().expect("there is one");
+    assert_eq!(app.args.iter().collect::<Vec<_>>(), [&long[..1000]]);
+}
+
+#[test]
+fn committed_data_are_searched_for_a_key() {
+    let bytes = hex(COMMIT);
+    let Ok(Ok(Command::Commit(commit))) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a commit")
+    };
+    assert_eq!(commit.local, commit.remote);
+    let holds = |data: &[u8], wanted: &[u8]| Commit::contains(Integers::Flexible, data, |key| key == wanted);
+    assert!(holds(commit.local.put, b"key.0"));
+    assert!(!holds(commit.local.put, b"key.1"));
+    // What cannot be decoded may hold any key.
+    assert!(holds(&commit.local.put[..5], b"key.1"));
+    assert!(!holds(b"", b"key.1"));
+}
+
+/// KVAL packs with values of type STRING.
+fn packs(pairs: &[(&str, &str)]) -> Vec<u8> {
+    let mut bytes = [0; 256];
+    let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+    for (key, value) in pairs {
+        writer.key(key.as_bytes(), kind::STRING);
+        writer.string(value.as_bytes());
+    }
+    let len = writer.finish().expect("it fits");
+    bytes[..len].to_vec()
+}
+
+fn applied(changes: Changes<'_>, known: &[u8]) -> Vec<u8> {
+    changes.applied_to(Integers::Flexible, known).collect::<Vec<_>>().concat()
+}
+
+#[test]
+fn changes_apply_by_key() {
+    let known = packs(&[("a", "1"), ("b", "2"), ("c", "3")]);
+    let put = packs(&[("b", "new"), ("d", "4")]);
+    let removed = packs(&[("c", ""), ("x", "")]);
+    let after = packs(&[("a", "1"), ("b", "new"), ("d", "4")]);
+    assert_eq!(applied(Changes { removed: &removed, put: &put }, &known), after);
+    assert_eq!(applied(Changes { removed: &[], put: &known }, &known), known, "all data again");
+    let turned = packs(&[("c", "3"), ("a", "1"), ("b", "2")]);
+    assert_eq!(applied(Changes { removed: &[], put: &turned }, &known), turned, "in another order");
+    assert_eq!(applied(Changes { removed: &removed, put: &packs(&[("c", "back")]) }, &known), {
+        packs(&[("a", "1"), ("b", "2"), ("c", "back")])
+    });
+}
+
+#[test]
+fn values_with_other_qualifiers_stay() {
+    let [one, other] = ["one", "other"].map(|value| packs(&[("pmix.qual.val", value)]));
+    let both = [&one[..], &other].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &other }, &one), both);
+    assert_eq!(applied(Changes { removed: &[], put: &other }, &both), both);
+}
+
+#[test]
+fn bytes_that_cannot_be_decoded_stay_until_there_are_new_ones() {
+    let (pair, new) = (packs(&[("a", "1")]), packs(&[("b", "2")]));
+    let known = [&pair[..], b"\x02??"].concat();
+    let after = [&pair[..], &new, b"\x02??"].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &new }, &known), after);
+    let put = [&new[..], b"\x02!"].concat();
+    assert_eq!(applied(Changes { removed: &[], put: &put }, &after), [&pair[..], &put].concat());
+}
+
+#[test]
+fn a_get_has_options_and_a_key() {
+    let bytes = hex("0204021468796472616e742e31000201 0200 020c6b65792e3100");
+    let Ok(Ok(Command::Get { proc, infos, key })) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a get")
+    };
+    assert_eq!((proc.namespace, proc.rank, key), (&b"hydrant.1"[..], 1, Some(&b"key.1"[..])));
+    assert!(infos.is_empty());
+    let bytes = hex("0204021468796472616e742e310002feffffff0f0201021e706d69782e696d6d6564696174650000\
+         0101021e706d69782e68776c6f63786d6c3200");
+    let Ok(Ok(Command::Get { proc, infos, key })) = decode(Integers::Flexible, &bytes) else {
+        panic!("it is a get")
+    };
+    assert_eq!((proc.rank, key), (WILDCARD, Some(&b"pmix.hwlocxml2"[..])));
+    assert!(infos.is_set(b"pmix.immediate") && !infos.is_set(b"pmix.timeout"));
+}
+
+#[test]
+fn a_message_without_a_command_is_malformed() {
+    assert_eq!(decode(Integers::Flexible, b""), Err(Malformed::Structure));
+    assert_eq!(decode(Integers::Flexible, b"\x02"), Err(Malformed::Structure));
+    assert_eq!(decode(Integers::Flexible, b"\x04\x00"), Err(Malformed::Structure));
+    assert_eq!(decode(Integers::Flexible, b"\x02\x03"), Ok(Err(Unreadable)));
+    assert_eq!(decode(Integers::Flexible, b"\x02\x63"), Ok(Ok(Command::Unsupported)));
+}
+
+#[test]
+fn nesting_is_limited() {
+    // An array of one array of one array…
+    let nested = |depth: usize| {
+        let mut bytes = vec![];
+        for _ in 0..depth {
+            bytes.extend([kind::DATA_ARRAY as u8, 1]);
+        }
+        bytes.extend([kind::BOOL as u8, 1, 1]);
+        bytes
+    };
+    let skips = |bytes: &[u8]| Reader::new(Integers::Flexible, bytes).skip(kind::DATA_ARRAY).is_some();
+    assert!(skips(&nested(4)));
+    assert!(!skips(&nested(DEPTH_MAX as usize + 1)));
+    assert!(!skips(&nested(1000)));
+    // A count without elements.
+    assert!(!skips(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f]));
+    assert!(!skips(&[kind::BOOL as u8, 0xff, 0xff, 0xff, 0xff, 0x0f, 1]));
+}
+
+#[test]
+fn integers_are_folded() {
+    let mut buf = [0; 16];
+    for (number, bytes) in [(-46, &[0x5b][..]), (1, &[2]), (0, &[0]), (-402, &[0xa3, 6])] {
+        let mut writer = Writer::new(Integers::Flexible, &mut buf);
+        writer.int32(number);
+        let len = writer.finish().unwrap();
+        assert_eq!(&buf[..len], bytes);
+    }
+    let mut writer = Writer::new(Integers::Flexible, &mut buf);
+    writer.uint32(WILDCARD);
+    assert_eq!(buf[..5], [0xfe, 0xff, 0xff, 0xff, 0x0f]);
+}
+
+fn either() -> impl Strategy<Value = Integers> {
+    prop_oneof![Just(Integers::Flexible), Just(Integers::Fixed)]
+}
+
+proptest! {
+    #[test]
+    fn what_is_written_is_read(
+        integers in either(),
+        int in any::<i32>(),
+        uint in any::<u32>(),
+        size in any::<u64>(),
+        text in bytes_of(1u8.., 0..80),
+    ) {
+        let write = |writer: &mut Writer<'_>| {
+            writer.status(int);
+            writer.uint32(uint);
+            writer.size(size);
+            writer.key(&text, kind::BYTE_OBJECT);
+            writer.blob_of(|writer| writer.proc(&text, uint));
+            writer.null_string();
+        };
+        let mut measured = Writer::new(integers, &mut []);
+        write(&mut measured);
+        prop_assert_eq!(measured.finish(), if measured.is_empty() { Some(0) } else { None });
+        let mut buf = vec![0; measured.len()];
+        let mut writer = Writer::new(integers, &mut buf);
+        write(&mut writer);
+        prop_assert_eq!(writer.finish(), Some(measured.len()));
+        let mut reader = Reader::new(integers, &buf);
+        prop_assert_eq!(reader.single().and_then(|()| reader.int32()), Some(int));
+        prop_assert_eq!(reader.uint32(), Some(uint));
+        prop_assert_eq!(reader.size(), Some(size));
+        let info = reader.key_value().unwrap();
+        prop_assert_eq!(info.key, &text[..]);
+        let mut inner = Reader::new(integers, info.as_blob().unwrap());
+        prop_assert_eq!(inner.proc(), Some(Proc { namespace: &text, rank: uint }));
+        prop_assert_eq!(reader.string(), Some(None));
+        prop_assert!(reader.is_at_end() && inner.is_at_end());
+    }
+
+    #[test]
+    fn arbitrary_bytes_are_read_without_panic(integers in either(), bytes in bytes_of(any::<u8>(), 0..300)) {
+        let _ = next_frame(&bytes);
+        let _ = Hello::decode(&bytes);
+        let _ = decode(integers, &bytes);
+        let _ = Commit::contains(integers, &bytes, |_| false);
+    }
+
+    #[test]
+    fn arbitrary_arguments_are_read_without_panic(
+        integers in either(),
+        command in 0u8..40,
+        bytes in bytes_of(prop_oneof![0u8..4, any::<u8>()], 0..200),
+    ) {
+        let mut writer_room = [0; 8];
+        let mut writer = Writer::new(integers, &mut writer_room);
+        writer.single();
+        writer.byte(command);
+        let len = writer.len();
+        let message = [&writer_room[..len], &bytes].concat();
+        if let Ok(Ok(Command::Spawn { infos, apps })) = decode(integers, &message) {
+            prop_assert!(infos.iter().count() == infos.len() as usize);
+            prop_assert!(apps.iter().count() == apps.len() as usize);
+        }
+    }
+}
