@@ -18,11 +18,6 @@ pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
 pub(crate) const COMMIT_HEADER: u32 = 5;
 /// Maximum number of event codes that a PMIx client registers for. All events together count as none.
 pub const EVENT_CODES_MAX: usize = 16;
-/// Length in bytes to which the reason of a failed upcall is truncated.
-pub const MESSAGE_TEXT_MAX: usize = 200;
-/// Length in bytes to which an abort message is truncated. A server with less than 64 KiB of key-value log, on a board, truncates
-/// it to [`MESSAGE_TEXT_MAX`].
-pub const ABORT_TEXT_MAX: usize = 4096;
 /// Minimum of [`Limits::spawn_bytes`] on a host that starts processes. With less, spawns are refused, and the bytes serve
 /// other upcalls.
 pub const SPAWN_BYTES_MIN: u32 = 256;

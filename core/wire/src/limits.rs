@@ -14,6 +14,11 @@ pub const KVSNAME_MAX: u32 = 256;
 pub const RECORD_HEADER: u32 = 16;
 /// Maximum length of a PMI-2 thread id (`thrid`) in bytes.
 pub const THRID_MAX: usize = 23;
+/// Length in bytes to which the reason of a failed upcall is truncated.
+pub const MESSAGE_TEXT_MAX: usize = 200;
+/// Length in bytes to which an abort message is truncated. A server with less than 64 KiB of key-value log, on a board, truncates
+/// it to [`MESSAGE_TEXT_MAX`].
+pub const ABORT_TEXT_MAX: usize = 4096;
 /// Maximum length of a published name in bytes.
 pub const NAME_MAX: usize = 127;
 /// Maximum length of the port of a published name in bytes without NUL. MPICH's `MPI_MAX_PORT_NAME` is 1,024 with NUL.

@@ -1,8 +1,8 @@
 //! Connection with one request at a time.
 
-use hydrant_core::client::{Client, Identity, Start};
-use hydrant_core::limits::MESSAGE_BUFFER;
-use hydrant_core::wire::{Command, Protocol, Reply, Text};
+use hydrant_wire::client::{Client, Identity, Start};
+use hydrant_wire::limits::MESSAGE_BUFFER;
+use hydrant_wire::{Command, Protocol, Reply, Text};
 
 use crate::text::refusal;
 use crate::{Error, Socket, Transport};
@@ -25,7 +25,7 @@ impl<T: Transport> Connection<T> {
     ///
     /// # Errors
     /// [`Error::Refused`] if the server does not accept the process, [`Error::Protocol`] with
-    /// [`Version`](hydrant_core::client::Error::Version) if it has another version of PMI, and errors of the transport.
+    /// [`Version`](hydrant_wire::client::Error::Version) if it has another version of PMI, and errors of the transport.
     pub fn open(
         transport: T,
         protocol: Protocol,
@@ -39,7 +39,7 @@ impl<T: Transport> Connection<T> {
             transport.send(bytes)?;
             receive(&transport, &mut client, &mut input, |_| Ok(()))?;
         }
-        let identity = client.identity().ok_or(Error::Protocol(hydrant_core::client::Error::OutOfOrder))?;
+        let identity = client.identity().ok_or(Error::Protocol(hydrant_wire::client::Error::OutOfOrder))?;
         Ok(Connection { transport, client, input, output, identity, failed: false })
     }
 
@@ -181,7 +181,7 @@ mod tests {
         let reply = "cmd=response_to_init rc=0 pmi_version=2 pmi_subversion=0\n";
         let (socket, server) = server([(INIT.0, reply)]);
         let error = Connection::open(socket, Protocol::V1, START, None).err().unwrap();
-        assert!(matches!(error, Error::Protocol(hydrant_core::client::Error::Version(2))), "{error}");
+        assert!(matches!(error, Error::Protocol(hydrant_wire::client::Error::Version(2))), "{error}");
         server.join().unwrap();
     }
 }

@@ -3,8 +3,8 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 
-use hydrant_core::client::Start;
-use hydrant_core::wire::Protocol;
+use hydrant_wire::Protocol;
+use hydrant_wire::client::Start;
 
 use crate::Error;
 

@@ -4,8 +4,8 @@ use std::error;
 use std::io;
 use std::os::fd::RawFd;
 
-use hydrant_core::client;
-use hydrant_core::wire::{EncodeError, Op};
+use hydrant_wire::client;
+use hydrant_wire::{EncodeError, Op};
 use rustix::io::Errno;
 
 /// Why a connection could not be opened, or why a request failed.
@@ -61,7 +61,7 @@ pub enum Error {
     /// The server closed the connection, or this process did.
     #[error("the PMI server closed the connection")]
     Closed,
-    /// The encoded request exceeds [`MESSAGE_MAX`](hydrant_core::limits::MESSAGE_MAX).
+    /// The encoded request exceeds [`MESSAGE_MAX`](hydrant_wire::limits::MESSAGE_MAX).
     #[error("the request is longer than the maximum PMI message (64 KiB)")]
     RequestTooLong,
     /// The request cannot be encoded or is out of order, or the server violated the protocol.

@@ -4,13 +4,13 @@
 //! connects to it, and [`Connection`] performs the handshake and exchanges requests and replies. A connection that
 //! several threads use is a [`SharedConnection`].
 //!
-//! The protocol is implemented in [`hydrant_core::client`], without I/O. This crate adds the environment and the
+//! The protocol is implemented in [`hydrant_wire::client`], without I/O. This crate adds the environment and the
 //! sockets. It has no global state and changes no signal dispositions, so that libraries for foreign programs can use
 //! it.
 //!
 //! ```
 //! use hydrant_client::{Connection, Environment, Socket};
-//! use hydrant_core::wire::{Command, Protocol};
+//! use hydrant_wire::{Command, Protocol};
 //!
 //! fn main() -> Result<(), hydrant_client::Error> {
 //!     let environment = Environment::read(std::env::var_os)?;
@@ -29,7 +29,13 @@
 //!     connection.execute(&Command::Finalize)
 //! }
 //! ```
+//!
+//! # Features
+//!
+//! Both are off by default. `singleton` adds `Singleton`, a PMI server inside a process that has no process manager, and with it
+//! hydrant-core. `c` adds the module `c`, of which `libpmi.so.0` and `libpmi2.so.0` are built, and `singleton`.
 
+#[cfg(feature = "c")]
 pub mod c;
 mod connection;
 mod environment;
@@ -37,6 +43,7 @@ mod error;
 mod mapping;
 mod segment;
 mod shared;
+#[cfg(feature = "singleton")]
 mod singleton;
 mod socket;
 mod sys;
@@ -48,6 +55,7 @@ pub use error::Error;
 pub use mapping::ranks_on_node_of;
 pub use segment::{Segment, SegmentError};
 pub use shared::SharedConnection;
+#[cfg(feature = "singleton")]
 pub use singleton::Singleton;
 pub use socket::{Socket, Transport};
 pub use text::{to_bytes, to_string};

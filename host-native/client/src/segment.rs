@@ -5,7 +5,7 @@ use std::ptr::{self, NonNull};
 use std::slice;
 use std::sync::atomic::AtomicU32;
 
-use hydrant_core::client::{LogView, Offer};
+use hydrant_wire::client::{LogView, Offer};
 use rustix::fs::{Mode, OFlags, Stat, fstat, open, stat};
 use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};

@@ -6,10 +6,10 @@
 use std::mem;
 use std::sync::{Condvar, Mutex, MutexGuard};
 
-use hydrant_core::client::{self, Identity, SESSION_MAX, Session, Ticket};
-use hydrant_core::limits::ESCAPES_ATTR;
-use hydrant_core::wire::frame::Framing;
-use hydrant_core::wire::{Command, Op, Reply, Text, next_frame, v2};
+use hydrant_wire::client::{self, Identity, SESSION_MAX, Session, Ticket};
+use hydrant_wire::frame::Framing;
+use hydrant_wire::limits::ESCAPES_ATTR;
+use hydrant_wire::{Command, Op, Reply, Text, next_frame, v2};
 
 use crate::text::refusal;
 use crate::{Connection, Error, Socket, Transport};

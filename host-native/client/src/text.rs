@@ -1,6 +1,6 @@
 //! Owned copies of the texts in replies.
 
-use hydrant_core::wire::{Failure, Op, Reply, Text};
+use hydrant_wire::{Failure, Op, Reply, Text};
 
 use crate::Error;
 

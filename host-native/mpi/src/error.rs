@@ -1,6 +1,6 @@
 //! Errors of calls and their MPI error classes.
 
-use hydrant_core::limits::PSET_NAME_MAX;
+use hydrant_wire::limits::PSET_NAME_MAX;
 
 use crate::abi::{Class, Handle};
 use crate::info::InfoError;

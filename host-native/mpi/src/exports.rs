@@ -6,7 +6,7 @@
 use std::ffi::{c_char, c_int, c_void};
 use std::mem::transmute;
 
-use hydrant_core::wire::SetOperation;
+use hydrant_wire::SetOperation;
 
 use crate::abi::{Class, ErrhandlerFunction, Handle};
 use crate::interpose::{self, MpiLibrary};

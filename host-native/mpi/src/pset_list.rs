@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use hydrant_core::limits::PSET_SCHEME;
+use hydrant_wire::limits::PSET_SCHEME;
 
 use crate::error::Error;
 

@@ -6,7 +6,7 @@ use std::iter;
 use std::sync::{Mutex, PoisonError};
 
 use hydrant_client::{QUERY, rank_and_size};
-use hydrant_core::wire::SetOperation;
+use hydrant_wire::SetOperation;
 
 use crate::abi::Class;
 use crate::error::Error;

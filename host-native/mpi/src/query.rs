@@ -5,9 +5,9 @@ use std::ffi::c_int;
 use std::process;
 
 use hydrant_client::{Connection, Error as ClientError, QueryAddress, Socket};
-use hydrant_core::client::Start;
-use hydrant_core::limits::PSET_NAME_MAX;
-use hydrant_core::wire::{Command, Protocol, RankRanges, Reply, SetOperation, Text, ranges, write_ranges};
+use hydrant_wire::client::Start;
+use hydrant_wire::limits::PSET_NAME_MAX;
+use hydrant_wire::{Command, Protocol, RankRanges, Reply, SetOperation, Text, ranges, write_ranges};
 
 use crate::abi::Class;
 use crate::error::Error;

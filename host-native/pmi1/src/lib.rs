@@ -2,7 +2,7 @@
 //!
 //! The library is binary compatible with the `libpmi.so.0` of Slurm. `include/pmi.h` documents each function. A process
 //! reaches its server by `PMI_FD`, or by `PMI_PORT` and `PMI_ID`. Without these variables it is a singleton: a job of one
-//! process, whose [`hydrant_core::Server`] runs inside the process.
+//! process, whose server runs inside the process.
 //!
 //! ```c
 //! #include <pmi.h>

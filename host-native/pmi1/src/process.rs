@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 use hydrant_client::c::{Code, Error, Library, Lifecycle, segment};
 use hydrant_client::{Connection, Environment, Segment, Transport, to_bytes, to_string};
-use hydrant_core::client::{Identity, Start};
-use hydrant_core::limits;
-use hydrant_core::wire::{Command, Op, Protocol, Reply, Text};
+use hydrant_wire::client::{Identity, Start};
+use hydrant_wire::limits;
+use hydrant_wire::{Command, Op, Protocol, Reply, Text};
 
 /// How errors are printed and returned.
 pub(crate) const LIBRARY: Library =

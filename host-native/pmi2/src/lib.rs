@@ -2,7 +2,7 @@
 //!
 //! The library is binary compatible with the `libpmi2.so.0` of Slurm. `include/pmi2.h` documents each function. A
 //! process reaches its server by `PMI_FD`, or by `PMI_PORT` and `PMI_ID`. Without these variables it is a singleton: a
-//! job of one process, whose [`hydrant_core::Server`] runs inside the process.
+//! job of one process, whose server runs inside the process.
 //!
 //! ```c
 //! #include <pmi2.h>

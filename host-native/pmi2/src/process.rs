@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use hydrant_client::c::{Error, Library, Lifecycle, segment};
 use hydrant_client::{Connection, Environment, Segment, SharedConnection, Transport, to_string};
-use hydrant_core::client::{Identity, Start};
-use hydrant_core::wire::{Command, Protocol, Reply};
+use hydrant_wire::client::{Identity, Start};
+use hydrant_wire::{Command, Protocol, Reply};
 
 /// How errors are printed and returned.
 pub(crate) const LIBRARY: Library = Library {

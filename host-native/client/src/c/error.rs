@@ -130,7 +130,7 @@ fn client_code(error: &ClientError) -> Code {
 mod tests {
     use std::ffi::c_int;
 
-    use hydrant_core::wire::Op;
+    use hydrant_wire::Op;
 
     use super::*;
 

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, RwLock};
 
-use hydrant_core::client::Start;
-use hydrant_core::wire::Protocol;
+use hydrant_wire::Protocol;
+use hydrant_wire::client::Start;
 
 use super::{Error, Library};
 use crate::{Environment, Segment, Singleton, Socket, Transport};

@@ -3,8 +3,8 @@
 use std::ffi::{CStr, c_char, c_int, c_void};
 use std::ptr;
 
-use hydrant_core::limits;
-use hydrant_core::wire::Text;
+use hydrant_wire::Text;
+use hydrant_wire::limits;
 
 use super::{Code, Error};
 

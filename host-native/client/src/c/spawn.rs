@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_core::wire::{Codes, Command, Op, Program, Reply, Spawn, Text};
+use hydrant_wire::{Codes, Command, Op, Program, Reply, Spawn, Text};
 
 use super::pointer::{KEY_MAX, KEY_TOO_LONG, VALUE_MAX, VALUE_TOO_LONG, text};
 use super::{Code, Error};
@@ -12,7 +12,7 @@ use crate::to_bytes;
 pub type Pair<'a> = (Text<'a>, Text<'a>);
 
 /// One program of a spawn request.
-#[allow(missing_docs, reason = "the fields of hydrant_core::wire::Program")]
+#[allow(missing_docs, reason = "the fields of hydrant_wire::Program")]
 pub struct SpawnProgram<'a> {
     pub command: Text<'a>,
     pub maxprocs: u32,

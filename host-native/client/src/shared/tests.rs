@@ -5,8 +5,8 @@ use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 
-use hydrant_core::client::Start;
-use hydrant_core::wire::{Op, Protocol};
+use hydrant_wire::client::Start;
+use hydrant_wire::{Op, Protocol};
 
 use super::*;
 

@@ -4,7 +4,7 @@ mod library;
 
 use std::ffi::{CString, c_char, c_int};
 
-use hydrant_core::wire::SetOperation;
+use hydrant_wire::SetOperation;
 
 use crate::abi::{Abi, Class, Handle, SUCCESS};
 use crate::cpointer::{bytes, names, put_string, ranks};

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::sync::MutexGuard;
 
-use hydrant_core::wire::SetOperation;
+use hydrant_wire::SetOperation;
 
 use crate::abi::{Class, Handle, INFO_NULL, SESSION_NULL};
 use crate::cpointer::{bytes, names, put, put_string, ranks};

@@ -5,7 +5,7 @@ use std::fmt::Write;
 
 use hydrant_client::c::{Code, Error, OutBuffer, array, count, text};
 use hydrant_client::ranks_on_node_of;
-use hydrant_core::wire::{Command, Group, Members, RankList, Text};
+use hydrant_wire::{Command, Group, Members, RankList, Text};
 
 use super::{call, number, report};
 use crate::process::Process;

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, OutBuffer, VALUE_MAX, key, nonempty, value};
-use hydrant_core::wire::Text;
+use hydrant_wire::Text;
 
 use super::{call, report_max, report_name};
 use crate::process::Process;

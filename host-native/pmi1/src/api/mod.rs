@@ -10,7 +10,7 @@ use std::ffi::{c_char, c_int};
 use std::panic;
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, abort_message, text};
-use hydrant_core::wire::{Command, Reply};
+use hydrant_wire::{Command, Reply};
 
 pub use group::{PMI_Barrier, PMI_Barrier_group, PMI_Get_clique_ranks, PMI_Get_clique_size};
 pub use kvs::{

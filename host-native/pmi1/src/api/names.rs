@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, OutBuffer, nonempty, text};
 use hydrant_client::to_bytes;
-use hydrant_core::limits::PORT_MAX;
-use hydrant_core::wire::{Command, Reply, Text};
+use hydrant_wire::limits::PORT_MAX;
+use hydrant_wire::{Command, Reply, Text};
 
 use super::call;
 use crate::process::Process;

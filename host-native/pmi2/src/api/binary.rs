@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int, c_void};
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, binary_value, key};
-use hydrant_core::wire::{Command, Text};
+use hydrant_wire::{Command, Text};
 
 use super::call;
 use super::info::node_attribute;

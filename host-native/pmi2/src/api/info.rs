@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, key, value};
 use hydrant_client::{ranks_on_node_of, to_bytes};
-use hydrant_core::client::Identity;
-use hydrant_core::wire::{Command, Reply, Text};
+use hydrant_wire::client::Identity;
+use hydrant_wire::{Command, Reply, Text};
 
 use super::call;
 use crate::process::Process;

@@ -5,7 +5,7 @@ use std::ptr;
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, nonempty, text};
 use hydrant_client::to_bytes;
-use hydrant_core::wire::{Command, Reply, Text};
+use hydrant_wire::{Command, Reply, Text};
 
 use super::call;
 use super::structs::ConnectComm;

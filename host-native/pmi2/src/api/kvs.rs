@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, key, length, text, value};
 use hydrant_client::to_bytes;
-use hydrant_core::wire::{Command, Op, Reply, Text};
+use hydrant_wire::{Command, Op, Reply, Text};
 
 use super::call;
 use crate::process::Process;

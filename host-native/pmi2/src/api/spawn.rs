@@ -6,7 +6,7 @@ use std::ptr;
 use hydrant_client::c::{
     Code, Error, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn, text,
 };
-use hydrant_core::wire::Text;
+use hydrant_wire::Text;
 
 use super::call;
 use super::structs::Info;
