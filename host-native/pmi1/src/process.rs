@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::{Arc, Mutex, OnceLock};
 
-use hydrant_client::c::{Code, Error, Library, Lifecycle, segment};
+use hydrant_client::c::{CallError, Code, Library, Lifecycle, segment};
 use hydrant_client::{Connection, Environment, Segment, Transport, to_bytes, to_string};
 use hydrant_wire::client::{Identity, Start};
 use hydrant_wire::limits;
@@ -17,11 +17,11 @@ pub(crate) const LIBRARY: Library =
 const INVALID_KVS: c_int = 14;
 
 /// Returns the code of an error: the one that `pmi.h` names for the function, which is also Slurm's.
-fn code(error: &Error) -> c_int {
+fn code(error: &CallError) -> c_int {
     let code = match error {
-        Error::NoSuchSpace => return INVALID_KVS,
-        Error::NoSuchKey => Code::InvalidKey,
-        Error::Truncated => Code::InvalidLength,
+        CallError::NoSuchSpace => return INVALID_KVS,
+        CallError::NoSuchKey => Code::InvalidKey,
+        CallError::Truncated => Code::InvalidLength,
         error => match error.code() {
             Code::Init | Code::Other => Code::Fail,
             Code::InvalidKeyLength => Code::InvalidKey,
@@ -67,7 +67,7 @@ static PROCESS: Lifecycle<Process> = Lifecycle::new();
 
 impl Process {
     /// Joins the job. A second call returns the same process.
-    pub(crate) fn init() -> Result<Arc<Process>, Error> {
+    pub(crate) fn init() -> Result<Arc<Process>, CallError> {
         PROCESS.init(Protocol::V1, Process::join)
     }
 
@@ -75,7 +75,7 @@ impl Process {
         environment: &Environment,
         transport: Box<dyn Transport>,
         start: Start,
-    ) -> Result<Process, Error> {
+    ) -> Result<Process, CallError> {
         let mut connection = Connection::open(transport, Protocol::V1, start, None)?;
         let (identity, subversion) = (connection.identity(), connection.subversion());
         let maxes = connection.request(&Command::GetMaxes, |reply| match *reply {
@@ -109,16 +109,16 @@ impl Process {
     }
 
     /// Returns the process between `PMI_Init` and `PMI_Finalize`.
-    pub(crate) fn current() -> Result<Arc<Process>, Error> {
+    pub(crate) fn current() -> Result<Arc<Process>, CallError> {
         PROCESS.current()
     }
 
     /// Leaves the job, after outstanding calls of other threads. Nothing happens in a process that has not joined or has
     /// left.
-    pub(crate) fn finalize() -> Result<(), Error> {
+    pub(crate) fn finalize() -> Result<(), CallError> {
         match PROCESS.finalize() {
             Ok(process) => process.execute(&Command::Finalize),
-            Err(Error::Uninitialized | Error::Finalized) => Ok(()),
+            Err(CallError::Uninitialized | CallError::Finalized) => Ok(()),
             Err(error) => Err(error),
         }
     }
@@ -133,13 +133,13 @@ impl Process {
     }
 
     /// Sends a request that has no result, and waits until the server has confirmed it.
-    pub(crate) fn execute(&self, command: &Command<'_>) -> Result<(), Error> {
+    pub(crate) fn execute(&self, command: &Command<'_>) -> Result<(), CallError> {
         Ok(self.request(command, |_| Some(()))?)
     }
 
     /// Requests the end of the job. While another thread waits for a reply nothing is sent: the server reacts to the end
     /// of this process instead.
-    pub(crate) fn abort(&self, code: c_int, message: &[u8]) -> Result<(), Error> {
+    pub(crate) fn abort(&self, code: c_int, message: &[u8]) -> Result<(), CallError> {
         let Ok(mut connection) = self.connection.try_lock() else { return Ok(()) };
         // A line feed ends the message in PMI-1.
         let lines: Vec<&[u8]> = message.split(|&byte| byte == b'\n').collect();
@@ -149,7 +149,7 @@ impl Process {
     }
 
     /// Puts a pair. Blanks and backslashes of the value are escaped for a server that undoes that.
-    pub(crate) fn put(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), Error> {
+    pub(crate) fn put(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), CallError> {
         let needs_escapes = value.parts().flatten().any(is_special);
         if needs_escapes && self.undoes_escapes()? {
             return self.put_as_is(kvs, key, Text::plain(&escaped(value)));
@@ -157,14 +157,14 @@ impl Process {
         self.put_as_is(kvs, key, value)
     }
 
-    fn put_as_is(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), Error> {
+    fn put_as_is(&self, kvs: Text<'_>, key: Text<'_>, value: Text<'_>) -> Result<(), CallError> {
         self.request(&Command::Put { kvs: Some(kvs), key, value }, |_| Some(())).map_err(no_space)
     }
 
     /// Whether the server undoes escapes in values, as hydra does since MPICH 4.1. hydrant, older hydras and Slurm take
     /// values as they are. No reply tells, so a pair of this process does: older hydras do not find it before the next
     /// barrier, the others return what they have made of it.
-    fn undoes_escapes(&self) -> Result<bool, Error> {
+    fn undoes_escapes(&self) -> Result<bool, CallError> {
         if self.segment.is_some() || self.singleton {
             return Ok(false);
         }
@@ -176,20 +176,20 @@ impl Process {
         self.put_as_is(kvs, key, Text::plain(br"\\"))?;
         let unescapes = match self.get(kvs, key) {
             Ok(value) => value == br"\",
-            Err(Error::NoSuchKey) => false,
+            Err(CallError::NoSuchKey) => false,
             Err(error) => return Err(error),
         };
         Ok(*self.unescapes.get_or_init(|| unescapes))
     }
 
     /// Requests the value of a key from the server.
-    pub(crate) fn get(&self, kvs: Text<'_>, key: Text<'_>) -> Result<Vec<u8>, Error> {
+    pub(crate) fn get(&self, kvs: Text<'_>, key: Text<'_>) -> Result<Vec<u8>, CallError> {
         let value = self.request(&Command::Get { kvs: Some(kvs), key, source: None }, |reply| match reply {
             Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
             Reply::Missing(Op::Get) => Some(None),
             _ => None,
         });
-        value.map_err(no_space)?.ok_or(Error::NoSuchKey)
+        value.map_err(no_space)?.ok_or(CallError::NoSuchKey)
     }
 }
 
@@ -205,9 +205,11 @@ fn escaped(value: Text<'_>) -> Vec<u8> {
 
 /// Converts the error of a request that names a key-value space. An invalid argument is the space: the library has
 /// checked the others.
-pub(crate) fn no_space(error: hydrant_client::Error) -> Error {
+pub(crate) fn no_space(error: hydrant_client::Error) -> CallError {
     match error {
-        hydrant_client::Error::Refused { rc, .. } if rc == Code::InvalidArg as c_int => Error::NoSuchSpace,
+        hydrant_client::Error::Refused { rc, .. } if rc == Code::InvalidArg as c_int => {
+            CallError::NoSuchSpace
+        }
         error => error.into(),
     }
 }
@@ -218,17 +220,17 @@ mod tests {
 
     #[test]
     fn codes_are_those_of_pmi_h() {
-        let argument = |code| Error::Argument(code, "");
+        let argument = |code| CallError::Argument(code, "");
         for (error, wanted) in [
-            (Error::Uninitialized, -1),
-            (Error::NoNodeSize, -1),
+            (CallError::Uninitialized, -1),
+            (CallError::NoNodeSize, -1),
             (argument(Code::InvalidArg), 3),
-            (Error::NoSuchKey, 4),
+            (CallError::NoSuchKey, 4),
             (argument(Code::InvalidKeyLength), 4),
             (argument(Code::InvalidValLength), 6),
-            (Error::Truncated, 8),
-            (Error::NoSuchSpace, 14),
-            (Error::Client(hydrant_client::Error::Closed), -1),
+            (CallError::Truncated, 8),
+            (CallError::NoSuchSpace, 14),
+            (CallError::Client(hydrant_client::Error::Closed), -1),
         ] {
             assert_eq!(code(&error), wanted, "{error}");
         }

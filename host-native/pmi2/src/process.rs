@@ -3,7 +3,7 @@
 use std::ffi::c_int;
 use std::sync::Arc;
 
-use hydrant_client::c::{Error, Library, Lifecycle, segment};
+use hydrant_client::c::{CallError, Library, Lifecycle, segment};
 use hydrant_client::{Connection, Environment, Segment, SharedConnection, Transport, to_string};
 use hydrant_wire::client::{Identity, Start};
 use hydrant_wire::{Command, Protocol, Reply};
@@ -32,7 +32,7 @@ static PROCESS: Lifecycle<Process> = Lifecycle::new();
 
 impl Process {
     /// Joins the job. A second call returns the same process.
-    pub(crate) fn init() -> Result<Arc<Process>, Error> {
+    pub(crate) fn init() -> Result<Arc<Process>, CallError> {
         PROCESS.init(Protocol::V2, Process::join)
     }
 
@@ -40,7 +40,7 @@ impl Process {
         environment: &Environment,
         transport: Box<dyn Transport>,
         start: Start,
-    ) -> Result<Process, Error> {
+    ) -> Result<Process, CallError> {
         let connection = Connection::open(transport, Protocol::V2, start, environment.jobid.as_deref())?;
         let connection = SharedConnection::new(connection)?;
         let identity = connection.identity();
@@ -60,12 +60,12 @@ impl Process {
     }
 
     /// Returns the process between `PMI2_Init` and `PMI2_Finalize`.
-    pub(crate) fn current() -> Result<Arc<Process>, Error> {
+    pub(crate) fn current() -> Result<Arc<Process>, CallError> {
         PROCESS.current()
     }
 
     /// Leaves the job. Later calls and outstanding calls of other threads fail.
-    pub(crate) fn finalize() -> Result<(), Error> {
+    pub(crate) fn finalize() -> Result<(), CallError> {
         Ok(PROCESS.finalize()?.connection.finalize()?)
     }
 }

@@ -70,12 +70,12 @@ pub enum RunError {
     /// `--sandbox` in a build without the feature.
     #[error("this hydrant was built without the sandbox, which --sandbox needs")]
     NoSandbox,
-    /// Core on a board, which cannot be replaced.
+    /// Server on a board, which cannot be replaced.
     #[error("a PMI server on a board cannot be replaced")]
-    CoreOnBoard,
-    /// Failed core, which cannot be replaced.
+    ServerOnBoard,
+    /// Failed server, which cannot be replaced.
     #[error("the PMI server has failed, so there is no state to go on with")]
-    CoreFailed,
+    ServerFailed,
     /// `--pmi-port` with an address in a job on several hosts.
     #[error("--pmi-port={0} is for jobs on this host only")]
     PortOnNodes(SocketAddr),

@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
 
 /// Why a word or a value is refused.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
-pub(crate) enum Error {
+pub(crate) enum ArgumentError {
     #[error(
         "{0}: unknown; known are plugin=FILE, plugin.NAME=FILE, cache=FOLDER, call-ms=NUMBER and join-seconds=NUMBER"
     )]
@@ -46,27 +46,28 @@ pub(crate) enum Error {
 
 impl Arguments {
     /// Reads the words behind the library's path in plugstack.conf.
-    pub(crate) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, Error> {
+    pub(crate) fn read<'a>(words: impl IntoIterator<Item = &'a str>) -> Result<Arguments, ArgumentError> {
         let mut read = Arguments { plugins: Vec::new(), cache: None, call: CALL, join: JOIN };
         let (mut call, mut join) = (None, None);
         for word in words {
-            let (key, value) = word.split_once('=').ok_or_else(|| Error::Unknown(word.to_owned()))?;
+            let (key, value) = word.split_once('=').ok_or_else(|| ArgumentError::Unknown(word.to_owned()))?;
             let twice = match key {
                 "plugin" => read.add("", value, word)?,
                 "cache" => read.cache.replace(absolute(value, word)?).is_some(),
                 "call-ms" => call.replace(millis(value, word)?).is_some(),
                 "join-seconds" => join.replace(seconds(value, word)?).is_some(),
                 _ => {
-                    let name = key.strip_prefix("plugin.").ok_or_else(|| Error::Unknown(word.to_owned()))?;
+                    let name =
+                        key.strip_prefix("plugin.").ok_or_else(|| ArgumentError::Unknown(word.to_owned()))?;
                     let letters = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_');
                     if name.is_empty() || name == BUILT_IN || !name.bytes().all(letters) {
-                        return Err(Error::Name(word.to_owned()));
+                        return Err(ArgumentError::Name(word.to_owned()));
                     }
                     read.add(name, value, word)?
                 }
             };
             if twice {
-                return Err(Error::Twice(word.to_owned()));
+                return Err(ArgumentError::Twice(word.to_owned()));
             }
         }
         (read.call, read.join) = (call.unwrap_or(CALL), join.unwrap_or(JOIN));
@@ -74,14 +75,14 @@ impl Arguments {
     }
 
     /// Adds a plugin. Returns whether there was one of this name.
-    fn add(&mut self, name: &str, value: &str, word: &str) -> Result<bool, Error> {
+    fn add(&mut self, name: &str, value: &str, word: &str) -> Result<bool, ArgumentError> {
         let twice = self.plugins.iter().any(|(known, _)| known == name);
         self.plugins.push((name.to_owned(), absolute(value, word)?));
         Ok(twice)
     }
 
     /// Returns the plugin's file for a value of `--hydrant`, none for the built-in server.
-    pub(crate) fn server(&self, value: &str) -> Result<Option<&PathBuf>, Error> {
+    pub(crate) fn server(&self, value: &str) -> Result<Option<&PathBuf>, ArgumentError> {
         if value == BUILT_IN {
             return Ok(None);
         }
@@ -92,24 +93,24 @@ impl Arguments {
                 let names =
                     self.plugins.iter().map(|(name, _)| name.as_str()).filter(|name| !name.is_empty());
                 let known = [BUILT_IN].into_iter().chain(names).collect::<Vec<_>>().join(", ");
-                Err(Error::NoServer { name: value.to_owned(), known: format!("there are {known}") })
+                Err(ArgumentError::NoServer { name: value.to_owned(), known: format!("there are {known}") })
             }
         }
     }
 }
 
-fn absolute(value: &str, word: &str) -> Result<PathBuf, Error> {
-    if value.starts_with('/') { Ok(value.into()) } else { Err(Error::Relative(word.to_owned())) }
+fn absolute(value: &str, word: &str) -> Result<PathBuf, ArgumentError> {
+    if value.starts_with('/') { Ok(value.into()) } else { Err(ArgumentError::Relative(word.to_owned())) }
 }
 
-fn millis(value: &str, word: &str) -> Result<Duration, Error> {
+fn millis(value: &str, word: &str) -> Result<Duration, ArgumentError> {
     let number = value.parse().ok().filter(|millis| (1..=3_600_000).contains(millis));
-    number.map(Duration::from_millis).ok_or_else(|| Error::Millis(word.to_owned()))
+    number.map(Duration::from_millis).ok_or_else(|| ArgumentError::Millis(word.to_owned()))
 }
 
-fn seconds(value: &str, word: &str) -> Result<Duration, Error> {
+fn seconds(value: &str, word: &str) -> Result<Duration, ArgumentError> {
     let number = value.parse().ok().filter(|seconds| (1..=86_400).contains(seconds));
-    number.map(Duration::from_secs).ok_or_else(|| Error::Seconds(word.to_owned()))
+    number.map(Duration::from_secs).ok_or_else(|| ArgumentError::Seconds(word.to_owned()))
 }
 
 #[cfg(test)]
@@ -118,7 +119,7 @@ mod tests {
 
     use super::*;
 
-    fn read(words: &str) -> Result<Arguments, Error> {
+    fn read(words: &str) -> Result<Arguments, ArgumentError> {
         Arguments::read(words.split_whitespace())
     }
 
@@ -146,16 +147,16 @@ mod tests {
 
     #[test]
     fn other_words_are_refused() {
-        let named = |error: fn(String) -> Error, word: &str| Err(error(word.to_owned()));
-        assert_eq!(read("plugin"), named(Error::Unknown, "plugin"));
-        assert_eq!(read("log=/x"), named(Error::Unknown, "log=/x"));
-        assert_eq!(read("plugin=x.wasm"), named(Error::Relative, "plugin=x.wasm"));
-        assert_eq!(read("plugin=/a plugin=/b"), named(Error::Twice, "plugin=/b"));
-        assert_eq!(read("cache=/a cache=/a"), named(Error::Twice, "cache=/a"));
-        assert_eq!(read("call-ms=0"), named(Error::Millis, "call-ms=0"));
-        assert_eq!(read("join-seconds=1.5"), named(Error::Seconds, "join-seconds=1.5"));
-        assert_eq!(read("join-seconds=1 join-seconds=2"), named(Error::Twice, "join-seconds=2"));
-        assert_eq!(read("plugin.=/a"), named(Error::Name, "plugin.=/a"));
-        assert_eq!(read("plugin.built-in=/a"), named(Error::Name, "plugin.built-in=/a"));
+        let named = |error: fn(String) -> ArgumentError, word: &str| Err(error(word.to_owned()));
+        assert_eq!(read("plugin"), named(ArgumentError::Unknown, "plugin"));
+        assert_eq!(read("log=/x"), named(ArgumentError::Unknown, "log=/x"));
+        assert_eq!(read("plugin=x.wasm"), named(ArgumentError::Relative, "plugin=x.wasm"));
+        assert_eq!(read("plugin=/a plugin=/b"), named(ArgumentError::Twice, "plugin=/b"));
+        assert_eq!(read("cache=/a cache=/a"), named(ArgumentError::Twice, "cache=/a"));
+        assert_eq!(read("call-ms=0"), named(ArgumentError::Millis, "call-ms=0"));
+        assert_eq!(read("join-seconds=1.5"), named(ArgumentError::Seconds, "join-seconds=1.5"));
+        assert_eq!(read("join-seconds=1 join-seconds=2"), named(ArgumentError::Twice, "join-seconds=2"));
+        assert_eq!(read("plugin.=/a"), named(ArgumentError::Name, "plugin.=/a"));
+        assert_eq!(read("plugin.built-in=/a"), named(ArgumentError::Name, "plugin.built-in=/a"));
     }
 }

@@ -5,9 +5,9 @@ use std::ffi::{c_char, c_int, c_void};
 use std::fmt::Display;
 use std::panic::{self, AssertUnwindSafe};
 
-use crate::arguments::Arguments;
+use crate::arguments::{ArgumentError, Arguments};
 use crate::spank::{self, Context, Spank};
-use crate::step;
+use crate::step::{self, StepError};
 
 /// Name of the plugin.
 #[unsafe(no_mangle)]
@@ -52,7 +52,7 @@ fn call<E: Display>(body: impl FnOnce() -> Result<(), E>) -> c_int {
 ///
 /// # Safety
 /// `words` points to `count` texts.
-unsafe fn arguments(count: c_int, words: *const *const c_char) -> Result<Arguments, crate::arguments::Error> {
+unsafe fn arguments(count: c_int, words: *const *const c_char) -> Result<Arguments, ArgumentError> {
     // SAFETY: guaranteed by the caller.
     Arguments::read(unsafe { spank::words(count, words) })
 }
@@ -72,12 +72,12 @@ pub unsafe extern "C" fn slurm_spank_init(
     }
     call(|| {
         // SAFETY: Slurm passes the words of its file.
-        unsafe { arguments(count, words) }.map_err(step::Error::from)?;
+        unsafe { arguments(count, words) }.map_err(StepError::from)?;
         // SAFETY: Slurm's handle, in this call.
         let spank = unsafe { Spank::new(spank) };
         let usage = c"serve PMI of the step with hydrant: its plugin NAME, or built-in. Use with --mpi=none";
         spank.register_option(c"hydrant", c"NAME", usage, chosen)?;
-        Ok::<_, step::Error>(())
+        Ok::<_, StepError>(())
     })
 }
 
@@ -145,7 +145,7 @@ pub unsafe extern "C" fn slurm_spank_user_init(
     call(|| {
         // SAFETY: Slurm's handle, in this call.
         step::report(unsafe { Spank::new(spank) });
-        Ok::<_, step::Error>(())
+        Ok::<_, StepError>(())
     })
 }
 
@@ -199,6 +199,6 @@ pub unsafe extern "C" fn slurm_spank_task_exit(
 pub unsafe extern "C" fn slurm_spank_exit(_: *mut c_void, _: c_int, _: *const *const c_char) -> c_int {
     call(|| {
         step::end();
-        Ok::<_, step::Error>(())
+        Ok::<_, StepError>(())
     })
 }

@@ -12,7 +12,7 @@ use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, ran
 
 use crate::engine::Engine;
 use crate::message::{ToHead, ToNode, decode, encode, runs_of};
-use crate::server::{self, Error, KILL_TIMEOUT, Print, describe};
+use crate::server::{self, KILL_TIMEOUT, Print, ServerError, describe};
 use crate::uplink::HIGH_WATER;
 
 const KEYS: KeyRange = KeyRange(0);
@@ -119,7 +119,7 @@ pub(crate) fn lead(head: Head) {
     }
 }
 
-fn run(head: Head) -> Result<(), Error> {
+fn run(head: Head) -> Result<(), ServerError> {
     let Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun } = head;
     let poller = Poller::new()?;
     poller.add(&stop, STOP, Interest::Read)?;
@@ -155,7 +155,7 @@ fn run(head: Head) -> Result<(), Error> {
 
 impl Star {
     /// Waits until all nodes are ready, for a limited time. Returns the nodes of the ranks, none if the step is over.
-    fn gather(&mut self, join: Duration) -> Result<Option<Vec<(u32, u32)>>, Error> {
+    fn gather(&mut self, join: Duration) -> Result<Option<Vec<(u32, u32)>>, ServerError> {
         let last = self.clock.now() + join.as_millis() as u64;
         loop {
             for event in self.turn(Some(last).filter(|_| !self.ended))? {
@@ -181,7 +181,7 @@ impl Star {
     }
 
     /// Ends a step without the nodes that have not connected.
-    fn miss(&mut self, join: Duration) -> Result<(), Error> {
+    fn miss(&mut self, join: Duration) -> Result<(), ServerError> {
         let mut names = Vec::new();
         for node in self.nodes.iter_mut().filter(|node| node.ranks.is_none()) {
             // Nothing will report its tasks.
@@ -201,7 +201,7 @@ impl Star {
     }
 
     /// Passes messages between the servers of the nodes until the step is over.
-    fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), Error> {
+    fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), ServerError> {
         let mut output = vec![0; backend.limits().output_room()];
         loop {
             while let Some(output) = backend.poll(&mut output)? {
@@ -237,7 +237,7 @@ impl Star {
     }
 
     /// Passes a message of a node's server to that of the head. An invalid one ends the step.
-    fn take_peer(&mut self, backend: &mut dyn Backend, node: u32, bytes: &[u8]) -> Result<(), Error> {
+    fn take_peer(&mut self, backend: &mut dyn Backend, node: u32, bytes: &[u8]) -> Result<(), ServerError> {
         match backend.handle(Time(self.clock.now()), Input::Peer { node, bytes }) {
             Err(error) if error.fault().is_none() => return Err(error.into()),
             Err(_) => self.invalid(node),
@@ -322,7 +322,7 @@ impl Star {
     }
 
     /// Writes to all links.
-    fn flush(&mut self) -> Result<(), Error> {
+    fn flush(&mut self) -> Result<(), ServerError> {
         for (&id, connection) in &mut self.connections {
             if let Connection::Link(_, link) = connection {
                 let _ = link.flush();
@@ -334,7 +334,7 @@ impl Star {
     }
 
     /// Waits, and handles connections.
-    fn turn(&mut self, wake: Option<u64>) -> Result<Vec<Event>, Error> {
+    fn turn(&mut self, wake: Option<u64>) -> Result<Vec<Event>, ServerError> {
         self.flush()?;
         self.give_up();
         let mut keys = std::mem::take(&mut self.keys);
@@ -352,7 +352,7 @@ impl Star {
         Ok(events)
     }
 
-    fn accept(&mut self) -> Result<(), Error> {
+    fn accept(&mut self) -> Result<(), ServerError> {
         // Without a descriptor the connection waits in the listener, and the next turn tries again.
         let Ok(fd) = accept_stream(&self.listener) else { return Ok(()) };
         let is_stranger = |id: &u32| !self.nodes.iter().any(|node| node.connection == Some(*id));
@@ -368,7 +368,7 @@ impl Star {
     }
 
     /// Reads from a connection.
-    fn ready(&mut self, id: u32, events: &mut Vec<Event>) -> Result<(), Error> {
+    fn ready(&mut self, id: u32, events: &mut Vec<Event>) -> Result<(), ServerError> {
         let now = self.clock.now();
         match self.connections.remove(&id) {
             Some(Connection::Candidate(mut candidate)) => {

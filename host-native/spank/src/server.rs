@@ -60,7 +60,7 @@ fn read_notice(bytes: &[u8; NOTICE]) -> (u32, i32) {
 
 /// Why a server ends.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum ServerError {
     #[error(transparent)]
     Backend(#[from] BackendError),
     #[error(transparent)]
@@ -73,11 +73,11 @@ pub(crate) enum Error {
     Head,
 }
 
-impl From<hydrant_driver::Error> for Error {
-    fn from(error: hydrant_driver::Error) -> Error {
+impl From<hydrant_driver::Error> for ServerError {
+    fn from(error: hydrant_driver::Error) -> ServerError {
         match error {
-            hydrant_driver::Error::Backend(error) => Error::Backend(error),
-            hydrant_driver::Error::System(error) => Error::System(error),
+            hydrant_driver::Error::Backend(error) => ServerError::Backend(error),
+            hydrant_driver::Error::System(error) => ServerError::System(error),
         }
     }
 }
@@ -106,7 +106,7 @@ pub(crate) fn describe(
     runs: &[(u32, u32)],
     is_cluster: bool,
     mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
-) -> Result<(), Error> {
+) -> Result<(), ServerError> {
     let size = runs.iter().fold(0, |size: u32, &(_, count)| size.saturating_add(count));
     // As Slurm says of a step: it cannot grow.
     handle(Input::RegisterJob(JobSpec { universe_size: Some(size), ..JobSpec::new(JOB, name, size) }))?;
@@ -222,7 +222,7 @@ impl Watch {
     }
 
     /// Reads ends of tasks. Returns none when the step is over.
-    fn read_notices(&mut self) -> Result<Option<Vec<(u32, Exit)>>, Error> {
+    fn read_notices(&mut self) -> Result<Option<Vec<(u32, Exit)>>, ServerError> {
         let mut bytes = [0; 64 * NOTICE];
         let len = match rustix::io::read(&self.notices, &mut bytes) {
             Ok(0) => return Ok(None),
@@ -239,7 +239,7 @@ impl Watch {
     }
 
     /// Waits until the step is over, without a server.
-    fn wait_for_end(&mut self) -> Result<(), Error> {
+    fn wait_for_end(&mut self) -> Result<(), ServerError> {
         let mut keys = Vec::new();
         loop {
             if let Some(link) = &mut self.link {
@@ -259,7 +259,7 @@ impl Watch {
     }
 
     /// Tells the head that the step is over here.
-    fn close(&mut self) -> Result<(), Error> {
+    fn close(&mut self) -> Result<(), ServerError> {
         match self.link.take() {
             Some(link) => Ok(link.close(&mut self.poller)?),
             None => Ok(()),
@@ -267,7 +267,7 @@ impl Watch {
     }
 
     /// Serves until the step is over or the server fails.
-    fn run(&mut self, sockets: Vec<OwnedFd>, engine: &Engine) -> Result<(), Error> {
+    fn run(&mut self, sockets: Vec<OwnedFd>, engine: &Engine) -> Result<(), ServerError> {
         let nodes = self.step.place.as_ref().map_or(0, |place| place.nodes);
         let limits = limits(self.step.size, nodes);
         let mut driver = Driver::new(engine.server(limits, random_u32()?)?, CLIENTS);
@@ -310,7 +310,7 @@ impl Watch {
     }
 
     /// Starts the job when the nodes of all ranks are known.
-    fn begin(&mut self, driver: &mut Driver<dyn Backend>, runs: &[(u32, u32)]) -> Result<(), Error> {
+    fn begin(&mut self, driver: &mut Driver<dyn Backend>, runs: &[(u32, u32)]) -> Result<(), ServerError> {
         let now = self.now();
         describe(&self.step.name, runs, self.step.place.is_some(), |input| driver.handle(now, input))?;
         let sockets = std::mem::take(&mut self.sockets);
@@ -325,7 +325,7 @@ impl Watch {
     }
 
     /// Takes messages of the head.
-    fn receive(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
+    fn receive(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let messages = match link.receive() {
             Ok(messages) => messages,
@@ -339,22 +339,23 @@ impl Watch {
             match (channel, decode(&bytes)) {
                 (Channel::Peer, _) => {
                     let taken = driver.handle(self.now(), Input::Peer { node: 0, bytes: &bytes });
-                    taken
-                        .map_err(|error| if error.fault().is_some() { Error::Head } else { error.into() })?;
+                    taken.map_err(
+                        |error| if error.fault().is_some() { ServerError::Head } else { error.into() },
+                    )?;
                     self.outputs(driver)?;
                 }
                 (Channel::Control, Some(ToNode::Ranks(runs))) if !self.begun => self.begin(driver, &runs)?,
                 (Channel::Control, Some(ToNode::End)) => {
                     self.ending.get_or_insert((Signal::TERM, self.clock.now()));
                 }
-                _ => return Err(Error::Head),
+                _ => return Err(ServerError::Head),
             }
         }
         Ok(())
     }
 
     /// Writes to the head.
-    fn flush(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
+    fn flush(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         if link.flush(&self.poller)? {
             driver.handle(self.now(), Input::PeerWritable { node: 0 })?;
@@ -367,7 +368,7 @@ impl Watch {
     }
 
     /// Reports the end of a task, behind its last bytes.
-    fn ended(&mut self, driver: &mut Driver<dyn Backend>, rank: u32, exit: Exit) -> Result<(), Error> {
+    fn ended(&mut self, driver: &mut Driver<dyn Backend>, rank: u32, exit: Exit) -> Result<(), ServerError> {
         if !self.begun {
             self.early.push((rank, exit));
             return Ok(());
@@ -377,7 +378,7 @@ impl Watch {
     }
 
     /// Carries out all that the server requires.
-    fn outputs(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), Error> {
+    fn outputs(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
         while let Some(event) = driver.poll(self.now(), &self.poller)? {
             match event {
                 Event::Output(OwnedOutput::KillRank { rank, code, message, .. }) => {

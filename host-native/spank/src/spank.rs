@@ -57,18 +57,18 @@ unsafe extern "C" {
 /// A call that Slurm refused.
 #[derive(Debug, thiserror::Error)]
 #[error("{call}: {why}")]
-pub(crate) struct Error {
+pub(crate) struct SlurmError {
     call: &'static str,
     why: String,
 }
 
-fn check(call: &'static str, code: c_int) -> Result<(), Error> {
+fn check(call: &'static str, code: c_int) -> Result<(), SlurmError> {
     if code == SUCCESS {
         return Ok(());
     }
     // SAFETY: the function returns a constant text, or NULL, for every number.
     let why = unsafe { text(spank_strerror(code)) }.map_or_else(|| code.to_string(), str::to_owned);
-    Err(Error { call, why })
+    Err(SlurmError { call, why })
 }
 
 /// Which of Slurm's programs this is.
@@ -118,7 +118,7 @@ impl Spank {
         value: &'static CStr,
         usage: &'static CStr,
         callback: OptionCallback,
-    ) -> Result<(), Error> {
+    ) -> Result<(), SlurmError> {
         let mut option = SpankOption {
             name: name.as_ptr(),
             arginfo: value.as_ptr(),
@@ -133,7 +133,7 @@ impl Spank {
     }
 
     /// Returns a number of the step or of the current task. All items of the enum are 32 bits long.
-    pub(crate) fn item(self, item: Item) -> Result<u32, Error> {
+    pub(crate) fn item(self, item: Item) -> Result<u32, SlurmError> {
         let mut value: u32 = 0;
         // SAFETY: Slurm writes a number of 32 bits for each of these items.
         check("spank_get_item", unsafe { spank_get_item(self.0, item as c_int, &raw mut value) })?;
@@ -141,7 +141,7 @@ impl Spank {
     }
 
     /// Returns the rank of a task of this node.
-    pub(crate) fn rank(self, task: u32) -> Result<u32, Error> {
+    pub(crate) fn rank(self, task: u32) -> Result<u32, SlurmError> {
         let mut rank: u32 = 0;
         // SAFETY: Slurm takes a number and writes a number of 32 bits.
         check("spank_get_item", unsafe { spank_get_item(self.0, LOCAL_TO_GLOBAL, task, &raw mut rank) })?;
@@ -159,7 +159,7 @@ impl Spank {
     }
 
     /// Sets a variable of the task, or of the step before there are tasks.
-    pub(crate) fn set_variable(self, name: &CStr, value: &str) -> Result<(), Error> {
+    pub(crate) fn set_variable(self, name: &CStr, value: &str) -> Result<(), SlurmError> {
         let value = CString::new(value).unwrap_or_default();
         // SAFETY: Slurm copies both texts.
         check("spank_setenv", unsafe { spank_setenv(self.0, name.as_ptr(), value.as_ptr(), 1) })

@@ -13,21 +13,21 @@ use hydrant_placement::hostlist;
 use hydrant_reactor::signals::with_all_blocked;
 use rustix::process::{Signal, getpid, kill_process};
 
-use crate::arguments::Arguments;
+use crate::arguments::{ArgumentError, Arguments};
 use crate::engine::Engine;
 use crate::head::{self, Head};
 use crate::server::{self, Node, notices, send_notice, serve};
-use crate::spank::{self, Item, Spank};
+use crate::spank::{self, Item, SlurmError, Spank};
 use crate::tasks::{Pair, Task, Tasks, keep_on_exec};
 use crate::uplink::{self, Place};
 
 /// Why a step is not served.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Error {
+pub(crate) enum StepError {
     #[error(transparent)]
-    Arguments(#[from] crate::arguments::Error),
+    Arguments(#[from] ArgumentError),
     #[error(transparent)]
-    Slurm(#[from] spank::Error),
+    Slurm(#[from] SlurmError),
     #[error(transparent)]
     Plugin(#[from] hydrant_wasm::PluginError),
     #[error("{0}: {1}")]
@@ -59,7 +59,7 @@ enum State {
     /// The step has no `--hydrant`.
     Unused,
     /// The step cannot be served. The error is there until it has been printed.
-    Refused(Option<Error>),
+    Refused(Option<StepError>),
     /// Tasks are being started.
     Starting(Box<Starting>),
     /// The server's thread runs.
@@ -90,11 +90,11 @@ pub(crate) fn choose(value: &str) {
 
 /// Checks the value of `--hydrant` in srun, where a mistake costs least. Opens the port of the head, because Slurm copies the
 /// environment for the nodes before it knows their number.
-pub(crate) fn check(arguments: &Arguments) -> Result<(), Error> {
+pub(crate) fn check(arguments: &Arguments) -> Result<(), StepError> {
     let Some(value) = lock(&CHOSEN).clone() else { return Ok(()) };
     arguments.server(&value)?;
     let ticket = Ticket::random()?;
-    let (listener, port) = head::listen().map_err(|error| Error::System("listen", error))?;
+    let (listener, port) = head::listen().map_err(|error| StepError::System("listen", error))?;
     let address = format!("{port}:{}", ticket.to_text());
     // SAFETY: Slurm itself sets variables in this phase, on this thread, and reads them for the nodes.
     unsafe { std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address) };
@@ -124,7 +124,7 @@ pub(crate) fn report(spank: Spank) {
 }
 
 /// Tells the head of several nodes why this node does not serve its tasks. Returns false without such a head.
-fn tell_head(spank: Spank, error: &Error) -> bool {
+fn tell_head(spank: Spank, error: &StepError) -> bool {
     let (Ok(Some(place)), Ok(count)) = (place(spank), spank.item(Item::LocalTasks)) else { return false };
     let Ok(ranks) = (0..count).map(|task| spank.rank(task)).collect() else { return false };
     let name = node_name(spank);
@@ -133,7 +133,7 @@ fn tell_head(spank: Spank, error: &Error) -> bool {
 }
 
 /// Starts the head of a step on several nodes, in srun before the tasks start.
-pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
+pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
     let mut state = lock(&STATE);
     let State::Listening { listener, ticket, join } = std::mem::replace(&mut *state, State::Unused) else {
         return Ok(());
@@ -142,9 +142,9 @@ pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
     match nodes {
         1 => return Ok(()),
         2..=NODES_MAX => {}
-        _ => return Err(Error::Nodes(nodes)),
+        _ => return Err(StepError::Nodes(nodes)),
     }
-    let (read, write) = notices().map_err(|errno| Error::System("pipe", errno.into()))?;
+    let (read, write) = notices().map_err(|errno| StepError::System("pipe", errno.into()))?;
     let name = job_name(spank, &ticket.id())?;
     let hosts = step_hosts(|name| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok());
     let stop_srun = || {
@@ -155,39 +155,39 @@ pub(crate) fn lead(spank: Spank) -> Result<(), Error> {
         Head { name, nodes, hosts, ticket, listener, join, stop: read, print: spank::print, stop_srun };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
-    let thread = thread.map_err(|error| Error::System("cannot start a thread", error))?;
+    let thread = thread.map_err(|error| StepError::System("cannot start a thread", error))?;
     *state = State::Leading { thread, stop: write };
     Ok(())
 }
 
 /// Returns the name of the job for clients. MPI libraries name shared memory after it, which may be left over from a step of
 /// the same numbers, so `unique` is part of it.
-fn job_name(spank: Spank, unique: &str) -> Result<String, Error> {
+fn job_name(spank: Spank, unique: &str) -> Result<String, StepError> {
     Ok(format!("slurm_{}_{}_{unique}", spank.item(Item::JobId)?, spank.item(Item::StepId)?))
 }
 
 /// Returns the place of this node, if the step has several.
-fn place(spank: Spank) -> Result<Option<Place>, Error> {
+fn place(spank: Spank) -> Result<Option<Place>, StepError> {
     let nodes = spank.item(Item::Nodes)?;
     match nodes {
         1 => return Ok(None),
         2..=NODES_MAX => {}
-        _ => return Err(Error::Nodes(nodes)),
+        _ => return Err(StepError::Nodes(nodes)),
     }
-    let head = spank.variable(HEAD).ok_or(Error::NoHead)?;
-    let (port, ticket) = head.split_once(':').ok_or(Error::NoHead)?;
-    let ticket = Ticket::from_text(ticket).ok_or(Error::NoHead)?;
-    let port: u16 = port.parse().map_err(|_| Error::NoHead)?;
+    let head = spank.variable(HEAD).ok_or(StepError::NoHead)?;
+    let (port, ticket) = head.split_once(':').ok_or(StepError::NoHead)?;
+    let ticket = Ticket::from_text(ticket).ok_or(StepError::NoHead)?;
+    let port: u16 = port.parse().map_err(|_| StepError::NoHead)?;
     // The address at which Slurm itself reaches srun, mostly a number.
-    let host = spank.variable(c"SLURM_SRUN_COMM_HOST").ok_or(Error::NoHead)?;
+    let host = spank.variable(c"SLURM_SRUN_COMM_HOST").ok_or(StepError::NoHead)?;
     let addresses = (host.as_str(), port).to_socket_addrs();
-    let head = addresses.map_err(|error| Error::System("the address of srun", error))?.next();
-    let head = head.ok_or(Error::NoHead)?;
+    let head = addresses.map_err(|error| StepError::System("the address of srun", error))?.next();
+    let head = head.ok_or(StepError::NoHead)?;
     Ok(Some(Place { node: spank.item(Item::Node)? + 1, nodes, head, ticket }))
 }
 
 /// Loads the plugin and makes the connections of all tasks.
-fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting, Error> {
+fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting, StepError> {
     let place = place(spank)?;
     let unique = match &place {
         Some(place) => place.ticket.id(),
@@ -207,7 +207,7 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
     };
     let ranks = (0..count).map(|task| spank.rank(task)).collect::<Result<_, _>>()?;
     let pairs = (0..count).map(|_| Pair::new()).collect::<Result<_, _>>();
-    let pairs = pairs.map_err(|errno| Error::System("socketpair", errno.into()))?;
+    let pairs = pairs.map_err(|errno| StepError::System("socketpair", errno.into()))?;
     Ok(Starting { step, engine, ranks, pairs, tasks: Vec::new() })
 }
 
@@ -225,19 +225,19 @@ fn step_hosts(variable: impl Fn(&CStr) -> Option<String>) -> Vec<String> {
 }
 
 /// Sets the environment of a task, in its process before exec.
-pub(crate) fn task_init(spank: Spank) -> Result<(), Error> {
+pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
     let state = lock(&STATE);
     let starting = match &*state {
         State::Starting(starting) => starting,
-        State::Refused(_) => return Err(Error::Refused),
+        State::Refused(_) => return Err(StepError::Refused),
         _ => return Ok(()),
     };
     let task = spank.item(Item::Task)?;
     let (Some(rank), Some(pair)) = (starting.ranks.get(task as usize), starting.pairs.get(task as usize))
     else {
-        return Err(Error::Task(task));
+        return Err(StepError::Task(task));
     };
-    keep_on_exec(&pair.task).map_err(|errno| Error::System("fcntl", errno.into()))?;
+    keep_on_exec(&pair.task).map_err(|errno| StepError::System("fcntl", errno.into()))?;
     for name in
         [c"PMI_PORT", c"PMI_ID", c"PMI_SPAWNED", c"PMI_JOBID", c"PMI_SUBVERSION", c"HYDRANT_KVS", HEAD]
     {
@@ -250,16 +250,16 @@ pub(crate) fn task_init(spank: Spank) -> Result<(), Error> {
 }
 
 /// Takes a task that has been forked. The server starts with the last one: a thread before that would be lost in the tasks.
-pub(crate) fn forked(spank: Spank) -> Result<(), Error> {
+pub(crate) fn forked(spank: Spank) -> Result<(), StepError> {
     let mut state = lock(&STATE);
     let State::Starting(starting) = &mut *state else { return Ok(()) };
     let task = spank.item(Item::Task)?;
     if task as usize != starting.tasks.len() {
-        return Err(Error::Task(task));
+        return Err(StepError::Task(task));
     }
-    let rank = *starting.ranks.get(task as usize).ok_or(Error::Task(task))?;
+    let rank = *starting.ranks.get(task as usize).ok_or(StepError::Task(task))?;
     let pid = spank.item(Item::TaskPid)?.cast_signed();
-    let system = |call| move |errno: rustix::io::Errno| Error::System(call, errno.into());
+    let system = |call| move |errno: rustix::io::Errno| StepError::System(call, errno.into());
     starting.tasks.push(Task::new(rank, pid).map_err(system("pidfd_open"))?);
     if starting.tasks.len() < starting.ranks.len() {
         return Ok(());
@@ -272,13 +272,13 @@ pub(crate) fn forked(spank: Spank) -> Result<(), Error> {
     let node = Node { step, tasks: Tasks(tasks), sockets, notices: read, print: spank::print };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let started = with_all_blocked(|| builder.spawn(move || serve(node, &engine)));
-    let thread = started.map_err(|error| Error::System("cannot start a thread", error))?;
+    let thread = started.map_err(|error| StepError::System("cannot start a thread", error))?;
     *state = State::Serving { thread, notices: write };
     Ok(())
 }
 
 /// Reports the end of a task to the server.
-pub(crate) fn task_exit(spank: Spank) -> Result<(), Error> {
+pub(crate) fn task_exit(spank: Spank) -> Result<(), StepError> {
     if let State::Serving { notices, .. } = &*lock(&STATE) {
         let status = spank.item(Item::ExitStatus)?.cast_signed();
         send_notice(notices, spank.item(Item::Task)?, status);

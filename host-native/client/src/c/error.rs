@@ -51,7 +51,7 @@ impl Code {
 
 /// Why a call failed.
 #[derive(Debug, thiserror::Error)]
-pub enum Error {
+pub enum CallError {
     /// A call before the first one.
     #[error("PMI is not initialised in this process")]
     Uninitialized,
@@ -93,17 +93,20 @@ pub enum Error {
     Panicked,
 }
 
-impl Error {
+impl CallError {
     /// Returns the code for a caller of `pmi2.h`.
     pub fn code(&self) -> Code {
         match self {
-            Error::Uninitialized | Error::Finalized | Error::InitFailed => Code::Init,
-            Error::Argument(code, _) => *code,
-            Error::Client(error) => client_code(error),
-            Error::Truncated => Code::NoMem,
-            Error::NotIntegers => Code::InvalidVal,
-            Error::NoSuchKey | Error::NoSuchSpace | Error::NoNodeSize | Error::Unsupported(_) => Code::Other,
-            Error::Singleton(_) | Error::Panicked => Code::Fail,
+            CallError::Uninitialized | CallError::Finalized | CallError::InitFailed => Code::Init,
+            CallError::Argument(code, _) => *code,
+            CallError::Client(error) => client_code(error),
+            CallError::Truncated => Code::NoMem,
+            CallError::NotIntegers => Code::InvalidVal,
+            CallError::NoSuchKey
+            | CallError::NoSuchSpace
+            | CallError::NoNodeSize
+            | CallError::Unsupported(_) => Code::Other,
+            CallError::Singleton(_) | CallError::Panicked => Code::Fail,
         }
     }
 }
@@ -164,7 +167,7 @@ mod tests {
             (ClientError::Closed, Code::Fail),
             (ClientError::RequestTooLong, Code::InvalidLength),
         ] {
-            assert_eq!(Error::from(error).code(), code);
+            assert_eq!(CallError::from(error).code(), code);
         }
     }
 }

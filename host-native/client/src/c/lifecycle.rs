@@ -5,7 +5,7 @@ use std::sync::{Arc, RwLock};
 use hydrant_wire::Protocol;
 use hydrant_wire::client::Start;
 
-use super::{Error, Library};
+use super::{CallError, Library};
 use crate::{Environment, Segment, Singleton, Socket, Transport};
 
 enum Stage<P> {
@@ -34,13 +34,13 @@ impl<P> Lifecycle<P> {
     pub fn init(
         &self,
         protocol: Protocol,
-        join: impl FnOnce(&Environment, Box<dyn Transport>, Start) -> Result<P, Error>,
-    ) -> Result<Arc<P>, Error> {
-        let mut stage = self.0.write().map_err(|_| Error::Panicked)?;
+        join: impl FnOnce(&Environment, Box<dyn Transport>, Start) -> Result<P, CallError>,
+    ) -> Result<Arc<P>, CallError> {
+        let mut stage = self.0.write().map_err(|_| CallError::Panicked)?;
         match &*stage {
             Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Finalized => Err(Error::Finalized),
-            Stage::Failed => Err(Error::InitFailed),
+            Stage::Finalized => Err(CallError::Finalized),
+            Stage::Failed => Err(CallError::InitFailed),
             Stage::Uninitialized => {
                 let environment = Environment::read(std::env::var_os)?;
                 let (transport, start) = connect(&environment, protocol)?;
@@ -67,12 +67,12 @@ impl<P> Lifecycle<P> {
     /// Returns the process between its first and its last call.
     ///
     /// # Errors
-    /// [`Error::Uninitialized`], [`Error::Finalized`].
-    pub fn current(&self) -> Result<Arc<P>, Error> {
-        match &*self.0.read().map_err(|_| Error::Panicked)? {
+    /// [`CallError::Uninitialized`], [`CallError::Finalized`].
+    pub fn current(&self) -> Result<Arc<P>, CallError> {
+        match &*self.0.read().map_err(|_| CallError::Panicked)? {
             Stage::Ready(process) => Ok(Arc::clone(process)),
-            Stage::Uninitialized | Stage::Failed => Err(Error::Uninitialized),
-            Stage::Finalized => Err(Error::Finalized),
+            Stage::Uninitialized | Stage::Failed => Err(CallError::Uninitialized),
+            Stage::Finalized => Err(CallError::Finalized),
         }
     }
 
@@ -80,11 +80,11 @@ impl<P> Lifecycle<P> {
     ///
     /// # Errors
     /// As [`Lifecycle::current`].
-    pub fn finalize(&self) -> Result<Arc<P>, Error> {
+    pub fn finalize(&self) -> Result<Arc<P>, CallError> {
         let process = self.current()?;
-        let mut stage = self.0.write().map_err(|_| Error::Panicked)?;
+        let mut stage = self.0.write().map_err(|_| CallError::Panicked)?;
         if !matches!(*stage, Stage::Ready(_)) {
-            return Err(Error::Finalized);
+            return Err(CallError::Finalized);
         }
         *stage = Stage::Finalized;
         Ok(process)
@@ -95,9 +95,12 @@ impl<P> Lifecycle<P> {
 ///
 /// # Errors
 /// Those of [`Socket::open`], and a missing variable.
-pub fn connect(environment: &Environment, protocol: Protocol) -> Result<(Box<dyn Transport>, Start), Error> {
+pub fn connect(
+    environment: &Environment,
+    protocol: Protocol,
+) -> Result<(Box<dyn Transport>, Start), CallError> {
     let Some(server) = &environment.server else {
-        let singleton = Singleton::new().map_err(Error::Singleton)?;
+        let singleton = Singleton::new().map_err(CallError::Singleton)?;
         return Ok((Box::new(singleton), Start::Fd { rank: 0, size: 1 }));
     };
     let start = server.start(protocol)?;

@@ -12,7 +12,7 @@ use std::ffi::c_int;
 use std::fmt::Display;
 use std::panic::{self, AssertUnwindSafe};
 
-pub use error::{Code, Error};
+pub use error::{CallError, Code};
 pub use lifecycle::{Lifecycle, connect, segment};
 pub use pointer::{
     KEY_MAX, Out, OutBuffer, VALUE_MAX, abort_message, array, binary_value, key, length, nonempty, text,
@@ -34,21 +34,21 @@ pub struct Library {
     /// Variable that has the reason of each error printed.
     pub debug: &'static str,
     /// Return code of an error.
-    pub code: fn(&Error) -> c_int,
+    pub code: fn(&CallError) -> c_int,
 }
 
 impl Library {
     /// Runs a function's body and converts its error to a code. Panics are caught and are errors too.
     #[inline(always)]
-    pub fn call(&self, function: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
-        let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(Error::Panicked));
+    pub fn call(&self, function: &'static str, body: impl FnOnce() -> Result<(), CallError>) -> c_int {
+        let outcome = panic::catch_unwind(AssertUnwindSafe(body)).unwrap_or(Err(CallError::Panicked));
         outcome.map_or_else(|error| self.failure(function, &error), |()| Code::Success as c_int)
     }
 
     /// Prints an error if it has to be printed, and returns its code.
     #[cold]
     #[inline(never)]
-    fn failure(&self, function: &'static str, error: &Error) -> c_int {
+    fn failure(&self, function: &'static str, error: &CallError) -> c_int {
         if function == self.init || self.debugs() {
             self.print(function, error);
         }

@@ -6,7 +6,7 @@ use std::ptr;
 use hydrant_wire::Text;
 use hydrant_wire::limits;
 
-use super::{Code, Error};
+use super::{CallError, Code};
 
 /// Longest key, in bytes without NUL: `PMI2_MAX_KEYLEN`.
 pub const KEY_MAX: usize = limits::KEY_MAX as usize;
@@ -33,14 +33,14 @@ pub unsafe fn text<'a>(string: *const c_char) -> Option<&'a [u8]> {
 /// Returns the bytes of a string that must not be NULL or empty.
 ///
 /// # Errors
-/// [`Error::Argument`] with the text `wrong`.
+/// [`CallError::Argument`] with the text `wrong`.
 ///
 /// # Safety
 /// As [`text`].
-pub unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], Error> {
+pub unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result<&'a [u8], CallError> {
     // SAFETY: guaranteed by the caller.
     let text = unsafe { text(string) }.filter(|text| !text.is_empty());
-    text.ok_or(Error::Argument(Code::InvalidArg, wrong))
+    text.ok_or(CallError::Argument(Code::InvalidArg, wrong))
 }
 
 /// Returns a key or the name of an attribute.
@@ -50,11 +50,11 @@ pub unsafe fn nonempty<'a>(string: *const c_char, wrong: &'static str) -> Result
 ///
 /// # Safety
 /// As [`text`].
-pub unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
+pub unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, CallError> {
     // SAFETY: guaranteed by the caller.
     match unsafe { text(key) } {
-        None | Some([]) => Err(Error::Argument(Code::InvalidKey, "the key is NULL or empty")),
-        Some(key) if key.len() > KEY_MAX => Err(Error::Argument(Code::InvalidKeyLength, KEY_TOO_LONG)),
+        None | Some([]) => Err(CallError::Argument(Code::InvalidKey, "the key is NULL or empty")),
+        Some(key) if key.len() > KEY_MAX => Err(CallError::Argument(Code::InvalidKeyLength, KEY_TOO_LONG)),
         Some(key) => Ok(Text::plain(key)),
     }
 }
@@ -66,12 +66,12 @@ pub unsafe fn key<'a>(key: *const c_char) -> Result<Text<'a>, Error> {
 ///
 /// # Safety
 /// As [`text`].
-pub unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
+pub unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, CallError> {
     // SAFETY: guaranteed by the caller.
     match unsafe { text(value) } {
-        None => Err(Error::Argument(Code::InvalidVal, "the value is NULL")),
+        None => Err(CallError::Argument(Code::InvalidVal, "the value is NULL")),
         Some(value) if value.len() > VALUE_MAX => {
-            Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG))
+            Err(CallError::Argument(Code::InvalidValLength, VALUE_TOO_LONG))
         }
         Some(value) => Ok(Text::plain(value)),
     }
@@ -84,15 +84,15 @@ pub unsafe fn value<'a>(value: *const c_char) -> Result<Text<'a>, Error> {
 ///
 /// # Safety
 /// `value` is NULL, or `length` bytes that stay unchanged for as long as the result is used.
-pub unsafe fn binary_value<'a>(value: *const c_void, length: c_int) -> Result<Text<'a>, Error> {
+pub unsafe fn binary_value<'a>(value: *const c_void, length: c_int) -> Result<Text<'a>, CallError> {
     match usize::try_from(length) {
         Ok(length) if length <= VALUE_MAX => {
             // SAFETY: guaranteed by the caller.
             let value = unsafe { array(value.cast(), length) };
-            Ok(Text::plain(value.ok_or(Error::Argument(Code::InvalidVal, "the value is NULL"))?))
+            Ok(Text::plain(value.ok_or(CallError::Argument(Code::InvalidVal, "the value is NULL"))?))
         }
-        Ok(_) => Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG)),
-        Err(_) => Err(Error::Argument(Code::InvalidValLength, "the length of the value is negative")),
+        Ok(_) => Err(CallError::Argument(Code::InvalidValLength, VALUE_TOO_LONG)),
+        Err(_) => Err(CallError::Argument(Code::InvalidValLength, "the length of the value is negative")),
     }
 }
 
@@ -121,9 +121,9 @@ impl<T> Out<T> {
     ///
     /// # Safety
     /// `place` is NULL, or writable as long as the result lives.
-    pub unsafe fn new(place: *mut T) -> Result<Out<T>, Error> {
+    pub unsafe fn new(place: *mut T) -> Result<Out<T>, CallError> {
         if place.is_null() {
-            return Err(Error::Argument(Code::InvalidArg, "an output pointer is NULL"));
+            return Err(CallError::Argument(Code::InvalidArg, "an output pointer is NULL"));
         }
         Ok(Out(place))
     }
@@ -149,10 +149,11 @@ impl<T> OutBuffer<T> {
     ///
     /// # Safety
     /// `place` is NULL, or `count` elements at `place` are writable as long as the result lives.
-    pub unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, Error> {
-        let count = usize::try_from(count).map_err(|_| Error::Argument(negative, "a size is negative"))?;
+    pub unsafe fn new(place: *mut T, count: c_int, negative: Code) -> Result<OutBuffer<T>, CallError> {
+        let count =
+            usize::try_from(count).map_err(|_| CallError::Argument(negative, "a size is negative"))?;
         if place.is_null() && count > 0 {
-            return Err(Error::Argument(Code::InvalidArg, "an output buffer is NULL"));
+            return Err(CallError::Argument(Code::InvalidArg, "an output buffer is NULL"));
         }
         Ok(OutBuffer { place, count })
     }
@@ -164,9 +165,9 @@ impl<T> OutBuffer<T> {
     ///
     /// # Safety
     /// As [`OutBuffer::new`].
-    pub unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, Error> {
+    pub unsafe fn nonempty(place: *mut T, count: c_int, none: Code) -> Result<OutBuffer<T>, CallError> {
         if count < 1 {
-            return Err(Error::Argument(none, "a size is 0 or negative"));
+            return Err(CallError::Argument(none, "a size is 0 or negative"));
         }
         // SAFETY: guaranteed by the caller.
         unsafe { OutBuffer::new(place, count, none) }
@@ -201,9 +202,9 @@ impl OutBuffer<c_char> {
     /// As [`OutBuffer::put_text`].
     ///
     /// # Errors
-    /// [`Error::Truncated`].
-    pub fn put_whole_text(&self, text: &[u8]) -> Result<(), Error> {
-        if self.put_text(text) { Ok(()) } else { Err(Error::Truncated) }
+    /// [`CallError::Truncated`].
+    pub fn put_whole_text(&self, text: &[u8]) -> Result<(), CallError> {
+        if self.put_text(text) { Ok(()) } else { Err(CallError::Truncated) }
     }
 }
 

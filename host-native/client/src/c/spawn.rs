@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use hydrant_wire::{Codes, Command, Op, Program, Reply, Spawn, Text};
 
 use super::pointer::{KEY_MAX, KEY_TOO_LONG, VALUE_MAX, VALUE_TOO_LONG, text};
-use super::{Code, Error};
+use super::{CallError, Code};
 use crate::to_bytes;
 
 /// Key and value of an info or preput pair.
@@ -27,24 +27,24 @@ pub struct Spawned {
     /// One code for each program; 0 is success.
     pub codes: Vec<c_int>,
     /// Why no process was started.
-    pub refused: Option<Error>,
+    pub refused: Option<CallError>,
 }
 
 /// Returns the length of an array.
 ///
 /// # Errors
 /// The number is negative, which has the code `code`.
-pub fn count(number: c_int, code: Code) -> Result<usize, Error> {
-    usize::try_from(number).map_err(|_| Error::Argument(code, "a count is negative"))
+pub fn count(number: c_int, code: Code) -> Result<usize, CallError> {
+    usize::try_from(number).map_err(|_| CallError::Argument(code, "a count is negative"))
 }
 
 /// Returns the number of processes of a program.
 ///
 /// # Errors
 /// The number is below 1.
-pub fn maxprocs(number: c_int) -> Result<u32, Error> {
+pub fn maxprocs(number: c_int) -> Result<u32, CallError> {
     let number = u32::try_from(number).ok().filter(|&procs| procs > 0);
-    number.ok_or(Error::Argument(Code::InvalidArg, "maxprocs is below 1"))
+    number.ok_or(CallError::Argument(Code::InvalidArg, "maxprocs is below 1"))
 }
 
 /// Returns a pair.
@@ -54,8 +54,8 @@ pub fn maxprocs(number: c_int) -> Result<u32, Error> {
 ///
 /// # Safety
 /// Both are NULL or strings that stay unchanged for as long as the result is used.
-pub unsafe fn pair<'a>(key: *const c_char, value: *const c_char) -> Result<Pair<'a>, Error> {
-    let wrong = Error::Argument(Code::InvalidKeyvalp, "a key is NULL or empty, or a value is NULL");
+pub unsafe fn pair<'a>(key: *const c_char, value: *const c_char) -> Result<Pair<'a>, CallError> {
+    let wrong = CallError::Argument(Code::InvalidKeyvalp, "a key is NULL or empty, or a value is NULL");
     // SAFETY: guaranteed by the caller.
     match unsafe { (text(key), text(value)) } {
         (Some(key), Some(value)) if !key.is_empty() => Ok((Text::plain(key), Text::plain(value))),
@@ -67,13 +67,13 @@ pub unsafe fn pair<'a>(key: *const c_char, value: *const c_char) -> Result<Pair<
 ///
 /// # Errors
 /// The key or the value is too long.
-pub fn preput(pair: Pair<'_>) -> Result<Pair<'_>, Error> {
+pub fn preput(pair: Pair<'_>) -> Result<Pair<'_>, CallError> {
     let len = |text: &Text<'_>| text.parts().map(<[u8]>::len).sum::<usize>();
     if len(&pair.0) > KEY_MAX {
-        return Err(Error::Argument(Code::InvalidKeyLength, KEY_TOO_LONG));
+        return Err(CallError::Argument(Code::InvalidKeyLength, KEY_TOO_LONG));
     }
     if len(&pair.1) > VALUE_MAX {
-        return Err(Error::Argument(Code::InvalidValLength, VALUE_TOO_LONG));
+        return Err(CallError::Argument(Code::InvalidValLength, VALUE_TOO_LONG));
     }
     Ok(pair)
 }
@@ -86,7 +86,7 @@ pub fn spawn(
     programs: &[SpawnProgram<'_>],
     preput: &[Pair<'_>],
     request: impl FnOnce(&Command<'_>, &dyn Fn(&Reply<'_>) -> Option<Spawned>) -> Result<Spawned, crate::Error>,
-) -> Result<Spawned, Error> {
+) -> Result<Spawned, CallError> {
     let sent: Vec<Program<'_>> = programs
         .iter()
         .map(|SpawnProgram { command, maxprocs, args, info }| Program {

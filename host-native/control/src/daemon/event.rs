@@ -143,10 +143,10 @@ pub enum DaemonAction {
         /// Number of ranks.
         count: u32,
     },
-    /// Puts another core in the place of the PMI server's. The host sends the result as
-    /// [`Report::CoreReplaced`](crate::protocol::Report::CoreReplaced).
-    ReplaceCore {
-        /// Plugin with the core, or `None` for one in this process.
+    /// Puts another PMI server in the place of the node's. The host sends the result as
+    /// [`Report::ServerReplaced`](crate::protocol::Report::ServerReplaced).
+    ReplaceServer {
+        /// Plugin with the server, or `None` for one in this process.
         plugin: Option<Box<PluginFile>>,
     },
     /// Writes bytes to the standard input of the reading ranks. An empty vector is its end.

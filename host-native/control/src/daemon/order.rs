@@ -35,7 +35,7 @@ impl Daemon {
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
-            Order::ReplaceCore { plugin } => self.act(DaemonAction::ReplaceCore { plugin }),
+            Order::ReplaceServer { plugin } => self.act(DaemonAction::ReplaceServer { plugin }),
             Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
             Order::CloseOutput { job, streams } => {
                 if self.jobs.contains_key(&job) {

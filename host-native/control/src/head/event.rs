@@ -249,8 +249,8 @@ pub enum Action {
     },
     /// A node lacks a program file of the setup: sends the files to all nodes.
     SendFiles,
-    /// A node has replaced its core, or kept it for this reason, in answer to an order of the host or unasked.
-    CoreReplaced {
+    /// A node has replaced its server, or kept it for this reason, in answer to an order of the host or unasked.
+    ServerReplaced {
         /// The node.
         node: u32,
         /// The result.

@@ -66,7 +66,7 @@ impl Head {
             | Report::NeedsFiles
             | Report::Print(_)
             | Report::RankStates { .. }
-            | Report::CoreReplaced(_) => Ok(Validity::Current),
+            | Report::ServerReplaced(_) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
@@ -195,7 +195,7 @@ impl Head {
             }
             Report::JobDone(job) => self.node_done(node, job),
             Report::Output(output) => self.handle_output(now, node, output),
-            Report::CoreReplaced(result) => self.actions.push_back(Action::CoreReplaced { node, result }),
+            Report::ServerReplaced(result) => self.actions.push_back(Action::ServerReplaced { node, result }),
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
             }

@@ -65,9 +65,9 @@ pub enum Order {
         /// Number of ranks.
         count: u32,
     },
-    /// Puts another core in the place of the node's. The answer is [`Report::CoreReplaced`].
-    ReplaceCore {
-        /// Plugin with the core, or `None` for one in the daemon's process.
+    /// Puts another server in the place of the node's. The answer is [`Report::ServerReplaced`].
+    ReplaceServer {
+        /// Plugin with the server, or `None` for one in the daemon's process.
         plugin: Option<Box<PluginFile>>,
     },
     /// Bytes for the standard input of all ranks that read it. An empty vector is its end.
@@ -147,8 +147,8 @@ pub enum Report {
         /// States in the host's own encoding, which the head does not look into.
         body: Vec<u8>,
     },
-    /// Answer to [`Order::ReplaceCore`], with the reason if the core was kept.
-    CoreReplaced(Result<(), String>),
+    /// Answer to [`Order::ReplaceServer`], with the reason if the server was kept.
+    ServerReplaced(Result<(), String>),
     /// Number of bytes of standard input that all reading ranks of the node have read.
     StdinConsumed(u32),
     /// All reading ranks of the node have closed their standard input.

@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::fmt::Write;
 
-use hydrant_client::c::{Code, Error, OutBuffer, array, count, text};
+use hydrant_client::c::{CallError, Code, OutBuffer, array, count, text};
 use hydrant_client::ranks_on_node_of;
 use hydrant_wire::{Command, Group, Members, RankList, Text};
 
@@ -30,7 +30,7 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count_: c_int, t
     call("PMI_Barrier_group", || {
         let process = Process::current()?;
         if process.subversion < 2 {
-            return Err(Error::Unsupported("the PMI server has no group barriers: it speaks PMI 1.1"));
+            return Err(CallError::Unsupported("the PMI server has no group barriers: it speaks PMI 1.1"));
         }
         // SAFETY: a valid pointer by the contract of pmi.h.
         let tag = unsafe { text(tag) }.map_or(0, hash);
@@ -44,18 +44,20 @@ pub unsafe extern "C" fn PMI_Barrier_group(group: *const c_int, count_: c_int, t
                 let ranks = unsafe { array(group, count(count_, Code::InvalidArg)?) }.unwrap_or_default();
                 let list = list(ranks)?;
                 let ranks = RankList::new(list.as_bytes());
-                fence(Members::Ranks(ranks.ok_or(Error::Argument(Code::InvalidArg, "the group is empty"))?))
+                fence(Members::Ranks(
+                    ranks.ok_or(CallError::Argument(Code::InvalidArg, "the group is empty"))?,
+                ))
             }
         }
     })
 }
 
 /// Writes ranks with commas.
-fn list(ranks: &[c_int]) -> Result<String, Error> {
+fn list(ranks: &[c_int]) -> Result<String, CallError> {
     let mut list = String::new();
     for (i, &rank) in ranks.iter().enumerate() {
         let rank = u32::try_from(rank);
-        let rank = rank.map_err(|_| Error::Argument(Code::InvalidArg, "a rank is negative"))?;
+        let rank = rank.map_err(|_| CallError::Argument(Code::InvalidArg, "a rank is negative"))?;
         let comma = if i == 0 { "" } else { "," };
         write!(list, "{comma}{rank}").expect("a String takes any text");
     }
@@ -70,12 +72,12 @@ fn hash(tag: &[u8]) -> u32 {
 }
 
 /// Returns the ranks of the job that share the node of this process.
-fn clique(process: &Process) -> Result<Vec<c_int>, Error> {
+fn clique(process: &Process) -> Result<Vec<c_int>, CallError> {
     let identity = process.identity;
     let mapping = process.get(Text::from(process.kvsname.as_str()), Text::from("PMI_process_mapping"));
     let mapping = mapping.ok().and_then(|mapping| String::from_utf8(mapping).ok());
     let ranks = mapping.and_then(|mapping| ranks_on_node_of(&mapping, identity.rank, identity.size));
-    Ok(ranks.ok_or(Error::NoNodeSize)?.into_iter().map(number).collect())
+    Ok(ranks.ok_or(CallError::NoNodeSize)?.into_iter().map(number).collect())
 }
 
 /// Gets the number of processes of the job that share the node.
@@ -100,7 +102,7 @@ pub unsafe extern "C" fn PMI_Get_clique_ranks(ranks: *mut c_int, length: c_int) 
         // SAFETY: a valid pointer by the contract of pmi.h.
         let buffer = unsafe { OutBuffer::nonempty(ranks, length, Code::InvalidLength)? };
         let clique = clique(&process)?;
-        if buffer.put(&clique) == clique.len() { Ok(()) } else { Err(Error::Truncated) }
+        if buffer.put(&clique) == clique.len() { Ok(()) } else { Err(CallError::Truncated) }
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::c::{Code, Error, OutBuffer, VALUE_MAX, key, nonempty, value};
+use hydrant_client::c::{CallError, Code, OutBuffer, VALUE_MAX, key, nonempty, value};
 use hydrant_wire::Text;
 
 use super::{call, report_max, report_name};
@@ -15,9 +15,9 @@ const NO_ITERATION: &str = "PMI-1 servers do not list the keys of a key-value sp
 ///
 /// # Safety
 /// NULL, or a string that stays unchanged for as long as the result is used.
-unsafe fn space<'a>(kvsname: *const c_char) -> Result<&'a [u8], Error> {
+unsafe fn space<'a>(kvsname: *const c_char) -> Result<&'a [u8], CallError> {
     // SAFETY: guaranteed by the caller.
-    unsafe { nonempty(kvsname, "the name is NULL or empty") }.map_err(|_| Error::NoSuchSpace)
+    unsafe { nonempty(kvsname, "the name is NULL or empty") }.map_err(|_| CallError::NoSuchSpace)
 }
 
 /// Gets the name of the job's key-value space.
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn PMI_KVS_Get_value_length_max(length: *mut c_int) -> c_i
 /// Creates a key-value space, which no server of PMI-1 does.
 #[unsafe(no_mangle)]
 pub extern "C" fn PMI_KVS_Create(_kvsname: *mut c_char, _length: c_int) -> c_int {
-    call("PMI_KVS_Create", || Process::current().and(Err(Error::Unsupported(NO_SPACES))))
+    call("PMI_KVS_Create", || Process::current().and(Err(CallError::Unsupported(NO_SPACES))))
 }
 
 /// Destroys a key-value space of `PMI_KVS_Create`; there is none.
@@ -76,7 +76,7 @@ pub unsafe extern "C" fn PMI_KVS_Destroy(kvsname: *const c_char) -> c_int {
         Process::current()?;
         // SAFETY: a valid pointer by the contract of pmi.h.
         unsafe { nonempty(kvsname, "the name is NULL or empty")? };
-        Err(Error::Unsupported(NO_SPACES))
+        Err(CallError::Unsupported(NO_SPACES))
     })
 }
 
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn PMI_KVS_Get(
         // SAFETY: valid pointers by the contract of pmi.h.
         let (kvs, key) = unsafe { (space(kvsname)?, key(key_)?) };
         if value.is_null() {
-            return Err(Error::Argument(Code::InvalidVal, "the value is NULL"));
+            return Err(CallError::Argument(Code::InvalidVal, "the value is NULL"));
         }
         // SAFETY: a valid pointer by the contract of pmi.h.
         let buffer = unsafe { OutBuffer::nonempty(value, length, Code::InvalidLength)? };
@@ -156,7 +156,7 @@ pub extern "C" fn PMI_KVS_Iter_first(
     _val: *mut c_char,
     _val_len: c_int,
 ) -> c_int {
-    call("PMI_KVS_Iter_first", || Process::current().and(Err(Error::Unsupported(NO_ITERATION))))
+    call("PMI_KVS_Iter_first", || Process::current().and(Err(CallError::Unsupported(NO_ITERATION))))
 }
 
 /// Fails, as `PMI_KVS_Iter_first`.
@@ -168,5 +168,5 @@ pub extern "C" fn PMI_KVS_Iter_next(
     _val: *mut c_char,
     _val_len: c_int,
 ) -> c_int {
-    call("PMI_KVS_Iter_next", || Process::current().and(Err(Error::Unsupported(NO_ITERATION))))
+    call("PMI_KVS_Iter_next", || Process::current().and(Err(CallError::Unsupported(NO_ITERATION))))
 }

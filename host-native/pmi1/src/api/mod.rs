@@ -9,7 +9,7 @@ mod spawn;
 use std::ffi::{c_char, c_int};
 use std::panic;
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, abort_message, text};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer, abort_message, text};
 use hydrant_wire::{Command, Reply};
 
 pub use group::{PMI_Barrier, PMI_Barrier_group, PMI_Get_clique_ranks, PMI_Get_clique_size};
@@ -26,7 +26,7 @@ use crate::process::{LIBRARY, Maxes, Process};
 
 /// Runs a function's body.
 #[inline(always)]
-fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
+fn call(name: &'static str, body: impl FnOnce() -> Result<(), CallError>) -> c_int {
     LIBRARY.call(name, body)
 }
 
@@ -45,7 +45,7 @@ fn number(number: u32) -> c_int {
 unsafe fn report(
     name: &'static str,
     out: *mut c_int,
-    value: impl FnOnce(&Process) -> Result<c_int, Error>,
+    value: impl FnOnce(&Process) -> Result<c_int, CallError>,
 ) -> c_int {
     call(name, || {
         let process = Process::current()?;
@@ -216,7 +216,7 @@ pub unsafe extern "C" fn PMI_Abort(exit_code: c_int, error_msg: *const c_char) -
             }
         }
     });
-    if let Err(error) = outcome.unwrap_or(Err(Error::Panicked)) {
+    if let Err(error) = outcome.unwrap_or(Err(CallError::Panicked)) {
         // The server reacts to the end of this process instead.
         LIBRARY.print("PMI_Abort", &error);
     }

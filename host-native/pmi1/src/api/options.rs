@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer};
 
 use super::KeyVal;
 use super::call;
@@ -12,9 +12,9 @@ use super::call;
 ///
 /// # Safety
 /// As [`Out::new`].
-unsafe fn out<T>(place: *mut T, missing: Code) -> Result<Out<T>, Error> {
+unsafe fn out<T>(place: *mut T, missing: Code) -> Result<Out<T>, CallError> {
     // SAFETY: guaranteed by the caller.
-    unsafe { Out::new(place) }.map_err(|_| Error::Argument(missing, "an output pointer is NULL"))
+    unsafe { Out::new(place) }.map_err(|_| CallError::Argument(missing, "an output pointer is NULL"))
 }
 
 /// Reports that the first argument is no option of PMI.
@@ -31,10 +31,10 @@ pub unsafe extern "C" fn PMI_Parse_option(
 ) -> c_int {
     call("PMI_Parse_option", || {
         if num_args < 1 {
-            return Err(Error::Argument(Code::InvalidNumArgs, "the number of arguments is below 1"));
+            return Err(CallError::Argument(Code::InvalidNumArgs, "the number of arguments is below 1"));
         }
         if args.is_null() {
-            return Err(Error::Argument(Code::InvalidArgs, "the arguments are NULL"));
+            return Err(CallError::Argument(Code::InvalidArgs, "the arguments are NULL"));
         }
         // SAFETY: valid pointers by the contract of pmi.h.
         let (num_parsed, keyvalp, size) = unsafe {
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn PMI_Args_to_keyval(
 ) -> c_int {
     call("PMI_Args_to_keyval", || {
         if argcp.is_null() || argvp.is_null() {
-            return Err(Error::Argument(Code::InvalidArg, "the arguments are NULL"));
+            return Err(CallError::Argument(Code::InvalidArg, "the arguments are NULL"));
         }
         // SAFETY: valid pointers by the contract of pmi.h.
         let (keyvalp, size) = unsafe { (Out::new(keyvalp)?, Out::new(size)?) };
@@ -79,7 +79,7 @@ pub unsafe extern "C" fn PMI_Args_to_keyval(
 pub extern "C" fn PMI_Free_keyvals(_keyvalp: *mut KeyVal, size: c_int) -> c_int {
     call("PMI_Free_keyvals", || match size {
         0 => Ok(()),
-        _ => Err(Error::Argument(Code::InvalidArg, "the array is not from this library")),
+        _ => Err(CallError::Argument(Code::InvalidArg, "the array is not from this library")),
     })
 }
 
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn PMI_Get_options(str: *mut c_char, length: *mut c_int) -
     call("PMI_Get_options", || {
         // SAFETY: a valid pointer by the contract of pmi.h.
         let capacity = unsafe { length.as_ref() }.copied();
-        let capacity = capacity.ok_or(Error::Argument(Code::InvalidArg, "the length is NULL"))?;
+        let capacity = capacity.ok_or(CallError::Argument(Code::InvalidArg, "the length is NULL"))?;
         // SAFETY: valid pointers by the contract of pmi.h.
         let (buffer, length) =
             unsafe { (OutBuffer::nonempty(str, capacity, Code::InvalidLength)?, Out::new(length)?) };

@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use hydrant_client::c::{
-    Code, Error, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn, text,
+    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn,
+    text,
 };
 use hydrant_wire::Text;
 
@@ -34,10 +35,10 @@ struct Arrays {
 ///
 /// # Safety
 /// `list` is NULL or has `size` elements whose keys and values are NULL or strings.
-unsafe fn pairs<'a>(list: *const KeyVal, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
+unsafe fn pairs<'a>(list: *const KeyVal, size: c_int) -> Result<Vec<Pair<'a>>, CallError> {
     // SAFETY: guaranteed by the caller.
     let list = unsafe { array(list, count(size, Code::InvalidArg)?) };
-    let list = list.ok_or(Error::Argument(Code::InvalidArg, "a list of pairs is NULL"))?;
+    let list = list.ok_or(CallError::Argument(Code::InvalidArg, "a list of pairs is NULL"))?;
     // SAFETY: guaranteed by the caller.
     list.iter().map(|keyval| unsafe { pair(keyval.key, keyval.val) }).collect()
 }
@@ -69,7 +70,7 @@ impl Arrays {
     ///
     /// # Safety
     /// The arrays are NULL or valid by the contract of pmi.h.
-    unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, Error> {
+    unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, CallError> {
         // SAFETY: guaranteed by the caller.
         unsafe {
             let command = nonempty(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?;
@@ -106,7 +107,7 @@ pub unsafe extern "C" fn PMI_Spawn_multiple(
         let process = Process::current()?;
         let count = count(count_, Code::InvalidArg)?;
         if count == 0 {
-            return Err(Error::Argument(Code::InvalidArg, "the number of commands is 0"));
+            return Err(CallError::Argument(Code::InvalidArg, "the number of commands is 0"));
         }
         let (info_sizes, infos) = (info_keyval_sizes, info_keyval_vectors);
         let arrays = Arrays { count, cmds, argvs, maxprocs, info_sizes, infos };

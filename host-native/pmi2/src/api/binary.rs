@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int, c_void};
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, binary_value, key};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer, binary_value, key};
 use hydrant_wire::{Command, Text};
 
 use super::call;
@@ -11,9 +11,9 @@ use super::kvs::copy_out;
 use crate::process::Process;
 
 /// Sends a request with this value. Fails for a value with NUL if the server does not read escaped values.
-fn put(process: &Process, value: Text<'_>, command: &Command<'_>) -> Result<(), Error> {
+fn put(process: &Process, value: Text<'_>, command: &Command<'_>) -> Result<(), CallError> {
     if value.holds_nul() && !process.connection.escape_values()? {
-        return Err(Error::Argument(Code::InvalidVal, "the PMI server does not take values with NUL"));
+        return Err(CallError::Argument(Code::InvalidVal, "the PMI server does not take values with NUL"));
     }
     Ok(process.connection.execute(command)?)
 }

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, key, value};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer, key, value};
 use hydrant_client::{ranks_on_node_of, to_bytes};
 use hydrant_wire::client::Identity;
 use hydrant_wire::{Command, Reply, Text};
@@ -11,7 +11,7 @@ use super::call;
 use crate::process::Process;
 
 /// Requests an attribute. Returns `None` if there is none of that name.
-fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>, Error> {
+fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>, CallError> {
     let op = command.op();
     let value = process.connection.request(command, |reply| match reply {
         Reply::Found(of, value) if *of == op => Some(Some(to_bytes(value))),
@@ -23,7 +23,11 @@ fn attribute(process: &Process, command: &Command<'_>) -> Result<Option<Vec<u8>>
 
 /// Requests an attribute of the node. `localRanks` is computed if the server has no value, because the list is longer than
 /// a reply or because the server is not hydrant's.
-pub(super) fn node_attribute(process: &Process, key: Text<'_>, wait: bool) -> Result<Option<Vec<u8>>, Error> {
+pub(super) fn node_attribute(
+    process: &Process,
+    key: Text<'_>,
+    wait: bool,
+) -> Result<Option<Vec<u8>>, CallError> {
     let predefined = key.as_plain() == Some(b"localRanks");
     let value = attribute(process, &Command::GetNodeAttr { key, wait: wait && !predefined })?;
     if value.is_some() || !predefined {
@@ -34,7 +38,7 @@ pub(super) fn node_attribute(process: &Process, key: Text<'_>, wait: bool) -> Re
 }
 
 /// Returns the ranks of this node by `PMI_process_mapping`, or `None` if the server has no valid mapping.
-fn local_ranks(process: &Process) -> Result<Option<Vec<u32>>, Error> {
+fn local_ranks(process: &Process) -> Result<Option<Vec<u32>>, CallError> {
     let mapping = attribute(process, &Command::GetJobAttr { key: Text::from("PMI_process_mapping") })?;
     let mapping = mapping.and_then(|mapping| String::from_utf8(mapping).ok());
     let Identity { rank, size, .. } = process.identity;
@@ -42,12 +46,12 @@ fn local_ranks(process: &Process) -> Result<Option<Vec<u32>>, Error> {
 }
 
 /// Parses a list of integers with commas.
-fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
-    let text = str::from_utf8(value).map_err(|_| Error::NotIntegers)?;
+fn integers(value: &[u8]) -> Result<Vec<c_int>, CallError> {
+    let text = str::from_utf8(value).map_err(|_| CallError::NotIntegers)?;
     if text.trim().is_empty() {
         return Ok(Vec::new());
     }
-    text.split(',').map(|number| number.trim().parse().map_err(|_| Error::NotIntegers)).collect()
+    text.split(',').map(|number| number.trim().parse().map_err(|_| CallError::NotIntegers)).collect()
 }
 
 /// Gets an attribute as a text.
@@ -55,11 +59,11 @@ fn integers(value: &[u8]) -> Result<Vec<c_int>, Error> {
 /// # Safety
 /// `value` is NULL or a buffer of `valuelen` characters; `found` is NULL or an `int` to write to.
 unsafe fn get(
-    request: impl FnOnce() -> Result<Option<Vec<u8>>, Error>,
+    request: impl FnOnce() -> Result<Option<Vec<u8>>, CallError>,
     value: *mut c_char,
     valuelen: c_int,
     found: *mut c_int,
-) -> Result<(), Error> {
+) -> Result<(), CallError> {
     // SAFETY: guaranteed by the caller.
     let (buffer, found) =
         unsafe { (OutBuffer::nonempty(value, valuelen, Code::InvalidLength)?, Out::new(found)?) };
@@ -73,12 +77,12 @@ unsafe fn get(
 /// # Safety
 /// `array` is NULL or an array of `arraylen` integers; `outlen` and `found` are NULL or `int`s to write to.
 unsafe fn get_array(
-    request: impl FnOnce() -> Result<Option<Vec<u8>>, Error>,
+    request: impl FnOnce() -> Result<Option<Vec<u8>>, CallError>,
     array: *mut c_int,
     arraylen: c_int,
     outlen: *mut c_int,
     found: *mut c_int,
-) -> Result<(), Error> {
+) -> Result<(), CallError> {
     // SAFETY: guaranteed by the caller.
     let (buffer, outlen, found) = unsafe {
         (OutBuffer::new(array, arraylen, Code::InvalidLength)?, Out::new(outlen)?, Out::new(found)?)
@@ -197,14 +201,14 @@ pub unsafe extern "C" fn PMI2_Info_GetJobAttrIntArray(
 }
 
 /// Returns how many processes of the job share the node.
-fn node_size(process: &Process) -> Result<c_int, Error> {
+fn node_size(process: &Process) -> Result<c_int, CallError> {
     let count = Command::GetNodeAttr { key: Text::from("localRanksCount"), wait: false };
     if let Some(value) = attribute(process, &count)? {
-        return integers(&value)?.first().copied().ok_or(Error::NoNodeSize);
+        return integers(&value)?.first().copied().ok_or(CallError::NoNodeSize);
     }
     // hydra and Slurm lack that attribute. Both have the mapping of all ranks to nodes.
-    let ranks = local_ranks(process)?.ok_or(Error::NoNodeSize)?;
-    c_int::try_from(ranks.len()).map_err(|_| Error::NoNodeSize)
+    let ranks = local_ranks(process)?.ok_or(CallError::NoNodeSize)?;
+    c_int::try_from(ranks.len()).map_err(|_| CallError::NoNodeSize)
 }
 
 /// Gets the number of processes of the job that share the node.

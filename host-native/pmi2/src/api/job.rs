@@ -3,7 +3,7 @@
 use std::ffi::{c_char, c_int};
 use std::ptr;
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, nonempty, text};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer, VALUE_MAX, nonempty, text};
 use hydrant_client::to_bytes;
 use hydrant_wire::{Command, Reply, Text};
 
@@ -92,11 +92,14 @@ pub unsafe extern "C" fn PMIX_Ring(
                 OutBuffer::nonempty(left, maxvalue, Code::InvalidLength)?,
                 OutBuffer::nonempty(right, maxvalue, Code::InvalidLength)?,
             ];
-            let value = text(value).ok_or(Error::Argument(Code::InvalidVal, "the value is NULL"))?;
+            let value = text(value).ok_or(CallError::Argument(Code::InvalidVal, "the value is NULL"))?;
             (value, [Out::new(rank)?, Out::new(ranks)?], buffers)
         };
         if value.len() > VALUE_MAX || c_int::try_from(value.len()).is_ok_and(|len| len >= maxvalue) {
-            return Err(Error::Argument(Code::InvalidValLength, "the value is longer than maxvalue allows"));
+            return Err(CallError::Argument(
+                Code::InvalidValLength,
+                "the value is longer than maxvalue allows",
+            ));
         }
         let value = Text::plain(value);
         let command = Command::Ring { count: 1, left: value, right: value };
@@ -109,6 +112,6 @@ pub unsafe extern "C" fn PMIX_Ring(
         }
         // Both are written even if the first is truncated.
         let whole = buffers.iter().zip(neighbours).filter(|(buffer, text)| buffer.put_text(text)).count();
-        if whole == buffers.len() { Ok(()) } else { Err(Error::Truncated) }
+        if whole == buffers.len() { Ok(()) } else { Err(CallError::Truncated) }
     })
 }

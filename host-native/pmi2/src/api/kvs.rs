@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::c::{Code, Error, Out, OutBuffer, VALUE_MAX, key, length, text, value};
+use hydrant_client::c::{CallError, Code, Out, OutBuffer, VALUE_MAX, key, length, text, value};
 use hydrant_client::to_bytes;
 use hydrant_wire::{Command, Op, Reply, Text};
 
@@ -70,14 +70,14 @@ fn requested_value(
     kvs: Option<&[u8]>,
     key: Text<'_>,
     source: Option<u32>,
-) -> Result<Vec<u8>, Error> {
+) -> Result<Vec<u8>, CallError> {
     let get = Command::Get { kvs: kvs.map(Text::plain), key, source };
     let value = process.connection.request(&get, |reply| match reply {
         Reply::Found(Op::Get, value) => Some(Some(to_bytes(value))),
         Reply::Missing(Op::Get) => Some(None),
         _ => None,
     })?;
-    value.ok_or(Error::NoSuchKey)
+    value.ok_or(CallError::NoSuchKey)
 }
 
 /// Returns a value of the process's own job from shared memory. Returns `None` if the server has to be asked: for
@@ -94,7 +94,11 @@ fn shared_value<'b>(
 }
 
 /// Copies a value to the caller, with its length, which is negative if the value is truncated.
-pub(super) fn copy_out(value: &[u8], buffer: &OutBuffer<c_char>, vallen: &Out<c_int>) -> Result<(), Error> {
+pub(super) fn copy_out(
+    value: &[u8],
+    buffer: &OutBuffer<c_char>,
+    vallen: &Out<c_int>,
+) -> Result<(), CallError> {
     let fits = buffer.put_text(value);
     vallen.set(if fits { length(value) } else { -length(value) });
     Ok(())

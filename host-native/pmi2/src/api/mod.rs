@@ -11,7 +11,7 @@ mod structs;
 use std::ffi::{c_char, c_int};
 use std::panic;
 
-use hydrant_client::c::{ABORTED, Error, Out, abort_message, text};
+use hydrant_client::c::{ABORTED, CallError, Out, abort_message, text};
 
 pub use binary::{hydrant_kvs_put, hydrant_node_attr_get, hydrant_node_attr_put};
 pub use info::{
@@ -28,7 +28,7 @@ use crate::process::{LIBRARY, Process};
 
 /// Runs a function's body.
 #[inline(always)]
-fn call(name: &'static str, body: impl FnOnce() -> Result<(), Error>) -> c_int {
+fn call(name: &'static str, body: impl FnOnce() -> Result<(), CallError>) -> c_int {
     LIBRARY.call(name, body)
 }
 

@@ -2,7 +2,7 @@
 
 use std::ffi::{c_char, c_int};
 
-use hydrant_client::c::{Code, Error, OutBuffer, nonempty, text};
+use hydrant_client::c::{CallError, Code, OutBuffer, nonempty, text};
 use hydrant_client::to_bytes;
 use hydrant_wire::{Command, Reply, Text};
 
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
         let process = Process::current()?;
         // SAFETY: valid pointers by the contract of pmi2.h.
         let (name, port) = unsafe { (nonempty(service_name, NO_NAME)?, text(port)) };
-        let port = port.ok_or(Error::Argument(Code::InvalidArg, "the port is NULL"))?;
+        let port = port.ok_or(CallError::Argument(Code::InvalidArg, "the port is NULL"))?;
         let publish = Command::Publish { name: Text::plain(name), port: Text::plain(port), once: false };
         Ok(process.connection.execute(&publish)?)
     })

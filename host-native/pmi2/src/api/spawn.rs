@@ -4,7 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use hydrant_client::c::{
-    Code, Error, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn, text,
+    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn,
+    text,
 };
 use hydrant_wire::Text;
 
@@ -27,7 +28,7 @@ struct Arrays {
 ///
 /// # Safety
 /// `info` is a structure whose key and value are NULL or strings.
-unsafe fn info_pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
+unsafe fn info_pair<'a>(info: &Info) -> Result<Pair<'a>, CallError> {
     // SAFETY: guaranteed by the caller.
     unsafe { pair(info.key, info.value) }
 }
@@ -36,9 +37,10 @@ unsafe fn info_pair<'a>(info: &Info) -> Result<Pair<'a>, Error> {
 ///
 /// # Safety
 /// `vector` is NULL or has `size` elements, each NULL or valid for [`info_pair`].
-unsafe fn preputs<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, Error> {
+unsafe fn preputs<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pair<'a>>, CallError> {
     let size = count(size, Code::InvalidSize)?;
-    let missing = || Error::Argument(Code::InvalidKeyvalp, "preput_keyval_vector is NULL or contains NULL");
+    let missing =
+        || CallError::Argument(Code::InvalidKeyvalp, "preput_keyval_vector is NULL or contains NULL");
     // SAFETY: guaranteed by the caller.
     let infos = unsafe { array(vector, size) }.ok_or_else(missing)?;
     // SAFETY: guaranteed by the caller.
@@ -59,7 +61,7 @@ impl Arrays {
     ///
     /// # Safety
     /// The arrays are NULL or valid by the contract of pmi2.h.
-    unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, Error> {
+    unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, CallError> {
         // SAFETY: guaranteed by the caller.
         let (command, argc, argv, maxprocs, info_size, info) = unsafe {
             (
@@ -72,7 +74,7 @@ impl Arrays {
             )
         };
         let maxprocs = self::maxprocs(maxprocs)?;
-        let missing = || Error::Argument(Code::InvalidArgs, "an argument is NULL");
+        let missing = || CallError::Argument(Code::InvalidArgs, "an argument is NULL");
         // SAFETY: guaranteed by the caller.
         let argv = unsafe { array(argv, count(argc, Code::InvalidNumArgs)?) }.ok_or_else(missing)?;
         // SAFETY: guaranteed by the caller.
@@ -80,7 +82,7 @@ impl Arrays {
         // SAFETY: guaranteed by the caller.
         let infos = unsafe { array(info, count(info_size, Code::InvalidSize)?) };
         let infos =
-            infos.ok_or(Error::Argument(Code::InvalidKeyvalp, "info_keyval_vectors contains NULL"))?;
+            infos.ok_or(CallError::Argument(Code::InvalidKeyvalp, "info_keyval_vectors contains NULL"))?;
         // SAFETY: guaranteed by the caller.
         let info = infos.iter().map(|info| unsafe { info_pair(info) }).collect::<Result<_, _>>()?;
         Ok(SpawnProgram {
@@ -117,7 +119,7 @@ pub unsafe extern "C" fn PMI2_Job_Spawn(
         let process = Process::current()?;
         let count = count(count_, Code::InvalidNumArgs)?;
         if count == 0 {
-            return Err(Error::Argument(Code::InvalidNumArgs, "the number of commands is 0"));
+            return Err(CallError::Argument(Code::InvalidNumArgs, "the number of commands is 0"));
         }
         let (info_sizes, infos) = (info_keyval_sizes, info_keyval_vectors);
         let arrays = Arrays { count, cmds, argcs, argvs, maxprocs, info_sizes, infos };

@@ -1,4 +1,4 @@
-//! Choice of the PMI server's core: in this process, or a plugin in a sandbox. One can take the place of another.
+//! Choice of the PMI server: in this process, or a plugin in a sandbox. One can take the place of another.
 
 mod run_backend;
 #[cfg(feature = "sandbox")]
@@ -49,7 +49,7 @@ pub fn read_plugin(plugin: &Plugin, spare: Option<Spare>) -> Result<PluginFile, 
     }
 }
 
-/// Builds cores of one kind.
+/// Builds servers of one kind.
 pub enum BackendBuilder {
     /// Servers in this process.
     BuiltIn,
@@ -84,7 +84,7 @@ impl BackendBuilder {
         }
     }
 
-    /// Warnings of the cores. Only cores with spares have any.
+    /// Warnings of the servers. Only those with spares have any.
     pub(crate) fn warnings(&self) -> Warnings {
         match self {
             BackendBuilder::BuiltIn => Warnings::default(),
@@ -95,7 +95,8 @@ impl BackendBuilder {
         }
     }
 
-    /// Storage for a core with these limits, which ranks may read if it is `shared`. A plugin has memory of its own and needs none.
+    /// Storage for a server with these limits, which ranks may read if it is `shared`. A plugin has memory of its own and needs
+    /// none.
     ///
     /// # Errors
     /// The memory is not there.
@@ -109,13 +110,13 @@ impl BackendBuilder {
         Ok(storage?)
     }
 
-    /// Builds a core in storage from [`BackendBuilder::storage`] that has not been used.
+    /// Builds a server in storage from [`BackendBuilder::storage`] that has not been used.
     pub(crate) fn build<'s>(
         &self,
         limits: Limits,
         seed: u32,
         storage: &'s mut MappedStorage,
-    ) -> Result<Box<dyn Core + 's>, RunError> {
+    ) -> Result<Box<dyn Replaceable + 's>, RunError> {
         match self {
             BackendBuilder::BuiltIn => Ok(Box::new(Server::new_zeroed(limits, storage.lend(), seed)?)),
             #[cfg(feature = "sandbox")]
@@ -159,8 +160,8 @@ impl BackendBuilder {
         }
     }
 
-    /// Builds a core that goes on with a state.
-    fn restore(&self, saved: Saved) -> Result<Box<dyn Core>, RunError> {
+    /// Builds a server that goes on with a state.
+    fn restore(&self, saved: Saved) -> Result<Box<dyn Replaceable>, RunError> {
         match self {
             BackendBuilder::BuiltIn => {
                 let server = OwnedServer::restore(&saved.state)?;
@@ -188,20 +189,20 @@ impl BackendBuilder {
     }
 }
 
-/// Core of a PMI server, whose state another one can go on with.
-pub(crate) trait Core: Backend {
+/// PMI server whose state another one can go on with.
+pub(crate) trait Replaceable: Backend {
     /// Returns the state.
     ///
     /// # Errors
-    /// The core has failed, or is on a board.
+    /// The server has failed, or is on a board.
     fn save(&mut self) -> Result<Saved, RunError>;
 
-    /// Ends the core, whose state another one goes on with.
+    /// Ends the server, whose state another one goes on with.
     fn retire(self: Box<Self>);
 }
 
 /// In this process, in lent storage, which ranks may read.
-impl Core for Server<'_> {
+impl Replaceable for Server<'_> {
     fn save(&mut self) -> Result<Saved, RunError> {
         Ok(Saved::of(self))
     }
@@ -212,8 +213,8 @@ impl Core for Server<'_> {
     }
 }
 
-/// In this process, with the state of a core in this process.
-impl Core for OwnedServer {
+/// In this process, with the state of a server in this process.
+impl Replaceable for OwnedServer {
     fn save(&mut self) -> Result<Saved, RunError> {
         Ok(Saved::of(self.server()))
     }
@@ -221,10 +222,10 @@ impl Core for OwnedServer {
     fn retire(self: Box<Self>) {}
 }
 
-/// Stub in place of a failed core: it accepts all inputs and has no outputs.
-pub(crate) struct FailedCore(pub(crate) Limits);
+/// Stub in place of a failed server: it accepts all inputs and has no outputs.
+pub(crate) struct FailedBackend(pub(crate) Limits);
 
-impl Backend for FailedCore {
+impl Backend for FailedBackend {
     fn handle(&mut self, _: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         let bytes = if let Input::Bytes { bytes, .. } = input { bytes.len() as u32 } else { 0 };
         Ok(Consumed { bytes, again: false })
@@ -251,9 +252,9 @@ impl Backend for FailedCore {
     }
 }
 
-impl Core for FailedCore {
+impl Replaceable for FailedBackend {
     fn save(&mut self) -> Result<Saved, RunError> {
-        Err(RunError::CoreFailed)
+        Err(RunError::ServerFailed)
     }
 
     fn retire(self: Box<Self>) {}

@@ -1,4 +1,4 @@
-//! Backend of a run: its core, with the recording and the topology file in front of it.
+//! Backend of a run: its server, with the recording and the topology file in front of it.
 
 use std::rc::Rc;
 
@@ -6,38 +6,38 @@ use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
 use hydrant_record::RecordingFile;
 
-use crate::backend::{BackendBuilder, Core, FailedCore};
+use crate::backend::{BackendBuilder, FailedBackend, Replaceable};
 use crate::error::RunError;
 use crate::topology_file::SharedTopologyFile;
 
 /// Backend of a run.
 pub(crate) struct RunBackend<'s> {
-    core: Box<dyn Core + 's>,
-    /// Recording of all inputs and outputs, also of a core that takes the place of another.
+    server: Box<dyn Replaceable + 's>,
+    /// Recording of all inputs and outputs, also of a server that takes the place of another.
     recording: Option<Rc<RecordingFile>>,
     /// Requests for the path of this file are deferred until it is written.
     topology: Option<SharedTopologyFile>,
 }
 
 impl<'s> RunBackend<'s> {
-    /// Wraps a core, which has had no input.
+    /// Wraps a server, which has had no input.
     pub(crate) fn new(
-        core: Box<dyn Core + 's>,
+        server: Box<dyn Replaceable + 's>,
         recording: Option<&Rc<RecordingFile>>,
         topology: Option<&SharedTopologyFile>,
     ) -> RunBackend<'s> {
-        RunBackend { core, recording: recording.cloned(), topology: topology.cloned() }
+        RunBackend { server, recording: recording.cloned(), topology: topology.cloned() }
     }
 
-    /// A stub in place of a failed core. It is not recorded.
+    /// A stub in place of a failed server. It is not recorded.
     pub(crate) fn failed(limits: Limits) -> RunBackend<'s> {
-        RunBackend { core: Box::new(FailedCore(limits)), recording: None, topology: None }
+        RunBackend { server: Box::new(FailedBackend(limits)), recording: None, topology: None }
     }
 
-    /// Puts another core in the place of the present one, which goes on if that fails.
-    pub(crate) fn replace_core(&mut self, builder: &BackendBuilder) -> Result<(), RunError> {
-        let successor = builder.restore(self.core.save()?)?;
-        std::mem::replace(&mut self.core, successor).retire();
+    /// Puts another server in the place of the present one, which goes on if that fails.
+    pub(crate) fn replace_server(&mut self, builder: &BackendBuilder) -> Result<(), RunError> {
+        let successor = builder.restore(self.server.save()?)?;
+        std::mem::replace(&mut self.server, successor).retire();
         Ok(())
     }
 }
@@ -51,31 +51,31 @@ impl Backend for RunBackend<'_> {
             return Ok(Consumed { bytes: 0, again: true });
         }
         match &self.recording {
-            Some(file) => file.handle(&mut *self.core, now, input),
-            None => self.core.handle(now, input),
+            Some(file) => file.handle(&mut *self.server, now, input),
+            None => self.server.handle(now, input),
         }
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
         match &self.recording {
-            Some(file) => file.poll(&mut *self.core, buf),
-            None => self.core.poll(buf),
+            Some(file) => file.poll(&mut *self.server, buf),
+            None => self.server.poll(buf),
         }
     }
 
     fn poll_at(&self) -> Option<Time> {
-        self.core.poll_at()
+        self.server.poll_at()
     }
 
     fn limits(&self) -> &Limits {
-        self.core.limits()
+        self.server.limits()
     }
 
     fn bytes_max(&self) -> usize {
-        self.core.bytes_max()
+        self.server.bytes_max()
     }
 
     fn inspect(&mut self) -> Option<&Server<'_>> {
-        self.core.inspect()
+        self.server.inspect()
     }
 }

@@ -1,4 +1,4 @@
-//! Plugin of a sandboxed core and the cache of its compiled code.
+//! Plugin of a sandboxed server and the cache of its compiled code.
 
 use std::env;
 use std::path::{Path, PathBuf};
@@ -7,9 +7,9 @@ use hydrant_control::protocol::PluginFile;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
 use hydrant_driver::OwnedServer;
-use hydrant_wasm::{Plugin as PluginCore, Sandbox, Settings, Validator, Violation};
+use hydrant_wasm::{Plugin as PluginServer, Sandbox, Settings, Validator, Violation};
 
-use super::Core;
+use super::Replaceable;
 use super::saved::Saved;
 use super::spare::Primary;
 use crate::error::RunError;
@@ -20,16 +20,16 @@ const FILE: &str = "hydrant.wasm";
 const VARIABLE: &str = "HYDRANT_WASM";
 
 /// Has a plugin make a server.
-pub(crate) fn server(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<PluginCore, RunError> {
+pub(crate) fn server(sandbox: &Sandbox, limits: Limits, seed: u32) -> Result<PluginServer, RunError> {
     Ok(sandbox.server(limits, seed)?)
 }
 
 /// Has a plugin go on with a state.
-pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<PluginCore, RunError> {
+pub(crate) fn restore(sandbox: &Sandbox, saved: Saved) -> Result<PluginServer, RunError> {
     Ok(sandbox.restore(&saved.state, saved.validator)?)
 }
 
-impl Core for PluginCore {
+impl Replaceable for PluginServer {
     fn save(&mut self) -> Result<Saved, RunError> {
         Ok(Saved { state: self.snapshot()?, is_plugins: true, validator: self.validator().clone() })
     }
@@ -37,7 +37,7 @@ impl Core for PluginCore {
     fn retire(self: Box<Self>) {}
 }
 
-impl Primary for PluginCore {
+impl Primary for PluginServer {
     fn noun(&self) -> &'static str {
         "plugin"
     }
@@ -47,7 +47,7 @@ impl Primary for PluginCore {
     }
 }
 
-/// A core in this process that goes on with the state of a plugin. Its outputs are checked as the plugin's.
+/// A server in this process that goes on with the state of a plugin. Its outputs are checked as the plugin's.
 #[derive(Debug)]
 pub(crate) struct Checked {
     server: OwnedServer,
@@ -60,7 +60,7 @@ impl Checked {
     }
 }
 
-impl Core for Checked {
+impl Replaceable for Checked {
     fn save(&mut self) -> Result<Saved, RunError> {
         let validator = self.validator.clone();
         Ok(Saved { is_plugins: true, validator, ..Saved::of(self.server.server()) })

@@ -1,8 +1,8 @@
-//! State of a core, which another core goes on with.
+//! State of a server, which another server goes on with.
 
 use hydrant_core::Server;
 
-/// State of a core.
+/// State of a server.
 #[derive(Debug)]
 pub(crate) struct Saved {
     pub(crate) state: Vec<u8>,

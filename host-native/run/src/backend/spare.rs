@@ -6,7 +6,7 @@ use hydrant_core::{Backend, BackendError, Fault, Input, Limits, Output, Server, 
 use hydrant_driver::OwnedServer;
 use hydrant_record::{Difference, Journal};
 
-use super::Core;
+use super::Replaceable;
 use super::saved::Saved;
 use crate::error::RunError;
 use crate::messages::Warnings;
@@ -14,23 +14,23 @@ use crate::messages::Warnings;
 /// Size of a journal in bytes at which the spare catches up. It takes the spare about a millisecond.
 const JOURNAL_MAX: usize = 256 << 10;
 
-/// A core that may fail, and a server in this process that takes the same inputs later.
+/// A primary server that may fail, and one in this process, the spare, that takes the same inputs later.
 ///
-/// When the core fails, the server catches up and takes its place, in the middle of the call that has failed. If the
-/// server's results or outputs differ from those of the core, it cannot: clients have seen the core's.
+/// When the primary fails, the spare catches up and takes its place, in the middle of the call that has failed. If the
+/// spare's results or outputs differ from those of the primary, it cannot: clients have seen the primary's.
 pub(crate) struct Spared {
     /// None once the spare has taken its place.
     primary: Option<Box<dyn Primary>>,
     spare: OwnedServer,
     /// What the spare has not seen yet. None if it cannot catch up.
     journal: Option<Journal>,
-    /// Buffer for the core's outputs, so that an output of the spare can take the place of one that fails.
+    /// Buffer for the primary's outputs, so that an output of the spare can take the place of one that fails.
     buf: Box<[u8]>,
     warnings: Warnings,
 }
 
-/// A core whose errors other than faults are failures of its own.
-pub(crate) trait Primary: Core {
+/// A primary server whose errors other than faults are failures of its own.
+pub(crate) trait Primary: Replaceable {
     /// What it is, in messages.
     fn noun(&self) -> &'static str;
 
@@ -38,9 +38,9 @@ pub(crate) trait Primary: Core {
     fn name(&self) -> String;
 }
 
-impl Core for BoardBackend {
+impl Replaceable for BoardBackend {
     fn save(&mut self) -> Result<Saved, RunError> {
-        Err(RunError::CoreOnBoard)
+        Err(RunError::ServerOnBoard)
     }
 
     fn retire(self: Box<Self>) {}
@@ -57,14 +57,14 @@ impl Primary for BoardBackend {
 }
 
 impl Spared {
-    /// Joins a core and a server with equal states.
+    /// Joins a primary and a spare with equal states.
     pub(crate) fn new(primary: impl Primary + 'static, spare: OwnedServer, warnings: &Warnings) -> Spared {
         let buf = vec![0; spare.limits().output_room()].into();
         let journal = Some(Journal::default());
         Spared { primary: Some(Box::new(primary)), spare, journal, buf, warnings: warnings.clone() }
     }
 
-    /// Has the spare catch up, which then knows what the core knows. If it cannot, the core goes on without one.
+    /// Has the spare catch up, which then knows what the primary knows. If it cannot, the primary goes on without one.
     fn catch_up(&mut self) {
         let Some(journal) = &mut self.journal else { return };
         if let Err(difference) = journal.catch_up(&mut self.spare) {
@@ -74,10 +74,10 @@ impl Spared {
         }
     }
 
-    /// Puts the spare in the place of the core, which has failed.
+    /// Puts the spare in the place of the primary, which has failed.
     ///
     /// # Errors
-    /// The core's error, if the spare cannot take its place.
+    /// The primary's error, if the spare cannot take its place.
     fn take_over(&mut self, failure: BackendError) -> Result<(), BackendError> {
         let Some(mut journal) = self.journal.take() else { return Err(failure) };
         if let Err(difference) = journal.catch_up(&mut self.spare) {
@@ -90,7 +90,7 @@ impl Spared {
         Ok(())
     }
 
-    /// Returns the result of an input that the core refuses. The spare takes its place if it does not refuse it too.
+    /// Returns the result of an input that the primary refuses. The spare takes its place if it does not refuse it too.
     #[cold]
     fn confirm(&mut self, fault: Fault, now: Time, input: Input<'_>) -> Result<Consumed, BackendError> {
         self.catch_up();
@@ -124,11 +124,11 @@ impl Spared {
     }
 }
 
-impl Core for Spared {
+impl Replaceable for Spared {
     fn save(&mut self) -> Result<Saved, RunError> {
         match self.inspect() {
             Some(server) => Ok(Saved::of(server)),
-            None => self.primary.as_mut().map_or(Err(RunError::CoreFailed), |primary| primary.save()),
+            None => self.primary.as_mut().map_or(Err(RunError::ServerFailed), |primary| primary.save()),
         }
     }
 
@@ -188,7 +188,7 @@ impl Backend for Spared {
     }
 
     fn inspect(&mut self) -> Option<&Server<'_>> {
-        // The core itself is not asked: on a board that is a round trip.
+        // The primary itself is not asked: on a board that is a round trip.
         self.catch_up();
         (self.primary.is_none() || self.journal.is_some()).then(|| self.spare.server())
     }
@@ -242,9 +242,9 @@ mod tests {
         }
     }
 
-    impl Core for Faulty {
+    impl Replaceable for Faulty {
         fn save(&mut self) -> Result<Saved, RunError> {
-            Err(RunError::CoreOnBoard)
+            Err(RunError::ServerOnBoard)
         }
 
         fn retire(self: Box<Self>) {}

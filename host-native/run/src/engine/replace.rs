@@ -1,6 +1,6 @@
-//! Replacement of the PMI servers' cores during a run, at the request of a client of the status socket.
+//! Replacement of the PMI servers during a run, at the request of a client of the status socket.
 //!
-//! Each node saves the state of its core and has another one go on with it. A node whose new core cannot be loaded, or refuses
+//! Each node saves the state of its server and has another one go on with it. A node whose new one cannot be loaded, or refuses
 //! the state, keeps the old one. Connections, links and recordings do not notice.
 
 use std::path::Path;
@@ -24,14 +24,14 @@ pub(super) struct Replacement {
     pub(super) deadline: u64,
     /// Nodes that have not answered.
     awaited: Vec<u32>,
-    /// Nodes that have kept their cores, with the reasons.
+    /// Nodes that have kept their servers, with the reasons.
     kept: Vec<String>,
 }
 
 impl Engine<'_, '_> {
-    /// Replaces the core of each node by one in a plugin, or in the nodes' own processes. The client is answered at once, or
+    /// Replaces the server of each node by one in a plugin, or in the nodes' own processes. The client is answered at once, or
     /// when all nodes have answered.
-    pub(super) fn replace_cores(&mut self, client: ClientId, path: Option<&Text>) {
+    pub(super) fn replace_servers(&mut self, client: ClientId, path: Option<&Text>) {
         if self.status_socket.as_ref().is_some_and(|status| status.replacement.is_some()) {
             return self.answer_replacement(client, vec!["another replacement is under way".to_owned()]);
         }
@@ -40,7 +40,7 @@ impl Engine<'_, '_> {
             Err(error) => return self.answer_replacement(client, vec![error.with_hint()]),
         };
         // The head tries first: what it cannot load, no node can.
-        if let Err(error) = self.replace_core(plugin.as_ref()) {
+        if let Err(error) = self.replace_server(plugin.as_ref()) {
             return self.answer_replacement(client, vec![error.with_hint()]);
         }
         let Some(hosts) =
@@ -50,7 +50,7 @@ impl Engine<'_, '_> {
             return self.answer_replacement(client, Vec::new());
         };
         let now = self.now();
-        let order = encode(&Order::ReplaceCore { plugin: plugin.map(Box::new) });
+        let order = encode(&Order::ReplaceServer { plugin: plugin.map(Box::new) });
         for node in 1..=hosts {
             self.send_order(now, Destination::Node(node), order.clone());
         }
@@ -60,19 +60,19 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Replaces the core of this node.
+    /// Replaces the server of this node.
     ///
     /// # Errors
-    /// The new core cannot be loaded, or refuses the state. The old one goes on.
-    pub(super) fn replace_core(&mut self, plugin: Option<&PluginFile>) -> Result<(), RunError> {
+    /// The new server cannot be loaded, or refuses the state. The old one goes on.
+    pub(super) fn replace_server(&mut self, plugin: Option<&PluginFile>) -> Result<(), RunError> {
         if self.core.is_board() {
-            return Err(RunError::CoreOnBoard);
+            return Err(RunError::ServerOnBoard);
         }
         // Compiling a plugin takes time.
         self.announce_pause();
         let builder = BackendBuilder::new(plugin, &self.warnings)?;
         if let Some(driver) = self.core.driver() {
-            driver.backend_mut().replace_core(&builder)?;
+            driver.backend_mut().replace_server(&builder)?;
         }
         // Ranks that are started from now on ask for all values.
         self.sharing = None;
@@ -88,8 +88,8 @@ impl Engine<'_, '_> {
         Ok(PluginFile { deadline, ..read })
     }
 
-    /// A node has replaced its core, or kept it for this reason.
-    pub(super) fn core_replaced(&mut self, node: u32, result: Result<(), String>) {
+    /// A node has replaced its server, or kept it for this reason.
+    pub(super) fn server_replaced(&mut self, node: u32, result: Result<(), String>) {
         let host = self.head.as_ref().map_or_else(String::new, |head| head.control.host(node).to_owned());
         let Some(status) = &mut self.status_socket else { return };
         let Some(replacement) = &mut status.replacement else { return };

@@ -93,7 +93,7 @@ impl Engine<'_, '_> {
             Request::Job(from) => Reply::Job(self.describe_job_from(from)),
             Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
             Request::Access { job, rank } => Reply::Access(self.access(JobId(job), rank)),
-            Request::Replace(plugin) => return self.replace_cores(client, plugin.as_ref()),
+            Request::Replace(plugin) => return self.replace_servers(client, plugin.as_ref()),
             Request::Signal(number) => {
                 if let Some(status) = &mut self.status_socket {
                     status.server.take_signal(client, number, &self.poller);

@@ -57,7 +57,7 @@ impl World<'_> {
             DaemonAction::LinkBoard { .. } | DaemonAction::FormTree { .. } => {
                 unreachable!("no node has a board")
             }
-            DaemonAction::ReplaceCore { .. } => self.report(node, &Report::CoreReplaced(Ok(()))),
+            DaemonAction::ReplaceServer { .. } => self.report(node, &Report::ServerReplaced(Ok(()))),
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });
             }

@@ -118,7 +118,7 @@ impl World<'_> {
             Action::AllowStdin(more) => self.allow_input(more),
             Action::CloseStdin => self.close_input(),
             Action::RanksJoined { .. } => {}
-            Action::RankStates { .. } | Action::CoreReplaced { .. } => {}
+            Action::RankStates { .. } | Action::ServerReplaced { .. } => {}
             Action::FormTree { .. } => unreachable!("no node has a board"),
         }
     }

@@ -118,7 +118,7 @@ impl Engine<'_, '_> {
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
             Action::RankStates { node, query, body } => self.rank_states_arrived(node, query, &body),
-            Action::CoreReplaced { node, result } => self.core_replaced(node, result),
+            Action::ServerReplaced { node, result } => self.server_replaced(node, result),
             Action::Print(lines) => self.sinks.print(&lines),
             Action::Finish { flush } => {
                 if let Some(head) = &mut self.head {

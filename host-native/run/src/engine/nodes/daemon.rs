@@ -378,9 +378,9 @@ impl Engine<'_, '_> {
             DaemonAction::QueryRanks { query, job, first, count } => {
                 self.query_ranks_here(query, job, (first, count))?;
             }
-            DaemonAction::ReplaceCore { plugin } => {
-                let replaced = self.replace_core(plugin.as_deref()).map_err(|error| error.with_hint());
-                self.send_report(&Report::CoreReplaced(replaced));
+            DaemonAction::ReplaceServer { plugin } => {
+                let replaced = self.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
+                self.send_report(&Report::ServerReplaced(replaced));
             }
             DaemonAction::Print(line) => self.sinks.print(&line),
             DaemonAction::EndNode => self.end_node(),

@@ -14,7 +14,7 @@ use super::super::server::{PmiServer, ServerParts};
 use super::super::token::IOF;
 use super::super::{Outlets, Token};
 use super::*;
-use crate::backend::{Core, RunBackend, Saved};
+use crate::backend::{Replaceable, RunBackend, Saved};
 use crate::plan::Plan;
 
 const JOB: JobId = JobId(0);
@@ -26,9 +26,9 @@ struct FakeBackend {
     inputs: Rc<RefCell<Vec<String>>>,
 }
 
-impl Core for FakeBackend {
+impl Replaceable for FakeBackend {
     fn save(&mut self) -> Result<Saved, RunError> {
-        Err(RunError::CoreFailed)
+        Err(RunError::ServerFailed)
     }
 
     fn retire(self: Box<Self>) {}
