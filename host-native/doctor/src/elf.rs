@@ -6,23 +6,14 @@ use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
-/// First bytes of an ELF file of 64 bits, little-endian.
-const MAGIC: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
-/// Length of an entry of the program header table.
-const SEGMENT: usize = 56;
-/// Types of segments: loaded, and dynamic section.
-const LOAD: u32 = 1;
-const DYNAMIC: u32 = 2;
-/// Tags of the dynamic section.
-const NEEDED: u64 = 1;
-const STRINGS: u64 = 5;
-const RPATH: u64 = 15;
-const RUNPATH: u64 = 29;
-/// Maximum numbers of segments, of entries of the dynamic section and of libraries, and length of a name or a search path.
-const SEGMENTS_MAX: usize = 64;
-const ENTRIES_MAX: usize = 4096;
+use object::elf::{self, ELFMAG, FileHeader64};
+use object::read::elf::{Dyn, FileHeader, ProgramHeader};
+use object::{LittleEndian, ReadCache, StringTable};
+
+/// Maximum numbers of segments, of bytes of the dynamic section and of libraries.
+const SEGMENTS_MAX: u16 = 64;
+const DYNAMIC_MAX: u64 = 64 << 10;
 const LIBRARIES_MAX: usize = 256;
-const NAME_MAX: usize = 4096;
 
 /// Kind of a file that the system does not execute.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,7 +31,7 @@ pub fn kind(file: &Path) -> NoExec {
     let mut start = [0; 256];
     let len = open(file).and_then(|file| file.read_at(&mut start, 0).ok()).unwrap_or(0);
     let start = &start[..len];
-    if !start.starts_with(&MAGIC[..4]) {
+    if !start.starts_with(&ELFMAG) {
         return if start.contains(&0) { NoExec::Data } else { NoExec::Script };
     }
     let machine = start.get(18..).and_then(|rest| rest.first_chunk());
@@ -48,16 +39,16 @@ pub fn kind(file: &Path) -> NoExec {
     let number =
         machine.map(|&bytes| if is_little { u16::from_le_bytes(bytes) } else { u16::from_be_bytes(bytes) });
     NoExec::Program(match number {
-        Some(3) => "x86 (32 bits)",
-        Some(8) => "MIPS",
-        Some(20) => "PowerPC (32 bits)",
-        Some(21) => "ppc64",
-        Some(22) => "s390x",
-        Some(40) => "arm (32 bits)",
-        Some(62) => "x86_64",
-        Some(183) => "aarch64",
-        Some(243) => "riscv",
-        Some(258) => "loongarch",
+        Some(elf::EM_386) => "x86 (32 bits)",
+        Some(elf::EM_MIPS) => "MIPS",
+        Some(elf::EM_PPC) => "PowerPC (32 bits)",
+        Some(elf::EM_PPC64) => "ppc64",
+        Some(elf::EM_S390) => "s390x",
+        Some(elf::EM_ARM) => "arm (32 bits)",
+        Some(elf::EM_X86_64) => "x86_64",
+        Some(elf::EM_AARCH64) => "aarch64",
+        Some(elf::EM_RISCV) => "riscv",
+        Some(elf::EM_LOONGARCH) => "loongarch",
         _ => "another architecture",
     })
 }
@@ -108,65 +99,35 @@ fn read_program(program: &Path) -> Libraries {
     open(program).and_then(|file| read(&file)).unwrap_or_default()
 }
 
-struct Segment {
-    kind: u32,
-    offset: u64,
-    address: u64,
-    len: u64,
-}
-
+/// Reads what the dynamic linker reads. Names have up to 4,096 bytes.
 fn read(file: &File) -> Option<Libraries> {
-    let header = bytes(file, 0, 64)?;
-    if !header.starts_with(&MAGIC) {
+    let data = &ReadCache::new(file);
+    let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
+    if header.e_phnum(LittleEndian) > SEGMENTS_MAX {
         return None;
     }
-    let count = usize::from(u16::from_le_bytes(*header[56..].first_chunk()?)).min(SEGMENTS_MAX);
-    if usize::from(u16::from_le_bytes(*header[54..].first_chunk()?)) != SEGMENT {
+    let segments = header.program_headers(LittleEndian, data).ok()?;
+    let dynamic = segments.iter().find(|segment| segment.p_type(LittleEndian) == elf::PT_DYNAMIC)?;
+    if dynamic.p_filesz(LittleEndian) > DYNAMIC_MAX {
         return None;
     }
-    let table = bytes(file, word(&header, 32)?, count * SEGMENT)?;
-    let segment = |entry: &[u8]| {
-        Some(Segment {
-            kind: u32::from_le_bytes(*entry.first_chunk()?),
-            offset: word(entry, 8)?,
-            address: word(entry, 16)?,
-            len: word(entry, 32)?,
-        })
+    let entries = dynamic.dynamic(LittleEndian, data).ok()??;
+    let tagged = |tag| entries.iter().filter(move |entry| entry.tag32(LittleEndian) == Some(tag));
+    let value = |tag| tagged(tag).map(|entry| entry.d_val(LittleEndian)).next();
+    let (address, len) = (value(elf::DT_STRTAB)?, value(elf::DT_STRSZ)?);
+    let start = segments.iter().filter(|segment| segment.p_type(LittleEndian) == elf::PT_LOAD).find_map(
+        |segment| {
+            let at = address.checked_sub(segment.p_vaddr(LittleEndian))?;
+            (at < segment.p_filesz(LittleEndian)).then(|| segment.p_offset(LittleEndian).checked_add(at))?
+        },
+    )?;
+    let strings = StringTable::new(data, start, start.checked_add(len)?);
+    let name = |entry: &elf::Dyn64<LittleEndian>| {
+        String::from_utf8(entry.string(LittleEndian, strings).ok()?.to_vec()).ok()
     };
-    let segments: Vec<Segment> = table.chunks_exact(SEGMENT).filter_map(segment).collect();
-    let dynamic = segments.iter().find(|segment| segment.kind == DYNAMIC)?;
-    let len = usize::try_from(dynamic.len).ok()?.min(16 * ENTRIES_MAX);
-    let section = bytes(file, dynamic.offset, len)?;
-    let entries = || section.chunks_exact(16).filter_map(|entry| Some((word(entry, 0)?, word(entry, 8)?)));
-    let (_, address) = entries().find(|&(tag, _)| tag == STRINGS)?;
-    let place = segments.iter().find(|segment| {
-        segment.kind == LOAD && address.checked_sub(segment.address).is_some_and(|at| at < segment.len)
-    })?;
-    let strings = place.offset.checked_add(address - place.address)?;
-    let names = |wanted| {
-        let places = entries().filter(move |&(tag, _)| tag == wanted).take(LIBRARIES_MAX);
-        places.filter_map(|(_, at)| name(file, strings.checked_add(at)?))
-    };
-    let (rpath, runpath) = (names(RPATH).next(), names(RUNPATH).next());
-    Some(Libraries { needed: names(NEEDED).collect(), rpath, runpath })
-}
-
-/// Reads a name up to its NUL.
-fn name(file: &File, at: u64) -> Option<String> {
-    let mut room = [0; NAME_MAX];
-    let len = file.read_at(&mut room, at).ok()?;
-    let end = room[..len].iter().position(|&byte| byte == 0)?;
-    String::from_utf8(room[..end].to_vec()).ok()
-}
-
-fn bytes(file: &File, at: u64, len: usize) -> Option<Vec<u8>> {
-    let mut bytes = vec![0; len];
-    file.read_exact_at(&mut bytes, at).ok()?;
-    Some(bytes)
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
+    let path = |tag| tagged(tag).find_map(name);
+    let needed = tagged(elf::DT_NEEDED).take(LIBRARIES_MAX).filter_map(name).collect();
+    Some(Libraries { needed, rpath: path(elf::DT_RPATH), runpath: path(elf::DT_RUNPATH) })
 }
 
 /// Returns the interpreter that the first line of a script names. A carriage return at its end is a part of the name.
@@ -182,11 +143,14 @@ pub fn script_interpreter(path: &Path) -> Option<PathBuf> {
 mod tests {
     use super::*;
 
+    /// First bytes of an ELF file of 64 bits, little-endian.
+    const IDENT: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];
+
     #[test]
     fn files_are_told_apart_by_their_first_bytes() {
         let path = std::env::temp_dir().join(format!("hydrant-kind-{}", std::process::id()));
         let mut program = [0; 64];
-        program[..6].copy_from_slice(&MAGIC);
+        program[..6].copy_from_slice(&IDENT);
         program[18] = 183;
         let mut big = program;
         (big[5], big[18], big[19]) = (2, 0, 22);
@@ -196,7 +160,7 @@ mod tests {
             (b"\x01\0", NoExec::Data),
             (&program, NoExec::Program("aarch64")),
             (&big, NoExec::Program("s390x")),
-            (&MAGIC, NoExec::Program("another architecture")),
+            (&IDENT, NoExec::Program("another architecture")),
         ] {
             std::fs::write(&path, bytes).unwrap();
             assert_eq!(kind(&path), expected);
@@ -225,7 +189,7 @@ mod tests {
         let mut start = vec![0; 4096];
         File::open(&own).and_then(|file| file.read_exact_at(&mut start, 0)).expect("it can be read");
         let folder = std::env::temp_dir().join(format!("hydrant-needed-{}", std::process::id()));
-        for at in (0..64 + 12 * SEGMENT).chain([start.len()]) {
+        for at in (0..64 + 12 * 56).chain([start.len()]) {
             let mut damaged = start.clone();
             if let Some(byte) = damaged.get_mut(at) {
                 *byte = !*byte;
