@@ -321,9 +321,15 @@ fn the_core_forbids_what_it_promises_to_do_without() {
         // a feature that is off by default.
         for file in rust_files(&source) {
             let code = code(&read(&file));
-            let owned = ["core/src/lib.rs", "storage/generate.rs", "storage/owned.rs", "server/owned.rs", "server/backend.rs"]
-                .iter()
-                .any(|name| file.ends_with(name));
+            let owned = [
+                "core/src/lib.rs",
+                "storage/generate.rs",
+                "storage/owned.rs",
+                "server/owned.rs",
+                "server/backend.rs",
+            ]
+            .iter()
+            .any(|name| file.ends_with(name));
             assert!(owned || !code.contains("alloc::"), "{} asks for an allocator", file.display());
         }
     }

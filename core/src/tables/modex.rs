@@ -162,13 +162,8 @@ impl Modex<'_> {
         self.insert(link, Set::CommitPending, slot);
     }
 
-    /// Takes the next PMIx rank that a message is pending about.
-    pub(crate) fn pop(&mut self, link: usize) -> Option<u32> {
-        self.pop_of(link, Set::CommitPending)
-    }
-
     /// Takes the first rank of a set.
-    pub(crate) fn pop_of(&mut self, link: usize, set: Set) -> Option<u32> {
+    pub(crate) fn pop(&mut self, link: usize, set: Set) -> Option<u32> {
         let slot = self.next(link, set, 0)?;
         self.remove(link, set, slot);
         Some(slot)
@@ -186,10 +181,18 @@ mod tests {
         assert!(modex.ask(1, 39) && !modex.ask(1, 39) && modex.ask(0, 39));
         modex.push(1, 39);
         modex.push(1, 2);
-        assert_eq!((modex.pop(0), modex.pop(1), modex.pop(1), modex.pop(1)), (None, Some(2), Some(39), None));
+        assert_eq!(
+            (
+                modex.pop(0, Set::CommitPending),
+                modex.pop(1, Set::CommitPending),
+                modex.pop(1, Set::CommitPending),
+                modex.pop(1, Set::CommitPending)
+            ),
+            (None, Some(2), Some(39), None)
+        );
         modex.push(0, 5);
         modex.forget(5..40);
-        assert!(!modex.is_asked(0, 39) && modex.pop(0).is_none());
+        assert!(!modex.is_asked(0, 39) && modex.pop(0, Set::CommitPending).is_none());
         assert!(!modex.ask(2, 1), "there is no such link");
     }
 

@@ -3,6 +3,7 @@
 use super::command::Op;
 use super::scan;
 use super::token::Text;
+use super::write::{EncodeError, Style, Writer};
 use crate::Refusal;
 
 /// A reply, encoded by the server and decoded by the client.
@@ -211,4 +212,26 @@ impl Reply<'_> {
             Reply::Found(op, _) | Reply::Missing(op) | Reply::Done(op) | Reply::Refused(op, _) => op,
         }
     }
+}
+
+/// Encodes a reply with `put`. A text that the protocol cannot carry becomes an error reply with [`Refusal::Unprintable`], a
+/// reply that the protocol does not have becomes one with [`Refusal::Unsupported`].
+pub(super) fn encode<'b>(
+    reply: &Reply<'_>,
+    style: Style,
+    buf: &'b mut [u8],
+    put: impl Fn(&mut Writer<'_>, &Reply<'_>) -> Result<(), EncodeError>,
+) -> Result<&'b [u8], EncodeError> {
+    let write = |buf: &mut [u8], reply: &Reply<'_>| {
+        let mut w = Writer::new(buf, style);
+        put(&mut w, reply)?;
+        Ok(w.finish()?.len())
+    };
+    let refusing = |refusal| Reply::Refused(reply.op(), Failure::Refusal(refusal));
+    let len = match write(buf, reply) {
+        Err(EncodeError::Unprintable) => write(buf, &refusing(Refusal::Unprintable)),
+        Err(EncodeError::Unsupported) => write(buf, &refusing(Refusal::Unsupported)),
+        written => written,
+    };
+    buf.get(..len?).ok_or(EncodeError::DoesNotFit)
 }

@@ -1,4 +1,4 @@
-//! Environment of PMIx clients.
+//! Environment of PMIx clients, and the report of those that are not served.
 
 /// Variables with the address of the server, one for each version of the data format. A client takes the latest that it
 /// knows.
@@ -29,4 +29,26 @@ pub fn pmix_variables(jobid: &str, address: Option<&str>) -> Vec<(&'static str, 
     }
     variables.extend(PMIX_SETTINGS.map(|(name, value)| (name, value.to_owned())));
     variables
+}
+
+/// Returns the line about the refused PMIx client with this number: `why` for the first, and the number at each power of ten.
+pub fn refused_line(number: u64, why: &str) -> Option<String> {
+    match number {
+        1 => Some(format!("refused a PMIx client, which runs as a job of one rank: {why}")),
+        _ if 10_u64.pow(number.ilog10()) == number => {
+            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn refused_pmix_clients_are_reported_at_powers_of_ten() {
+        let lines = (1..=1000).filter(|&number| refused_line(number, "").is_some());
+        assert_eq!(lines.collect::<Vec<_>>(), [1, 10, 100, 1000]);
+    }
 }

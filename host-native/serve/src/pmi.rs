@@ -8,7 +8,7 @@ use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Limit, OwnedOutput, Rank, Server};
-use hydrant_driver::{MappedStorage, TcpPort, pmix_variables};
+use hydrant_driver::{MappedStorage, TcpPort, pmix_variables, refused_line};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32, random_u64};
 
@@ -236,7 +236,8 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             JobEvent::Closed { why: Closing::Unserved, .. } => {
                 self.refused += 1;
-                if let Some(line) = refused_line(self.refused) {
+                let why = "PMIX_NAMESPACE is of another job, or PMIX_RANK is taken";
+                if let Some(line) = refused_line(self.refused, why) {
                     self.endpoint.log(&line);
                 }
             }
@@ -308,20 +309,6 @@ impl<'o, 's> PmiServer<'o, 's> {
 
 fn millis(time: Duration) -> u64 {
     time.as_millis().try_into().unwrap_or(u64::MAX)
-}
-
-/// Returns the line for the log about the refused PMIx client with this number: the first and each power of ten.
-fn refused_line(number: u64) -> Option<String> {
-    match number {
-        1 => Some(
-            "refused a PMIx client, which runs as a job of one rank: PMIX_NAMESPACE is of another job, or PMIX_RANK is taken"
-                .to_owned(),
-        ),
-        _ if 10_u64.pow(number.ilog10()) == number => {
-            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
-        }
-        _ => None,
-    }
 }
 
 #[cfg(test)]

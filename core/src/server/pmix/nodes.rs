@@ -123,29 +123,6 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the next request for the newest data of a rank, or these data.
-    fn write_newest(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
-        while let Some(slot) = self.modex.pop_of(at, Set::RenewedPending) {
-            let link: &Link = self.links.get(at)?;
-            let carries = link.carries(self.ranks.get(slot as usize)?.node);
-            let Some(id) = self.job_of_slot(slot as usize) else { continue };
-            let job = &self.jobs[id.index()];
-            let (whose, rank) = (job.reference(id), slot - job.first);
-            if !carries {
-                return Some(Writer::new(buf, Head::Renew { job: whose, rank: Rank(rank) })?.finish().len());
-            }
-            let key = key_of(Rank(rank), REMOTE);
-            let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
-            let value = record.and_then(|record| self.kvs.value(record)).unwrap_or_default();
-            let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Newest })?;
-            // A buffer of `Limits::output_max` bytes holds any record.
-            if writer.push(&Item { rank, key: &key, value }) {
-                return Some(writer.finish().len());
-            }
-        }
-        None
-    }
-
     /// Marks new data of a rank as pending for the neighbours that have asked for them.
     pub(super) fn offer(&mut self, slot: usize) {
         let node = self.ranks[slot].node;
@@ -158,26 +135,37 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the next request for data, or data that the neighbour has asked for.
+    /// Writes the next request for data of a rank, or data that the neighbour has asked for: the newest data first.
     pub(in super::super) fn write_modex(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
-        if let Some(len) = self.write_newest(at, buf) {
-            return Some(len);
-        }
-        while let Some(slot) = self.modex.pop(at) {
+        let newest = self.write_data(at, Set::RenewedPending, buf);
+        newest.or_else(|| self.write_data(at, Set::CommitPending, buf))
+    }
+
+    /// Writes a message about the next rank of a set, [`Set::CommitPending`] or [`Set::RenewedPending`].
+    fn write_data(&mut self, at: usize, pending: Set, buf: &mut [u8]) -> Option<usize> {
+        let is_renewed = pending == Set::RenewedPending;
+        while let Some(slot) = self.modex.pop(at, pending) {
             let link: &Link = self.links.get(at)?;
             let carries = link.carries(self.ranks.get(slot as usize)?.node);
             let Some(id) = self.job_of_slot(slot as usize) else { continue };
             let job = &self.jobs[id.index()];
             let (whose, rank) = (job.reference(id), slot - job.first);
             if !carries {
-                return Some(Writer::new(buf, Head::Get { job: whose, rank: Rank(rank) })?.finish().len());
+                let request = match is_renewed {
+                    true => Head::Renew { job: whose, rank: Rank(rank) },
+                    false => Head::Get { job: whose, rank: Rank(rank) },
+                };
+                return Some(Writer::new(buf, request)?.finish().len());
             }
             let key = key_of(Rank(rank), REMOTE);
             let record = self.kvs.find((job.spaces, Kind::Commit), &key).ok().flatten();
-            let Some(record) = record.and_then(|record| self.kvs.record(record)) else { continue };
-            let mut writer = Writer::new(buf, Head::Records { job: whose, of: RecordKind::Commit })?;
+            let value = record.and_then(|record| self.kvs.value(record));
+            // A request for the newest data is answered also if there are none.
+            let Some(value) = value.or(is_renewed.then_some(&[])) else { continue };
+            let of = if is_renewed { RecordKind::Newest } else { RecordKind::Commit };
+            let mut writer = Writer::new(buf, Head::Records { job: whose, of })?;
             // A buffer of `Limits::output_max` bytes holds any record.
-            if writer.push(&Item { rank, key: record.key, value: record.value }) {
+            if writer.push(&Item { rank, key: &key, value }) {
                 return Some(writer.finish().len());
             }
         }

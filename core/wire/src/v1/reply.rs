@@ -1,36 +1,21 @@
 //! Replies of PMI-1.
 
+use crate::Malformed;
 use crate::command::Op;
 use crate::fields::{Fields, Pairs, integer, number};
 use crate::frame::Frame;
-use crate::reply::{Codes, Failure, Reply};
+use crate::reply::{self, Codes, Failure, Reply};
 use crate::token::Text;
 use crate::write::{EncodeError, Style, Writer};
-use crate::{Malformed, Refusal};
 
-/// Encodes a reply. A text that a line cannot carry becomes an error reply with [`Refusal::Unprintable`]. A reply that
-/// PMI-1 does not have becomes one with [`Refusal::Unsupported`].
+/// Encodes a reply. A text that a line cannot carry becomes an error reply with
+/// [`Unprintable`](crate::Refusal::Unprintable). A reply that PMI-1 does not have becomes one with
+/// [`Unsupported`](crate::Refusal::Unsupported).
 ///
 /// # Errors
 /// [`EncodeError::DoesNotFit`].
 pub fn encode_reply<'b>(reply: &Reply<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], EncodeError> {
-    let mut w = Writer::new(&mut *buf, Style::Line);
-    let written = match put(&mut w, reply) {
-        Ok(()) => w.finish(),
-        Err(error) => Err(error),
-    };
-    let refusal = match written {
-        Ok(bytes) => {
-            let len = bytes.len();
-            return buf.get(..len).ok_or(EncodeError::DoesNotFit);
-        }
-        Err(EncodeError::DoesNotFit) => return Err(EncodeError::DoesNotFit),
-        Err(EncodeError::Unprintable) => Refusal::Unprintable,
-        Err(EncodeError::Unsupported) => Refusal::Unsupported,
-    };
-    let mut w = Writer::new(buf, Style::Line);
-    refused(&mut w, reply.op(), &Failure::Refusal(refusal), Codes::same(0, 0));
-    w.finish()
+    reply::encode(reply, Style::Line, buf, put)
 }
 
 fn name(op: Op) -> &'static [u8] {

@@ -1,14 +1,14 @@
 //! Replies of PMI-2.
 
 use super::ESCAPED_VALUE;
+use crate::Malformed;
 use crate::command::Op;
 use crate::fields::{Fields, Pairs, boolean, filled, integer, number};
 use crate::frame::{Frame, Kind};
-use crate::reply::{Codes, Failure, Reply};
+use crate::reply::{self, Codes, Failure, Reply};
 use crate::token::Text;
 use crate::v1;
 use crate::write::{EncodeError, Style, Writer};
-use crate::{Malformed, Refusal};
 
 /// Reply with its thread id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -20,8 +20,9 @@ pub struct Answer<'a> {
 }
 
 /// Encodes a reply. The command's `thrid` comes directly after the name. The reply to `init` is a line. A text that
-/// the message cannot carry becomes an error reply with [`Refusal::Unprintable`]; a value with NUL follows there in a field
-/// that [`decode_reply`] reads. A reply that PMI-2 does not have becomes one with [`Refusal::Unsupported`].
+/// the message cannot carry becomes an error reply with [`Unprintable`](crate::Refusal::Unprintable); a value with NUL
+/// follows there in a field that [`decode_reply`] reads. A reply that PMI-2 does not have becomes one with
+/// [`Unsupported`](crate::Refusal::Unsupported).
 ///
 /// # Errors
 /// [`EncodeError::DoesNotFit`].
@@ -33,22 +34,13 @@ pub fn encode_reply<'b>(
     if matches!(reply.op(), Op::Init | Op::InitAck) {
         return v1::encode_reply(reply, buf);
     }
-    let mut w = Writer::new(&mut *buf, Style::Counted);
-    let refusal = match put(&mut w, reply, thrid).and_then(|()| w.finish()) {
-        Ok(bytes) => {
-            let len = bytes.len();
-            return buf.get(..len).ok_or(EncodeError::DoesNotFit);
+    reply::encode(reply, Style::Counted, buf, |w, written| {
+        put(w, written, thrid)?;
+        if let (Reply::Refused(..), Reply::Found(_, value)) = (written, reply) {
+            w.raw(ESCAPED_VALUE).raw(b"=").binary(value).raw(b";").count();
         }
-        Err(EncodeError::DoesNotFit) => return Err(EncodeError::DoesNotFit),
-        Err(EncodeError::Unprintable) => Refusal::Unprintable,
-        Err(EncodeError::Unsupported) => Refusal::Unsupported,
-    };
-    let mut w = Writer::new(buf, Style::Counted);
-    put(&mut w, &Reply::Refused(reply.op(), Failure::Refusal(refusal)), thrid)?;
-    if let Reply::Found(_, value) = reply {
-        w.raw(ESCAPED_VALUE).raw(b"=").binary(value).raw(b";").count();
-    }
-    w.finish()
+        Ok(())
+    })
 }
 
 fn name(op: Op) -> &'static [u8] {

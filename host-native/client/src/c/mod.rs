@@ -15,8 +15,8 @@ use std::panic::{self, AssertUnwindSafe};
 pub use error::{CallError, Code};
 pub use lifecycle::{Lifecycle, connect, segment};
 pub use pointer::{
-    KEY_MAX, Out, OutBuffer, VALUE_MAX, abort_message, array, binary_value, key, length, nonempty, text,
-    value,
+    KEY_MAX, Out, OutBuffer, VALUE_MAX, abort_message, array, binary_value, element, key, length, nonempty,
+    text, value,
 };
 pub use spawn::{Pair, SpawnProgram, Spawned, count, maxprocs, pair, preput, spawn};
 

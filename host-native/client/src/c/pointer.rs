@@ -109,6 +109,15 @@ pub unsafe fn array<'a, T>(first: *const T, count: usize) -> Option<&'a [T]> {
     }
 }
 
+/// Returns element `index` of an array, or `none` if the array is NULL or shorter.
+///
+/// # Safety
+/// `first` is NULL or has `count` elements.
+pub unsafe fn element<T: Copy>(first: *const T, count: usize, index: usize, none: T) -> T {
+    // SAFETY: guaranteed by the caller.
+    unsafe { array(first, count) }.and_then(|array| array.get(index)).copied().unwrap_or(none)
+}
+
 /// Output pointer to one value. The memory may be uninitialised, and two outputs may overlap. The value is therefore
 /// never read, and no reference to it exists.
 pub struct Out<T>(*mut T);

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use hydrant_client::c::{
-    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn,
-    text,
+    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, element, maxprocs, nonempty, pair, preput,
+    spawn, text,
 };
 use hydrant_wire::Text;
 
@@ -57,15 +57,6 @@ unsafe fn arguments<'a>(argv: *const *const c_char) -> Vec<Text<'a>> {
 }
 
 impl Arrays {
-    /// Returns element `i` of one of the arrays, or `none` if the array is NULL.
-    ///
-    /// # Safety
-    /// `first` is NULL or has `self.count` elements.
-    unsafe fn element<T: Copy>(&self, first: *const T, i: usize, none: T) -> T {
-        // SAFETY: guaranteed by the caller.
-        unsafe { array(first, self.count) }.and_then(|array| array.get(i)).copied().unwrap_or(none)
-    }
-
     /// Reads program `i`.
     ///
     /// # Safety
@@ -73,13 +64,14 @@ impl Arrays {
     unsafe fn program<'a>(&self, i: usize) -> Result<SpawnProgram<'a>, CallError> {
         // SAFETY: guaranteed by the caller.
         unsafe {
-            let command = nonempty(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?;
-            let info = self.element(self.infos, i, ptr::null());
+            let command =
+                nonempty(element(self.cmds, self.count, i, ptr::null()), "a command is NULL or empty")?;
+            let info = element(self.infos, self.count, i, ptr::null());
             Ok(SpawnProgram {
                 command: Text::plain(command),
-                maxprocs: maxprocs(self.element(self.maxprocs, i, 0))?,
-                args: arguments(self.element(self.argvs, i, ptr::null())),
-                info: pairs(info, self.element(self.info_sizes, i, 0))?,
+                maxprocs: maxprocs(element(self.maxprocs, self.count, i, 0))?,
+                args: arguments(element(self.argvs, self.count, i, ptr::null())),
+                info: pairs(info, element(self.info_sizes, self.count, i, 0))?,
             })
         }
     }

@@ -4,8 +4,8 @@ use std::ffi::{c_char, c_int};
 use std::ptr;
 
 use hydrant_client::c::{
-    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, maxprocs, nonempty, pair, preput, spawn,
-    text,
+    CallError, Code, OutBuffer, Pair, SpawnProgram, array, count, element, maxprocs, nonempty, pair, preput,
+    spawn, text,
 };
 use hydrant_wire::Text;
 
@@ -48,15 +48,6 @@ unsafe fn preputs<'a>(vector: *const *const Info, size: c_int) -> Result<Vec<Pai
 }
 
 impl Arrays {
-    /// Returns element `i` of one of the arrays, or `none` if the array is NULL.
-    ///
-    /// # Safety
-    /// `first` is NULL or has `self.count` elements.
-    unsafe fn element<T: Copy>(&self, first: *const T, i: usize, none: T) -> T {
-        // SAFETY: guaranteed by the caller.
-        unsafe { array(first, self.count) }.and_then(|array| array.get(i)).copied().unwrap_or(none)
-    }
-
     /// Reads program `i`.
     ///
     /// # Safety
@@ -65,12 +56,12 @@ impl Arrays {
         // SAFETY: guaranteed by the caller.
         let (command, argc, argv, maxprocs, info_size, info) = unsafe {
             (
-                nonempty(self.element(self.cmds, i, ptr::null()), "a command is NULL or empty")?,
-                self.element(self.argcs, i, 0),
-                self.element(self.argvs, i, ptr::null()),
-                self.element(self.maxprocs, i, 0),
-                self.element(self.info_sizes, i, 0),
-                self.element(self.infos, i, ptr::null()),
+                nonempty(element(self.cmds, self.count, i, ptr::null()), "a command is NULL or empty")?,
+                element(self.argcs, self.count, i, 0),
+                element(self.argvs, self.count, i, ptr::null()),
+                element(self.maxprocs, self.count, i, 0),
+                element(self.info_sizes, self.count, i, 0),
+                element(self.infos, self.count, i, ptr::null()),
             )
         };
         let maxprocs = self::maxprocs(maxprocs)?;

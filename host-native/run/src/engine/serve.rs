@@ -6,13 +6,17 @@ use std::io;
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
-use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files};
+use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files, refused_line};
 use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
 use super::server::PmiServer;
 use crate::error::RunError;
+
+/// Why a PMIx client is refused.
+const UNSERVED: &str = "it is of another job, or its rank has another connection or has ended\nhint: programs that a rank \
+                        starts must not have PMIX_NAMESPACE in their environment";
 
 impl Engine<'_, '_> {
     /// Adds the socket of a rank. Returns its number, or none at the limit.
@@ -150,7 +154,7 @@ impl Engine<'_, '_> {
     fn unserved(&mut self, id: JobId) {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.run.unserved += 1;
-        if let Some(line) = unserved_line(job.run.unserved) {
+        if let Some(line) = refused_line(job.run.unserved, UNSERVED) {
             self.sinks.print(&line);
         }
     }
@@ -235,31 +239,5 @@ impl Engine<'_, '_> {
             query.resume(&self.poller, now)?;
         }
         Ok(())
-    }
-}
-
-/// Returns the line about the refused PMIx client with this number: the first and each power of ten.
-fn unserved_line(number: u64) -> Option<String> {
-    match number {
-        1 => Some(
-            "refused a PMIx client, which runs as a job of one rank: it is of another job, or its rank has another \
-             connection or has ended\nhint: programs that a rank starts must not have PMIX_NAMESPACE in their environment"
-                .to_owned(),
-        ),
-        _ if 10_u64.pow(number.ilog10()) == number => {
-            Some(format!("refused {number} PMIx clients, which run as jobs of one rank"))
-        }
-        _ => None,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::unserved_line;
-
-    #[test]
-    fn refused_pmix_clients_are_reported_at_powers_of_ten() {
-        let lines = (1..=1000).filter(|&number| unserved_line(number).is_some());
-        assert_eq!(lines.collect::<Vec<_>>(), [1, 10, 100, 1000]);
     }
 }
