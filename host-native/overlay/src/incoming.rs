@@ -4,10 +4,10 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use hydrant_noise::Transport;
 use hydrant_reactor::NO_SIGPIPE;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use snow::TransportState;
 
 use crate::bootstrap::{Guide, QUESTION_LEN, QUESTION_MAGIC};
 use crate::link::{
@@ -84,7 +84,7 @@ pub(crate) struct ExpectedChild<'a> {
 pub(crate) struct Authenticated {
     pub(crate) node: u32,
     pub(crate) fd: OwnedFd,
-    pub(crate) noise: TransportState,
+    pub(crate) noise: Transport,
 }
 
 /// Unauthenticated connections.
@@ -101,7 +101,7 @@ struct Incoming {
     bytes: [u8; QUESTION_LEN],
     len: usize,
     /// Claimed node and Noise state after the response. The child's heartbeat is outstanding.
-    responded: Option<(u32, Box<TransportState>)>,
+    responded: Option<(u32, Transport)>,
 }
 
 impl std::fmt::Debug for Incoming {
@@ -157,11 +157,7 @@ impl IncomingConnections {
         }
         let incoming = slot.take()?;
         let (node, noise) = incoming.responded?;
-        matches!(progress, Progress::Authenticated).then_some(Authenticated {
-            node,
-            fd: incoming.fd,
-            noise: *noise,
-        })
+        matches!(progress, Progress::Authenticated).then_some(Authenticated { node, fd: incoming.fd, noise })
     }
 
     /// Time at which the handshake timeout of the oldest connection ends.
@@ -264,7 +260,7 @@ impl Incoming {
         let (noise, bytes) = respond(&identity, secret, initiation).ok()?;
         // The send buffer of a new socket has space for a response.
         let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
-        self.responded = Some((node, Box::new(noise)));
+        self.responded = Some((node, noise));
         (sent == bytes.len()).then_some(())
     }
 }

@@ -8,8 +8,9 @@ use std::time::Duration;
 use hydrant_core::manage::{self, BadRecord, PREFIX, RECORD_MAX};
 use hydrant_core::server::call;
 use hydrant_core::server::remote::next_node_record;
+use hydrant_noise::Forged;
 
-use super::noise::{Channel, Forged};
+use super::noise::Channel;
 use super::secret::Secret;
 
 /// Bytes that may wait for the other side to read.

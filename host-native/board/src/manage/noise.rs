@@ -1,47 +1,26 @@
-//! Noise on a management connection: handshake and frames with a secret that hosts and the server share.
+//! Noise on a management connection ([`hydrant_noise`]): handshake and frames with a secret that hosts and the server share.
 //!
-//! The host sends [`MAGIC`] and the first message of `NNpsk0`, the server answers with the second. A message without the secret
-//! fails at its tag. Frames follow in both directions: two bytes of length, then that many bytes of ciphertext. Their plaintext
-//! is the stream of records. A replayed first message gets an answer, but no frame follows that the server accepts.
+//! The host sends [`MAGIC`] and the first message, the server answers with the second. Frames follow in both directions: two
+//! bytes of length, then that many bytes of ciphertext. Their plaintext is the stream of records.
 
 use std::fmt;
 
 use hydrant_core::manage::{PREFIX, RECORD_MAX};
-use snow::{Builder, HandshakeState, TransportState};
+use hydrant_noise::{Forged, Initiator, MESSAGE_LEN, TAG_LEN, Transport, respond};
 
 use super::secret::{MAGIC, Secret};
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
-/// Length of either message of the handshake: an ephemeral key and a tag.
-const MESSAGE: usize = 32 + 16;
-/// Length of the tag of a frame.
-const TAG: usize = 16;
 /// Longest plaintext of a frame: a record of the management protocol, for which each server has a buffer. Longer streams are cut.
 const PLAIN_MAX: usize = PREFIX + RECORD_MAX;
-
-/// The other side does not have the secret.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forged;
-
-/// Begins the handshake of one end.
-fn handshake(secret: &Secret, is_host: bool) -> HandshakeState {
-    let params = PATTERN.parse().expect("snow supports the pattern");
-    let builder = Builder::new(params).psk(0, secret.bytes()).and_then(|builder| builder.prologue(&MAGIC));
-    let build = |builder: Builder<'_>| match is_host {
-        true => builder.build_initiator(),
-        false => builder.build_responder(),
-    };
-    builder.and_then(build).expect("psk0 needs one key, which is set")
-}
 
 /// Encryption of a connection.
 pub(crate) enum Channel {
     /// The host waits for the server's message. Bytes to send wait too.
-    Host(Box<HandshakeState>, Vec<u8>),
+    Host(Initiator, Vec<u8>),
     /// The server waits for the host's message.
-    Server(Box<HandshakeState>),
+    Server(Secret),
     /// The handshake is complete.
-    Open(Box<TransportState>),
+    Open(Transport),
     /// A message of the handshake was refused.
     Failed,
 }
@@ -60,17 +39,15 @@ impl fmt::Debug for Channel {
 impl Channel {
     /// Starts the handshake of a host. The bytes to send are appended to `outbox`.
     pub(crate) fn host(secret: &Secret, outbox: &mut impl Extend<u8>) -> Channel {
-        let mut noise = handshake(secret, true);
-        let mut message = [0; MESSAGE];
-        noise.write_message(&[], &mut message).expect("the buffer holds key and tag");
+        let (noise, message) = Initiator::new(secret.bytes(), &MAGIC);
         outbox.extend(MAGIC);
         outbox.extend(message);
-        Channel::Host(Box::new(noise), Vec::new())
+        Channel::Host(noise, Vec::new())
     }
 
     /// Waits for the handshake of a host.
     pub(crate) fn server(secret: &Secret) -> Channel {
-        Channel::Server(Box::new(handshake(secret, false)))
+        Channel::Server(secret.clone())
     }
 
     /// Encrypts bytes to send. A host's are kept until the handshake is complete.
@@ -81,10 +58,10 @@ impl Channel {
             Channel::Server(_) | Channel::Failed => return Err(Forged),
             Channel::Open(noise) => {
                 for part in plain.chunks(PLAIN_MAX) {
-                    let mut frame = [0; PLAIN_MAX + TAG];
-                    let len = noise.write_message(part, &mut frame).map_err(|_| Forged)?;
-                    outbox.extend((len as u16).to_le_bytes());
-                    outbox.extend(frame[..len].iter().copied());
+                    let mut frame = Vec::new();
+                    noise.seal(part, &mut frame)?;
+                    outbox.extend((frame.len() as u16).to_le_bytes());
+                    outbox.extend(frame);
                 }
             }
         }
@@ -118,50 +95,42 @@ impl Channel {
         outbox: &mut impl Extend<u8>,
     ) -> Result<usize, Forged> {
         match self {
-            Channel::Server(noise) => {
+            Channel::Server(secret) => {
                 let magic = raw.len().min(MAGIC.len());
                 if raw[..magic] != MAGIC[..magic] {
                     return Err(Forged);
                 }
-                let Some(message) = raw.get(MAGIC.len()..MAGIC.len() + MESSAGE) else { return Ok(0) };
-                noise.read_message(message, &mut []).map_err(|_| Forged)?;
-                let mut answer = [0; MESSAGE];
-                noise.write_message(&[], &mut answer).map_err(|_| Forged)?;
+                let Some(message) = raw.get(MAGIC.len()..).and_then(<[u8]>::first_chunk) else {
+                    return Ok(0);
+                };
+                let (noise, answer) = respond(secret.bytes(), &MAGIC, message)?;
                 outbox.extend(answer);
-                self.finish(outbox)?;
-                Ok(MAGIC.len() + MESSAGE)
+                *self = Channel::Open(noise);
+                Ok(MAGIC.len() + MESSAGE_LEN)
             }
-            Channel::Host(noise, _) => {
-                let Some(message) = raw.get(..MESSAGE) else { return Ok(0) };
-                noise.read_message(message, &mut []).map_err(|_| Forged)?;
-                self.finish(outbox)?;
-                Ok(MESSAGE)
+            Channel::Host(..) => {
+                let Some(answer) = raw.first_chunk() else { return Ok(0) };
+                let Channel::Host(noise, waiting) = std::mem::replace(self, Channel::Failed) else {
+                    return Err(Forged);
+                };
+                *self = Channel::Open(noise.finish(answer)?);
+                self.seal(&waiting, outbox)?;
+                Ok(MESSAGE_LEN)
             }
             Channel::Open(noise) => {
                 let Some((&len, rest)) = raw.split_first_chunk::<2>() else { return Ok(0) };
                 let len = usize::from(u16::from_le_bytes(len));
-                if len > PLAIN_MAX + TAG {
+                if len > PLAIN_MAX + TAG_LEN {
                     return Err(Forged);
                 }
                 let Some(frame) = rest.get(..len) else { return Ok(0) };
-                let mut plain = [0; PLAIN_MAX];
-                let plain_len = noise.read_message(frame, &mut plain).map_err(|_| Forged)?;
-                inbox.extend(plain[..plain_len].iter().copied());
+                let mut plain = Vec::new();
+                noise.open(frame, &mut plain)?;
+                inbox.extend(plain);
                 Ok(2 + len)
             }
             Channel::Failed => Err(Forged),
         }
-    }
-
-    /// Completes the handshake, and encrypts the bytes that wait for it.
-    fn finish(&mut self, outbox: &mut impl Extend<u8>) -> Result<(), Forged> {
-        let (noise, waiting) = match std::mem::replace(self, Channel::Failed) {
-            Channel::Host(noise, waiting) => (noise, waiting),
-            Channel::Server(noise) => (noise, Vec::new()),
-            Channel::Open(_) | Channel::Failed => return Err(Forged),
-        };
-        *self = Channel::Open(Box::new(noise.into_transport_mode().map_err(|_| Forged)?));
-        self.seal(&waiting, outbox)
     }
 }
 
@@ -212,7 +181,7 @@ mod tests {
         assert_eq!(server.seal(b"x", &mut Vec::new()), Err(Forged));
         let mut plain = b"\x02\x00\x00\x01".to_vec();
         assert_eq!(server.open(&mut plain, &mut Vec::new(), &mut Vec::new()), Err(Forged));
-        assert_eq!(host.open(&mut vec![0; MESSAGE], &mut Vec::new(), &mut Vec::new()), Err(Forged));
+        assert_eq!(host.open(&mut vec![0; MESSAGE_LEN], &mut Vec::new(), &mut Vec::new()), Err(Forged));
     }
 
     #[test]

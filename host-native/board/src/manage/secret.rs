@@ -5,10 +5,9 @@ use std::io::{self, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use blake2::{Blake2s256, Digest};
 use hydrant_reactor::file::{FileError, Input, Taken};
 use rustix::process::geteuid;
-use snow::params::HashChoice;
-use snow::resolvers::{CryptoResolver, DefaultResolver};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// First bytes of a connection with a secret. The last byte is the version. No record begins with these bytes: its length would
@@ -39,13 +38,7 @@ impl Secret {
         if text.len() < SECRET_MIN {
             return Err(SecretError::Short);
         }
-        let mut hash = DefaultResolver.resolve_hash(&HashChoice::Blake2s).expect("snow has BLAKE2s");
-        let mut secret = Secret([0; 32]);
-        hash.reset();
-        hash.input(&MAGIC);
-        hash.input(text);
-        hash.result(&mut secret.0);
-        Ok(secret)
+        Ok(Secret(Blake2s256::new_with_prefix(MAGIC).chain_update(text).finalize().into()))
     }
 
     /// Returns the bytes of the secret, for other hosts of the same run.

@@ -94,9 +94,9 @@ fn join(parent: &mut Parent, stream: &mut TcpStream) -> [Vec<u8>; 2] {
     stream.set_nonblocking(false).unwrap();
     stream.read_exact(&mut response).unwrap();
     let mut noise = initiator.finish(&response).unwrap();
-    let mut frame = vec![0; HEARTBEAT_LEN];
-    frame[1] = HEARTBEAT_LEN as u8 - 2;
-    assert_eq!(noise.write_message(&[0], &mut frame[2..]).unwrap(), HEARTBEAT_LEN - 2);
+    let mut frame = vec![0, HEARTBEAT_LEN as u8 - 2];
+    noise.seal(&[0], &mut frame).unwrap();
+    assert_eq!(frame.len(), HEARTBEAT_LEN);
     stream.write_all(&frame).unwrap();
     [bytes.to_vec(), frame]
 }

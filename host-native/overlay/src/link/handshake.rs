@@ -1,27 +1,25 @@
-//! Handshake of a link: Noise with a pre-shared secret of parent and child.
+//! Handshake of a link: Noise with a pre-shared secret of parent and child ([`hydrant_noise`]).
 //!
-//! The child sends its node number in clear and the first message of `NNpsk0`. The secret is mixed in first, so a message
-//! without the secret fails at its tag, before any computation on curves. The prologue is the overlay, the version and both
-//! node numbers, so a message for another link fails at the same place. A replayed first message gets a response, but the
-//! attacker cannot send the next frame, and the connection is not admitted before that frame.
+//! The child sends its node number in clear and the first message. The prologue is the overlay, the version and both node
+//! numbers, so a message for another link fails as one without the secret does. A connection is not admitted before its first
+//! frame, which alone proves that the child has the secret.
 
 use std::fmt;
 
+use hydrant_noise::{MESSAGE_LEN, Transport};
 use hydrant_reactor::{Error, fill_random};
 use serde::{Deserialize, Serialize};
-use snow::{Builder, HandshakeState, TransportState};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::error::LinkError;
 use crate::version::VERSION;
 
-const PATTERN: &str = "Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// First bytes of an initiation. The last byte is the version of the handshake.
 const MAGIC: [u8; 8] = *b"hydrant\x01";
-/// Size of the parent's response in bytes: an ephemeral key and a tag.
-pub(crate) const RESPONSE_LEN: usize = 32 + 16;
-/// Size of the child's initiation in bytes: magic, node number, an ephemeral key and a tag.
-pub(crate) const INITIATION_LEN: usize = MAGIC.len() + 4 + 32 + 16;
+/// Size of the parent's response in bytes.
+pub(crate) const RESPONSE_LEN: usize = MESSAGE_LEN;
+/// Size of the child's initiation in bytes: magic, node number, and the first message.
+pub(crate) const INITIATION_LEN: usize = MAGIC.len() + 4 + MESSAGE_LEN;
 
 /// Secret of both ends of one link. Wiped when dropped.
 #[derive(Clone, Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
@@ -88,32 +86,20 @@ impl LinkIdentity {
         let version = VERSION.as_bytes();
         [&MAGIC[..], &self.overlay.0, &self.parent.to_be_bytes(), &self.child.to_be_bytes(), version].concat()
     }
-
-    fn build(&self, secret: &Secret, initiator: bool) -> HandshakeState {
-        let prologue = self.prologue();
-        let params = PATTERN.parse().expect("snow supports the pattern");
-        let builder = Builder::new(params).psk(0, &secret.0).and_then(|builder| builder.prologue(&prologue));
-        let build = |builder: Builder<'_>| match initiator {
-            true => builder.build_initiator(),
-            false => builder.build_responder(),
-        };
-        builder.and_then(build).expect("psk0 needs one key, which is set")
-    }
 }
 
 /// The child's side of the handshake.
 #[derive(Debug)]
-pub(crate) struct Initiator(HandshakeState);
+pub(crate) struct Initiator(hydrant_noise::Initiator);
 
 impl Initiator {
     /// Starts a handshake. Also returns the bytes to send.
     pub(crate) fn new(identity: &LinkIdentity, secret: &Secret) -> (Initiator, [u8; INITIATION_LEN]) {
-        let mut noise = identity.build(secret, true);
+        let (noise, message) = hydrant_noise::Initiator::new(&secret.0, &identity.prologue());
         let mut bytes = [0; INITIATION_LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&identity.child.to_be_bytes());
-        let len = noise.write_message(&[], &mut bytes[12..]).expect("the buffer holds key and tag");
-        debug_assert_eq!(12 + len, INITIATION_LEN);
+        bytes[12..].copy_from_slice(&message);
         (Initiator(noise), bytes)
     }
 
@@ -121,9 +107,8 @@ impl Initiator {
     ///
     /// # Errors
     /// [`LinkError::Forged`] if the response was made without the secret.
-    pub(crate) fn finish(mut self, response: &[u8; RESPONSE_LEN]) -> Result<TransportState, LinkError> {
-        self.0.read_message(response, &mut []).map_err(|_| LinkError::Forged)?;
-        self.0.into_transport_mode().map_err(|_| LinkError::Forged)
+    pub(crate) fn finish(self, response: &[u8; RESPONSE_LEN]) -> Result<Transport, LinkError> {
+        self.0.finish(response).map_err(|_| LinkError::Forged)
     }
 }
 
@@ -143,12 +128,9 @@ pub(crate) fn respond(
     identity: &LinkIdentity,
     secret: &Secret,
     initiation: &[u8; INITIATION_LEN],
-) -> Result<(TransportState, [u8; RESPONSE_LEN]), LinkError> {
-    let mut noise = identity.build(secret, false);
-    noise.read_message(&initiation[12..], &mut []).map_err(|_| LinkError::Forged)?;
-    let mut bytes = [0; RESPONSE_LEN];
-    noise.write_message(&[], &mut bytes).map_err(|_| LinkError::Forged)?;
-    Ok((noise.into_transport_mode().map_err(|_| LinkError::Forged)?, bytes))
+) -> Result<(Transport, [u8; RESPONSE_LEN]), LinkError> {
+    let (_, message) = initiation.split_last_chunk().expect("the initiation ends with the message");
+    hydrant_noise::respond(&secret.0, &identity.prologue(), message).map_err(|_| LinkError::Forged)
 }
 
 #[cfg(test)]
@@ -166,10 +148,10 @@ mod tests {
         assert_eq!(claimed_node(&bytes), Some(9));
         let (mut parent, bytes) = respond(&identity(), &secret, &bytes).unwrap();
         let mut child = initiator.finish(&bytes).unwrap();
-        let (mut sealed, mut plain) = ([0; 64], [0; 64]);
-        let len = child.write_message(b"here", &mut sealed).unwrap();
-        assert_eq!(parent.read_message(&sealed[..len], &mut plain).unwrap(), 4);
-        assert_eq!(&plain[..4], b"here");
+        let (mut sealed, mut plain) = (Vec::new(), Vec::new());
+        child.seal(b"here", &mut sealed).unwrap();
+        parent.open(&sealed, &mut plain).unwrap();
+        assert_eq!(plain, b"here");
     }
 
     #[test]

@@ -11,11 +11,11 @@ mod socket;
 use std::fmt;
 use std::os::fd::OwnedFd;
 
+use hydrant_noise::{TAG_LEN, Transport};
 use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use serde::{Deserialize, Serialize};
-use snow::TransportState;
 
 pub(crate) use handshake::{
     INITIATION_LEN, Initiator, LinkIdentity, OverlayId, RESPONSE_LEN, Secret, claimed_node, respond,
@@ -26,8 +26,6 @@ use crate::error::{LinkError, MESSAGE_MAX};
 
 /// Maximum size of a frame without its length, in bytes: the limit of Noise.
 const FRAME_MAX: usize = 65_535;
-/// Size of the authentication tag of a frame, in bytes.
-const TAG_LEN: usize = 16;
 /// Maximum size of a fragment in bytes.
 const FRAGMENT_MAX: usize = FRAME_MAX - TAG_LEN - 1;
 /// Size of a frame with an empty message, a heartbeat, in bytes.
@@ -67,7 +65,7 @@ impl Channel {
 pub struct Link {
     fd: OwnedFd,
     /// None between processes of one machine, one of which has inherited its end of a socket pair from the other.
-    noise: Option<Box<TransportState>>,
+    noise: Option<Transport>,
     /// Incomplete frame.
     inbox: Vec<u8>,
     /// Incomplete message.
@@ -88,8 +86,8 @@ impl fmt::Debug for Link {
 
 impl Link {
     /// A link over a socket after the handshake.
-    pub(crate) fn new(fd: OwnedFd, noise: TransportState, now: u64) -> Link {
-        Link::over(fd, Some(Box::new(noise)), now)
+    pub(crate) fn new(fd: OwnedFd, noise: Transport, now: u64) -> Link {
+        Link::over(fd, Some(noise), now)
     }
 
     /// A link over a socket pair, whose other end a child process has inherited, or a parent process has.
@@ -97,7 +95,7 @@ impl Link {
         Link::over(fd, None, now)
     }
 
-    fn over(fd: OwnedFd, noise: Option<Box<TransportState>>, now: u64) -> Link {
+    fn over(fd: OwnedFd, noise: Option<Transport>, now: u64) -> Link {
         Link {
             fd,
             noise,
@@ -171,18 +169,13 @@ impl Link {
             self.outbox.extend_from_slice(plain);
             return Ok(());
         };
-        let len = plain.len() + TAG_LEN;
         let start = self.outbox.len();
-        self.outbox.extend_from_slice(&(len as u16).to_be_bytes());
-        self.outbox.resize(start + 2 + len, 0);
-        match noise.write_message(plain, &mut self.outbox[start + 2..]) {
-            Ok(written) if written == len => Ok(()),
+        self.outbox.extend_from_slice(&((plain.len() + TAG_LEN) as u16).to_be_bytes());
+        noise.seal(plain, &mut self.outbox).map_err(|_| {
             // The message counter overflows after 2^64 messages.
-            _ => {
-                self.outbox.truncate(start);
-                Err(LinkError::Malformed)
-            }
-        }
+            self.outbox.truncate(start);
+            LinkError::Malformed
+        })
     }
 
     /// Writes as many bytes as the socket accepts.
@@ -268,10 +261,7 @@ impl Link {
             return Err(LinkError::TooLong);
         }
         match &mut self.noise {
-            Some(noise) => {
-                self.message.resize(start + len + 1, 0);
-                noise.read_message(frame, &mut self.message[start..]).map_err(|_| LinkError::Forged)?;
-            }
+            Some(noise) => noise.open(frame, &mut self.message).map_err(|_| LinkError::Forged)?,
             None => self.message.extend_from_slice(frame),
         }
         let last = self.message.pop().ok_or(LinkError::Malformed)?;
@@ -287,10 +277,9 @@ fn split_frame(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 /// Whether `frame` is a valid heartbeat. A child sends one to prove that it has the secret.
-pub(crate) fn is_heartbeat(noise: &mut TransportState, frame: &[u8; HEARTBEAT_LEN]) -> bool {
-    let mut plain = [0; 1];
-    split_frame(frame)
-        .is_some_and(|(sealed, _)| matches!(noise.read_message(sealed, &mut plain), Ok(1)) && plain == [0])
+pub(crate) fn is_heartbeat(noise: &mut Transport, frame: &[u8; HEARTBEAT_LEN]) -> bool {
+    let mut plain = Vec::new();
+    split_frame(frame).is_some_and(|(sealed, _)| noise.open(sealed, &mut plain).is_ok() && plain == [0])
 }
 
 #[cfg(test)]
