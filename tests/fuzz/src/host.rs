@@ -282,6 +282,24 @@ impl<'s> Host<'s> {
         self.held[conn.index()] = held;
     }
 
+    /// Carries out all steps of an input, whose first bytes are options. One input of 64 compares the states at each fault and
+    /// refusal, and those whose lot is in `snapshots` check a snapshot at the end.
+    pub fn run(memory: &'s mut Memory, nodes: u32, data: &[u8], snapshots: impl Fn(u32) -> bool) {
+        let mut input = FuzzInput(data);
+        let lot = input.lot(64);
+        let options = input.byte();
+        let mut host = Host::new(memory, nodes, options);
+        if lot == 0 {
+            host.compare_states();
+        }
+        while !input.is_empty() {
+            host.step(&mut input);
+        }
+        if snapshots(lot) {
+            host.check_snapshot();
+        }
+    }
+
     /// Carries out one step of the fuzzer.
     pub fn step(&mut self, input: &mut FuzzInput<'_>) {
         let op = input.byte();

@@ -10,7 +10,7 @@ use hydrant_tests::peers::{Peer, clients_dir, intel_bin, intel_lib};
 use hydrant_tests::slurm::Cluster;
 use hydrant_tests::{Job, target_dir};
 
-use crate::pmi2::header::{Folder, exports};
+use crate::pmi2::header::{Folder, compare_headers, exports};
 use crate::pmi2::support::{HYDRA_4, HYDRA_5, HYDRANT, Launcher, SRUN, install, succeed};
 
 const SLURM_LIBPMI: &str = "/usr/lib/x86_64-linux-gnu/libpmi.so.0";
@@ -168,20 +168,7 @@ fn both_headers_say_the_same() {
     if !Peer::SlurmPmi2.there() {
         return;
     }
-    let folder = Folder::new("pmi1-layout");
-    for (table, header) in [("slurm", "<slurm/pmi.h>"), ("own", "<pmi.h>")] {
-        let mut command = Command::new("cc");
-        command.args(["-std=c11", "-Wall", "-c", &format!("-DTABLE={table}"), &format!("-DHEADER={header}")]);
-        command.arg("-I").arg(prefix().join("include")).arg(sources().join("layout.c"));
-        succeed(command.arg("-o").arg(folder.0.join(format!("{table}.o"))));
-    }
-    let program = folder.0.join("compare");
-    let mut command = Command::new("cc");
-    command.arg("-o").arg(&program).arg(sources().join("../pmi2/layout_compare.c"));
-    command.arg(folder.0.join("slurm.o")).arg(folder.0.join("own.o"));
-    succeed(command.arg("-L").arg(lib()).arg("-lpmi"));
-    // The functions are only looked at for their types.
-    let said = succeed(Command::new(program).env("LD_LIBRARY_PATH", lib()));
+    let said = compare_headers("pmi", &sources().join("layout.c"), prefix());
     assert_eq!(said, "58 compared, 0 wrong\n");
 }
 

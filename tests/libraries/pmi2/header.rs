@@ -44,21 +44,26 @@ fn both_headers_say_the_same() {
     if !Peer::SlurmPmi2.there() {
         return;
     }
-    let folder = Folder::new("layout");
-    for (table, header) in [("slurm", "<slurm/pmi2.h>"), ("own", "<pmi2.h>")] {
+    let said = compare_headers("pmi2", &sources().join("layout.c"), prefix());
+    assert_eq!(said, "154 compared, 0 wrong\n");
+}
+
+/// Compiles a table of a header, that of Slurm and the installed one, and compares both. `name` is that of header and library.
+pub(crate) fn compare_headers(name: &str, table: &Path, prefix: &Path) -> String {
+    let folder = Folder::new(&format!("{name}-layout"));
+    for (own, header) in [("slurm", format!("<slurm/{name}.h>")), ("own", format!("<{name}.h>"))] {
         let mut command = Command::new("cc");
-        command.args(["-std=c11", "-Wall", "-c", &format!("-DTABLE={table}"), &format!("-DHEADER={header}")]);
-        command.arg("-I").arg(prefix().join("include")).arg(sources().join("layout.c"));
-        succeed(command.arg("-o").arg(folder.0.join(format!("{table}.o"))));
+        command.args(["-std=c11", "-Wall", "-c", &format!("-DTABLE={own}"), &format!("-DHEADER={header}")]);
+        command.arg("-I").arg(prefix.join("include")).arg(table);
+        succeed(command.arg("-o").arg(folder.0.join(format!("{own}.o"))));
     }
-    let program = folder.0.join("compare");
+    let (program, lib) = (folder.0.join("compare"), prefix.join("lib"));
     let mut command = Command::new("cc");
     command.arg("-o").arg(&program).arg(sources().join("layout_compare.c"));
     command.arg(folder.0.join("slurm.o")).arg(folder.0.join("own.o"));
-    succeed(command.arg("-L").arg(prefix().join("lib")).arg("-lpmi2"));
+    succeed(command.arg("-L").arg(&lib).arg(format!("-l{name}")));
     // The functions are only looked at for their types.
-    let said = succeed(Command::new(program).env("LD_LIBRARY_PATH", prefix().join("lib")));
-    assert_eq!(said, "154 compared, 0 wrong\n");
+    succeed(Command::new(program).env("LD_LIBRARY_PATH", lib))
 }
 
 /// The functions that a library exports.

@@ -17,6 +17,7 @@ pub mod cluster;
 pub mod compare;
 pub mod exchange;
 pub mod fabric;
+pub mod inbox;
 pub mod measure;
 pub mod memory;
 pub mod models;

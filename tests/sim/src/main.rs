@@ -3,12 +3,11 @@
 use std::error::Error;
 use std::fmt::Debug;
 use std::fs;
-use std::ops::Range;
 use std::panic::{RefUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use clap::{Args, Parser, Subcommand};
 use hydrant_overlay::RADIX_DEFAULT;
 use hydrant_sim::{Scenario, chart, cluster, compare, exchange, memory, startup, tables, world};
 
@@ -20,46 +19,29 @@ struct Arguments {
     command: Command,
 }
 
+#[derive(Args)]
+struct Seeds {
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Number of seeds
+    #[arg(long, default_value_t = 10_000)]
+    count: u64,
+    /// Print each scenario or plan and its summary
+    #[arg(long)]
+    show: bool,
+}
+
 #[derive(Subcommand)]
 enum Command {
     /// Run scenarios and check all invariants. The first violation is reported with its seed
-    Run {
-        /// The first seed
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Number of seeds
-        #[arg(long, default_value_t = 10_000)]
-        count: u64,
-        /// Print each scenario and its summary
-        #[arg(long)]
-        show: bool,
-    },
+    Run(Seeds),
     /// Run whole clusters, with head, daemons and processes, and check all invariants. The first violation is reported with
     /// its seed
-    Cluster {
-        /// The first seed
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Number of seeds
-        #[arg(long, default_value_t = 10_000)]
-        count: u64,
-        /// Print each plan and its summary
-        #[arg(long)]
-        show: bool,
-    },
+    Cluster(Seeds),
     /// Run scenarios and whole clusters twice, the second time with servers that are restored from snapshots at random
     /// moments. All outputs must be the same. The first difference is reported with its seed
-    Succeed {
-        /// The first seed
-        #[arg(long, default_value_t = 0)]
-        seed: u64,
-        /// Number of seeds
-        #[arg(long, default_value_t = 10_000)]
-        count: u64,
-        /// Print each plan and its summaries
-        #[arg(long)]
-        show: bool,
-    },
+    Succeed(Seeds),
     /// Print the cost of a fence and the gets after it as a table, with collecting and with lazy fences
     Exchange {
         /// Maximum number of children of a node
@@ -99,16 +81,12 @@ enum Command {
 
 fn main() -> ExitCode {
     match Arguments::parse().command {
-        Command::Run { seed, count, show } => {
-            play("run", seed..seed + count, show, |seed| world::run(&Scenario::new(seed)), Scenario::new)
-        }
-        Command::Cluster { seed, count, show } => {
-            play("cluster", seed..seed + count, show, cluster::run, cluster::Plan::new)
-        }
-        Command::Succeed { seed, count, show } => {
+        Command::Run(seeds) => play("run", seeds, |seed| world::run(&Scenario::new(seed)), Scenario::new),
+        Command::Cluster(seeds) => play("cluster", seeds, cluster::run, cluster::Plan::new),
+        Command::Succeed(seeds) => {
             let run = |seed| (world::run_succeeded(&Scenario::new(seed)), cluster::run_succeeded(seed));
             let plan = |seed| (Scenario::new(seed), cluster::Plan::new(seed));
-            play("succeed", seed..seed + count, show, run, plan)
+            play("succeed", seeds, run, plan)
         }
         Command::Exchange { radix, nodes, write } => finish(Page::open(write).and_then(|page| {
             let table = tables::exchanges(&exchange::rows(nodes, radix));
@@ -136,13 +114,12 @@ fn finish(result: Result<(), Box<dyn Error>>) -> ExitCode {
 /// Plays seeds until one violates an invariant.
 fn play<S: Debug, P: Debug>(
     command: &str,
-    seeds: Range<u64>,
-    show: bool,
+    seeds: Seeds,
     run: impl Fn(u64) -> S + RefUnwindSafe,
     plan: impl Fn(u64) -> P,
 ) -> ExitCode {
-    let (first, count) = (seeds.start, seeds.end - seeds.start);
-    for (done, seed) in (1u64..).zip(seeds) {
+    let Seeds { seed: first, count, show } = seeds;
+    for (done, seed) in (1u64..).zip(first..first + count) {
         if show {
             println!("{:#?}", plan(seed));
         }

@@ -1,12 +1,13 @@
 //! Simulated node: the real server and its host.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 
 use hydrant_core::server::{Consumed, FenceMode, JobSpec};
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, Output, Rank, Server, Time};
 use hydrant_driver::MappedStorage;
 
+use crate::inbox::Inbox;
 use crate::net::Message;
 use crate::successor::{Succeeded, snapshot};
 
@@ -75,11 +76,7 @@ pub struct Node<'m> {
     /// The core.
     pub server: Succeeded<'m>,
     /// Inputs that have not been handled.
-    pub inbox: VecDeque<Item>,
-    /// Time until which the node is busy.
-    pub busy: u64,
-    /// The handling of the inbox is scheduled.
-    pub scheduled: bool,
+    pub inbox: Inbox<Item>,
     /// The node exists.
     pub alive: bool,
     /// Index of the served job in the scenario.
@@ -123,9 +120,7 @@ impl<'m> Node<'m> {
         let server = Server::new(limits, memory.lend(), seed);
         Node {
             server: Succeeded::new(server.expect("the memory is as long as the limits say")),
-            inbox: VecDeque::new(),
-            busy: 0,
-            scheduled: false,
+            inbox: Inbox::default(),
             alive: true,
             job: None,
             ending: false,

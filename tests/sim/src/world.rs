@@ -17,8 +17,6 @@ use crate::scenario::Scenario;
 
 /// Delay of a client's bytes to its node, in nanoseconds.
 const SOCKET: u64 = 5_000;
-/// Time that a node needs for each input, in nanoseconds.
-const WORK: u64 = 2_000;
 /// Time until the loss of a daemon is noticed, in nanoseconds.
 const HEARTBEAT: u64 = 30_000_000;
 /// More events than any scenario has.
@@ -310,9 +308,7 @@ impl<'m> World<'m> {
         if !state.alive {
             return;
         }
-        state.inbox.push_back(item);
-        if !std::mem::replace(&mut state.scheduled, true) {
-            let at = state.busy.max(now);
+        if let Some(at) = state.inbox.push(now, item) {
             self.at(at, Event::Work(node));
         }
     }
@@ -321,13 +317,10 @@ impl<'m> World<'m> {
     fn work(&mut self, node: u32) {
         let slow = self.scenario.slowness[node as usize];
         let state = &mut self.nodes[node as usize];
-        state.scheduled = false;
-        let Some(item) = state.inbox.pop_front().filter(|_| state.alive) else { return };
         let now = self.now;
-        state.busy = now + WORK * slow;
-        if !state.inbox.is_empty() {
-            state.scheduled = true;
-            let at = state.busy;
+        let taken = if state.alive { state.inbox.take(self.now, slow) } else { None };
+        let Some((item, next)) = taken else { return };
+        if let Some(at) = next {
             self.at(at, Event::Work(node));
         }
         if self.scenario.mistakes && self.random.u32(..16) == 0 {
@@ -387,7 +380,7 @@ impl<'m> World<'m> {
 
     /// Executes the outputs of a node's server.
     fn settle(&mut self, node: u32) {
-        let now = self.nodes[node as usize].busy.max(self.now);
+        let now = self.nodes[node as usize].inbox.busy.max(self.now);
         let mut deeds = Vec::new();
         while self.nodes[node as usize].poll(&mut deeds) {
             for deed in std::mem::take(&mut deeds) {
@@ -413,7 +406,7 @@ impl<'m> World<'m> {
 
     /// Sends a message. Returns whether the link is full.
     fn send(&mut self, from: u32, to: u32, message: Message) -> bool {
-        let now = self.nodes[from as usize].busy.max(self.now);
+        let now = self.nodes[from as usize].inbox.busy.max(self.now);
         let sent = self.net.send(now, from, to, message.len(), &mut self.random);
         self.at(sent.at, Event::Arrive { from, to, message });
         sent.blocked

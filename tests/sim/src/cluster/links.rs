@@ -27,7 +27,7 @@ impl World<'_> {
         let mut buffer = vec![0; HEAD_MAX + bytes.len()];
         let record = state.links.orders.record(bytes);
         let record = encode_node_record(&record, &mut buffer).expect("the buffer has its length").to_vec();
-        let now = state.busy.max(self.now);
+        let now = state.inbox.busy.max(self.now);
         let len = record.len() as u64;
         let sent = self.net.send(now, BOARDS + from, BOARDS + to, len, &mut self.random);
         self.at(sent.at, Event::Item(to, Item::Linked { from, record }));

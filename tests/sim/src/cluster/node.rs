@@ -14,6 +14,7 @@ use hydrant_driver::MappedStorage;
 use super::input::Fed;
 use super::plan::MS;
 use crate::checks::Rounds;
+use crate::inbox::Inbox;
 use crate::successor::Succeeded;
 
 /// Message on a link.
@@ -174,10 +175,7 @@ pub(super) struct Node<'m> {
     pub(super) is_cut_off: bool,
     /// The daemon has ended its processes.
     pub(super) ended: bool,
-    pub(super) inbox: VecDeque<Item>,
-    pub(super) scheduled: bool,
-    /// Time until which the node is busy.
-    pub(super) busy: u64,
+    pub(super) inbox: Inbox<Item>,
     /// Time of the next timeout that is scheduled.
     pub(super) timeout: Option<u64>,
     pub(super) jobs: BTreeMap<JobId, LocalJob>,
@@ -220,9 +218,7 @@ impl<'m> Node<'m> {
             alive: true,
             is_cut_off: false,
             ended: false,
-            inbox: VecDeque::new(),
-            scheduled: false,
-            busy: 0,
+            inbox: Inbox::default(),
             timeout: None,
             jobs: BTreeMap::new(),
             processes: BTreeMap::new(),

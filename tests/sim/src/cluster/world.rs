@@ -19,8 +19,6 @@ use crate::successor::Succeeded;
 
 /// Delay of a client's bytes to its node, in nanoseconds.
 pub(super) const SOCKET: u64 = 5_000;
-/// Time that a node needs for each item, in nanoseconds.
-const WORK: u64 = 2_000;
 /// Time until a lost link is noticed.
 const HEARTBEAT: u64 = 30 * MS;
 /// More events than any run has.
@@ -247,9 +245,7 @@ impl<'m> World<'m> {
         if !state.alive || state.ended && !matches!(item, Item::Packet { .. }) {
             return;
         }
-        state.inbox.push_back(item);
-        if !std::mem::replace(&mut state.scheduled, true) {
-            let at = state.busy.max(now);
+        if let Some(at) = state.inbox.push(now, item) {
             self.at(at, Event::Work(node));
         }
     }
@@ -258,12 +254,9 @@ impl<'m> World<'m> {
     fn work(&mut self, node: u32) {
         let slow = self.plan.slowness[node as usize];
         let state = &mut self.nodes[node as usize];
-        state.scheduled = false;
-        let Some(item) = state.inbox.pop_front().filter(|_| state.alive) else { return };
-        state.busy = self.now + WORK * slow;
-        if !state.inbox.is_empty() {
-            state.scheduled = true;
-            let at = state.busy;
+        let taken = if state.alive { state.inbox.take(self.now, slow) } else { None };
+        let Some((item, next)) = taken else { return };
+        if let Some(at) = next {
             self.at(at, Event::Work(node));
         }
         match item {
@@ -390,7 +383,7 @@ impl<'m> World<'m> {
         if self.is_severed(from, to) {
             return false;
         }
-        let now = self.nodes[from as usize].busy.max(self.now);
+        let now = self.nodes[from as usize].inbox.busy.max(self.now);
         let sent = self.net.send(now, from, to, packet.len(), &mut self.random);
         self.at(sent.at, Event::Arrive { from, to, packet });
         sent.blocked
