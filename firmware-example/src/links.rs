@@ -18,7 +18,7 @@ use smoltcp::socket::tcp;
 use static_cell::StaticCell;
 
 use crate::channel::Channel;
-use crate::link::Link;
+use crate::connection::Connection;
 use crate::memory::{self, BOARD_LINKS, PARENTS};
 use crate::net::Net;
 use crate::noise::{Forged, Initiator};
@@ -58,7 +58,7 @@ struct Slot {
 /// Neighbour whose board is linked, was, or may be.
 struct Peer {
     node: u32,
-    link: Link,
+    link: Connection,
     state: State,
     /// The server sends nothing to it until its socket has room for the longest message.
     is_blocked: bool,
@@ -180,7 +180,7 @@ impl Links {
     }
 
     /// Takes the connection of a child, if [`Links::admit`] has admitted one. Returns it otherwise.
-    pub(crate) fn accept(&mut self, net: &mut Net, mut link: Link) -> Option<Link> {
+    pub(crate) fn accept(&mut self, net: &mut Net, mut link: Connection) -> Option<Connection> {
         let Some(node) = self.joining.take() else { return Some(link) };
         link.send(net, &LinkRecord::GREETING);
         // One is free, because the child was admitted.
@@ -222,7 +222,7 @@ impl Links {
             return Err("it is too late for a link");
         };
         net.connect(self.socket, addr);
-        let (link, until) = (Link::new(self.socket, Channel::new()), time::millis() + OPEN_TIME);
+        let (link, until) = (Connection::new(self.socket, Channel::new()), time::millis() + OPEN_TIME);
         let state = State::Opening(Step::Accept, until);
         slot.peer = Some(Peer { node, link, state, is_blocked: false });
         Ok(())
@@ -427,7 +427,7 @@ impl Links {
 }
 
 /// Returns whether the socket of a link takes the longest message.
-fn has_room(net: &mut Net, link: &Link, limits: &Limits) -> bool {
+fn has_room(net: &mut Net, link: &Connection, limits: &Limits) -> bool {
     let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
     socket.send_capacity() - socket.send_queue() >= memory::on_link(limits)
 }

@@ -14,9 +14,9 @@ mod board;
 mod calls;
 mod channel;
 mod config;
+mod connection;
 mod fault;
 mod interrupts;
-mod link;
 mod links;
 mod log;
 mod management;
@@ -30,8 +30,8 @@ mod stack;
 mod time;
 
 use config::Config;
+use connection::Connection;
 use hydrant_core::manage::OpenNode;
-use link::Link;
 use management::{HostSocket, Management};
 use net::Net;
 use node::Requests;
@@ -79,7 +79,7 @@ fn run(
     requests: &mut Requests,
     management: &mut Management,
     config: &Config,
-) -> Option<(OpenNode, Link)> {
+) -> Option<(OpenNode, Connection)> {
     // Sockets listen before the network is polled: it would refuse a connection that comes first.
     loop {
         board::watchdog_feed();
@@ -88,7 +88,7 @@ fn run(
             defmt::info!("node {=u32} of {=u32} is served", node.0.node, node.0.nodes);
             return Some(node);
         }
-        let more = if let Some(handle) = serve.node.as_ref().map(Link::handle) {
+        let more = if let Some(handle) = serve.node.as_ref().map(Connection::handle) {
             let more = serve.run(net);
             if let Err(end) = requests.run(net, serve) {
                 defmt::info!("the node has ended: {}", end);

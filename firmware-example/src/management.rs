@@ -10,7 +10,7 @@ use smoltcp::socket::tcp;
 
 use crate::channel::{self, Channel, Incoming, consume};
 use crate::config::Config;
-use crate::link::Link;
+use crate::connection::Connection;
 use crate::memory::{self, LINK_RX, LINKS, TREES};
 use crate::net::Net;
 use crate::noise::Forged;
@@ -23,7 +23,7 @@ pub(crate) struct Management {
     server: ManagementServer<'static>,
     port: u16,
     /// Connection of a node that is to be served next.
-    starting: Option<Link>,
+    starting: Option<Connection>,
 }
 
 /// Socket for a host.
@@ -166,11 +166,11 @@ impl Management {
                 let host = &mut self.sockets[at];
                 host.is_node = true;
                 let channel = core::mem::replace(&mut host.channel, Channel::new());
-                let link = Link::new(handle, channel);
+                let connection = Connection::new(handle, channel);
                 let links = serve.links.as_mut().filter(|_| memory::BOARD_LINKS > 0);
                 self.starting = match links {
-                    Some(links) => links.accept(net, link),
-                    None => Some(link),
+                    Some(links) => links.accept(net, connection),
+                    None => Some(connection),
                 };
                 false
             }
@@ -183,7 +183,7 @@ impl Management {
     }
 
     /// Returns the node that is to be served instead of the board's own jobs.
-    pub(crate) fn next_node(&mut self, serve: &mut Serve<'_>) -> Option<(OpenNode, Link)> {
+    pub(crate) fn next_node(&mut self, serve: &mut Serve<'_>) -> Option<(OpenNode, Connection)> {
         serve.opening.take().zip(self.starting.take())
     }
 

@@ -66,12 +66,12 @@ impl Requests {
     pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) -> Result<(), End> {
         let max = longest_record(serve);
         loop {
-            let link = serve.node.as_mut().ok_or(End::Closed)?;
-            if link.is_stalled() {
+            let connection = serve.node.as_mut().ok_or(End::Closed)?;
+            if connection.is_stalled() {
                 return Err(End::Stalled);
             }
-            let received = link.receive(net, self.buf, self.len)?;
-            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
+            let received = connection.receive(net, self.buf, self.len)?;
+            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(connection.handle());
             if received == 0 && self.len == 0 && !socket.may_recv() {
                 return Err(End::Closed);
             }

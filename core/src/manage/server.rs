@@ -87,7 +87,7 @@ pub enum Next {
 
 /// Slot for the connection of a host.
 #[derive(Clone, Copy, Debug, Default)]
-pub struct HostSlot(Option<Host>);
+pub struct HostSlot(Option<HostConnection>);
 
 impl HostSlot {
     /// An unused slot.
@@ -95,7 +95,7 @@ impl HostSlot {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Host {
+struct HostConnection {
     greeted: bool,
     /// Time of the connection or of the last request.
     since: u64,
@@ -130,7 +130,7 @@ impl<'m> ManagementServer<'m> {
     /// Registers a connection of a host. `host` is an unused number below the number of slots.
     pub fn connected(&mut self, host: usize, now: u64) {
         if let Some(slot) = self.hosts.get_mut(host) {
-            slot.0 = Some(Host { greeted: false, since: now });
+            slot.0 = Some(HostConnection { greeted: false, since: now });
         }
     }
 
@@ -157,11 +157,11 @@ impl<'m> ManagementServer<'m> {
         self.connections().find(|&(_, host)| self.deadline(host) <= now).map(|(number, _)| number)
     }
 
-    fn deadline(&self, host: Host) -> u64 {
+    fn deadline(&self, host: HostConnection) -> u64 {
         host.since.saturating_add(self.config.request_timeout)
     }
 
-    fn connections(&self) -> impl Iterator<Item = (usize, Host)> {
+    fn connections(&self) -> impl Iterator<Item = (usize, HostConnection)> {
         self.hosts.iter().enumerate().filter_map(|(number, slot)| Some((number, slot.0?)))
     }
 
@@ -185,7 +185,7 @@ impl<'m> ManagementServer<'m> {
         };
         let is_over = matches!(result, Ok((_, Next::Node)));
         if let Some(slot) = self.hosts.get_mut(host) {
-            slot.0 = slot.0.filter(|_| !is_over).map(|host| Host { since: now, ..host });
+            slot.0 = slot.0.filter(|_| !is_over).map(|host| HostConnection { since: now, ..host });
         }
         let (report, next) = match result {
             Ok(done) => done,

@@ -21,7 +21,7 @@ use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
 use smoltcp::iface::SocketHandle;
 use smoltcp::socket::tcp;
 
-use crate::link::Link;
+use crate::connection::Connection;
 use crate::links::Links;
 use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, PARENTS};
 use crate::net::Net;
@@ -36,7 +36,7 @@ pub(crate) struct Serve<'s> {
     server: Server<'s>,
     clients: &'s mut [Client],
     /// Host of the node that is served.
-    pub(crate) node: Option<Link>,
+    pub(crate) node: Option<Connection>,
     /// Links of this node to other boards, if it was opened for them.
     pub(crate) links: Option<&'s mut Links>,
     /// Node that is to be served next.
@@ -93,7 +93,7 @@ impl<'s> Serve<'s> {
         memory: &'s mut Memory<'_>,
         port: u16,
         net: &mut Net,
-        node: Option<(OpenNode, Link)>,
+        node: Option<(OpenNode, Connection)>,
     ) -> Serve<'s> {
         let Memory { tables, reply, long, clients, links, counters } = memory;
         for client in clients.iter_mut() {
@@ -107,8 +107,8 @@ impl<'s> Serve<'s> {
         let recorded = open.and_then(|open| open.record);
         let called = open.and_then(|open| open.seed).filter(|_| CALLS);
         let mut node = node;
-        if let Some(link) = node.as_mut().filter(|_| recorded.is_some()) {
-            link.wait();
+        if let Some(connection) = node.as_mut().filter(|_| recorded.is_some()) {
+            connection.wait();
         }
         let most = CLIENTS.min(limits.conns as usize);
         let mut serve = Serve {
@@ -208,11 +208,11 @@ impl Serve<'_> {
                 continue;
             }
             let Ok(output) = self.server.poll(self.reply) else { break };
-            if let Some((recording, link)) = self.recording.as_mut().zip(self.node.as_mut())
+            if let Some((recording, connection)) = self.recording.as_mut().zip(self.node.as_mut())
                 && (!core::mem::replace(&mut recording.silent, output.is_none()) || output.is_some())
             {
                 let record = output.map_or(Record::Silence, Record::Output);
-                recording::report_record(net, link, &record);
+                recording::report_record(net, connection, &record);
             }
             match output {
                 None => break,
@@ -246,8 +246,8 @@ impl Serve<'_> {
                         ),
                         _ => {}
                     }
-                    if let Some(link) = &mut self.node {
-                        link.send(net, &NodeReport::Output(output));
+                    if let Some(connection) = &mut self.node {
+                        connection.send(net, &NodeReport::Output(output));
                     }
                 }
             }
@@ -307,16 +307,16 @@ impl Serve<'_> {
 
     /// Sends a report to the host of the node.
     pub(crate) fn report(&mut self, net: &mut Net, report: &NodeReport<'_>) {
-        if let Some(link) = &mut self.node {
-            link.send(net, report);
+        if let Some(connection) = &mut self.node {
+            connection.send(net, report);
         }
     }
 
     /// Reports the state of a rank to the host of the node.
     pub(crate) fn report_rank(&mut self, net: &mut Net, job: JobId, rank: Rank) {
         let (now, status) = (Time(time::millis()), self.server.rank_status(job, rank));
-        if let Some(link) = &mut self.node {
-            link.send(net, &NodeReport::Rank { job, rank, now, status });
+        if let Some(connection) = &mut self.node {
+            connection.send(net, &NodeReport::Rank { job, rank, now, status });
         }
     }
 
@@ -345,8 +345,8 @@ impl Serve<'_> {
     ) -> Result<(), BadRecord> {
         // A called node has no replies of its own.
         let returned = callee.carry_out(&mut self.server, call, buf, self.reply)?;
-        if let Some(link) = &mut self.node {
-            link.send_encoded(net, returned);
+        if let Some(connection) = &mut self.node {
+            connection.send_encoded(net, returned);
         }
         Ok(())
     }
@@ -365,23 +365,23 @@ impl Serve<'_> {
 /// Passes an input to the server and records input and result.
 fn handle(
     server: &mut Server<'_>,
-    (recording, node): (&mut Option<Recording>, &mut Option<Link>),
+    (recording, node): (&mut Option<Recording>, &mut Option<Connection>),
     net: &mut Net,
     now: Time,
     input: Input<'_>,
 ) -> Result<Consumed, Fault> {
     let mut reader = recording.as_mut().zip(node.as_mut());
-    if let Some((recording, link)) = &mut reader {
+    if let Some((recording, connection)) = &mut reader {
         recording.silent = false;
-        recording::report_record(net, link, &Record::Input { now, input });
+        recording::report_record(net, connection, &Record::Input { now, input });
     }
     let result = server.handle(now, input);
-    if let Some((_, link)) = reader {
+    if let Some((_, connection)) = reader {
         let record = match result {
             Ok(consumed) => Record::Took { consumed, wake: server.poll_at() },
             Err(fault) => Record::Refused(fault),
         };
-        recording::report_record(net, link, &record);
+        recording::report_record(net, connection, &record);
     }
     result
 }

@@ -8,7 +8,7 @@ use hydrant_core::server::remote::NodeReport;
 use postcard::ser_flavors::Flavor;
 use postcard::serialize_with_flavor;
 
-use crate::link::Link;
+use crate::connection::Connection;
 use crate::net::Net;
 
 /// Bytes of a recording in one report of a node.
@@ -25,7 +25,7 @@ pub(super) struct Recording {
 /// Encoder into reports. The beginning of the next one is borrowed, because encoders are moved.
 struct Sink<'n> {
     net: &'n mut Net,
-    link: &'n mut Link,
+    connection: &'n mut Connection,
     piece: &'n mut [u8; PIECE],
     len: usize,
 }
@@ -34,7 +34,8 @@ impl Sink<'_> {
     /// Reports the piece.
     fn flush(&mut self) {
         if self.len > 0 {
-            self.link.send(self.net, &NodeReport::Recorded(&self.piece[..core::mem::take(&mut self.len)]));
+            self.connection
+                .send(self.net, &NodeReport::Recorded(&self.piece[..core::mem::take(&mut self.len)]));
         }
     }
 }
@@ -66,7 +67,7 @@ impl Flavor for Sink<'_> {
 }
 
 /// Reports a record to the host of the node. Waits until it reads.
-pub(super) fn report_record(net: &mut Net, link: &mut Link, record: &Record<'_>) {
+pub(super) fn report_record(net: &mut Net, connection: &mut Connection, record: &Record<'_>) {
     // The sink has no errors.
-    let _ = serialize_with_flavor(record, Sink { net, link, piece: &mut [0; PIECE], len: 0 });
+    let _ = serialize_with_flavor(record, Sink { net, connection, piece: &mut [0; PIECE], len: 0 });
 }

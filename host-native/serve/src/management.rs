@@ -83,7 +83,7 @@ struct Management<'o, 's> {
     managed: Managed<'o, 's>,
     listener: Listener<TcpPort>,
     /// Connections by host number.
-    hosts: Vec<Option<Host>>,
+    hosts: Vec<Option<HostConnection>>,
     server: ManagementServer<'o>,
     /// Users of this machine whose hosts were refused, each of which is logged once.
     refused: BTreeSet<u32>,
@@ -91,8 +91,8 @@ struct Management<'o, 's> {
 
 /// Connection of a host.
 #[derive(Debug)]
-struct Host {
-    link: Connection,
+struct HostConnection {
+    connection: Connection,
     from: SocketAddr,
     /// User of its process, if it is on this machine.
     user: Option<u32>,
@@ -179,7 +179,7 @@ impl Management<'_, '_> {
         if !self.managed.endpoint.allows(from) {
             return Ok(());
         }
-        let Ok(mut link) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else {
+        let Ok(mut connection) = Connection::of_server(stream, self.managed.options.secret.as_ref()) else {
             return Ok(());
         };
         if self.server.free_host().is_none() {
@@ -188,13 +188,13 @@ impl Management<'_, '_> {
         let Some(number) = self.server.free_host() else {
             self.log(&format!("refused {from}: {HOSTS} hosts are connected"));
             // The connection is closed in any case.
-            let _ = link.send(&Report::Refused(Error::Busy));
+            let _ = connection.send(&Report::Refused(Error::Busy));
             return Ok(());
         };
         let token = Token::Host(number as u32);
-        self.managed.endpoint.poller().add(link.stream(), token, Interest::Read)?;
+        self.managed.endpoint.poller().add(connection.stream(), token, Interest::Read)?;
         self.server.connected(number, self.managed.endpoint.now());
-        self.hosts[number] = Some(Host { link, from, user, blocked: false });
+        self.hosts[number] = Some(HostConnection { connection, from, user, blocked: false });
         Ok(())
     }
 
@@ -209,21 +209,21 @@ impl Management<'_, '_> {
     /// Carries out the requests that a host has sent.
     fn receive(&mut self, number: usize) -> Result<Result<(), ConnectionError>, ServiceError> {
         let Some(host) = self.hosts.get_mut(number).and_then(Option::as_mut) else { return Ok(Ok(())) };
-        if let Err(why) = host.link.flush().and_then(|()| host.link.fill()) {
+        if let Err(why) = host.connection.flush().and_then(|()| host.connection.fill()) {
             return Ok(Err(why));
         }
         let greeted = self.server.is_greeted(number);
         let mut reply = [0; PREFIX + RECORD_MAX];
         while let Some(host) = self.hosts[number].as_mut() {
-            let (from, bytes) = ((number, self.managed.endpoint.now()), host.link.received());
+            let (from, bytes) = ((number, self.managed.endpoint.now()), host.connection.received());
             let Some(received) = self.server.receive(&mut self.managed, from, bytes, &mut reply) else {
-                if host.link.is_ended() {
+                if host.connection.is_ended() {
                     return Ok(Err(ConnectionError::Closed));
                 }
                 break;
             };
-            host.link.consume(received.consumed);
-            let sent = host.link.send_encoded(received.reply);
+            host.connection.consume(received.consumed);
+            let sent = host.connection.send_encoded(received.reply);
             if received.next == Next::Close {
                 return Ok(Err(BadRecord::Malformed.into()));
             }
@@ -251,17 +251,17 @@ impl Management<'_, '_> {
         let Some((host, opening)) = self.hosts[number].take().zip(self.managed.opening.take()) else {
             return Ok(());
         };
-        self.managed.endpoint.poller().remove(host.link.stream());
+        self.managed.endpoint.poller().remove(host.connection.stream());
         let open = match opening {
             Opening::Node(open) if is_lone(&open) => return self.add_lone(host, &open),
             Opening::Node(open) => open,
             Opening::Link(from, sender) => {
-                sender.send(Arrival::Child(from, host.link));
+                sender.send(Arrival::Child(from, host.connection));
                 return Ok(());
             }
         };
         let (node, from) = (open.node, host.from);
-        match self.managed.nodes.start((host.link, host.user), open, self.managed.options) {
+        match self.managed.nodes.start((host.connection, host.user), open, self.managed.options) {
             Ok(()) => self.managed.log_verbose(|| format!("host {from} has node {node}")),
             Err(why) => {
                 self.log(&format!("closed the connection of host {from}: cannot start a thread: {why}"))
@@ -273,12 +273,12 @@ impl Management<'_, '_> {
     /// Polls a host for writing while its send buffer is full, and for reading otherwise.
     fn update_interest(&mut self, number: usize) -> Result<(), ConnectionError> {
         let Some(host) = self.hosts[number].as_mut() else { return Ok(()) };
-        let blocked = host.link.is_blocked();
+        let blocked = host.connection.is_blocked();
         if blocked != host.blocked {
             host.blocked = blocked;
             let interest = if blocked { Interest::Write } else { Interest::Read };
             let token = Token::Host(number as u32);
-            let changed = self.managed.endpoint.poller().modify(host.link.stream(), token, interest);
+            let changed = self.managed.endpoint.poller().modify(host.connection.stream(), token, interest);
             changed.map_err(|error| ConnectionError::Io(error.why))?;
         }
         Ok(())

@@ -15,7 +15,7 @@ use hydrant_core::server::remote::{
 use hydrant_core::{Fault, Input, JobId, Limit, OwnedOutput, Time, UpcallId};
 use hydrant_reactor::Interest;
 
-use super::{Host, Managed, Management};
+use super::{HostConnection, Managed, Management};
 use crate::called::{NodeError, ended};
 use crate::error::Error as ServiceError;
 use crate::event::JobEvent;
@@ -61,9 +61,9 @@ pub(super) fn is_lone(open: &OpenNode) -> bool {
 }
 
 impl LoneNode {
-    fn new(host: Host, open: &OpenNode) -> LoneNode {
+    fn new(host: HostConnection, open: &OpenNode) -> LoneNode {
         LoneNode {
-            link: host.link,
+            link: host.connection,
             from: host.from,
             user: host.user,
             jobs: BTreeMap::new(),
@@ -273,7 +273,7 @@ impl Managed<'_, '_> {
 
 impl Management<'_, '_> {
     /// Serves a lone node to the host of a connection.
-    pub(super) fn add_lone(&mut self, host: Host, open: &OpenNode) -> Result<(), ServiceError> {
+    pub(super) fn add_lone(&mut self, host: HostConnection, open: &OpenNode) -> Result<(), ServiceError> {
         let lone = &mut self.managed.lone;
         let at = lone.iter().position(Option::is_none).unwrap_or(lone.len());
         if at == lone.len() {
@@ -408,8 +408,8 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let host = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         let (stream, from) = listener.accept().unwrap();
-        let link = Connection::of_server(stream, None).unwrap();
-        (LoneNode::new(Host { link, from, user: None, blocked: false }, &OPEN), host)
+        let connection = Connection::of_server(stream, None).unwrap();
+        (LoneNode::new(HostConnection { connection, from, user: None, blocked: false }, &OPEN), host)
     }
 
     fn tell(managed: &mut Managed<'_, '_>, node: &mut LoneNode, input: Input<'_>) -> Option<Fault> {

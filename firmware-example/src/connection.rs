@@ -16,7 +16,7 @@ use crate::noise::{Forged, Initiator, TAG};
 const REQUEST_MAX: usize = PREFIX + 40;
 
 /// Connection of the host of a node, or of the board of another node.
-pub(crate) struct Link {
+pub(crate) struct Connection {
     handle: SocketHandle,
     channel: Channel,
     /// The other side does not read.
@@ -25,9 +25,9 @@ pub(crate) struct Link {
     is_patient: bool,
 }
 
-impl Link {
-    pub(crate) const fn new(handle: SocketHandle, channel: Channel) -> Link {
-        Link { handle, channel, stalled: false, is_patient: false }
+impl Connection {
+    pub(crate) const fn new(handle: SocketHandle, channel: Channel) -> Connection {
+        Connection { handle, channel, stalled: false, is_patient: false }
     }
 
     /// Makes it wait for the other side without end, while the connection is there.
@@ -83,7 +83,7 @@ impl Link {
         // A record is shorter than 4 GiB.
         let length = serialize_with_flavor(report, Size::default()).map(|size| size as u32);
         let mut chunk = [0; FRONT + CHUNK + TAG];
-        let mut sink = Sink { net, link: self, chunk: &mut chunk, len: 0 };
+        let mut sink = Sink { net, connection: self, chunk: &mut chunk, len: 0 };
         let sent = length
             .and_then(|length| sink.try_extend(&length.to_le_bytes()))
             .and_then(|()| serialize_with_flavor(report, sink));
@@ -93,7 +93,7 @@ impl Link {
     /// The same with a record that is encoded, with its prefix.
     pub(crate) fn send_encoded(&mut self, net: &mut Net, record: &[u8]) {
         let mut chunk = [0; FRONT + CHUNK + TAG];
-        let mut sink = Sink { net, link: self, chunk: &mut chunk, len: 0 };
+        let mut sink = Sink { net, connection: self, chunk: &mut chunk, len: 0 };
         let sent = sink.try_extend(record).and_then(|()| sink.finalize());
         self.stalled = sent.is_err();
     }
@@ -102,18 +102,18 @@ impl Link {
 /// Encoder into a connection. The chunk is borrowed, because encoders are moved.
 struct Sink<'n> {
     net: &'n mut Net,
-    link: &'n mut Link,
+    connection: &'n mut Connection,
     chunk: &'n mut [u8; FRONT + CHUNK + TAG],
     len: usize,
 }
 
 impl Sink<'_> {
     fn flush(&mut self) -> postcard::Result<()> {
-        let bytes = self.link.channel.seal(self.chunk, self.len);
+        let bytes = self.connection.channel.seal(self.chunk, self.len);
         let bytes = bytes.map_err(|Forged| postcard::Error::SerializeBufferFull)?;
         self.len = 0;
-        let patience = (!self.link.is_patient).then_some(STALL_MS);
-        if self.net.send_all(self.link.handle, bytes, patience) {
+        let patience = (!self.connection.is_patient).then_some(STALL_MS);
+        if self.net.send_all(self.connection.handle, bytes, patience) {
             Ok(())
         } else {
             Err(postcard::Error::SerializeBufferFull)
