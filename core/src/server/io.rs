@@ -602,27 +602,16 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> OutputOf<B, T> {
     }
 }
 
-impl<B, T> OutputOf<B, T> {
-    /// Returns this output about a job with another number. A server of several hosts has numbers of its own.
-    #[must_use]
-    pub fn with_job(mut self, number: JobId) -> OutputOf<B, T> {
-        match &mut self {
-            OutputOf::Joined { job, .. }
-            | OutputOf::Spawn { job, .. }
-            | OutputOf::Upcall { job, .. }
-            | OutputOf::KillRank { job, .. }
-            | OutputOf::AbortJob { job, .. }
-            | OutputOf::StalledFence { job, .. }
-            | OutputOf::RemoveFiles { job, .. }
-            | OutputOf::Log { job, .. } => *job = number,
-            OutputOf::Bytes { .. } | OutputOf::Close { .. } | OutputOf::Peer { .. } => {}
-        }
-        self
-    }
-
+impl Output<'_> {
     /// Returns the job that this output is about. None for replies, closed connections and messages to other nodes.
-    pub fn job(&self) -> Option<JobId> {
-        match *self {
+    pub fn job(mut self) -> Option<JobId> {
+        self.job_mut().copied()
+    }
+}
+
+impl<B, T> OutputOf<B, T> {
+    fn job_mut(&mut self) -> Option<&mut JobId> {
+        match self {
             OutputOf::Bytes { .. } | OutputOf::Close { .. } | OutputOf::Peer { .. } => None,
             OutputOf::Joined { job, .. }
             | OutputOf::Spawn { job, .. }
@@ -633,6 +622,15 @@ impl<B, T> OutputOf<B, T> {
             | OutputOf::RemoveFiles { job, .. }
             | OutputOf::Log { job, .. } => Some(job),
         }
+    }
+
+    /// Returns this output about a job with another number. A server of several hosts has numbers of its own.
+    #[must_use]
+    pub fn with_job(mut self, number: JobId) -> OutputOf<B, T> {
+        if let Some(job) = self.job_mut() {
+            *job = number;
+        }
+        self
     }
 
     /// Returns the rank that this output is about. For the end of a job that is the rank that caused it.

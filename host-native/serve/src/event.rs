@@ -24,7 +24,7 @@ impl JobEvent {
     /// Returns the job that the event is of.
     pub(crate) fn job(&self) -> Option<JobId> {
         match *self {
-            JobEvent::Output(ref output) => output.job(),
+            JobEvent::Output(ref output) => output.view().job(),
             JobEvent::Left { job, .. } | JobEvent::Closed { job, .. } => Some(job),
             JobEvent::Full { .. } => None,
         }
