@@ -14,6 +14,12 @@ pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// Attribute of a job that is `TRUE` if the ranks of this node exceed its processors: `PMIX_NODE_OVERSUBSCRIBED` of PMIx, by
 /// whose presence Open MPI 5 lets waiting ranks yield their processor.
 pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
+/// Attribute of a job that is `TRUE` if the host answers queries of PMIx clients that the server does not answer itself
+/// ([`Output::Upcall`](crate::Output::Upcall)).
+pub const QUERIES_ATTR: &str = "pmix.query";
+/// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
+/// and about a rank if `@` and its number follow.
+pub const TEXT_ATTR_PREFIX: &str = "text:";
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
 /// Maximum number of event codes that a PMIx client registers for. All events together count as none.

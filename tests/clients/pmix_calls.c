@@ -488,7 +488,7 @@ static void query(void)
     CHECK(count == 1 && results[0].value.type == PMIX_DATA_ARRAY && results[0].value.data.darray->size == 2);
     PMIX_QUERY_CONSTRUCT(&queries[0]);
     PMIX_ARGV_APPEND(count, queries[0].keys, "pmix.unknown");
-    RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Query_info(queries, 1, &results, &count));
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Query_info(queries, 1, &results, &count));
 }
 
 static atomic_int defined, retired;

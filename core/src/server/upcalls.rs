@@ -9,7 +9,7 @@ use crate::ids::{ConnId, UpcallId};
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
-use crate::wire::{Frame, Op, Protocol, decode_upcall};
+use crate::wire::{Frame, Op, Protocol};
 
 /// Prefixes of PMI-1 requests that can become upcalls other than spawns.
 const REQUESTS_V1: [&[u8]; 4] = [b"cmd=publish_name", b"cmd=unpublish_name", b"cmd=lookup_name", b"cmd=get"];
@@ -39,12 +39,11 @@ impl Server<'_> {
             return Err(Fault::NoSuchUpcall);
         }
         let room = self.upcalls.room();
-        let request = decode_upcall(self.protocol_of(upcall), self.upcalls.text(upcall));
-        let is_get = request.is_some_and(|request| request.op() == Op::Get);
+        let op = self.reply_to_upcall(upcall).map(|(.., op)| op);
         let refusal = match text.len() {
             _ if rc != 0 => None,
-            len if is_get && len > VALUE_MAX as usize => Some(Refusal::ValueLength),
-            len if !is_get && len > PORT_MAX => Some(Refusal::NameLength),
+            len if op == Some(Op::Get) && len > VALUE_MAX as usize => Some(Refusal::ValueLength),
+            len if op == Some(Op::Lookup) && len > PORT_MAX => Some(Refusal::NameLength),
             len if len > room => Some(Refusal::Full(Limit::SpawnBytes, room as u32)),
             _ => None,
         };

@@ -166,6 +166,8 @@ pub(crate) enum PmixResponse {
     JobData(JobId),
     /// Data about a rank that the server provides, for PMIx.
     RankData(JobId, Rank),
+    /// Attribute of a job that is a text for PMIx clients, at this offset.
+    Text(JobId, u32),
     /// Members of a new PMIx group, if the client's library reads them, and its context id.
     Group {
         /// Context id.

@@ -86,7 +86,7 @@ impl Stage {
 }
 
 /// Upcalls of a server, each with room for one request.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Upcalls<'s> {
     slots: &'s mut [Upcall],
     text: &'s mut [u8],

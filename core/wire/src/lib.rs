@@ -108,6 +108,14 @@ pub enum Integers {
     Fixed,
 }
 
+#[cfg(feature = "pmix")]
+impl Integers {
+    /// Returns the encoding with this number.
+    fn of_byte(number: u8) -> Option<Integers> {
+        [Integers::Flexible, Integers::Fixed].into_iter().find(|it| *it as u8 == number)
+    }
+}
+
 impl Protocol {
     /// Returns its number in `pmi_version`.
     pub const fn version(self) -> u32 {

@@ -15,7 +15,8 @@ use hydrant_board::manage::Secret;
 use hydrant_control::ExitCodeOf;
 use hydrant_control::protocol::AttributeOf;
 use hydrant_core::limits::{
-    COMMIT_BYTES_MAX, ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, VALUE_MAX,
+    COMMIT_BYTES_MAX, ESCAPES_ATTR, KEY_MAX, MESSAGE_MAX, PSET_NAME_MAX, PSET_SCHEME, TEXT_ATTR_PREFIX,
+    VALUE_MAX,
 };
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
@@ -227,7 +228,9 @@ fn attribute(of: AttributeOf, text: &str) -> Result<Attribute, String> {
             "expected a name of 1 to {KEY_MAX} printable ASCII characters without blanks, ';' and '='"
         ));
     }
-    if OWN_ATTRIBUTES.contains(&name) || name.starts_with("pmix.") || name.starts_with("node:") {
+    if OWN_ATTRIBUTES.contains(&name)
+        || ["pmix.", "node:", TEXT_ATTR_PREFIX].iter().any(|prefix| name.starts_with(prefix))
+    {
         return Err(format!("hydrant sets the attribute {name}"));
     }
     if value.len() > VALUE_MAX as usize {
@@ -440,6 +443,7 @@ mod tests {
             ("universeSize=3", "hydrant sets the attribute universeSize"),
             ("pmix.hname.0=a", "hydrant sets"),
             ("node:x=a", "hydrant sets"),
+            ("text:pmix.locstr@0=a", "hydrant sets"),
         ] {
             let error = job_attribute(wrong).unwrap_err();
             assert!(error.contains(cause), "{wrong}: {error}");

@@ -34,8 +34,11 @@ const JOB_KEYS: [&[u8]; 10] = [
     OVERSUBSCRIBED_ATTR.as_bytes(),
 ];
 
+/// Keys of a rank's place on its host: its processors, and where they are in the topology. The host may know them.
+pub(super) const PLACES: [&[u8]; 2] = [b"pmix.cpuset", b"pmix.locstr"];
+
 /// Keys of `Server::write_rank_data`.
-const RANK_KEYS: [&[u8]; 8] = [
+const RANK_KEYS: [&[u8]; 10] = [
     b"pmix.lrank",
     b"pmix.nrank",
     b"pmix.appnum",
@@ -44,6 +47,8 @@ const RANK_KEYS: [&[u8]; 8] = [
     b"pmix.nodeid",
     hosts::HOST,
     PARENT,
+    PLACES[0],
+    PLACES[1],
 ];
 
 /// Key of the process that spawned the job.
@@ -377,9 +382,11 @@ impl Server<'_> {
                 self.requested_host(job, infos).map(|node| Response::Pmix(PmixResponse::Host(job, node)))
             }
             Some(hosts::PROCESSES) => Some(Response::Pmix(PmixResponse::Processes(job))),
-            key => key
-                .is_none_or(|key| JOB_KEYS.contains(&key))
-                .then_some(Response::Pmix(PmixResponse::JobData(job))),
+            Some(key) if !JOB_KEYS.contains(&key) => {
+                let record = self.text(&self.jobs[job.index()], key, None)?;
+                Some(Response::Pmix(PmixResponse::Text(job, record)))
+            }
+            _ => Some(Response::Pmix(PmixResponse::JobData(job))),
         }
     }
 

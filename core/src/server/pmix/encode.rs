@@ -1,17 +1,17 @@
 //! Replies to PMIx clients.
 
 use super::super::Server;
-use super::data::PARENT;
+use super::data::{PARENT, PLACES};
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{COMMIT_HEADER, OVERSUBSCRIBED_ATTR};
+use crate::limits::{COMMIT_HEADER, OVERSUBSCRIBED_ATTR, TEXT_ATTR_PREFIX};
 use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
 use crate::wire::{Op, decimal};
 
 /// Bytes of a reply about a job that are not its list of ranks.
-const LIST_REST: usize = 1536;
+const LIST_REST: usize = 2048;
 /// Ranks of a job up to which each of them is told about all. libpmix looks there for the hosts of other ranks, and does
 /// not ask the server.
 const RANKS_TOLD: u32 = 64;
@@ -19,6 +19,8 @@ const RANKS_TOLD: u32 = 64;
 const PROGRAMS_TOLD: usize = 32;
 /// Bytes of a reply about a job for each rank, with the longest name of a host twice.
 const RANK_ROOM: usize = 832;
+/// Bytes of a rank's place on its host in addition to the text.
+const PLACE_REST: usize = 32;
 
 impl Server<'_> {
     /// Writes a reply. Returns its length.
@@ -84,6 +86,7 @@ impl Server<'_> {
                 return writer.raw(record.map_or(&[], |record| self.committed_data(record)));
             }
             PmixResponse::JobData(job)
+            | PmixResponse::Text(job, _)
             | PmixResponse::Hosts(job)
             | PmixResponse::Host(job, _)
             | PmixResponse::Processes(job) => (job, WILDCARD),
@@ -98,6 +101,7 @@ impl Server<'_> {
             writer.proc(of.name.as_bytes(), rank);
             match answer {
                 PmixResponse::JobData(_) => self.write_job_data(job, writer),
+                PmixResponse::Text(_, record) => self.write_text(record, writer),
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
@@ -106,6 +110,12 @@ impl Server<'_> {
                 _ => {}
             }
         });
+    }
+
+    fn write_text(&self, record: u32, writer: &mut Writer<'_>) {
+        let Some(record) = self.kvs.record(record) else { return };
+        writer.key(record.key.strip_prefix(TEXT_ATTR_PREFIX.as_bytes()).unwrap_or_default(), kind::STRING);
+        writer.string(record.value);
     }
 
     /// Returns the data of a commit without their header.
@@ -195,7 +205,14 @@ impl Server<'_> {
     /// Returns whether a reply has room for attributes of all ranks of a job.
     fn is_small(&self, job: &Job) -> bool {
         let room = job.size as usize * RANK_ROOM + LIST_REST + self.argv_room(job);
-        job.size <= RANKS_TOLD && room <= self.limits.output_max()
+        job.size <= RANKS_TOLD && room + self.places_room(job) <= self.limits.output_max()
+    }
+
+    /// Returns the bytes of the places of a job's ranks on their hosts.
+    fn places_room(&self, job: &Job) -> usize {
+        let places =
+            (0..job.size).flat_map(|rank| PLACES.map(|key| self.text_of(job, key, Some(Rank(rank)))));
+        places.flatten().map(|place| PLACE_REST + place.len()).sum()
     }
 
     /// Writes the attributes of a job.
@@ -258,6 +275,12 @@ impl Server<'_> {
         if let Some(name) = self.host_name(job, node) {
             writer.key(hosts::HOST, kind::STRING);
             writer.string(name);
+        }
+        for key in PLACES {
+            if let Some(value) = self.text_of(job, key, Some(rank)) {
+                writer.key(key, kind::STRING);
+                writer.string(value);
+            }
         }
         if let Some(parent) = self.parent(job) {
             writer.key(PARENT, kind::PROC);

@@ -264,7 +264,7 @@ impl Server<'_> {
             Command::GroupDestruct { name, rest } => {
                 return self.pmix_destruct(now, requester, integers, name, rest);
             }
-            Command::Query(queries) => self.pmix_query(requester, &queries)?,
+            Command::Query(queries) => return self.pmix_query(requester, integers, &queries),
             Command::Log(infos) => self.pmix_log(requester, &infos)?,
             Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled it.

@@ -7,6 +7,7 @@ use super::super::peers::REMOTE;
 use super::data::{PARENT, key_of};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
+use crate::limits::TEXT_ATTR_PREFIX;
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
 use crate::state::{Job, RankSlot};
@@ -39,7 +40,25 @@ impl Server<'_> {
         })
     }
 
+    /// Returns the record of an attribute that is a text for clients, of a job or of one of its ranks.
+    pub(super) fn text(&self, job: &Job, key: &[u8], rank: Option<Rank>) -> Option<u32> {
+        let prefix = TEXT_ATTR_PREFIX.as_bytes();
+        match rank {
+            None => self.numbered(job, &[prefix, key]),
+            Some(Rank(rank)) => self.numbered(job, &[prefix, key, b"@", decimal(rank, &mut [0; 10])]),
+        }
+    }
+
+    /// Returns the text of such an attribute.
+    pub(super) fn text_of(&self, job: &Job, key: &[u8], rank: Option<Rank>) -> Option<&[u8]> {
+        self.kvs.value(self.text(job, key, rank)?)
+    }
+
     fn numbered_attr(&self, job: &Job, name: &[&[u8]]) -> Option<&[u8]> {
+        self.kvs.value(self.numbered(job, name)?)
+    }
+
+    fn numbered(&self, job: &Job, name: &[&[u8]]) -> Option<u32> {
         let mut key: Vec<u8, 32, u8> = Vec::new();
         name.iter().try_for_each(|part| key.extend_from_slice(part)).ok()?;
         self.host_attr(job, &key)
@@ -47,14 +66,13 @@ impl Server<'_> {
 
     /// Returns the rank that spawned a job, if the job has an attribute with it.
     pub(super) fn parent(&self, job: &Job) -> Option<Rank> {
-        self.host_attr(job, PARENT).and_then(number).map(Rank)
+        self.numbered_attr(job, &[PARENT]).and_then(number).map(Rank)
     }
 
-    /// Returns an attribute that the host has set for a job.
+    /// Returns the record of an attribute that the host has set for a job.
     #[inline(never)]
-    fn host_attr(&self, job: &Job, key: &[u8]) -> Option<&[u8]> {
-        let record = self.kvs.find((job.spaces, Kind::Job), key).ok()??;
-        self.kvs.value(record)
+    fn host_attr(&self, job: &Job, key: &[u8]) -> Option<u32> {
+        self.kvs.find((job.spaces, Kind::Job), key).ok()?
     }
 
     /// Asks the node of a rank for its data. Does nothing if it has been asked, or if the rank is on this node.

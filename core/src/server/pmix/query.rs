@@ -1,12 +1,14 @@
-//! Queries of PMIx clients: process sets.
+//! Queries of PMIx clients: process sets, and those that the host answers.
 
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
-use crate::state::{PmixResponse, Response};
+use crate::limits::QUERIES_ATTR;
+use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::psets::Which;
-use crate::wire::pmix::{Queries, Writer, kind, status};
+use crate::wire::pmix::{HostQuery, Infos, Queries, Writer, kind, status};
+use crate::wire::{Integers, Op};
 
 /// Query of the names of all process sets.
 const NAMES: &[u8] = b"pmix.qry.psets";
@@ -20,25 +22,70 @@ const PSET: &[u8] = b"pmix.pset.nm";
 const OF_HOST: &str = "hydrant://";
 
 impl Server<'_> {
-    /// Answers queries about process sets: the members of one set, or the names and the number of all.
+    /// Answers queries about process sets: the members of one set, or the names and the number of all. The host answers
+    /// queries of which any has another key, if it can.
     pub(super) fn pmix_query(
+        &mut self,
+        requester: Requester,
+        integers: Integers,
+        queries: &Queries<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let asks = |wanted: &[u8]| queries.asked().any(|(key, _)| key == wanted);
+        let is_own = |key| [NAMES, COUNT, MEMBERS].contains(&key);
+        if !queries.asked().all(|(key, _)| is_own(key)) {
+            if !self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR) {
+                return Err(Refusal::Unsupported);
+            }
+            return self.ask_host(requester, Op::GetJobAttr, |server, room| {
+                server.write_query(requester, integers, queries, room)
+            });
+        }
+        Ok(ReplyState::Ready(if asks(MEMBERS) {
+            let mut sets = queries.asked().filter_map(|(key, infos)| self.set_of(requester, key, &infos));
+            Response::PsetMembers(sets.next().ok_or(Refusal::NoPset)?, 0)
+        } else {
+            Response::Pmix(PmixResponse::Psets { names: asks(NAMES), count: asks(COUNT) })
+        }))
+    }
+
+    /// Returns the set whose members are asked for.
+    fn set_of(&self, requester: Requester, key: &[u8], infos: &Infos<'_>) -> Option<Which> {
+        let name = infos.find(PSET).filter(|_| key == MEMBERS)?.as_string()?;
+        self.psets.named_of(self.asker(requester).job, core::str::from_utf8(name).ok()?)
+    }
+
+    /// Writes queries for the host, with the answers that this server has: those about process sets, and attributes of the job.
+    fn write_query(
         &self,
         requester: Requester,
+        integers: Integers,
         queries: &Queries<'_>,
-    ) -> Result<Response, Refusal> {
-        let keys = || queries.iter().flat_map(|query| query.keys.iter());
-        let asks = |wanted: &[u8]| keys().any(|key| key == wanted);
-        if asks(MEMBERS) {
-            let mut names = queries.iter().filter_map(|query| query.qualifiers.find(PSET)?.as_string());
-            let name =
-                names.next().and_then(|name| core::str::from_utf8(name).ok()).ok_or(Refusal::NoPset)?;
-            let which = self.psets.named_of(self.asker(requester).job, name).ok_or(Refusal::NoPset)?;
-            return Ok(Response::PsetMembers(which, 0));
-        }
-        match (asks(NAMES), asks(COUNT)) {
-            (false, false) => Err(Refusal::NoPset),
-            (names, count) => Ok(Response::Pmix(PmixResponse::Psets { names, count })),
-        }
+        room: &mut [u8],
+    ) -> Option<usize> {
+        let job = &self.jobs[requester.job.index()];
+        let write = |writer: &mut Writer<'_>| {
+            let mut answers = 0;
+            for (key, infos) in queries.asked() {
+                answers += 1;
+                if let Some(which) = self.set_of(requester, key, &infos) {
+                    self.write_set(requester, which, writer);
+                } else if key == NAMES {
+                    self.write_names(requester, writer);
+                } else if key == COUNT {
+                    self.write_count(requester, writer);
+                } else if let Some(value) = self.text_of(job, key, None) {
+                    writer.info(key, kind::STRING);
+                    writer.string(value);
+                } else {
+                    answers -= 1;
+                }
+            }
+            answers
+        };
+        let answers = write(&mut Writer::new(integers, &mut []));
+        let mut writer = HostQuery::begin(integers, answers, room);
+        write(&mut writer);
+        HostQuery::finish(&mut writer, queries)
     }
 
     /// Writes the names of the process sets of the client's job that users and programs defined, and their number, as
@@ -48,37 +95,50 @@ impl Server<'_> {
     /// sessions whose size and group it does not find.
     pub(super) fn write_psets(&self, id: ConnId, (named, count): (bool, bool), writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        let of_job = || self.psets.of_job(self.asker(requester).job);
-        let names = || of_job().filter(|name| !name.starts_with(OF_HOST));
         writer.status(status::SUCCESS);
         writer.array(u32::from(named) + u32::from(count));
         if named {
-            writer.info(NAMES, kind::STRING);
-        }
-        if named && names().next().is_none() {
-            writer.null_string();
-        } else if named {
-            writer.string_of(|writer| {
-                for (at, name) in names().enumerate() {
-                    if at > 0 {
-                        writer.byte(b',');
-                    }
-                    writer.raw(name.as_bytes());
-                }
-            });
+            self.write_names(requester, writer);
         }
         if count {
-            writer.info(COUNT, kind::SIZE);
-            writer.size(names().count() as u64);
+            self.write_count(requester, writer);
         }
+    }
+
+    fn names(&self, requester: Requester) -> impl Iterator<Item = &str> {
+        self.psets.of_job(self.asker(requester).job).filter(|name| !name.starts_with(OF_HOST))
+    }
+
+    fn write_names(&self, requester: Requester, writer: &mut Writer<'_>) {
+        writer.info(NAMES, kind::STRING);
+        if self.names(requester).next().is_none() {
+            return writer.null_string();
+        }
+        writer.string_of(|writer| {
+            for (at, name) in self.names(requester).enumerate() {
+                if at > 0 {
+                    writer.byte(b',');
+                }
+                writer.raw(name.as_bytes());
+            }
+        });
+    }
+
+    fn write_count(&self, requester: Requester, writer: &mut Writer<'_>) {
+        writer.info(COUNT, kind::SIZE);
+        writer.size(self.names(requester).count() as u64);
     }
 
     /// Writes the members of a process set.
     pub(super) fn write_members(&self, id: ConnId, which: Which, writer: &mut Writer<'_>) {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        let members = || self.members(self.asker(requester), which);
         writer.status(status::SUCCESS);
         writer.array(1);
+        self.write_set(requester, which, writer);
+    }
+
+    fn write_set(&self, requester: Requester, which: Which, writer: &mut Writer<'_>) {
+        let members = || self.members(self.asker(requester), which);
         writer.info(MEMBERS, kind::DATA_ARRAY);
         writer.data_type(kind::PROC);
         writer.size(members().count() as u64);

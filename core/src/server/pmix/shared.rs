@@ -1,4 +1,5 @@
-//! Data that PMIx ranks publish where the host keeps names: on several nodes, and with a name server.
+//! Requests of PMIx ranks that the host answers: queries, and data that ranks publish where the host keeps names, which is on
+//! several nodes and with a name server.
 
 use heapless::String;
 
@@ -24,7 +25,7 @@ impl Server<'_> {
         let mut data = data_of(infos);
         let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
         let name = self.jobs[requester.job.index()].name.clone();
-        self.ask_names(requester, Op::Publish, |room| {
+        self.ask_host(requester, Op::Publish, |_, room| {
             pmix::translate_publish(&info, (name.as_bytes(), requester.rank.0), is_once(infos), room)
         })
     }
@@ -37,24 +38,28 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
         let key = single(keys)?;
-        self.ask_names(requester, Op::Lookup, |room| pmix::translate_lookup(key, wait_of(infos), room))
+        self.ask_host(requester, Op::Lookup, |_, room| pmix::translate_lookup(key, wait_of(infos), room))
     }
 
     /// Withdraws data under one key at the host.
     pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
         let key = single(keys)?;
-        self.ask_names(requester, Op::Unpublish, |room| pmix::translate_unpublish(key, room))
+        self.ask_host(requester, Op::Unpublish, |_, room| pmix::translate_unpublish(key, room))
     }
 
-    fn ask_names(
+    /// Stores a request for the host, which `write` writes.
+    pub(super) fn ask_host(
         &mut self,
         requester: Requester,
         op: Op,
-        write: impl Fn(&mut [u8]) -> Option<usize>,
+        write: impl Fn(&Server<'_>, &mut [u8]) -> Option<usize>,
     ) -> Result<ReplyState, Refusal> {
         let parent = (requester.job, requester.rank);
         let id = self.upcalls.ask(parent, String::new(), requester.conn, Task::Name, b"")?;
-        if !self.upcalls.fill(id, write) {
+        let mut upcalls = core::mem::take(&mut self.upcalls);
+        let fits = upcalls.fill(id, |room| write(self, room));
+        self.upcalls = upcalls;
+        if !fits {
             let room = self.upcalls.room();
             self.upcalls.free(id);
             return Err(Refusal::Full(Limit::SpawnBytes, room as u32));
@@ -67,6 +72,8 @@ impl Server<'_> {
     pub(super) fn write_shared(&self, op: Op, upcall: UpcallId, writer: &mut Writer<'_>) {
         let stage = self.upcalls.get(upcall).map(|slot| slot.stage);
         match (stage, op) {
+            (Some(Stage::Named(0)), Op::GetJobAttr) => writer.raw(self.upcalls.text(upcall)),
+            (_, Op::GetJobAttr) => writer.status(status::NOT_SUPPORTED),
             (Some(Stage::Named(0)), Op::Lookup) => {
                 let found = Published::read(self.upcalls.text(upcall));
                 match found.filter(|found| found.integers == writer.integers()) {

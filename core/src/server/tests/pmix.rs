@@ -1,6 +1,7 @@
 //! Tests of PMIx clients on several nodes, whose messages arrive in any order that keeps each link's.
 
 mod gather;
+mod queries;
 
 use std::collections::BTreeMap;
 

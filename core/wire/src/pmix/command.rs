@@ -248,6 +248,11 @@ impl<'a> Reader<'a> {
         Keys::read(self, len)
     }
 
+    pub(super) fn queries(&mut self) -> Option<Queries<'a>> {
+        let len = self.array()?;
+        Queries::read(self, len)
+    }
+
     fn query(&mut self) -> Option<Query<'a>> {
         let count = self.count()?;
         let keys = Strings::read(self, count)?;
@@ -325,10 +330,7 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             reader.unsigned(8)?;
             Command::Log(reader.infos()?)
         }
-        15 => {
-            let len = reader.array()?;
-            Command::Query(Queries::read(reader, len)?)
-        }
+        15 => Command::Query(reader.queries()?),
         18 => {
             reader.procs()?;
             Command::JobControl(reader.infos()?)
@@ -468,6 +470,18 @@ fn packs<'a>(integers: Integers, data: &'a [u8]) -> impl Iterator<Item = Pack<'a
         rest = if key.is_some() { reader.rest() } else { &[] };
         Some(Pack { key, bytes: &start[..start.len() - rest.len()] })
     })
+}
+
+impl<'a> Queries<'a> {
+    /// Returns the encoded questions. They are the last element of their message.
+    pub(super) const fn as_bytes(&self) -> &'a [u8] {
+        self.elements.rest()
+    }
+
+    /// Returns each key with the qualifiers of its question.
+    pub fn asked(&self) -> impl Iterator<Item = (&'a [u8], Infos<'a>)> + Clone + use<'a> {
+        self.iter().flat_map(|query| query.keys.iter().map(move |key| (key, query.qualifiers)))
+    }
 }
 
 impl Procs<'_> {

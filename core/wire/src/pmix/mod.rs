@@ -25,6 +25,7 @@ mod command;
 mod frame;
 mod info;
 mod names;
+mod query;
 mod reader;
 mod skip;
 mod spawn;
@@ -42,6 +43,7 @@ pub use frame::{
 };
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
+pub use query::HostQuery;
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;
@@ -89,10 +91,14 @@ pub mod kind {
     pub const PERSIST: u16 = 30;
     /// Who may see published data or an event.
     pub const DATA_RANGE: u16 = 33;
+    /// Process with its host, program and state.
+    pub const PROC_INFO: u16 = 38;
     /// Array of elements of one type.
     pub const DATA_ARRAY: u16 = 39;
     /// Rank of a process.
     pub const PROC_RANK: u16 = 40;
+    /// Attribute that a function heeds.
+    pub const REGATTR: u16 = 48;
 }
 
 /// Events for clients, in messages with the tag 0, and their codes.

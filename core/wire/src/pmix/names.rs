@@ -81,7 +81,7 @@ impl<'a> Published<'a> {
             *place = bytes.next()?;
         }
         let [integers, low, high, a, b, c, d, of_namespace, of_key] = header;
-        let integers = [Integers::Flexible, Integers::Fixed].into_iter().find(|it| *it as u8 == integers)?;
+        let integers = Integers::of_byte(integers)?;
         let (kind, rank) = (u16::from_le_bytes([low, high]), u32::from_le_bytes([a, b, c, d]));
         let lens = [of_namespace, of_key].map(usize::from);
         Some(Published { integers, kind, rank, lens, bytes: port })

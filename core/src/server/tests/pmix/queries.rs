@@ -1,0 +1,116 @@
+//! Queries, texts of the host, and requests that are not served.
+
+use super::*;
+use crate::ids::UpcallId;
+use crate::limits::QUERIES_ATTR;
+use crate::wire::pmix::{HostQuery, kind};
+
+/// A cluster of one job of two ranks on two nodes, whose host answers queries.
+fn cluster() -> Cluster {
+    let mut all = Cluster::new(3, 2, &[], true, 1);
+    all.sizes.push(2);
+    let job = JobId(0);
+    for node in 0..3 {
+        all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.0", 2)));
+        for rank in 0..2 {
+            all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: rank + 1 });
+        }
+        for (key, value) in [
+            (QUERIES_ATTR, "TRUE"),
+            ("text:pmix.srvr.uri", "hydrant.0;tcp4://127.0.0.1:1"),
+            ("text:pmix.cpuset@0", "0-3"),
+            ("text:pmix.locstr@0", "NM0:CR0-3"),
+        ] {
+            all.tell(node, Input::Attr { job, key: key.as_bytes(), value: value.as_bytes() });
+        }
+        all.tell(node, Input::Define { job, name: "left", members: b"0", other: None });
+    }
+    (0..2).for_each(|rank| all.join(0, rank));
+    all
+}
+
+impl Cluster {
+    /// A rank asks for keys, each with the set `left` as its qualifier.
+    fn query(&mut self, rank: u32, keys: &[&str]) {
+        self.asks(0, rank, 4, |writer| {
+            command(writer, 15);
+            writer.array(1);
+            writer.count(keys.len() as u32);
+            keys.iter().for_each(|key| writer.string(key.as_bytes()));
+            writer.size(1);
+            writer.info(b"pmix.pset.nm", kind::STRING);
+            writer.string(b"left");
+        });
+    }
+}
+
+#[test]
+fn the_host_answers_queries_that_the_server_does_not() {
+    let mut all = cluster();
+    let keys = ["pmix.qry.ns", "pmix.qry.psetnum", "pmix.srvr.uri", "pmix.qry.pmems", "pmix.qry.psets"];
+    all.query(1, &keys);
+    assert!(all.reply(0, 1).is_none(), "the host has not answered");
+    let request = all.requests.pop().expect("the host is asked");
+    let query = HostQuery::read(&request).unwrap();
+    assert!(query.queries.asked().map(|(key, _)| key).eq(keys.map(str::as_bytes)));
+    assert!(query.queries.iter().all(|query| query.qualifiers.find(b"pmix.pset.nm").is_some()));
+    let answered = query.answered;
+    assert_eq!(answered.len(), 4);
+    assert_eq!(answered.find(b"pmix.qry.psetnum").and_then(|info| info.as_u32()), Some(1));
+    assert_eq!(answered.find(b"pmix.qry.psets").unwrap().as_string(), Some(&b"app://left"[..]));
+    assert!(answered.find(b"pmix.srvr.uri").unwrap().as_string().unwrap().starts_with(b"hydrant.0;"));
+    assert!(answered.find(b"pmix.qry.pmems").unwrap().contains(b"job.0", 0));
+    let node = all.node(1);
+    // STATUS 0 and a body longer than any name.
+    let text = [&b"\x02\x00"[..], &[7; 1500]].concat();
+    all.tell(node, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: &text });
+    assert_eq!(all.gets(0, 1, 4, status::SUCCESS), [7; 1500]);
+}
+
+#[test]
+fn queries_are_refused_if_nobody_answers_them() {
+    let mut all = cluster();
+    all.query(1, &["pmix.qry.ns"]);
+    let node = all.node(1);
+    let refused = Input::UpcallComplete { upcall: UpcallId(0), rc: -1, text: b"unsupported" };
+    all.tell(node, refused);
+    all.gets(0, 1, 4, status::NOT_SUPPORTED);
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    for keys in [&["pmix.qry.ns"][..], &["pmix.qry.psets", "pmix.qry.ns"]] {
+        all.query(1, keys);
+        all.gets(0, 1, 4, status::NOT_SUPPORTED);
+    }
+    all.query(1, &["pmix.qry.psets"]);
+    all.gets(0, 1, 4, status::SUCCESS);
+    assert!(all.requests.is_empty());
+}
+
+#[test]
+fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
+    let mut all = cluster();
+    all.get_of_job((0, 1), "pmix.srvr.uri", None);
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    assert_eq!(value(&data, b"pmix.srvr.uri").as_string(), Some(&b"hydrant.0;tcp4://127.0.0.1:1"[..]));
+    all.get((0, 1), (0, 0), "pmix.locstr");
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    assert_eq!(value(&data, b"pmix.locstr").as_string(), Some(&b"NM0:CR0-3"[..]));
+    assert_eq!(value(&data, b"pmix.cpuset").as_string(), Some(&b"0-3"[..]));
+    all.get_of_job((0, 1), "pmix.bindto", None);
+    all.gets(0, 1, 3, status::NOT_FOUND);
+}
+
+#[test]
+fn every_request_is_answered() {
+    let mut all = cluster();
+    let served: &[u8] = &[3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 18, 24, 28, 33];
+    for number in 0..=u8::MAX {
+        // An abort ends the job, and the end of a registration has no reply.
+        if [0, 1, 2, 5, 14].contains(&number) {
+            continue;
+        }
+        all.asks(0, 0, 9, |writer| command(writer, number));
+        let refused = if served.contains(&number) { status::UNPACK_FAILURE } else { status::NOT_SUPPORTED };
+        all.gets(0, 0, 9, refused);
+    }
+    assert_eq!(all.events, [""; 0], "no connection was closed");
+}

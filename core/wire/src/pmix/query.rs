@@ -1,0 +1,45 @@
+//! Queries that a server passes to its host.
+
+use super::{Infos, Integers, Queries, Reader, Writer};
+
+/// Beginning of such a request.
+const COMMAND: &[u8] = b"cmd=pmix-query;";
+
+/// Request with the queries of a client (the attribute `pmix.query`). The host answers with the body of the
+/// reply: a STATUS, and an array of INFOs with the answers of the server and its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostQuery<'a> {
+    /// Encoding of the client's integers.
+    pub integers: Integers,
+    /// What the server has answered itself.
+    pub answered: Infos<'a>,
+    /// All queries.
+    pub queries: Queries<'a>,
+}
+
+impl<'a> HostQuery<'a> {
+    /// Starts a request at the front of `buf`, with room for this number of answers. They follow, and then
+    /// [`finish`](Self::finish).
+    pub fn begin(integers: Integers, answers: u32, buf: &mut [u8]) -> Writer<'_> {
+        let mut writer = Writer::new(integers, buf);
+        writer.raw(COMMAND);
+        writer.byte(integers as u8);
+        writer.array(answers);
+        writer
+    }
+
+    /// Ends a request with the queries of the client. Returns its length, or `None` if it does not fit.
+    pub fn finish(writer: &mut Writer<'_>, queries: &Queries<'_>) -> Option<usize> {
+        writer.array(queries.len());
+        writer.raw(queries.as_bytes());
+        writer.finish()
+    }
+
+    /// Reads a request. Returns `None` for another one.
+    pub fn read(request: &'a [u8]) -> Option<HostQuery<'a>> {
+        let (&integers, body) = request.strip_prefix(COMMAND)?.split_first()?;
+        let integers = Integers::of_byte(integers)?;
+        let mut reader = Reader::new(integers, body);
+        Some(HostQuery { integers, answered: reader.infos()?, queries: reader.queries()? })
+    }
+}
