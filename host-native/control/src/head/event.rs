@@ -72,13 +72,13 @@ pub enum Event<'a> {
         /// Whether the backend has carried it out.
         result: Result<(), Refusal>,
     },
-    /// Answer to [`Action::CallNameService`].
-    NameServiceReply {
+    /// Answer to [`Action::CallNameService`] or [`Action::AnswerQuery`].
+    UpcallReply {
         /// The request.
         request: RequestId,
         /// 0, or an error code of `pmi2.h`.
         rc: i32,
-        /// Port that a lookup found, or the reason of a failure.
+        /// Port that a lookup found, the reply to a query, or the reason of a failure.
         text: Vec<u8>,
     },
     /// Answer to [`Action::DrainOutput`]: the output of the job's ranks has been written or discarded.
@@ -199,11 +199,18 @@ pub enum Action {
         /// [`PsetRequest`](hydrant_core::InputOf::PsetRequest) or [`Connected`](hydrant_core::InputOf::Connected).
         input: OwnedInput,
     },
-    /// Publishes, withdraws or looks up a name. The answer is [`Event::NameServiceReply`].
+    /// Publishes, withdraws or looks up a name. The answer is [`Event::UpcallReply`].
     CallNameService {
         /// The request.
         request: RequestId,
         /// The request of the rank.
+        upcall: Upcall,
+    },
+    /// Answers queries of a PMIx client about the run. The answer is [`Event::UpcallReply`].
+    AnswerQuery {
+        /// The request.
+        request: RequestId,
+        /// The request of the rank, for [`HostQuery::read`](hydrant_core::wire::pmix::HostQuery::read).
         upcall: Upcall,
     },
     /// Cancels lookups of a rank that has ended. Each is answered all the same.

@@ -225,7 +225,7 @@ impl Head {
                 self.spawn_resolved(request, nonce, programs)
             }
             Event::BackendReply { request, result } => self.backend_replied(request, result),
-            Event::NameServiceReply { request, rc, text } => self.upcall_complete(request, rc, text),
+            Event::UpcallReply { request, rc, text } => self.upcall_complete(request, rc, text),
             Event::OutputDrained { job, reader_closed } => self.output_drained(job, reader_closed),
             Event::OutputClosed { job, streams } => {
                 if self.jobs.get(job).is_some() && !streams.is_empty() {

@@ -1,5 +1,6 @@
-//! Requests that the head decides for all nodes: names, process sets, and connections between jobs.
+//! Requests that the head decides for all nodes: names, queries, process sets, and connections between jobs.
 
+use hydrant_core::wire::pmix::HostQuery;
 use hydrant_core::wire::{Command, Text, decode_upcall};
 use hydrant_core::{JobId, OwnedInput, Refusal};
 
@@ -37,6 +38,10 @@ impl Head {
     /// A rank asks for something that all nodes or other runs have to know.
     pub(super) fn upcall(&mut self, upcall: Upcall) {
         let job = upcall.job;
+        if HostQuery::read(&upcall.request).is_some() {
+            let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+            return self.actions.push_back(Action::AnswerQuery { request, upcall });
+        }
         let (named, connected) = match decode_upcall(upcall.protocol, &upcall.request) {
             None => return self.reply(&upcall, Err(Refusal::BadField)),
             Some(command) if command.op().changes_psets() => {
@@ -85,7 +90,7 @@ impl Head {
         self.reply(&upcall, result);
     }
 
-    /// The name service has answered.
+    /// The host has answered.
     pub(super) fn upcall_complete(&mut self, id: RequestId, rc: i32, text: Vec<u8>) {
         if let Some(Request { upcall, .. }) = self.requests.take(id) {
             self.complete(&upcall, rc, text);

@@ -19,6 +19,7 @@ mod nodes;
 pub(crate) mod open;
 mod output;
 mod patience;
+mod pmix_query;
 mod procs;
 mod progress;
 mod query;
@@ -34,7 +35,7 @@ mod time_limit;
 mod token;
 mod wait;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -68,6 +69,7 @@ use nodes::{Daemon, Head, Messages, Nodes};
 pub use nodes::{DaemonError, daemon, forked_daemon};
 use output::pseudo_terminals;
 use patience::Patience;
+use pmix_query::PmixQuery;
 use procs::Procs;
 use progress::Progress;
 use query::Query;
@@ -313,6 +315,10 @@ struct Engine<'p, 's> {
     debuggers_informed: bool,
     /// End of the run at its time limit, once it is reached.
     time_limit: Option<TimeLimit>,
+    /// Queries of PMIx clients under way.
+    pmix_queries: Vec<PmixQuery>,
+    /// Keys of queries that have been named as not supported.
+    unsupported: BTreeSet<String>,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
     progress: Option<Progress>,
     /// The server has had an output beside replies since this was last cleared.
@@ -372,6 +378,8 @@ impl<'p, 's> Engine<'p, 's> {
             result: result.transpose()?,
             debuggers_informed: false,
             time_limit: None,
+            pmix_queries: Vec::new(),
+            unsupported: BTreeSet::new(),
             progress: None,
             has_acted: false,
             buffer: vec![0; BUFFER],
@@ -450,6 +458,11 @@ impl<'p, 's> Engine<'p, 's> {
         self.keep_patience(now)?;
         self.resume_ports(now)?;
         self.keep_status_time(now);
+        if !self.pmix_queries.is_empty() {
+            // Nodes may be late with the states of ranks.
+            self.finish_pmix_queries()?;
+            self.carry_out_actions()?;
+        }
         self.keep_progress(now);
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);

@@ -170,7 +170,7 @@ impl Engine<'_, '_> {
         }
         let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };
         let request = hydrant_control::RequestId(upcall.0);
-        self.handle_at_head(hydrant_control::Event::NameServiceReply { request, rc, text })?;
+        self.handle_at_head(hydrant_control::Event::UpcallReply { request, rc, text })?;
         Ok(true)
     }
 

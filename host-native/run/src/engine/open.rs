@@ -6,7 +6,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
 use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
-use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, RECORD_HEADER, VALUE_MAX};
+use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, VALUE_MAX};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, Speaks, TcpPort};
@@ -244,8 +244,11 @@ impl Engine<'_, '_> {
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
-        let oversubscribed = oversubscribed.then_some((OVERSUBSCRIBED_ATTR.into(), b"TRUE".as_slice()));
-        let attributes = kinds.into_iter().chain(file).chain(oversubscribed).chain(given);
+        let asks = self.core.limits().commit_bytes > 0;
+        let flags = [(OVERSUBSCRIBED_ATTR, oversubscribed), (QUERIES_ATTR, asks)];
+        let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
+        let flags = flags.map(|(name, _)| (name.into(), b"TRUE".as_slice()));
+        let attributes = kinds.into_iter().chain(file).chain(flags).chain(given);
         let limits = self.core.limits();
         let argv = if limits.commit_bytes > 0 { command_lines(&record.programs, limits) } else { Vec::new() };
         let place = match self.nodes {

@@ -8,8 +8,8 @@
 //! bytes.
 
 use hydrant_board::RankState;
-use hydrant_control::Job;
 use hydrant_control::protocol::{Order, Report, decode, encode};
+use hydrant_control::{Job, RequestId};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 use hydrant_placement::Bootstrap;
@@ -53,6 +53,8 @@ enum Recipient {
     Client(ClientId),
     /// Report of this run at its time limit.
     TimeLimit,
+    /// A PMIx client.
+    Pmix(RequestId),
 }
 
 impl Status {
@@ -203,6 +205,11 @@ impl Engine<'_, '_> {
         self.query_ranks(Recipient::TimeLimit, id, first);
     }
 
+    /// Collects ranks of a job for a PMIx client, at once or when their nodes have answered.
+    pub(super) fn query_ranks_for_client(&mut self, request: RequestId, id: JobId, first: u32) {
+        self.query_ranks(Recipient::Pmix(request), id, first);
+    }
+
     fn query_ranks(&mut self, recipient: Recipient, id: JobId, first: u32) {
         let now = self.now();
         let Some(control) = self.head.as_ref().map(|head| &head.control) else { return };
@@ -220,7 +227,8 @@ impl Engine<'_, '_> {
         status.latest += 1;
         let (number, deadline) = (status.latest, now + QUERY_TIMEOUT);
         let query = Query { number, job: id, recipient, deadline, nodes: nodes.clone(), ranks };
-        // A client has one request under way, so there are as few queries as clients, and those of the time limit.
+        // A client has one request under way, so there are as few queries as clients, and those of the time limit and of the
+        // upcalls of PMIx clients.
         status.queries.push(query);
         let order = encode(&Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX });
         for node in nodes {
@@ -258,6 +266,7 @@ impl Engine<'_, '_> {
         match recipient {
             Recipient::Client(client) => self.reply(client, &Reply::Ranks(ranks)),
             Recipient::TimeLimit => self.ranks_arrived_at_limit(job, ranks),
+            Recipient::Pmix(request) => self.ranks_arrived_for_client(request, job, ranks),
         }
     }
 

@@ -98,6 +98,7 @@ impl World<'_> {
                 self.head.names.ask(request, self.now / MS).expect("the name service works");
                 self.collect_answers();
             }
+            Action::AnswerQuery { .. } => unreachable!("no rank speaks PMIx"),
             Action::CancelLookups { job, rank } => {
                 let is_its = |request: &Request| (request.job, request.rank) == (job, rank);
                 self.head.known.dropped(is_its);
@@ -236,7 +237,7 @@ impl World<'_> {
         }
         while let Some(answer) = self.head.answers.pop_front() {
             let request = hydrant_control::RequestId(answer.upcall.0);
-            self.at_head(HeadEvent::NameServiceReply { request, rc: answer.rc, text: answer.text });
+            self.at_head(HeadEvent::UpcallReply { request, rc: answer.rc, text: answer.text });
         }
         self.read_input();
         let ready = self.head.finish.is_some_and(|flush| !flush || self.head.sink == 0);

@@ -337,7 +337,7 @@ impl World {
             }
             _ => {
                 if let Some(request) = self.naming.pop() {
-                    self.handle(Event::NameServiceReply { request, rc: 0, text: b"port".to_vec() });
+                    self.handle(Event::UpcallReply { request, rc: 0, text: b"port".to_vec() });
                 }
             }
         }

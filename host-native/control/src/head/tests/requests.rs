@@ -262,7 +262,7 @@ fn names_of_two_nodes_are_answered_each() {
         })
         .collect();
     assert_eq!(requests, [(RequestId(0), 0), (RequestId(1), 2)]);
-    let reply = |request, rc, text: &[u8]| Event::NameServiceReply { request, rc, text: text.to_vec() };
+    let reply = |request, rc, text: &[u8]| Event::UpcallReply { request, rc, text: text.to_vec() };
     run.event(reply(RequestId(1), 0, b"p1"));
     run.event(reply(RequestId(0), 1, b"taken"));
     run.event(reply(RequestId(0), 0, b"again"));
@@ -371,7 +371,7 @@ fn jobs_are_connected_by_name() {
         let action = Action::CallNameService { request, upcall };
         assert_eq!((run.others.pop(), run.take_sent()), (Some(action), Vec::new()));
         let (rc, text) = (Refusal::NoJob.rc(), Refusal::NoJob.to_string().into_bytes());
-        run.event(Event::NameServiceReply { request, rc, text });
+        run.event(Event::UpcallReply { request, rc, text });
         assert_eq!(run.take_sent(), [answer(1, upcall_number, Err(Refusal::NoJob))]);
     }
     run.report(1, upcall(0, 4, b"rubbish"));

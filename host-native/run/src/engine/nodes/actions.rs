@@ -56,7 +56,7 @@ impl Engine<'_, '_> {
     }
 
     /// Executes the actions of the head.
-    pub(super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
+    pub(in super::super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
         while let Some(action) = self.head.as_mut().and_then(|head| head.control.poll()) {
             self.carry_out(action)?;
         }
@@ -95,6 +95,7 @@ impl Engine<'_, '_> {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 self.ask_name_service(Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
+            Action::AnswerQuery { request, upcall } => self.answer_pmix_query(request, upcall)?,
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
             Action::DrainOutput { job } => self.drain_at_head(job),
             Action::DeregisterJob { job } if self.daemon.is_some() => self.drop_job(job)?,
@@ -117,7 +118,10 @@ impl Engine<'_, '_> {
                 let closed = self.stdin.close(&self.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
-            Action::RankStates { node, query, body } => self.rank_states_arrived(node, query, &body),
+            Action::RankStates { node, query, body } => {
+                self.rank_states_arrived(node, query, &body);
+                self.finish_pmix_queries()?;
+            }
             Action::ServerReplaced { node, result } => self.server_replaced(node, result),
             Action::Print(lines) => self.sinks.print(&lines),
             Action::Finish { flush } => {

@@ -1,0 +1,481 @@
+//! Queries of PMIx clients about the run: its jobs, their processes, and what is supported.
+//!
+//! The head knows the jobs, and the host, process and exit of each rank. For tables of processes it asks the nodes what their
+//! ranks do, as for the status socket. A reply is limited by [`Limits::spawn_bytes`](hydrant_core::Limits::spawn_bytes).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use hydrant_control::protocol::Program;
+use hydrant_control::{Event as HeadEvent, Job, NodeProgress, RequestId, Upcall};
+use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::wire::pmix::{HostQuery, Infos, Integers, WILDCARD, Writer, kind, status};
+use hydrant_core::{JobId, Refusal};
+use hydrant_placement::Host;
+use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
+use hydrant_status::record::{RANKS_MAX, Rank, State};
+
+use super::Engine;
+use crate::error::RunError;
+
+/// Most ranks of a job that a table can have. Each takes more than 16 bytes of the reply.
+const TABLE_MAX: u32 = MESSAGE_MAX / 16;
+/// Most keys without an answer that are named in messages.
+const NAMED_MAX: usize = 64;
+
+/// Queries of one request that wait for states of ranks.
+pub(super) struct PmixQuery {
+    request: RequestId,
+    upcall: Upcall,
+    /// Answers about ranks that have not arrived.
+    awaited: usize,
+    /// Ranks of each job, as far as they have arrived.
+    ranks: BTreeMap<JobId, Vec<Rank>>,
+}
+
+/// Key of a query: its macro in `pmix_common.h`, its name, the type of its value, and the qualifiers that it heeds.
+struct Key {
+    label: &'static str,
+    name: &'static str,
+    kind: u16,
+    qualifiers: &'static str,
+}
+
+const fn key(label: &'static str, name: &'static str, kind: u16, qualifiers: &'static str) -> Key {
+    Key { label, name, kind, qualifiers }
+}
+
+const OF_JOB: &str = "pmix.nspace,pmix.jobid,pmix.procid";
+const OF_RANKS: &str = "pmix.nspace,pmix.jobid,pmix.procid,pmix.rank";
+const NODE_LIST: &str = "pmix.qry.node";
+const PEERS: &str = "pmix.qry.peers";
+const NAMESPACES: &str = "pmix.qry.ns";
+const NAMESPACE_INFO: &str = "pmix.qry.nsinfo";
+const TABLE: &str = "pmix.qry.ptable";
+const LOCAL_TABLE: &str = "pmix.qry.lptable";
+const JOB_SIZE: &str = "pmix.job.size";
+const UNIVERSE_SIZE: &str = "pmix.univ.size";
+const SLOTS: &str = "pmix.num.slots";
+const FREE_SLOTS: &str = "pmix.qry.aslots";
+const SPAWN_SUPPORT: &str = "pmix.qry.spawn";
+const DEBUG_SUPPORT: &str = "pmix.qry.debug";
+const KEYS: &str = "pmix.qry.keys";
+const ATTRIBUTES: &str = "pmix.qry.attrs";
+/// Qualifier that asks for the qualifiers of a key in the place of its value.
+const QUALIFIERS: &str = "pmix.qry.supqual";
+
+/// The supported keys. The server answers those of process sets, and gives its address.
+const SUPPORTED: [Key; 18] = [
+    key("PMIX_QUERY_NAMESPACES", NAMESPACES, kind::STRING, ""),
+    key("PMIX_QUERY_NAMESPACE_INFO", NAMESPACE_INFO, kind::DATA_ARRAY, OF_JOB),
+    key("PMIX_QUERY_PROC_TABLE", TABLE, kind::DATA_ARRAY, OF_RANKS),
+    key("PMIX_QUERY_LOCAL_PROC_TABLE", LOCAL_TABLE, kind::DATA_ARRAY, OF_RANKS),
+    key("PMIX_JOB_SIZE", JOB_SIZE, kind::UINT32, OF_JOB),
+    key("PMIX_UNIV_SIZE", UNIVERSE_SIZE, kind::UINT32, ""),
+    key("PMIX_NUM_SLOTS", SLOTS, kind::UINT32, "pmix.hname"),
+    key("PMIX_QUERY_AVAILABLE_SLOTS", FREE_SLOTS, kind::UINT32, ""),
+    key("PMIX_QUERY_SPAWN_SUPPORT", SPAWN_SUPPORT, kind::STRING, ""),
+    key("PMIX_QUERY_DEBUG_SUPPORT", DEBUG_SUPPORT, kind::STRING, ""),
+    key("PMIX_QUERY_RESOLVE_NODE", NODE_LIST, kind::STRING, OF_JOB),
+    key("PMIX_QUERY_RESOLVE_PEERS", PEERS, kind::DATA_ARRAY, "pmix.hname,pmix.nspace,pmix.jobid,pmix.procid"),
+    key("PMIX_QUERY_SUPPORTED_KEYS", KEYS, kind::STRING, ""),
+    key(
+        "PMIX_QUERY_ATTRIBUTE_SUPPORT",
+        ATTRIBUTES,
+        kind::DATA_ARRAY,
+        "pmix.host.fns,pmix.srvr.fns,pmix.host.attrs,pmix.srvr.attrs",
+    ),
+    key("PMIX_SERVER_URI", "pmix.srvr.uri", kind::STRING, ""),
+    key("PMIX_QUERY_NUM_PSETS", "pmix.qry.psetnum", kind::SIZE, ""),
+    key("PMIX_QUERY_PSET_NAMES", "pmix.qry.psets", kind::STRING, ""),
+    key("PMIX_QUERY_PSET_MEMBERSHIP", "pmix.qry.pmems", kind::DATA_ARRAY, "pmix.pset.nm"),
+];
+
+/// Attributes of a spawn that are heeded.
+const OF_SPAWNS: &str = "pmix.host,pmix.hostfile,pmix.wdir";
+
+/// Functions of clients that are served.
+const FUNCTIONS: &str = "PMIx_Init,PMIx_Finalize,PMIx_Initialized,PMIx_Abort,PMIx_Put,PMIx_Commit,PMIx_Fence,PMIx_Fence_nb,\
+PMIx_Get,PMIx_Get_nb,PMIx_Publish,PMIx_Publish_nb,PMIx_Lookup,PMIx_Lookup_nb,PMIx_Unpublish,PMIx_Unpublish_nb,PMIx_Spawn,\
+PMIx_Spawn_nb,PMIx_Connect,PMIx_Connect_nb,PMIx_Disconnect,PMIx_Disconnect_nb,PMIx_Query_info,PMIx_Query_info_nb,\
+PMIx_Resolve_peers,PMIx_Resolve_nodes,PMIx_Log,PMIx_Log_nb,PMIx_Job_control,PMIx_Job_control_nb,PMIx_Group_construct,\
+PMIx_Group_construct_nb,PMIx_Group_destruct,PMIx_Group_destruct_nb,PMIx_Register_event_handler,\
+PMIx_Deregister_event_handler,PMIx_Notify_event";
+/// The function whose attributes are listed.
+const QUERY_FUNCTION: &str = "PMIx_Query_info";
+
+/// Why a key has no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Lack {
+    Unsupported,
+    /// What the qualifiers name does not exist, or the value is not known.
+    Missing,
+    /// A qualifier is missing.
+    Incomplete,
+}
+
+/// What answers are made from.
+struct Facts<'a> {
+    jobs: &'a hydrant_control::Jobs<NodeProgress>,
+    hosts: &'a [Host],
+    /// Processors, if all ranks are on this machine and it has no number of slots.
+    processors: Option<u32>,
+    universe: Option<u32>,
+    asker: &'a Upcall,
+    ranks: &'a BTreeMap<JobId, Vec<Rank>>,
+}
+
+type RunJob = Job<NodeProgress>;
+
+impl Facts<'_> {
+    /// The job that qualifiers name, or that of the client.
+    fn job(&self, infos: &Infos<'_>) -> Result<&RunJob, Lack> {
+        let Some(name) = job_name(infos) else { return self.jobs.get(self.asker.job).ok_or(Lack::Missing) };
+        self.jobs.iter().find(|job| job.name.as_bytes() == name).ok_or(Lack::Missing)
+    }
+
+    fn host(&self, job: &RunJob, rank: u32) -> &str {
+        let at = (job.run.node(rank) as usize).checked_sub(1);
+        at.and_then(|at| self.hosts.get(at)).map_or("", |host| &host.name)
+    }
+
+    /// Slots of a host, or of all.
+    fn slots(&self, host: Option<&[u8]>) -> Result<u32, Lack> {
+        let mut hosts =
+            self.hosts.iter().filter(|it| host.is_none_or(|name| it.name.as_bytes() == name)).peekable();
+        hosts.peek().ok_or(Lack::Missing)?;
+        let known: Option<u32> = hosts.map(|host| host.slots.or(self.processors)).sum();
+        known.ok_or(Lack::Missing)
+    }
+
+    /// Writes the answer to a key as an INFO.
+    fn answer(&self, name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
+        let known = SUPPORTED.iter().find(|key| key.name.as_bytes() == name).ok_or(Lack::Unsupported)?;
+        if infos.is_set(QUALIFIERS.as_bytes()) {
+            text(name, known.qualifiers.as_bytes(), writer);
+            return Ok(());
+        }
+        let number = |number: u32, writer: &mut Writer<'_>| {
+            writer.info(name, kind::UINT32);
+            writer.uint32(number);
+        };
+        match known.name {
+            NAMESPACES => text(name, joined(self.jobs.iter().map(|job| &*job.name)).as_bytes(), writer),
+            NAMESPACE_INFO => {
+                let named = job_name(infos).map(|_| self.job(infos)).transpose()?;
+                let jobs = || self.jobs.iter().filter(|job| named.is_none_or(|named| named.id == job.id));
+                array(name, kind::INFO, jobs().count(), writer);
+                jobs().for_each(|job| self.write_job(job, writer));
+            }
+            TABLE | LOCAL_TABLE => self.write_table(known.name, infos, writer)?,
+            JOB_SIZE => number(self.job(infos)?.size(), writer),
+            UNIVERSE_SIZE => number(self.universe.ok_or(Lack::Missing)?, writer),
+            SLOTS => number(self.slots(host_name(infos))?, writer),
+            FREE_SLOTS => {
+                let running = self.jobs.iter().map(Job::running).sum();
+                number(self.slots(None)?.saturating_sub(running), writer);
+            }
+            SPAWN_SUPPORT => text(name, OF_SPAWNS.as_bytes(), writer),
+            // Debuggers attach by MPIR.
+            DEBUG_SUPPORT => text(name, b"", writer),
+            NODE_LIST => {
+                let job = self.job(infos)?;
+                let nodes: BTreeSet<u32> = (0..job.size()).map(|rank| job.run.node(rank)).collect();
+                let names = nodes.iter().filter_map(|&node| self.hosts.get((node as usize).checked_sub(1)?));
+                text(name, joined(names.map(|host| &*host.name)).as_bytes(), writer);
+            }
+            PEERS => {
+                let host = host_name(infos).ok_or(Lack::Incomplete)?;
+                let job = self.job(infos)?;
+                let ranks = || (0..job.size()).filter(|&rank| self.host(job, rank).as_bytes() == host);
+                array(name, kind::PROC, ranks().count(), writer);
+                ranks().for_each(|rank| writer.proc(job.name.as_bytes(), rank));
+            }
+            KEYS => text(name, joined(SUPPORTED.iter().map(|key| key.name)).as_bytes(), writer),
+            ATTRIBUTES => write_support(name, infos, writer)?,
+            // The server has not answered it.
+            _ => return Err(Lack::Missing),
+        }
+        Ok(())
+    }
+
+    /// Writes a job with its processes.
+    fn write_job(&self, job: &RunJob, writer: &mut Writer<'_>) {
+        array(b"pmix.job.arr", kind::INFO, 3 + job.size() as usize, writer);
+        text(b"pmix.nspace", job.name.as_bytes(), writer);
+        let words = job
+            .programs
+            .first()
+            .into_iter()
+            .flat_map(|program| [&program.command].into_iter().chain(&program.args));
+        text(b"pmix.cmd.line", &words.map(|word| word.as_bytes()).collect::<Vec<_>>().join(&b' '), writer);
+        writer.info(JOB_SIZE.as_bytes(), kind::UINT32);
+        writer.uint32(job.size());
+        let mut local = BTreeMap::<u32, u16>::new();
+        for rank in 0..job.size() {
+            array(b"pmix.pdata", kind::INFO, 3, writer);
+            writer.info(b"pmix.rank", kind::PROC_RANK);
+            writer.uint32(rank);
+            text(b"pmix.hname", self.host(job, rank).as_bytes(), writer);
+            let next = local.entry(job.run.node(rank)).or_default();
+            writer.info(b"pmix.lrank", kind::UINT16);
+            writer.uint16(*next);
+            *next = next.saturating_add(1);
+        }
+    }
+
+    /// Writes a table of processes: those of a job, or those of them on the client's host.
+    fn write_table(&self, name: &str, infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
+        let job = self.job(infos)?;
+        let paths: Vec<PathBuf> = job.programs.iter().map(path).collect();
+        let wanted = wanted_rank(infos);
+        let all = self.ranks.get(&job.id).map(Vec::as_slice).unwrap_or_default();
+        let ranks = || {
+            all.iter().filter(|rank| {
+                wanted.is_none_or(|wanted| wanted == rank.rank)
+                    && (name == TABLE || job.run.node(rank.rank) == self.asker.node)
+            })
+        };
+        ranks().next().ok_or(Lack::Missing)?;
+        array(name.as_bytes(), kind::PROC_INFO, ranks().count(), writer);
+        for rank in ranks() {
+            writer.proc(job.name.as_bytes(), rank.rank);
+            writer.string(rank.host.as_deref().unwrap_or_default().as_bytes());
+            let path = paths.get(rank.program as usize);
+            writer.string(path.map(|path| path.as_os_str().as_bytes()).unwrap_or_default());
+            writer.data_type(kind::UINT32);
+            writer.uint32(rank.pid.unwrap_or(0));
+            writer.byte(state_of(rank));
+        }
+        Ok(())
+    }
+}
+
+/// Job id in qualifiers.
+fn job_name<'a>(infos: &Infos<'a>) -> Option<&'a [u8]> {
+    let named = |key: &[u8]| infos.find(key)?.as_string();
+    let of_process = || Some(infos.find(b"pmix.procid")?.as_proc()?.namespace);
+    named(b"pmix.nspace").or_else(|| named(b"pmix.jobid")).or_else(of_process).filter(|name| !name.is_empty())
+}
+
+fn host_name<'a>(infos: &Infos<'a>) -> Option<&'a [u8]> {
+    infos.find(b"pmix.hname")?.as_string()
+}
+
+/// Rank in qualifiers, unless all are wanted.
+fn wanted_rank(infos: &Infos<'_>) -> Option<u32> {
+    let of_process = || Some(infos.find(b"pmix.procid")?.as_proc()?.rank);
+    let rank = infos.find(b"pmix.rank").and_then(|info| info.as_u32()).or_else(of_process);
+    // From here on, numbers stand for sets of ranks.
+    rank.filter(|&rank| rank < WILDCARD)
+}
+
+/// Code of a process state (`PMIX_PROC_STATE_…`).
+fn state_of(rank: &Rank) -> u8 {
+    match rank.state {
+        State::NotStarted | State::NotConnected => 1,
+        State::Started => 5,
+        State::Running | State::Initialized | State::Finalized => 6,
+        State::Exited if rank.exit_code == Some(0) => 20,
+        State::Exited => 62,
+        State::Killed => 54,
+        State::Lost => 56,
+    }
+}
+
+/// Path of a program, as far as this host knows it.
+fn path(program: &Program) -> PathBuf {
+    let here =
+        std::env::current_dir().unwrap_or_default().join(program.wdir.as_deref().unwrap_or(Path::new("")));
+    let command = Path::new(&program.command);
+    if program.command.as_bytes().contains(&b'/') {
+        return here.join(command);
+    }
+    let variable = program.env.iter().find(|(name, _)| name == "PATH").map(|(_, value)| value.as_os_str());
+    let path = [program.path.as_deref(), Some(variable.unwrap_or(OsStr::new(DEFAULT_PATH)))];
+    let mut found =
+        path.into_iter().flatten().filter_map(|path| find_in_path(&program.command, &here, path, &mut None));
+    found.next().map_or_else(|| command.to_owned(), |found| here.join(found))
+}
+
+fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
+    names.collect::<Vec<_>>().join(",")
+}
+
+fn text(key: &[u8], value: &[u8], writer: &mut Writer<'_>) {
+    writer.info(key, kind::STRING);
+    writer.string(value);
+}
+
+/// Writes an INFO with an array, up to its elements.
+fn array(key: &[u8], of: u16, len: usize, writer: &mut Writer<'_>) {
+    writer.info(key, kind::DATA_ARRAY);
+    writer.data_type(of);
+    writer.size(len as u64);
+}
+
+/// Writes the functions that are served, or the keys of queries, as the qualifiers ask.
+fn write_support(name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
+    let functions =
+        ["pmix.srvr.fns", "pmix.host.fns"].into_iter().filter(|key| infos.find(key.as_bytes()).is_some());
+    let attributes = ["pmix.srvr.attrs", "pmix.host.attrs"];
+    let asked = attributes.iter().filter_map(|key| infos.find(key.as_bytes())).any(|info| {
+        let list = info.as_string().unwrap_or(b"all");
+        list.split(|&byte| byte == b',').any(|name| name == b"all" || name == QUERY_FUNCTION.as_bytes())
+    });
+    let count = functions.clone().count() + usize::from(asked);
+    if count == 0 {
+        return Err(Lack::Missing);
+    }
+    array(name, kind::INFO, count, writer);
+    functions.for_each(|key| text(key.as_bytes(), FUNCTIONS.as_bytes(), writer));
+    if asked {
+        array(QUERY_FUNCTION.as_bytes(), kind::REGATTR, SUPPORTED.len(), writer);
+        for key in &SUPPORTED {
+            writer.string(key.label.as_bytes());
+            writer.string(key.name.as_bytes());
+            // A type by itself is a signed number, unlike that of a value.
+            match writer.integers() {
+                Integers::Flexible => writer.int32(key.kind.into()),
+                Integers::Fixed => writer.data_type(key.kind),
+            }
+            writer.count(1);
+            writer.string(key.qualifiers.as_bytes());
+        }
+    }
+    Ok(())
+}
+
+/// Answers queries with the body of the reply: a status, and the answers. Returns the keys that are not supported, too.
+fn reply(query: &HostQuery<'_>, facts: &Facts<'_>) -> (Vec<u8>, Vec<String>) {
+    let mut infos = query.answered.as_bytes().to_vec();
+    let mut count = query.answered.len();
+    let (mut lacks, mut unsupported) = (Vec::new(), Vec::new());
+    let by_server = query.queries.asked().filter(|(key, _)| query.answered.find(key).is_none());
+    for (key, qualifiers) in by_server {
+        let mut measured = Writer::new(query.integers, &mut []);
+        match facts.answer(key, &qualifiers, &mut measured) {
+            Ok(()) => {
+                let start = infos.len();
+                let len = measured.len();
+                if start + len > MESSAGE_MAX as usize {
+                    return (bare(query, status::OUT_OF_RESOURCE), unsupported);
+                }
+                infos.resize(start + len, 0);
+                // It answers as it has done when it was measured.
+                let _ = facts.answer(key, &qualifiers, &mut Writer::new(query.integers, &mut infos[start..]));
+                count += 1;
+            }
+            Err(lack) => {
+                lacks.push(lack);
+                if lack == Lack::Unsupported {
+                    unsupported.push(String::from_utf8_lossy(key).into_owned());
+                }
+            }
+        }
+    }
+    let code = match () {
+        () if lacks.is_empty() => status::SUCCESS,
+        () if count > 0 => status::PARTIAL_SUCCESS,
+        () if lacks.contains(&Lack::Unsupported) => status::NOT_SUPPORTED,
+        () if lacks.contains(&Lack::Incomplete) => status::BAD_PARAM,
+        () => status::NOT_FOUND,
+    };
+    let mut body = vec![0; 32 + infos.len()];
+    let mut writer = Writer::new(query.integers, &mut body);
+    writer.status(code);
+    writer.array(count);
+    writer.raw(&infos);
+    let len = writer.len();
+    body.truncate(len);
+    (body, unsupported)
+}
+
+/// A reply with a status and no answers.
+fn bare(query: &HostQuery<'_>, code: i32) -> Vec<u8> {
+    let mut body = [0; 32];
+    let mut writer = Writer::new(query.integers, &mut body);
+    writer.status(code);
+    let len = writer.len();
+    body[..len].to_vec()
+}
+
+impl Engine<'_, '_> {
+    /// Answers queries of a PMIx client, at once or when the nodes of ranks have answered.
+    pub(super) fn answer_pmix_query(&mut self, request: RequestId, upcall: Upcall) -> Result<(), RunError> {
+        let pages = self.pages_of(&upcall);
+        let query = PmixQuery { request, upcall, awaited: pages.len(), ranks: BTreeMap::new() };
+        self.pmix_queries.push(query);
+        pages.into_iter().for_each(|(job, first)| self.query_ranks_for_client(request, job, first));
+        self.finish_pmix_queries()
+    }
+
+    /// Jobs whose processes a request asks for, each with the first ranks of the answers that are needed.
+    fn pages_of(&self, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
+        let Some(query) = HostQuery::read(&upcall.request) else { return BTreeSet::new() };
+        let ranks = BTreeMap::new();
+        let Some(facts) = self.facts(upcall, &ranks) else { return BTreeSet::new() };
+        let tables = query.queries.asked().filter(|(key, infos)| {
+            [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key)
+                && !infos.is_set(QUALIFIERS.as_bytes())
+        });
+        let jobs = tables.filter_map(|(_, infos)| facts.job(&infos).ok());
+        let jobs = jobs.filter(|job| job.size() <= TABLE_MAX);
+        jobs.flat_map(|job| (0..job.size()).step_by(RANKS_MAX as usize).map(|first| (job.id, first)))
+            .collect()
+    }
+
+    /// Keeps ranks that have arrived.
+    pub(super) fn ranks_arrived_for_client(&mut self, request: RequestId, job: JobId, arrived: Vec<Rank>) {
+        let queries = self.pmix_queries.iter_mut();
+        for query in queries.filter(|query| query.request == request) {
+            query.awaited = query.awaited.saturating_sub(1);
+            query.ranks.entry(job).or_default().extend(arrived.iter().cloned());
+        }
+    }
+
+    /// Answers the queries for which all ranks have arrived.
+    pub(super) fn finish_pmix_queries(&mut self) -> Result<(), RunError> {
+        let done: Vec<PmixQuery> = self.pmix_queries.extract_if(.., |query| query.awaited == 0).collect();
+        for mut query in done {
+            query.ranks.values_mut().for_each(|ranks| ranks.sort_unstable_by_key(|rank| rank.rank));
+            let read = HostQuery::read(&query.upcall.request).zip(self.facts(&query.upcall, &query.ranks));
+            let (rc, text, unsupported) = match read {
+                Some((read, facts)) => {
+                    let (text, unsupported) = reply(&read, &facts);
+                    (0, text, unsupported)
+                }
+                None => (Refusal::Unsupported.rc(), Vec::new(), Vec::new()),
+            };
+            unsupported.into_iter().for_each(|key| self.note_unsupported(key));
+            self.answer(HeadEvent::UpcallReply { request: query.request, rc, text })?;
+        }
+        Ok(())
+    }
+
+    fn facts<'a>(&'a self, asker: &'a Upcall, ranks: &'a BTreeMap<JobId, Vec<Rank>>) -> Option<Facts<'a>> {
+        let head = &self.head.as_ref()?.control;
+        let processors = std::thread::available_parallelism().ok().filter(|_| self.nodes.is_none());
+        Some(Facts {
+            jobs: head.jobs(),
+            hosts: head.hosts(),
+            processors: processors.and_then(|count| count.get().try_into().ok()),
+            universe: self.plan.options.universe_size.known(),
+            asker,
+            ranks,
+        })
+    }
+
+    /// Names a key without an answer, once a run.
+    fn note_unsupported(&mut self, key: String) {
+        if self.plan.settings.verbose
+            && self.unsupported.len() < NAMED_MAX
+            && self.unsupported.insert(key.clone())
+        {
+            let key = key.escape_debug();
+            self.sinks.print(&format!("a PMIx query of {key} is not supported"));
+        }
+    }
+}
