@@ -229,6 +229,26 @@ impl Topology {
         )
     }
 
+    /// The place of processors as PMIx writes it (`PMIX_LOCALITY_STRING`), in the form of hwloc: numbers of the objects that hold
+    /// any of them, `SK0:L30:L20:L10:CR0:HT0-1:NM0`. A level of which the machine has no objects is left out.
+    pub fn locality(&self, cpus: &[u32]) -> String {
+        const LEVELS: [(Level, &str); 7] = [
+            (Level::Socket, "SK"),
+            (Level::L3, "L3"),
+            (Level::L2, "L2"),
+            (Level::L1, "L1"),
+            (Level::Core, "CR"),
+            (Level::Hwthread, "HT"),
+            (Level::Numa, "NM"),
+        ];
+        let place = |(level, name): (Level, &str)| {
+            let objects = (0..).zip(self.objects(level)?);
+            let holding = objects.filter(|(_, object)| object.iter().any(|cpu| cpus.contains(cpu)));
+            Some(format!("{name}{}", format_ranges(&holding.map(|(number, _)| number).collect::<Vec<u32>>())))
+        };
+        LEVELS.into_iter().filter_map(place).collect::<Vec<_>>().join(":")
+    }
+
     fn distinct(&self, cpus: &[u32], id: impl Fn(&Cpu) -> u32) -> Vec<u32> {
         let mut ids: Vec<u32> = self.cpus.iter().filter(|cpu| cpus.contains(&cpu.number)).map(id).collect();
         ids.sort_unstable();
@@ -405,6 +425,18 @@ pub(crate) mod tests {
         let text = topology.describe(&[8, 0]);
         assert_eq!(text, "processors 0,8 (1 core, socket 0, NUMA node 0)");
         assert_eq!(topology.describe(&[3, 4]), "processors 3-4 (2 cores, sockets 0-1, NUMA nodes 0-1)");
+    }
+
+    #[test]
+    fn the_place_of_processors_is_that_of_hwloc() {
+        let all: Vec<u32> = (0..16).collect();
+        let topology = Sysfs::two_sockets().topology(&all);
+        // The second thread of core 0 is the second processor of the machine.
+        assert_eq!(topology.locality(&[0]), "SK0:L30:L20:L10:CR0:HT0:NM0");
+        assert_eq!(topology.locality(&[8]), "SK0:L30:L20:L10:CR0:HT1:NM0");
+        assert_eq!(topology.locality(&[3, 11]), "SK0:L31:L23:L13:CR3:HT6-7:NM0");
+        assert_eq!(topology.locality(&[4, 5, 6, 7, 12]), "SK1:L32-3:L24-7:L14-7:CR4-7:HT8-10,12,14:NM1");
+        assert_eq!(Sysfs::without_l3().topology(&[0, 1, 2, 3]).locality(&[3]), "SK0:L21:L13:CR3:HT3:NM1");
     }
 
     /// A cgroup or an affinity mask leaves some processors only. Others are offline.

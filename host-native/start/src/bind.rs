@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use hydrant_placement::{Binding, CpuBinding, MemoryBinding, Topology, shared_processors};
+use hydrant_placement::{Binding, CpuBinding, MemoryBinding, Topology, format_ranges, shared_processors};
 
 use crate::LaunchError;
 use crate::sys::{self, MemoryPolicy};
@@ -44,6 +44,13 @@ impl Bindings {
     /// The processors that a rank is bound to, by its number on this machine.
     pub fn bound_to(&self, local: u32) -> Option<&[u32]> {
         (!self.sets.is_empty()).then(|| self.processors(local))
+    }
+
+    /// The processors that a rank is bound to, as in `0-3,8`, and their [place](Topology::locality) in the machine.
+    pub fn place(&self, local: u32) -> Option<[String; 2]> {
+        let mut cpus = self.bound_to(local)?.to_vec();
+        cpus.sort_unstable();
+        Some([format_ranges(&cpus), self.topology.locality(&cpus)])
     }
 
     fn memory(&self, local: u32) -> Option<(Vec<u32>, bool)> {

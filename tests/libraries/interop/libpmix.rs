@@ -67,11 +67,33 @@ fn the_library_of_open_mpi_5_renews_its_copy() {
     for (hosts, name) in
         [(String::new(), "refresh"), (nodes(2, 2, 2), "refresh"), (nodes(2, 2, 2), "missing")]
     {
-        let lib = peers_dir().join("openmpi/lib");
-        let path = [lib.join("openmpi"), lib].map(|folder| folder.display().to_string()).join(":");
-        let job = Job::hydrant(&format!("{hosts} -n 3")).env("LD_LIBRARY_PATH", path);
-        let outcome = job.arg(Peer::Libpmix.program("pmix_calls")).arg(name).run();
+        let outcome = with_libpmix_5(&hosts, "pmix_calls", name);
         outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+    }
+}
+
+/// Runs one sub-command of a program in `tests/clients` on three ranks, with the libpmix of Open MPI 5.
+fn with_libpmix_5(options: &str, program: &str, name: &str) -> Outcome {
+    let lib = peers_dir().join("openmpi/lib");
+    let path = [lib.join("openmpi"), lib].map(|folder| folder.display().to_string()).join(":");
+    let job = Job::hydrant(&format!("{options} -n 3")).env("LD_LIBRARY_PATH", path);
+    job.arg(Peer::Libpmix.program(program)).arg(name).run()
+}
+
+/// libpmix 5 keeps the answers of queries that succeed in part.
+#[test]
+fn the_library_of_open_mpi_5_gets_answers_in_part() {
+    if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        for name in ["jobs", "tables", "mixed"] {
+            let outcome = with_libpmix_5(&hosts, "pmix_queries", name);
+            outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+            if name == "mixed" {
+                outcome.says(": 2 answers\n", 3);
+            }
+        }
     }
 }
 
@@ -154,9 +176,11 @@ fn older_formats_are_served() {
     }
     let later = ["PMIX_SERVER_URI41", "PMIX_SERVER_URI4", "PMIX_SERVER_URI3"];
     for removed in 1..=later.len() {
-        for name in ["types", "several", "group", "events"] {
+        let calls = ["types", "several", "group", "events"].map(|name| ("pmix_calls", name));
+        let queries = ["jobs", "mixed"].map(|name| ("pmix_queries", name));
+        for (program, name) in calls.into_iter().chain(queries) {
             let without = later[..removed].iter().flat_map(|variable| ["-u", variable]);
-            let program = Peer::Libpmix.program("pmix_calls");
+            let program = Peer::Libpmix.program(program);
             let job = relocated(Job::hydrant("-n 3")).arg("env").args(without).arg(&program).arg(name);
             job.run().code(0).quiet().says(&format!(": {name} done\n"), 3);
         }
@@ -228,4 +252,56 @@ fn changes_of_process_sets_are_reported() {
 fn events_cross_hosts() {
     let Some(outcome) = run(&nodes(2, 2, 2), "events") else { return };
     outcome.code(0).quiet().says(": events done\n", 3);
+}
+
+/// Runs one sub-command of `tests/clients/pmix_queries.c` on three ranks.
+fn run_queries(options: &str, name: &str) -> Option<Outcome> {
+    if !Peer::Libpmix.there() {
+        return None;
+    }
+    let job = relocated(Job::hydrant(&format!("{options} -n 3")));
+    Some(job.arg(Peer::Libpmix.program("pmix_queries")).arg(name).run())
+}
+
+#[test]
+fn queries_about_jobs_processes_and_support_are_answered() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        for name in ["jobs", "tables", "support", "mixed"] {
+            let Some(outcome) = run_queries(&hosts, name) else { return };
+            outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+        }
+    }
+}
+
+#[test]
+fn queries_about_sizes_and_slots_are_answered() {
+    let Some(outcome) = run_queries(&nodes(2, 2, 2), "sizes") else { return };
+    // The library itself reports keys that it does not find in its copy of the job's data.
+    outcome.code(0).says(": sizes done\n", 3).says(": universe of 4\n", 3);
+    outcome.says(": 4 slots\n", 3).says(": 1 free slots\n", 3).says(": hosts n1,n2\n", 3);
+}
+
+/// A query without an answer is named once.
+#[test]
+fn queries_that_are_not_supported_are_named() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let Some(outcome) = run_queries(&format!("-v {hosts}"), "support") else { return };
+        let line = "hydrant: a PMIx query of pmix.unknown is not supported\n";
+        assert_eq!(outcome.code(0).stderr.matches(line).count(), 1, "{outcome}");
+    }
+}
+
+#[test]
+fn bound_ranks_know_their_place() {
+    let cpu = first_processor();
+    for nodes in [String::new(), nodes(1, 3, 2)] {
+        let Some(outcome) = run_queries(&format!("{nodes} -bind-to user:{cpu}"), "places") else { return };
+        outcome.code(0).says(": places done\n", 3);
+        for rank in 0..3 {
+            outcome.says(&format!(": pmix.cpuset of {rank}: {cpu}\n"), 3);
+            outcome.says(&format!(": pmix.locstr of {rank}: SK0:"), 3);
+        }
+    }
+    let Some(outcome) = run_queries("", "places") else { return };
+    outcome.code(0).quiet().says(": none\n", 18);
 }

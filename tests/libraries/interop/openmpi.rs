@@ -3,7 +3,7 @@
 use std::fs;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables};
+use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables, peers_dir};
 use hydrant_tests::{Job, hydrant_path, nodes};
 
 use super::dynamic::Folder;
@@ -56,6 +56,28 @@ fn ranks_form_one_job() {
                 outcome.says(&format!("rank {rank} of "), 1);
             }
         }
+    }
+}
+
+/// Ranks know which parts of the machine they share, as under Open MPI's own launcher.
+#[test]
+fn communicators_are_split_by_parts_of_the_machine() {
+    let peer = Peer::OpenMpi5;
+    for (ours, theirs) in [("core", "core:overload-allowed"), ("none", "none")] {
+        let Some(launch) = Launch::new(peer, &format!("-n 2 -bind-to {ours}")) else { return };
+        let Launch { job, folder } = launch.program(peer, "mpi_split", "");
+        let outcome = job.run();
+        let options = format!("--allow-run-as-root --oversubscribe -n 2 --bind-to {theirs}");
+        let prterun = Job::new(peers_dir().join("openmpi/bin/mpirun")).env("TMPDIR", &folder.0);
+        let reference = prterun.words(&options).arg(peer.program("mpi_split")).run();
+        let parts = |text: &str| {
+            let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+            lines.sort();
+            lines
+        };
+        reference.code(0);
+        outcome.code(0).says(": l3cache: ", 2);
+        assert_eq!(parts(&outcome.stdout), parts(&reference.stdout), "{outcome}");
     }
 }
 

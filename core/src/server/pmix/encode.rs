@@ -151,13 +151,35 @@ impl Server<'_> {
         self.write_program(job, self.ranks[requester.index].appnum, writer);
         self.write_programs(job, writer);
         let all = self.is_small(job);
-        for rank in (0..job.size).map(Rank).filter(|&rank| all || rank == requester.rank) {
+        let room = self.local_room(job) + self.places_room(job);
+        let places = !all && room <= self.limits.output_max();
+        for rank in (0..job.size).map(Rank) {
+            let whole = all || rank == requester.rank;
+            // Open MPI compares its place with those of its peers, and does not ask the server.
+            let place = places && self.text(job, PLACES[1], Some(rank)).is_some();
+            if !whole && !place {
+                continue;
+            }
             writer.key(b"pmix.pblob", kind::BYTE_OBJECT);
             writer.blob_of(|writer| {
                 writer.single();
                 writer.uint32(rank.0);
-                self.write_rank_data(requester.job, rank, writer);
+                if whole {
+                    self.write_rank_data(requester.job, rank, writer);
+                } else {
+                    self.write_places(job, rank, &PLACES[1..], writer);
+                }
             });
+        }
+    }
+
+    /// Writes the place of a rank on its host, as far as the host knows it.
+    fn write_places(&self, job: &Job, rank: Rank, keys: &[&[u8]], writer: &mut Writer<'_>) {
+        for key in keys {
+            if let Some(value) = self.text_of(job, key, Some(rank)) {
+                writer.key(key, kind::STRING);
+                writer.string(value);
+            }
         }
     }
 
@@ -208,11 +230,18 @@ impl Server<'_> {
         job.size <= RANKS_TOLD && room + self.places_room(job) <= self.limits.output_max()
     }
 
-    /// Returns the bytes of the places of a job's ranks on their hosts.
+    /// Returns the bytes of the places of a job's ranks on this host.
     fn places_room(&self, job: &Job) -> usize {
-        let places =
-            (0..job.size).flat_map(|rank| PLACES.map(|key| self.text_of(job, key, Some(Rank(rank)))));
+        let local = hosts::ranks_on(&self.ranks[job.slots()], self.links.node());
+        let places = local.flat_map(|rank| PLACES.map(|key| self.text_of(job, key, Some(Rank(rank)))));
         places.flatten().map(|place| PLACE_REST + place.len()).sum()
+    }
+
+    /// Returns the bytes of a reply about a job with the list of its ranks on this host.
+    fn local_room(&self, job: &Job) -> usize {
+        let local = hosts::ranks_on(&self.ranks[job.slots()], self.links.node());
+        let list: usize = local.map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
+        list + LIST_REST + self.argv_room(job)
     }
 
     /// Writes the attributes of a job.
@@ -244,8 +273,7 @@ impl Server<'_> {
             writer.uint32(first);
         }
         // A list that does not fit is left out. Clients then use no shared memory.
-        let len: usize = local().map(|rank| decimal(rank, &mut [0; 10]).len() + 1).sum();
-        if len + LIST_REST + self.argv_room(job) <= self.limits.output_max() {
+        if self.local_room(job) <= self.limits.output_max() {
             writer.key(hosts::RANKS, kind::STRING);
             self.write_ranks_on(job, here, writer);
         }
@@ -276,12 +304,7 @@ impl Server<'_> {
             writer.key(hosts::HOST, kind::STRING);
             writer.string(name);
         }
-        for key in PLACES {
-            if let Some(value) = self.text_of(job, key, Some(rank)) {
-                writer.key(key, kind::STRING);
-                writer.string(value);
-            }
-        }
+        self.write_places(job, rank, &PLACES, writer);
         if let Some(parent) = self.parent(job) {
             writer.key(PARENT, kind::PROC);
             writer.proc(job.spawner.as_bytes(), parent.0);

@@ -6,10 +6,12 @@ use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
 use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
-use hydrant_core::limits::{KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, VALUE_MAX};
+use hydrant_core::limits::{
+    KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, TEXT_ATTR_PREFIX, VALUE_MAX,
+};
 use hydrant_core::server::JobSpec;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
-use hydrant_driver::{BackendError, Speaks, TcpPort};
+use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
 use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
@@ -69,7 +71,9 @@ impl Engine<'_, '_> {
                 launcher.let_waiting_ranks_yield(&record.programs);
             }
         }
-        self.register(&record, oversubscribed)?;
+        let uri = pmix.as_ref().map(|port| format!("{PMIX_SERVER}{}", port.socket().addr()));
+        let local = LocalFacts { oversubscribed, uri, places: places(launcher.as_ref(), &ranks) };
+        self.register(&record, local)?;
         if let Some(launcher) = &mut launcher
             && let Err(error) = self.direct_clients(launcher, &record)
         {
@@ -212,9 +216,8 @@ impl Engine<'_, '_> {
         Ok(self.files.grow(needed)?)
     }
 
-    /// Registers a job at the PMI server. After an error it is not registered. `oversubscribed` says that the ranks here exceed
-    /// their processors.
-    pub(super) fn register(&mut self, record: &JobRecord, oversubscribed: bool) -> Result<(), RunError> {
+    /// Registers a job at the PMI server. After an error it is not registered.
+    pub(super) fn register(&mut self, record: &JobRecord, local: LocalFacts) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
         let Plan { settings, options, .. } = self.plan;
@@ -245,19 +248,19 @@ impl Engine<'_, '_> {
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
         let asks = self.core.limits().commit_bytes > 0;
-        let flags = [(OVERSUBSCRIBED_ATTR, oversubscribed), (QUERIES_ATTR, asks)];
+        let flags = [(OVERSUBSCRIBED_ATTR, local.oversubscribed), (QUERIES_ATTR, asks)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         let flags = flags.map(|(name, _)| (name.into(), b"TRUE".as_slice()));
         let attributes = kinds.into_iter().chain(file).chain(flags).chain(given);
         let limits = self.core.limits();
-        let argv = if limits.commit_bytes > 0 { command_lines(&record.programs, limits) } else { Vec::new() };
+        let texts = if limits.commit_bytes > 0 { texts(&record.programs, local, limits) } else { Vec::new() };
         let place = match self.nodes {
             Some(_) => Place::Node(node),
             None => Place::Alone(name_for_ranks(&record.programs, &self.host)),
         };
         let result = describe_job(record, &place, |input| self.core.handle(now, input));
-        let argv = argv.iter().map(|(key, value)| (key.clone(), value.as_slice()));
-        let mut attributes = attributes.chain(argv);
+        let texts = texts.iter().map(|(key, value)| (key.clone(), value.as_slice()));
+        let mut attributes = attributes.chain(texts);
         let result = result.and_then(|()| {
             attributes.try_for_each(|(key, value)| {
                 Ok(self.core.handle(now, Input::Attr { job, key: &key, value })?)
@@ -336,25 +339,63 @@ impl Engine<'_, '_> {
 
 /// Maximum length in bytes of a command line that the ranks of its program get by PMIx.
 const ARGV_MAX: usize = 8192;
+/// Maximum length in bytes of the place of a rank.
+const PLACE_MAX: usize = 400;
 
-/// Returns the job attributes with the command line of each program, which PMIx clients get, in parts that fit into an
-/// attribute. The programs that are left out are the first that is too long or for which there is too little room, and all
-/// behind it.
-fn command_lines(programs: &[Program], limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>)> {
+/// What the host of a PMI server knows of a job's ranks on this machine.
+#[derive(Debug, Default)]
+pub(super) struct LocalFacts {
+    /// The ranks exceed their processors.
+    pub(super) oversubscribed: bool,
+    /// Address of the server for PMIx clients.
+    pub(super) uri: Option<String>,
+    /// Ranks that are bound, each with its processors and their place in the machine.
+    pub(super) places: Vec<(u32, [String; 2])>,
+}
+
+/// Returns the places of bound ranks.
+fn places(launcher: Option<&Launcher>, ranks: &NodeRanks) -> Vec<(u32, [String; 2])> {
+    let Some(bindings) = launcher.and_then(Launcher::bindings) else { return Vec::new() };
+    let ranks = std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1));
+    (0..).zip(ranks).map_while(|(local, rank)| Some((rank, bindings.place(local)?))).collect()
+}
+
+/// Returns the job attributes for PMIx clients: the command line of each program, in parts that fit into an attribute, the address
+/// of the server, and the places of ranks. What there is too little room for is left out: the first command line that is too long
+/// and all behind it, and the same of places.
+fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>)> {
     // Small tables are for the data of ranks.
-    let (mut bytes, keys) = (limits.kvs_bytes as usize / 64, limits.keys as usize / 16);
+    let (mut bytes, mut keys) = (limits.kvs_bytes as usize / 64, limits.keys as usize / 16);
     let mut attributes = Vec::new();
+    let mut add = |of: Vec<(String, &[u8])>| {
+        let cost = |(_, value): &(String, &[u8])| value.len() + (KEY_MAX + RECORD_HEADER) as usize;
+        let cost = of.iter().map(cost).sum::<usize>();
+        let fits = cost <= bytes && of.len() <= keys;
+        if fits {
+            bytes -= cost;
+            keys -= of.len();
+            attributes.extend(of.into_iter().map(|(key, value)| (key.into_bytes(), value.to_vec())));
+        }
+        fits
+    };
     for (appnum, program) in programs.iter().enumerate() {
         let words = std::iter::once(&program.command).chain(&program.args);
         let line = words.map(|word| word.as_bytes()).collect::<Vec<_>>().join(&b' ');
-        let parts = line.chunks(VALUE_MAX as usize);
-        let cost = line.len() + parts.len() * (KEY_MAX + RECORD_HEADER) as usize;
-        if line.len() > ARGV_MAX || cost > bytes || attributes.len() + parts.len() > keys {
+        let parts = line.chunks(VALUE_MAX as usize).enumerate();
+        let parts = parts.map(|(part, text)| (format!("pmix.argv.{appnum}.{part}"), text)).collect();
+        if line.len() > ARGV_MAX || !add(parts) {
             break;
         }
-        bytes -= cost;
-        let key = |part| format!("pmix.argv.{appnum}.{part}").into_bytes();
-        attributes.extend(parts.enumerate().map(|(part, text)| (key(part), text.to_vec())));
+    }
+    if let Some(uri) = &local.uri {
+        add(vec![(format!("{TEXT_ATTR_PREFIX}pmix.srvr.uri"), uri.as_bytes())]);
+    }
+    for (rank, [processors, place]) in &local.places {
+        let key = |name| format!("{TEXT_ATTR_PREFIX}pmix.{name}@{rank}");
+        let of = vec![(key("cpuset"), processors.as_bytes()), (key("locstr"), place.as_bytes())];
+        if processors.len() + place.len() > PLACE_MAX || !add(of) {
+            break;
+        }
     }
     attributes
 }

@@ -63,8 +63,8 @@ const SPAWN_SUPPORT: &str = "pmix.qry.spawn";
 const DEBUG_SUPPORT: &str = "pmix.qry.debug";
 const KEYS: &str = "pmix.qry.keys";
 const ATTRIBUTES: &str = "pmix.qry.attrs";
-/// Qualifier that asks for the qualifiers of a key in the place of its value.
-const QUALIFIERS: &str = "pmix.qry.supqual";
+/// Qualifier that asks for the qualifiers of a key in the place of its value, in libpmix from 5 on and before.
+const QUALIFIERS: [&[u8]; 2] = [b"pmix.qry.supqual", b"pmix.qry.quals"];
 
 /// The supported keys. The server answers those of process sets, and gives its address.
 const SUPPORTED: [Key; 18] = [
@@ -153,7 +153,7 @@ impl Facts<'_> {
     /// Writes the answer to a key as an INFO.
     fn answer(&self, name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
         let known = SUPPORTED.iter().find(|key| key.name.as_bytes() == name).ok_or(Lack::Unsupported)?;
-        if infos.is_set(QUALIFIERS.as_bytes()) {
+        if asks_qualifiers(infos) {
             text(name, known.qualifiers.as_bytes(), writer);
             return Ok(());
         }
@@ -253,6 +253,11 @@ impl Facts<'_> {
     }
 }
 
+/// Returns whether a query asks for the qualifiers of its keys.
+fn asks_qualifiers(infos: &Infos<'_>) -> bool {
+    QUALIFIERS.iter().any(|key| infos.is_set(key))
+}
+
 /// Job id in qualifiers.
 fn job_name<'a>(infos: &Infos<'a>) -> Option<&'a [u8]> {
     let named = |key: &[u8]| infos.find(key)?.as_string();
@@ -321,10 +326,13 @@ fn write_support(name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Res
     let functions =
         ["pmix.srvr.fns", "pmix.host.fns"].into_iter().filter(|key| infos.find(key.as_bytes()).is_some());
     let attributes = ["pmix.srvr.attrs", "pmix.host.attrs"];
-    let asked = attributes.iter().filter_map(|key| infos.find(key.as_bytes())).any(|info| {
-        let list = info.as_string().unwrap_or(b"all");
-        list.split(|&byte| byte == b',').any(|name| name == b"all" || name == QUERY_FUNCTION.as_bytes())
-    });
+    // Older formats have no type for attributes.
+    let has_type = writer.integers() == Integers::Flexible;
+    let asked = has_type
+        && attributes.iter().filter_map(|key| infos.find(key.as_bytes())).any(|info| {
+            let list = info.as_string().unwrap_or(b"all");
+            list.split(|&byte| byte == b',').any(|name| name == b"all" || name == QUERY_FUNCTION.as_bytes())
+        });
     let count = functions.clone().count() + usize::from(asked);
     if count == 0 {
         return Err(Lack::Missing);
@@ -337,10 +345,7 @@ fn write_support(name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Res
             writer.string(key.label.as_bytes());
             writer.string(key.name.as_bytes());
             // A type by itself is a signed number, unlike that of a value.
-            match writer.integers() {
-                Integers::Flexible => writer.int32(key.kind.into()),
-                Integers::Fixed => writer.data_type(key.kind),
-            }
+            writer.int32(key.kind.into());
             writer.count(1);
             writer.string(key.qualifiers.as_bytes());
         }
@@ -418,8 +423,7 @@ impl Engine<'_, '_> {
         let ranks = BTreeMap::new();
         let Some(facts) = self.facts(upcall, &ranks) else { return BTreeSet::new() };
         let tables = query.queries.asked().filter(|(key, infos)| {
-            [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key)
-                && !infos.is_set(QUALIFIERS.as_bytes())
+            [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key) && !asks_qualifiers(infos)
         });
         let jobs = tables.filter_map(|(_, infos)| facts.job(&infos).ok());
         let jobs = jobs.filter(|job| job.size() <= TABLE_MAX);

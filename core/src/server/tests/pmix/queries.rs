@@ -7,25 +7,31 @@ use crate::wire::pmix::{HostQuery, kind};
 
 /// A cluster of one job of two ranks on two nodes, whose host answers queries.
 fn cluster() -> Cluster {
-    let mut all = Cluster::new(3, 2, &[], true, 1);
-    all.sizes.push(2);
+    cluster_of(3, 2)
+}
+
+fn cluster_of(nodes: u32, size: u32) -> Cluster {
+    let mut all = Cluster::new(nodes, 2, &[], true, 1);
+    all.sizes.push(size);
     let job = JobId(0);
-    for node in 0..3 {
-        all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.0", 2)));
-        for rank in 0..2 {
-            all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: rank + 1 });
+    for node in 0..nodes {
+        all.tell(node, Input::RegisterJob(JobSpec::new(job, "job.0", size)));
+        for rank in 0..size {
+            let of = all.node(rank);
+            all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: of });
         }
         for (key, value) in [
             (QUERIES_ATTR, "TRUE"),
             ("text:pmix.srvr.uri", "hydrant.0;tcp4://127.0.0.1:1"),
             ("text:pmix.cpuset@0", "0-3"),
             ("text:pmix.locstr@0", "NM0:CR0-3"),
+            ("text:pmix.locstr@4", "NM1:CR4-7"),
         ] {
             all.tell(node, Input::Attr { job, key: key.as_bytes(), value: value.as_bytes() });
         }
         all.tell(node, Input::Define { job, name: "left", members: b"0", other: None });
     }
-    (0..2).for_each(|rank| all.join(0, rank));
+    (0..size).for_each(|rank| all.join(0, rank));
     all
 }
 
@@ -97,6 +103,20 @@ fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
     assert_eq!(value(&data, b"pmix.cpuset").as_string(), Some(&b"0-3"[..]));
     all.get_of_job((0, 1), "pmix.bindto", None);
     all.gets(0, 1, 3, status::NOT_FOUND);
+}
+
+/// The reply about a job of six ranks has no room for all that is known of each.
+#[test]
+fn ranks_of_a_large_job_know_the_places_of_those_on_their_host() {
+    let mut all = cluster_of(3, 6);
+    for rank in [0, 2] {
+        all.asks(0, rank, 1, |writer| command(writer, 0));
+        let reply = all.replies.get_mut(&rank).and_then(VecDeque::pop_front).unwrap();
+        let places = ["NM0:CR0-3", "NM1:CR4-7"];
+        assert!(places.iter().all(|place| contains(&reply, place)), "{}", reply.escape_ascii());
+        let count = |key: &str| reply.windows(key.len()).filter(|part| *part == key.as_bytes()).count();
+        assert_eq!((count("pmix.lrank"), count("pmix.locstr")), (1, 2));
+    }
 }
 
 #[test]

@@ -8,6 +8,7 @@ use hydrant_iof::SinkId;
 use hydrant_overlay::{Channel, Destination as Route, Event};
 use hydrant_reactor::WriterState;
 
+use super::super::open::LocalFacts;
 use super::super::output::output_files;
 use super::{Engine, Nodes};
 use crate::error::RunError;
@@ -168,7 +169,7 @@ impl Engine<'_, '_> {
     fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
         let jobs = self.head.as_ref().map_or(0, |head| head.control.jobs().len() as u64);
         self.check_room(record.id, 0, jobs)?;
-        self.register(record, false)?;
+        self.register(record, LocalFacts::default())?;
         let opened = self.open_files_at_head(record.id);
         if opened.is_err() {
             if let Some(job) = self.head.as_ref().and_then(|head| head.control.jobs().get(record.id)) {

@@ -184,11 +184,14 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
         "pset hydrant://app/0 0+2",
         "pset hydrant://app/1 2+1",
         "pset app://both 0+3",
+        "attr pmix.query=TRUE",
         "attr pmix.argv.0.0=/bin/true",
         "attr pmix.argv.1.0=/bin/true",
     ];
     // The machine of the test may have fewer processors than the job has ranks.
     inputs.retain(|input| input != "attr pmix.ndosub=TRUE");
+    let address = inputs.pop().unwrap();
+    assert!(address.starts_with("attr text:pmix.srvr.uri=hydrant.0;tcp4://127.0.0.1:"), "{address}");
     assert_eq!(inputs, expected);
 }
 
@@ -200,7 +203,7 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
     };
     let (short, long) = (of(&["one", "two"]), of(&[&"x".repeat(2000)]));
     let told = |programs: &[Program], limits: Limits| {
-        let told = command_lines(programs, &limits);
+        let told = texts(programs, LocalFacts::default(), &limits);
         told.into_iter()
             .map(|(key, value)| (String::from_utf8(key).unwrap(), value.len()))
             .collect::<Vec<_>>()
@@ -212,6 +215,14 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
     let small = Limits { kvs_bytes: 65_536, keys: 64, ..Limits::for_ranks(2) };
     assert_eq!(told(&[short.clone(), long.clone(), short.clone()], small), [part("0.0", 17)]);
     assert_eq!(told(&[of(&[&"x".repeat(ARGV_MAX)])], Limits::for_ranks(2)), []);
+    // Places of ranks come behind them.
+    let places = [0, 3].map(|rank| (rank, ["0-3".to_owned(), "SK0".to_owned()])).to_vec();
+    let local = || LocalFacts { places: places.clone(), ..LocalFacts::default() };
+    let told = |limits| texts(std::slice::from_ref(&short), local(), &limits);
+    let names = ["pmix.argv.0.0", "text:pmix.cpuset@0", "text:pmix.locstr@0", "text:pmix.cpuset@3"];
+    let told_all = told(Limits::for_ranks(2));
+    assert!(names.iter().all(|name| told_all.iter().any(|(key, _)| key == name.as_bytes())));
+    assert_eq!(told(Limits { keys: 64, ..Limits::for_ranks(2) }).len(), 3, "one rank of two fits");
 }
 
 #[test]
