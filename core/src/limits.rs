@@ -15,10 +15,10 @@ pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// whose presence Open MPI 5 lets waiting ranks yield their processor.
 pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
 /// Attribute of a job that is `TRUE` if the host answers queries of PMIx clients that the server does not answer itself
-/// ([`Output::Upcall`](crate::Output::Upcall)).
+/// ([`Output::Upcall`](crate::Output::Upcall)). Without the feature `cluster` such queries are refused.
 pub const QUERIES_ATTR: &str = "pmix.query";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
-/// and about a rank if `@` and its number follow.
+/// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
 pub const TEXT_ATTR_PREFIX: &str = "text:";
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
@@ -42,6 +42,10 @@ pub(crate) const fn exit_delay(limits: &Limits) -> u64 {
 pub const AUTO_NODES_MAX: u32 = 64;
 /// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
 pub(crate) const LAZY_FENCES: bool = cfg!(feature = "cluster");
+
+/// Whether the host answers queries of PMIx clients, and tells them texts. A board without neighbours saves the code.
+#[cfg(feature = "pmix")]
+pub(crate) const HOST_FACTS: bool = cfg!(feature = "cluster");
 
 /// Maximum length in bytes of a message to another node, unless the members of a group need more. Nodes with short logs send
 /// [shorter](Limits::peer_message_max) ones.

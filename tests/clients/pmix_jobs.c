@@ -196,6 +196,8 @@ static void refused(void)
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Job_control(&self, 1, &info, 1, &results, &count));
     PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &(uint64_t){1}, PMIX_UINT64);
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Allocation_request(PMIX_ALLOC_NEW, &info, 1, &results, &count));
+    pmix_byte_object_t credential = {.bytes = "none", .size = 4};
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Validate_credential(&credential, NULL, 0, &results, &count));
     fence();
 }
 

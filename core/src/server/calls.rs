@@ -75,6 +75,7 @@ impl<'s> Server<'s> {
             notices: 0,
             gets: 0,
             hit: 0,
+            unserved: 0,
         })
     }
 

@@ -162,6 +162,8 @@ pub struct Server<'s> {
     gets: u32,
     /// Bit set of limits for which a request was refused since the host last took them.
     hit: u32,
+    /// Bit set of the PMIx commands that were refused as not supported.
+    unserved: u64,
 }
 
 impl Server<'_> {

@@ -69,7 +69,7 @@ impl<'s> Server<'s> {
         // Zero is a valid turn.
         self.ready.set_turn(0);
         (self.exits, self.contexts, self.notices) = (0, 0, 0);
-        (self.wake, self.hit, self.events_pending) = (None, 0, false);
+        (self.wake, self.hit, self.unserved, self.events_pending) = (None, 0, 0, false);
         true
     }
 

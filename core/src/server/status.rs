@@ -168,6 +168,13 @@ impl Server<'_> {
         Some(limit)
     }
 
+    /// Returns the bit set of the PMIx commands for which clients were refused as not supported, by the numbers of the commands.
+    /// Numbers from 63 on share a bit. 0 without the feature `cluster`, on boards that have nobody to tell.
+    #[must_use]
+    pub fn unserved(&self) -> u64 {
+        self.unserved
+    }
+
     #[cold]
     pub(super) fn note_limit(&mut self, conn: ConnId, why: Refusal) {
         let hit = match why {

@@ -166,6 +166,16 @@ fn a_process_withdraws_all_of_its_data() {
 fn requests_that_are_not_served_are_refused() {
     let Some(outcome) = run_jobs("", "refused") else { return };
     outcome.code(0).quiet().says(": refused done\n", 3);
+    let Some(outcome) = run_jobs("-v", "refused") else { return };
+    let named = [
+        "PMIx_Job_control (command 18)",
+        "PMIx_Allocation_request (command 17)",
+        "PMIx_Validate_credential (command 21)",
+    ];
+    for name in named {
+        let line = format!("hydrant: a request of a PMIx client is not supported: {name} or its options\n");
+        assert_eq!(outcome.code(0).stderr.matches(&line).count(), 1, "{outcome}");
+    }
 }
 
 /// A client takes the latest format whose variable it finds.

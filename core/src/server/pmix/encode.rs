@@ -4,7 +4,7 @@ use super::super::Server;
 use super::data::{PARENT, PLACES};
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{COMMIT_HEADER, OVERSUBSCRIBED_ATTR, TEXT_ATTR_PREFIX};
+use crate::limits::{COMMIT_HEADER, HOST_FACTS, OVERSUBSCRIBED_ATTR, TEXT_ATTR_PREFIX};
 use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
@@ -151,8 +151,8 @@ impl Server<'_> {
         self.write_program(job, self.ranks[requester.index].appnum, writer);
         self.write_programs(job, writer);
         let all = self.is_small(job);
-        let room = self.local_room(job) + self.places_room(job);
-        let places = !all && room <= self.limits.output_max();
+        let fits = || self.local_room(job) + self.places_room(job) <= self.limits.output_max();
+        let places = HOST_FACTS && !all && fits();
         for rank in (0..job.size).map(Rank) {
             let whole = all || rank == requester.rank;
             // Open MPI compares its place with those of its peers, and does not ask the server.
@@ -232,6 +232,9 @@ impl Server<'_> {
 
     /// Returns the bytes of the places of a job's ranks on this host.
     fn places_room(&self, job: &Job) -> usize {
+        if !HOST_FACTS {
+            return 0;
+        }
         let local = hosts::ranks_on(&self.ranks[job.slots()], self.links.node());
         let places = local.flat_map(|rank| PLACES.map(|key| self.text_of(job, key, Some(Rank(rank)))));
         places.flatten().map(|place| PLACE_REST + place.len()).sum()

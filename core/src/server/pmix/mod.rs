@@ -19,7 +19,7 @@ use super::dispatch::Requester;
 use super::io::Consumed;
 use crate::fault::{Malformed, Refusal};
 use crate::ids::{ConnId, Rank};
-use crate::limits::{Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX};
+use crate::limits::{HOST_FACTS, Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX};
 use crate::peer::message::GroupKind;
 use crate::state::{Conn, Dialect, PendingReply, Phase, PmixResponse, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
@@ -178,6 +178,9 @@ impl Server<'_> {
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
             self.note_limit(conn, why);
+            if HOST_FACTS && why == Refusal::Unsupported {
+                self.unserved |= 1 << pmix::number(integers, body).unwrap_or_default().min(63);
+            }
             ReplyState::Ready(Response::status(why.pmix_status()))
         });
         let mut thrid = Vec::new();

@@ -7,7 +7,7 @@ use super::super::peers::REMOTE;
 use super::data::{PARENT, key_of};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::TEXT_ATTR_PREFIX;
+use crate::limits::{HOST_FACTS, TEXT_ATTR_PREFIX};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
 use crate::state::{Job, RankSlot};
@@ -44,6 +44,7 @@ impl Server<'_> {
     pub(super) fn text(&self, job: &Job, key: &[u8], rank: Option<Rank>) -> Option<u32> {
         let prefix = TEXT_ATTR_PREFIX.as_bytes();
         match rank {
+            _ if !HOST_FACTS => None,
             None => self.numbered(job, &[prefix, key]),
             Some(Rank(rank)) => self.numbered(job, &[prefix, key, b"@", decimal(rank, &mut [0; 10])]),
         }

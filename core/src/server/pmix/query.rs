@@ -4,7 +4,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
-use crate::limits::QUERIES_ATTR;
+use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::psets::Which;
 use crate::wire::pmix::{HostQuery, Infos, Queries, Writer, kind, status};
@@ -30,27 +30,33 @@ impl Server<'_> {
         integers: Integers,
         queries: &Queries<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let asks = |wanted: &[u8]| queries.asked().any(|(key, _)| key == wanted);
-        let is_own = |key| [NAMES, COUNT, MEMBERS].contains(&key);
-        if !queries.asked().all(|(key, _)| is_own(key)) {
-            if !self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR) {
+        let (mut names, mut count, mut members, mut set, mut others) = (false, false, false, None, false);
+        for (key, infos) in queries.asked() {
+            match key {
+                NAMES => names = true,
+                COUNT => count = true,
+                MEMBERS => (members, set) = (true, set.or(self.set_of(requester, &infos))),
+                _ => others = true,
+            }
+        }
+        if others {
+            if !HOST_FACTS || !self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR) {
                 return Err(Refusal::Unsupported);
             }
             return self.ask_host(requester, Op::GetJobAttr, |server, room| {
                 server.write_query(requester, integers, queries, room)
             });
         }
-        Ok(ReplyState::Ready(if asks(MEMBERS) {
-            let mut sets = queries.asked().filter_map(|(key, infos)| self.set_of(requester, key, &infos));
-            Response::PsetMembers(sets.next().ok_or(Refusal::NoPset)?, 0)
+        Ok(ReplyState::Ready(if members {
+            Response::PsetMembers(set.ok_or(Refusal::NoPset)?, 0)
         } else {
-            Response::Pmix(PmixResponse::Psets { names: asks(NAMES), count: asks(COUNT) })
+            Response::Pmix(PmixResponse::Psets { names, count })
         }))
     }
 
-    /// Returns the set whose members are asked for.
-    fn set_of(&self, requester: Requester, key: &[u8], infos: &Infos<'_>) -> Option<Which> {
-        let name = infos.find(PSET).filter(|_| key == MEMBERS)?.as_string()?;
+    /// Returns the set that qualifiers name.
+    fn set_of(&self, requester: Requester, infos: &Infos<'_>) -> Option<Which> {
+        let name = infos.find(PSET)?.as_string()?;
         self.psets.named_of(self.asker(requester).job, core::str::from_utf8(name).ok()?)
     }
 
@@ -66,19 +72,17 @@ impl Server<'_> {
         let write = |writer: &mut Writer<'_>| {
             let mut answers = 0;
             for (key, infos) in queries.asked() {
-                answers += 1;
-                if let Some(which) = self.set_of(requester, key, &infos) {
-                    self.write_set(requester, which, writer);
-                } else if key == NAMES {
-                    self.write_names(requester, writer);
-                } else if key == COUNT {
-                    self.write_count(requester, writer);
-                } else if let Some(value) = self.text_of(job, key, None) {
-                    writer.info(key, kind::STRING);
-                    writer.string(value);
-                } else {
-                    answers -= 1;
+                match (key, self.set_of(requester, &infos), self.text_of(job, key, None)) {
+                    (NAMES, ..) => self.write_names(requester, writer),
+                    (COUNT, ..) => self.write_count(requester, writer),
+                    (MEMBERS, Some(which), _) => self.write_set(requester, which, writer),
+                    (_, _, Some(value)) => {
+                        writer.info(key, kind::STRING);
+                        writer.string(value);
+                    }
+                    _ => continue,
                 }
+                answers += 1;
             }
             answers
         };

@@ -271,6 +271,13 @@ impl<'a> Reader<'a> {
     }
 }
 
+/// Returns the number of a request's command.
+pub fn number(integers: Integers, body: &[u8]) -> Option<u8> {
+    let mut reader = Reader::new(integers, body);
+    reader.single()?;
+    reader.byte()
+}
+
 /// Decodes a request.
 ///
 /// # Errors

@@ -35,7 +35,7 @@ mod writer;
 
 pub use command::{
     App, Apps, Changes, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings,
-    Unreadable, decode,
+    Unreadable, decode, number,
 };
 pub use frame::{
     FIRST_BYTE, Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header,

@@ -319,6 +319,8 @@ struct Engine<'p, 's> {
     pmix_queries: Vec<PmixQuery>,
     /// Keys of queries that have been named as not supported.
     unsupported: BTreeSet<String>,
+    /// Bit set of the commands of PMIx clients that have been named as not supported.
+    unserved: u64,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
     progress: Option<Progress>,
     /// The server has had an output beside replies since this was last cleared.
@@ -380,6 +382,7 @@ impl<'p, 's> Engine<'p, 's> {
             time_limit: None,
             pmix_queries: Vec::new(),
             unsupported: BTreeSet::new(),
+            unserved: 0,
             progress: None,
             has_acted: false,
             buffer: vec![0; BUFFER],

@@ -1,4 +1,4 @@
-//! Queries of PMIx clients about the run: its jobs, their processes, and what is supported.
+//! Queries of PMIx clients about the run: its jobs, their processes, and what is supported. Notes on what is not.
 //!
 //! The head knows the jobs, and the host, process and exit of each rank. For tables of processes it asks the nodes what their
 //! ranks do, as for the status socket. A reply is limited by [`Limits::spawn_bytes`](hydrant_core::Limits::spawn_bytes).
@@ -12,7 +12,7 @@ use hydrant_control::protocol::Program;
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, RequestId, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{HostQuery, Infos, Integers, WILDCARD, Writer, kind, status};
-use hydrant_core::{JobId, Refusal};
+use hydrant_core::{JobId, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
@@ -105,6 +105,50 @@ PMIx_Group_construct_nb,PMIx_Group_destruct,PMIx_Group_destruct_nb,PMIx_Register
 PMIx_Deregister_event_handler,PMIx_Notify_event";
 /// The function whose attributes are listed.
 const QUERY_FUNCTION: &str = "PMIx_Query_info";
+
+/// Functions of libpmix, by the numbers of their commands.
+const COMMANDS: [&str; 40] = [
+    "PMIx_Init",
+    "PMIx_Abort",
+    "PMIx_Commit",
+    "PMIx_Fence",
+    "PMIx_Get",
+    "PMIx_Finalize",
+    "PMIx_Publish",
+    "PMIx_Lookup",
+    "PMIx_Unpublish",
+    "PMIx_Spawn",
+    "PMIx_Connect",
+    "PMIx_Disconnect",
+    "PMIx_Notify_event",
+    "PMIx_Register_event_handler",
+    "PMIx_Deregister_event_handler",
+    "PMIx_Query_info",
+    "PMIx_Log",
+    "PMIx_Allocation_request",
+    "PMIx_Job_control",
+    "PMIx_Process_monitor",
+    "PMIx_Get_credential",
+    "PMIx_Validate_credential",
+    "PMIx_IOF_pull",
+    "PMIx_IOF_push",
+    "PMIx_Group_construct",
+    "PMIx_Group_join",
+    "PMIx_Group_invite",
+    "PMIx_Group_leave",
+    "PMIx_Group_destruct",
+    "PMIx_IOF_deregister",
+    "PMIx_Fabric_register",
+    "PMIx_Fabric_update",
+    "PMIx_Compute_distances",
+    "a refresh of data",
+    "PMIx_Resource_block",
+    "PMIx_Session_control",
+    "a request for the topology",
+    "PMIx_Resolve_peers",
+    "PMIx_Resolve_nodes",
+    "a change of the data format",
+];
 
 /// Why a key has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -470,6 +514,21 @@ impl Engine<'_, '_> {
             asker,
             ranks,
         })
+    }
+
+    /// Names the requests of PMIx clients that this server has refused as not supported, each once.
+    pub(super) fn note_unserved(&mut self) {
+        if !self.plan.settings.verbose {
+            return;
+        }
+        let refused = self.core.inspect().map_or(0, Server::unserved);
+        let new = refused & !self.unserved;
+        self.unserved |= refused;
+        for (number, name) in (0..).zip(COMMANDS).filter(|(number, _)| new >> number & 1 == 1) {
+            self.sinks.print(&format!(
+                "a request of a PMIx client is not supported: {name} (command {number}) or its options"
+            ));
+        }
     }
 
     /// Names a key without an answer, once a run.

@@ -74,6 +74,7 @@ impl Engine<'_, '_> {
                 },
             };
             if !more && !self.show_board() {
+                self.note_unserved();
                 return Ok(());
             }
             self.has_acted = true;

@@ -133,4 +133,7 @@ fn every_request_is_answered() {
         all.gets(0, 0, 9, refused);
     }
     assert_eq!(all.events, [""; 0], "no connection was closed");
+    let node = all.node(0) as usize;
+    let told = all.servers[node].unserved();
+    assert!((0..63).all(|number| (told >> number & 1 == 0) == (number < 17 || served.contains(&number))));
 }
