@@ -161,7 +161,8 @@ static void support(void)
         CHECK(strcmp(attribute->string, PMIX_JOB_SIZE) != 0 || attribute->type == PMIX_UINT32);
     }
     static const char *const not_supported[] = {
-        PMIX_QUERY_MEMORY_USAGE, PMIX_QUERY_QUEUE_LIST, PMIX_QUERY_NUM_GROUPS, PMIX_QUERY_AUTHORIZATIONS, "pmix.unknown",
+        PMIX_QUERY_JOB_STATUS,        PMIX_QUERY_MEMORY_USAGE,   PMIX_QUERY_QUEUE_LIST, PMIX_QUERY_NUM_GROUPS, PMIX_QUERY_GROUP_NAMES,
+        PMIX_QUERY_GROUP_MEMBERSHIP, PMIX_QUERY_AUTHORIZATIONS, "pmix.query.allc",     "pmix.unknown",
     };
     for (size_t at = 0; at < sizeof not_supported / sizeof *not_supported; at++)
         RETURNS(PMIX_ERR_NOT_SUPPORTED, ask((const char *const[]){not_supported[at], NULL}, NULL, 0));
@@ -182,10 +183,24 @@ static void mixed(void)
     CHECK(count == 0 || (count == 1 && PMIX_CHECK_KEY(&results[0], PMIX_QUERY_NAMESPACES)));
 }
 
-/* Where each rank of this host is bound. */
+/* A table that exceeds a limit. */
+static void too_long(void)
+{
+    RETURNS(PMIX_ERR_OUT_OF_RESOURCE, ask((const char *const[]){PMIX_QUERY_PROC_TABLE, NULL}, NULL, 0));
+}
+
+/* Where each rank of this host is bound, and what ranks are not told of the machine. */
 static void places(void)
 {
     static const char *const keys[] = {PMIX_CPUSET, PMIX_LOCALITY_STRING};
+    static const char *const of_job[] = {PMIX_NODE_MAP, PMIX_PROC_MAP, PMIX_HWLOC_XML_V2, PMIX_TMPDIR, PMIX_NSDIR};
+    static const char *const of_rank[] = {PMIX_PACKAGE_RANK, "pmix.numarank"};
+    pmix_proc_t job = rank_of(PMIX_RANK_WILDCARD), self = rank_of(me.rank);
+    pmix_value_t *none;
+    for (size_t at = 0; at < sizeof of_job / sizeof *of_job; at++)
+        RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&job, of_job[at], NULL, 0, &none));
+    for (size_t at = 0; at < sizeof of_rank / sizeof *of_rank; at++)
+        RETURNS(PMIX_ERR_NOT_FOUND, PMIx_Get(&self, of_rank[at], NULL, 0, &none));
     for (uint32_t rank = 0; rank < size; rank++)
         for (size_t at = 0; at < 2; at++) {
             pmix_proc_t proc = rank_of(rank);
@@ -203,6 +218,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } calls[] = {
         {"jobs", jobs}, {"tables", tables}, {"sizes", sizes}, {"support", support}, {"mixed", mixed}, {"places", places},
+        {"long", too_long},
     };
     CHECK(argc > 1);
     join();

@@ -1,4 +1,4 @@
-//! The tables of `docs/faults.md` and `docs/conformance.md`, from comments above tests.
+//! The tables of `docs/faults.md`, `docs/conformance.md` and `docs/pmix.md`, from comments above tests.
 //!
 //! ```text
 //! // Fault: The fault.
@@ -7,6 +7,9 @@
 //! // Also: core `module::test`, other tests of the same fault
 //!
 //! // Shows: standard, section | name | what the standard asks for | done: what hydrant does
+//! // Also: core `module::test`
+//!
+//! // Serves: section | request (number of the command), attribute or query | served: what the answer is
 //! // Also: core `module::test`
 //! ```
 //!
@@ -55,7 +58,21 @@ const CONFORMANCE: Page = Page {
     sorted_by: 0,
 };
 
-const PAGES: &[Page] = &[FAULTS, CONFORMANCE];
+const PMIX: Page = Page {
+    path: "docs/pmix.md",
+    keyword: "// Serves: ",
+    separators: &[" | ", " | "],
+    has_sections: true,
+    heading: "| name | hydrant | test |\n|---|---|---|\n",
+    sorted_by: 0,
+};
+
+const PAGES: &[Page] = &[FAULTS, CONFORMANCE, PMIX];
+
+/// Beginnings of a state in `docs/pmix.md`.
+const SERVED: &[&str] = &["served", "in part: ", "refused"];
+/// Commands of libpmix, which have the numbers from 0 on.
+const PMIX_COMMANDS: u32 = 40;
 
 /// Beginnings of a state in `docs/conformance.md`: of rows with a test, and of rows that are written by hand.
 const SHOWN: &[&str] = &["done", "partly: ", "free: ", "not: "];
@@ -297,6 +314,25 @@ fn rows_of_conformance_have_a_state() {
         "begin with {SHOWN:?} above a test and with {NOT_SHOWN:?} in a table without tests:\n{}",
         wrong.join("\n")
     );
+}
+
+#[test]
+fn rows_of_pmix_have_a_state_and_all_commands() {
+    let table = table(&PMIX);
+    let rows = || table.values().flatten();
+    let wrong: Vec<String> = rows()
+        .filter(|row| !SERVED.iter().any(|state| row[1].starts_with(state)))
+        .map(|row| row.join(" | "))
+        .collect();
+    assert!(wrong.is_empty(), "begin with {SERVED:?}:\n{}", wrong.join("\n"));
+    let in_parentheses = |row: &Vec<String>| {
+        let parts = row[0].split('(').skip(1).filter_map(|part| part.split_once(')'));
+        parts.flat_map(|(numbers, _)| numbers.split(", ").map(str::to_owned)).collect::<Vec<_>>()
+    };
+    let named: BTreeSet<String> = table["Requests"].iter().flat_map(in_parentheses).collect();
+    let missing: Vec<u32> =
+        (0..PMIX_COMMANDS).filter(|number| !named.contains(&number.to_string())).collect();
+    assert!(missing.is_empty(), "requests without a row: {missing:?}");
 }
 
 #[test]

@@ -166,8 +166,6 @@ pub(crate) enum PmixResponse {
     JobData(JobId),
     /// Data about a rank that the server provides, for PMIx.
     RankData(JobId, Rank),
-    /// Attribute of a job that is a text for PMIx clients, at this offset.
-    Text(JobId, u32),
     /// Members of a new PMIx group, if the client's library reads them, and its context id.
     Group {
         /// Context id.
@@ -218,6 +216,8 @@ pub(crate) enum PmixResponse {
     Host(JobId, u32),
     /// Processes of a job on this host for PMIx.
     Processes(JobId),
+    /// Attribute of a job that is a text for PMIx clients, at this offset.
+    Text(JobId, u32),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -126,6 +126,7 @@ fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
     test(&mut host);
 }
 
+// Serves: Requests | register for events, deregister (13, 14) | served: see [Events](#events)
 #[test]
 fn the_codes_of_a_client_are_bounded() {
     with_jobs(|host| {
@@ -144,6 +145,7 @@ fn the_codes_of_a_client_are_bounded() {
     });
 }
 
+// Serves: Requests | send an event (12) | served: see [Events](#events)
 #[test]
 fn a_notice_reaches_its_range_and_not_its_sender() {
     with_jobs(|host| {

@@ -41,11 +41,17 @@ calls! {
     events_reach_those_who_registered "events"
     groups_have_context_ids "group"
     process_sets_are_listed "query"
-    a_process_initializes_again "again"
     commits_are_longer_than_messages_of_pmi "long"
     a_commit_has_the_length_of_its_limit "longest"
     a_refresh_brings_the_newest_value "refresh"
     a_key_that_a_fence_has_not_brought_is_missing "missing"
+}
+
+// Serves: Requests | finalize (5), and another handshake after it | served: as often as the client likes
+#[test]
+fn a_process_initializes_again() {
+    let Some(outcome) = run("", "again") else { return };
+    outcome.code(0).quiet().says(": again done\n", 3);
 }
 
 #[test]
@@ -127,6 +133,9 @@ fn run_jobs(options: &str, name: &str) -> Option<Outcome> {
     Some(job.arg(Peer::Libpmix.program("pmix_jobs")).arg(name).run())
 }
 
+// Serves: Attributes | `PMIX_JOB_SIZE`, `PMIX_MAX_PROCS`, `PMIX_JOB_NUM_APPS`, `PMIX_APP_SIZE`, `PMIX_NUM_NODES`,
+// `PMIX_LOCAL_SIZE`, `PMIX_LOCALLDR` | served: `PMIX_APP_SIZE` of several programs in the data of the client's own
+// Serves: Attributes | `PMIX_HOSTNAME`, `PMIX_NODEID` | served: of each rank
 #[test]
 fn ranks_know_the_host_of_each_rank() {
     let Some(outcome) = run_jobs("", "attributes") else { return };
@@ -162,6 +171,8 @@ fn a_process_withdraws_all_of_its_data() {
     outcome.code(0).quiet().says(": withdraws done\n", 3);
 }
 
+// Serves: Requests | allocation (17) | refused
+// Serves: Requests | credentials (20, 21) | refused
 #[test]
 fn requests_that_are_not_served_are_refused() {
     let Some(outcome) = run_jobs("", "refused") else { return };
@@ -197,6 +208,9 @@ fn older_formats_are_served() {
     }
 }
 
+// Serves: Requests | log (16) | in part: one text for standard output or standard error, at most `spawn-bytes` long. It passes
+// through `-l`, `-outfile` and the other options for output like every line of a rank, and is dropped while the output is
+// blocked. Open MPI 4 sends another kind, which is refused, and prints its text itself
 #[test]
 fn texts_are_printed_as_output_of_their_rank() {
     let Some(outcome) = run("-l", "log") else { return };
@@ -212,12 +226,17 @@ fn a_death_is_reported() {
     outcome.code(137).says(": death done\n", 2);
 }
 
+// Serves: Requests | abort (1) | served: ends the job with the requested code, or the requesting rank alone if it names only
+// itself. An abort of the job has no reply: the client waits until it is killed
 #[test]
 fn an_abort_has_its_code_and_its_text() {
     let Some(outcome) = run("", "abort") else { return };
     outcome.code(19).warns("rank 1 aborted the job with code 19: as the test wants\n");
 }
 
+// Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key. Look-ups of one key may wait. Data
+// may end with the first look-up. Without keys, a process withdraws all its data Also: libraries
+// `interop::libpmix::a_process_withdraws_all_of_its_data`, hydrant-core `the_host_keeps_published_data`
 #[test]
 fn runs_share_data_by_a_name_server() {
     if !Peer::Libpmix.there() {
@@ -273,6 +292,20 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
     Some(job.arg(Peer::Libpmix.program("pmix_queries")).arg(name).run())
 }
 
+// Serves: Requests | query (15) | in part: see [Queries](#queries)
+// Serves: Queries | `PMIX_QUERY_NAMESPACES`, `PMIX_QUERY_NAMESPACE_INFO` | served: the jobs of the run, the latter with command
+// line, size, and rank, host and local rank of each process; of one job with `PMIX_NSPACE`
+// Serves: Queries | `PMIX_QUERY_PROC_TABLE`, `PMIX_QUERY_LOCAL_PROC_TABLE` | served: host, program, pid and state of the
+// processes of the client's job or of that in the qualifier, all or those on the client's host; of one process with
+// `PMIX_RANK`. Processes that have initialized are `PMIX_PROC_STATE_CONNECTED`
+// Serves: Queries | `PMIX_QUERY_SUPPORTED_KEYS`, `PMIX_QUERY_SUPPORTED_QUALIFIERS` | served: the latter is a qualifier
+// Serves: Queries | `PMIX_QUERY_ATTRIBUTE_SUPPORT` | in part: functions, and the attributes of `PMIx_Query_info`. Formats v3
+// and v21 have no type for attributes
+// Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: no attribute for debuggers, which attach
+// by [MPIR](running-jobs.md#debuggers)
+// Serves: Queries | `PMIX_SERVER_URI` | in part: of the client's own server
+// Serves: Queries | `PMIX_QUERY_NUM_PSETS`, `PMIX_QUERY_PSET_NAMES`, `PMIX_QUERY_PSET_MEMBERSHIP` | served: sets with ranks of
+// the job, but for those of every job (`hydrant://…`), which are found by name
 #[test]
 fn queries_about_jobs_processes_and_support_are_answered() {
     for hosts in [String::new(), nodes(2, 2, 2)] {
@@ -283,6 +316,10 @@ fn queries_about_jobs_processes_and_support_are_answered() {
     }
 }
 
+// Serves: Queries | `PMIX_JOB_SIZE`, `PMIX_UNIV_SIZE` | served: the latter if it is known
+// Serves: Queries | `PMIX_NUM_SLOTS`, `PMIX_QUERY_AVAILABLE_SLOTS` | served: slots of all hosts or of one (`PMIX_HOSTNAME`),
+// and those without a process, if the hosts have numbers of slots or all ranks are on this machine
+// Serves: Queries | `PMIX_QUERY_RESOLVE_NODE`, `PMIX_QUERY_RESOLVE_PEERS` | served: hosts of a job, and its processes on a host
 #[test]
 fn queries_about_sizes_and_slots_are_answered() {
     let Some(outcome) = run_queries(&nodes(2, 2, 2), "sizes") else { return };
@@ -292,6 +329,9 @@ fn queries_about_sizes_and_slots_are_answered() {
 }
 
 /// A query without an answer is named once.
+// Serves: Queries | `PMIX_QUERY_JOB_STATUS`, `PMIX_QUERY_MEMORY_USAGE`, `PMIX_QUERY_NUM_GROUPS`, `PMIX_QUERY_GROUP_NAMES`,
+// `PMIX_QUERY_GROUP_MEMBERSHIP`, `PMIX_QUERY_ALLOCATION`, `PMIX_QUERY_QUEUE_LIST`, `PMIX_QUERY_AUTHORIZATIONS`, others |
+// refused
 #[test]
 fn queries_that_are_not_supported_are_named() {
     for hosts in [String::new(), nodes(2, 2, 2)] {
@@ -301,6 +341,12 @@ fn queries_that_are_not_supported_are_named() {
     }
 }
 
+// Serves: Attributes | `PMIX_CPUSET`, `PMIX_LOCALITY_STRING` | served: of ranks on the same host that hydrant binds.
+// `MPI_Comm_split_type` with `MPI_COMM_TYPE_HW_GUIDED` then gives under Open MPI what `prterun` gives for the same binding
+// Also: libraries `interop::openmpi::communicators_are_split_by_parts_of_the_machine`
+// Serves: Attributes | `PMIX_PACKAGE_RANK`, `PMIX_NUMA_RANK`, `PMIX_NODE_MAP`, `PMIX_PROC_MAP`, `PMIX_HWLOC_XML_V2`,
+// `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI reads the topology itself, and Open MPI 4 would remove the files
+// in such folders
 #[test]
 fn bound_ranks_know_their_place() {
     let cpu = first_processor();
@@ -314,4 +360,13 @@ fn bound_ranks_know_their_place() {
     }
     let Some(outcome) = run_queries("", "places") else { return };
     outcome.code(0).quiet().says(": none\n", 18);
+}
+
+#[test]
+fn an_answer_that_is_too_long_names_its_limit() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let Some(outcome) = run_queries(&format!("--limit spawn-bytes=300 {hosts}"), "long") else { return };
+        let line = "hydrant: a PMIx query is refused: limit spawn-bytes (300) is used up";
+        assert_eq!(outcome.code(0).stderr.matches(line).count(), 1, "{outcome}");
+    }
 }

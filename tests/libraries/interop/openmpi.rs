@@ -45,6 +45,9 @@ pub(super) fn relocated(job: Job) -> Job {
     job.assign(openmpi4_variables())
 }
 
+// Serves: Attributes | `PMIX_UNIV_SIZE` | served: if it is known. Without it Open MPI takes the number of ranks
+// Serves: Attributes | `PMIX_LOCAL_RANK`, `PMIX_NODE_RANK`, `PMIX_APP_RANK`, `PMIX_GLOBAL_RANK` | served: local and node rank
+// are the same
 #[test]
 fn ranks_form_one_job() {
     for peer in Peer::OPEN_MPI {
@@ -108,6 +111,7 @@ fn one_launcher_serves_three_protocols_at_once() {
     outcome.says(" of 3, program 0, universe 9, Open ", 3);
 }
 
+// Serves: Attributes | `PMIX_APPNUM` | served
 #[test]
 fn programs_are_numbered() {
     for peer in Peer::OPEN_MPI {
@@ -133,6 +137,7 @@ fn ranks_exchange_messages() {
     }
 }
 
+// Serves: Requests | spawn (9) | served: one and several programs, with arguments, variables, working directory and host
 #[test]
 fn spawned_ranks_join_their_parents() {
     for peer in Peer::OPEN_MPI {
@@ -196,6 +201,7 @@ fn each_set_of_a_session_has_a_group() {
     }
 }
 
+// Serves: Attributes | `PMIX_APP_ARGV` | served: of the client's program, up to 8,192 bytes
 #[test]
 fn each_program_knows_its_own_command_line() {
     for hosts in [String::new(), nodes(2, 2, 2)] {
@@ -258,6 +264,8 @@ fn ranks_connect_by_a_published_name() {
 }
 
 /// Open MPI leaves the removal of its segments to the server.
+// Serves: Requests | job control (18) | in part: files that the client names are removed when its process has exited. Other
+// orders are refused
 #[test]
 fn segments_are_removed_after_the_exit() {
     for (name, args, code) in [("mpi_hello", "", 0), ("mpi_end", "abort 3", 3), ("mpi_end", "kill", 137)] {

@@ -343,6 +343,8 @@ fn data_that_follow_a_collecting_fence_are_fetched() {
 }
 
 /// Other nodes hold data of a rank that a fence has brought, and the rank has replaced them since.
+// Serves: Requests | refresh (33), get with `PMIX_GET_REFRESH_CACHE` | served: the newest data that the rank has committed,
+// from its host
 #[test]
 fn a_refresh_brings_the_newest_data() {
     for seed in 0..40 {
@@ -406,6 +408,9 @@ fn a_key_that_a_fence_has_not_brought_is_missing() {
     }
 }
 
+// Serves: Requests | get (4) | served: committed data of a rank of any job of the run, until that job is over, and
+// [attributes](#attributes). See [Missing keys](#missing-keys) Also: hydrant-core
+// `a_get_ends_with_its_deadline_or_with_the_rank`
 #[test]
 fn data_are_fetched_from_the_node_of_their_rank() {
     for seed in 0..20 {
@@ -452,6 +457,7 @@ fn value<'a>(reply: &'a [u8], key: &[u8]) -> pmix::Info<'a> {
     core::iter::from_fn(|| data.key_value()).find(|info| info.key == key).unwrap()
 }
 
+// Serves: Attributes | `PMIX_PARENT_ID` | served
 #[test]
 fn ranks_of_a_spawned_job_know_who_spawned_it() {
     let mut all = Cluster::new(3, 2, &[2], true, 1);
@@ -467,6 +473,10 @@ fn ranks_of_a_spawned_job_know_who_spawned_it() {
     assert_eq!([0, 1].map(|rank| parent.contains(b"job.0", rank)), [false, true]);
 }
 
+// Serves: Attributes | `PMIX_NODE_LIST`, `PMIX_LOCAL_PEERS`, `PMIX_LOCAL_PROCS` | served: with `PMIX_HOSTNAME` those of a host:
+// `PMIx_Resolve_nodes` and `PMIx_Resolve_peers`. Hosts without known names, such as those of `hydrant serve --size`, are
+// `node0` and so on. `-env PMIX_HOSTNAME NAME` names the host of a job on one host Also: libraries
+// `interop::libpmix::hosts_and_their_ranks_are_known`
 #[test]
 fn hosts_have_names_and_ranks() {
     let mut all = Cluster::new(3, 2, &[5], true, 1);
@@ -489,6 +499,9 @@ fn hosts_have_names_and_ranks() {
     }
 }
 
+// Serves: Attributes | `PMIX_NODE_OVERSUBSCRIBED` | served: if the ranks of all jobs on this host exceed the processors that
+// binding, affinity and control groups allow. Open MPI 5 then yields while it waits, and 4 by `OMPI_MCA_mpi_oversubscribe`
+// Also: libraries `interop::libpmix::ranks_know_that_they_exceed_their_processors`
 #[test]
 fn the_presence_of_a_key_says_that_a_node_is_oversubscribed() {
     let mut all = Cluster::new(3, 2, &[2], true, 1);
@@ -533,6 +546,8 @@ fn a_get_ends_with_its_deadline_or_with_the_rank() {
 }
 
 /// libpmix 7 commits what has changed.
+// Serves: Requests | commit (2) | served: merged by key into two byte strings per rank, one for ranks of this host and one for
+// others. libpmix up to 6 commits all data each time, libpmix 7 those that have changed
 #[test]
 fn commits_are_merged_by_key_and_scope() {
     for collects in [false, true] {
@@ -593,6 +608,7 @@ fn a_commit_without_data_changes_nothing() {
     assert!(contains(&all.gets(0, 0, 3, status::SUCCESS), "of 11"));
 }
 
+// Serves: Requests | get of `PMIX_RANK_UNDEF` (4) | served: any rank that has put the key
 #[test]
 fn a_get_of_any_rank_is_answered_by_the_one_that_has_the_key() {
     let mut all = Cluster::new(4, 2, &[4], false, 1);

@@ -317,8 +317,8 @@ struct Engine<'p, 's> {
     time_limit: Option<TimeLimit>,
     /// Queries of PMIx clients under way.
     pmix_queries: Vec<PmixQuery>,
-    /// Keys of queries that have been named as not supported.
-    unsupported: BTreeSet<String>,
+    /// Lines about queries of PMIx clients that have been printed.
+    query_notes: BTreeSet<String>,
     /// Bit set of the commands of PMIx clients that have been named as not supported.
     unserved: u64,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
@@ -381,7 +381,7 @@ impl<'p, 's> Engine<'p, 's> {
             debuggers_informed: false,
             time_limit: None,
             pmix_queries: Vec::new(),
-            unsupported: BTreeSet::new(),
+            query_notes: BTreeSet::new(),
             unserved: 0,
             progress: None,
             has_acted: false,

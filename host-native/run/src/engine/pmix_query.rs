@@ -12,7 +12,7 @@ use hydrant_control::protocol::Program;
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, RequestId, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{HostQuery, Infos, Integers, WILDCARD, Writer, kind, status};
-use hydrant_core::{JobId, Refusal, Server};
+use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
@@ -22,8 +22,10 @@ use crate::error::RunError;
 
 /// Most ranks of a job that a table can have. Each takes more than 16 bytes of the reply.
 const TABLE_MAX: u32 = MESSAGE_MAX / 16;
-/// Most keys without an answer that are named in messages.
-const NAMED_MAX: usize = 64;
+/// Bytes of a reply in addition to its answers: header, status and number of answers.
+const REPLY_REST: usize = 64;
+/// Most lines about queries without an answer.
+const NOTES_MAX: usize = 64;
 
 /// Queries of one request that wait for states of ranks.
 pub(super) struct PmixQuery {
@@ -158,6 +160,8 @@ enum Lack {
     Missing,
     /// A qualifier is missing.
     Incomplete,
+    /// The answer exceeds the limit.
+    Full,
 }
 
 /// What answers are made from.
@@ -273,6 +277,9 @@ impl Facts<'_> {
     /// Writes a table of processes: those of a job, or those of them on the client's host.
     fn write_table(&self, name: &str, infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
         let job = self.job(infos)?;
+        if job.size() > TABLE_MAX {
+            return Err(Lack::Full);
+        }
         let paths: Vec<PathBuf> = job.programs.iter().map(path).collect();
         let wanted = wanted_rank(infos);
         let all = self.ranks.get(&job.id).map(Vec::as_slice).unwrap_or_default();
@@ -397,22 +404,30 @@ fn write_support(name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Res
     Ok(())
 }
 
-/// Answers queries with the body of the reply: a status, and the answers. Returns the keys that are not supported, too.
-fn reply(query: &HostQuery<'_>, facts: &Facts<'_>) -> (Vec<u8>, Vec<String>) {
+/// Body of the reply to a request, and what there is to say about it.
+#[derive(Debug, Default)]
+struct Reply {
+    /// A status, and the answers.
+    body: Vec<u8>,
+    /// Keys that are not supported.
+    unsupported: Vec<String>,
+    /// The answers exceed the limit.
+    is_full: bool,
+}
+
+/// Answers queries, with `max` bytes at most.
+fn reply(query: &HostQuery<'_>, facts: &Facts<'_>, max: usize) -> Reply {
+    let mut reply = Reply::default();
     let mut infos = query.answered.as_bytes().to_vec();
-    let mut count = query.answered.len();
-    let (mut lacks, mut unsupported) = (Vec::new(), Vec::new());
+    let (mut count, mut lacks) = (query.answered.len(), Vec::new());
     let by_server = query.queries.asked().filter(|(key, _)| query.answered.find(key).is_none());
     for (key, qualifiers) in by_server {
         let mut measured = Writer::new(query.integers, &mut []);
+        let start = infos.len();
         match facts.answer(key, &qualifiers, &mut measured) {
+            Ok(()) if start + measured.len() + REPLY_REST > max => lacks.push(Lack::Full),
             Ok(()) => {
-                let start = infos.len();
-                let len = measured.len();
-                if start + len > MESSAGE_MAX as usize {
-                    return (bare(query, status::OUT_OF_RESOURCE), unsupported);
-                }
-                infos.resize(start + len, 0);
+                infos.resize(start + measured.len(), 0);
                 // It answers as it has done when it was measured.
                 let _ = facts.answer(key, &qualifiers, &mut Writer::new(query.integers, &mut infos[start..]));
                 count += 1;
@@ -420,35 +435,31 @@ fn reply(query: &HostQuery<'_>, facts: &Facts<'_>) -> (Vec<u8>, Vec<String>) {
             Err(lack) => {
                 lacks.push(lack);
                 if lack == Lack::Unsupported {
-                    unsupported.push(String::from_utf8_lossy(key).into_owned());
+                    reply.unsupported.push(String::from_utf8_lossy(key).into_owned());
                 }
             }
         }
     }
+    reply.is_full = lacks.contains(&Lack::Full);
+    if reply.is_full {
+        (infos, count) = (Vec::new(), 0);
+    }
     let code = match () {
         () if lacks.is_empty() => status::SUCCESS,
         () if count > 0 => status::PARTIAL_SUCCESS,
+        () if reply.is_full => status::OUT_OF_RESOURCE,
         () if lacks.contains(&Lack::Unsupported) => status::NOT_SUPPORTED,
         () if lacks.contains(&Lack::Incomplete) => status::BAD_PARAM,
         () => status::NOT_FOUND,
     };
-    let mut body = vec![0; 32 + infos.len()];
-    let mut writer = Writer::new(query.integers, &mut body);
+    reply.body = vec![0; REPLY_REST + infos.len()];
+    let mut writer = Writer::new(query.integers, &mut reply.body);
     writer.status(code);
     writer.array(count);
     writer.raw(&infos);
     let len = writer.len();
-    body.truncate(len);
-    (body, unsupported)
-}
-
-/// A reply with a status and no answers.
-fn bare(query: &HostQuery<'_>, code: i32) -> Vec<u8> {
-    let mut body = [0; 32];
-    let mut writer = Writer::new(query.integers, &mut body);
-    writer.status(code);
-    let len = writer.len();
-    body[..len].to_vec()
+    reply.body.truncate(len);
+    reply
 }
 
 impl Engine<'_, '_> {
@@ -490,15 +501,19 @@ impl Engine<'_, '_> {
         for mut query in done {
             query.ranks.values_mut().for_each(|ranks| ranks.sort_unstable_by_key(|rank| rank.rank));
             let read = HostQuery::read(&query.upcall.request).zip(self.facts(&query.upcall, &query.ranks));
-            let (rc, text, unsupported) = match read {
-                Some((read, facts)) => {
-                    let (text, unsupported) = reply(&read, &facts);
-                    (0, text, unsupported)
-                }
-                None => (Refusal::Unsupported.rc(), Vec::new(), Vec::new()),
+            let max = self.core.limits().spawn_bytes;
+            let (rc, reply) = match read {
+                Some((read, facts)) => (0, reply(&read, &facts, max as usize)),
+                None => (Refusal::Unsupported.rc(), Reply::default()),
             };
-            unsupported.into_iter().for_each(|key| self.note_unsupported(key));
-            self.answer(HeadEvent::UpcallReply { request: query.request, rc, text })?;
+            if reply.is_full {
+                let why = Refusal::Full(Limit::SpawnBytes, max);
+                self.note_query(format!("a PMIx query is refused: {why}"));
+            }
+            for key in reply.unsupported.iter().filter(|_| self.plan.settings.verbose) {
+                self.note_query(format!("a PMIx query of {} is not supported", key.escape_debug()));
+            }
+            self.answer(HeadEvent::UpcallReply { request: query.request, rc, text: reply.body })?;
         }
         Ok(())
     }
@@ -531,14 +546,64 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Names a key without an answer, once a run.
-    fn note_unsupported(&mut self, key: String) {
-        if self.plan.settings.verbose
-            && self.unsupported.len() < NAMED_MAX
-            && self.unsupported.insert(key.clone())
-        {
-            let key = key.escape_debug();
-            self.sinks.print(&format!("a PMIx query of {key} is not supported"));
+    /// Prints a line about queries once.
+    fn note_query(&mut self, line: String) {
+        if self.query_notes.len() < NOTES_MAX && !self.query_notes.contains(&line) {
+            self.sinks.print(&line);
+            self.query_notes.insert(line);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::wire::Protocol;
+    use hydrant_core::wire::pmix::Reader;
+    use hydrant_core::{Rank as RankId, UpcallId};
+
+    use super::*;
+
+    /// Returns status and number of answers for a query of a run without jobs.
+    fn asked(keys: &[&str]) -> (i32, u32) {
+        let mut body = [0; 512];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        writer.array(0);
+        writer.array(1);
+        writer.count(keys.len() as u32);
+        keys.iter().for_each(|key| writer.string(key.as_bytes()));
+        writer.size(0);
+        let len = writer.finish().unwrap();
+        let request = [b"cmd=pmix-query;\x01", &body[..len]].concat();
+        let query = HostQuery::read(&request).unwrap();
+        let (jobs, ranks) = (hydrant_control::Jobs::default(), BTreeMap::new());
+        let (job, rank, protocol) = (JobId(0), RankId(0), Protocol::V2);
+        let asker = &Upcall { node: 1, id: UpcallId(0), job, rank, protocol, request: Vec::new() };
+        let hosts = &[Host { slots: Some(3), ..Host::new("a") }];
+        let facts = Facts { jobs: &jobs, hosts, processors: None, universe: None, asker, ranks: &ranks };
+        let reply = reply(&query, &facts, 2000);
+        assert_eq!(reply.is_full, keys.len() > 3);
+        let mut reader = Reader::new(Integers::Flexible, &reply.body);
+        reader.single().unwrap();
+        (reader.int32().unwrap(), reader.infos().map_or(0, |infos| infos.len()))
+    }
+
+    #[test]
+    fn a_query_without_an_answer_says_why() {
+        assert_eq!(asked(&[SLOTS, FREE_SLOTS, KEYS]), (status::SUCCESS, 3));
+        assert_eq!(asked(&[SLOTS, "pmix.unknown", UNIVERSE_SIZE]), (status::PARTIAL_SUCCESS, 1));
+        assert_eq!(asked(&["pmix.unknown", UNIVERSE_SIZE]), (status::NOT_SUPPORTED, 0));
+        assert_eq!(asked(&[UNIVERSE_SIZE, TABLE]), (status::NOT_FOUND, 0));
+        assert_eq!(asked(&[PEERS]), (status::BAD_PARAM, 0));
+        // An answer of some 300 bytes each.
+        assert_eq!(asked(&[KEYS; 10]), (status::OUT_OF_RESOURCE, 0));
+        assert_eq!(HostQuery::read(b"cmd=pmix-query;\x03"), None);
+    }
+
+    #[test]
+    fn the_book_lists_the_supported_keys() {
+        let book = include_str!("../../../../docs/pmix.md");
+        for key in &SUPPORTED {
+            assert!(book.contains(&format!("`{}`", key.label)), "{}", key.label);
         }
     }
 }

@@ -22,6 +22,8 @@ const CONNECT: u8 = 10;
 const DISCONNECT: u8 = 11;
 const CONSTRUCT: u8 = 24;
 
+// Serves: Requests | fence (3) | served: of the whole job, of some of its ranks, and of ranks of several jobs
+// Serves: Requests | connect, disconnect (10, 11) | served: of jobs
 #[test]
 fn members_of_several_nodes_and_jobs_gather() {
     for seed in 0..20 {
@@ -69,6 +71,9 @@ fn members_of_several_nodes_and_jobs_gather() {
     }
 }
 
+// Serves: Requests | construct and destruct a group (24, 28) | in part: with a context id that is unique in the run, and
+// members in the form that the client's version reads. Members that the request does not name (`pmix.grp.add`,
+// `pmix.grp.btstrp`) are refused, and information of members (`pmix.grp.info`) is left out
 #[test]
 fn context_ids_are_unique_in_the_run() {
     let mut all = Cluster::new(4, 2, &[6], true, 3);

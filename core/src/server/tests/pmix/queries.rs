@@ -91,6 +91,7 @@ fn queries_are_refused_if_nobody_answers_them() {
     assert!(all.requests.is_empty());
 }
 
+// Serves: Attributes | `PMIX_SERVER_URI` | served: of the client's server, also by a get
 #[test]
 fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
     let mut all = cluster();
@@ -106,6 +107,8 @@ fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
 }
 
 /// The reply about a job of six ranks has no room for all that is known of each.
+// Serves: Requests | job info (0) | served: the [attributes](#attributes) of the job, of the client's program and of each rank.
+// In a job of more than 64 ranks those of the requesting rank, and the places of bound ranks on the same host
 #[test]
 fn ranks_of_a_large_job_know_the_places_of_those_on_their_host() {
     let mut all = cluster_of(3, 6);
@@ -119,6 +122,14 @@ fn ranks_of_a_large_job_know_the_places_of_those_on_their_host() {
     }
 }
 
+// Serves: Requests | monitor processes (19) | refused
+// Serves: Requests | output and input of processes (22, 23, 29) | refused
+// Serves: Requests | group by invitation (25, 26, 27) | refused
+// Serves: Requests | fabrics, distances of devices (30, 31, 32) | refused
+// Serves: Requests | resource blocks, sessions (34, 35) | refused
+// Serves: Requests | topology of the host, other data formats (36, 39) | refused
+// Serves: Requests | hosts and processes by name (37, 38) | refused: libpmix up to 6 gets `PMIX_NODE_LIST` and
+// `PMIX_LOCAL_PEERS`
 #[test]
 fn every_request_is_answered() {
     let mut all = cluster();
