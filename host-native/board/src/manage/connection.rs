@@ -49,8 +49,8 @@ pub enum ConnectionError {
     /// The other side has read nothing for this time.
     #[error("it has read none of its records for {} s", .0.as_secs_f64())]
     Unread(Duration),
-    /// The handshake timed out.
-    #[error("no handshake in time")]
+    /// The other side has sent no request in time.
+    #[error("no request in time")]
     Silent,
     /// The connection had to make room for another.
     #[error("no handshake, and its place was needed")]
