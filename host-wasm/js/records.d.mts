@@ -819,6 +819,23 @@ export type Output =
       stream: Stream;
       /** The text. */
       text: Uint8Array;
+    }
+  /**
+   * Two jobs have connected or disconnected by requests that the host did not carry out (`Input`
+   * "Connected"). A host that ends connected jobs together, a spawned one and its spawner among
+   * them, ends those that have disconnected alone. A PMIx fence without data that names ranks of
+   * several jobs, and all ranks of one of them, disconnects in this sense only: it is
+   * `MPI_Comm_disconnect` of Open MPI. Every node whose ranks take part returns it, before their
+   * replies.
+   */
+  | {
+      type: "Connected";
+      /** One of the jobs. */
+      job: JobId;
+      /** The other one. */
+      other: JobId;
+      /** Whether they are connected from now on. */
+      connected: boolean;
     };
 
 /** A range of the module's memory. */

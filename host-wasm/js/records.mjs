@@ -95,6 +95,7 @@ export const Output = variants({
   StalledFence: { job: u32, arrived: u32, size: u32, missing: str },
   RemoveFiles: { job: u32, rank: u32, paths: bytes },
   Log: { job: u32, rank: u32, stream: Stream, text: bytes },
+  Connected: { job: u32, other: u32, connected: bool },
 });
 export const MemorySpan = struct({ address: u32, len: u32 });
 export const Slab = plain(["Jobs", "Ranks", "Conns", "Log", "Index", "Groups", "Names", "Upcalls", "Requests", "Psets", "Links", "Bits"]);

@@ -11,6 +11,8 @@
  *   outlives PIPE    the child continues after the parent has exited
  *   fails CODE       the child exits with that code after MPI_Finalize
  *   dies HOW         the child ends by exit, abort or signal while its parents wait for a message
+ *   parts            the child dies after MPI_Comm_disconnect; the parents continue when the input of rank 0 ends
+ *   abandons PIPE    the parent dies after MPI_Comm_disconnect, and the child continues
  */
 #include "mpi_check.h"
 #include <fcntl.h>
@@ -86,6 +88,18 @@ static void die(const char *how)
     abort();
 }
 
+/* Disconnects at once: Open MPI's ranks abort when a process to which they have sent anything dies, also after that. */
+static void part(MPI_Comm other)
+{
+    OK(MPI_Comm_disconnect(&other));
+}
+
+static void await_end(int fd)
+{
+    char byte;
+    CHECK(read(fd, &byte, 1) == 0);
+}
+
 static void child(int argc, char **argv, MPI_Comm parent)
 {
     const char *what = argc > 1 ? argv[1] : "plain";
@@ -94,9 +108,20 @@ static void child(int argc, char **argv, MPI_Comm parent)
         exchange(parent);
         die(argv[2]);
     }
+    if (!strcmp(what, "parts")) {
+        part(parent);
+        die("signal");
+    }
     int pipe = -1;
-    if (!strcmp(what, "outlives"))
+    if (!strcmp(what, "outlives") || !strcmp(what, "abandons"))
         CHECK((pipe = open(argv[2], O_RDONLY)) >= 0);
+    if (!strcmp(what, "abandons")) {
+        part(parent);
+        await_end(pipe);
+        SAY("child outlived its parent");
+        OK(MPI_Finalize());
+        exit(0);
+    }
     if (!strcmp(what, "tell"))
         say_arguments(argc, argv);
     else
@@ -111,8 +136,7 @@ static void child(int argc, char **argv, MPI_Comm parent)
     }
     OK(MPI_Comm_disconnect(&parent));
     if (!strcmp(what, "outlives")) {
-        char byte;
-        CHECK(read(pipe, &byte, 1) == 0);
+        await_end(pipe);
         SAY("child outlived its parent");
     }
     OK(MPI_Finalize());
@@ -187,11 +211,15 @@ static void partly(void)
 }
 
 /* Only the parent has the write end of a pipe, so the child detects when the parent has exited. */
-static void outlives(char *pipe)
+static void outlives(char *how, char *pipe)
 {
     MPI_Comm children;
     CHECK(mkfifo(pipe, 0600) == 0 && open(pipe, O_RDWR | O_CLOEXEC) >= 0);
-    spawn(MPI_COMM_WORLD, 1, (char *[]){"outlives", pipe, NULL}, &children);
+    spawn(MPI_COMM_WORLD, 1, (char *[]){how, pipe, NULL}, &children);
+    if (!strcmp(how, "abandons")) {
+        part(children);
+        die("signal");
+    }
     exchange(children);
     merge(children, 0);
     OK(MPI_Comm_disconnect(&children));
@@ -226,8 +254,15 @@ int main(int argc, char **argv)
         missing();
     } else if (!strcmp(argv[1], "partly")) {
         partly();
-    } else if (!strcmp(argv[1], "outlives")) {
-        outlives(argv[2]);
+    } else if (!strcmp(argv[1], "outlives") || !strcmp(argv[1], "abandons")) {
+        outlives(argv[1], argv[2]);
+    } else if (!strcmp(argv[1], "parts")) {
+        MPI_Comm children;
+        spawn(MPI_COMM_WORLD, 1, (char *[]){"parts", NULL}, &children);
+        part(children);
+        if (rank == 0)
+            await_end(0);
+        OK(MPI_Barrier(MPI_COMM_WORLD));
     } else if (!strcmp(argv[1], "dies")) {
         int never;
         MPI_Comm children;

@@ -4,6 +4,7 @@
  *   many             every rank spawns at the same time
  *   missing          missing programs
  *   connect PIPE     connect and disconnect, with invalid arguments
+ *   part             spawn a process that disconnects and dies; continue when the input ends
  *   chain PIPE PIPE  connect to two jobs, which are then connected to each other
  *   first            connect to the job of another run that shares the name service, which is
  *   second           this one; it ends when the input of its last rank does
@@ -156,6 +157,23 @@ static void spawn_one(const char *args[], char *job, int room)
     OK(spawn(1, commands, argvs, procs, infos, info, job, room, errors));
 }
 
+static void part(void)
+{
+    char job[256] = "", byte;
+    spawn_one((const char *[]){"parted", jobid, NULL}, job, sizeof job);
+    CHECK(read(0, &byte, 1) == 0);
+    FAILS(PMI2_Job_Disconnect(job));
+    SAY("the parent goes on");
+}
+
+/* The child of `part`. */
+static void parted(const char *parent)
+{
+    OK(PMI2_Job_Disconnect(parent));
+    FAILS(PMI2_Job_Disconnect(parent));
+    abort();
+}
+
 static void chain(const char *first_pipe, const char *second_pipe)
 {
     char first[256] = "", second[256] = "";
@@ -259,6 +277,8 @@ int main(int argc, char **argv)
         child(argc, argv);
         if (!strcmp(what, "stay"))
             stay(argv[2]);
+        else if (!strcmp(what, "parted"))
+            parted(argv[2]);
         else if (!strcmp(what, "read"))
             read_other(argv[2], argv[3], argv[4]);
     } else if (!strcmp(what, "spawn")) {
@@ -269,6 +289,8 @@ int main(int argc, char **argv)
         spawn_missing();
     } else if (!strcmp(what, "connect")) {
         connect(argv[2]);
+    } else if (!strcmp(what, "part")) {
+        part();
     } else if (!strcmp(what, "chain")) {
         chain(argv[2], argv[3]);
     } else if (!strcmp(what, "first")) {

@@ -1,7 +1,7 @@
 //! Requests beyond put and get, step by step: group barriers, failed ranks, spawned jobs, connections, names, rings and
 //! process sets.
 
-use hydrant_tests::{Job, nodes};
+use hydrant_tests::{Folder, Job, nodes};
 
 use crate::{RAW, raw};
 
@@ -293,7 +293,7 @@ fn family(options: &str, ending: &[&str]) -> Job {
 
 // Fault: A rank of a spawned job fails while its parent waits for it, or before it initializes
 // Outcome: all jobs of the run end with its code; without cleanup the parent goes on
-// Guarantee: The failure of a rank ends every job of the run
+// Guarantee: The failure of a rank ends every job that is connected to its own
 // Also: launch `dynamic::the_parent_ends_with_a_child_that_does_not_join`, `dynamic::grandparents_end_too`, libraries
 // `interop::dynamic::a_parent_ends_with_its_child`
 #[test]
@@ -380,6 +380,39 @@ fn children_end_with_a_parent_that_aborts() {
             .code(4)
             .warns("leaving")
             .warns("spawned job 1 was ended because rank 0 of the first job aborted");
+    }
+}
+
+/// The steps of a child that disconnects from its parent.
+const PART: [&str; 3] =
+    ["init2", "frame cmd=job-disconnect;jobid=%j;", "expect cmd=job-disconnect-response;rc=0;"];
+
+#[test]
+fn jobs_that_have_disconnected_fail_alone() {
+    for nodes in [String::new(), "--pmi-port".to_owned(), nodes(2, 1, 2)] {
+        let options = format!("{nodes} -n 1");
+        let child = [&PART[..], &["kill 9"]].concat();
+        let spawn = spawn2(1, RAW, &child);
+        let steps =
+            format!("init2\n{spawn}\nexpect cmd=spawn-response;rc=0;\ncount\nfence2\nend2\nsay parent");
+        let mut job = raw(&options, &steps).hold_input().start();
+        job.await_stderr("rank 0 of spawned job 1 died by SIGKILL\n");
+        job.end_input();
+        job.wait().code(137).says("parent", 1);
+
+        let folder = Folder::new("parted");
+        let pipe = folder.fifo("pipe");
+        let words = PART.map(|step| format!("'{}'", step.replacen(' ', "' '", 1))).join(" ");
+        let script =
+            format!("-c {RAW} {words} end2 && echo parted && read line < {pipe} && echo child $line");
+        let spawn = spawn2(1, "sh", &[&script]);
+        let steps = format!("init2\n{spawn}\nexpect cmd=spawn-response;rc=0;\ncount\nkill 9");
+        let mut job = raw(&options, &steps).hold_input().start();
+        job.await_stdout("parted", 1);
+        job.end_input();
+        job.await_stderr("rank 0 died by SIGKILL\n");
+        std::fs::write(&pipe, "goes on\n").expect("the child reads the pipe");
+        job.wait().code(137).says("child goes on\n", 1);
     }
 }
 

@@ -407,15 +407,17 @@ impl Server<'_> {
     fn connect(&mut self, requester: Requester, jobid: Text<'_>) -> Result<Response, Refusal> {
         let other = self.named(jobid).ok_or(Refusal::NoJob)?;
         self.connections.connect(requester.job, other);
+        self.note_connected(requester.job, other, true);
         Ok(Response::Done(Op::Connect))
     }
 
     fn disconnect(&mut self, requester: Requester, jobid: Text<'_>) -> Result<Response, Refusal> {
         let other = self.named(jobid).ok_or(Refusal::NoJob)?;
-        match self.connections.disconnect(requester.job, other) {
-            true => Ok(Response::Done(Op::Disconnect)),
-            false => Err(Refusal::NotConnected),
+        if !self.disconnect_jobs(requester.job, other) {
+            return Err(Refusal::NotConnected);
         }
+        self.note_connected(requester.job, other, false);
+        Ok(Response::Done(Op::Disconnect))
     }
 }
 

@@ -543,6 +543,18 @@ pub enum OutputOf<B, T> {
         #[serde(serialize_with = "in_one_piece")]
         text: B,
     },
+    /// Two jobs have connected or disconnected by requests that the host did not carry out ([`Input::Connected`]). A host that
+    /// ends connected jobs together, a spawned one and its spawner among them, ends those that have disconnected alone. A PMIx
+    /// fence without data that names ranks of several jobs, and all ranks of one of them, disconnects in this sense only: it is
+    /// `MPI_Comm_disconnect` of Open MPI. Every node whose ranks take part returns it, before their replies.
+    Connected {
+        /// One of the jobs.
+        job: JobId,
+        /// The other one.
+        other: JobId,
+        /// Whether they are connected from now on.
+        connected: bool,
+    },
 }
 
 impl<B: AsRef<[u8]>, T: AsRef<str>> OutputOf<B, T> {
@@ -598,6 +610,7 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> OutputOf<B, T> {
             OutputOf::Log { job, rank, stream, text: ref line } => {
                 OutputOf::Log { job, rank, stream, text: bytes(line)? }
             }
+            OutputOf::Connected { job, other, connected } => OutputOf::Connected { job, other, connected },
         })
     }
 }
@@ -620,7 +633,8 @@ impl<B, T> OutputOf<B, T> {
             | OutputOf::AbortJob { job, .. }
             | OutputOf::StalledFence { job, .. }
             | OutputOf::RemoveFiles { job, .. }
-            | OutputOf::Log { job, .. } => Some(job),
+            | OutputOf::Log { job, .. }
+            | OutputOf::Connected { job, .. } => Some(job),
         }
     }
 
@@ -646,7 +660,8 @@ impl<B, T> OutputOf<B, T> {
             OutputOf::Bytes { .. }
             | OutputOf::Close { .. }
             | OutputOf::Peer { .. }
-            | OutputOf::StalledFence { .. } => None,
+            | OutputOf::StalledFence { .. }
+            | OutputOf::Connected { .. } => None,
         }
     }
 }

@@ -114,6 +114,7 @@ use crate::trace::event;
 /// | [`StalledFence`](Output::StalledFence) | may warn the user | nothing |
 /// | [`RemoveFiles`](Output::RemoveFiles) | removes the files when the process has exited | nothing |
 /// | [`Log`](Output::Log) | prints the text as output of the rank | nothing |
+/// | [`Connected`](Output::Connected) | learns which jobs fail together | nothing |
 ///
 /// # Cost
 ///

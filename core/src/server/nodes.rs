@@ -70,10 +70,30 @@ impl Server<'_> {
         self.job(other)?;
         if connected {
             self.connections.connect(job, other);
-        } else if !self.connections.disconnect(job, other) {
+        } else if !self.disconnect_jobs(job, other) {
             return Err(Fault::Refused(Refusal::NotConnected));
         }
         Ok(())
+    }
+
+    /// Disconnects two jobs. Returns whether they were connected, or one had been spawned by the other.
+    pub(super) fn disconnect_jobs(&mut self, a: JobId, b: JobId) -> bool {
+        let connected = self.connections.disconnect(a, b);
+        let spawned = |&(job, by): &(JobId, JobId)| {
+            let Job { ref spawner, parted, .. } = self.jobs[job.index()];
+            !parted && *spawner == self.jobs[by.index()].name
+        };
+        let child = [(a, b), (b, a)].into_iter().find(spawned);
+        child.into_iter().for_each(|(child, _)| self.jobs[child.index()].parted = true);
+        connected || child.is_some()
+    }
+
+    /// Has the host told that two jobs have connected or disconnected.
+    pub(super) fn note_connected(&mut self, job: JobId, other: JobId, connected: bool) {
+        if job != other {
+            self.connections.note_change(job, other, connected);
+            self.events_pending = true;
+        }
     }
 
     /// Marks the missing ranks of this node as pending for the host, unless they have been reported.

@@ -29,6 +29,8 @@ enum Event {
     StalledInit(JobId),
     StalledFence(JobId),
     StalledGroup(u32),
+    /// Two jobs have connected, or disconnected.
+    Connected(JobId, JobId, bool),
     /// Message of that many bytes for a node.
     Peer(u32, usize),
 }
@@ -62,7 +64,7 @@ impl Server<'_> {
     #[cold]
     fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
         if self.events_pending {
-            let Server { upcalls, jobs, groups, .. } = self;
+            let Server { upcalls, jobs, groups, connections, .. } = self;
             let ranks = &self.ranks[..self.ranks_end as usize];
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
             let is_aborted = |rank: &RankSlot| matches!(rank.abort, Abort::Requested { pending: true, .. });
@@ -72,7 +74,8 @@ impl Server<'_> {
                 .or_else(|| job(|job| job.ending_pending).map(Event::Ending))
                 .or_else(|| job(|job| job.init.stall == Stall::Pending).map(Event::StalledInit))
                 .or_else(|| job(|job| job.fence.stall == Stall::Pending).map(Event::StalledFence))
-                .or_else(|| groups.next_stalled().map(Event::StalledGroup));
+                .or_else(|| groups.next_stalled().map(Event::StalledGroup))
+                .or_else(|| connections.next_change().map(|(a, b, are)| Event::Connected(a, b, are)));
             if event.is_some() {
                 return event;
             }
@@ -90,6 +93,10 @@ impl Server<'_> {
             Event::StalledInit(job) => self.emit_stalled_init(job, buf),
             Event::StalledFence(job) => self.emit_stalled_fence(job, buf),
             Event::StalledGroup(group) => self.emit_stalled_group(group, buf),
+            Event::Connected(job, other, connected) => {
+                self.connections.change_was_sent(job, other);
+                Some(Output::Connected { job, other, connected })
+            }
             Event::Peer(node, len) => Some(Output::Peer { node, bytes: &buf[..len] }),
         }
     }

@@ -30,6 +30,8 @@ pub(crate) struct Job {
     pub pmi1_subversion: u32,
     /// Job id of the job that spawned it. Empty without one.
     pub(crate) spawner: String<JOBID_MAX, u8>,
+    /// Whether it has disconnected from that job.
+    pub(crate) parted: bool,
     /// Milliseconds that a look-up waits for a name.
     pub(crate) lookup_wait: u64,
     /// Whether the host carries out requests about names.
@@ -96,6 +98,7 @@ impl Job {
         cleanup: false,
         pmi1_subversion: 0,
         spawner: String::new(),
+        parted: false,
         lookup_wait: 0,
         remote_names: false,
         fence_warning: 0,

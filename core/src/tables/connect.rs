@@ -2,11 +2,16 @@
 //!
 //! Connecting two jobs connects all jobs of one side with all jobs of the other (pmi2.h, `PMI2_Job_Connect`).
 //! Disconnecting separates the two jobs only.
+//!
+//! A change that the server makes by itself is kept until its host has been told.
 
 use crate::ids::JobId;
 use crate::store::bits;
 
-/// Symmetric relation among jobs, a row of bits for each job. Two more rows are scratch space.
+/// Symmetric relation among jobs, a row of bits for each job.
+///
+/// As many rows have the changes that the host does not know: a pair of jobs has connected if the bit of the higher number is set
+/// in the row of the lower one, and disconnected the other way round. Two more rows are scratch space.
 #[derive(Debug)]
 pub(crate) struct Connections<'s> {
     rows: &'s mut [u32],
@@ -16,7 +21,7 @@ pub(crate) struct Connections<'s> {
 impl<'s> Connections<'s> {
     /// Returns the number of words that `jobs` jobs need.
     pub(crate) const fn words(jobs: u32) -> u64 {
-        (jobs as u64 + 2) * bits::words(jobs) as u64
+        (2 * jobs as u64 + 2) * bits::words(jobs) as u64
     }
 
     /// Creates a relation without connections in words of zero. Returns `None` if `rows` is shorter than [`Connections::words`].
@@ -35,7 +40,7 @@ impl<'s> Connections<'s> {
     pub(crate) fn connect(&mut self, a: JobId, b: JobId) {
         // The scratch rows keep both sides as they were before.
         let words = bits::words(self.jobs);
-        let scratch = self.jobs as usize * words;
+        let scratch = 2 * self.jobs as usize * words;
         for (side, of) in [a, b].into_iter().enumerate() {
             let row = of.index() * words;
             let copy = scratch + side * words;
@@ -65,17 +70,46 @@ impl<'s> Connections<'s> {
     pub(crate) fn forget(&mut self, job: JobId) {
         for other in (0..self.jobs).map(JobId) {
             self.set(job, other, false);
+            for (a, b) in [(job, other), (other, job)] {
+                bits::remove(self.changes_mut(a), b.0);
+            }
         }
+    }
+
+    /// Keeps for the host that two jobs have connected or disconnected. An earlier change of the two is forgotten.
+    pub(crate) fn note_change(&mut self, a: JobId, b: JobId, connected: bool) {
+        let (low, high) = if a.0 < b.0 { (a, b) } else { (b, a) };
+        let (set, clear) = if connected { ((low, high), (high, low)) } else { ((high, low), (low, high)) };
+        bits::insert(self.changes_mut(set.0), set.1.0);
+        bits::remove(self.changes_mut(clear.0), clear.1.0);
+    }
+
+    /// Returns the next change that the host does not know: two jobs, and whether they have connected.
+    pub(crate) fn next_change(&self) -> Option<(JobId, JobId, bool)> {
+        let pairs = (0..self.jobs).flat_map(|a| (0..self.jobs).map(move |b| (JobId(a), JobId(b))));
+        let changed =
+            |&(a, b): &(JobId, JobId)| a != b && bits::contains(self.row(JobId(self.jobs + a.0)), b.0);
+        pairs.into_iter().find(changed).map(|(a, b)| (a, b, a.0 < b.0))
+    }
+
+    /// Forgets a change of which the host has been told.
+    pub(crate) fn change_was_sent(&mut self, a: JobId, b: JobId) {
+        bits::remove(self.changes_mut(a), b.0);
+    }
+
+    fn changes_mut(&mut self, job: JobId) -> &mut [u32] {
+        let words = bits::words(self.jobs);
+        &mut self.rows[(self.jobs + job.0) as usize * words..][..words]
     }
 
     /// Returns the rows for a snapshot.
     pub(crate) fn state(&self) -> &[u32] {
-        &self.rows[..self.jobs as usize * bits::words(self.jobs)]
+        &self.rows[..2 * self.jobs as usize * bits::words(self.jobs)]
     }
 
     /// Returns the rows for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> &mut [u32] {
-        &mut self.rows[..self.jobs as usize * bits::words(self.jobs)]
+        &mut self.rows[..2 * self.jobs as usize * bits::words(self.jobs)]
     }
 
     fn set(&mut self, a: JobId, b: JobId, connected: bool) {
@@ -115,6 +149,24 @@ mod tests {
         jobs.forget(b);
         assert!(!jobs.connected(a, b) && !jobs.connected(b, d) && jobs.connected(c, d));
         assert!(!jobs.disconnect(a, a), "a job cannot part from itself");
+    }
+
+    #[test]
+    fn the_host_is_told_of_the_last_change_of_two_jobs() {
+        let mut rows = [0; Connections::words(3) as usize];
+        let mut jobs = Connections::new(&mut rows, 3).unwrap();
+        let [a, b, c] = [0, 1, 2].map(JobId);
+        jobs.note_change(b, a, true);
+        jobs.note_change(a, b, false);
+        jobs.note_change(c, b, true);
+        jobs.note_change(a, c, false);
+        jobs.forget(a);
+        assert_eq!(jobs.next_change(), Some((b, c, true)));
+        jobs.change_was_sent(b, c);
+        assert_eq!(jobs.next_change(), None);
+        jobs.note_change(a, b, true);
+        jobs.note_change(a, b, false);
+        assert_eq!(jobs.next_change(), Some((b, a, false)));
     }
 
     #[test]

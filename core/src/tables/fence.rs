@@ -101,6 +101,8 @@ pub(crate) struct Group {
     pub(crate) children: u64,
     /// Whether it has members outside this subtree, dead or alive, so that the parent takes part.
     pub(crate) has_others: bool,
+    /// Whether a rank of this node has named the members one by one in a fence without data.
+    pub(crate) parts: bool,
     /// Progress on other nodes.
     pub(crate) tracker: Tracker,
     /// Whether the collective is complete. The slot stays in use until the release has been sent to all children.
@@ -119,6 +121,7 @@ impl Group {
         fence: Fence::NONE,
         children: 0,
         has_others: false,
+        parts: false,
         tracker: Tracker::NONE,
         released: false,
         outcome: 0,
@@ -219,6 +222,13 @@ impl<'s> Groups<'s> {
         };
         self.slots[at].tracker.arrived |= link;
         Ok(at as u32)
+    }
+
+    /// Notes that the jobs of a group need not fail together after it if a rank of this node `parts` from the others.
+    pub(crate) fn part(&mut self, at: u32, parts: bool) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.parts |= parts;
+        }
     }
 
     /// Lets records travel with a group if a part of it `collects`.

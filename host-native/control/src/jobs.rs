@@ -2,6 +2,7 @@
 
 mod report;
 
+use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut, Range};
 
 use hydrant_core::trace::Exit;
@@ -266,11 +267,13 @@ impl<R> Job<R> {
 pub struct Jobs<R> {
     all: Vec<Option<Job<R>>>,
     count: u32,
+    /// Pairs of jobs that fail together, the lower number first.
+    connected: BTreeSet<(JobId, JobId)>,
 }
 
 impl<R> Default for Jobs<R> {
     fn default() -> Jobs<R> {
-        Jobs { all: Vec::new(), count: 0 }
+        Jobs { all: Vec::new(), count: 0, connected: BTreeSet::new() }
     }
 }
 
@@ -311,9 +314,33 @@ impl<R> Jobs<R> {
         self.count += 1;
     }
 
-    /// Removes a job, whose number and slots are free from then on.
+    /// Removes a job, whose number and slots are free from then on. The jobs that it was connected to stay connected.
     pub fn remove(&mut self, id: JobId) -> Option<Job<R>> {
+        let mut others = self.connected_to(id).collect::<Vec<_>>().into_iter();
+        self.connected.retain(|&(a, b)| a != id && b != id);
+        if let Some(first) = others.next() {
+            self.connected.extend(others.map(|other| (first.min(other), first.max(other))));
+        }
         self.all.get_mut(id.index())?.take()
+    }
+
+    /// Connects or disconnects two jobs. A spawned job and the one that asked for it are connected, as are jobs whose ranks ask for
+    /// that.
+    pub(crate) fn relate(&mut self, a: JobId, b: JobId, connected: bool) {
+        let pair = (a.min(b), a.max(b));
+        if !connected {
+            self.connected.remove(&pair);
+        } else if a != b && self.get(a).is_some() && self.get(b).is_some() {
+            self.connected.insert(pair);
+        }
+    }
+
+    fn connected_to(&self, id: JobId) -> impl Iterator<Item = JobId> {
+        self.connected.iter().filter_map(move |&(a, b)| match id {
+            _ if id == a => Some(b),
+            _ if id == b => Some(a),
+            _ => None,
+        })
     }
 
     /// Removes a job that was never started. The next one gets its ordinal.
@@ -348,9 +375,9 @@ impl<R> Jobs<R> {
         self.iter().filter(|job| fits(job)).map(|job| job.id).collect()
     }
 
-    /// Aborts a job because of one of its ranks, and with it all jobs of the run that may wait for it: each of them descends
-    /// from the first job by spawns, and no MPI library tells of `MPI_Comm_disconnect`. Not with the job whose spawn has not
-    /// been answered yet, because its spawner gets an error, nor without `cleanup`. Returns the jobs that are aborted now.
+    /// Aborts a job because of one of its ranks, and with it all jobs that may wait for it: those that are connected to it, or to
+    /// one of them. Not with the job whose spawn has not been answered yet, because its spawner gets an error, nor without
+    /// `cleanup`. Returns the jobs that are aborted now.
     pub fn rank_failed(
         &mut self,
         id: JobId,
@@ -366,13 +393,23 @@ impl<R> Jobs<R> {
         if !job.abort(AbortReason::Rank(failure), status) {
             return Vec::new();
         }
-        let mut aborted = vec![id];
-        for other in self.iter_mut().filter(|other| !is_alone && other.spawn.is_none()) {
-            if other.abort(AbortReason::Connected { what: what.clone() }, status) {
-                aborted.push(other.id);
-            }
+        if is_alone {
+            return vec![id];
         }
-        aborted
+        let mut family = vec![id];
+        let mut next = 0;
+        while let Some(&member) = family.get(next) {
+            let others: Vec<JobId> =
+                self.connected_to(member).filter(|other| !family.contains(other)).collect();
+            family.extend(others);
+            next += 1;
+        }
+        let mut aborts = |other: &JobId| {
+            let job = self.get_mut(*other).filter(|job| job.spawn.is_none());
+            job.is_some_and(|job| job.abort(AbortReason::Connected { what: what.clone() }, status))
+        };
+        family.retain(|other| *other == id || aborts(other));
+        family
     }
 
     /// Job and rank of a slot.
@@ -608,6 +645,55 @@ mod tests {
         assert_eq!(jobs.of_slot(6).map(|(job, rank)| (job.id, rank)), Some((JobId(2), 1)));
         assert!(jobs.of_slot(3).is_none());
         assert_eq!((jobs.count(), jobs.len()), (3, 2));
+    }
+
+    /// Jobs 0 to 3, each spawned by the one before.
+    fn chain() -> Jobs<()> {
+        let mut jobs = Jobs::default();
+        for id in 0..4 {
+            jobs.insert(Job::new(record(id, id, &[1]), id, None, ()));
+            jobs[JobId(id)].rank_started(0, 100 + id);
+            if id > 0 {
+                jobs.relate(JobId(id), JobId(id - 1), true);
+            }
+        }
+        jobs
+    }
+
+    fn fails(mut jobs: Jobs<()>, id: u32) -> Vec<u32> {
+        let cause = Cause::Died { rank: Rank(0), exit: Exit::Signal(9) };
+        let failure = RankFailure { cause, message: String::new() };
+        let mut ended = jobs.rank_failed(JobId(id), failure, true, &mut ExitStatus::default());
+        ended.sort_unstable();
+        ended.into_iter().map(|id| id.0).collect()
+    }
+
+    // Fault: A rank fails in a job that has disconnected from the one that spawned it (`PMI2_Job_Disconnect`,
+    // `PMIx_Disconnect`, `MPI_Comm_disconnect` of Open MPI), or its spawner fails then
+    // Outcome: the job that failed ends, with those that are connected to it; the others go on
+    // Guarantee: Jobs fail together as long as they are connected, directly or by others
+    // Also: launch `dynamic::jobs_that_have_disconnected_fail_alone`, libraries
+    // `interop::openmpi::jobs_that_have_disconnected_fail_alone`, `pmi2::nodes::jobs_that_have_disconnected_fail_alone`
+    #[test]
+    fn connected_jobs_fail_together() {
+        assert_eq!(fails(chain(), 3), [0, 1, 2, 3]);
+        let parted = || {
+            let mut jobs = chain();
+            jobs.relate(JobId(2), JobId(1), false);
+            jobs
+        };
+        assert_eq!((fails(parted(), 0), fails(parted(), 3)), (vec![0, 1], vec![2, 3]));
+        let mut again = parted();
+        again.relate(JobId(3), JobId(0), true);
+        assert_eq!(fails(again, 1), [0, 1, 2, 3]);
+    }
+
+    #[test]
+    fn jobs_stay_connected_when_the_one_between_them_has_ended() {
+        let mut jobs = chain();
+        jobs.remove(JobId(1));
+        jobs.remove(JobId(2));
+        assert_eq!(fails(jobs, 3), [0, 3]);
     }
 
     #[test]

@@ -154,7 +154,13 @@ enum {
     HYDRANT_OUTPUT_REMOVE_FILES = 9,
     /* Print text as if a rank had written it. A PMIx client requested it. The host may drop text that its
        own output does not take. */
-    HYDRANT_OUTPUT_LOG = 10
+    HYDRANT_OUTPUT_LOG = 10,
+    /* Two jobs have connected or disconnected by requests that the host did not carry out
+       (hydrant_host_connected). A host that ends connected jobs together, a spawned one and its spawner
+       among them, ends those that have disconnected alone. A PMIx fence without data that names ranks of
+       several jobs, and all ranks of one of them, disconnects in this sense only: it is
+       MPI_Comm_disconnect of Open MPI. Every node whose ranks take part returns it, before their replies. */
+    HYDRANT_OUTPUT_CONNECTED = 11
 };
 
 /* Reason for closing a connection. */
@@ -452,6 +458,9 @@ typedef struct hydrant_output {
     uint32_t size;
     /* HYDRANT_STREAM_... */
     uint32_t stream;
+    /* The other of two jobs, and whether the two are connected. */
+    uint32_t other;
+    uint32_t connected;
     /* len bytes without a final NUL, valid until the next call with this server. */
     const unsigned char *bytes;
     size_t len;

@@ -270,18 +270,22 @@ fn outputs_have_the_numbers_of_the_abi() {
         Output::StalledFence { job, arrived: 2, size: 3, missing: "0-1" },
         Output::RemoveFiles { job, rank, paths: b"/a,/b" },
         Output::Log { job, rank, stream: Stream::Stderr, text: b"text" },
+        Output::Connected { job, other: JobId(3), connected: true },
     ];
     let made = HostOutput::of_output;
     for (expected, output) in (0..).zip(outputs) {
         let made = made(output);
         assert_eq!((made.kind, number(&output)), (expected, expected));
-        let has_bytes = !matches!(output, Output::Close { .. } | Output::Joined { .. });
+        let has_bytes =
+            !matches!(output, Output::Close { .. } | Output::Joined { .. } | Output::Connected { .. });
         assert_eq!(made.bytes.is_null(), !has_bytes);
     }
     let close = made(outputs[1]);
     assert_eq!((close.closing, close.malformed), (0, 1));
     let kill = made(outputs[5]);
     assert_eq!((kill.code_given, kill.code), (1, -3));
+    let connected = made(outputs[11]);
+    assert_eq!((connected.job, connected.other, connected.connected), (6, 3, 1));
     let abort = made(outputs[6]);
     assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number), (7, 2, 1, 9));
 }

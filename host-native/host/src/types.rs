@@ -136,6 +136,10 @@ structures! {
         size: u32,
         /// Standard output or standard error.
         stream: u32,
+        /// The other of two jobs.
+        other: u32,
+        /// Whether the two are connected.
+        connected: u32,
         /// Reply, request, message, paths or text: `len` bytes.
         bytes: *const u8,
         /// Number of bytes.
@@ -204,6 +208,8 @@ impl HostOutput {
         arrived: 0,
         size: 0,
         stream: 0,
+        other: 0,
+        connected: 0,
         bytes: ptr::null(),
         len: 0,
     };
@@ -264,6 +270,9 @@ impl HostOutput {
             Output::RemoveFiles { job, rank, paths } => of(9, job.0, rank.0).with_bytes(paths),
             Output::Log { job, rank, stream, text } => {
                 HostOutput { stream: number(&stream), ..of(10, job.0, rank.0) }.with_bytes(text)
+            }
+            Output::Connected { job, other, connected } => {
+                HostOutput { other: other.0, connected: connected.into(), ..of(11, job.0, 0) }
             }
         }
     }

@@ -168,6 +168,9 @@ pub(crate) fn of_output(output: &Output<'_>) -> String {
             };
             format!("text for {stream}: {}", text.escape_ascii())
         }
+        Output::Connected { other, connected, .. } => {
+            format!("{} job {other}", if *connected { "connected to" } else { "disconnected from" })
+        }
         Output::Peer { node, bytes } => format!("to node {node}: {}", of_peer(bytes)),
         Output::StalledFence { arrived, size, missing, .. } => {
             format!(

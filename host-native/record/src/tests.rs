@@ -277,6 +277,7 @@ fn the_format_is_that_of_its_version() {
         Output::StalledFence { job, arrived: 1, size: 2, missing: "0" },
         Output::RemoveFiles { job, rank, paths: b"p" },
         Output::Log { job, rank, stream: Stream::Stderr, text: b"t" },
+        Output::Connected { job, other: JobId(1), connected: false },
     ];
     let others = [
         BEGIN,

@@ -291,6 +291,8 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             // The processes are others', and so are their files.
             OwnedOutput::RemoveFiles { .. } => {}
+            // There is one job.
+            OwnedOutput::Connected { .. } => {}
             // The limits leave no room for spawns, the server keeps names itself, and there are no other nodes.
             OwnedOutput::Spawn { .. } | OwnedOutput::Upcall { .. } | OwnedOutput::Peer { .. } => {}
             // The endpoint's own.

@@ -447,6 +447,10 @@ impl Validator {
                 let named = |bytes: &Vec<u8>| bytes.windows(paths.len()).any(|part| part == paths);
                 if self.cleanups.iter().any(named) { Ok(()) } else { Err(Violation::UnnamedFiles(job, rank)) }
             }
+            Output::Connected { job, other, .. } => {
+                self.job(job)?;
+                self.job(other).map(drop)
+            }
             Output::AbortJob { job, cause, message } => {
                 self.rank(job, cause.rank())?;
                 self.length(message.as_bytes(), 0)?;

@@ -1111,6 +1111,26 @@ class OutputLog(Output):
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, number(Stream), BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class OutputConnected(Output):
+    """Two jobs have connected or disconnected by requests that the host did not carry out
+    (`InputConnected`). A host that ends connected jobs together, a spawned one and its spawner
+    among them, ends those that have disconnected alone. A PMIx fence without data that names
+    ranks of several jobs, and all ranks of one of them, disconnects in this sense only: it is
+    `MPI_Comm_disconnect` of Open MPI. Every node whose ranks take part returns it, before their
+    replies.
+    """
+
+    job: JobId
+    """One of the jobs."""
+    other: JobId
+    """The other one."""
+    connected: bool
+    """Whether they are connected from now on."""
+    NUMBER: ClassVar[int] = 11
+    CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, BOOL)
+
+
 Output.VARIANTS = (
     OutputBytes,
     OutputClose,
@@ -1123,6 +1143,7 @@ Output.VARIANTS = (
     OutputStalledFence,
     OutputRemoveFiles,
     OutputLog,
+    OutputConnected,
 )
 
 
@@ -2131,6 +2152,7 @@ __all__ = [
     "OutputStalledFence",
     "OutputRemoveFiles",
     "OutputLog",
+    "OutputConnected",
     "MemorySpan",
     "Slab",
     "Refusal",

@@ -516,11 +516,18 @@ impl Model {
 
     fn disconnect(&mut self, (_, job, _): Asker, named: Option<&str>) -> Result<Say, Refusal> {
         let other = named.and_then(|named| self.named(named)).ok_or(Refusal::NoJob)?;
-        let (mine, other) = (self.jobs[&job].serial, self.jobs[&other].serial);
-        if !self.links.remove(&(mine, other)) {
+        let serial = |job| self.jobs[&job].serial;
+        let (mine, theirs) = (serial(job), serial(other));
+        let spawned = |&(job, by): &(u32, u32)| {
+            let spawner = self.jobs[&job].spawner.as_ref();
+            spawner == Some(&self.jobs[&by].name) && !self.parted.contains(&serial(job))
+        };
+        let child = [(job, other), (other, job)].into_iter().find(spawned).map(|(child, _)| serial(child));
+        self.parted.extend(child);
+        if !self.links.remove(&(mine, theirs)) && child.is_none() {
             return Err(Refusal::NotConnected);
         }
-        self.links.remove(&(other, mine));
+        self.links.remove(&(theirs, mine));
         Ok(Say::Done(Op::Disconnect))
     }
 }

@@ -259,6 +259,8 @@ pub(crate) struct Model {
     pub(crate) spawns: Vec<Spawn>,
     /// Connected jobs by their serials, both ways.
     pub(crate) links: BTreeSet<(u64, u64)>,
+    /// Jobs that have disconnected from the one that spawned them, by their serial numbers.
+    pub(crate) parted: BTreeSet<u64>,
     /// Process sets in the order of their definition.
     pub(crate) psets: Vec<Set>,
     /// How often a process set was defined or retired, or ended for one of its jobs.
@@ -282,6 +284,7 @@ impl Model {
             names: Vec::new(),
             spawns: Vec::new(),
             links: BTreeSet::new(),
+            parted: BTreeSet::new(),
             psets: Vec::new(),
             psets_changed: 0,
             events: Vec::new(),

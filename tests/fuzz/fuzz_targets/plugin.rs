@@ -124,6 +124,10 @@ fn check(output: &Output<'_>, jobs: &[bool]) {
             assert!(arrived <= size, "more ranks than the fence has");
             of(job, Rank(0));
         }
+        Output::Connected { job, other, .. } => {
+            of(job, Rank(0));
+            of(other, Rank(0));
+        }
         Output::Peer { node, bytes } => {
             assert!(node < 3 && bytes.len() <= LIMITS.output_room(), "a message for no neighbour");
         }

@@ -161,6 +161,23 @@ fn a_parent_ends_with_its_child() {
     }
 }
 
+/// The fence of `MPI_Comm_disconnect` names the processes of both jobs.
+#[test]
+fn jobs_that_have_disconnected_fail_alone() {
+    for (peer, nodes) in Peer::OPEN_MPI.map(|peer| [(peer, String::new()), (peer, nodes(2, 2, 2))]).concat() {
+        let Some(launch) = Launch::new(peer, &format!("{nodes} -n 2")) else { return };
+        let mut job = launch.program(peer, "mpi_spawn", "parts").job.hold_input().start();
+        job.await_stderr("rank 0 of spawned job 1 died by SIGABRT\n");
+        job.end_input();
+        job.wait().code(134).says(" of 2 done", 2);
+        let folder = Folder::new("abandons");
+        let Some(launch) = Launch::new(peer, &format!("{nodes} -n 1")) else { return };
+        let job =
+            launch.program(peer, "mpi_spawn", &format!("abandons {}", folder.0.join("pipe").display())).job;
+        job.run().code(134).says("child outlived its parent\n", 1);
+    }
+}
+
 /// Info objects of a preloaded library would be no handles of Open MPI, whose version 4 has no sessions.
 // Fault: `--mpi-psets` with an MPI library of MPI 3, such as Open MPI 4, and info objects
 // Outcome: the program runs

@@ -79,6 +79,19 @@ fn connecting_and_disconnecting() {
     }
 }
 
+/// The parent sees that they are no longer connected.
+#[test]
+fn jobs_that_have_disconnected_fail_alone() {
+    for (launcher, library) in ways().into_iter().flat_map(|launcher| BOTH.map(|library| (launcher, library)))
+    {
+        let Some(job) = launcher.job(1, Whose::Slurm, library, &jobs()) else { return };
+        let mut job = job.words("part").start();
+        job.await_stderr("rank 0 of spawned job 1 died by SIGABRT\n");
+        job.end_input();
+        job.wait().code(134).says("the parent goes on\n", 1);
+    }
+}
+
 /// Two jobs are connected by a third one, and stay so when it has ended.
 // Shows: pmi2.h, Job | `PMI2_Job_Connect` | joins all jobs connected to one side with all connected to the other |
 // done: across runs too

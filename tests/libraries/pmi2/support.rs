@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::{MPIEXEC_4, Peer, clients_dir, mpiexec_5};
 use hydrant_tests::slurm::Cluster;
 use hydrant_tests::target_dir;
+use hydrant_tests::{Job, Running};
 
 /// Whose header a program is built against, or whose library it runs with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -144,6 +144,11 @@ impl Launcher {
 }
 
 impl Ready {
+    /// Starts the job, with an input that the test ends.
+    pub(crate) fn start(self) -> Running {
+        self.job.hold_input().start()
+    }
+
     /// Adds the blank-separated words of `args`.
     pub(crate) fn words(mut self, args: &str) -> Ready {
         self.job = self.job.words(args);

@@ -246,6 +246,7 @@ fn deed(output: &Output<'_>, ranks: &[u32]) -> Option<Deed> {
         | Output::Upcall { .. }
         | Output::KillRank { .. }
         | Output::RemoveFiles { .. }
-        | Output::Log { .. } => panic!("unexpected {output:?}"),
+        | Output::Log { .. }
+        | Output::Connected { .. } => panic!("unexpected {output:?}"),
     }
 }

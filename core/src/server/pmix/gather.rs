@@ -42,6 +42,10 @@ impl Server<'_> {
         let way = |slot: u32| route(ranks, links, slot);
         let group = groups.arrive(who, members, (kind, tag), way, now)?;
         groups.collect(group, collects);
+        groups.part(
+            group,
+            kind == GroupKind::Fence && !collects && procs.iter().all(|proc| proc.rank != WILDCARD),
+        );
         Ok(ReplyState::GroupFence { group, tag })
     }
 
@@ -73,7 +77,7 @@ impl Server<'_> {
             return Response::status(LOST_CONNECTION);
         }
         match kind {
-            GroupKind::Connect | GroupKind::Disconnect => self.relate(at, kind == GroupKind::Connect),
+            GroupKind::Connect | GroupKind::Disconnect | GroupKind::Fence => self.relate(at, kind),
             GroupKind::Construct => {
                 let mut members = 0;
                 for slot in 0..self.limits.ranks {
@@ -84,22 +88,36 @@ impl Server<'_> {
                 }
                 return Response::Pmix(PmixResponse::Group { context: outcome, members });
             }
-            GroupKind::Barrier | GroupKind::Fence | GroupKind::Destruct => {}
+            GroupKind::Barrier | GroupKind::Destruct => {}
         }
         Response::status(status::SUCCESS)
     }
 
-    /// Connects or disconnects the first job of a group and its other jobs.
-    fn relate(&mut self, at: u32, connected: bool) {
-        let mut first = None;
-        for job in (0..self.limits.jobs).map(JobId) {
-            if !self.groups.has_member_in(at, &self.jobs[job.index()].slots()) {
+    /// Connects or disconnects the jobs of a group.
+    ///
+    /// `MPI_Comm_disconnect` of Open MPI is a fence without data that names the communicator's processes. Their jobs need not fail
+    /// together any longer if all processes of one of them take part. They may still read each other's data.
+    fn relate(&mut self, at: u32, kind: GroupKind) {
+        if kind == GroupKind::Fence && self.groups.get(at).is_none_or(|group| !group.parts) {
+            return;
+        }
+        let slots = |server: &Self, job: JobId| server.jobs[job.index()].slots();
+        for first in (0..self.limits.jobs).map(JobId) {
+            if !self.groups.has_member_in(at, &slots(self, first)) {
                 continue;
             }
-            match *first.get_or_insert(job) {
-                first if first == job => {}
-                first if connected => self.connections.connect(first, job),
-                first => drop(self.connections.disconnect(first, job)),
+            for other in (first.0 + 1..self.limits.jobs).map(JobId) {
+                if !self.groups.has_member_in(at, &slots(self, other)) {
+                    continue;
+                }
+                let has_all = |job| slots(self, job).all(|slot| self.groups.has_member(at, slot as u32));
+                match kind {
+                    GroupKind::Fence if !has_all(first) && !has_all(other) => continue,
+                    GroupKind::Connect => self.connections.connect(first, other),
+                    GroupKind::Disconnect => drop(self.disconnect_jobs(first, other)),
+                    _ => {}
+                }
+                self.note_connected(first, other, kind == GroupKind::Connect);
             }
         }
     }

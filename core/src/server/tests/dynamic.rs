@@ -83,6 +83,13 @@ fn a_key_value_space_opens_by_connecting() {
     host.expects(3, "job-disconnect;jobid=kvs_0;", "0;kvscopy=FALSE;");
     host.expects(0, "kvs-get;jobid=kvs_1;key=k;", "3;");
     host.expects(0, "job-disconnect;jobid=kvs_0;", "3;errmsg=not connected");
+    // The host learns of what it has not carried out itself.
+    let told = |job, other, connected| {
+        format!("{:?}", Output::Connected { job: JobId(job), other: JobId(other), connected })
+    };
+    assert_eq!(host.events, [told(0, 1, true), told(0, 1, true), told(1, 0, false)]);
+    host.tell(Input::Connected { job: JobId(0), other: JobId(1), connected: true });
+    assert_eq!(host.events.len(), 3);
 }
 
 #[test]
@@ -92,7 +99,7 @@ fn what_was_got_stays_so_when_jobs_part() {
     host.expects(0, "job-connect;jobid=kvs_1;", "0;");
     host.tell(Input::Blocked { conn: ConnId(0) });
     host.asks(0, "cmd=kvs-get;jobid=kvs_1;key=k;");
-    host.silent();
+    assert!(host.replies.is_empty());
     host.expects(3, "job-disconnect;jobid=kvs_0;", "0;");
     host.tell(Input::Writable { conn: ConnId(0) });
     host.gets(0, "cmd=kvs-get-response;rc=0;found=TRUE;value=v;");

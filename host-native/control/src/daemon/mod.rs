@@ -158,7 +158,8 @@ impl Daemon {
             OwnedOutput::AbortJob { job, .. }
             | OwnedOutput::StalledFence { job, .. }
             | OwnedOutput::Spawn { job, .. }
-            | OwnedOutput::Upcall { job, .. } => self.report_about(job, Report::Output(output)),
+            | OwnedOutput::Upcall { job, .. }
+            | OwnedOutput::Connected { job, .. } => self.report_about(job, Report::Output(output)),
             // The host's own.
             OwnedOutput::Bytes { .. }
             | OwnedOutput::Close { .. }

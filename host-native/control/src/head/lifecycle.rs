@@ -95,6 +95,9 @@ impl Head {
             NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
         let first = self.jobs.free_slots(size as u32);
         self.jobs.insert(Job::new(record.clone(), first, spawn, run));
+        if let Some(origin) = &record.spawned {
+            self.jobs.relate(origin.job, record.id, true);
+        }
         self.actions.push_back(Action::OpenJob { record: Box::new(record.clone()) });
         self.opening.push(record);
         Ok(())

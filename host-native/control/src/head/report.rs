@@ -13,7 +13,7 @@ use crate::stalled::stalled_line;
 const STALLED_LINES_MAX: u32 = 16;
 
 /// Whether a valid report concerns something that still exists.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Validity {
     Current,
     Stale,
@@ -117,6 +117,8 @@ impl Head {
                 self.check_participant(node, job)
             }
             OwnedOutput::StalledFence { job, .. } => self.check_participant(node, job),
+            // Nodes between those of the jobs pass their requests on.
+            OwnedOutput::Connected { job, other, .. } => Ok(self.check_job(job).max(self.check_job(other))),
             OwnedOutput::Spawn { job, rank, .. } | OwnedOutput::Upcall { job, rank, .. } => {
                 self.check_rank(node, job, rank)
             }
@@ -219,6 +221,9 @@ impl Head {
             }
             OwnedOutput::Upcall { upcall: id, job, rank, protocol, request } => {
                 self.upcall(Upcall { node, id, job, rank, protocol, request });
+            }
+            OwnedOutput::Connected { job, other, connected } => {
+                self.jobs.relate(job, other, connected);
             }
             _ => {}
         }

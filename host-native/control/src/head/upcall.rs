@@ -79,13 +79,21 @@ impl Head {
     /// The head's PMI server has carried out a request or has refused it. All nodes follow before the rank is answered.
     pub(super) fn backend_replied(&mut self, id: RequestId, result: Result<(), Refusal>) {
         let Some(Request { upcall, input: Some(input) }) = self.requests.take(id) else { return };
-        let connects = matches!(input, OwnedInput::Connected { .. });
-        if connects && result == Err(Refusal::NotConnected) && self.config.shares_names {
+        let related = match input {
+            OwnedInput::Connected { job, other, connected } => Some((job, other, connected)),
+            _ => None,
+        };
+        if related.is_some() && result == Err(Refusal::NotConnected) && self.config.shares_names {
             // Jobs of other runs may connect the two.
             return self.call_name_service(upcall);
         }
-        if result.is_ok() && !self.config.is_alone {
-            self.send_all_applied(Order::Input(input));
+        if result.is_ok() {
+            if let Some((job, other, connected)) = related {
+                self.jobs.relate(job, other, connected);
+            }
+            if !self.config.is_alone {
+                self.send_all_applied(Order::Input(input));
+            }
         }
         self.reply(&upcall, result);
     }

@@ -12,7 +12,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, encode_node_record, is_of_host, report_max, request_max,
 };
-use hydrant_core::{Fault, Input, JobId, Limit, OwnedOutput, Time, UpcallId};
+use hydrant_core::{Fault, Input, JobId, Limit, Output, OwnedOutput, Time, UpcallId};
 use hydrant_reactor::Interest;
 
 use super::{HostConnection, Managed, Management};
@@ -366,7 +366,13 @@ impl Management<'_, '_> {
         {
             node.upcalls.insert(*upcall);
         }
-        let sent = event.report(theirs).map_or(Ok(()), |report| node.send(&report));
+        let report = match *event {
+            JobEvent::Output(OwnedOutput::Connected { other, connected, .. }) => node
+                .number_of(other)
+                .map(|other| NodeReport::Output(Output::Connected { job: theirs, other, connected })),
+            _ => event.report(theirs),
+        };
+        let sent = report.map_or(Ok(()), |report| node.send(&report));
         let sent = sent.and_then(|()| self.watch_lone(at));
         self.settle(at, sent.map_err(NodeError::from))
     }

@@ -22,8 +22,39 @@ const CONNECT: u8 = 10;
 const DISCONNECT: u8 = 11;
 const CONSTRUCT: u8 = 24;
 
+/// The nodes of the members learn which jobs fail together: not by a fence that a program of PMIx may use among jobs that stay
+/// connected.
+#[test]
+fn hosts_learn_which_jobs_have_parted() {
+    let of = |job, ranks: &[u32]| ranks.iter().map(|&rank| (job, rank)).collect::<Vec<_>>();
+    let child = of(1, &[0, 1, 2, 3]);
+    let named = [of(0, &[3]), child.clone()].concat();
+    let part = [of(0, &[3]), of(1, &[1, 2])].concat();
+    let whole = [(0, 3), (1, WILDCARD)];
+    let connected = Some("job: JobId(0), other: JobId(1), connected: true");
+    let parted = Some("job: JobId(1), other: JobId(0), connected: false");
+    for (number, of, expected) in [
+        (CONNECT, &whole[..], connected),
+        (DISCONNECT, &whole, parted),
+        (FENCE, &named, parted),
+        (FENCE, &whole, None),
+        (FENCE, &part, None),
+        (FENCE, &child, None),
+    ] {
+        let mut all = Cluster::new(6, 2, &[6, 4], true, 1);
+        let members = if of == whole { named.clone() } else { of.to_vec() };
+        members.iter().for_each(|&who| arrive(&mut all, who, number, None, of));
+        all.settle();
+        assert_eq!(all.events.is_empty(), expected.is_none(), "{number}: {:?}", all.events);
+        let fits = |event: &String| expected.is_some_and(|expected| event.contains(expected));
+        assert!(all.events.iter().all(fits), "{number}: {:?}", all.events);
+        // Those of the five members, at least.
+        assert!(expected.is_none() || all.events.len() >= 4, "{number}: {:?}", all.events);
+    }
+}
+
 // Serves: Requests | fence (3) | served: of the whole job, of some of its ranks, and of ranks of several jobs
-// Serves: Requests | connect, disconnect (10, 11) | served: of jobs
+// Serves: Requests | connect, disconnect (10, 11) | served: of jobs, which [fail together](failures.md#spawned-jobs) while connected
 #[test]
 fn members_of_several_nodes_and_jobs_gather() {
     for seed in 0..20 {
