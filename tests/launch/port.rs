@@ -105,6 +105,27 @@ fn rubbish_costs_only_its_own_connection() {
     job.wait().code(0).says("done", 3);
 }
 
+// Fault: A client at a port for PMIx speaks PMI, or PMIx at a port for PMI
+// Outcome: its connection is closed, and a line says which the port is for
+// Guarantee: A port of a job serves the protocol whose variable names it, and no other
+// Also: hydrant-host `a_port_accepts_pmix_clients`
+#[test]
+fn each_port_is_for_its_protocol() {
+    let script = "echo pmix ${PMIX_SERVER_URI41#*//}; echo pmi $PMI_PORT; read line";
+    let mut job = shell("-v --pmi-port -n 1", script).hold_input().start();
+    let said = job.await_stdout("pmi ", 1).stdout();
+    let port = |name: &str| {
+        let line = said.lines().find_map(|line| line.strip_prefix(name));
+        line.and_then(|port| port.trim().parse().ok()).unwrap_or_else(|| panic!("no port for {name}: {said}"))
+    };
+    assert_eq!(stranger(port("pmix "), b"cmd=initack pmiid=0\n"), "");
+    job.await_stderr("it speaks no PMIx\n");
+    assert_eq!(stranger(port("pmi "), &[0xff; 64]), "");
+    job.await_stderr("it speaks PMIx at a port for PMI-1 and PMI-2\n");
+    job.send(b"\n").expect("the script reads");
+    job.wait().code(0);
+}
+
 // Fault: A client repeats an `init` that is refused, or one that changes nothing, while a rank ends
 // Outcome: refused and closed
 // Guarantee: A client that has not introduced itself may send 4 KiB and be refused once

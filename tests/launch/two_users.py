@@ -1,11 +1,12 @@
 """Another user of the machine, and the user of a job at each kind of port, from each address that reaches it.
 
-usage: two_users.py HYDRANT, as root in a network namespace with 192.0.2.2 and 2001:db8::2
+usage: two_users.py HYDRANT [OPTION...], as root in a network namespace with 192.0.2.2 and 2001:db8::2. With options, those of
+`hydrant run`, servers without a launcher are left out.
 """
 
 import os, re, socket, subprocess, sys
 
-HYDRANT = sys.argv[1]
+HYDRANT, *OPTIONS = sys.argv[1:]
 OTHER = 65534
 # Addresses of the machine to connect from.
 V4 = ["127.0.0.1", "127.0.0.9", "192.0.2.2", "::ffff:127.0.0.1", "::ffff:192.0.2.2"]
@@ -82,7 +83,7 @@ def started(*words):
 
 
 def ranks(kind, options, script, lines, see):
-    job = started("run", *options, "sh", "-c", script + "; read line")
+    job = started("run", *OPTIONS, *options, "sh", "-c", script + "; read line")
     for _ in range(lines):
         see(kind, job.stdout.readline().strip())
     job.kill()
@@ -99,14 +100,18 @@ ranks("run", ["-n", "1"], PMIX, 1, pmix)
 ranks("run on several hosts", ["--bootstrap", "local", "-hosts", "a:1", "-n", "1"], PMIX, 1, pmix)
 for at in ["", "=192.0.2.2:0", "=0.0.0.0:0", "=[::1]:0", "=[2001:db8::2]:0", "=[::]:0"]:
     wildcard = "::" if at == "=[::]:0" else "0.0.0.0"
-    see = lambda kind, line: check(kind, line.replace(os.uname().nodename + ":", wildcard + ":"), PMI)
-    ranks(f"run --pmi-port{at}", ["--pmi-port" + at, "-n", "1"], "echo $PMI_PORT", 1, see)
+
+    def pmi(kind, line):
+        address, namespace = line.replace(os.uname().nodename + ":", wildcard + ":").split()
+        check(kind, address, PMI, [hello(namespace, 0)])
+
+    ranks(f"run --pmi-port{at}", ["--pmi-port" + at, "-n", "1"], "echo $PMI_PORT $PMIX_NAMESPACE", 1, pmi)
 for kind, options, says in [
     ("serve --size", ["--size", "1", "--pmi-port", "127.0.0.1:0"], PMI),
     ("serve --size at the own address", ["--size", "1", "--pmi-port", "192.0.2.2:0"], PMI),
     ("serve --manage", ["--manage=127.0.0.1:0"], MANAGE),
     ("serve --manage at the own address", ["--manage=192.0.2.2:0", "--insecure"], MANAGE),
-]:
+] if not OPTIONS else []:
     server = started("serve", *options)
     address = re.search(r"\S+:\d+$", server.stdout.readline().strip().replace("PMI_PORT=", "")).group()
     check(kind, address, says)

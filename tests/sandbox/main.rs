@@ -93,6 +93,20 @@ fn a_job_runs_in_it() {
     outcome.run().code(0).says("2 ranks on 1 host", 1);
 }
 
+/// The launcher's ports, with the plugin behind them. Needs root to become another user.
+#[test]
+fn another_user_is_closed_out() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let network = "ip link set lo up; ip addr add 192.0.2.2/32 dev lo
+        ip -6 addr add 2001:db8::2/128 dev lo nodad; exec python3 -c \"$@\"";
+    let job = Job::new("unshare").words("--net sh -ec").arg(network).arg("sh");
+    let job = job.env("XDG_CACHE_HOME", target_dir().join("hydrant-cache"));
+    let job = job.arg(include_str!("../launch/two_users.py")).arg(bin());
+    job.arg(format!("--sandbox={}", plugin().display())).run().code(0).says("as it should be", 1);
+}
+
 #[test]
 fn limits_and_failures_are_as_without_it() {
     let outcome = sandboxed(plugin(), "--limit ranks=1 -n 2 true").run();

@@ -4,7 +4,6 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::server::Inbox;
-use hydrant_core::wire::pmix::FIRST_BYTE;
 use hydrant_core::{JobId, Rank};
 use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
@@ -43,7 +42,7 @@ pub(crate) struct Conn {
     /// The connection is for queries and never belongs to a rank.
     queries: bool,
     /// The client speaks PMIx, or is closed.
-    speaks_pmix: bool,
+    speaks: Speaks,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
     held: Vec<u8>,
     /// A reply that the socket did not take, from `sent` on.
@@ -96,7 +95,7 @@ impl Conns {
     /// Adds the socket of a client that sends its rank in the handshake. Returns none at the limit.
     pub(crate) fn open_client(&mut self, fd: OwnedFd, job: JobId, speaks: Speaks, now: u64) -> Option<u32> {
         let id = self.insert(fd, job, now)?;
-        self.all[id as usize].speaks_pmix = speaks == Speaks::Pmix;
+        self.all[id as usize].speaks = speaks;
         self.await_introduction(id, now);
         Some(id)
     }
@@ -291,12 +290,10 @@ impl Conn {
         }
     }
 
-    /// Returns whether the first byte of a client, in the inbox after a read, is that of a protocol that it may not speak.
-    pub(crate) fn is_refused(&self, inbox: &mut Inbox<&mut [u8]>) -> bool {
-        self.speaks_pmix && self.incoming && {
-            let first = inbox.held().first().copied().unwrap_or_else(|| inbox.space()[0]);
-            first != FIRST_BYTE
-        }
+    /// Returns what a client may speak if its first byte, in the inbox after a read, is that of another protocol.
+    pub(crate) fn refused(&self, inbox: &mut Inbox<&mut [u8]>) -> Option<Speaks> {
+        let first = inbox.held().first().copied().unwrap_or_else(|| inbox.space()[0]);
+        (self.incoming && !self.speaks.admits(first)).then_some(self.speaks)
     }
 
     /// Keeps the bytes that the backend did not consume.

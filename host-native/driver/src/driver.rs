@@ -238,10 +238,10 @@ where
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
         let mut inbox = open.inbox(&mut self.buffers[..room]);
         match open.receive(&mut inbox) {
-            Received::Bytes(_) if open.is_refused(&mut inbox) => {
-                self.end(id, now, CloseReason::NotPmix).map(|()| false)
-            }
             Received::Bytes(new) => {
+                if let Some(speaks) = open.refused(&mut inbox) {
+                    return self.end(id, now, CloseReason::OtherProtocol(speaks)).map(|()| false);
+                }
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
                 inbox.receive(conn, new, |input| self.backend.handle(Time(now), input))?;
                 open.keep(&inbox);

@@ -5,6 +5,8 @@ use std::fmt;
 use hydrant_core::trace::Closing;
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
 
+use crate::port::Speaks;
+
 /// Output of a backend that the driver does not carry out itself, or the end of a connection.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Event {
@@ -31,8 +33,8 @@ pub enum CloseReason {
     Ended,
     /// The client did not complete the handshake in time, or was displaced by a newer client at the limit.
     NoHandshake,
-    /// The client of a port for PMIx speaks something else.
-    NotPmix,
+    /// The client does not speak what the clients of its port speak.
+    OtherProtocol(Speaks),
     /// The client sends requests without reading the replies.
     Overrun,
     /// The backend closed it.
@@ -46,7 +48,8 @@ impl fmt::Display for CloseReason {
         match self {
             CloseReason::Ended => f.write_str("the client closed it"),
             CloseReason::NoHandshake => f.write_str("the client did not complete its handshake in time"),
-            CloseReason::NotPmix => f.write_str("it speaks no PMIx"),
+            CloseReason::OtherProtocol(Speaks::Pmix) => f.write_str("it speaks no PMIx"),
+            CloseReason::OtherProtocol(_) => f.write_str("it speaks PMIx at a port for PMI-1 and PMI-2"),
             CloseReason::Overrun => f.write_str(OVERRUN),
             CloseReason::Backend(why) => why.fmt(f),
             CloseReason::TooLong(max) => {

@@ -5,6 +5,7 @@ use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
+use hydrant_core::wire::pmix::FIRST_BYTE;
 use hydrant_reactor::enable_keepalive;
 use rustix::io::Errno;
 use rustix::process::geteuid;
@@ -23,12 +24,26 @@ pub const PORT_FILES: u64 = 4;
 pub const ACCEPT_MAX: usize = 16;
 
 /// Protocols that the clients of a port speak.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Speaks {
     /// Any: PMI-1, PMI-2 or PMIx.
+    #[default]
     Any,
+    /// PMI-1 or PMI-2. A client that speaks PMIx is closed.
+    Pmi,
     /// PMIx. A client that says something else is closed.
     Pmix,
+}
+
+impl Speaks {
+    /// Whether a client whose first byte this is may be one.
+    pub fn admits(self, first: u8) -> bool {
+        match self {
+            Speaks::Any => true,
+            Speaks::Pmi => first != FIRST_BYTE,
+            Speaks::Pmix => first == FIRST_BYTE,
+        }
+    }
 }
 
 /// A client that a [`TcpPort`] has accepted.

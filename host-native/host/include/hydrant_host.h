@@ -598,7 +598,7 @@ void hydrant_port_close(hydrant_port *port);
 /* Returns the descriptor that is readable while a client waits. The host calls hydrant_port_accept then. */
 int hydrant_port_fd(hydrant_port *port);
 
-/* Accepts a client that is a process of this user; connections of other users are closed. Returns 1 and a socket, which does
+/* Accepts a client that is a process of this user and speaks PMIx; other connections are closed. Returns 1 and a socket, which does
    not block, is closed on exec, and belongs to the host, or 0 if no client waits. The host calls hydrant_host_opened with a
    free connection and HYDRANT_NONE as the rank. It calls hydrant_port_accept until it returns 0. With HYDRANT_ERR_SYSTEM a
    descriptor is missing, and the client waits. */

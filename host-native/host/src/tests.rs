@@ -1,6 +1,7 @@
 //! Unit tests of the exported functions with the built-in server.
 
 use std::ffi::CStr;
+use std::io::{Read, Write};
 use std::mem::MaybeUninit;
 use std::net::TcpStream;
 use std::os::fd::{BorrowedFd, FromRawFd, OwnedFd};
@@ -11,6 +12,7 @@ use hydrant_core::fault::Malformed;
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::wire::Protocol;
+use hydrant_core::wire::pmix::FIRST_BYTE;
 use hydrant_core::{ConnId, Exit, JobId, Output, Rank, UpcallId};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -290,6 +292,13 @@ fn outputs_have_the_numbers_of_the_abi() {
     assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number), (7, 2, 1, 9));
 }
 
+fn await_client(port: *const HydrantPort) {
+    // SAFETY: the port is open.
+    let fd = unsafe { BorrowedFd::borrow_raw(hydrant_port_fd(port)) };
+    let readable = poll(&mut [PollFd::new(&fd, PollFlags::IN)], None);
+    assert_eq!(readable.expect("the descriptor is open"), 1);
+}
+
 /// The variables lead to the port, which returns each client once.
 #[test]
 fn a_port_accepts_pmix_clients() {
@@ -306,9 +315,19 @@ fn a_port_accepts_pmix_clients() {
     let text = std::str::from_utf8(&text[..len as usize]).expect("names and values are texts");
     assert!(text.ends_with("\0PMIX_RANK=7\0\0") && text.starts_with("PMIX_NAMESPACE=job-1\0"), "{text}");
     let address = text.split('\0').find_map(|text| text.strip_prefix("PMIX_SERVER_URI41=hydrant.0;tcp4://"));
-    let client = TcpStream::connect(address.expect("libpmix 4 looks for this variable")).expect("it listens");
+    let address = address.expect("libpmix 4 looks for this variable");
     let mut fd = 0;
+    // A client of PMI is closed. Its first byte makes the port readable.
+    let mut other = TcpStream::connect(address).expect("it listens");
+    other.write_all(b"cmd=init").expect("the port is open");
+    await_client(port);
     // SAFETY: an open port, and a number to write to, as below.
+    assert_eq!((unsafe { hydrant_port_accept(port, &mut fd) }, fd), (0, -1));
+    assert!(!matches!(other.read(&mut [0]), Ok(1..)));
+    let mut client = TcpStream::connect(address).expect("it listens");
+    client.write_all(&[FIRST_BYTE]).expect("the port is open");
+    await_client(port);
+    // SAFETY: as above.
     assert_eq!(unsafe { hydrant_port_accept(port, &mut fd) }, 1);
     // SAFETY: the call gives the socket away.
     let socket = TcpStream::from(unsafe { OwnedFd::from_raw_fd(fd) });

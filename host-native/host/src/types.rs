@@ -291,7 +291,9 @@ impl HostOutput {
                     }
                     CloseReason::Backend(why) => closed.with_closing(why),
                     CloseReason::TooLong(_) => closed.with_closing(Closing::Malformed(Malformed::TooLong)),
-                    CloseReason::NotPmix => closed.with_closing(Closing::Malformed(Malformed::Handshake)),
+                    CloseReason::OtherProtocol(_) => {
+                        closed.with_closing(Closing::Malformed(Malformed::Handshake))
+                    }
                     CloseReason::NoHandshake => HostOutput { closing: NO_HANDSHAKE, ..closed },
                     CloseReason::Overrun => HostOutput { closing: OVERRUN, ..closed },
                 }

@@ -112,7 +112,7 @@ where
                         | CloseReason::TooLong(_)
                         | CloseReason::Ended
                         | CloseReason::NoHandshake
-                        | CloseReason::NotPmix => {}
+                        | CloseReason::OtherProtocol(_) => {}
                     }
                     self.driver.handle(now, Input::DeregisterJob { job })?;
                 }

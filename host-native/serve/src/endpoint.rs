@@ -401,7 +401,7 @@ impl<'s> Endpoint<'s> {
             | CloseReason::TooLong(_)
             | CloseReason::Ended
             | CloseReason::NoHandshake
-            | CloseReason::NotPmix => {}
+            | CloseReason::OtherProtocol(_) => {}
         }
         if let Some(rank) = rank {
             let finalized = self.server().rank_report(job, rank).is_some_and(|report| report.finalized);

@@ -133,7 +133,7 @@ impl Engine<'_, '_> {
         let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
             // Only the first job can have the very port that was asked for.
             let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
-            TcpPort::open(addr)
+            TcpPort::open(addr).map(|port| port.for_clients_of(Speaks::Pmi))
         });
         let port = port.transpose()?;
         let serves_pmix = self.serves_pmix();

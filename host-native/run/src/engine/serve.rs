@@ -145,7 +145,7 @@ impl Engine<'_, '_> {
             | CloseReason::Backend(Closing::JobOver | Closing::Replaced) => {}
             CloseReason::Backend(Closing::Unserved) => self.unserved(job),
             CloseReason::Overrun => self.print_closed(job, rank, OVERRUN),
-            why @ (CloseReason::Backend(_) | CloseReason::TooLong(_) | CloseReason::NotPmix) => {
+            why @ (CloseReason::Backend(_) | CloseReason::TooLong(_) | CloseReason::OtherProtocol(_)) => {
                 self.print_closed(job, rank, why)
             }
         }
