@@ -44,18 +44,23 @@ fn output_of_all_hosts_is_followed() {
 #[test]
 fn a_command_runs_on_the_host_of_a_rank() {
     let folder = Folder::new("debug-elsewhere");
-    let script = "#!/bin/sh\nwhile test $1 != --; do shift; done\nTHERE=$2 exec sh -c \"$3\"\n";
+    let script =
+        "#!/bin/sh\nwhile test $1 != --; do WAY=$1; shift; done\nTHERE=$2 WAY=$WAY exec sh -c \"$3\"\n";
     let ssh = folder.executable("ssh", script);
-    let options = format!("run -hosts n1,n2 --bootstrap ssh --bootstrap-exec {ssh} --iface lo -n 2 sh -c");
-    let job = Job::command(&options).arg("echo $PMI_RANK=$$; exec sleep 600").start();
+    let options = "run -hosts n1,n2 --iface lo -n 2 sh -c";
+    let job =
+        Job::command(options).env("HYDRA_LAUNCHER_EXEC", &ssh).env("HYDRA_LAUNCHER_EXTRA_ARGS", "-p2222");
+    let job = job.arg("echo $PMI_RANK=$$; exec sleep 600").start();
     job.await_stdout("=", 2);
     let pid = job.pid().to_string();
     let debug = |rank: &str, command: &str| {
         Job::command("debug --rank").args([rank, &pid, "--", "sh", "-c", command]).run()
     };
     for (rank, host) in [("0", "n1"), ("1", "n2")] {
-        let outcome = debug(rank, "echo $THERE {}");
-        let process = outcome.code(0).stdout.strip_prefix(&format!("{host} ")).expect("it runs on the host");
+        let outcome = debug(rank, "echo $THERE $WAY {}");
+        let way = format!("{host} -p2222 ");
+        let process =
+            outcome.code(0).stdout.strip_prefix(&way).expect("it runs on the host, as its daemon does");
         assert!(job.stdout().contains(&format!("{rank}={process}")), "{} {process}", job.stdout());
     }
     debug("1", "exit 7").code(7);

@@ -284,6 +284,16 @@ pub(crate) fn seconds(text: &str) -> Result<Duration, String> {
         .ok_or_else(|| "expected a number of seconds, for example 30 or 0.5".to_owned())
 }
 
+/// `--drain` and `--kill-grace`: seconds, or `unlimited`, which is a hundred years.
+pub(crate) fn seconds_or_unlimited(text: &str) -> Result<Duration, String> {
+    const UNLIMITED: Duration = Duration::from_secs(100 * 365 * 86_400);
+    if text == "unlimited" {
+        return Ok(UNLIMITED);
+    }
+    let seconds = seconds(text).map_err(|why| format!("{why}, or unlimited"))?;
+    Ok(seconds.min(UNLIMITED))
+}
+
 /// `--exit-code`.
 pub(crate) fn exit_code(text: &str) -> Result<ExitCodeOf, String> {
     match text {
@@ -480,6 +490,15 @@ mod tests {
         for wrong in ["-1", "NaN", "inf", "1e30", "soon", ""] {
             assert!(seconds(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn times_may_be_unlimited() {
+        let unlimited = seconds_or_unlimited("unlimited").unwrap();
+        assert!(unlimited > Duration::from_secs(1 << 31));
+        assert_eq!(seconds_or_unlimited("1e18").unwrap(), unlimited, "milliseconds are counted in 64 bits");
+        assert_eq!(seconds_or_unlimited("0.5").unwrap(), Duration::from_millis(500));
+        assert!(seconds_or_unlimited("never").unwrap_err().ends_with(", or unlimited"));
     }
 
     #[test]

@@ -162,11 +162,11 @@ impl Bootstrap {
     }
 
     /// The command that runs `words` on `host` for the user of this process. With `has_terminal`, the words get a terminal. ssh may
-    /// prompt. `slurm_job` is the job that `srun` starts a step of. None with qrsh, which starts tasks from within its job
-    /// only.
+    /// prompt. `program` and `args` are as in [`command`](Bootstrap::command). `slurm_job` is the job that `srun` starts a step of.
+    /// None with qrsh, which starts tasks from within its job only.
     pub fn interactive_command(
         &self,
-        program: Option<&Path>,
+        (program, args): (Option<&Path>, &[OsString]),
         host: &Host,
         slurm_job: Option<&str>,
         has_terminal: bool,
@@ -177,6 +177,7 @@ impl Bootstrap {
             Bootstrap::Ssh => {
                 let mut command = vec![start("ssh"), "-x".into()];
                 command.extend(has_terminal.then(|| "-t".into()));
+                command.extend_from_slice(args);
                 if let Some(user) = &host.user {
                     command.extend(["-l".into(), user.into()]);
                 }
@@ -186,6 +187,7 @@ impl Bootstrap {
             Bootstrap::Srun => {
                 let mut command = vec![start("srun")];
                 command.extend(SRUN_STEP.map(OsString::from));
+                command.extend_from_slice(args);
                 command.extend(slurm_job.map(|job| format!("--jobid={job}").into()));
                 command.extend(has_terminal.then(|| "--pty".into()));
                 command.push(format!("--nodelist={}", host.name).into());
@@ -336,14 +338,15 @@ mod tests {
         let command = |bootstrap: &Bootstrap, host: &Host, has_terminal| {
             let words = words(&["gdb", "-p", "7 8"]);
             let program = Some(Path::new("/p"));
-            let started = bootstrap.interactive_command(program, host, Some("31"), has_terminal, &words)?;
+            let start = (program, &[OsString::from("-p2")][..]);
+            let started = bootstrap.interactive_command(start, host, Some("31"), has_terminal, &words)?;
             Some(started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect::<String>())
         };
         let host = Host { user: Some("joe".to_owned()), ..Host::new("n7") };
-        let ssh = |option: &str| Some(format!("[/p][-x]{option}[-l][joe][--][n7][gdb -p '7 8']"));
+        let ssh = |option: &str| Some(format!("[/p][-x]{option}[-p2][-l][joe][--][n7][gdb -p '7 8']"));
         assert_eq!(command(&Bootstrap::Ssh, &host, true), ssh("[-t]"));
         assert_eq!(command(&Bootstrap::Ssh, &host, false), ssh(""));
-        let srun = "[/p][--nodes=1][--ntasks=1][--overlap][--mpi=none][--cpu-bind=none][--jobid=31][--pty]\
+        let srun = "[/p][--nodes=1][--ntasks=1][--overlap][--mpi=none][--cpu-bind=none][-p2][--jobid=31][--pty]\
                     [--nodelist=n7][gdb][-p][7 8]";
         assert_eq!(command(&Bootstrap::Srun, &host, true).as_deref(), Some(srun));
         assert_eq!(command(&Bootstrap::Qrsh, &host, true), None);

@@ -85,6 +85,8 @@ pub struct Access {
     pub bootstrap: Bootstrap,
     /// Program that replaces `ssh` or `srun`.
     pub program: Option<Text>,
+    /// Further arguments of `ssh` or `srun`.
+    pub args: Vec<Text>,
     /// Slurm's job of the run.
     pub slurm_job: Option<String>,
 }

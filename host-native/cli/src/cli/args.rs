@@ -177,15 +177,15 @@ pub(super) struct JobArgs {
     ///
     /// A tee or gzip that copies a rank's output ends later than the rank. When the ranks of a job have ended, hydrant reads
     /// their output to its end and waits for such processes, also when the job has failed. Those that are left after this
-    /// time are named and get SIGTERM, then SIGKILL. Fractions are allowed.
-    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, default_value = "5", help_heading = PROCESSES)]
+    /// time are named and get SIGTERM, then SIGKILL. Fractions are allowed, and unlimited.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds_or_unlimited, default_value = "5", help_heading = PROCESSES)]
     pub(super) drain: Duration,
 
     /// Time in seconds between SIGTERM and SIGKILL
     ///
     /// By default ranks of a job that hydrant ends have half a second. After a signal of the user hydrant waits without end
-    /// for ranks that ignore it, and names them; a second SIGTERM or Ctrl-C kills them. Fractions are allowed.
-    #[arg(long, value_name = "SECONDS", value_parser = value::seconds, help_heading = PROCESSES)]
+    /// for ranks that ignore it, and names them; a second SIGTERM or Ctrl-C kills them. Fractions are allowed, and unlimited.
+    #[arg(long, value_name = "SECONDS", value_parser = value::seconds_or_unlimited, help_heading = PROCESSES)]
     pub(super) kill_grace: Option<Duration>,
 
     /// Print stack traces of the ranks on this host when the time limit is reached

@@ -55,11 +55,12 @@ fn elsewhere(
         Reply::Access(access) => access,
         _ => return Err(Error::Reply { pid: connection.pid() }.into()),
     };
-    Ok(access.and_then(|Access { host, bootstrap, program, slurm_job }| {
+    Ok(access.and_then(|Access { host, bootstrap, program, args, slurm_job }| {
         let program = program.map(|program| OsString::from_vec(program.0));
         let has_terminal = std::io::stdin().is_terminal();
         let program = program.as_deref().map(Path::new);
-        bootstrap.interactive_command(program, &host, slurm_job.as_deref(), has_terminal, words)
+        let args: Vec<OsString> = args.into_iter().map(|word| OsString::from_vec(word.0)).collect();
+        bootstrap.interactive_command((program, &args), &host, slurm_job.as_deref(), has_terminal, words)
     }))
 }
 

@@ -186,11 +186,13 @@ impl Engine<'_, '_> {
         let status = self.status_socket.as_ref()?;
         let job = head.jobs().get(job).filter(|job| rank < job.size())?;
         let host = head.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
-        let program = self.plan.options.cluster.bootstrap_exec.as_ref();
+        let cluster = &self.plan.options.cluster;
+        let program = cluster.bootstrap_exec.as_ref();
         Some(Access {
             host: host.clone(),
             bootstrap: status.bootstrap.clone(),
             program: program.map(|program| program.as_os_str().into()),
+            args: cluster.bootstrap_args.iter().map(|word| word.as_os_str().into()).collect(),
             slurm_job: std::env::var("SLURM_JOB_ID").ok(),
         })
     }
