@@ -23,8 +23,7 @@ export const RECORD_HEADER: 16;
 export const MESSAGE_MAX: 65536;
 /**
  * Maximum number of pending replies of a connection. More than one occurs only if threads share
- * the connection. Further requests stay in the buffer of the host, which `Server::handle`
- * reports as not consumed, until a reply has been sent.
+ * the connection. The server leaves further requests unread until a reply has been sent.
  */
 export const PENDING_MAX: 4;
 /** Length in bytes to which the reason of a failed upcall is truncated. */
@@ -240,7 +239,10 @@ export interface JobSpec {
 /** Number of a process in its job, from 0 to the job's size minus one. */
 export type Rank = number;
 
-/** Name of a limit, in errors and on a host's command line. */
+/**
+ * Name of a limit of a server (a field of `Limits` of hydrant-core), in errors and on a host's
+ * command line.
+ */
 export type Limit =
   /** `Limits.jobs` */
   | "Jobs"

@@ -95,8 +95,7 @@ enum {
    pmi2.h. */
 #define HYDRANT_MESSAGE_MAX 65536
 /* Maximum number of pending replies of a connection. More than one occurs only if threads share the
-   connection. Further requests stay in the buffer of the host, which Server::handle reports as not
-   consumed, until a reply has been sent. */
+   connection. The server leaves further requests unread until a reply has been sent. */
 #define HYDRANT_PENDING_MAX 4
 /* Length in bytes to which the reason of a failed upcall is truncated. */
 #define HYDRANT_MESSAGE_TEXT_MAX 200
@@ -245,7 +244,7 @@ enum {
     HYDRANT_FENCE_MODE_AUTO = 2
 };
 
-/* Name of a limit, in errors and on a host's command line. */
+/* Name of a limit of a server (a field of Limits of hydrant-core), in errors and on a host's command line. */
 enum {
     /* jobs */
     HYDRANT_LIMIT_JOBS = 0,

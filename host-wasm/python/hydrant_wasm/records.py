@@ -30,8 +30,7 @@ MESSAGE_MAX = 65536
 """
 PENDING_MAX = 4
 """Maximum number of pending replies of a connection. More than one occurs only if threads share the
-connection. Further requests stay in the buffer of the host, which `Server::handle` reports as
-not consumed, until a reply has been sent.
+connection. The server leaves further requests unread until a reply has been sent.
 """
 MESSAGE_TEXT_MAX = 200
 """Length in bytes to which the reason of a failed upcall is truncated."""
@@ -287,7 +286,9 @@ Rank: TypeAlias = int
 
 
 class Limit(IntEnum):
-    """Name of a limit, in errors and on a host's command line."""
+    """Name of a limit of a server (a field of `Limits` of hydrant-core), in errors and on a host's
+    command line.
+    """
 
     JOBS = 0
     """`Limits.jobs`"""
