@@ -2,8 +2,9 @@
 //! process sets.
 
 use hydrant_tests::{Folder, Job, nodes};
+use rustix::process::{Pid, Signal, kill_process};
 
-use crate::{RAW, raw};
+use crate::{ASK, RAW, raw, shell};
 
 /// The block by which PMI-1 spawns one program, whose arguments are steps of a raw client. What stands in them as
 /// `\\n` is the child's to undo.
@@ -381,6 +382,50 @@ fn children_end_with_a_parent_that_aborts() {
             .warns("leaving")
             .warns("spawned job 1 was ended because rank 0 of the first job aborted");
     }
+}
+
+/// The state of a process in the system's table.
+fn state(pid: i32) -> char {
+    let stat =
+        std::fs::read_to_string(format!("/proc/{pid}/stat")).expect("the process has not been collected");
+    let state = stat.rsplit_once(") ").and_then(|(_, rest)| rest.chars().next());
+    state.expect("a state follows the name")
+}
+
+/// Open MPI's ranks abort when a connection to a rank of another job breaks.
+// Fault: A rank aborts because one of another job has died, and the launcher sees the abort first
+// Outcome: the exit code and the report are those of the rank that died
+// Guarantee: Of several jobs, ended processes are collected before an abort is handled
+#[test]
+fn the_rank_that_failed_first_is_named() {
+    let folder = Folder::new("failed-first");
+    let (pipe, sent) = (folder.fifo("pipe"), folder.path("sent"));
+    let spawn = r"mcmd=spawn\nnprocs=1\nexecname=sh\ntotspawns=1\nspawnssofar=1\nargcnt=2\narg1=-c\n";
+    let child = r"arg2=echo child $$; exec sleep 1000\npreput_num=0\ninfo_num=0\nendcmd\n";
+    let abort = format!(r"printf 'cmd=abort exitcode=4\n' >&$PMI_FD; echo >{sent}; exec sleep 1000");
+    let script = format!(
+        "{ASK} init; printf '{spawn}{child}' >&$PMI_FD; read -r reply <&$PMI_FD; read -r line <{pipe}; {abort}"
+    );
+    let job = shell("-n 1", &script).start();
+    job.await_stdout("\n", 1);
+    let stdout = job.stdout();
+    let child =
+        stdout.trim().strip_prefix("child ").and_then(|pid| pid.parse().ok()).expect("it says its pid");
+    let launcher = job.pid().as_raw_nonzero().get();
+    job.signal(Signal::STOP);
+    while state(launcher) != 'T' {
+        std::thread::yield_now();
+    }
+    kill_process(Pid::from_raw(child).expect("a process has a number"), Signal::KILL).expect("it runs");
+    while state(child) != 'Z' {
+        std::thread::yield_now();
+    }
+    std::fs::write(&pipe, "now\n").expect("the rank reads the pipe");
+    while !std::path::Path::new(&sent).exists() {
+        std::thread::yield_now();
+    }
+    job.signal(Signal::CONT);
+    job.wait().code(137).warns("the first job was ended because rank 0 of spawned job 1 died by SIGKILL\n");
 }
 
 /// The steps of a child that disconnects from its parent.

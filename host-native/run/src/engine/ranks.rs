@@ -128,11 +128,7 @@ impl Engine<'_, '_> {
         let mut result = Ok(());
         for event in events {
             match event {
-                Event::Child => {
-                    while let Some((slot, exit)) = self.reap() {
-                        result = result.and(self.process_ended(slot, exit));
-                    }
-                }
+                Event::Child => result = result.and(self.take_exits()),
                 Event::Stop => {
                     self.flush();
                     result = result.and(self.suspend());
@@ -146,6 +142,15 @@ impl Engine<'_, '_> {
                 }
                 Event::Forward(signal) => result = result.and(self.take_signal(signal)),
             }
+        }
+        result
+    }
+
+    /// Handles the exits of ranks whose processes have ended.
+    pub(super) fn take_exits(&mut self) -> Result<(), RunError> {
+        let mut result = Ok(());
+        while let Some((slot, exit)) = self.reap() {
+            result = result.and(self.process_ended(slot, exit));
         }
         result
     }

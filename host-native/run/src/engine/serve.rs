@@ -4,7 +4,7 @@ use std::fmt::Display;
 use std::io;
 
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
-use hydrant_core::trace::{Closing, Stream};
+use hydrant_core::trace::{Cause, Closing, Stream};
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
 use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files, refused_line};
 use hydrant_reactor::Key;
@@ -98,8 +98,13 @@ impl Engine<'_, '_> {
                 self.log_for(job, rank, stream, &text);
             }
             Event::Output(output) => {
-                if let OwnedOutput::Joined { job, rank, .. } = output {
-                    self.joined(job, rank);
+                match output {
+                    OwnedOutput::Joined { job, rank, .. } => self.joined(job, rank),
+                    // A rank aborts when its connection to a rank of another job breaks. That one has failed first.
+                    OwnedOutput::AbortJob { cause: Cause::Abort { .. }, .. } if self.jobs.len() > 1 => {
+                        self.take_exits()?;
+                    }
+                    _ => {}
                 }
                 self.pass_output(output)?;
             }
