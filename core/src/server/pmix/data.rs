@@ -323,7 +323,12 @@ impl Server<'_> {
                 return Ok(ReplyState::Ready(found));
             }
         }
-        if rank != ANY && key.is_some_and(|key| RANK_KEYS.contains(&key)) {
+        let is_known = |key: &[u8]| {
+            let is_place = PLACES.contains(&key);
+            RANK_KEYS.contains(&key)
+                && (!is_place || self.text(&self.jobs[job.index()], key, Some(rank)).is_some())
+        };
+        if rank != ANY && key.is_some_and(is_known) {
             return Ok(ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))));
         }
         let over = slots.clone().all(|slot| {
