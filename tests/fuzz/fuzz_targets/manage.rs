@@ -1,9 +1,9 @@
 //! Bytes of several hosts into a management server.
 #![no_main]
 
+use hydrant_core::Limit;
 use hydrant_core::manage::server::{Config, HostSlot, ManagementServer, Next, Service};
 use hydrant_core::manage::{self, BoardReport, Error, OpenLink, OpenNode, PREFIX, RECORD_MAX, Report};
-use hydrant_core::Limit;
 use hydrant_fuzz::{FuzzInput, LIMITS};
 use libfuzzer_sys::fuzz_target;
 
@@ -11,14 +11,8 @@ use libfuzzer_sys::fuzz_target;
 const HOSTS: usize = 3;
 /// Bytes that a connection may hold.
 const BUFFER: usize = PREFIX + RECORD_MAX;
-const CONFIG: Config<'static> = Config {
-    name: "fuzz",
-    nodes: LIMITS,
-    message_max: 1024,
-    links: None,
-    calls: None,
-    request_timeout: 100,
-};
+const CONFIG: Config<'static> =
+    Config { name: "fuzz", nodes: LIMITS, message_max: 1024, links: None, calls: None, request_timeout: 100 };
 
 fuzz_target!(|data: &[u8]| manage(FuzzInput(data)));
 
