@@ -35,6 +35,7 @@ pub use ports::free_ports;
 pub use programs::{
     cross, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
 };
+pub use recording::in_sandbox;
 pub use running::{PATIENCE, Running};
 pub use signals::reset_signals;
 

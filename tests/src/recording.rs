@@ -14,7 +14,7 @@ use rustix::process::Signal;
 use crate::{hydrant_bin, target_dir, tell};
 
 /// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
-pub(crate) fn in_sandbox() -> Option<String> {
+pub fn in_sandbox() -> Option<String> {
     let file = std::env::var("HYDRANT_TESTS_SANDBOX").ok().filter(|file| !file.is_empty());
     file.map(|file| format!("--sandbox={file}"))
 }

@@ -225,6 +225,7 @@ impl<'s> Groups<'s> {
     }
 
     /// Notes that the jobs of a group need not fail together after it if a rank of this node `parts` from the others.
+    #[cfg(feature = "pmix")]
     pub(crate) fn part(&mut self, at: u32, parts: bool) {
         if let Some(slot) = self.slots.get_mut(at as usize) {
             slot.parts |= parts;

@@ -189,11 +189,11 @@ fn due_pmix(command: &pmix::Command<'_>) -> Due {
         | Command::Commit(_)
         | Command::Finalize
         | Command::RegisterEvents(_)
-        | Command::Query(_)
         | Command::Log(_)
         | Command::JobControl(_)
         | Command::Notify { .. }
         | Command::Unsupported => Due::AtOnce,
+        // Among them queries, which the host may have to answer.
         _ => Due::Later,
     }
 }

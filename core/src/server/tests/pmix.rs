@@ -1,6 +1,8 @@
 //! Tests of PMIx clients on several nodes, whose messages arrive in any order that keeps each link's.
 
 mod gather;
+// What only a host can tell.
+#[cfg(feature = "cluster")]
 mod queries;
 
 use std::collections::BTreeMap;
