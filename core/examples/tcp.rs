@@ -111,7 +111,7 @@ impl Host<'_> {
                 // The host did not start the process, so the connection stands for it.
                 let Some(rank) = rank else { return Ok(()) };
                 let finalized = self.server.rank_report(JOB, rank).is_some_and(|report| report.finalized);
-                let exit = if finalized { Exit::Code(0) } else { Exit::Lost };
+                let exit = Exit::of_connection(finalized);
                 self.server.handle(now, Input::Exited { job: JOB, rank, exit })?;
                 self.exited += 1;
             }

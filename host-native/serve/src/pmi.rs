@@ -228,7 +228,7 @@ impl<'o, 's> PmiServer<'o, 's> {
             // The connection is the only source of information about the process.
             JobEvent::Left { job, rank, finalized } if self.job.leave(rank) => {
                 self.detail(|| format!("rank {rank} has left"));
-                self.endpoint.exited(job, rank, if finalized { Exit::Code(0) } else { Exit::Lost })?;
+                self.endpoint.exited(job, rank, Exit::of_connection(finalized))?;
             }
             JobEvent::Left { .. } => {}
             JobEvent::Closed { rank: Some(rank), why, .. } => {

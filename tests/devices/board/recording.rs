@@ -66,10 +66,8 @@ fn jobs_on_the_board_replay_natively() {
 fn replays(file: &str) {
     let outcome = Job::new(hydrant_bin()).args(["replay", "--quiet", file]).run();
     outcome.code(0).says("all the same", 1);
-    let records = Reader::new(File::open(file).expect("it was written")).expect("it is a recording");
-    let mut was_silent = false;
-    let mut count = 0;
-    let mut records = records;
+    let mut records = Reader::new(File::open(file).expect("it was written")).expect("it is a recording");
+    let (mut was_silent, mut count) = (false, 0);
     while let Some(entry) = records.next_record().expect("a record") {
         let silent = entry.record == Record::Silence;
         assert!(!(was_silent && silent), "two records of silence without an input between them");

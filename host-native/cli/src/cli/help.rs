@@ -143,9 +143,9 @@ Start a job on this machine and let a board serve it: a microcontroller with hyd
 PMI_PORT and PMI_ID in their environment and connect to the board. This machine starts the ranks, forwards their output, \
 signals and standard input, and reports their exits to the board. Exit codes and failure reports are those of 'hydrant run'.
 
-Ranks may spawn (MPI_Comm_spawn) if the board serves nodes of runs, as 'hydrant serve --manage' does, and firmware with its \
-feature nodes: this machine starts the processes, and the board serves them. Other boards refuse spawns. With -v, the \
-capacities of the board are printed.";
+Ranks may spawn (MPI_Comm_spawn) if the board is 'hydrant serve --manage', or firmware with its feature nodes: this machine \
+starts the processes, and the board serves them. Other firmware refuses spawns. With -v, the capacities of the board are \
+printed.";
 
 pub(super) const OFFLOAD_AFTER: &str = "\
 Examples:

@@ -6,8 +6,7 @@ use std::path::Path;
 use std::rc::Rc;
 
 use hydrant_board::{Board, NodeBoard, NodeEvent, RECORDING_MAX};
-use hydrant_core::{JobId, OwnedOutput};
-use hydrant_driver::Event;
+use hydrant_core::JobId;
 use hydrant_reactor::Interest;
 use hydrant_record::RecordingFile;
 
@@ -55,12 +54,6 @@ impl Engine<'_, '_> {
                 Ok(())
             }
             NodeEvent::Unlinked { node, why } => self.link_lost(node, why),
-            NodeEvent::Server(Event::Output(OwnedOutput::RemoveFiles { job, rank, paths })) => {
-                if let Some(job) = self.jobs.get_mut(job) {
-                    job.run.add_leftovers(rank.0, &paths, is_shared_memory);
-                }
-                Ok(())
-            }
             NodeEvent::Ranks { query, ranks } => {
                 self.report_rank_states(query, &ranks);
                 Ok(())

@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::io;
+use std::path::Path;
 
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::trace::{Cause, Closing, Stream};
@@ -11,6 +12,7 @@ use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
+use super::board::is_shared_memory;
 use super::server::PmiServer;
 use crate::error::RunError;
 
@@ -90,8 +92,9 @@ impl Engine<'_, '_> {
             }
             Event::Output(OwnedOutput::Peer { node, bytes }) => self.pass_on(node, &bytes)?,
             Event::Output(OwnedOutput::RemoveFiles { job, rank, paths }) => {
+                let allows = if self.core.is_board() { is_shared_memory } else { |_: &Path| true };
                 if let Some(job) = self.jobs.get_mut(job) {
-                    job.run.add_leftovers(rank.0, &paths, |_| true);
+                    job.run.add_leftovers(rank.0, &paths, allows);
                 }
             }
             Event::Output(OwnedOutput::Log { job, rank, stream, text }) => {
