@@ -4,6 +4,7 @@ mod report;
 
 use std::collections::BTreeSet;
 use std::ops::{Index, IndexMut, Range};
+use std::rc::Rc;
 
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
@@ -32,7 +33,7 @@ pub struct Job<R> {
     /// Job id that clients see.
     pub name: String,
     /// Programs in the order of their `appnum`.
-    pub programs: Vec<Program>,
+    pub programs: Rc<[Program]>,
     /// Job id of the job whose rank spawned it.
     pub spawner: Option<String>,
     /// Spawn that waits until all ranks have been started.
@@ -98,7 +99,7 @@ impl<R> Job<R> {
     /// The job has no such rank.
     pub fn program(&self, rank: u32) -> (u32, &Program) {
         let mut end = 0;
-        let mut rest = (0..).zip(&self.programs).skip_while(|(_, program)| {
+        let mut rest = (0..).zip(&*self.programs).skip_while(|(_, program)| {
             end += program.ranks;
             end <= rank
         });
@@ -699,7 +700,7 @@ mod tests {
     #[test]
     fn ranks_run_programs_in_order() {
         let mut record = record(0, 2, &[2, 1]);
-        record.programs[1] = Program { command: "b.out".into(), ..program(1) };
+        record.programs = [program(2), Program { command: "b.out".into(), ..program(1) }].into();
         let job = Job::new(record, 0, None, ());
         assert_eq!([0, 1, 2].map(|rank| job.program(rank).0), [0, 0, 1]);
         assert_eq!(

@@ -41,7 +41,7 @@
 //!     fence_warning: 60_000,
 //!     plugin: None,
 //!     process: 4711,
-//!     order_max: 1 << 20,
+//!     order_max: Some(1 << 20),
 //!     radix: 8,
 //!     link_addrs: Vec::new(),
 //! };

@@ -3,14 +3,14 @@
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
-use crate::protocol::{BackendFailure, JobRecord, PluginFile, Report, StartError, WindowSize};
+use crate::protocol::{BackendFailure, JobRecord, Order, PluginFile, Report, StartError, WindowSize};
 
 /// Something that happened on the node of a daemon.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-pub enum DaemonEvent<'a> {
-    /// A message of the head's in the control channel: an encoded [`Order`](crate::protocol::Order).
-    Order(&'a [u8]),
+pub enum DaemonEvent {
+    /// An order of the head's.
+    Order(Order),
     /// The settings of the run have been applied.
     SetupApplied,
     /// Answer to [`DaemonAction::OpenJob`]: the job is registered, and its ranks can be started.

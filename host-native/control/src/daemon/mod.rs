@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::jobs::{rank_name, self_abort_line};
 use crate::kill_escalation::{KillEscalation, KillTarget};
-use crate::protocol::{BackendFailure, Report, StartError, decode};
+use crate::protocol::{BackendFailure, Report, StartError};
 use job::{LocalJob, Phase};
 
 /// What a daemon knows from the start.
@@ -60,7 +60,7 @@ const JOINED_DELAY: u64 = 250;
 ///
 /// ```
 /// use hydrant_control::{Daemon, DaemonAction, DaemonConfig, DaemonEvent};
-/// use hydrant_control::protocol::{Order, Report, encode};
+/// use hydrant_control::protocol::{Order, Report};
 ///
 /// let config = DaemonConfig {
 ///     node: 1,
@@ -71,7 +71,7 @@ const JOINED_DELAY: u64 = 250;
 ///     kill_grace: None,
 /// };
 /// let mut daemon = Daemon::new(config);
-/// daemon.handle(0, DaemonEvent::Order(&encode(&Order::Identify)))?;
+/// daemon.handle(0, DaemonEvent::Order(Order::Identify))?;
 /// assert_eq!(daemon.poll(), Some(DaemonAction::Send(Report::Identity { pid: 4711 })));
 /// daemon.handle(5, DaemonEvent::LifelineLost)?;
 /// assert_eq!(daemon.poll(), Some(DaemonAction::EndNode));
@@ -115,12 +115,12 @@ impl Daemon {
     ///
     /// # Errors
     /// The head sent an invalid order. The node cannot go on.
-    pub fn handle(&mut self, now: u64, event: DaemonEvent<'_>) -> Result<(), Error> {
+    pub fn handle(&mut self, now: u64, event: DaemonEvent) -> Result<(), Error> {
         if self.ended {
             return Ok(());
         }
         match event {
-            DaemonEvent::Order(bytes) => self.handle_order(now, decode(bytes).ok_or(Error::InvalidOrder)?)?,
+            DaemonEvent::Order(order) => self.handle_order(now, order)?,
             DaemonEvent::SetupApplied => {
                 if self.config.needs_ready {
                     self.report(Report::Ready);

@@ -7,7 +7,7 @@ use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGUSR1};
 
 use super::*;
 use crate::KILL_TIMEOUT;
-use crate::protocol::{Order, RankBlock, StartError, encode};
+use crate::protocol::{Order, RankBlock, StartError};
 use crate::tests::{record, setup};
 
 const JOB: JobId = JobId(0);
@@ -49,7 +49,7 @@ impl Run {
         run
     }
 
-    fn event(&mut self, event: DaemonEvent<'_>) {
+    fn event(&mut self, event: DaemonEvent) {
         self.daemon.handle(self.now, event).expect("the node goes on");
         self.carry_out();
     }
@@ -72,7 +72,7 @@ impl Run {
     }
 
     fn order(&mut self, order: Order) {
-        self.event(DaemonEvent::Order(&encode(&order)));
+        self.event(DaemonEvent::Order(order));
     }
 
     /// Starts all ranks of a job, as process 100 + rank.
@@ -298,8 +298,7 @@ fn a_failed_backend_ends_the_ranks_and_keeps_the_links() {
 #[test]
 fn a_backend_that_fails_while_it_registers_a_job_ends_it() {
     let mut run = Run::new();
-    let order = encode(&start(JOB, &[1]));
-    run.daemon.handle(0, DaemonEvent::Order(&order)).unwrap();
+    run.daemon.handle(0, DaemonEvent::Order(start(JOB, &[1]))).unwrap();
     assert!(matches!(run.daemon.poll(), Some(DaemonAction::OpenJob { .. })));
     let failure = BackendFailure::Own("trap".into());
     run.event(DaemonEvent::BackendFailed(failure.clone()));
@@ -405,8 +404,8 @@ fn standard_streams_follow_the_head() {
 #[test]
 fn invalid_orders_end_the_node() {
     let mut run = Run::started();
-    for order in [b"\xff".to_vec(), encode(&start(JOB, &[1]))] {
-        let error = run.daemon.handle(0, DaemonEvent::Order(&order)).unwrap_err();
+    let again = run.daemon.handle(0, DaemonEvent::Order(start(JOB, &[1])));
+    for error in [again.unwrap_err(), Order::decode(b"\xff").unwrap_err()] {
         assert_eq!(error.to_string(), "the head sent an invalid order");
     }
 }

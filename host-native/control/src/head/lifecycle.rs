@@ -9,7 +9,7 @@ use crate::exit_status::exit_code;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
 use crate::jobs::{EndReport, Job, SpawnKey};
-use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError};
+use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError, encode};
 use crate::psets::process_sets;
 
 impl Head {
@@ -64,6 +64,7 @@ impl Head {
         nodes.dedup();
         let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
         let (id, spawned) = (self.jobs.free_id(), None);
+        let programs = programs.into();
         JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned }
     }
 
@@ -82,10 +83,11 @@ impl Head {
         nodes.sort_unstable();
         nodes.dedup();
         self.last_node = record.blocks.last().map_or(0, |block| block.node);
-        let order = Order::StartJob(Box::new(record.clone()));
-        let (len, max) = (crate::protocol::encode(&order).len(), self.config.order_max);
-        if len > max {
-            return Err(Error::JobTooLarge { len, max });
+        if let Some(max) = self.config.order_max {
+            let len = encode(&Order::StartJob(Box::new(record.clone()))).len();
+            if len > max {
+                return Err(Error::JobTooLarge { len, max });
+            }
         }
         if let Some(ended) = self.last.take() {
             self.deregister(ended);

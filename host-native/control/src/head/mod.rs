@@ -56,8 +56,8 @@ pub struct Config {
     pub plugin: Option<OsString>,
     /// Process id of the head, for the names of jobs.
     pub process: u32,
-    /// Longest encoded order in bytes.
-    pub order_max: usize,
+    /// Longest encoded order in bytes. `None` if the only node is in this process, and orders are not encoded.
+    pub order_max: Option<usize>,
     /// Maximum number of children of a node in the tree.
     pub radix: u32,
     /// Node and address of each board that others reach at another address than its host does, as `IP:PORT`.

@@ -2,6 +2,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::rc::Rc;
 
 use hydrant_core::{JobId, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
@@ -37,8 +38,8 @@ pub struct JobRecord {
     pub ordinal: u32,
     /// Job id that clients see.
     pub name: String,
-    /// Programs in the order of their `appnum`.
-    pub programs: Vec<Program>,
+    /// Programs in the order of their `appnum`. Their environments make up most of a record, so copies share them.
+    pub programs: Rc<[Program]>,
     /// Job map: the node of each rank, in ascending order of ranks.
     #[serde(with = "runs::blocks")]
     pub blocks: Vec<RankBlock>,

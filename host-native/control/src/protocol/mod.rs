@@ -15,6 +15,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank};
 use serde::{Deserialize, Serialize, Serializer};
 
+use crate::error::Error;
 pub use job::{JobRecord, Program, SpawnOrigin};
 pub use runs::RankBlock;
 pub use setup::{
@@ -79,6 +80,16 @@ pub enum Order {
         /// Ranks, each with true for standard error and false for standard output.
         streams: Vec<(Rank, bool)>,
     },
+}
+
+impl Order {
+    /// Decodes an order.
+    ///
+    /// # Errors
+    /// The bytes are no order.
+    pub fn decode(bytes: &[u8]) -> Result<Order, Error> {
+        decode(bytes).ok_or(Error::InvalidOrder)
+    }
 }
 
 /// Message from a node to the head.

@@ -41,7 +41,7 @@ fn publish<R>(job: &Job<R>, hosts: &[&str], host: impl Fn(u32) -> u32) {
     let programs: Vec<CString> = job.programs.iter().map(path).collect();
     let of_ranks = programs
         .iter()
-        .zip(&job.programs)
+        .zip(&*job.programs)
         .flat_map(|(path, program)| std::iter::repeat_n(path.as_c_str(), program.ranks as usize));
     let process = |(rank, program)| {
         let host = hosts.get(host(rank) as usize).map_or(c"", CString::as_c_str);

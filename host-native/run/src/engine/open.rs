@@ -417,7 +417,7 @@ fn describe_job(
 ) -> Result<(), RunError> {
     let job = record.id;
     let mut first = 0;
-    for (appnum, program) in (0..).zip(&record.programs) {
+    for (appnum, program) in (0..).zip(&*record.programs) {
         let count = program.ranks;
         handle(Input::Program { job, first: Rank(first), count, appnum })?;
         first += count;

@@ -5,7 +5,7 @@
 
 use std::path::Path;
 
-use hydrant_control::protocol::{Order, PluginFile, encode};
+use hydrant_control::protocol::{Order, PluginFile};
 use hydrant_overlay::Destination;
 use hydrant_status::record::Text;
 use hydrant_status::{ClientId, Reply};
@@ -50,7 +50,7 @@ impl Engine<'_, '_> {
             return self.answer_replacement(client, Vec::new());
         };
         let now = self.now();
-        let order = encode(&Order::ReplaceServer { plugin: plugin.map(Box::new) });
+        let order = Order::ReplaceServer { plugin: plugin.map(Box::new) };
         for node in 1..=hosts {
             self.send_order(now, Destination::Node(node), order.clone());
         }

@@ -232,7 +232,7 @@ impl Engine<'_, '_> {
         // A client has one request under way, so there are as few queries as clients, and those of the time limit and of the
         // upcalls of PMIx clients.
         status.queries.push(query);
-        let order = encode(&Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX });
+        let order = Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX };
         for node in nodes {
             self.send_order(now, Destination::Node(node), order.clone());
         }

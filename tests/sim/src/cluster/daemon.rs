@@ -19,7 +19,7 @@ const CHUNK: u32 = 32 * 1024;
 
 impl World<'_> {
     /// Passes an event to the daemon of a node and executes its actions.
-    pub(super) fn at_daemon(&mut self, node: u32, event: DaemonEvent<'_>) {
+    pub(super) fn at_daemon(&mut self, node: u32, event: DaemonEvent) {
         let now = self.now / MS;
         if let Some(daemon) = &mut self.nodes[node as usize].daemon {
             daemon.handle(now, event).expect("the head sends valid orders");

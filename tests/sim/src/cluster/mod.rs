@@ -173,7 +173,7 @@ fn config(plan: &Plan) -> Config {
         fence_warning: 10,
         plugin: None,
         process: 7,
-        order_max: 1 << 16,
+        order_max: Some(1 << 16),
         radix: plan.radix,
         link_addrs: Vec::new(),
     }

@@ -335,7 +335,7 @@ impl<'m> Node<'m> {
     fn describe(&mut self, now: u64, record: &JobRecord) -> Result<(), Fault> {
         let job = record.id;
         let mut first = 0;
-        for (appnum, program) in (0..).zip(&record.programs) {
+        for (appnum, program) in (0..).zip(&*record.programs) {
             let count = program.ranks;
             self.handle(now, Input::Program { job, first: Rank(first), count, appnum })?;
             first += count;

@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
-use hydrant_control::protocol::BackendFailure;
+use hydrant_control::protocol::{BackendFailure, Order};
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::trace::Exit;
@@ -331,7 +331,8 @@ impl<'m> World<'m> {
                 if to.is_none() {
                     self.begin_order(node);
                 }
-                self.at_daemon(node, DaemonEvent::Order(&bytes));
+                let order = Order::decode(&bytes).expect("the head sends orders");
+                self.at_daemon(node, DaemonEvent::Order(order));
                 if to.is_none() {
                     self.end_order(node);
                 }

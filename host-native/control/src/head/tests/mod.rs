@@ -53,7 +53,7 @@ fn config(nodes: u32) -> Config {
         fence_warning: 1000,
         plugin: None,
         process: 7,
-        order_max: 1 << 16,
+        order_max: Some(1 << 16),
         radix: 2,
         link_addrs: Vec::new(),
     }

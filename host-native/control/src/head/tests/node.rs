@@ -74,7 +74,11 @@ impl Node {
     pub(super) fn deliver_order(&mut self, now: u64, random: &mut Random) {
         if !self.inbox.is_empty() {
             let order = self.inbox.remove(0);
-            self.handle(now, random, DaemonEvent::Order(&order));
+            self.handle(
+                now,
+                random,
+                DaemonEvent::Order(Order::decode(&order).expect("the head sends orders")),
+            );
         }
     }
 
@@ -102,7 +106,7 @@ impl Node {
         assert!(self.ended && self.processes.is_empty());
     }
 
-    fn handle(&mut self, now: u64, random: &mut Random, event: DaemonEvent<'_>) {
+    fn handle(&mut self, now: u64, random: &mut Random, event: DaemonEvent) {
         self.daemon.handle(now, event).expect("the head sends valid orders");
         self.carry_out(now, random);
     }
@@ -146,7 +150,7 @@ impl Node {
         }
     }
 
-    fn open(&mut self, job: JobId, ordinal: u32, random: &mut Random) -> DaemonEvent<'static> {
+    fn open(&mut self, job: JobId, ordinal: u32, random: &mut Random) -> DaemonEvent {
         if random.chance(1) {
             return DaemonEvent::OpenFailed {
                 job,

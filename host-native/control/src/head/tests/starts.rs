@@ -35,7 +35,7 @@ fn the_job_waits_for_nodes_that_have_to_prepare() {
 
 #[test]
 fn a_job_that_is_too_large_for_a_message_ends_the_run() {
-    let mut run = Run::new(Config { order_max: 10, ..config(1) }, first_job(1, 1));
+    let mut run = Run::new(Config { order_max: Some(10), ..config(1) }, first_job(1, 1));
     let error = run.try_event(Event::AllJoined).unwrap_err();
     assert!(matches!(error, Error::JobTooLarge { max: 10, .. }), "{error}");
 }

@@ -1,6 +1,6 @@
 //! Adapter of the head: events of links go in, actions are carried out.
 
-use hydrant_control::protocol::{JobRecord, RankBlock, StartError, encode};
+use hydrant_control::protocol::{JobRecord, RankBlock, StartError};
 use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId, Upcall};
 use hydrant_core::{Fault, Input, JobId, OwnedInput, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::BackendError;
@@ -72,7 +72,7 @@ impl Engine<'_, '_> {
                     Destination::All => Route::Descendants,
                     Destination::Node(node) => Route::Node(node),
                 };
-                self.send_order(now, to, encode(&order));
+                self.send_order(now, to, order);
             }
             Action::OpenJob { record } => self.open_at_head(&record)?,
             Action::RankStarted { job, rank, pid } => {

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hydrant_board::manage::Secret;
 use hydrant_board::{BoardBackend, NodeBoard, RECORDING_MAX};
-use hydrant_control::protocol::{JobRecord, Report, Setup, decode};
+use hydrant_control::protocol::{JobRecord, Order, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
@@ -250,7 +250,8 @@ impl Engine<'_, '_> {
             Event::Message { channel: Channel::Control, to_all, body, .. } => {
                 let number = to_all.then(|| self.count_order());
                 self.tell_board(number, false)?;
-                self.handle_at_daemon(DaemonEvent::Order(&body))?;
+                let order = Order::decode(&body)?;
+                self.handle_at_daemon(DaemonEvent::Order(order))?;
                 self.tell_board(number, true)?;
                 self.outputs()
             }
@@ -318,13 +319,13 @@ impl Engine<'_, '_> {
     }
 
     /// Passes an event to the daemon and executes its actions. Does nothing where ranks run on other nodes only.
-    pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+    pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent) -> Result<(), RunError> {
         self.note_at_daemon(event)?;
         self.carry_out_at_daemon()
     }
 
     /// Passes an event to the daemon, whose actions are executed later.
-    pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent<'_>) -> Result<(), RunError> {
+    pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent) -> Result<(), RunError> {
         let now = self.now();
         match &mut self.daemon {
             Some(daemon) => Ok(daemon.control.handle(now, event)?),
@@ -452,7 +453,7 @@ impl Engine<'_, '_> {
         let mut first = 0;
         let files = self.daemon.as_ref().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
         let (mut checked, mut errors) = (Vec::new(), Vec::new());
-        for (appnum, program) in (0..).zip(&record.programs) {
+        for (appnum, program) in (0..).zip(&*record.programs) {
             let file = files.and_then(|files| files.of_program(appnum));
             let ranks = first..first + program.ranks;
             first = ranks.end;

@@ -61,7 +61,7 @@ impl Head {
         let config = Config {
             hosts: vec![Host::new(host)],
             is_alone: true,
-            order_max: usize::MAX,
+            order_max: None,
             ..config_of(plan, host.to_owned())
         };
         let first = FirstJob {
@@ -173,7 +173,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
         fence_warning: settings.fence_warning.as_millis() as u64,
         plugin: None,
         process: std::process::id(),
-        order_max: ORDER_MAX,
+        order_max: Some(ORDER_MAX),
         radix: 0,
         link_addrs: Vec::new(),
     }

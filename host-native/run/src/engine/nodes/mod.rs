@@ -18,7 +18,7 @@ mod setup;
 
 use std::collections::VecDeque;
 
-use hydrant_control::protocol::{OutputChunk, Report, encode};
+use hydrant_control::protocol::{Order, OutputChunk, Report, encode};
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::{Input, Time};
 use hydrant_driver::BackendError;
@@ -49,10 +49,10 @@ pub(super) struct Nodes {
     lifeline_lost: Option<LifelineLost>,
 }
 
-/// Messages between a head and a node in this process, encoded as on a link.
+/// Messages between a head and a node in this process. Reports are encoded as on a link, because the head checks their bytes.
 #[derive(Default)]
 pub(super) struct Messages {
-    orders: VecDeque<Vec<u8>>,
+    orders: VecDeque<Order>,
     reports: VecDeque<Vec<u8>>,
 }
 
@@ -155,10 +155,10 @@ impl<'s> Engine<'_, 's> {
         self.head.as_ref().map_or(0, |head| head.control.exit_code())
     }
 
-    /// Sends an encoded order of the head's.
-    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: Vec<u8>) {
+    /// Sends an order of the head's.
+    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: Order) {
         match &mut self.nodes {
-            Some(nodes) => nodes.send(now, to, Channel::Control, &order),
+            Some(nodes) => nodes.send(now, to, Channel::Control, &encode(&order)),
             None => self.messages.orders.push_back(order),
         }
     }
@@ -179,7 +179,7 @@ impl<'s> Engine<'_, 's> {
         let mut any = false;
         loop {
             if let Some(order) = self.messages.orders.pop_front() {
-                self.handle_at_daemon(DaemonEvent::Order(&order))?;
+                self.handle_at_daemon(DaemonEvent::Order(order))?;
             } else if let Some(report) = self.messages.reports.pop_front() {
                 self.handle_at_head(HeadEvent::Message { node: ONLY_NODE, bytes: &report })?;
             } else {

@@ -102,7 +102,7 @@ fn record(plan: &Plan) -> JobRecord {
         id: JOB,
         ordinal: 1,
         name: "kvs_1".to_owned(),
-        programs: plan.programs.clone(),
+        programs: plan.programs.as_slice().into(),
         blocks: vec![RankBlock { node: 0, first: 0, count: 2 }, RankBlock { node: 1, first: 2, count: 1 }],
         mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
         hosts: vec![(0, "a".to_owned()), (1, "b".to_owned())],
@@ -160,7 +160,17 @@ fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
     let name = format!("kvs_{ordinal}");
     let psets = process_sets(ordinal, &name, &programs, &blocks, |_| "here");
     let (mapping, hosts) = (format!("(vector,(0,1,{ranks}))"), vec![(ONLY_NODE, "here".to_owned())]);
-    let record = JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned: None };
+    let record = JobRecord {
+        id,
+        ordinal,
+        name,
+        programs: programs.into(),
+        blocks,
+        mapping,
+        hosts,
+        psets,
+        spawned: None,
+    };
     engine.open_here(record).map_err(|mut errors| errors.swap_remove(0).1)?;
     Ok(id)
 }
