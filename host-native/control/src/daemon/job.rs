@@ -158,6 +158,11 @@ impl NodeRanks {
         self.0.iter().find(|range| range.end > rank).map(|range| range.start.max(rank))
     }
 
+    /// Whether a rank is on the node.
+    pub fn contains(&self, rank: u32) -> bool {
+        self.from(rank) == Some(rank)
+    }
+
     /// Number of the node's ranks below `rank`.
     pub fn before(&self, rank: u32) -> u32 {
         self.0.iter().map(|range| rank.clamp(range.start, range.end) - range.start).sum()

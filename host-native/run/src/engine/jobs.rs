@@ -1,20 +1,23 @@
-//! Jobs whose ranks this process starts.
+//! Jobs that are registered at the PMI server of this process: on a node and at the head of several.
 //!
-//! Each job has a range of slots, one for each rank. The slots index the tables of processes, streams and connections.
+//! Each job has a range of slots, one for each rank. The slots index the tables of processes, streams and connections. A head of
+//! several nodes starts no ranks, and has streams for the output of all of them.
 
 use std::ffi::OsStr;
 use std::fs;
+use std::mem;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::NodeRanks;
+use hydrant_control::protocol::{JobRecord, RankBlock};
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 use hydrant_start::{Launcher, MemoryPool};
 
 use super::drain::Drain;
 
-/// A job with ranks on this machine.
+/// A job at this process.
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
 /// All of them.
 pub(super) type Jobs = hydrant_control::Jobs<LocalRanks>;
@@ -22,11 +25,37 @@ pub(super) type Jobs = hydrant_control::Jobs<LocalRanks>;
 /// Maximum number of files of a job that are removed after the exit of its ranks.
 const LEFTOVERS_MAX: usize = 1 << 16;
 
-/// Ranks of a job on this machine.
+/// Hosts of the ranks of a job.
+#[derive(Debug, Default)]
+pub(super) struct RankHosts {
+    /// Node of each rank, in ascending order of ranks.
+    blocks: Vec<RankBlock>,
+    /// Host of each node, in ascending order of nodes.
+    names: Vec<(u32, String)>,
+}
+
+impl RankHosts {
+    /// Takes the hosts from a record.
+    pub(super) fn take(record: &mut JobRecord) -> RankHosts {
+        RankHosts { blocks: mem::take(&mut record.blocks), names: mem::take(&mut record.hosts) }
+    }
+
+    /// Host of a rank. Empty for ranks that the job does not have.
+    pub(super) fn of(&self, rank: u32) -> &str {
+        let at = self.blocks.partition_point(|block| block.first + block.count <= rank);
+        let node = self.blocks.get(at).map(|block| block.node);
+        let at = node.and_then(|node| self.names.binary_search_by_key(&node, |(node, _)| *node).ok());
+        at.map_or("", |at| &self.names[at].1)
+    }
+}
+
+/// Ranks of a job on this machine, and what the process has for all of the job's ranks.
 #[derive(Default)]
 pub(super) struct LocalRanks {
     /// Ranks that this process starts.
     pub(super) ranks: NodeRanks,
+    /// Hosts of all ranks.
+    pub(super) hosts: RankHosts,
     /// Missing without such ranks.
     pub(super) launcher: Option<Launcher>,
     /// Port for PMI clients, in the place of inherited sockets.

@@ -18,7 +18,7 @@ use hydrant_start::{
     JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
 };
 
-use super::jobs::{Job, LocalRanks, count_ranks};
+use super::jobs::{Job, LocalRanks, RankHosts, count_ranks};
 use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
@@ -50,11 +50,11 @@ struct Prepared {
 }
 
 impl Engine<'_, '_> {
-    /// Opens a job that has some of its ranks on this machine. After an error nothing of the job remains. `checked`
-    /// holds the files of the programs that have ranks here.
+    /// Opens a job, which may have ranks on this machine. After an error nothing of the job remains. `checked` holds the files
+    /// of the programs that have ranks here.
     pub(super) fn open(
         &mut self,
-        record: JobRecord,
+        mut record: JobRecord,
         checked: Vec<Option<PreparedProgram>>,
     ) -> Result<(), RunError> {
         let id = record.id;
@@ -83,7 +83,8 @@ impl Engine<'_, '_> {
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
-        let run = LocalRanks { ranks, launcher, port, pmix, pool, ..LocalRanks::default() };
+        let hosts = RankHosts::take(&mut record);
+        let run = LocalRanks { ranks, hosts, launcher, port, pmix, pool, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, None, run));
         match self.make_room(id) {
@@ -204,7 +205,7 @@ impl Engine<'_, '_> {
 
     /// Checks that jobs, connections and descriptors suffice for another job. Its ranks here make `all` ranks of `jobs`
     /// jobs.
-    pub(super) fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
+    fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
         if id.0 >= limits.jobs {
             return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
@@ -217,7 +218,7 @@ impl Engine<'_, '_> {
     }
 
     /// Registers a job at the PMI server. After an error it is not registered.
-    pub(super) fn register(&mut self, record: &JobRecord, local: LocalFacts) -> Result<(), RunError> {
+    fn register(&mut self, record: &JobRecord, local: LocalFacts) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
         let Plan { settings, options, .. } = self.plan;
@@ -309,7 +310,7 @@ impl Engine<'_, '_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.streams.make_room(slots, job.ordinal, &self.sinks, |_| &self.host);
+        self.streams.make_room(slots, job.ordinal, &self.sinks, |rank| job.run.hosts.of(rank));
         self.open_files(id)
     }
 
@@ -321,7 +322,7 @@ impl Engine<'_, '_> {
     }
 
     /// Deregisters a job at the PMI server, with its connections.
-    pub(super) fn forget(&mut self, id: JobId) -> Result<(), RunError> {
+    fn forget(&mut self, id: JobId) -> Result<(), RunError> {
         let now = self.now();
         if let Some(driver) = self.core.driver() {
             driver.close_job(id, now)?;
@@ -344,13 +345,13 @@ const PLACE_MAX: usize = 400;
 
 /// What the host of a PMI server knows of a job's ranks on this machine.
 #[derive(Debug, Default)]
-pub(super) struct LocalFacts {
+struct LocalFacts {
     /// The ranks exceed their processors.
-    pub(super) oversubscribed: bool,
+    oversubscribed: bool,
     /// Address of the server for PMIx clients.
-    pub(super) uri: Option<String>,
+    uri: Option<String>,
     /// Ranks that are bound, each with its processors and their place in the machine.
-    pub(super) places: Vec<(u32, [String; 2])>,
+    places: Vec<(u32, [String; 2])>,
 }
 
 /// Returns the places of bound ranks.

@@ -3,25 +3,24 @@
 use std::ops::Range;
 use std::path::PathBuf;
 
-use hydrant_control::Job;
 use hydrant_control::protocol::PseudoTerminals;
 use hydrant_core::JobId;
 use hydrant_iof::{Descriptor, expand};
 use hydrant_reactor::Key;
 
 use super::Engine;
+use super::jobs::Job;
 use super::token::IOF;
 use crate::error::RunError;
 use crate::plan::{Options, Plan};
 
 /// Returns the output files of a rank: the streams and the path of each. With a pid, only files whose names contain the
 /// pid. Without a pid, only the others.
-pub(super) fn output_files<R>(
+fn output_files(
     plan: &Plan,
-    job: &Job<R>,
+    job: &Job,
     rank: u32,
     pid: Option<u32>,
-    host: &str,
 ) -> Result<Vec<(u32, PathBuf)>, RunError> {
     let Plan { settings, options, .. } = plan;
     let mut files = Vec::new();
@@ -31,7 +30,7 @@ pub(super) fn output_files<R>(
         let Some(pattern) = pattern else { continue };
         let mut needs_pid = false;
         let appnum = job.program(rank).0;
-        let path = expand(pattern, (job.ordinal, rank), appnum, host, || {
+        let path = expand(pattern, (job.ordinal, rank), appnum, job.run.hosts.of(rank), || {
             needs_pid = true;
             pid.unwrap_or(0)
         });
@@ -52,23 +51,23 @@ pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
 }
 
 impl Engine<'_, '_> {
-    /// Opens the output files of a job on this machine whose names contain no pid.
+    /// Opens the output files of a job whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
         for rank in 0..self.jobs[id].size() {
-            let files = output_files(self.plan, &self.jobs[id], rank, None, &self.host)?;
+            let files = output_files(self.plan, &self.jobs[id], rank, None)?;
             self.direct(rank, files)?;
         }
         Ok(())
     }
 
-    /// Opens the output files of a rank on this machine whose names contain its pid.
+    /// Opens the output files of a rank whose names contain its pid.
     pub(super) fn open_pid_files(&mut self, id: JobId, rank: u32, pid: u32) -> Result<(), RunError> {
-        let files = output_files(self.plan, &self.jobs[id], rank, Some(pid), &self.host)?;
+        let files = output_files(self.plan, &self.jobs[id], rank, Some(pid))?;
         self.direct(rank, files)
     }
 
     /// Directs streams of a rank to files.
-    pub(super) fn direct(&mut self, rank: u32, files: Vec<(u32, PathBuf)>) -> Result<(), RunError> {
+    fn direct(&mut self, rank: u32, files: Vec<(u32, PathBuf)>) -> Result<(), RunError> {
         for (stream, path) in files {
             let opened = self.sinks.file(path.clone());
             let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;

@@ -8,8 +8,6 @@ use hydrant_iof::SinkId;
 use hydrant_overlay::{Channel, Destination as Route, Event};
 use hydrant_reactor::WriterState;
 
-use super::super::open::LocalFacts;
-use super::super::output::output_files;
 use super::{Engine, Nodes};
 use crate::error::RunError;
 
@@ -74,9 +72,12 @@ impl Engine<'_, '_> {
                 };
                 self.send_order(now, to, order);
             }
-            Action::OpenJob { record } => self.open_at_head(&record)?,
+            Action::OpenJob { record } => self.open_at_head(*record)?,
             Action::RankStarted { job, rank, pid } => {
-                self.open_pid_files_at_head(job, rank, pid)?;
+                // A rank of this process has its files before its first output.
+                if self.jobs.get(job).is_some_and(|job| !job.run.ranks.contains(rank.0)) {
+                    self.open_pid_files(job, rank.0, pid)?;
+                }
                 self.show_debuggers(job);
             }
             Action::RanksJoined { ranks, .. } => self.count_joined(ranks),
@@ -99,14 +100,10 @@ impl Engine<'_, '_> {
             Action::AnswerQuery { request, upcall } => self.answer_pmix_query(request, upcall)?,
             Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
             Action::DrainOutput { job } => self.drain_at_head(job),
-            Action::DeregisterJob { job } if self.daemon.is_some() => self.drop_job(job)?,
-            Action::DeregisterJob { job } => self.forget(job)?,
-            Action::CloseJob { slots, .. } => {
+            Action::DeregisterJob { job } => self.drop_job(job)?,
+            Action::CloseJob { .. } => {
                 let ended = self.head.as_mut().and_then(|head| head.control.take_ended());
                 ended.into_iter().for_each(|summary| self.record_end(summary));
-                if self.daemon.is_none() {
-                    self.streams.clear(slots, &mut self.sinks);
-                }
                 self.flush();
             }
             Action::AllowStdin(bytes) => self.stdin.allow(bytes, now, &self.poller),
@@ -148,61 +145,20 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Opens a job: that of a node in this process with its ranks, that of other nodes at the PMI server of the head, with files
-    /// for its output.
+    /// Opens a job at the PMI server of this process, for the ranks of a node in this process and the output of all others.
     ///
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
-    fn open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
-        let opened = match self.daemon {
-            Some(_) => self.open_here(record.clone()).map_err(|mut errors| errors.swap_remove(0).1),
-            None => self.try_open_at_head(record),
-        };
-        let event = match opened {
-            Ok(()) => HeadEvent::JobOpened { job: record.id },
-            Err(error) if record.ordinal == 0 || error.is_plugins() => return Err(error),
-            Err(error) => HeadEvent::OpenFailed { job: record.id, error: start_error(None, &error) },
+    fn open_at_head(&mut self, record: JobRecord) -> Result<(), RunError> {
+        let (job, is_first) = (record.id, record.ordinal == 0);
+        let event = match self.open_here(record) {
+            Ok(()) => HeadEvent::JobOpened { job },
+            Err(mut errors) => match errors.swap_remove(0) {
+                (_, error) if is_first || error.is_plugins() => return Err(error),
+                (appnum, error) => HeadEvent::OpenFailed { job, error: start_error(appnum, &error) },
+            },
         };
         self.answer(event)
-    }
-
-    fn try_open_at_head(&mut self, record: &JobRecord) -> Result<(), RunError> {
-        let jobs = self.head.as_ref().map_or(0, |head| head.control.jobs().len() as u64);
-        self.check_room(record.id, 0, jobs)?;
-        self.register(record, LocalFacts::default())?;
-        let opened = self.open_files_at_head(record.id);
-        if opened.is_err() {
-            if let Some(job) = self.head.as_ref().and_then(|head| head.control.jobs().get(record.id)) {
-                let slots = job.slots();
-                self.streams.clear(slots, &mut self.sinks);
-            }
-            self.forget(record.id)?;
-        }
-        opened
-    }
-
-    /// Allocates the streams of a job, and opens the output files whose names contain no pid.
-    fn open_files_at_head(&mut self, id: JobId) -> Result<(), RunError> {
-        let Some(head) = &self.head else { return Ok(()) };
-        let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
-        let host = |rank| head.control.host_of_rank(job, rank);
-        self.streams.make_room(job.slots(), job.ordinal, &self.sinks, host);
-        let plan = self.plan;
-        let files = |rank| {
-            let host = head.control.host_of_rank(job, rank);
-            Ok((rank, output_files(plan, job, rank, None, host)?))
-        };
-        let files = (0..job.size()).map(files).collect::<Result<Vec<_>, RunError>>()?;
-        files.into_iter().try_for_each(|(rank, files)| self.direct(rank, files))
-    }
-
-    fn open_pid_files_at_head(&mut self, id: JobId, rank: Rank, pid: u32) -> Result<(), RunError> {
-        // A node in this process has opened them before the rank's first output.
-        let Some(head) = self.head.as_ref().filter(|_| self.daemon.is_none()) else { return Ok(()) };
-        let Some(job) = head.control.jobs().get(id) else { return Ok(()) };
-        let host = head.control.host_of_rank(job, rank.0);
-        let files = output_files(self.plan, job, rank.0, Some(pid), host)?;
-        self.direct(rank.0, files)
     }
 
     /// Applies a rank's request to the PMI server of the head.
@@ -218,19 +174,14 @@ impl Engine<'_, '_> {
         self.answer(HeadEvent::BackendReply { request, result })
     }
 
-    /// Writes the rest of the output of a job all of whose ranks have ended.
+    /// Writes the rest of the output of a job all of whose ranks have ended. Streams of ranks here have ended by now.
     fn drain_at_head(&mut self, id: JobId) {
         let now = self.now();
         let Some(head) = &mut self.head else { return };
-        let Some(job) = head.control.jobs().get(id) else { return };
-        let slots = job.slots();
         head.draining.push(id);
-        if self.daemon.is_some() {
-            // The node in this process has written it before it was done with the job.
-            return;
-        }
+        let Some(job) = self.jobs.get(id) else { return };
         let (sinks, poller) = (&mut self.sinks, &self.poller);
-        self.streams.finish(slots, now, &mut self.buffer, sinks, poller);
+        self.streams.finish(job.slots(), now, &mut self.buffer, sinks, poller);
         self.flush();
     }
 
@@ -259,11 +210,12 @@ impl Engine<'_, '_> {
             return Ok(());
         };
         let len = body.len() as u32;
-        let Some(chunk) = head.control.decode_output(from, body)? else {
+        let chunk = head.control.decode_output(from, body)?;
+        let Some((chunk, job)) = chunk.and_then(|chunk| Some((chunk, self.jobs.get(chunk.job)?))) else {
             links.consumed(via, len);
             return Ok(());
         };
-        let slot = head.control.jobs()[chunk.job].slot(chunk.rank.0);
+        let slot = job.slot(chunk.rank.0);
         let stream = 2 * slot + u32::from(chunk.stderr);
         let sink = self.streams.arrived(stream, now, chunk.bytes, &mut self.sinks);
         head.unacknowledged.push((sink, via, len));
@@ -286,17 +238,18 @@ impl Engine<'_, '_> {
     /// Handles a changed sink. If it accepts no more output, the ranks that write to it get the error of a closed pipe.
     pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
         let now = self.now();
-        // Streams of a node in this process see the sink themselves.
-        let Some(head) = self.head.as_mut().filter(|_| self.daemon.is_none()) else { return };
+        let Some(head) = &mut self.head else { return };
         if self.sinks.get(sink).state() == WriterState::Open {
             return;
         }
-        for job in head.control.jobs().ids(|_| true) {
-            let slots = head.control.jobs()[job].slots();
+        for job in self.jobs.iter() {
+            let slots = job.slots();
             let first = slots.start;
             let rank = |stream: u32| (Rank(stream / 2 - first), stream % 2 == 1);
-            let streams = self.streams.to_sink(slots, sink).into_iter().map(rank).collect();
-            let handled = head.control.handle(now, HeadEvent::OutputClosed { job, streams });
+            let streams = self.streams.to_sink(slots, sink).into_iter().map(rank);
+            // Streams of ranks here see the sink themselves.
+            let streams = streams.filter(|(rank, _)| !job.run.ranks.contains(rank.0)).collect();
+            let handled = head.control.handle(now, HeadEvent::OutputClosed { job: job.id, streams });
             debug_assert!(handled.is_ok(), "only reports and new jobs can be invalid: {handled:?}");
         }
     }

@@ -434,8 +434,8 @@ impl Engine<'_, '_> {
         self.note_at_daemon(event)
     }
 
-    /// Opens a job with ranks on this node. On failure returns an error for each program that cannot be started, or one about
-    /// the whole job.
+    /// Opens a job, which may have ranks here. On failure returns an error for each program that cannot be started, or one
+    /// about the whole job.
     pub(in super::super) fn open_here(&mut self, record: JobRecord) -> Result<(), Vec<ProgramError>> {
         let checked = self.check_here(&record)?;
         self.open(record, checked).map_err(|error| vec![(None, error)])
@@ -443,13 +443,13 @@ impl Engine<'_, '_> {
 
     /// Finds the programs that have ranks on this node.
     fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
-        if self.plan.settings.mpi_psets && self.preload.is_none() {
+        let here = NodeRanks::of_node(&record.blocks, self.node());
+        if self.plan.settings.mpi_psets && self.preload.is_none() && here.count() > 0 {
             match find_mpi_library() {
                 Ok(library) => self.preload = Some(library),
                 Err(error) => return Err(vec![(None, error.into())]),
             }
         }
-        let here = NodeRanks::of_node(&record.blocks, self.node());
         let mut first = 0;
         let files = self.daemon.as_ref().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
         let (mut checked, mut errors) = (Vec::new(), Vec::new());
