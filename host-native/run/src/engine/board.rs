@@ -5,7 +5,7 @@ use std::net::IpAddr;
 use std::path::Path;
 use std::rc::Rc;
 
-use hydrant_board::{Board, NodeBoard, NodeEvent, RECORDING_MAX};
+use hydrant_board::{Board, NodeBoard, RECORDING_MAX};
 use hydrant_core::JobId;
 use hydrant_reactor::Interest;
 use hydrant_record::RecordingFile;
@@ -45,30 +45,9 @@ impl Engine<'_, '_> {
         Ok(())
     }
 
-    /// Handles an event of this node's board.
-    pub(super) fn take_node_event(&mut self, event: NodeEvent) -> Result<(), RunError> {
-        match event {
-            NodeEvent::BadPeer { node, why } => Err(RunError::Peer { node, why }),
-            NodeEvent::Linked(_) => {
-                self.report_link(Ok(()));
-                Ok(())
-            }
-            NodeEvent::Unlinked { node, why } => self.link_lost(node, why),
-            NodeEvent::Ranks { query, ranks } => {
-                self.report_rank_states(query, &ranks);
-                Ok(())
-            }
-            NodeEvent::Server(event) => self.take_server_event(event),
-        }
-    }
-
     /// Prints the next line of the board. Returns whether there was one.
     pub(super) fn show_board(&mut self) -> bool {
-        let line = match &mut self.core {
-            PmiServer::Local(_) => None,
-            PmiServer::Node(board) => board.line(),
-        };
-        let Some(line) = line else { return false };
+        let Some(line) = self.core.line() else { return false };
         self.sinks.print(&line);
         true
     }

@@ -9,23 +9,19 @@ use hydrant_control::Job;
 use hydrant_control::protocol::Program;
 use hydrant_core::JobId;
 
-use super::Engine;
+use super::{Engine, Head};
 
-impl Engine<'_, '_> {
+impl Head<'_> {
     /// Shows debuggers the ranks of the job of the command line, once all of them have been started.
-    pub(super) fn show_debuggers(&mut self, id: JobId) {
-        let Some(head) = self.head.as_ref().filter(|_| !self.debuggers_informed) else { return };
-        if !head.control.jobs().get(id).is_some_and(is_complete) {
-            return;
-        }
+    pub(super) fn show_debuggers(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+        let job = self.control.jobs().get(id).filter(|job| is_complete(job));
+        let Some(job) = job.filter(|_| !self.debuggers_informed) else { return };
         self.debuggers_informed = true;
         if crate::mpir::is_awaited() {
             // The debugger stops this process, which then sends no heartbeats.
-            self.announce_pause();
+            engine.announce_pause();
         }
-        let Some(head) = &self.head else { return };
-        let job = &head.control.jobs()[id];
-        let hosts: Vec<&str> = head.control.hosts().iter().map(|host| host.name.as_str()).collect();
+        let hosts: Vec<&str> = self.control.hosts().iter().map(|host| host.name.as_str()).collect();
         publish(job, &hosts, |rank| job.run.node(rank).saturating_sub(1));
     }
 }

@@ -95,9 +95,7 @@ impl Engine<'_, '_> {
             left.iter().for_each(|process| process.signal(Signal::KILL));
             if left.is_empty() || until <= now {
                 drain.stage = Stage::Over;
-                let (sinks, poller) = (&mut self.sinks, &self.poller);
-                self.streams.finish(slots.clone(), now, &mut self.buffer, sinks, poller);
-                self.flush();
+                self.finish_output(id);
             }
         }
         let is_over = drain.stage == Stage::Over;

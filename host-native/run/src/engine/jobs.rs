@@ -16,6 +16,7 @@ use hydrant_reactor::Listener;
 use hydrant_start::{Launcher, MemoryPool};
 
 use super::drain::Drain;
+use super::query::Query;
 
 /// A job at this process.
 pub(super) type Job = hydrant_control::Job<LocalRanks>;
@@ -62,6 +63,8 @@ pub(super) struct LocalRanks {
     pub(super) port: Option<Listener<TcpPort>>,
     /// Port for PMIx clients.
     pub(super) pmix: Option<Listener<TcpPort>>,
+    /// Query socket.
+    pub(super) queries: Option<Listener<Query>>,
     /// Whether a rank has joined.
     pub(super) joined: bool,
     /// PMIx clients that were refused.
@@ -96,9 +99,10 @@ impl LocalRanks {
         });
     }
 
-    /// The ports that the job listens at.
-    pub(super) fn ports(&self) -> impl Iterator<Item = &Listener<TcpPort>> {
-        self.port.iter().chain(&self.pmix)
+    /// The next time at which a pause of a listening socket ends.
+    pub(super) fn resume_at(&self) -> Option<u64> {
+        let ports = self.port.iter().chain(&self.pmix).map(Listener::deadline);
+        ports.chain(self.queries.iter().map(Listener::deadline)).flatten().min()
     }
 
     /// The ports that the job listens at.

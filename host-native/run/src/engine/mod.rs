@@ -1,4 +1,10 @@
-//! Engine of a run: one process and one event loop without threads.
+//! A process of a run: one event loop without threads.
+//!
+//! The event loop of a [`Run`] passes what happens on to three parts. The [`Engine`] is what every process has: the poller, the PMI
+//! server with the jobs that are registered there, their processes and streams, and the links to other nodes. The [`Head`] decides
+//! about jobs and has what the user sees of them: status socket, time limit, result, name service, and answers to queries. The
+//! [`Daemon`] starts and serves ranks. On one machine head and daemon share an engine, on several hosts each has its own. They
+//! tell each other nothing but orders and reports.
 //!
 //! Each process has a number, `first + rank` of its job, which indexes connections, streams and processes. A wake-up reads once
 //! from each ready descriptor, passes the bytes to the server and writes its replies at once: one `recv` and one `send` for a
@@ -13,6 +19,7 @@
 mod board;
 mod debugger;
 mod drain;
+mod event_loop;
 mod jobs;
 mod names;
 mod nodes;
@@ -25,7 +32,7 @@ mod progress;
 mod query;
 mod ranks;
 mod replace;
-mod report;
+mod result;
 mod serve;
 mod server;
 mod singletons;
@@ -35,46 +42,48 @@ mod time_limit;
 mod token;
 mod wait;
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::Ipv4Addr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
+use hydrant_control::job_name;
 use hydrant_control::protocol::{Setup, StdinTarget};
-use hydrant_control::{JobSummary, job_name};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
-use hydrant_iof::{Labels, Sinks, Stdin, Streams, UNSENT_MAX};
+use hydrant_iof::{Labels, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
 use hydrant_names::NameClient;
 use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
-    Clock, Interest, Key, Listener, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
+    Clock, Interest, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
 };
 use hydrant_record::RecordingFile;
-use hydrant_start::{POOL_FD, find_mpi_library};
+use hydrant_start::{FileReceiver, FileSender, POOL_FD, find_mpi_library};
+use hydrant_status::StatusServer;
+use rustix::process::Pid;
 
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
-use crate::json::{self, Target};
+use crate::json;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::topology_file::SharedTopologyFile;
 use jobs::Jobs;
 use names::Names;
-use nodes::{Daemon, Head, Messages, Nodes};
 pub use nodes::{DaemonError, daemon, forked_daemon};
+use nodes::{LinkedBoards, Messages, Nodes};
 use output::pseudo_terminals;
 use patience::Patience;
-use pmix_query::PmixQuery;
+use pmix_query::PmixQueries;
 use procs::Procs;
 use progress::Progress;
-use query::Query;
+use replace::Replacement;
+use result::RunResult;
 use server::{PmiServer, ServerParts};
-use status::Status;
+use status::RankQueries;
 use time_limit::TimeLimit;
 use token::{IOF, Token};
 
@@ -164,26 +173,26 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     engine.preload = preload;
     engine.inherited = inherited;
     let nonce = open::nonce()?;
-    let name = job_name(std::process::id(), 0, nonce, &engine.host);
-    let name_client = plan
-        .options
-        .name_server
-        .as_deref()
-        .map(|path| NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller))
-        .transpose();
-    engine.names = name_client.map_err(Box::new)?.map(Names::Shared);
-    if engine.core.node().is_some() {
+    let names = match &plan.options.name_server {
+        Some(path) => {
+            let name = job_name(std::process::id(), 0, nonce, &engine.host);
+            let client =
+                NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller);
+            Some(Names::Shared(client.map_err(Box::new)?))
+        }
         // Boards have room for few names.
-        engine.names = Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?, &mut name_storage)?);
-    }
-    let head = Head::alone(plan, &engine.host, nonce, *engine.core.limits())?;
-    engine.head = Some(Box::new(head));
-    engine.daemon = Some(Box::new(Daemon::alone(&plan.settings)));
-    engine.handle_at_head(hydrant_control::Event::AllJoined)?;
-    engine.open_status(Bootstrap::Local);
-    let result = engine.run().and_then(|code| engine.part_from_board().map(|()| code));
+        None if engine.core.is_board() => {
+            Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?, &mut name_storage)?)
+        }
+        None => None,
+    };
+    let mut head = Head::alone(&mut engine, nonce, names)?;
+    head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
+    let daemon = Daemon::alone(&plan.settings, head.progress.is_some());
+    let mut run = Run { engine, head: Some(Box::new(head)), daemon: Some(Box::new(daemon)) };
+    let result = run.run().and_then(|code| run.engine.part_from_board().map(|()| code));
     // After a run that the user has given up, and after an error.
-    engine.procs.kill_and_wait(|_, _| {});
+    run.engine.procs.kill_and_wait(|_, _| {});
     result
 }
 
@@ -260,71 +269,108 @@ impl Outlets {
     }
 }
 
-/// All that running jobs consist of.
+/// A process of a run: its head, the daemon of a node, or both on one machine.
+struct Run<'p, 's> {
+    engine: Engine<'p, 's>,
+    /// Decides about jobs.
+    head: Option<Box<Head<'s>>>,
+    /// Starts and serves ranks.
+    daemon: Option<Box<Daemon>>,
+}
+
+/// The head: what it decides, and what it has for the user.
+struct Head<'s> {
+    control: hydrant_control::Head,
+    /// The PMI server of the head has failed.
+    backend_failed: bool,
+    /// Jobs whose ranks have ended.
+    draining: Vec<JobId>,
+    /// Program files for daemons that lack them.
+    files: FileSender,
+    /// Set when the run has ended. True if pending output is written first.
+    finish: Option<bool>,
+    /// Lost output has been reported.
+    losses_reported: bool,
+    /// Name service, unless names are the PMI server's own.
+    names: Option<Names<'s>>,
+    /// Status socket, if it could be opened.
+    status: Option<StatusServer>,
+    /// How processes are started on other hosts.
+    bootstrap: Bootstrap,
+    /// Questions to nodes about their ranks.
+    rank_queries: RankQueries,
+    /// Replacement of PMI servers under way.
+    replacement: Option<Replacement>,
+    /// Queries of PMIx clients.
+    pmix_queries: PmixQueries,
+    /// Signal of the user that ranks may ignore.
+    patience: Option<Patience>,
+    /// End of the run at its time limit, once it is reached.
+    time_limit: Option<TimeLimit>,
+    /// Debuggers have been shown the processes of the first job.
+    debuggers_informed: bool,
+    /// Line about a long start. None if standard error is no terminal, and once the job runs.
+    progress: Option<Progress>,
+    /// Result of the run.
+    result: RunResult,
+}
+
+/// The daemon of a node.
+struct Daemon {
+    control: hydrant_control::Daemon,
+    /// Jobs whose ranks have ended and whose output is being sent.
+    draining: Vec<JobId>,
+    /// Program files from the head.
+    files: FileReceiver,
+    /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
+    held: Vec<(u32, u32)>,
+}
+
+/// What head and daemon of a process have in common.
 struct Engine<'p, 's> {
     plan: &'p Plan,
-    /// The connection to this node's board is polled for writing.
-    board_blocked: bool,
-    /// Library that ranks preload, if MPI programs are to see process sets.
-    preload: Option<PathBuf>,
-    /// Descriptors that the user passes to the ranks. Empty at a daemon, whose parent is not the user.
-    inherited: Vec<RawFd>,
-    /// Location of the key-value log for ranks that read it themselves.
-    sharing: Option<Sharing>,
-    /// Topology file that MPICH's ranks may ask for.
-    topology_file: Option<SharedTopologyFile>,
     host: String,
     clock: Clock,
     poller: Poller,
     signals: Signals,
     files: OpenFiles,
-    jobs: Jobs,
-    procs: Procs,
-    /// Signal of the user that ranks may ignore.
-    patience: Option<Patience>,
+    /// PMI server of this process.
     core: PmiServer<'s>,
     /// Warnings of the cores that have not been printed.
     warnings: Warnings,
     /// Recording file, if there is one.
     recording: Option<Rc<RecordingFile>>,
+    /// Location of the key-value log for ranks that read it themselves.
+    sharing: Option<Sharing>,
+    /// Topology file that MPICH's ranks may ask for.
+    topology_file: Option<SharedTopologyFile>,
+    /// The connection to this node's board is polled for writing.
+    board_blocked: bool,
+    /// Boards that may be linked.
+    boards: LinkedBoards,
+    /// The server has had an output beside replies since this was last cleared.
+    has_acted: bool,
+    /// Bit set of the commands of PMIx clients that have been named as not supported.
+    unserved: u64,
+    /// Jobs that are registered at the server.
+    jobs: Jobs,
+    procs: Procs,
+    /// Processes that have ended and are no ranks.
+    ended_helpers: Vec<Pid>,
+    /// Library that ranks preload, if MPI programs are to see process sets.
+    preload: Option<PathBuf>,
+    /// Descriptors that the user passes to the ranks. Empty at a daemon, whose parent is not the user.
+    inherited: Vec<RawFd>,
     null: OwnedFd,
     stdin: Stdin,
     streams: Streams,
     sinks: Sinks,
-    /// Lost output has been reported.
-    losses_reported: bool,
-    /// Name service, unless names are the PMI server's own.
-    names: Option<Names<'s>>,
-    /// Query sockets of the jobs.
-    queries: BTreeMap<JobId, Listener<Query>>,
-    /// Decides about jobs, if this process is the head.
-    head: Option<Box<Head>>,
-    /// Starts and serves ranks, if there are ranks of this process.
-    daemon: Option<Box<Daemon>>,
-    /// Messages between the two, if both are here.
+    /// Sinks that accept no more output, of which the head has not been told.
+    closed_sinks: Vec<SinkId>,
+    /// Messages between head and daemon, if both are here.
     messages: Messages,
     /// Links to other nodes, if there are any.
     nodes: Option<Nodes>,
-    /// Status socket. Daemons have none.
-    status_socket: Option<Status>,
-    /// Jobs that have ended, if a result is written.
-    ended: Vec<JobSummary>,
-    /// Where the result of the run is written.
-    result: Option<Target>,
-    /// Debuggers have been shown the processes of the first job.
-    debuggers_informed: bool,
-    /// End of the run at its time limit, once it is reached.
-    time_limit: Option<TimeLimit>,
-    /// Queries of PMIx clients under way.
-    pmix_queries: Vec<PmixQuery>,
-    /// Lines about queries of PMIx clients that have been printed.
-    query_notes: BTreeSet<String>,
-    /// Bit set of the commands of PMIx clients that have been named as not supported.
-    unserved: u64,
-    /// Line about a long start. None if standard error is no terminal, and once the job runs.
-    progress: Option<Progress>,
-    /// The server has had an output beside replies since this was last cleared.
-    has_acted: bool,
     /// Buffer for reads.
     buffer: Vec<u8>,
 }
@@ -340,148 +386,56 @@ impl<'p, 's> Engine<'p, 's> {
         let ServerParts { core, warnings, recording, sharing, topology_file } = server;
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
-        // Before any rank starts, so that no job is lost for a result that cannot be written.
-        let result = plan.options.json.as_deref().map(|path| {
-            Target::open(path).map_err(|why| RunError::ResultFile { path: path.to_owned(), why })
-        });
         if let Some(stream) = core.stream() {
             poller.add(stream, Token::Board, Interest::Read)?;
         }
         Ok(Engine {
             plan,
-            board_blocked: false,
-            preload: None,
-            inherited: Vec::new(),
-            sharing,
-            topology_file,
             host: host_name(),
             clock,
+            poller,
             signals,
             files,
-            jobs: Jobs::default(),
-            procs: Procs::new(),
-            patience: None,
             core,
             warnings,
             recording,
+            sharing,
+            topology_file,
+            board_blocked: false,
+            boards: LinkedBoards::default(),
+            has_acted: false,
+            unserved: 0,
+            jobs: Jobs::default(),
+            procs: Procs::new(),
+            ended_helpers: Vec::new(),
+            preload: None,
+            inherited: Vec::new(),
             null: empty_input().map_err(RunError::system("cannot make an empty standard input"))?,
             stdin,
             streams,
             sinks,
-            losses_reported: false,
-            names: None,
-            queries: BTreeMap::new(),
-            head: None,
-            daemon: None,
+            closed_sinks: Vec::new(),
             messages: Messages::default(),
             nodes: None,
-            status_socket: None,
-            ended: Vec::new(),
-            result: result.transpose()?,
-            debuggers_informed: false,
-            time_limit: None,
-            pmix_queries: Vec::new(),
-            query_notes: BTreeSet::new(),
-            unserved: 0,
-            progress: None,
-            has_acted: false,
             buffer: vec![0; BUFFER],
-            poller,
         })
-    }
-
-    /// The event loop.
-    fn run(&mut self) -> Result<u8, RunError> {
-        let mut keys = Vec::new();
-        loop {
-            match self.turn(&mut keys) {
-                Ok(None) => {}
-                Ok(Some(code)) => {
-                    self.end_progress();
-                    self.end_status(code);
-                    return Ok(self.write_result(code));
-                }
-                Err(error) => self.break_off(error)?,
-            }
-        }
-    }
-
-    /// Waits for events and handles them. Returns the exit code when the run is complete.
-    fn turn(&mut self, keys: &mut Vec<Key>) -> Result<Option<u8>, RunError> {
-        self.deliver()?;
-        self.start_some()?;
-        loop {
-            if self.settle()? {
-                return Ok(Some(self.exit_code()));
-            }
-            if !self.deliver()? {
-                break;
-            }
-        }
-        self.flush_links()?;
-        self.watch_board()?;
-        let (mut signals, now) = (false, self.wait(keys)?);
-        for token in keys.iter().filter_map(|&key| Token::of(key)) {
-            match token {
-                Token::Signals => signals = true,
-                Token::Listener(id) | Token::Pmix(id) => self.accept(JobId(id))?,
-                Token::Queries(id) => self.accept_queries(JobId(id))?,
-                Token::Conn(key) => self.conn_ready(key, now)?,
-                Token::NameClient(key) => self.name_client_ready(key)?,
-                Token::Board => self.outputs()?,
-                Token::Iof(key) => self.stream_ready(key),
-                Token::Links(key) => self.link_ready(key)?,
-                Token::Status(key) => self.status_ready(key),
-            }
-        }
-        // Signals are handled last, so that output of a rank precedes its exit.
-        if signals {
-            self.take_signals()?;
-        }
-        self.keep_time()?;
-        self.turn_nodes()?;
-        self.flush();
-        self.copy_output();
-        Ok(None)
     }
 
     fn now(&self) -> u64 {
         self.clock.now()
     }
 
-    /// Handles timeouts.
-    fn keep_time(&mut self) -> Result<(), RunError> {
-        let now = self.now();
-        if self.core.handle_timeout(now)? {
-            self.outputs()?;
-        }
-        self.keep_topology_file(now)?;
-        self.keep_time_limit(now)?;
-        self.expire_names(now)?;
-        self.keep_patience(now)?;
-        self.resume_ports(now)?;
-        self.keep_status_time(now);
-        if !self.pmix_queries.is_empty() {
-            // Nodes may be late with the states of ranks.
-            self.finish_pmix_queries()?;
-            self.carry_out_actions()?;
-        }
-        self.keep_progress(now);
+    /// Handles timeouts of the ranks' streams, and prints what there is to say about the PMI server.
+    fn keep_streams_time(&mut self, now: u64) {
         if self.stdin.deadline().is_some_and(|at| at <= now) {
             self.stdin.pump(now, &self.poller);
             self.report_stalled_input(now);
         }
-        for warning in self.warnings.take() {
-            match self.head {
-                None => self.sinks.print(&format!("host {} (node {}): {warning}", self.host, self.node())),
-                Some(_) => self.sinks.print(&warning),
-            }
-        }
+        self.print_warnings();
         if let Some(error) = self.recording.as_ref().and_then(|file| file.take_error()) {
             self.sinks.print(&format!("{error}; the recording ends early, the job goes on"));
         }
         self.streams.show(now, &mut self.sinks);
-        Ok(())
     }
 }
 

@@ -1,14 +1,14 @@
 //! Names that jobs publish for others, and connections between jobs: between the PMI server or the head and the name
 //! service.
 
-use hydrant_control::protocol::JobRecord;
+use hydrant_control::{Event, RequestId};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, Input, JobId, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::MappedStorage;
 use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
 
-use super::Engine;
+use super::{Engine, Head};
 use crate::backend::BackendBuilder;
 use crate::error::RunError;
 
@@ -50,21 +50,21 @@ impl Names<'_> {
         }
     }
 
-    /// Handles requests whose time has passed. Returns whether there were any.
-    fn handle_timeout(&mut self, now: u64) -> Result<bool, NameServiceError> {
+    /// Handles requests whose time has passed.
+    pub(super) fn handle_timeout(&mut self, now: u64) -> Result<(), NameServiceError> {
         match self {
             Names::Shared(client) => {
-                let due = client.deadline().is_some_and(|at| at <= now);
-                if due {
+                if client.deadline().is_some_and(|at| at <= now) {
                     client.expire(now);
                 }
-                Ok(due)
+                Ok(())
             }
-            Names::Local(names) => names.handle_timeout(now),
+            Names::Local(names) => names.handle_timeout(now).map(drop),
         }
     }
 
-    fn drop_lookups(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
+    /// Drops the look-ups of a rank whose process has ended.
+    pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
         let whose = |request: &Request| request.job == job && request.rank == rank;
         match self {
             Names::Shared(client) => {
@@ -94,36 +94,27 @@ impl Names<'_> {
     }
 }
 
-impl Engine<'_, '_> {
-    /// Refuses a request of a query at the head. Ranks send requests to their nodes.
-    pub(super) fn refuse_upcall(&mut self, upcall: UpcallId) -> Result<(), RunError> {
-        let now = Time(self.now());
-        let refusal = Refusal::Unsupported;
-        let (rc, text) = (refusal.rc(), refusal.to_string());
-        Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: text.as_bytes() })?)
-    }
-
+impl Head<'_> {
     /// Tells a name service that other runs share that two jobs of this run have connected or disconnected: connecting joins
     /// all jobs of both sides. The request has no answer.
     pub(super) fn relate_at_name_service(
         &mut self,
+        engine: &Engine<'_, '_>,
         asker: (JobId, Rank),
-        other: &str,
+        other: JobId,
         connected: bool,
     ) -> Result<(), RunError> {
-        if !matches!(self.names, Some(Names::Shared(_))) {
-            return Ok(());
-        }
+        let other = self.control.jobs().get(other).filter(|_| matches!(self.names, Some(Names::Shared(_))));
+        let Some(other) = other else { return Ok(()) };
         let command = if connected { "job-connect" } else { "job-disconnect" };
-        let body = format!("cmd={command};jobid={other};").into_bytes();
-        self.ask_name_service(None, asker, (Protocol::V2, body))
+        let body = format!("cmd={command};jobid={};", other.name).into_bytes();
+        self.ask_name_service(engine, None, asker, (Protocol::V2, body))
     }
 
     /// Introduces a job to a name service that other runs share.
-    pub(super) fn introduce(&mut self, record: &JobRecord) {
-        let now = self.now();
-        if let Some(Names::Shared(client)) = &mut self.names {
-            client.begin(record.id, &record.name, now, &self.poller);
+    pub(super) fn introduce(&mut self, engine: &Engine<'_, '_>, id: JobId) {
+        if let (Some(Names::Shared(client)), Some(job)) = (&mut self.names, self.control.jobs().get(id)) {
+            client.begin(id, &job.name, engine.now(), &engine.poller);
         }
     }
 
@@ -131,55 +122,46 @@ impl Engine<'_, '_> {
     /// answer.
     pub(super) fn ask_name_service(
         &mut self,
+        engine: &Engine<'_, '_>,
         upcall: Option<UpcallId>,
         (job, rank): (JobId, Rank),
         (protocol, body): (Protocol, Vec<u8>),
     ) -> Result<(), RunError> {
-        let now = self.now();
-        let wait = self.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
+        let wait = engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u32::MAX);
         let request = Request { upcall, job, rank, protocol, body, wait };
         // The name service is gone if its backend has failed. All jobs are ended then.
         let Some(names) = &mut self.names else { return Ok(()) };
-        Ok(names.ask(request, now, &self.poller)?)
+        Ok(names.ask(request, engine.now(), &engine.poller)?)
     }
 
     /// Handles a ready connection to the name server of another process.
-    pub(super) fn name_client_ready(&mut self, key: Key) -> Result<(), RunError> {
-        let now = self.now();
-        let Some(Names::Shared(client)) = &mut self.names else { return Ok(()) };
-        client.ready(key, now, &self.poller);
-        self.outputs()
-    }
-
-    /// Handles deadlines of the name service.
-    pub(super) fn expire_names(&mut self, now: u64) -> Result<(), RunError> {
-        let Some(names) = &mut self.names else { return Ok(()) };
-        match names.handle_timeout(now)? {
-            true => self.outputs(),
-            false => Ok(()),
+    pub(super) fn name_client_ready(&mut self, engine: &Engine<'_, '_>, key: Key) {
+        if let Some(Names::Shared(client)) = &mut self.names {
+            client.ready(key, engine.now(), &engine.poller);
         }
     }
 
-    /// Passes an answer of the name service to the server or the head. Returns whether there was one.
-    pub(super) fn pass_name(&mut self) -> Result<bool, RunError> {
+    /// Passes an answer of the name service on. Returns whether there was one.
+    pub(super) fn pass_name(&mut self, engine: &mut Engine<'_, '_>) -> Result<bool, RunError> {
         let Some(names) = &mut self.names else { return Ok(false) };
         if let Names::Shared(client) = names {
             while let Some(line) = client.news() {
-                self.sinks.print(&line);
+                engine.sinks.print(&line);
             }
         }
         let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };
-        let request = hydrant_control::RequestId(upcall.0);
-        self.handle_at_head(hydrant_control::Event::UpcallReply { request, rc, text })?;
+        let request = RequestId(upcall.0);
+        self.handle(engine, Event::UpcallReply { request, rc, text })?;
         Ok(true)
     }
+}
 
-    /// Drops the look-ups of a rank whose process has ended.
-    pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank) -> Result<(), RunError> {
-        let now = self.now();
-        match &mut self.names {
-            Some(names) => Ok(names.drop_lookups(job, rank, now)?),
-            None => Ok(()),
-        }
+impl Engine<'_, '_> {
+    /// Refuses a request of a query at a head of other hosts. Ranks send requests to their nodes.
+    pub(super) fn refuse_upcall(&mut self, upcall: UpcallId) -> Result<(), RunError> {
+        let now = Time(self.now());
+        let refusal = Refusal::Unsupported;
+        let (rc, text) = (refusal.rc(), refusal.to_string());
+        Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: text.as_bytes() })?)
     }
 }

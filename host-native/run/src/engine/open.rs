@@ -73,18 +73,19 @@ impl Engine<'_, '_> {
         }
         let uri = pmix.as_ref().map(|port| format!("{PMIX_SERVER}{}", port.socket().addr()));
         let local = LocalFacts { oversubscribed, uri, places: places(launcher.as_ref(), &ranks) };
+        let queries = self.open_query(&record)?;
         self.register(&record, local)?;
         if let Some(launcher) = &mut launcher
             && let Err(error) = self.direct_clients(launcher, &record)
         {
-            self.forget(id)?;
+            self.core.deregister_job(self.now(), id)?;
             return Err(error);
         }
         if record.ordinal == 0 {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
         let hosts = RankHosts::take(&mut record);
-        let run = LocalRanks { ranks, hosts, launcher, port, pmix, pool, ..LocalRanks::default() };
+        let run = LocalRanks { ranks, hosts, launcher, port, pmix, pool, queries, ..LocalRanks::default() };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, None, run));
         match self.make_room(id) {
@@ -233,12 +234,12 @@ impl Engine<'_, '_> {
             spawn: asked_here,
             spawner: elsewhere.map_or("", |spawned| &spawned.spawner),
             lookup_wait: millis(settings.lookup_wait),
-            remote_names: self.names.is_some() || self.nodes.is_some(),
+            // Ranks of the only server share its own, unless there are others with names, or it has room for few.
+            remote_names: !self.is_alone() || options.name_server.is_some() || self.core.is_board(),
             fence_warning: millis(settings.fence_warning),
             fence: settings.fence,
             ..JobSpec::new(record.id, &record.name, ranks)
         };
-        let query = self.open_query(record)?;
         self.core.handle(now, Input::RegisterJob(spec))?;
         let node = self.server_node();
         let job = record.id;
@@ -269,11 +270,8 @@ impl Engine<'_, '_> {
         });
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
-            return result;
         }
-        self.queries.extend(query.map(|query| (record.id, query)));
-        self.introduce(record);
-        Ok(())
+        result
     }
 
     /// Returns the path of the topology file, if enough ranks of the job run here and the user has named no other.
@@ -286,12 +284,12 @@ impl Engine<'_, '_> {
     }
 
     /// Has the topology file written once a rank has asked for it, and passes the requests that waited for it.
-    pub(super) fn keep_topology_file(&mut self, now: u64) -> Result<(), RunError> {
-        let Some(file) = &self.topology_file else { return Ok(()) };
+    pub(super) fn keep_topology_file(&mut self, now: u64) {
+        let Some(file) = &self.topology_file else { return };
         let resumed = file.borrow_mut().keep_time(now, self.null.as_fd(), &self.files);
-        let Some(driver) = self.core.driver().filter(|_| !resumed.is_empty()) else { return Ok(()) };
-        resumed.into_iter().for_each(|conn| driver.resume(conn));
-        self.outputs()
+        if let Some(driver) = self.core.driver() {
+            resumed.into_iter().for_each(|conn| driver.resume(conn));
+        }
     }
 
     /// Prints a note if ranks of the job share processors that they are bound to.
@@ -314,27 +312,11 @@ impl Engine<'_, '_> {
         self.open_files(id)
     }
 
-    /// Drops a job that has no processes.
+    /// Drops a job that has no processes, with its connections.
     pub(super) fn drop_job(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(job) = self.jobs.remove(id) else { return Ok(()) };
         self.streams.clear(job.slots(), &mut self.sinks);
-        self.forget(id)
-    }
-
-    /// Deregisters a job at the PMI server, with its connections.
-    fn forget(&mut self, id: JobId) -> Result<(), RunError> {
-        let now = self.now();
-        if let Some(driver) = self.core.driver() {
-            driver.close_job(id, now)?;
-            self.outputs()?;
-        }
-        self.queries.remove(&id);
-        if let Some(names) = &mut self.names {
-            names.forget(id, now)?;
-        }
-        let now = Time(self.now());
-        self.core.handle(now, Input::DeregisterJob { job: id })?;
-        Ok(())
+        self.core.deregister_job(self.now(), id)
     }
 }
 

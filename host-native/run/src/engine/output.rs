@@ -4,9 +4,9 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use hydrant_control::protocol::PseudoTerminals;
-use hydrant_core::JobId;
+use hydrant_core::{JobId, Rank};
 use hydrant_iof::{Descriptor, expand};
-use hydrant_reactor::Key;
+use hydrant_reactor::{Key, WriterState};
 
 use super::Engine;
 use super::jobs::Job;
@@ -90,16 +90,44 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Writes pending output, and resumes the streams that waited for it.
+    /// Writes pending output, and resumes the streams that waited for it. Output of other nodes is acknowledged.
     pub(super) fn flush(&mut self) {
         self.sinks.flush(&self.poller);
         while let Some(sink) = self.sinks.changed() {
             let now = self.now();
-            self.sink_changed(sink);
+            if self.sinks.get(sink).state() != WriterState::Open {
+                self.closed_sinks.push(sink);
+            }
             self.streams.resume(sink, now, &mut self.buffer, &mut self.sinks, &self.poller);
             self.sinks.flush(&self.poller);
         }
-        self.acknowledge_output();
+        if let Some(nodes) = &mut self.nodes {
+            nodes.acknowledge_output(&self.sinks);
+        }
+    }
+
+    /// Returns the streams that lead to sinks that accept no more output since the last call, of ranks on other nodes: those of
+    /// each job, each with true for standard error. Streams of ranks here have ended.
+    pub(super) fn take_closed_output(&mut self) -> Vec<(JobId, Vec<(Rank, bool)>)> {
+        let mut closed = Vec::new();
+        for sink in std::mem::take(&mut self.closed_sinks) {
+            for job in self.jobs.iter() {
+                let (slots, first) = (job.slots(), job.slots().start);
+                let stream = |stream: u32| (Rank(stream / 2 - first), stream % 2 == 1);
+                let streams = self.streams.to_sink(slots, sink).into_iter().map(stream);
+                closed.push((job.id, streams.filter(|(rank, _)| !job.run.ranks.contains(rank.0)).collect()));
+            }
+        }
+        closed
+    }
+
+    /// Writes the rest of the output of a job all of whose ranks have ended, as far as it is here.
+    pub(super) fn finish_output(&mut self, id: JobId) {
+        let now = self.now();
+        let Some(job) = self.jobs.get(id) else { return };
+        let (sinks, poller) = (&mut self.sinks, &self.poller);
+        self.streams.finish(job.slots(), now, &mut self.buffer, sinks, poller);
+        self.flush();
     }
 
     /// Reads what ranks that have ended have written, so that their streams end at once where nobody else writes to them.
@@ -108,11 +136,5 @@ impl Engine<'_, '_> {
         let (sinks, poller) = (&mut self.sinks, &self.poller);
         self.streams.read_ended(slots, now, &mut self.buffer, sinks, poller);
         self.flush();
-    }
-
-    /// Goes on with jobs whose output has been written. Returns true if the run is over.
-    pub(super) fn settle(&mut self) -> Result<bool, RunError> {
-        self.settle_daemon()?;
-        self.settle_head()
     }
 }

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
+use hydrant_control::Event;
 use hydrant_core::trace::SignalName;
 use rustix::process::Signal;
 
-use super::Engine;
+use super::{Engine, Head};
 use crate::error::RunError;
 
 /// Milliseconds after which ranks that run on are named.
@@ -27,11 +28,30 @@ pub(super) struct Patience {
     kill_at: Option<u64>,
 }
 
-impl Engine<'_, '_> {
+impl Patience {
+    /// The next time at which ranks that run on are named or killed.
+    pub(super) fn poll_at(&self) -> Option<u64> {
+        self.name_at.into_iter().chain(self.kill_at).min()
+    }
+}
+
+impl Head<'_> {
+    /// Returns whether a signal of the user is passed on. It is not if it has come twice at once, or has ended what ranks left
+    /// behind.
+    pub(super) fn heeds(&mut self, engine: &mut Engine<'_, '_>, signal: Signal) -> bool {
+        let is_first = self.patience.is_none();
+        if !self.counts(engine, signal) {
+            return false;
+        }
+        // What ranks have left behind may have output. A second signal ends the run without it.
+        let has_begun = is_first && self.patience.is_some();
+        !(has_begun && describe_running(&self.control).is_none() && engine.hasten_drains(false))
+    }
+
     /// Notes a signal of the user. Returns false for one that has come twice at once.
-    pub(super) fn counts(&mut self, signal: Signal) -> bool {
-        let now = self.now();
-        let grace = self.plan.settings.kill_grace;
+    fn counts(&mut self, engine: &Engine<'_, '_>, signal: Signal) -> bool {
+        let now = engine.now();
+        let grace = engine.plan.settings.kill_grace;
         match &mut self.patience {
             _ if matches!(signal, Signal::USR1 | Signal::USR2) => true,
             Some(patience) => {
@@ -45,55 +65,48 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// The next time at which ranks are named or killed.
-    pub(super) fn patience_at(&self) -> Option<u64> {
-        let patience = self.patience?;
-        patience.name_at.into_iter().chain(patience.kill_at).min()
-    }
-
     /// Names the ranks that run on after a signal, and kills them after the time that the user has set.
-    pub(super) fn keep_patience(&mut self, now: u64) -> Result<(), RunError> {
+    pub(super) fn keep_patience(&mut self, engine: &mut Engine<'_, '_>, now: u64) -> Result<(), RunError> {
         let Some(patience) = &mut self.patience else { return Ok(()) };
         let Patience { signal, since, .. } = *patience;
         let kills = patience.kill_at.take_if(|at| *at <= now).is_some();
         let names = patience.name_at.take_if(|at| *at <= now).is_some();
         if kills {
             patience.name_at = None;
-            return self.kill_after_grace(signal);
+            return self.kill_after_grace(engine, signal);
         }
-        if names && let Some(ranks) = self.describe_running() {
+        if names && let Some(ranks) = describe_running(&self.control) {
             let name = SignalName(signal.as_raw());
-            let next = match self.plan.settings.kill_grace {
+            let next = match engine.plan.settings.kill_grace {
                 Some(grace) => format!("SIGKILL follows {} s after {name}", grace.as_secs_f64()),
                 None => format!("a second {} kills them", SignalName(repeatable(signal).as_raw())),
             };
             let seconds = (now - since) / 1000;
-            self.sinks.print(&format!("still running {seconds} s after {name}: {ranks}; {next}"));
+            engine.sinks.print(&format!("still running {seconds} s after {name}: {ranks}; {next}"));
         }
         Ok(())
     }
 
     /// Does what the second signal of the user does.
-    fn kill_after_grace(&mut self, signal: Signal) -> Result<(), RunError> {
+    fn kill_after_grace(&mut self, engine: &mut Engine<'_, '_>, signal: Signal) -> Result<(), RunError> {
         // A signal that is not escalated has not been counted.
         let times = if signal == repeatable(signal) { 1 } else { 2 };
         for _ in 0..times {
-            self.pass_signal_on(repeatable(signal).as_raw())?;
+            self.handle(engine, Event::Signal(repeatable(signal).as_raw()))?;
         }
         Ok(())
     }
+}
 
-    /// The first ranks that run, with pid and host, and the number of the others.
-    pub(super) fn describe_running(&self) -> Option<String> {
-        let head = &self.head.as_ref()?.control;
-        let of_job = |job| running(job).map(move |rank| named(job, rank, head.host_of_rank(job, rank)));
-        let running: Vec<String> = head.jobs().iter().flat_map(of_job).collect();
-        let mut text = running.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
-        if running.len() > NAMED_MAX {
-            let _ = write!(text, " and {} others", running.len() - NAMED_MAX);
-        }
-        (!running.is_empty()).then_some(text)
+/// The first ranks that run, with pid and host, and the number of the others.
+fn describe_running(head: &hydrant_control::Head) -> Option<String> {
+    let of_job = |job| running(job).map(move |rank| named(job, rank, head.host_of_rank(job, rank)));
+    let running: Vec<String> = head.jobs().iter().flat_map(of_job).collect();
+    let mut text = running.iter().take(NAMED_MAX).cloned().collect::<Vec<_>>().join(", ");
+    if running.len() > NAMED_MAX {
+        let _ = write!(text, " and {} others", running.len() - NAMED_MAX);
     }
+    (!running.is_empty()).then_some(text)
 }
 
 /// The signal whose second one escalates.

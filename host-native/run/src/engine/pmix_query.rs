@@ -17,7 +17,8 @@ use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
-use super::Engine;
+use super::status::Recipient;
+use super::{Engine, Head};
 use crate::error::RunError;
 
 /// Most ranks of a job that a table can have. Each takes more than 16 bytes of the reply.
@@ -27,8 +28,45 @@ const REPLY_REST: usize = 64;
 /// Most lines about queries without an answer.
 const NOTES_MAX: usize = 64;
 
+/// Queries of PMIx clients under way.
+#[derive(Default)]
+pub(super) struct PmixQueries {
+    pending: Vec<PmixQuery>,
+    /// Lines about queries that have been printed.
+    notes: BTreeSet<String>,
+}
+
+impl PmixQueries {
+    /// Returns whether queries wait for states of ranks.
+    pub(super) fn are_pending(&self) -> bool {
+        !self.pending.is_empty()
+    }
+
+    /// Keeps ranks that have arrived.
+    pub(super) fn ranks_arrived(&mut self, request: RequestId, job: JobId, arrived: Vec<Rank>) {
+        for query in self.pending.iter_mut().filter(|query| query.request == request) {
+            query.awaited = query.awaited.saturating_sub(1);
+            query.ranks.entry(job).or_default().extend(arrived.iter().cloned());
+        }
+    }
+
+    /// Takes the queries for which all ranks have arrived.
+    fn take_complete(&mut self) -> Vec<PmixQuery> {
+        let mut complete: Vec<PmixQuery> = self.pending.extract_if(.., |query| query.awaited == 0).collect();
+        for ranks in complete.iter_mut().flat_map(|query| query.ranks.values_mut()) {
+            ranks.sort_unstable_by_key(|rank| rank.rank);
+        }
+        complete
+    }
+
+    /// Returns whether a line has not been printed before.
+    fn is_new(&mut self, line: &str) -> bool {
+        self.notes.len() < NOTES_MAX && self.notes.insert(line.to_owned())
+    }
+}
+
 /// Queries of one request that wait for states of ranks.
-pub(super) struct PmixQuery {
+struct PmixQuery {
     request: RequestId,
     upcall: Upcall,
     /// Answers about ranks that have not arrived.
@@ -462,21 +500,28 @@ fn reply(query: &HostQuery<'_>, facts: &Facts<'_>, max: usize) -> Reply {
     reply
 }
 
-impl Engine<'_, '_> {
+impl Head<'_> {
     /// Answers queries of a PMIx client, at once or when the nodes of ranks have answered.
-    pub(super) fn answer_pmix_query(&mut self, request: RequestId, upcall: Upcall) -> Result<(), RunError> {
-        let pages = self.pages_of(&upcall);
+    pub(super) fn answer_pmix_query(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        request: RequestId,
+        upcall: Upcall,
+    ) -> Result<(), RunError> {
+        let pages = self.pages_of(engine, &upcall);
         let query = PmixQuery { request, upcall, awaited: pages.len(), ranks: BTreeMap::new() };
-        self.pmix_queries.push(query);
-        pages.into_iter().for_each(|(job, first)| self.query_ranks_for_client(request, job, first));
-        self.finish_pmix_queries()
+        self.pmix_queries.pending.push(query);
+        for (job, first) in pages {
+            self.query_ranks(engine, Recipient::Pmix(request), job, first);
+        }
+        self.finish_pmix_queries(engine)
     }
 
     /// Jobs whose processes a request asks for, each with the first ranks of the answers that are needed.
-    fn pages_of(&self, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
+    fn pages_of(&self, engine: &Engine<'_, '_>, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
         let Some(query) = HostQuery::read(&upcall.request) else { return BTreeSet::new() };
         let ranks = BTreeMap::new();
-        let Some(facts) = self.facts(upcall, &ranks) else { return BTreeSet::new() };
+        let facts = self.facts(engine, upcall, &ranks);
         let tables = query.queries.asked().filter(|(key, infos)| {
             [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key) && !asks_qualifiers(infos)
         });
@@ -486,51 +531,51 @@ impl Engine<'_, '_> {
             .collect()
     }
 
-    /// Keeps ranks that have arrived.
-    pub(super) fn ranks_arrived_for_client(&mut self, request: RequestId, job: JobId, arrived: Vec<Rank>) {
-        let queries = self.pmix_queries.iter_mut();
-        for query in queries.filter(|query| query.request == request) {
-            query.awaited = query.awaited.saturating_sub(1);
-            query.ranks.entry(job).or_default().extend(arrived.iter().cloned());
-        }
-    }
-
     /// Answers the queries for which all ranks have arrived.
-    pub(super) fn finish_pmix_queries(&mut self) -> Result<(), RunError> {
-        let done: Vec<PmixQuery> = self.pmix_queries.extract_if(.., |query| query.awaited == 0).collect();
-        for mut query in done {
-            query.ranks.values_mut().for_each(|ranks| ranks.sort_unstable_by_key(|rank| rank.rank));
-            let read = HostQuery::read(&query.upcall.request).zip(self.facts(&query.upcall, &query.ranks));
-            let max = self.core.limits().spawn_bytes;
-            let (rc, reply) = match read {
-                Some((read, facts)) => (0, reply(&read, &facts, max as usize)),
+    pub(super) fn finish_pmix_queries(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for query in self.pmix_queries.take_complete() {
+            let max = engine.core.limits().spawn_bytes;
+            let (rc, reply) = match HostQuery::read(&query.upcall.request) {
+                Some(read) => {
+                    (0, reply(&read, &self.facts(engine, &query.upcall, &query.ranks), max as usize))
+                }
                 None => (Refusal::Unsupported.rc(), Reply::default()),
             };
+            let mut lines = Vec::new();
             if reply.is_full {
                 let why = Refusal::Full(Limit::SpawnBytes, max);
-                self.note_query(format!("a PMIx query is refused: {why}"));
+                lines.push(format!("a PMIx query is refused: {why}"));
             }
-            for key in reply.unsupported.iter().filter(|_| self.plan.settings.verbose) {
-                self.note_query(format!("a PMIx query of {} is not supported", key.escape_debug()));
+            for key in reply.unsupported.iter().filter(|_| engine.plan.settings.verbose) {
+                lines.push(format!("a PMIx query of {} is not supported", key.escape_debug()));
             }
-            self.answer(HeadEvent::UpcallReply { request: query.request, rc, text: reply.body })?;
+            for line in lines.into_iter().filter(|line| self.pmix_queries.is_new(line)) {
+                engine.sinks.print(&line);
+            }
+            self.answer(engine, HeadEvent::UpcallReply { request: query.request, rc, text: reply.body })?;
         }
         Ok(())
     }
 
-    fn facts<'a>(&'a self, asker: &'a Upcall, ranks: &'a BTreeMap<JobId, Vec<Rank>>) -> Option<Facts<'a>> {
-        let head = &self.head.as_ref()?.control;
-        let processors = std::thread::available_parallelism().ok().filter(|_| self.nodes.is_none());
-        Some(Facts {
-            jobs: head.jobs(),
-            hosts: head.hosts(),
+    fn facts<'a>(
+        &'a self,
+        engine: &Engine<'_, '_>,
+        asker: &'a Upcall,
+        ranks: &'a BTreeMap<JobId, Vec<Rank>>,
+    ) -> Facts<'a> {
+        let processors = std::thread::available_parallelism().ok().filter(|_| engine.is_alone());
+        Facts {
+            jobs: self.control.jobs(),
+            hosts: self.control.hosts(),
             processors: processors.and_then(|count| count.get().try_into().ok()),
-            universe: self.plan.options.universe_size.known(),
+            universe: engine.plan.options.universe_size.known(),
             asker,
             ranks,
-        })
+        }
     }
+}
 
+impl Engine<'_, '_> {
     /// Names the requests of PMIx clients that this server has refused as not supported, each once.
     pub(super) fn note_unserved(&mut self) {
         if !self.plan.settings.verbose {
@@ -543,14 +588,6 @@ impl Engine<'_, '_> {
             self.sinks.print(&format!(
                 "a request of a PMIx client is not supported: {name} (command {number}) or its options"
             ));
-        }
-    }
-
-    /// Prints a line about queries once.
-    fn note_query(&mut self, line: String) {
-        if self.query_notes.len() < NOTES_MAX && !self.query_notes.contains(&line) {
-            self.sinks.print(&line);
-            self.query_notes.insert(line);
         }
     }
 }

@@ -8,14 +8,13 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::JobRecord;
-use hydrant_control::query_name;
+use hydrant_control::{NodeRanks, query_name};
 use hydrant_core::JobId;
 use hydrant_driver::ACCEPT_MAX;
 use hydrant_reactor::Listener;
 use hydrant_reactor::local::{Accepted, LocalListener};
 
 use super::Engine;
-use super::names::Names;
 use super::token::Token;
 use crate::error::RunError;
 
@@ -53,8 +52,9 @@ impl AsFd for Query {
 impl Engine<'_, '_> {
     /// Listens for queries of ranks of this node, or of runs that share the name service.
     pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
-        let of_ranks = self.plan.settings.mpi_psets && self.daemon.is_some();
-        if !of_ranks && !matches!(self.names, Some(Names::Shared(_))) {
+        let of_ranks =
+            self.plan.settings.mpi_psets && NodeRanks::of_node(&record.blocks, self.node()).count() > 0;
+        if !of_ranks && self.plan.options.name_server.is_none() {
             return Ok(None);
         }
         let query = Query::open(&record.name, self.server_node())?;
@@ -64,7 +64,8 @@ impl Engine<'_, '_> {
     /// Accepts pending query connections, at most [`ACCEPT_MAX`]. More may be pending; the socket stays readable then.
     pub(super) fn accept_queries(&mut self, id: JobId) -> Result<(), RunError> {
         for _ in 0..ACCEPT_MAX {
-            let Some(query) = self.queries.get(&id) else { break };
+            let query = self.jobs.get(id).and_then(|job| job.run.queries.as_ref());
+            let Some(query) = query else { break };
             match query.socket().listener.accept() {
                 Ok(Accepted::Own(stream)) => self.open_aside(stream, id)?,
                 Ok(Accepted::Foreign) => {}
@@ -73,9 +74,8 @@ impl Engine<'_, '_> {
                     if !self.displace(&error)? {
                         self.sinks.print(&format!("warning: paused accepting queries: {error}"));
                         let now = self.now();
-                        if let Some(query) = self.queries.get_mut(&id) {
-                            query.pause(&self.poller, now);
-                        }
+                        let query = self.jobs.get_mut(id).and_then(|job| job.run.queries.as_mut());
+                        query.into_iter().for_each(|query| query.pause(&self.poller, now));
                     }
                     break;
                 }
@@ -87,10 +87,10 @@ impl Engine<'_, '_> {
     fn open_aside(&mut self, stream: UnixStream, job: JobId) -> Result<(), RunError> {
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(()) };
-        let displaced = driver.make_room(now)?;
+        driver.make_room(now)?;
         // Without room for it the connection is closed, which its client takes for an answer.
         driver.open_query(stream.into(), job, now, &self.poller)?;
-        if displaced { self.outputs() } else { Ok(()) }
+        Ok(())
     }
 }
 

@@ -1,168 +1,172 @@
-//! Ranks on this machine: start, signals, end.
+//! Ranks on this machine: start and end.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
-use hydrant_control::{DaemonEvent, Event as HeadEvent, format_ranges};
+use hydrant_control::{DaemonEvent, format_ranges};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
-use hydrant_iof::{RankInput, window_size};
-use hydrant_reactor::signals::Event;
+use hydrant_iof::RankInput;
 use hydrant_start::Stdio;
 use rustix::process::{Pid, Signal};
 
-use super::Engine;
+use super::{Daemon, Engine};
 use crate::error::RunError;
 
 /// Ranks that are started before the event loop looks after those that run.
 const BATCH: usize = 16;
 
-impl Engine<'_, '_> {
+impl Daemon {
     /// Starts the next few ranks of each job that is not complete.
-    pub(super) fn start_some(&mut self) -> Result<(), RunError> {
-        for id in self.starting() {
+    pub(super) fn start_some(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for id in self.control.starting() {
             let mut started = 0;
             let mut failed = Ok(());
-            while let Some(rank) = self.next_to_start(id).filter(|_| started < BATCH) {
-                match self.start(id, rank) {
+            while let Some(Rank(rank)) = self.control.next_rank(id).filter(|_| started < BATCH) {
+                match self.start(engine, id, rank) {
                     Ok(()) => started += 1,
                     Err(error) if error.is_plugins() => {
                         failed = Err(error);
                         break;
                     }
                     // The command itself has failed.
-                    Err(error) if self.head.is_some() && self.jobs[id].ordinal == 0 => return Err(error),
-                    Err(error) => self.start_failed(id, rank, &error)?,
+                    Err(error) if engine.is_alone() && engine.jobs[id].ordinal == 0 => return Err(error),
+                    Err(error) => self.start_failed(engine, id, rank, &error)?,
                 }
             }
             // The daemon reports the whole batch at once.
-            self.carry_out_at_daemon()?;
+            self.carry_out(engine)?;
             failed?;
         }
         Ok(())
     }
 
-    /// Jobs with ranks that remain to be started.
-    fn starting(&self) -> Vec<JobId> {
-        self.daemon.as_ref().map_or_else(Vec::new, |daemon| daemon.control.starting())
-    }
-
     /// Returns whether ranks of any job remain to be started.
     pub(super) fn is_starting(&self) -> bool {
-        !self.starting().is_empty()
+        !self.control.starting().is_empty()
     }
 
-    fn next_to_start(&self, id: JobId) -> Option<u32> {
-        self.daemon.as_ref()?.control.next_rank(id).map(|rank| rank.0)
-    }
-
-    fn start(&mut self, id: JobId, rank: u32) -> Result<(), RunError> {
-        let job = &self.jobs[id];
-        let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || self.core.is_board());
+    fn start(&mut self, engine: &mut Engine<'_, '_>, id: JobId, rank: u32) -> Result<(), RunError> {
+        let job = &engine.jobs[id];
+        let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || engine.core.is_board());
         let is_first = job.ordinal == 0;
         let pipe = RunError::system("cannot open a stream for a rank's output");
-        let stdout = self.streams.open(2 * slot, &self.poller).map_err(&pipe)?;
-        let stderr = match self.plan.settings.merge_stderr {
+        let stdout = engine.streams.open(2 * slot, &engine.poller).map_err(&pipe)?;
+        let stderr = match engine.plan.settings.merge_stderr {
             true => rustix::io::fcntl_dupfd_cloexec(&stdout, 0).map_err(&pipe)?,
-            false => self.streams.open(2 * slot + 1, &self.poller).map_err(&pipe)?,
+            false => engine.streams.open(2 * slot + 1, &engine.poller).map_err(&pipe)?,
         };
         let pmi = match by_port {
             true => None,
             false => {
                 let (ours, theirs) =
                     UnixStream::pair().map_err(RunError::system("cannot make a rank's PMI socket"))?;
-                if self.open_conn(ours.into(), id, rank)?.is_none() {
-                    let limits = self.core.limits();
+                if engine.open_conn(ours.into(), id, rank)?.is_none() {
+                    let limits = engine.core.limits();
                     return Err(Fault::Full(Limit::Conns, limits.conns).into());
                 }
                 Some(OwnedFd::from(theirs))
             }
         };
         let input = match is_first {
-            true => self.stdin.for_rank(rank, &self.poller),
+            true => engine.stdin.for_rank(rank, &engine.poller),
             false => Ok(RankInput::Null),
         };
         let input = input.map_err(RunError::system("cannot make a pipe for standard input"))?;
         let stdin = match &input {
-            RankInput::Null => Some(self.null.as_fd()),
+            RankInput::Null => Some(engine.null.as_fd()),
             RankInput::Inherited => None,
             RankInput::Pipe(pipe) => Some(pipe.as_fd()),
         };
         let (stdout, stderr) = (stdout.as_fd(), stderr.as_fd());
-        let job = &mut self.jobs[id];
+        let job = &mut engine.jobs[id];
         let pool = job.run.pool.as_ref().map(AsFd::as_fd);
         let stdio = Stdio { stdin, stdout, stderr, pmi: pmi.as_ref().map(AsFd::as_fd), pool };
         let local = job.run.ranks.before(rank);
         let launcher = job.run.launcher.as_mut().expect("a job with ranks here has a launcher");
-        let pid = launcher.start(rank, local, &stdio, &self.files)?;
+        let pid = launcher.start(rank, local, &stdio, &engine.files)?;
         job.rank_started(rank, pid_number(pid));
-        self.procs.started(slot, pid);
+        engine.procs.started(slot, pid);
         let number = pid_number(pid);
-        self.note_at_daemon(DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
+        self.note(engine, DaemonEvent::RankStarted { job: id, rank: Rank(rank), pid: number })?;
         if matches!(input, RankInput::Inherited) {
-            self.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
+            engine.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
-        self.open_pid_files(id, rank, number)?;
-        if self.plan.settings.bind.report {
-            let job = &self.jobs[id];
+        engine.open_pid_files(id, rank, number)?;
+        if engine.plan.settings.bind.report {
+            let job = &engine.jobs[id];
             let launcher = job.run.launcher.as_ref().expect("it has started the rank");
             let bound = launcher.bindings().map(|bindings| bindings.describe(local));
-            let line = bound.map(|bound| format!("{} on {} is {bound}", job.rank_name(rank), self.host));
-            line.iter().for_each(|line| self.sinks.print(line));
+            let line = bound.map(|bound| format!("{} on {} is {bound}", job.rank_name(rank), engine.host));
+            line.iter().for_each(|line| engine.sinks.print(line));
         }
-        if self.plan.settings.verbose {
-            let job = &self.jobs[id];
+        if engine.plan.settings.verbose {
+            let job = &engine.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
-            self.sinks.print(&line);
+            engine.sinks.print(&line);
         }
         Ok(())
     }
 
-    /// Handles pending signals.
-    pub(super) fn take_signals(&mut self) -> Result<(), RunError> {
-        let mut events = Vec::new();
-        self.signals.read(&mut events)?;
+    /// Handles the exits of ranks whose processes have ended.
+    pub(super) fn take_exits(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
         // None of them comes a second time, so all are acted on before an error is returned.
         let mut result = Ok(());
-        for event in events {
-            match event {
-                Event::Child => result = result.and(self.take_exits()),
-                Event::Stop => {
-                    self.flush();
-                    result = result.and(self.suspend());
-                    self.announce_pause();
-                    self.signals.stop_process();
-                    result = result.and(self.resume());
-                }
-                Event::Continue => result = result.and(self.resume()),
-                Event::WindowResized => {
-                    result = result.and(self.handle_at_head(HeadEvent::WindowResized(window_size())));
-                }
-                Event::Forward(signal) => result = result.and(self.take_signal(signal)),
-            }
+        while let Some((slot, exit)) = engine.reap() {
+            result = result.and(self.process_ended(engine, slot, exit));
         }
         result
     }
 
-    /// Handles the exits of ranks whose processes have ended.
-    pub(super) fn take_exits(&mut self) -> Result<(), RunError> {
-        let mut result = Ok(());
-        while let Some((slot, exit)) = self.reap() {
-            result = result.and(self.process_ended(slot, exit));
+    /// Handles the exit of a rank's process.
+    fn process_ended(&mut self, engine: &mut Engine<'_, '_>, slot: u32, exit: Exit) -> Result<(), RunError> {
+        let Some((job, rank)) = engine.jobs.of_slot(slot) else { return Ok(()) };
+        let (id, name) = (job.id, job.rank_name(rank));
+        if engine.plan.settings.verbose {
+            engine.sinks.print(&format!("{name} {exit}"));
         }
-        result
+        let received = self.read_last_requests(engine, id, Rank(rank));
+        let job = &mut engine.jobs[id];
+        job.run.remove_leftovers(rank);
+        // The head decides about the failure.
+        let _ = job.rank_exited(rank, exit, None);
+        let reported = self.handle(engine, DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
+        received.and(reported)?;
+        let now = Time(engine.now());
+        engine.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
+        self.take_outputs(engine)
     }
 
-    /// Collects a rank that has ended. Other processes are those that start daemons, or were started by the launcher's
-    /// process before it became one.
+    /// Handles the last requests of a rank whose process has ended.
+    fn read_last_requests(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        job: JobId,
+        rank: Rank,
+    ) -> Result<(), RunError> {
+        let read = engine.read_last_requests(job, rank).and_then(|()| self.take_outputs(engine));
+        match read {
+            // A rank may have ended because its board is lost, which is the reason to report.
+            Err(error) if engine.core.is_board() => self.break_off(engine, error),
+            read => read,
+        }
+    }
+}
+
+impl Engine<'_, '_> {
+    /// Collects processes that have ended, where there are no ranks.
+    pub(super) fn reap_helpers(&mut self) {
+        while self.reap().is_some() {}
+    }
+
+    /// Collects a rank that has ended. Other processes are those that start daemons, debuggers, and what the launcher's process
+    /// started before it became one.
     fn reap(&mut self) -> Option<(u32, Exit)> {
         let mut others = Vec::new();
         let rank = self.procs.reap(false, |pid, status| others.push((pid, status)));
-        for (pid, status) in others {
-            self.helper_ended(pid, status);
-        }
+        self.helpers_ended(others);
         rank
     }
 
@@ -172,50 +176,6 @@ impl Engine<'_, '_> {
             // A pseudo-terminal is not the one that controls the ranks, so the system sends them no signal.
             self.procs.signal_all(Signal::WINCH);
         }
-    }
-
-    /// Handles a signal of the user, or of who ends a daemon.
-    fn take_signal(&mut self, signal: Signal) -> Result<(), RunError> {
-        let is_first = self.patience.is_none();
-        if self.head.is_some() && !self.counts(signal) {
-            return Ok(());
-        }
-        // What ranks have left behind may have output. A second signal ends the run without it.
-        if is_first
-            && self.patience.is_some()
-            && self.describe_running().is_none()
-            && self.hasten_drains(false)
-        {
-            return Ok(());
-        }
-        self.pass_signal_on(signal.as_raw())
-    }
-
-    /// Passes a signal to the head, or has the ranks of a daemon get it.
-    pub(super) fn pass_signal_on(&mut self, signal: i32) -> Result<(), RunError> {
-        match self.head {
-            Some(_) => self.handle_at_head(HeadEvent::Signal(signal)),
-            None => self.handle_at_daemon(DaemonEvent::Signal(signal)),
-        }
-    }
-
-    fn suspend(&mut self) -> Result<(), RunError> {
-        match self.head {
-            Some(_) => self.handle_at_head(HeadEvent::Suspended)?,
-            None => self.handle_at_daemon(DaemonEvent::Suspended)?,
-        }
-        self.deliver().map(drop)
-    }
-
-    fn resume(&mut self) -> Result<(), RunError> {
-        let result = match self.head {
-            Some(_) => self.handle_at_head(HeadEvent::Resumed),
-            None => self.handle_at_daemon(DaemonEvent::Resumed),
-        };
-        // The launcher may be in the foreground now.
-        let now = self.now();
-        self.stdin.pump(now, &self.poller);
-        result
     }
 
     /// Reports ranks that the others wait for because they do not read their standard input.
@@ -241,25 +201,6 @@ impl Engine<'_, '_> {
         if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT | Signal::WINCH) {
             self.hasten_drains(signal == Signal::KILL);
         }
-    }
-
-    /// Handles the exit of a rank's process.
-    fn process_ended(&mut self, slot: u32, exit: Exit) -> Result<(), RunError> {
-        let Some((job, rank)) = self.jobs.of_slot(slot) else { return Ok(()) };
-        let (id, name) = (job.id, job.rank_name(rank));
-        if self.plan.settings.verbose {
-            self.sinks.print(&format!("{name} {exit}"));
-        }
-        let received = self.read_last_requests(id, rank);
-        let job = &mut self.jobs[id];
-        job.run.remove_leftovers(rank);
-        // The head decides about the failure.
-        let _ = job.rank_exited(rank, exit, None);
-        let reported = self.handle_at_daemon(DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
-        received.and(reported)?;
-        let now = Time(self.now());
-        self.core.handle(now, Input::Exited { job: id, rank: Rank(rank), exit })?;
-        self.outputs()
     }
 }
 

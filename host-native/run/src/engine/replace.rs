@@ -3,6 +3,8 @@
 //! Each node saves the state of its server and has another one go on with it. A node whose new one cannot be loaded, or refuses
 //! the state, keeps the old one. Connections, links and recordings do not notice.
 
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use hydrant_control::protocol::{Order, PluginFile};
@@ -10,8 +12,9 @@ use hydrant_overlay::Destination;
 use hydrant_status::record::Text;
 use hydrant_status::{ClientId, Reply};
 
-use super::Engine;
-use crate::backend::{BackendBuilder, read_plugin};
+use super::nodes::plugin_of;
+use super::{Engine, Head};
+use crate::backend::BackendBuilder;
 use crate::error::RunError;
 use crate::plan::Plugin;
 
@@ -28,38 +31,67 @@ pub(super) struct Replacement {
     kept: Vec<String>,
 }
 
-impl Engine<'_, '_> {
+impl Head<'_> {
     /// Replaces the server of each node by one in a plugin, or in the nodes' own processes. The client is answered at once, or
     /// when all nodes have answered.
-    pub(super) fn replace_servers(&mut self, client: ClientId, path: Option<&Text>) {
-        if self.status_socket.as_ref().is_some_and(|status| status.replacement.is_some()) {
-            return self.answer_replacement(client, vec!["another replacement is under way".to_owned()]);
+    pub(super) fn replace_servers(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        client: ClientId,
+        path: Option<&Text>,
+    ) {
+        if self.replacement.is_some() {
+            let why = "another replacement is under way".to_owned();
+            return self.answer_replacement(engine, client, vec![why]);
         }
-        let plugin = match path.map(|path| self.read_successor(path)).transpose() {
+        let path = path.map(|path| Plugin::File(Path::new(OsStr::from_bytes(&path.0)).to_owned()));
+        let plugin = match path.map(|plugin| plugin_of(engine.plan, &plugin)).transpose() {
             Ok(plugin) => plugin,
-            Err(error) => return self.answer_replacement(client, vec![error.with_hint()]),
+            Err(error) => return self.answer_replacement(engine, client, vec![error.with_hint()]),
         };
         // The head tries first: what it cannot load, no node can.
-        if let Err(error) = self.replace_server(plugin.as_ref()) {
-            return self.answer_replacement(client, vec![error.with_hint()]);
+        if let Err(error) = engine.replace_server(plugin.as_ref()) {
+            return self.answer_replacement(engine, client, vec![error.with_hint()]);
         }
-        let Some(hosts) =
-            self.nodes.as_ref().and(self.head.as_ref()).map(|head| head.control.hosts().len() as u32)
-        else {
+        if engine.is_alone() {
             // That was the only one.
-            return self.answer_replacement(client, Vec::new());
-        };
-        let now = self.now();
-        let order = Order::ReplaceServer { plugin: plugin.map(Box::new) };
-        for node in 1..=hosts {
-            self.send_order(now, Destination::Node(node), order.clone());
+            return self.answer_replacement(engine, client, Vec::new());
         }
-        if let Some(status) = &mut self.status_socket {
-            let (awaited, kept) = ((1..=hosts).collect(), Vec::new());
-            status.replacement = Some(Replacement { client, deadline: now + TIMEOUT, awaited, kept });
+        let nodes = 1..=self.control.hosts().len() as u32;
+        let order = Order::ReplaceServer { plugin: plugin.map(Box::new) };
+        for node in nodes.clone() {
+            engine.send_order(Destination::Node(node), order.clone());
+        }
+        let (deadline, awaited) = (engine.now() + TIMEOUT, nodes.collect());
+        self.replacement = Some(Replacement { client, deadline, awaited, kept: Vec::new() });
+    }
+
+    /// A node has replaced its server, or kept it for this reason.
+    pub(super) fn server_replaced(&mut self, engine: &Engine<'_, '_>, node: u32, result: Result<(), String>) {
+        let Some(replacement) = &mut self.replacement else { return };
+        replacement.awaited.retain(|&awaited| awaited != node);
+        if let Err(why) = result {
+            replacement.kept.push(format!("{}: {why}", self.control.host(node)));
+        }
+        if replacement.awaited.is_empty() {
+            self.end_replacement(engine);
         }
     }
 
+    /// Answers the client of the replacement under way.
+    pub(super) fn end_replacement(&mut self, engine: &Engine<'_, '_>) {
+        let Some(Replacement { client, awaited, mut kept, .. }) = self.replacement.take() else { return };
+        kept.extend(awaited.iter().map(|&node| format!("{}: no answer", self.control.host(node))));
+        self.answer_replacement(engine, client, kept);
+    }
+
+    fn answer_replacement(&mut self, engine: &Engine<'_, '_>, client: ClientId, kept: Vec<String>) {
+        let reply = if kept.is_empty() { Reply::Done } else { Reply::Refused(kept.join("; ")) };
+        self.reply(engine, client, &reply);
+    }
+}
+
+impl Engine<'_, '_> {
     /// Replaces the server of this node.
     ///
     /// # Errors
@@ -77,43 +109,5 @@ impl Engine<'_, '_> {
         // Ranks that are started from now on ask for all values.
         self.sharing = None;
         Ok(())
-    }
-
-    fn read_successor(&self, path: &Text) -> Result<PluginFile, RunError> {
-        use std::os::unix::ffi::OsStrExt;
-        let path = Path::new(std::ffi::OsStr::from_bytes(&path.0));
-        let read = read_plugin(&Plugin::File(path.to_owned()), self.plan.options.spare)?;
-        // As for a plugin from the beginning on: a node inside a call sends no heartbeat.
-        let deadline = read.deadline.min(self.plan.options.cluster.heartbeat / 2);
-        Ok(PluginFile { deadline, ..read })
-    }
-
-    /// A node has replaced its server, or kept it for this reason.
-    pub(super) fn server_replaced(&mut self, node: u32, result: Result<(), String>) {
-        let host = self.head.as_ref().map_or_else(String::new, |head| head.control.host(node).to_owned());
-        let Some(status) = &mut self.status_socket else { return };
-        let Some(replacement) = &mut status.replacement else { return };
-        replacement.awaited.retain(|&awaited| awaited != node);
-        if let Err(why) = result {
-            replacement.kept.push(format!("{host}: {why}"));
-        }
-        if replacement.awaited.is_empty() {
-            self.end_replacement();
-        }
-    }
-
-    /// Answers the client of the replacement under way.
-    pub(super) fn end_replacement(&mut self) {
-        let Some(status) = &mut self.status_socket else { return };
-        let Some(Replacement { client, awaited, mut kept, .. }) = status.replacement.take() else { return };
-        if let Some(head) = &self.head {
-            kept.extend(awaited.iter().map(|&node| format!("{}: no answer", head.control.host(node))));
-        }
-        self.answer_replacement(client, kept);
-    }
-
-    fn answer_replacement(&mut self, client: ClientId, kept: Vec<String>) {
-        let reply = if kept.is_empty() { Reply::Done } else { Reply::Refused(kept.join("; ")) };
-        self.reply(client, &reply);
     }
 }

@@ -4,16 +4,14 @@ use std::fmt::Display;
 use std::io;
 use std::path::Path;
 
-use hydrant_control::{DaemonEvent, Event as HeadEvent};
-use hydrant_core::trace::{Cause, Closing, Stream};
+use hydrant_board::NodeEvent;
+use hydrant_core::trace::{Closing, Stream};
 use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
 use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files, refused_line};
-use hydrant_reactor::Key;
 use rustix::fd::OwnedFd;
 
 use super::Engine;
 use super::board::is_shared_memory;
-use super::server::PmiServer;
 use crate::error::RunError;
 
 /// Why a PMIx client is refused.
@@ -28,99 +26,51 @@ impl Engine<'_, '_> {
         job: JobId,
         rank: u32,
     ) -> Result<Option<ConnId>, RunError> {
-        self.make_room_for_client()?;
         let now = self.now();
         let Some(driver) = self.core.driver() else { return Ok(None) };
+        driver.make_room(now)?;
         Ok(driver.open(fd, job, Rank(rank), now, &self.poller)?)
     }
 
-    /// Closes the oldest connection whose client has not introduced itself, if the limit of connections is reached.
-    fn make_room_for_client(&mut self) -> Result<(), RunError> {
-        let now = self.now();
-        let Some(driver) = self.core.driver() else { return Ok(()) };
-        if driver.make_room(now)? { self.outputs() } else { Ok(()) }
-    }
-
-    /// Handles a ready connection.
-    ///
-    /// It is answered before the next one is read. A client whose reply is there before it waits is not woken, and others
-    /// work meanwhile on other processors.
-    pub(super) fn conn_ready(&mut self, key: Key, now: u64) -> Result<(), RunError> {
-        let Some(driver) = self.core.driver() else { return Ok(()) };
-        driver.ready(key, now, &self.poller)?;
-        self.outputs_at(now)
-    }
-
-    /// Handles all events of the server.
-    pub(super) fn outputs(&mut self) -> Result<(), RunError> {
-        self.outputs_at(self.now())
-    }
-
-    /// As [`outputs`](Engine::outputs), at a time that has just been read from the clock.
-    fn outputs_at(&mut self, mut now: u64) -> Result<(), RunError> {
-        loop {
-            let more = match &mut self.core {
-                PmiServer::Local(driver) => match driver.poll(now, &self.poller)? {
-                    Some(event) => {
-                        self.take_server_event(event)?;
-                        true
-                    }
-                    None => self.pass_name()?,
-                },
-                PmiServer::Node(board) => match board.event()? {
-                    Some(event) => {
-                        self.take_node_event(event)?;
-                        true
-                    }
-                    None => self.pass_name()?,
-                },
-            };
-            if !more && !self.show_board() {
-                self.note_unserved();
-                return Ok(());
-            }
+    /// Handles what the PMI server has done, up to the next output that the head or the daemon must know. `now` is the time.
+    pub(super) fn next_output(&mut self, mut now: u64) -> Result<Option<OwnedOutput>, RunError> {
+        while let Some(event) = self.core.poll(now, &self.poller)? {
             self.has_acted = true;
+            match event {
+                NodeEvent::Server(Event::Output(output)) => {
+                    if let Some(output) = self.take_output(output)? {
+                        return Ok(Some(output));
+                    }
+                }
+                NodeEvent::Server(Event::Closed { job, rank, why, .. }) => self.closed(job, rank, why),
+                NodeEvent::BadPeer { node, why } => return Err(RunError::Peer { node, why }),
+                NodeEvent::Linked(_) => self.report_link(Ok(())),
+                NodeEvent::Unlinked { node, why } => self.link_lost(node, why)?,
+                NodeEvent::Ranks { query, ranks } => self.report_rank_states(query, &ranks),
+            }
             now = self.now();
         }
+        Ok(None)
     }
 
-    pub(super) fn take_server_event(&mut self, event: Event) -> Result<(), RunError> {
-        match event {
-            Event::Closed { job, rank, why, .. } => self.closed(job, rank, why),
-            Event::Output(OwnedOutput::Upcall { upcall, .. }) if self.daemon.is_none() => {
-                self.refuse_upcall(upcall)?;
-            }
-            Event::Output(OwnedOutput::Peer { node, bytes }) => self.pass_on(node, &bytes)?,
-            Event::Output(OwnedOutput::RemoveFiles { job, rank, paths }) => {
+    /// Does what an output of the PMI server asks of its host. Returns outputs that head or daemon must know.
+    fn take_output(&mut self, output: OwnedOutput) -> Result<Option<OwnedOutput>, RunError> {
+        match output {
+            OwnedOutput::Peer { node, bytes } => self.pass_on(node, &bytes)?,
+            OwnedOutput::RemoveFiles { job, rank, paths } => {
                 let allows = if self.core.is_board() { is_shared_memory } else { |_: &Path| true };
                 if let Some(job) = self.jobs.get_mut(job) {
                     job.run.add_leftovers(rank.0, &paths, allows);
                 }
             }
-            Event::Output(OwnedOutput::Log { job, rank, stream, text }) => {
-                self.log_for(job, rank, stream, &text);
+            OwnedOutput::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
+            OwnedOutput::Joined { job, rank, .. } => {
+                self.joined(job, rank);
+                return Ok(Some(output));
             }
-            Event::Output(output) => {
-                match output {
-                    OwnedOutput::Joined { job, rank, .. } => self.joined(job, rank),
-                    // A rank aborts when its connection to a rank of another job breaks. That one has failed first.
-                    OwnedOutput::AbortJob { cause: Cause::Abort { .. }, .. } if self.jobs.len() > 1 => {
-                        self.take_exits()?;
-                    }
-                    _ => {}
-                }
-                self.pass_output(output)?;
-            }
+            output => return Ok(Some(output)),
         }
-        Ok(())
-    }
-
-    /// Passes an output of the PMI server to the node that the server serves.
-    pub(super) fn pass_output(&mut self, output: OwnedOutput) -> Result<(), RunError> {
-        match self.daemon {
-            Some(_) => self.handle_at_daemon(DaemonEvent::Output(output)),
-            None => self.handle_at_head(HeadEvent::Output(output)),
-        }
+        Ok(None)
     }
 
     /// Prints text as output of a rank, with its label and to its file.
@@ -135,13 +85,9 @@ impl Engine<'_, '_> {
     fn joined(&mut self, job: JobId, rank: Rank) {
         let Some(job) = self.jobs.get_mut(job) else { return };
         job.run.joined = true;
-        let is_first = job.ordinal == 0;
         if self.plan.settings.verbose {
             let line = format!("{} has joined", job.rank_name(rank.0));
             self.sinks.print(&line);
-        }
-        if is_first {
-            self.count_joined(1);
         }
     }
 
@@ -180,18 +126,17 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Reads the last requests of a rank whose process has ended.
-    pub(super) fn read_last_requests(&mut self, job: JobId, rank: u32) -> Result<(), RunError> {
+    /// Has the last requests of a rank read whose process has ended, before its next output.
+    pub(super) fn read_last_requests(&mut self, job: JobId, rank: Rank) -> Result<(), RunError> {
         if let Some(board) = self.core.node() {
-            // A rank may have ended because its board is lost, which is the reason to report.
-            let read = board.read_last(job, Rank(rank)).map_err(RunError::from);
-            return read.and_then(|()| self.outputs()).or_else(|error| self.break_off(error));
+            return Ok(board.read_last(job, rank)?);
         }
         // Its connection may not have been accepted yet.
         self.accept(job)?;
-        let Some(driver) = self.core.driver() else { return Ok(()) };
-        driver.read_last(job, Rank(rank));
-        self.outputs()
+        if let Some(driver) = self.core.driver() {
+            driver.read_last(job, rank);
+        }
+        Ok(())
     }
 
     /// Accepts connections at the port of a job.
@@ -206,9 +151,8 @@ impl Engine<'_, '_> {
             }
         }
         for client in admitted {
-            self.make_room_for_client()?;
-            let now = self.now();
             if let Some(driver) = self.core.driver() {
+                driver.make_room(now)?;
                 driver.open_client(client, id, now, &self.poller)?;
             }
         }
@@ -229,12 +173,10 @@ impl Engine<'_, '_> {
     /// whether a connection was closed.
     pub(super) fn displace(&mut self, error: &io::Error) -> Result<bool, RunError> {
         let now = self.now();
-        let displaced = match self.core.driver() {
-            Some(driver) if is_out_of_files(error) => driver.displace(now)?,
-            _ => false,
-        };
-        self.outputs()?;
-        Ok(displaced)
+        match self.core.driver() {
+            Some(driver) if is_out_of_files(error) => Ok(driver.displace(now)?),
+            _ => Ok(false),
+        }
     }
 
     /// Ends the pauses of listening sockets whose time has passed.
@@ -243,9 +185,9 @@ impl Engine<'_, '_> {
             for port in job.run.ports_mut() {
                 port.resume(&self.poller, now)?;
             }
-        }
-        for query in self.queries.values_mut() {
-            query.resume(&self.poller, now)?;
+            if let Some(queries) = &mut job.run.queries {
+                queries.resume(&self.poller, now)?;
+            }
         }
         Ok(())
     }

@@ -3,9 +3,10 @@
 use std::net::{IpAddr, TcpStream};
 use std::rc::Rc;
 
-use hydrant_board::NodeBoard;
-use hydrant_core::{Backend, BackendError, Input, Limits, Server, Time};
+use hydrant_board::{NodeBoard, NodeEvent};
+use hydrant_core::{Backend, BackendError, Input, JobId, Limits, Server, Time};
 use hydrant_driver::{Driver, MappedStorage, Sharing};
+use hydrant_reactor::Poller;
 use hydrant_record::RecordingFile;
 
 use super::token;
@@ -115,6 +116,33 @@ impl<'s> PmiServer<'s> {
             PmiServer::Local(driver) => driver.handle(now.0, input),
             PmiServer::Node(board) => board.handle(&input),
         }
+    }
+
+    /// Closes all connections of a job, and deregisters the job.
+    ///
+    /// # Errors
+    /// The server cannot continue.
+    pub(super) fn deregister_job(&mut self, now: u64, job: JobId) -> Result<(), RunError> {
+        match self {
+            PmiServer::Local(driver) => Ok(driver.deregister_job(job, now)?),
+            PmiServer::Node(board) => Ok(board.handle(&Input::DeregisterJob { job })?),
+        }
+    }
+
+    /// The next event of the server.
+    ///
+    /// # Errors
+    /// The server cannot continue.
+    pub(super) fn poll(&mut self, now: u64, poller: &Poller) -> Result<Option<NodeEvent>, RunError> {
+        match self {
+            PmiServer::Local(driver) => Ok(driver.poll(now, poller)?.map(NodeEvent::Server)),
+            PmiServer::Node(board) => Ok(board.event()?),
+        }
+    }
+
+    /// The next line of a board for the user.
+    pub(super) fn line(&mut self) -> Option<String> {
+        self.node()?.line()
     }
 
     /// Returns the time of the next [`handle_timeout`](PmiServer::handle_timeout).

@@ -1,10 +1,8 @@
 //! Line about ranks that have not joined their job although their program uses MPI.
 
-use hydrant_core::JobId;
 use hydrant_core::trace::Exit;
 use hydrant_doctor::{Library, Protocol, library, needed_libraries};
 
-use super::Engine;
 use super::jobs::Job;
 
 /// Returns the line for a program that needs a shared object.
@@ -22,27 +20,21 @@ fn line(command: &str, file: &str, library: Library, served: bool) -> String {
     )
 }
 
-impl Engine<'_, '_> {
-    /// Prints a line about a job that succeeded with all of its ranks here, if none of them has joined and a program needs an
-    /// MPI library.
-    pub(super) fn print_singletons(&mut self, id: JobId) {
-        let line = self.describe_singletons(id);
-        line.into_iter().for_each(|line| self.sinks.print(&line));
+/// Returns the line about a job that succeeded with all of its ranks here, if none of them has joined and a program needs an MPI
+/// library.
+pub(super) fn describe_singletons(job: &Job, serves_pmix: bool) -> Option<String> {
+    if job.size() < 2 || job.run.joined {
+        return None;
     }
-
-    fn describe_singletons(&mut self, id: JobId) -> Option<String> {
-        let serves_pmix = self.serves_pmix();
-        let job: &Job = self.jobs.get(id).filter(|job| job.size() > 1 && !job.run.joined)?;
-        let succeeded = |rank| job.exit(rank) == Some(Exit::Code(0));
-        if !(0..job.size()).all(succeeded) {
-            return None;
-        }
-        let launcher = job.run.launcher.as_ref()?;
-        launcher.programs().find_map(|(command, path)| {
-            let files = needed_libraries(&path);
-            let (file, library) = files.iter().find_map(|file| Some((file, library(file)?)))?;
-            let served = library.protocol != Protocol::Pmix || serves_pmix;
-            Some(line(&command.to_string_lossy(), file, library, served))
-        })
+    let succeeded = |rank| job.exit(rank) == Some(Exit::Code(0));
+    if !(0..job.size()).all(succeeded) {
+        return None;
     }
+    let launcher = job.run.launcher.as_ref()?;
+    launcher.programs().find_map(|(command, path)| {
+        let files = needed_libraries(&path);
+        let (file, library) = files.iter().find_map(|file| Some((file, library(file)?)))?;
+        let served = library.protocol != Protocol::Pmix || serves_pmix;
+        Some(line(&command.to_string_lossy(), file, library, served))
+    })
 }

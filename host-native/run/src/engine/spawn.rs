@@ -5,33 +5,34 @@ use hydrant_core::wire::Protocol;
 use hydrant_placement::{Host, position};
 use hydrant_start::{AvailableHosts, RequestedProgram, SpawnInfoError, prepare};
 
-use super::{Engine, open};
+use super::{Engine, Head, open};
 use crate::error::RunError;
 use crate::plan::Program;
 
 /// Hosts that a list in a message names at most.
 const NAMED_MAX: usize = 8;
 
-impl Engine<'_, '_> {
+impl Head<'_> {
     /// Reads the programs of a spawn. Their files are looked up on the hosts that run them.
     pub(super) fn resolve_spawn(
         &mut self,
+        engine: &Engine<'_, '_>,
         request: RequestId,
         spawner: &Program,
         (protocol, body): (Protocol, &[u8]),
     ) -> Result<(), RunError> {
         let nonce = open::nonce()?;
-        let Some(head) = &self.head else { return Ok(()) };
         let asked = RequestedProgram::decode(protocol, body);
-        let programs = match self.nodes {
-            Some(_) => with_hosts(head.control.hosts(), |available| {
-                asked.iter().map(|asked| resolve(asked, spawner, available)).collect()
-            }),
-            None => AvailableHosts::alone(&self.host, |available| {
+        let programs = if engine.is_alone() {
+            AvailableHosts::alone(&engine.host, |available| {
                 asked.iter().map(|asked| find(asked, spawner, available)).collect()
-            }),
+            })
+        } else {
+            with_hosts(self.control.hosts(), |available| {
+                asked.iter().map(|asked| resolve(asked, spawner, available)).collect()
+            })
         };
-        self.answer(HeadEvent::SpawnResolved { request, nonce, programs })
+        self.answer(engine, HeadEvent::SpawnResolved { request, nonce, programs })
     }
 }
 

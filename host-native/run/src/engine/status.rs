@@ -12,27 +12,22 @@ use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_control::{Job, RequestId};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
-use hydrant_placement::Bootstrap;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
 use hydrant_status::{Access, ClientId, Reply, Request, StatusServer};
 
-use super::replace::Replacement;
-use super::{Engine, token};
+use super::{Engine, Head, token};
 use crate::error::RunError;
 
 /// Milliseconds until a query is answered without the nodes that are late.
 const QUERY_TIMEOUT: u64 = 2000;
-/// Status socket and the queries under way.
-pub(super) struct Status {
-    server: StatusServer,
-    /// How processes are started on other hosts.
-    bootstrap: Bootstrap,
-    queries: Vec<Query>,
+
+/// Questions to nodes about their ranks that are under way.
+#[derive(Default)]
+pub(super) struct RankQueries {
+    pending: Vec<Query>,
     /// Number of the latest query.
     latest: u64,
-    /// Replacement of cores under way.
-    pub(super) replacement: Option<Replacement>,
 }
 
 /// Ranks of which some nodes are asked.
@@ -49,7 +44,8 @@ struct Query {
 
 /// Recipient of the ranks of a query.
 #[derive(Clone, Copy)]
-enum Recipient {
+pub(super) enum Recipient {
+    /// Client of the status socket.
     Client(ClientId),
     /// Report of this run at its time limit.
     TimeLimit,
@@ -57,193 +53,18 @@ enum Recipient {
     Pmix(RequestId),
 }
 
-impl Status {
-    /// Returns whether all ranks run on this machine.
-    pub(super) fn is_local(&self) -> bool {
-        self.bootstrap == Bootstrap::Local
-    }
-
+impl RankQueries {
     /// Time of the next deadline in milliseconds.
-    pub(super) fn poll_at(&self) -> Option<u64> {
-        let replacement = self.replacement.as_ref().map(|replacement| replacement.deadline);
-        let queries = self.queries.iter().map(|query| query.deadline);
-        queries.chain(self.server.poll_at()).chain(replacement).min()
-    }
-}
-
-impl Engine<'_, '_> {
-    /// Opens the status socket. A run without one goes on.
-    pub(super) fn open_status(&mut self, bootstrap: Bootstrap) {
-        self.open_progress();
-        match StatusServer::open(token::STATUS, &self.poller) {
-            Ok(server) => {
-                self.status_socket =
-                    Some(Status { server, bootstrap, queries: Vec::new(), latest: 0, replacement: None });
-            }
-            Err(error) if self.plan.settings.verbose => self.sinks.print(&error.to_string()),
-            Err(_) => {}
-        }
+    fn poll_at(&self) -> Option<u64> {
+        self.pending.iter().map(|query| query.deadline).min()
     }
 
-    /// Handles the status socket or one of its clients.
-    pub(super) fn status_ready(&mut self, key: Key) {
-        let now = self.now();
-        let Some(status) = &mut self.status_socket else { return };
-        let Some((client, request)) = status.server.ready(key, &self.poller, now) else { return };
-        let reply = match request {
-            Request::Run => Reply::Run(self.describe_run()),
-            Request::Job(from) => Reply::Job(self.describe_job_from(from)),
-            Request::Ranks { job, first } => return self.answer_ranks(client, JobId(job), first),
-            Request::Access { job, rank } => Reply::Access(self.access(JobId(job), rank)),
-            Request::Replace(plugin) => return self.replace_servers(client, plugin.as_ref()),
-            Request::Signal(number) => {
-                if let Some(status) = &mut self.status_socket {
-                    status.server.take_signal(client, number, &self.poller);
-                }
-                return;
-            }
-            Request::Attach => {
-                if let Some(status) = &mut self.status_socket {
-                    status.server.attach(client, &self.poller);
-                }
-                return self.copy_output();
-            }
-        };
-        self.reply(client, &reply);
-    }
-
-    /// Handles deadlines of clients and queries.
-    pub(super) fn keep_status_time(&mut self, now: u64) {
-        let Some(status) = &mut self.status_socket else { return };
-        if status.poll_at().is_none_or(|at| at > now) {
-            return;
-        }
-        status.server.handle_timeout(&self.poller, now);
-        let is_late = status.replacement.as_ref().is_some_and(|replacement| replacement.deadline <= now);
-        let late: Vec<Query> = status.queries.extract_if(.., |query| query.deadline <= now).collect();
-        late.into_iter().for_each(|query| self.finish_query(query));
-        if is_late {
-            self.end_replacement();
-        }
-    }
-
-    /// Sends the output since the last call to those who follow it.
-    pub(super) fn copy_output(&mut self) {
-        let Some(status) = &mut self.status_socket else { return };
-        let Some(copies) = self.streams.take_copies(status.server.is_attached()) else { return };
-        for copy in copies.pieces {
-            let (job, rank, stderr, bytes) = (copy.job, copy.rank, copy.stderr, copy.bytes);
-            status.server.send(&Reply::Output { job, rank, stderr, bytes }, &self.poller);
-        }
-        if copies.lost > 0 {
-            status.server.send(&Reply::Lost(copies.lost), &self.poller);
-        }
-    }
-
-    /// Reports the end of the run to those who follow its output.
-    pub(super) fn end_status(&mut self, code: u8) {
-        self.copy_output();
-        if let Some(status) = &mut self.status_socket {
-            status.server.send(&Reply::Ended(code), &self.poller);
-        }
-    }
-
-    pub(super) fn reply(&mut self, client: ClientId, reply: &Reply) {
-        if let Some(status) = &mut self.status_socket {
-            status.server.reply(client, reply, &self.poller);
-        }
-    }
-
-    fn describe_run(&self) -> record::Run {
-        let head = self.head.as_ref().map(|head| &head.control);
-        let (ranks, running, jobs) = totals(head.into_iter().flat_map(|head| head.jobs().iter()));
-        let hosts = head.map_or(1, |head| head.hosts().len() as u32);
-        let program = self.plan.programs.first().map(|program| program.command.as_os_str().into());
-        record::Run {
-            pid: std::process::id(),
-            version: env!("CARGO_PKG_VERSION").to_owned(),
-            host: self.host.clone(),
-            elapsed_ms: self.now(),
-            hosts,
-            jobs,
-            ranks,
-            running,
-            program: program.unwrap_or_default(),
-            bootstrap: self.status_socket.as_ref().map_or("", |status| status.bootstrap.name()).to_owned(),
-            address: None,
-        }
-    }
-
-    /// The running job with the lowest number from `from` on.
-    fn describe_job_from(&self, from: u32) -> Option<record::Job> {
-        let from = JobId(from);
-        self.head.as_ref()?.control.jobs().iter().find(|job| job.id >= from).map(describe_job)
-    }
-
-    /// How a command is started on the host of a rank. `None` if that is this machine.
-    fn access(&self, job: JobId, rank: u32) -> Option<Access> {
-        let head = &self.nodes.as_ref().and(self.head.as_ref())?.control;
-        let status = self.status_socket.as_ref()?;
-        let job = head.jobs().get(job).filter(|job| rank < job.size())?;
-        let host = head.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
-        let cluster = &self.plan.options.cluster;
-        let program = cluster.bootstrap_exec.as_ref();
-        Some(Access {
-            host: host.clone(),
-            bootstrap: status.bootstrap.clone(),
-            program: program.map(|program| program.as_os_str().into()),
-            args: cluster.bootstrap_args.iter().map(|word| word.as_os_str().into()).collect(),
-            slurm_job: std::env::var("SLURM_JOB_ID").ok(),
-        })
-    }
-
-    /// Answers with ranks of a job, at once or when their nodes have answered.
-    fn answer_ranks(&mut self, client: ClientId, id: JobId, first: u32) {
-        self.query_ranks(Recipient::Client(client), id, first);
-    }
-
-    /// Collects ranks of a job for the report at the time limit, at once or when their nodes have answered.
-    pub(super) fn query_ranks_at_limit(&mut self, id: JobId, first: u32) {
-        self.query_ranks(Recipient::TimeLimit, id, first);
-    }
-
-    /// Collects ranks of a job for a PMIx client, at once or when their nodes have answered.
-    pub(super) fn query_ranks_for_client(&mut self, request: RequestId, id: JobId, first: u32) {
-        self.query_ranks(Recipient::Pmix(request), id, first);
-    }
-
-    fn query_ranks(&mut self, recipient: Recipient, id: JobId, first: u32) {
-        let now = self.now();
-        let Some(control) = self.head.as_ref().map(|head| &head.control) else { return };
-        let Some(job) = control.jobs().get(id) else { return self.pass_ranks(recipient, id, Vec::new()) };
-        let ranks: Vec<(u32, record::Rank)> = range(job.size(), first)
-            .map(|rank| (job.run.node(rank), describe_rank(job, rank, control.host_of_rank(job, rank))))
-            .collect();
-        let running = ranks.iter().filter(|(_, rank)| rank.state.is_running());
-        let mut nodes: Vec<u32> = running.map(|&(node, _)| node).collect();
-        nodes.sort_unstable();
-        nodes.dedup();
-        let Some(status) = self.status_socket.as_mut().filter(|_| !nodes.is_empty()) else {
-            return self.pass_ranks(recipient, id, ranks.into_iter().map(|(_, rank)| rank).collect());
-        };
-        status.latest += 1;
-        let (number, deadline) = (status.latest, now + QUERY_TIMEOUT);
-        let query = Query { number, job: id, recipient, deadline, nodes: nodes.clone(), ranks };
-        // A client has one request under way, so there are as few queries as clients, and those of the time limit and of the
-        // upcalls of PMIx clients.
-        status.queries.push(query);
-        let order = Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX };
-        for node in nodes {
-            self.send_order(now, Destination::Node(node), order.clone());
-        }
-    }
-
-    /// Applies what a node has sent about its ranks. Answers that are late, or to no query, are dropped.
-    pub(super) fn rank_states_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
+    /// Applies what a node has sent about its ranks. Returns the query that this answers. Answers that are late, or to no
+    /// query, are dropped.
+    fn answered(&mut self, node: u32, number: u64, body: &[u8]) -> Option<Query> {
         let states = decode::<Vec<RankState>>(body).unwrap_or_default();
-        let Some(status) = &mut self.status_socket else { return };
-        let Some(at) = status.queries.iter().position(|query| query.number == number) else { return };
-        let query = &mut status.queries[at];
+        let at = self.pending.iter().position(|query| query.number == number)?;
+        let query = &mut self.pending[at];
         for (rank, state, wait) in &states {
             let mut ranks = query.ranks.iter_mut().filter(|(of, known)| *of == node && known.rank == *rank);
             if let Some((_, known)) = ranks.next().filter(|(_, known)| known.state.is_running())
@@ -253,25 +74,201 @@ impl Engine<'_, '_> {
             }
         }
         query.nodes.retain(|&of| of != node);
+        query.nodes.is_empty().then(|| self.pending.swap_remove(at))
+    }
+}
+
+/// Opens the status socket. A run without one goes on.
+pub(super) fn open_status(engine: &mut Engine<'_, '_>) -> Option<StatusServer> {
+    match StatusServer::open(token::STATUS, &engine.poller) {
+        Ok(server) => Some(server),
+        Err(error) => {
+            if engine.plan.settings.verbose {
+                engine.sinks.print(&error.to_string());
+            }
+            None
+        }
+    }
+}
+
+impl Head<'_> {
+    /// Time of the next deadline of clients and queries in milliseconds.
+    pub(super) fn status_at(&self) -> Option<u64> {
+        let replacement = self.replacement.as_ref().map(|replacement| replacement.deadline);
+        let server = self.status.as_ref().and_then(StatusServer::poll_at);
+        [replacement, server, self.rank_queries.poll_at()].into_iter().flatten().min()
+    }
+
+    /// Handles the status socket or one of its clients.
+    pub(super) fn status_ready(&mut self, engine: &mut Engine<'_, '_>, key: Key) {
+        let now = engine.now();
+        let Some(server) = &mut self.status else { return };
+        let Some((client, request)) = server.ready(key, &engine.poller, now) else { return };
+        let reply = match request {
+            Request::Run => Reply::Run(self.describe_run(engine)),
+            Request::Job(from) => Reply::Job(self.describe_job_from(from)),
+            Request::Ranks { job, first } => {
+                return self.query_ranks(engine, Recipient::Client(client), JobId(job), first);
+            }
+            Request::Access { job, rank } => Reply::Access(self.access(engine, JobId(job), rank)),
+            Request::Replace(plugin) => return self.replace_servers(engine, client, plugin.as_ref()),
+            Request::Signal(number) => return server.take_signal(client, number, &engine.poller),
+            Request::Attach => {
+                server.attach(client, &engine.poller);
+                return self.copy_output(engine);
+            }
+        };
+        self.reply(engine, client, &reply);
+    }
+
+    /// Handles deadlines of clients and queries.
+    pub(super) fn keep_status_time(&mut self, engine: &mut Engine<'_, '_>, now: u64) {
+        if self.status_at().is_none_or(|at| at > now) {
+            return;
+        }
+        if let Some(server) = &mut self.status {
+            server.handle_timeout(&engine.poller, now);
+        }
+        let late = |query: &mut Query| query.deadline <= now;
+        let late: Vec<Query> = self.rank_queries.pending.extract_if(.., late).collect();
+        late.into_iter().for_each(|query| self.finish_query(engine, query));
+        if self.replacement.as_ref().is_some_and(|replacement| replacement.deadline <= now) {
+            self.end_replacement(engine);
+        }
+    }
+
+    /// Sends the output since the last call to those who follow it.
+    pub(super) fn copy_output(&mut self, engine: &mut Engine<'_, '_>) {
+        let Some(server) = &mut self.status else { return };
+        let Some(copies) = engine.streams.take_copies(server.is_attached()) else { return };
+        for copy in copies.pieces {
+            let (job, rank, stderr, bytes) = (copy.job, copy.rank, copy.stderr, copy.bytes);
+            server.send(&Reply::Output { job, rank, stderr, bytes }, &engine.poller);
+        }
+        if copies.lost > 0 {
+            server.send(&Reply::Lost(copies.lost), &engine.poller);
+        }
+    }
+
+    /// Reports the end of the run to those who follow its output.
+    pub(super) fn end_status(&mut self, engine: &mut Engine<'_, '_>, code: u8) {
+        self.copy_output(engine);
+        if let Some(server) = &mut self.status {
+            server.send(&Reply::Ended(code), &engine.poller);
+        }
+    }
+
+    pub(super) fn reply(&mut self, engine: &Engine<'_, '_>, client: ClientId, reply: &Reply) {
+        if let Some(server) = &mut self.status {
+            server.reply(client, reply, &engine.poller);
+        }
+    }
+
+    fn describe_run(&self, engine: &Engine<'_, '_>) -> record::Run {
+        let (ranks, running, jobs) = totals(self.control.jobs().iter());
+        let program = engine.plan.programs.first().map(|program| program.command.as_os_str().into());
+        record::Run {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            host: engine.host.clone(),
+            elapsed_ms: engine.now(),
+            hosts: self.control.hosts().len() as u32,
+            jobs,
+            ranks,
+            running,
+            program: program.unwrap_or_default(),
+            bootstrap: self.bootstrap.name().to_owned(),
+            address: None,
+        }
+    }
+
+    /// The running job with the lowest number from `from` on.
+    fn describe_job_from(&self, from: u32) -> Option<record::Job> {
+        let from = JobId(from);
+        self.control.jobs().iter().find(|job| job.id >= from).map(describe_job)
+    }
+
+    /// How a command is started on the host of a rank. `None` if that is this machine.
+    fn access(&self, engine: &Engine<'_, '_>, job: JobId, rank: u32) -> Option<Access> {
+        let job = self.control.jobs().get(job).filter(|job| rank < job.size() && !engine.is_alone())?;
+        let host = self.control.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
+        let cluster = &engine.plan.options.cluster;
+        let program = cluster.bootstrap_exec.as_ref();
+        Some(Access {
+            host: host.clone(),
+            bootstrap: self.bootstrap.clone(),
+            program: program.map(|program| program.as_os_str().into()),
+            args: cluster.bootstrap_args.iter().map(|word| word.as_os_str().into()).collect(),
+            slurm_job: std::env::var("SLURM_JOB_ID").ok(),
+        })
+    }
+
+    /// Collects ranks of a job for a recipient, at once or when their nodes have answered.
+    pub(super) fn query_ranks(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        recipient: Recipient,
+        id: JobId,
+        first: u32,
+    ) {
+        let Some(job) = self.control.jobs().get(id) else {
+            return self.pass_ranks(engine, recipient, id, Vec::new());
+        };
+        let described = |rank| describe_rank(job, rank, self.control.host_of_rank(job, rank));
+        let ranks = range(job.size(), first).map(|rank| (job.run.node(rank), described(rank)));
+        let ranks: Vec<(u32, record::Rank)> = ranks.collect();
+        let running = ranks.iter().filter(|(_, rank)| rank.state.is_running());
+        let mut nodes: Vec<u32> = running.map(|&(node, _)| node).collect();
+        nodes.sort_unstable();
+        nodes.dedup();
+        self.rank_queries.latest += 1;
+        let (number, deadline) = (self.rank_queries.latest, engine.now() + QUERY_TIMEOUT);
+        let query = Query { number, job: id, recipient, deadline, nodes, ranks };
         if query.nodes.is_empty() {
-            let query = status.queries.swap_remove(at);
-            self.finish_query(query);
+            return self.finish_query(engine, query);
+        }
+        let order = Order::QueryRanks { query: number, job: id, first, count: RANKS_MAX };
+        for &node in &query.nodes {
+            engine.send_order(Destination::Node(node), order.clone());
+        }
+        // A client has one request under way, so there are as few queries as clients, and those of the time limit and of the
+        // upcalls of PMIx clients.
+        self.rank_queries.pending.push(query);
+    }
+
+    /// Applies what a node has sent about its ranks.
+    pub(super) fn rank_states_arrived(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        (node, number): (u32, u64),
+        body: &[u8],
+    ) {
+        if let Some(query) = self.rank_queries.answered(node, number, body) {
+            self.finish_query(engine, query);
         }
     }
 
-    fn finish_query(&mut self, query: Query) {
+    fn finish_query(&mut self, engine: &Engine<'_, '_>, query: Query) {
         let ranks = query.ranks.into_iter().map(|(_, rank)| rank).collect();
-        self.pass_ranks(query.recipient, query.job, ranks);
+        self.pass_ranks(engine, query.recipient, query.job, ranks);
     }
 
-    fn pass_ranks(&mut self, recipient: Recipient, job: JobId, ranks: Vec<record::Rank>) {
+    fn pass_ranks(
+        &mut self,
+        engine: &Engine<'_, '_>,
+        recipient: Recipient,
+        job: JobId,
+        ranks: Vec<record::Rank>,
+    ) {
         match recipient {
-            Recipient::Client(client) => self.reply(client, &Reply::Ranks(ranks)),
+            Recipient::Client(client) => self.reply(engine, client, &Reply::Ranks(ranks)),
             Recipient::TimeLimit => self.ranks_arrived_at_limit(job, ranks),
-            Recipient::Pmix(request) => self.ranks_arrived_for_client(request, job, ranks),
+            Recipient::Pmix(request) => self.pmix_queries.ranks_arrived(request, job, ranks),
         }
     }
+}
 
+impl Engine<'_, '_> {
     /// Reports the states of running ranks of this node to the head, at once or when this node's board has answered. `some` is
     /// the first rank of interest and their number.
     pub(super) fn query_ranks_here(

@@ -1,145 +1,171 @@
 //! Adapter of the head: events of links go in, actions are carried out.
 
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError};
-use hydrant_control::{Action, Destination, Event as HeadEvent, RequestId, Upcall};
-use hydrant_core::{Fault, Input, JobId, OwnedInput, Rank, Refusal, Time, UpcallId};
+use hydrant_control::{Action, Destination, Event, RequestId, Upcall};
+use hydrant_core::{Fault, Input, JobId, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::BackendError;
-use hydrant_iof::SinkId;
-use hydrant_overlay::{Channel, Destination as Route, Event};
-use hydrant_reactor::WriterState;
+use hydrant_overlay::{Channel, Destination as Route, Event as LinkEvent};
 
-use super::{Engine, Nodes};
+use super::super::names::Names;
+use super::super::patience::Patience;
+use super::super::progress::Progress;
+use super::super::{Engine, Head};
 use crate::error::RunError;
+use crate::plan::Plan;
 
-impl Engine<'_, '_> {
-    /// Handles an event of the links at the head.
-    pub(super) fn link_event_at_head(&mut self, event: Event) -> Result<(), RunError> {
+impl Head<'_> {
+    /// Handles an event of the links.
+    pub(in super::super) fn take_link_event(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        event: LinkEvent,
+    ) -> Result<(), RunError> {
         match event {
-            Event::Complete => self.handle_at_head(HeadEvent::AllJoined)?,
-            Event::Joined { node } => {
-                self.progress.iter_mut().for_each(|progress| progress.hosts += 1);
-                self.handle_at_head(HeadEvent::Joined { node })?;
+            LinkEvent::Complete => self.handle(engine, Event::AllJoined),
+            LinkEvent::Joined { node } => {
+                self.progress.iter_mut().for_each(Progress::host_joined);
+                self.handle(engine, Event::Joined { node })
             }
-            Event::Message { from, channel: Channel::Control, body, .. } => {
-                self.handle_at_head(HeadEvent::Message { node: from, bytes: &body })?;
+            LinkEvent::Message { from, channel: Channel::Control, body, .. } => {
+                self.handle(engine, Event::Message { node: from, bytes: &body })
             }
-            Event::Message { via, from, body, .. } => self.take_output(via, from, &body)?,
-            Event::Failed(failure) => {
-                let Some(nodes) = &self.nodes else { return Ok(()) };
-                let lost = nodes.links.tree().subtree(failure.node);
+            LinkEvent::Message { via, from, body, .. } => self.take_rank_output(engine, (via, from), &body),
+            LinkEvent::Failed(failure) => {
+                let lost = engine.nodes.as_ref().map(|nodes| nodes.links.tree().subtree(failure.node));
                 let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
                 let reason = format!("{failure}{hint}");
-                self.handle_at_head(HeadEvent::NodesLost { nodes: lost, reason })?;
+                let nodes = lost.unwrap_or_default();
+                self.handle(engine, Event::NodesLost { nodes, reason })
             }
-            Event::Retrying(failure) => self.sinks.print(&failure.to_string()),
-            Event::CreditAvailable { .. } => self.send_files()?,
+            LinkEvent::Retrying(failure) => {
+                engine.sinks.print(&failure.to_string());
+                Ok(())
+            }
+            LinkEvent::CreditAvailable { .. } => self.send_files(engine),
             // The head has no parent.
-            Event::LifelineLost(_) | Event::Shutdown | Event::Closed => {}
-        }
-        self.outputs()
-    }
-
-    /// Passes an event to the head and executes its actions. Does nothing where the head is another process.
-    pub(in super::super) fn handle_at_head(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
-        self.answer(event)?;
-        self.carry_out_actions()
-    }
-
-    /// Passes an event to the head while its actions are being executed.
-    pub(in super::super) fn answer(&mut self, event: HeadEvent<'_>) -> Result<(), RunError> {
-        let now = self.now();
-        match &mut self.head {
-            Some(head) => Ok(head.control.handle(now, event)?),
-            None => Ok(()),
+            LinkEvent::LifelineLost(_) | LinkEvent::Shutdown | LinkEvent::Closed => Ok(()),
         }
     }
 
-    /// Executes the actions of the head.
-    pub(in super::super) fn carry_out_actions(&mut self) -> Result<(), RunError> {
-        while let Some(action) = self.head.as_mut().and_then(|head| head.control.poll()) {
-            self.carry_out(action)?;
+    /// Handles an output of the head's own PMI server, whose clients are no ranks.
+    pub(in super::super) fn take_output(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        output: OwnedOutput,
+    ) -> Result<(), RunError> {
+        match output {
+            OwnedOutput::Upcall { upcall, .. } => engine.refuse_upcall(upcall),
+            output => self.handle(engine, Event::Output(output)),
+        }
+    }
+
+    /// Applies an event and executes the actions that follow.
+    pub(in super::super) fn handle(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        event: Event<'_>,
+    ) -> Result<(), RunError> {
+        self.answer(engine, event)?;
+        self.carry_out(engine)
+    }
+
+    /// Applies an event while actions are being executed.
+    pub(in super::super) fn answer(
+        &mut self,
+        engine: &Engine<'_, '_>,
+        event: Event<'_>,
+    ) -> Result<(), RunError> {
+        Ok(self.control.handle(engine.now(), event)?)
+    }
+
+    /// Executes the actions.
+    fn carry_out(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        while let Some(action) = self.control.poll() {
+            self.carry_out_action(engine, action)?;
         }
         Ok(())
     }
 
-    fn carry_out(&mut self, action: Action) -> Result<(), RunError> {
-        let now = self.now();
+    fn carry_out_action(&mut self, engine: &mut Engine<'_, '_>, action: Action) -> Result<(), RunError> {
+        let now = engine.now();
         match action {
             Action::Send { to, order } => {
                 let to = match to {
                     Destination::All => Route::Descendants,
                     Destination::Node(node) => Route::Node(node),
                 };
-                self.send_order(now, to, order);
+                engine.send_order(to, order);
             }
-            Action::OpenJob { record } => self.open_at_head(*record)?,
+            Action::OpenJob { record } => self.open_job(engine, *record)?,
             Action::RankStarted { job, rank, pid } => {
                 // A rank of this process has its files before its first output.
-                if self.jobs.get(job).is_some_and(|job| !job.run.ranks.contains(rank.0)) {
-                    self.open_pid_files(job, rank.0, pid)?;
+                if engine.jobs.get(job).is_some_and(|job| !job.run.ranks.contains(rank.0)) {
+                    engine.open_pid_files(job, rank.0, pid)?;
                 }
-                self.show_debuggers(job);
+                self.show_debuggers(engine, job);
             }
-            Action::RanksJoined { ranks, .. } => self.count_joined(ranks),
+            Action::RanksJoined { ranks, .. } => {
+                self.progress.iter_mut().for_each(|progress| progress.ranks_joined(ranks, now));
+            }
             Action::ResolveSpawn { request, spawner, upcall } => {
-                self.resolve_spawn(request, &spawner, (upcall.protocol, &upcall.request))?;
+                self.resolve_spawn(engine, request, &spawner, (upcall.protocol, &upcall.request))?;
             }
             Action::Apply { request, input } => {
-                self.apply(request, input.view())?;
+                self.apply(engine, request, input.view())?;
                 if let OwnedInput::Connected { other, connected, job } = input {
-                    let jobid = self.head.as_ref().and_then(|head| head.control.jobs().get(other));
-                    if let Some(jobid) = jobid.map(|job| job.name.clone()) {
-                        self.relate_at_name_service((job, Rank(0)), &jobid, connected)?;
-                    }
+                    self.relate_at_name_service(engine, (job, Rank(0)), other, connected)?;
                 }
             }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
-                self.ask_name_service(Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
+                self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
-            Action::AnswerQuery { request, upcall } => self.answer_pmix_query(request, upcall)?,
-            Action::CancelLookups { job, rank } => self.drop_lookups(job, rank)?,
-            Action::DrainOutput { job } => self.drain_at_head(job),
-            Action::DeregisterJob { job } => self.drop_job(job)?,
+            Action::AnswerQuery { request, upcall } => self.answer_pmix_query(engine, request, upcall)?,
+            Action::CancelLookups { job, rank } => {
+                if let Some(names) = &mut self.names {
+                    names.drop_lookups(job, rank, now)?;
+                }
+            }
+            Action::DrainOutput { job } => self.drain(engine, job),
+            Action::DeregisterJob { job } => {
+                engine.drop_job(job)?;
+                if let Some(names) = &mut self.names {
+                    names.forget(job, now)?;
+                }
+            }
             Action::CloseJob { .. } => {
-                let ended = self.head.as_mut().and_then(|head| head.control.take_ended());
-                ended.into_iter().for_each(|summary| self.record_end(summary));
-                self.flush();
+                let ended = self.control.take_ended();
+                ended.into_iter().for_each(|summary| self.result.job_ended(summary));
+                engine.flush();
             }
-            Action::AllowStdin(bytes) => self.stdin.allow(bytes, now, &self.poller),
-            Action::FormTree { are_linked } => self.form_tree(are_linked)?,
+            Action::AllowStdin(bytes) => engine.stdin.allow(bytes, now, &engine.poller),
+            Action::FormTree { are_linked } => engine.form_tree(are_linked)?,
             Action::SendFiles => {
-                self.head.iter_mut().for_each(|head| head.files.want());
-                self.send_files()?;
+                self.files.want();
+                self.send_files(engine)?;
             }
             Action::CloseStdin => {
-                let closed = self.stdin.close(&self.poller);
+                let closed = engine.stdin.close(&engine.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
             Action::RankStates { node, query, body } => {
-                self.rank_states_arrived(node, query, &body);
-                self.finish_pmix_queries()?;
+                self.rank_states_arrived(engine, (node, query), &body);
+                self.finish_pmix_queries(engine)?;
             }
-            Action::ServerReplaced { node, result } => self.server_replaced(node, result),
-            Action::Print(lines) => self.sinks.print(&lines),
-            Action::Finish { flush } => {
-                if let Some(head) = &mut self.head {
-                    head.finish = Some(flush);
-                }
-            }
+            Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),
+            Action::Print(lines) => engine.sinks.print(&lines),
+            Action::Finish { flush } => self.finish = Some(flush),
         }
         Ok(())
     }
 
     /// Sends program files as long as all children take them.
-    fn send_files(&mut self) -> Result<(), RunError> {
-        let now = self.now();
-        while let Some(nodes) = &mut self.nodes {
-            if !nodes.children_have_credit() {
-                return Ok(());
-            }
-            let Some(head) = &mut self.head else { return Ok(()) };
-            let Some(piece) = head.files.next_piece()? else { return Ok(()) };
+    fn send_files(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        let now = engine.now();
+        while let Some(nodes) = &mut engine.nodes
+            && nodes.children_have_credit()
+        {
+            let Some(piece) = self.files.next_piece()? else { return Ok(()) };
             nodes.send(now, Route::Descendants, Channel::Stream, &piece);
         }
         Ok(())
@@ -149,108 +175,161 @@ impl Engine<'_, '_> {
     ///
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
-    fn open_at_head(&mut self, record: JobRecord) -> Result<(), RunError> {
+    fn open_job(&mut self, engine: &mut Engine<'_, '_>, record: JobRecord) -> Result<(), RunError> {
         let (job, is_first) = (record.id, record.ordinal == 0);
-        let event = match self.open_here(record) {
-            Ok(()) => HeadEvent::JobOpened { job },
+        let event = match engine.open_here(record, None) {
+            Ok(()) => {
+                self.introduce(engine, job);
+                Event::JobOpened { job }
+            }
             Err(mut errors) => match errors.swap_remove(0) {
                 (_, error) if is_first || error.is_plugins() => return Err(error),
-                (appnum, error) => HeadEvent::OpenFailed { job, error: start_error(appnum, &error) },
+                (appnum, error) => Event::OpenFailed { job, error: start_error(appnum, &error) },
             },
         };
-        self.answer(event)
+        self.answer(engine, event)
     }
 
     /// Applies a rank's request to the PMI server of the head.
-    fn apply(&mut self, request: RequestId, input: Input<'_>) -> Result<(), RunError> {
-        let now = Time(self.now());
-        let result = match self.core.handle(now, input) {
+    fn apply(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        request: RequestId,
+        input: Input<'_>,
+    ) -> Result<(), RunError> {
+        let now = Time(engine.now());
+        let result = match engine.core.handle(now, input) {
             Ok(_) => Ok(()),
             Err(BackendError::Fault(Fault::Refused(why))) => Err(why),
             Err(BackendError::Fault(Fault::BadPset)) => Err(Refusal::BadGroup),
             Err(BackendError::Fault(Fault::NoSuchJob)) => Err(Refusal::NoJob),
             Err(error) => return Err(error.into()),
         };
-        self.answer(HeadEvent::BackendReply { request, result })
+        self.answer(engine, Event::BackendReply { request, result })
     }
 
     /// Writes the rest of the output of a job all of whose ranks have ended. Streams of ranks here have ended by now.
-    fn drain_at_head(&mut self, id: JobId) {
-        let now = self.now();
-        let Some(head) = &mut self.head else { return };
-        head.draining.push(id);
-        let Some(job) = self.jobs.get(id) else { return };
-        let (sinks, poller) = (&mut self.sinks, &self.poller);
-        self.streams.finish(job.slots(), now, &mut self.buffer, sinks, poller);
-        self.flush();
+    fn drain(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+        self.draining.push(id);
+        engine.finish_output(id);
     }
 
-    /// Reports jobs whose output has been written. Returns true if the run is over and all daemons have ended.
-    pub(in super::super) fn settle_head(&mut self) -> Result<bool, RunError> {
-        let Some(head) = &mut self.head else { return Ok(self.are_links_over()) };
-        for job in std::mem::take(&mut head.draining) {
+    /// Reports jobs whose output has been written.
+    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for job in std::mem::take(&mut self.draining) {
             // Streams of ranks end at their nodes, so the head has nothing left to read.
-            let reader_closed = self.sinks.is_cut_off();
-            self.handle_at_head(HeadEvent::OutputDrained { job, reader_closed })?;
+            let reader_closed = engine.sinks.is_cut_off();
+            self.handle(engine, Event::OutputDrained { job, reader_closed })?;
         }
-        self.outputs()?;
-        if !self.losses_reported && self.head.as_ref().is_some_and(|head| head.control.is_over()) {
-            self.report_losses()?;
-            self.flush();
-        }
-        let is_written = self.sinks.are_empty();
-        let finish = self.head.as_ref().and_then(|head| head.finish);
-        Ok(finish.is_some_and(|flush| !flush || is_written) && self.end_links())
-    }
-
-    /// Writes output of a rank on another node.
-    fn take_output(&mut self, via: u32, from: u32, body: &[u8]) -> Result<(), RunError> {
-        let now = self.now();
-        let (Some(head), Some(Nodes { links, .. })) = (&mut self.head, &mut self.nodes) else {
-            return Ok(());
-        };
-        let len = body.len() as u32;
-        let chunk = head.control.decode_output(from, body)?;
-        let Some((chunk, job)) = chunk.and_then(|chunk| Some((chunk, self.jobs.get(chunk.job)?))) else {
-            links.consumed(via, len);
-            return Ok(());
-        };
-        let slot = job.slot(chunk.rank.0);
-        let stream = 2 * slot + u32::from(chunk.stderr);
-        let sink = self.streams.arrived(stream, now, chunk.bytes, &mut self.sinks);
-        head.unacknowledged.push((sink, via, len));
         Ok(())
     }
 
-    /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
-    pub(in super::super) fn acknowledge_output(&mut self) {
-        let (Some(head), Some(Nodes { links, .. })) = (&mut self.head, &mut self.nodes) else { return };
-        let sinks = &self.sinks;
-        head.unacknowledged.retain(|&(sink, via, len)| {
-            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == WriterState::Open;
-            if !waits {
-                links.consumed(via, len);
+    /// Returns whether the run is over, its output is written and all daemons have ended.
+    pub(in super::super) fn is_finished(&mut self, engine: &mut Engine<'_, '_>) -> Result<bool, RunError> {
+        if !self.losses_reported && self.control.is_over() {
+            self.losses_reported = true;
+            if let Some((sink, errno)) = engine.sinks.failure() {
+                self.handle(engine, Event::OutputLost)?;
+                let line = format!("output was lost, cannot write {}: {errno}", engine.sinks.name(sink));
+                engine.sinks.print(&line);
             }
-            waits
-        });
+            engine.flush();
+        }
+        let is_written = engine.sinks.are_empty();
+        Ok(self.finish.is_some_and(|flush| !flush || is_written) && engine.end_links())
     }
 
-    /// Handles a changed sink. If it accepts no more output, the ranks that write to it get the error of a closed pipe.
-    pub(in super::super) fn sink_changed(&mut self, sink: SinkId) {
-        let now = self.now();
-        let Some(head) = &mut self.head else { return };
-        if self.sinks.get(sink).state() == WriterState::Open {
-            return;
+    /// Writes output of a rank on another node.
+    fn take_rank_output(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        (via, from): (u32, u32),
+        body: &[u8],
+    ) -> Result<(), RunError> {
+        let now = engine.now();
+        let chunk = self.control.decode_output(from, body)?;
+        let chunk = chunk.and_then(|chunk| Some((engine.jobs.get(chunk.job)?.slot(chunk.rank.0), chunk)));
+        let sink = chunk.map(|(slot, chunk)| {
+            let stream = 2 * slot + u32::from(chunk.stderr);
+            engine.streams.arrived(stream, now, chunk.bytes, &mut engine.sinks)
+        });
+        if let Some(nodes) = &mut engine.nodes {
+            nodes.acknowledge_later(sink, via, body.len() as u32);
         }
-        for job in self.jobs.iter() {
-            let slots = job.slots();
-            let first = slots.start;
-            let rank = |stream: u32| (Rank(stream / 2 - first), stream % 2 == 1);
-            let streams = self.streams.to_sink(slots, sink).into_iter().map(rank);
-            // Streams of ranks here see the sink themselves.
-            let streams = streams.filter(|(rank, _)| !job.run.ranks.contains(rank.0)).collect();
-            let handled = head.control.handle(now, HeadEvent::OutputClosed { job: job.id, streams });
-            debug_assert!(handled.is_ok(), "only reports and new jobs can be invalid: {handled:?}");
+        Ok(())
+    }
+
+    /// Has ranks on other nodes get the error of a closed pipe whose output nobody takes, and executes actions that wait.
+    pub(in super::super) fn close_output(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for (job, streams) in engine.take_closed_output() {
+            self.answer(engine, Event::OutputClosed { job, streams })?;
+        }
+        self.carry_out(engine)
+    }
+
+    /// Sends standard input to the nodes of its readers.
+    pub(in super::super) fn send_input(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for bytes in engine.stdin.take_pieces() {
+            self.handle(engine, Event::StdinRead(bytes))?;
+        }
+        Ok(())
+    }
+
+    /// The next time at which the head has something to do.
+    pub(in super::super) fn poll_at(&self, plan: &Plan) -> Option<u64> {
+        let at = [
+            self.patience.as_ref().and_then(Patience::poll_at),
+            self.names.as_ref().and_then(Names::poll_at),
+            self.time_limit_at(plan),
+            self.status_at(),
+            self.progress.as_ref().and_then(Progress::poll_at),
+        ];
+        at.into_iter().flatten().min()
+    }
+
+    /// Handles timeouts.
+    pub(in super::super) fn keep_time(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        now: u64,
+    ) -> Result<(), RunError> {
+        self.keep_time_limit(engine, now)?;
+        if let Some(names) = &mut self.names {
+            names.handle_timeout(now)?;
+        }
+        self.keep_patience(engine, now)?;
+        self.keep_status_time(engine, now);
+        if self.pmix_queries.are_pending() {
+            // Nodes may be late with the states of ranks.
+            self.finish_pmix_queries(engine)?;
+            self.carry_out(engine)?;
+        }
+        if let Some(progress) = &mut self.progress
+            && progress.poll_at().is_some_and(|at| at <= now)
+        {
+            if !progress.show(now, &self.control, &mut engine.sinks) {
+                self.progress = None;
+            }
+            engine.flush();
+        }
+        Ok(())
+    }
+
+    /// Ends the run. Returns the exit code of the command: a result that is lost is a failure.
+    pub(in super::super) fn end(&mut self, engine: &mut Engine<'_, '_>) -> u8 {
+        let code = self.control.exit_code();
+        if self.progress.take().is_some() {
+            engine.sinks.erase_progress();
+            engine.flush();
+        }
+        self.end_status(engine, code);
+        match self.result.write(code) {
+            Ok(()) => code,
+            Err(line) => {
+                engine.sinks.print(&line);
+                engine.flush();
+                code.max(1)
+            }
         }
     }
 }

@@ -8,9 +8,9 @@ use hydrant_core::{Input, Time};
 use super::super::Engine;
 use crate::error::RunError;
 
-/// What a daemon knows of boards that may be linked.
+/// What a process knows of boards that may be linked.
 #[derive(Debug, Default)]
-pub(super) struct LinkedBoards {
+pub(in super::super) struct LinkedBoards {
     /// Node and name of each board.
     targets: Vec<(u32, String)>,
     /// The PMI server of the node is in no tree yet.
@@ -35,7 +35,7 @@ impl LinkedBoards {
 impl Engine<'_, '_> {
     /// Returns whether the head decides later about the tree of PMI servers.
     pub(super) fn awaits_tree(&self) -> bool {
-        self.daemon.as_ref().is_some_and(|daemon| daemon.boards.awaits_tree)
+        self.boards.awaits_tree
     }
 
     /// Reports the board of this node.
@@ -70,9 +70,8 @@ impl Engine<'_, '_> {
     /// Handles the loss of the link to the board of another node, or of the attempt to make it.
     pub(in super::super) fn link_lost(&mut self, node: u32, why: String) -> Result<(), RunError> {
         let this = self.node();
-        let Some(daemon) = &self.daemon else { return Ok(()) };
-        let (target, other) = (daemon.boards.name(this), daemon.boards.name(node));
-        if daemon.boards.awaits_tree {
+        let (target, other) = (self.boards.name(this), self.boards.name(node));
+        if self.boards.awaits_tree {
             self.report_link(Err(format!("board {target} has no link to board {other}: {why}")));
             return Ok(());
         }
@@ -91,17 +90,14 @@ impl Engine<'_, '_> {
             Some(board) => board.form(radix, are_linked)?,
             None => self.core.handle(now, Input::Node { node, nodes: tree.nodes(), radix })?,
         }
-        if let Some(daemon) = &mut self.daemon {
-            daemon.boards.awaits_tree = false;
-        }
+        self.boards.awaits_tree = false;
         Ok(())
     }
 
     /// Counts an order of the head to all nodes. Returns its number, the same on each of them.
     pub(super) fn count_order(&mut self) -> u64 {
-        let Some(daemon) = &mut self.daemon else { return 0 };
-        daemon.boards.orders += 1;
-        daemon.boards.orders
+        self.boards.orders += 1;
+        self.boards.orders
     }
 
     /// Tells the board that the order of this number begins, or has ended.

@@ -7,7 +7,8 @@ use hydrant_board::manage::Secret;
 use hydrant_board::{BoardBackend, NodeBoard, RECORDING_MAX};
 use hydrant_control::protocol::{JobRecord, Order, Report, Setup, decode};
 use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
-use hydrant_core::{Backend, Fault, Input, JobId, Limits, Rank, Time};
+use hydrant_core::trace::Cause;
+use hydrant_core::{Backend, Fault, Input, JobId, Limits, OwnedOutput, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
 use hydrant_start::FileReceiver;
@@ -15,8 +16,9 @@ use hydrant_start::{PreparedProgram, find_mpi_library, prepare_file};
 use rustix::process::Signal;
 
 use super::super::server::{PmiServer, ServerParts};
+use super::super::singletons::describe_singletons;
 use super::super::token::{LINKS, Token};
-use super::super::{Engine, Outlets, open, record, record_up_to, start_guardian};
+use super::super::{Daemon, Engine, Outlets, Run, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::plan_of;
@@ -43,36 +45,23 @@ pub enum DaemonError {
     Run(#[from] RunError),
 }
 
-/// A daemon among the nodes.
-pub(in super::super) struct Daemon {
-    pub(in super::super) control: hydrant_control::Daemon,
-    /// Jobs whose ranks have ended and whose output is being sent.
-    draining: Vec<JobId>,
-    /// Program files from the head.
-    files: FileReceiver,
-    /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
-    held: Vec<(u32, u32)>,
-    /// Boards that may be linked.
-    pub(super) boards: LinkedBoards,
-}
-
 impl Daemon {
-    /// The node of a run on one machine.
-    pub(in super::super) fn alone(settings: &RunSettings) -> Daemon {
+    /// The only one of a run on one machine. It reports ranks that have joined if their number is shown.
+    pub(in super::super) fn alone(settings: &RunSettings, progress: bool) -> Daemon {
         let config = DaemonConfig {
             node: ONLY_NODE,
             process: std::process::id(),
             needs_ready: false,
             verbose: settings.verbose,
-            progress: false,
+            progress,
             kill_grace: settings.kill_grace,
         };
-        Daemon::new(config, FileReceiver::default(), LinkedBoards::default())
+        Daemon::new(config, FileReceiver::default())
     }
 
-    fn new(config: DaemonConfig, files: FileReceiver, boards: LinkedBoards) -> Daemon {
+    fn new(config: DaemonConfig, files: FileReceiver) -> Daemon {
         let control = hydrant_control::Daemon::new(config);
-        Daemon { control, draining: Vec::new(), files, held: Vec::new(), boards }
+        Daemon { control, draining: Vec::new(), files, held: Vec::new() }
     }
 }
 
@@ -154,18 +143,13 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.procs.guard(guardian);
     engine.host = host;
     engine.nodes = Some(Nodes::new(links));
-    engine.daemon = Some(Box::new(Daemon::new(config, received, boards)));
-    match unfit {
-        Some(error) => engine.break_off(error)?,
-        None if engine.awaits_tree() => engine.report_board(),
-        None => engine.handle_at_daemon(DaemonEvent::SetupApplied)?,
-    }
-    if lacks_files {
-        engine.send_report(&Report::NeedsFiles);
-    }
-    let result = engine.run();
-    engine.procs.kill_and_wait(|_, _| {});
-    match engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
+    engine.boards = boards;
+    let mut daemon = Daemon::new(config, received);
+    daemon.begin(&mut engine, unfit, lacks_files)?;
+    let mut run = Run { engine, head: None, daemon: Some(Box::new(daemon)) };
+    let result = run.run();
+    run.engine.procs.kill_and_wait(|_, _| {});
+    match run.engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
         Some(lost) => Err(Box::new(lost).into()),
         None => result.map(drop),
     }
@@ -243,35 +227,51 @@ impl<'s> ServerParts<'s> {
     }
 }
 
-impl Engine<'_, '_> {
-    /// Handles an event of the links at a daemon.
-    pub(super) fn take_daemon_event(&mut self, event: Event) -> Result<(), RunError> {
+impl Daemon {
+    /// Begins the service of a node: reports it, or what is unfit on it.
+    fn begin(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        unfit: Option<RunError>,
+        lacks_files: bool,
+    ) -> Result<(), RunError> {
+        match unfit {
+            Some(error) => self.break_off(engine, error)?,
+            None if engine.awaits_tree() => engine.report_board(),
+            None => self.handle(engine, DaemonEvent::SetupApplied)?,
+        }
+        if lacks_files {
+            engine.send_report(&Report::NeedsFiles);
+        }
+        Ok(())
+    }
+
+    /// Handles an event of the links.
+    pub(in super::super) fn take_link_event(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        event: Event,
+    ) -> Result<(), RunError> {
         match event {
             Event::Message { channel: Channel::Control, to_all, body, .. } => {
-                let number = to_all.then(|| self.count_order());
-                self.tell_board(number, false)?;
-                let order = Order::decode(&body)?;
-                self.handle_at_daemon(DaemonEvent::Order(order))?;
-                self.tell_board(number, true)?;
-                self.outputs()
+                let number = to_all.then(|| engine.count_order());
+                engine.tell_board(number, false)?;
+                self.handle(engine, DaemonEvent::Order(Order::decode(&body)?))?;
+                engine.tell_board(number, true)
             }
-            Event::Message { via, body, .. } => self.take_piece(via, &body),
+            Event::Message { via, body, .. } => self.take_piece(engine, via, &body),
             Event::CreditAvailable { neighbour } => {
-                self.return_held();
-                if let Some(nodes) = &mut self.nodes
-                    && nodes.links.tree().parent(nodes.links.node()) == Some(neighbour)
-                {
-                    self.sinks.set_blocked(!nodes.links.has_credit(0));
-                }
+                self.return_held(engine);
+                engine.credit_available(neighbour);
                 Ok(())
             }
             Event::LifelineLost(why) => {
-                if let Some(nodes) = &mut self.nodes {
+                if let Some(nodes) = &mut engine.nodes {
                     nodes.lifeline_lost = Some(why);
                 }
-                self.handle_at_daemon(DaemonEvent::LifelineLost)
+                self.handle(engine, DaemonEvent::LifelineLost)
             }
-            Event::Shutdown => self.handle_at_daemon(DaemonEvent::Shutdown),
+            Event::Shutdown => self.handle(engine, DaemonEvent::Shutdown),
             // The engine reports these to the head separately. The head decides.
             Event::Failed(_)
             | Event::Retrying(_)
@@ -281,121 +281,215 @@ impl Engine<'_, '_> {
         }
     }
 
+    /// Handles all that the PMI server of the node has done.
+    pub(in super::super) fn take_outputs(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        while let Some(output) = engine.next_output(engine.now())? {
+            self.take_output(engine, output)?;
+        }
+        Ok(())
+    }
+
+    /// Handles an output of the node's PMI server.
+    pub(in super::super) fn take_output(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        output: OwnedOutput,
+    ) -> Result<(), RunError> {
+        if let OwnedOutput::AbortJob { cause: Cause::Abort { .. }, .. } = output
+            && engine.jobs.len() > 1
+        {
+            // A rank aborts when its connection to a rank of another job breaks. That one has failed first.
+            self.take_exits(engine)?;
+        }
+        self.handle(engine, DaemonEvent::Output(output))
+    }
+
     /// Stores a piece of a program file, and reports the last one.
-    fn take_piece(&mut self, via: u32, body: &[u8]) -> Result<(), RunError> {
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        daemon.held.push((via, body.len() as u32));
+    fn take_piece(&mut self, engine: &mut Engine<'_, '_>, via: u32, body: &[u8]) -> Result<(), RunError> {
+        self.held.push((via, body.len() as u32));
         let taken = match decode(body) {
-            Some(piece) => daemon.files.take(&piece),
+            Some(piece) => self.files.take(&piece),
             None => Ok(false),
         };
-        self.return_held();
+        self.return_held(engine);
         match taken {
-            Ok(true) => self.report_ready(),
+            Ok(true) => self.report_ready(engine),
             Ok(false) => {}
-            Err(error) => self.break_off(error.into())?,
+            Err(error) => self.break_off(engine, error.into())?,
         }
         Ok(())
     }
 
     /// Reports that the settings are applied, when the tree is formed and all files are there.
-    pub(super) fn report_ready(&mut self) {
-        let has_files = self.daemon.as_ref().is_some_and(|daemon| !daemon.files.is_incomplete());
-        if has_files && !self.awaits_tree() {
-            self.send_report(&Report::Ready);
+    fn report_ready(&self, engine: &mut Engine<'_, '_>) {
+        if !self.files.is_incomplete() && !engine.awaits_tree() {
+            engine.send_report(&Report::Ready);
         }
     }
 
     /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
-    fn return_held(&mut self) {
-        let Some(nodes) = &mut self.nodes else { return };
-        if nodes.children_have_credit()
-            && let Some(daemon) = &mut self.daemon
+    fn return_held(&mut self, engine: &mut Engine<'_, '_>) {
+        if let Some(nodes) = &mut engine.nodes
+            && nodes.children_have_credit()
         {
-            for (via, bytes) in std::mem::take(&mut daemon.held) {
+            for (via, bytes) in std::mem::take(&mut self.held) {
                 nodes.links.consumed(via, bytes);
             }
         }
     }
 
-    /// Passes an event to the daemon and executes its actions. Does nothing where ranks run on other nodes only.
-    pub(in super::super) fn handle_at_daemon(&mut self, event: DaemonEvent) -> Result<(), RunError> {
-        self.note_at_daemon(event)?;
-        self.carry_out_at_daemon()
+    /// Applies an event and executes the actions that follow.
+    pub(in super::super) fn handle(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        event: DaemonEvent,
+    ) -> Result<(), RunError> {
+        self.note(engine, event)?;
+        self.carry_out(engine)
     }
 
-    /// Passes an event to the daemon, whose actions are executed later.
-    pub(in super::super) fn note_at_daemon(&mut self, event: DaemonEvent) -> Result<(), RunError> {
-        let now = self.now();
-        match &mut self.daemon {
-            Some(daemon) => Ok(daemon.control.handle(now, event)?),
-            None => Ok(()),
-        }
+    /// Applies an event whose actions are executed later.
+    pub(in super::super) fn note(
+        &mut self,
+        engine: &Engine<'_, '_>,
+        event: DaemonEvent,
+    ) -> Result<(), RunError> {
+        Ok(self.control.handle(engine.now(), event)?)
     }
 
     /// Kills processes of this node whose kill timeout has passed.
-    pub(super) fn keep_daemon_time(&mut self) -> Result<(), RunError> {
-        let now = self.now();
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        daemon.control.handle_timeout(now);
-        self.carry_out_at_daemon()
+    pub(in super::super) fn keep_time(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        self.control.handle_timeout(engine.now());
+        self.carry_out(engine)
     }
 
-    /// Executes the actions of the daemon.
-    pub(in super::super) fn carry_out_at_daemon(&mut self) -> Result<(), RunError> {
-        while let Some(action) = self.daemon.as_mut().and_then(|daemon| daemon.control.poll()) {
-            self.carry_out_daemon_action(action)?;
+    /// Reports how much of the standard input ranks have read.
+    pub(in super::super) fn report_input(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        let (consumed, closed) = engine.stdin.take_news();
+        if consumed > 0 {
+            self.handle(engine, DaemonEvent::StdinConsumed(consumed))?;
+        }
+        if closed {
+            self.handle(engine, DaemonEvent::StdinClosed)?;
         }
         Ok(())
     }
 
-    fn carry_out_daemon_action(&mut self, action: DaemonAction) -> Result<(), RunError> {
+    /// Executes the actions.
+    pub(in super::super) fn carry_out(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        while let Some(action) = self.control.poll() {
+            self.carry_out_action(engine, action)?;
+        }
+        Ok(())
+    }
+
+    fn carry_out_action(
+        &mut self,
+        engine: &mut Engine<'_, '_>,
+        action: DaemonAction,
+    ) -> Result<(), RunError> {
         match action {
-            DaemonAction::Send(report) => self.send_report(&report),
-            DaemonAction::LinkBoard { addrs } => self.link_board(&addrs)?,
+            DaemonAction::Send(report) => engine.send_report(&report),
+            DaemonAction::LinkBoard { addrs } => engine.link_board(&addrs)?,
             DaemonAction::FormTree { are_linked } => {
-                self.form_tree(are_linked)?;
-                self.report_ready();
+                engine.form_tree(are_linked)?;
+                self.report_ready(engine);
             }
-            DaemonAction::OpenJob { record } => self.open_at_daemon(*record)?,
+            DaemonAction::OpenJob { record } => self.open_job(engine, *record)?,
             DaemonAction::SignalAll(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
-                    self.signal_everything(signal);
+                    engine.signal_everything(signal);
                 }
             }
-            DaemonAction::ResizeWindows(size) => self.resize_windows(size),
-            DaemonAction::SignalJob { job, signal } => self.signal_at_daemon(job, None, signal),
-            DaemonAction::SignalRank { job, rank, signal } => self.signal_at_daemon(job, Some(rank), signal),
-            DaemonAction::DrainOutput { job } => self.drain_at_daemon(job),
-            DaemonAction::DeregisterJob { job } => self.drop_job(job)?,
-            DaemonAction::Input(input) => self.tell_core(input.view())?,
-            DaemonAction::FeedStdin(bytes) => self.stdin.feed(&bytes, self.now(), &self.poller),
-            DaemonAction::CloseOutput { job, streams } => {
-                let Some(first) = self.jobs.get(job).map(|job| job.slots().start) else { return Ok(()) };
-                for (rank, stderr) in streams {
-                    self.streams.cut(2 * (first + rank.0) + u32::from(stderr), &mut self.sinks);
-                }
-            }
+            DaemonAction::ResizeWindows(size) => engine.resize_windows(size),
+            DaemonAction::SignalJob { job, signal } => engine.signal_ranks(job, None, signal),
+            DaemonAction::SignalRank { job, rank, signal } => engine.signal_ranks(job, Some(rank), signal),
+            DaemonAction::DrainOutput { job } => self.drain(engine, job),
+            DaemonAction::DeregisterJob { job } => engine.drop_job(job)?,
+            DaemonAction::Input(input) => engine.tell_core(input.view())?,
+            DaemonAction::FeedStdin(bytes) => engine.stdin.feed(&bytes, engine.now(), &engine.poller),
+            DaemonAction::CloseOutput { job, streams } => engine.cut_output(job, &streams),
             DaemonAction::QueryRanks { query, job, first, count } => {
-                self.query_ranks_here(query, job, (first, count))?;
+                engine.query_ranks_here(query, job, (first, count))?;
             }
             DaemonAction::ReplaceServer { plugin } => {
-                let replaced = self.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
-                self.send_report(&Report::ServerReplaced(replaced));
+                let replaced = engine.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
+                engine.send_report(&Report::ServerReplaced(replaced));
             }
-            DaemonAction::Print(line) => self.sinks.print(&line),
-            DaemonAction::EndNode => self.end_node(),
+            DaemonAction::Print(line) => engine.sinks.print(&line),
+            DaemonAction::EndNode => engine.end_node(),
         }
         Ok(())
     }
 
+    /// Registers a job and prepares its ranks on this node, unless a head in this process has done so.
+    ///
+    /// # Errors
+    /// The plugin has failed.
+    fn open_job(&mut self, engine: &mut Engine<'_, '_>, record: JobRecord) -> Result<(), RunError> {
+        let job = record.id;
+        let opened = match engine.jobs.get(job) {
+            Some(_) => Ok(()),
+            None => engine.open_here(record, Some(&self.files)),
+        };
+        let event = match opened {
+            Ok(()) => DaemonEvent::JobOpened { job },
+            Err(mut errors) => {
+                if let Some((_, error)) = errors.pop_if(|(_, error)| error.is_plugins()) {
+                    return Err(error);
+                }
+                let errors = errors.iter().map(|(appnum, error)| start_error(*appnum, error)).collect();
+                DaemonEvent::OpenFailed { job, errors }
+            }
+        };
+        self.note(engine, event)
+    }
+
+    /// Reports that a rank cannot be started here.
+    pub(in super::super) fn start_failed(
+        &mut self,
+        engine: &Engine<'_, '_>,
+        job: JobId,
+        rank: u32,
+        error: &RunError,
+    ) -> Result<(), RunError> {
+        let appnum = engine.jobs.get(job).map(|job| job.program(rank).0);
+        self.note(engine, DaemonEvent::StartFailed { job, error: start_error(appnum, error) })
+    }
+
+    /// Sends the rest of the output of a job all of whose ranks here have ended.
+    fn drain(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+        let Some(job) = engine.jobs.get_mut(id) else { return };
+        // No more connections are accepted.
+        (job.run.port, job.run.pmix) = (None, None);
+        let slots = job.slots();
+        engine.begin_drain(id);
+        engine.read_ended(slots);
+        self.draining.push(id);
+    }
+
+    /// Reports jobs whose output has been sent.
+    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+        for id in std::mem::take(&mut self.draining) {
+            if !engine.is_drained(id) {
+                self.draining.push(id);
+                continue;
+            }
+            let serves_pmix = engine.serves_pmix();
+            let line = engine.jobs.get(id).and_then(|job| describe_singletons(job, serves_pmix));
+            line.iter().for_each(|line| engine.sinks.print(line));
+            self.handle(engine, DaemonEvent::OutputDrained { job: id })?;
+        }
+        Ok(())
+    }
+}
+
+impl Engine<'_, '_> {
     /// Ends this node's ranks, and has the nodes below end theirs.
     fn end_node(&mut self) {
         let mut others = Vec::new();
         self.procs.kill_and_wait(|pid, status| others.push((pid, status)));
-        for (pid, status) in others {
-            self.helper_ended(pid, status);
-        }
+        self.helpers_ended(others);
         self.end_links();
     }
 
@@ -410,39 +504,23 @@ impl Engine<'_, '_> {
         }
     }
 
-    /// Registers a job and prepares its ranks on this node.
-    ///
-    /// # Errors
-    /// The plugin has failed.
-    fn open_at_daemon(&mut self, record: JobRecord) -> Result<(), RunError> {
-        let job = record.id;
-        let opened = match self.jobs.get(job) {
-            // By the head in this process.
-            Some(_) => Ok(()),
-            None => self.open_here(record),
-        };
-        let event = match opened {
-            Ok(()) => DaemonEvent::JobOpened { job },
-            Err(mut errors) => {
-                if let Some((_, error)) = errors.pop_if(|(_, error)| error.is_plugins()) {
-                    return Err(error);
-                }
-                let errors = errors.iter().map(|(appnum, error)| start_error(*appnum, error)).collect();
-                DaemonEvent::OpenFailed { job, errors }
-            }
-        };
-        self.note_at_daemon(event)
-    }
-
     /// Opens a job, which may have ranks here. On failure returns an error for each program that cannot be started, or one
-    /// about the whole job.
-    pub(in super::super) fn open_here(&mut self, record: JobRecord) -> Result<(), Vec<ProgramError>> {
-        let checked = self.check_here(&record)?;
+    /// about the whole job. `files` are those that the head has sent for the first job.
+    pub(in super::super) fn open_here(
+        &mut self,
+        record: JobRecord,
+        files: Option<&FileReceiver>,
+    ) -> Result<(), Vec<ProgramError>> {
+        let checked = self.check_here(&record, files)?;
         self.open(record, checked).map_err(|error| vec![(None, error)])
     }
 
     /// Finds the programs that have ranks on this node.
-    fn check_here(&mut self, record: &JobRecord) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
+    fn check_here(
+        &mut self,
+        record: &JobRecord,
+        files: Option<&FileReceiver>,
+    ) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
         let here = NodeRanks::of_node(&record.blocks, self.node());
         if self.plan.settings.mpi_psets && self.preload.is_none() && here.count() > 0 {
             match find_mpi_library() {
@@ -451,7 +529,7 @@ impl Engine<'_, '_> {
             }
         }
         let mut first = 0;
-        let files = self.daemon.as_ref().map(|daemon| &daemon.files).filter(|_| record.ordinal == 0);
+        let files = files.filter(|_| record.ordinal == 0);
         let (mut checked, mut errors) = (Vec::new(), Vec::new());
         for (appnum, program) in (0..).zip(&*record.programs) {
             let file = files.and_then(|files| files.of_program(appnum));
@@ -466,47 +544,18 @@ impl Engine<'_, '_> {
         if errors.is_empty() { Ok(checked) } else { Err(errors) }
     }
 
-    fn signal_at_daemon(&mut self, job: JobId, rank: Option<Rank>, signal: i32) {
+    /// Signals the ranks of a job, or one of them.
+    fn signal_ranks(&mut self, job: JobId, rank: Option<Rank>, signal: i32) {
         let Some((job, signal)) = self.jobs.get(job).zip(Signal::from_named_raw(signal)) else { return };
         let slots = rank.map_or(job.slots(), |rank| job.slot(rank.0)..job.slot(rank.0) + 1);
         self.procs.signal(slots, signal);
     }
 
-    /// Reports that a rank cannot be started here.
-    pub(in super::super) fn start_failed(
-        &mut self,
-        job: JobId,
-        rank: u32,
-        error: &RunError,
-    ) -> Result<(), RunError> {
-        let appnum = self.jobs.get(job).map(|job| job.program(rank).0);
-        self.note_at_daemon(DaemonEvent::StartFailed { job, error: start_error(appnum, error) })
-    }
-
-    /// Sends the rest of the output of a job all of whose ranks here have ended.
-    fn drain_at_daemon(&mut self, id: JobId) {
-        let Some(job) = self.jobs.get_mut(id) else { return };
-        // No more connections are accepted.
-        (job.run.port, job.run.pmix) = (None, None);
-        let slots = job.slots();
-        self.begin_drain(id);
-        self.read_ended(slots);
-        if let Some(daemon) = &mut self.daemon {
-            daemon.draining.push(id);
+    /// Closes output streams of ranks, each with true for standard error. The job may have ended.
+    fn cut_output(&mut self, job: JobId, streams: &[(Rank, bool)]) {
+        let Some(job) = self.jobs.get(job) else { return };
+        for &(rank, stderr) in streams {
+            self.streams.cut(2 * job.slot(rank.0) + u32::from(stderr), &mut self.sinks);
         }
-    }
-
-    /// Reports jobs whose output has been sent.
-    pub(in super::super) fn settle_daemon(&mut self) -> Result<(), RunError> {
-        let Some(daemon) = &mut self.daemon else { return Ok(()) };
-        for job in std::mem::take(&mut daemon.draining) {
-            if self.is_drained(job) {
-                self.print_singletons(job);
-                self.handle_at_daemon(DaemonEvent::OutputDrained { job })?;
-            } else if let Some(daemon) = &mut self.daemon {
-                daemon.draining.push(job);
-            }
-        }
-        Ok(())
     }
 }

@@ -10,7 +10,7 @@ const LEARNED: u32 = 2;
 
 impl Engine<'_, '_> {
     /// Prints what this host has learned of the gets of its ranks, once for each decision.
-    pub(super) fn print_fences(&mut self) {
+    pub(in super::super) fn print_fences(&mut self) {
         let settings = &self.plan.settings;
         if !settings.verbose || settings.fence != FenceMode::Auto || self.nodes.is_none() {
             return;

@@ -11,17 +11,20 @@ use hydrant_control::{Config, FirstJob, job_name};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
-use hydrant_iof::SinkId;
 use hydrant_names::NameClient;
 use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
-use hydrant_placement::{Deployment, Host, JobMap, Node, process_mapping};
+use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mapping};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
 use super::super::names::Names;
+use super::super::pmix_query::PmixQueries;
+use super::super::progress::Progress;
+use super::super::result::RunResult;
 use super::super::server::ServerParts;
+use super::super::status::{RankQueries, open_status};
 use super::super::token::{LINKS, NAME_CLIENT, Token};
-use super::super::{Engine, OWN_FILES, Outlets, STRANGERS, host_name, limits, open, record};
+use super::super::{Engine, Head, OWN_FILES, Outlets, Run, STRANGERS, host_name, limits, open, record};
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
@@ -34,55 +37,60 @@ use crate::plan::{Plan, Plugin};
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 
-/// The head among the nodes.
-pub(in super::super) struct Head {
-    pub(in super::super) control: hydrant_control::Head,
-    /// The PMI server of the head has failed.
-    pub(in super::super) backend_failed: bool,
-    /// Output that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
-    pub(in super::super) unacknowledged: Vec<(SinkId, u32, u32)>,
-    /// Jobs whose ranks have ended.
-    pub(in super::super) draining: Vec<JobId>,
-    /// Program files for daemons that lack them.
-    pub(in super::super) files: FileSender,
-    /// Set when the run has ended. True if pending output is written first.
-    pub(in super::super) finish: Option<bool>,
-}
-
-impl Head {
+impl<'s> Head<'s> {
     /// The head of a run on one machine: its only node is in this process.
     pub(in super::super) fn alone(
-        plan: &Plan,
-        host: &str,
+        engine: &mut Engine<'_, '_>,
         nonce: u64,
-        limits: Limits,
-    ) -> Result<Head, RunError> {
+        names: Option<Names<'s>>,
+    ) -> Result<Head<'s>, RunError> {
+        let plan = engine.plan;
         let ranks = open::size(&plan.programs)?;
         let config = Config {
-            hosts: vec![Host::new(host)],
+            hosts: vec![Host::new(&engine.host)],
             is_alone: true,
             order_max: None,
-            ..config_of(plan, host.to_owned())
+            ..config_of(plan, engine.host.clone())
         };
         let first = FirstJob {
             programs: plan.programs.clone(),
             blocks: vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }],
             mapping: process_mapping(&[(0, ranks)])?,
             nonce,
-            setup: setup_of(plan, limits),
+            setup: setup_of(plan, *engine.core.limits()),
         };
-        Ok(Head::new(hydrant_control::Head::new(config, first), FileSender::default()))
+        let control = hydrant_control::Head::new(config, first);
+        Head::new(engine, control, names, Bootstrap::Local)
     }
 
-    fn new(control: hydrant_control::Head, files: FileSender) -> Head {
-        Head {
+    /// A head whose nodes are started by `bootstrap`.
+    fn new(
+        engine: &mut Engine<'_, '_>,
+        control: hydrant_control::Head,
+        names: Option<Names<'s>>,
+        bootstrap: Bootstrap,
+    ) -> Result<Head<'s>, RunError> {
+        let plan = engine.plan;
+        let progress = Progress::new(&engine.sinks, engine.is_alone()).filter(|_| !plan.settings.verbose);
+        Ok(Head {
             control,
             backend_failed: false,
-            unacknowledged: Vec::new(),
             draining: Vec::new(),
-            files,
+            files: FileSender::default(),
             finish: None,
-        }
+            losses_reported: false,
+            names,
+            status: open_status(engine),
+            bootstrap,
+            rank_queries: RankQueries::default(),
+            replacement: None,
+            pmix_queries: PmixQueries::default(),
+            patience: None,
+            time_limit: None,
+            debuggers_informed: false,
+            progress,
+            result: RunResult::open(plan.options.json.as_deref())?,
+        })
     }
 }
 
@@ -131,15 +139,14 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     }
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
-    engine.names = Some(names);
-    let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
-    engine.head = Some(Box::new(Head::new(control, sender)));
     engine.nodes = Some(Nodes::new(links));
-    engine.open_status(deployment.bootstrap.clone());
+    let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
+    let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
-    engine.run()
+    let head = Head { files: sender, ..head };
+    Run { engine, head: Some(Box::new(head)), daemon: None }.run()
 }
 
 /// Settings of the control of a run from `host`, with a tree of that radix.
@@ -197,8 +204,8 @@ fn names<'s>(
     })
 }
 
-/// The plugin that all nodes run their cores in.
-fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
+/// A plugin that all nodes run their servers in.
+pub(in super::super) fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<PluginFile, RunError> {
     let read = read_plugin(plugin, plan.options.spare)?;
     // A node inside a blocking call sends no heartbeat. Half of the heartbeat timeout keeps it from being reported as
     // lost.

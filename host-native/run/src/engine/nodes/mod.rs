@@ -1,9 +1,9 @@
 //! Head and node: the head decides about jobs, a node starts and serves ranks.
 //!
-//! A run on several hosts has a head (node 0) without ranks and a daemon on each host, both an [`Engine`] with links. PMI servers
-//! exchange messages with the servers of neighbours. Hosts exchange messages along the tree: the head sends
-//! [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. A run on one machine has head and node in one engine
-//! without links. Orders and reports then wait in two queues, until [`deliver`](Engine::deliver) passes them on.
+//! A run on several hosts has a [`Head`](super::Head) (node 0) without ranks and a [`Daemon`](super::Daemon) on each host, each
+//! in a process with links. PMI servers exchange messages with the servers of neighbours. Hosts exchange messages along the tree:
+//! the head sends [`Order`](hydrant_control::protocol::Order)s, daemons send [`Report`]s. A run on one machine has head and daemon
+//! in one process without links. Orders and reports then wait in two queues, until `deliver` passes them on.
 //!
 //! Decisions are made by [`hydrant_control::Head`] and [`hydrant_control::Daemon`], whose adapters this module holds. Every node
 //! gets the same jobs by the same numbers in the same order, because all of that comes from the head.
@@ -19,19 +19,17 @@ mod setup;
 use std::collections::VecDeque;
 
 use hydrant_control::protocol::{Order, OutputChunk, Report, encode};
-use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::{Input, Time};
-use hydrant_driver::BackendError;
-use hydrant_iof::Unsent;
+use hydrant_iof::{SinkId, Sinks, Unsent};
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
-use hydrant_reactor::Key;
+use hydrant_reactor::{Key, WriterState};
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
 use crate::error::RunError;
-pub(super) use daemon::Daemon;
+pub(super) use boards::LinkedBoards;
 pub use daemon::{DaemonError, daemon, forked_daemon};
-pub(super) use head::{Head, run};
+pub(super) use head::{plugin_of, run};
 
 /// Bytes queued for a neighbour's socket above which its PMI server stops sending to it.
 const HIGH_WATER: usize = 1 << 20;
@@ -47,13 +45,15 @@ pub(super) struct Nodes {
     over: bool,
     /// Reason for the loss of this node's parent.
     lifeline_lost: Option<LifelineLost>,
+    /// Output of ranks that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
+    unacknowledged: Vec<(SinkId, u32, u32)>,
 }
 
 /// Messages between a head and a node in this process. Reports are encoded as on a link, because the head checks their bytes.
 #[derive(Default)]
 pub(super) struct Messages {
-    orders: VecDeque<Order>,
-    reports: VecDeque<Vec<u8>>,
+    pub(super) orders: VecDeque<Order>,
+    pub(super) reports: VecDeque<Vec<u8>>,
 }
 
 impl Messages {
@@ -67,7 +67,7 @@ pub(super) const ONLY_NODE: u32 = 1;
 
 impl Nodes {
     fn new(links: Overlay) -> Nodes {
-        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None }
+        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, unacknowledged: Vec::new() }
     }
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
@@ -113,6 +113,25 @@ impl Nodes {
         children.into_iter().all(|child| self.links.has_credit(child))
     }
 
+    /// Acknowledges output once its sink has room. Without a sink it has been dropped.
+    fn acknowledge_later(&mut self, sink: Option<SinkId>, via: u32, len: u32) {
+        match sink {
+            Some(sink) => self.unacknowledged.push((sink, via, len)),
+            None => self.links.consumed(via, len),
+        }
+    }
+
+    /// Acknowledges output whose sink has room or has ended, so that the nodes send more.
+    pub(super) fn acknowledge_output(&mut self, sinks: &Sinks) {
+        self.unacknowledged.retain(|&(sink, via, len)| {
+            let waits = sinks.get(sink).is_full() && sinks.get(sink).state() == WriterState::Open;
+            if !waits {
+                self.links.consumed(via, len);
+            }
+            waits
+        });
+    }
+
     /// Sends a record. The links report a lost destination separately.
     fn send(&mut self, now: u64, to: Destination, channel: Channel, record: &[u8]) {
         let sent = self.links.route(now, to, channel, record);
@@ -134,7 +153,12 @@ impl Nodes {
     }
 }
 
-impl<'s> Engine<'_, 's> {
+impl Engine<'_, '_> {
+    /// Returns whether this process is the only one of the run.
+    pub(super) fn is_alone(&self) -> bool {
+        self.nodes.is_none()
+    }
+
     /// Number of this node among those of the run.
     pub(super) fn node(&self) -> u32 {
         self.nodes.as_ref().map_or(ONLY_NODE, |nodes| nodes.links.node())
@@ -150,13 +174,20 @@ impl<'s> Engine<'_, 's> {
         self.nodes.as_ref().map_or_else(String::new, |_| format!("host {}: ", self.host))
     }
 
-    /// The launcher's exit code. A daemon has none.
-    pub(super) fn exit_code(&self) -> u8 {
-        self.head.as_ref().map_or(0, |head| head.control.exit_code())
+    /// Prints warnings of the PMI server here.
+    pub(super) fn print_warnings(&mut self) {
+        for warning in self.warnings.take() {
+            match self.node() {
+                _ if self.is_alone() => self.sinks.print(&warning),
+                0 => self.sinks.print(&warning),
+                node => self.sinks.print(&format!("host {} (node {node}): {warning}", self.host)),
+            }
+        }
     }
 
     /// Sends an order of the head's.
-    pub(super) fn send_order(&mut self, now: u64, to: Destination, order: Order) {
+    pub(super) fn send_order(&mut self, to: Destination, order: Order) {
+        let now = self.now();
         match &mut self.nodes {
             Some(nodes) => nodes.send(now, to, Channel::Control, &encode(&order)),
             None => self.messages.orders.push_back(order),
@@ -174,27 +205,6 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Passes the orders and reports on that wait in this process. Returns whether there were any.
-    pub(super) fn deliver(&mut self) -> Result<bool, RunError> {
-        let mut any = false;
-        loop {
-            if let Some(order) = self.messages.orders.pop_front() {
-                self.handle_at_daemon(DaemonEvent::Order(order))?;
-            } else if let Some(report) = self.messages.reports.pop_front() {
-                self.handle_at_head(HeadEvent::Message { node: ONLY_NODE, bytes: &report })?;
-            } else {
-                break;
-            }
-            self.outputs()?;
-            any = true;
-        }
-        if any {
-            // A message may have printed a line.
-            self.flush();
-        }
-        Ok(any)
-    }
-
     /// Descriptors for links.
     pub(super) fn link_files(&self) -> u64 {
         self.nodes
@@ -210,15 +220,17 @@ impl<'s> Engine<'_, 's> {
         }
     }
 
-    /// Handles the exit of a process that is no rank.
-    pub(super) fn helper_ended(&mut self, pid: Pid, status: WaitStatus) {
-        self.debugger_ended(pid);
-        if let Some(file) = &self.topology_file {
-            file.borrow_mut().ended(pid);
-        }
+    /// Handles exits of processes that are no ranks.
+    pub(super) fn helpers_ended(&mut self, ended: Vec<(Pid, WaitStatus)>) {
         let now = self.now();
-        if let Some(nodes) = &mut self.nodes {
-            nodes.links.handle_child_exit(now, pid, status);
+        for (pid, status) in ended {
+            if let Some(file) = &self.topology_file {
+                file.borrow_mut().ended(pid);
+            }
+            if let Some(nodes) = &mut self.nodes {
+                nodes.links.handle_child_exit(now, pid, status);
+            }
+            self.ended_helpers.push(pid);
         }
     }
 
@@ -227,39 +239,6 @@ impl<'s> Engine<'_, 's> {
         let now = self.now();
         let Some(nodes) = &mut self.nodes else { return Ok(()) };
         Ok(nodes.links.handle_ready(key, now, &self.poller)?)
-    }
-
-    /// Handles received messages, and timeouts of links and processes.
-    pub(super) fn turn_nodes(&mut self) -> Result<(), RunError> {
-        if let Some(nodes) = &mut self.nodes {
-            nodes.links.handle_timeouts(self.clock.now(), &self.files, &self.poller)?;
-        }
-        self.keep_daemon_time()?;
-        while let Some(event) = self.nodes.as_mut().and_then(|nodes| nodes.links.next_event()) {
-            self.take_event(event)?;
-        }
-        self.send_input()
-    }
-
-    fn take_event(&mut self, event: Event) -> Result<(), RunError> {
-        match event {
-            Event::Message { from, channel: Channel::Peer | Channel::Routed, body, .. } => {
-                let now = Time(self.now());
-                match self.core.handle(now, Input::Peer { node: from, bytes: &body }) {
-                    Err(BackendError::Fault(why)) => Err(RunError::Peer { node: from, why }),
-                    Err(error) => Err(error.into()),
-                    Ok(_) => self.outputs(),
-                }
-            }
-            Event::Closed => {
-                if let Some(nodes) = &mut self.nodes {
-                    nodes.over = true;
-                }
-                Ok(())
-            }
-            event if self.daemon.is_some() => self.take_daemon_event(event),
-            event => self.link_event_at_head(event),
-        }
     }
 
     /// Sends a message of the server's to a neighbour.
@@ -272,33 +251,38 @@ impl<'s> Engine<'_, 's> {
         Ok(())
     }
 
-    /// Writes to the links.
-    pub(super) fn flush_links(&mut self) -> Result<(), RunError> {
-        self.carry_out_actions()?;
-        self.print_fences();
-        self.send_unsent();
+    /// Writes to the links. Returns whether the PMI server has been told of neighbours whose queues have drained.
+    pub(super) fn write_links(&mut self) -> Result<bool, RunError> {
         let now = self.now();
-        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        let Some(nodes) = &mut self.nodes else { return Ok(false) };
         nodes.links.flush(now, &self.poller);
         let free = nodes.take_unblocked();
         for &node in &free {
             self.core.handle(Time(now), Input::PeerWritable { node })?;
         }
-        if !free.is_empty() {
-            self.outputs()?;
-            if let Some(nodes) = &mut self.nodes {
-                nodes.links.flush(now, &self.poller);
-            }
-        }
-        Ok(())
+        Ok(!free.is_empty())
     }
 
-    /// Sends pending output of ranks and of this daemon to the head.
-    fn send_unsent(&mut self) {
-        if self.head.is_some() {
-            // Output is written here.
-            return;
+    /// Handles timeouts of the links.
+    pub(super) fn keep_links_time(&mut self) -> Result<(), RunError> {
+        match &mut self.nodes {
+            Some(nodes) => Ok(nodes.links.handle_timeouts(self.clock.now(), &self.files, &self.poller)?),
+            None => Ok(()),
         }
+    }
+
+    /// The next event of the links.
+    pub(super) fn next_link_event(&mut self) -> Option<Event> {
+        self.nodes.as_mut()?.links.next_event()
+    }
+
+    /// All daemons below this node have ended.
+    pub(super) fn links_closed(&mut self) {
+        self.nodes.iter_mut().for_each(|nodes| nodes.over = true);
+    }
+
+    /// Sends pending output of ranks and of this daemon to the head. A head writes its output itself, so none is pending.
+    pub(super) fn send_unsent(&mut self) {
         let now = self.now();
         for unsent in self.sinks.take_unsent() {
             let Some(nodes) = &mut self.nodes else { return };
@@ -313,8 +297,21 @@ impl<'s> Engine<'_, 's> {
                 }
             }
         }
+        self.heed_credit();
+    }
+
+    /// Stops output while the links have no credit for it.
+    fn heed_credit(&mut self) {
         if let Some(nodes) = &mut self.nodes {
             self.sinks.set_blocked(!nodes.links.has_credit(0));
+        }
+    }
+
+    /// A neighbour has given credit. Output goes to the parent.
+    fn credit_available(&mut self, neighbour: u32) {
+        let parent = self.nodes.as_ref().and_then(|nodes| nodes.links.tree().parent(nodes.links.node()));
+        if parent == Some(neighbour) {
+            self.heed_credit();
         }
     }
 
@@ -329,20 +326,5 @@ impl<'s> Engine<'_, 's> {
     /// Returns whether all daemons below this one have ended after the shutdown.
     pub(super) fn are_links_over(&self) -> bool {
         self.nodes.as_ref().is_some_and(|nodes| nodes.over)
-    }
-
-    /// Sends the head's standard input to its readers' nodes, and the number of bytes that they have consumed to the head.
-    fn send_input(&mut self) -> Result<(), RunError> {
-        let (consumed, closed) = self.stdin.take_news();
-        if consumed > 0 {
-            self.handle_at_daemon(DaemonEvent::StdinConsumed(consumed))?;
-        }
-        if closed {
-            self.handle_at_daemon(DaemonEvent::StdinClosed)?;
-        }
-        for bytes in self.stdin.take_pieces() {
-            self.handle_at_head(HeadEvent::StdinRead(bytes))?;
-        }
-        Ok(())
     }
 }

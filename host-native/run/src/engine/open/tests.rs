@@ -171,7 +171,7 @@ fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
         psets,
         spawned: None,
     };
-    engine.open_here(record).map_err(|mut errors| errors.swap_remove(0).1)?;
+    engine.open_here(record, None).map_err(|mut errors| errors.swap_remove(0).1)?;
     Ok(id)
 }
 

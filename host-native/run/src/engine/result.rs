@@ -1,0 +1,49 @@
+//! Result of a run for `--json`: its jobs as they ended.
+
+use std::path::{Path, PathBuf};
+
+use hydrant_control::JobSummary;
+
+use crate::error::RunError;
+use crate::json::{self, Target};
+
+/// Result of a run, if one is written.
+pub(super) struct RunResult(Option<Document>);
+
+struct Document {
+    path: PathBuf,
+    target: Target,
+    /// Jobs that have ended.
+    ended: Vec<JobSummary>,
+}
+
+impl RunResult {
+    /// Opens the file of the result before any rank starts, so that no job is lost for a result that cannot be written.
+    ///
+    /// # Errors
+    /// The file cannot be opened.
+    pub(super) fn open(path: Option<&Path>) -> Result<RunResult, RunError> {
+        let Some(path) = path.map(Path::to_owned) else { return Ok(RunResult(None)) };
+        match Target::open(&path) {
+            Ok(target) => Ok(RunResult(Some(Document { path, target, ended: Vec::new() }))),
+            Err(why) => Err(RunError::ResultFile { path, why }),
+        }
+    }
+
+    /// Keeps the summary of a job that has ended.
+    pub(super) fn job_ended(&mut self, summary: JobSummary) {
+        if let Some(document) = &mut self.0 {
+            document.ended.push(summary);
+        }
+    }
+
+    /// Writes the result of a run with this exit code.
+    ///
+    /// # Errors
+    /// A line for the user: the result is lost.
+    pub(super) fn write(&mut self, code: u8) -> Result<(), String> {
+        let Some(Document { path, target, ended }) = &mut self.0 else { return Ok(()) };
+        let text = json::result(code, None, ended);
+        target.write(&text).map_err(|why| format!("cannot write {}: {why}", path.display()))
+    }
+}
