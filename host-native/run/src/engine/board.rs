@@ -16,7 +16,7 @@ use super::{Engine, limits, open, record_up_to};
 use crate::error::RunError;
 use crate::plan::{Offload, Plan};
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Opens the job's port on the board. Returns the host and the ports for the ranks, if a board serves the job. The ports of
     /// the command line are those of the first job.
     pub(super) fn begin_at_board(

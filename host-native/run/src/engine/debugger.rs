@@ -13,7 +13,7 @@ use super::{Engine, Head};
 
 impl Head<'_> {
     /// Shows debuggers the ranks of the job of the command line, once all of them have been started.
-    pub(super) fn show_debuggers(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+    pub(super) fn show_debuggers(&mut self, engine: &mut Engine<'_>, id: JobId) {
         let job = self.control.jobs().get(id).filter(|job| is_complete(job));
         let Some(job) = job.filter(|_| !self.debuggers_informed) else { return };
         self.debuggers_informed = true;

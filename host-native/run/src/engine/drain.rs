@@ -42,7 +42,7 @@ enum Stage {
     Over,
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Begins the end of a job all of whose ranks here have ended. Returns false if it has begun before.
     pub(super) fn begin_drain(&mut self, id: JobId) -> bool {
         let now = self.now();

@@ -9,19 +9,19 @@ use hydrant_reactor::Key;
 use hydrant_reactor::signals::Event as SignalEvent;
 use rustix::process::Signal;
 
-use super::Run;
 use super::nodes::ONLY_NODE;
 use super::token::Token;
+use super::{Parts, Run};
 use crate::error::RunError;
 
-impl Run<'_, '_> {
+impl Run<'_> {
     /// Handles events until the run is complete. Returns the exit code, which is 0 for a daemon.
     pub(super) fn run(&mut self) -> Result<u8, RunError> {
         let mut keys = Vec::new();
         loop {
             match self.turn(&mut keys) {
                 Ok(false) => {}
-                Ok(true) => return Ok(self.head.as_mut().map_or(0, |head| head.end(&mut self.engine))),
+                Ok(true) => return Ok(self.parts.head().map_or(0, |head| head.end(&mut self.engine))),
                 Err(error) => self.break_off(error)?,
             }
         }
@@ -30,7 +30,7 @@ impl Run<'_, '_> {
     /// Waits for events and handles them. Returns true when the run is complete.
     fn turn(&mut self, keys: &mut Vec<Key>) -> Result<bool, RunError> {
         self.deliver()?;
-        if let Some(daemon) = &mut self.daemon {
+        if let Some(daemon) = self.parts.daemon() {
             daemon.start_some(&mut self.engine)?;
         }
         loop {
@@ -55,11 +55,15 @@ impl Run<'_, '_> {
                 Token::Iof(key) => engine.stream_ready(key),
                 Token::Links(key) => engine.link_ready(key)?,
                 Token::NameClient(key) => {
-                    self.head.iter_mut().for_each(|head| head.name_client_ready(engine, key));
+                    if let Some(head) = self.parts.head() {
+                        head.name_client_ready(engine, key);
+                    }
                     self.take_outputs()?;
                 }
                 Token::Status(key) => {
-                    self.head.iter_mut().for_each(|head| head.status_ready(engine, key));
+                    if let Some(head) = self.parts.head() {
+                        head.status_ready(engine, key);
+                    }
                 }
             }
         }
@@ -70,7 +74,7 @@ impl Run<'_, '_> {
         self.keep_time()?;
         self.turn_nodes()?;
         self.engine.flush();
-        if let Some(head) = &mut self.head {
+        if let Some(head) = self.parts.head() {
             head.copy_output(&mut self.engine);
         }
         Ok(false)
@@ -90,8 +94,8 @@ impl Run<'_, '_> {
     }
 
     fn deliver_next(&mut self) -> Result<bool, RunError> {
-        // One process alone has messages of one of them to the other.
-        let Run { engine, head: Some(head), daemon: Some(daemon) } = self else { return Ok(false) };
+        let Run { engine, parts } = self;
+        let Parts::Both(head, daemon) = parts else { return Ok(false) };
         if let Some(order) = engine.messages.orders.pop_front() {
             daemon.handle(engine, DaemonEvent::Order(order))?;
         } else if let Some(report) = engine.messages.reports.pop_front() {
@@ -105,14 +109,14 @@ impl Run<'_, '_> {
 
     /// Goes on with jobs whose output has been written. Returns true if the run is over and all daemons have ended.
     fn settle(&mut self) -> Result<bool, RunError> {
-        if let Some(daemon) = &mut self.daemon {
+        if let Some(daemon) = self.parts.daemon() {
             daemon.settle(&mut self.engine)?;
         }
-        if let Some(head) = &mut self.head {
+        if let Some(head) = self.parts.head() {
             head.settle(&mut self.engine)?;
         }
         self.take_outputs()?;
-        match &mut self.head {
+        match self.parts.head() {
             Some(head) => head.is_finished(&mut self.engine),
             None => Ok(self.engine.are_links_over()),
         }
@@ -149,29 +153,26 @@ impl Run<'_, '_> {
 
     /// Passes an output of the PMI server to the daemon that it serves. The server of a head of other hosts is its own.
     fn take_output(&mut self, output: OwnedOutput) -> Result<(), RunError> {
-        let Run { engine, head, daemon } = self;
-        if let Some(daemon) = daemon {
-            daemon.take_output(engine, output)
-        } else if let Some(head) = head {
-            head.take_output(engine, output)
-        } else {
-            Ok(())
+        let Run { engine, parts } = self;
+        match parts {
+            Parts::Daemon(daemon) | Parts::Both(_, daemon) => daemon.take_output(engine, output),
+            Parts::Head(head) => head.take_output(engine, output),
         }
     }
 
     fn pass_name(&mut self) -> Result<bool, RunError> {
-        self.head.as_mut().map_or(Ok(false), |head| head.pass_name(&mut self.engine))
+        self.parts.head().map_or(Ok(false), |head| head.pass_name(&mut self.engine))
     }
 
     /// Handles timeouts.
     fn keep_time(&mut self) -> Result<(), RunError> {
-        let Run { engine, head, .. } = self;
+        let Run { engine, parts } = self;
         let now = engine.now();
         engine.core.handle_timeout(now)?;
         engine.keep_topology_file(now);
         engine.resume_ports(now)?;
         let ended = std::mem::take(&mut engine.ended_helpers);
-        if let Some(head) = head {
+        if let Some(head) = parts.head() {
             ended.into_iter().for_each(|pid| head.debugger_ended(engine, pid));
             head.keep_time(engine, now)?;
         }
@@ -183,7 +184,7 @@ impl Run<'_, '_> {
     /// Handles received messages, and timeouts of links and processes.
     fn turn_nodes(&mut self) -> Result<(), RunError> {
         self.engine.keep_links_time()?;
-        if let Some(daemon) = &mut self.daemon {
+        if let Some(daemon) = self.parts.daemon() {
             daemon.keep_time(&mut self.engine)?;
         }
         while let Some(event) = self.engine.next_link_event() {
@@ -193,7 +194,7 @@ impl Run<'_, '_> {
     }
 
     fn take_link_event(&mut self, event: LinkEvent) -> Result<(), RunError> {
-        let Run { engine, head, daemon } = self;
+        let Run { engine, parts } = self;
         match event {
             LinkEvent::Message { from, channel: Channel::Peer | Channel::Routed, body, .. } => {
                 let now = Time(engine.now());
@@ -203,20 +204,17 @@ impl Run<'_, '_> {
                 }
             }
             LinkEvent::Closed => engine.links_closed(),
-            event => {
-                if let Some(daemon) = daemon {
-                    daemon.take_link_event(engine, event)?;
-                } else if let Some(head) = head {
-                    head.take_link_event(engine, event)?;
-                }
-            }
+            event => match parts {
+                Parts::Daemon(daemon) | Parts::Both(_, daemon) => daemon.take_link_event(engine, event)?,
+                Parts::Head(head) => head.take_link_event(engine, event)?,
+            },
         }
         self.take_outputs()
     }
 
     /// Writes to the links.
     fn flush_links(&mut self) -> Result<(), RunError> {
-        if let Some(head) = &mut self.head {
+        if let Some(head) = self.parts.head() {
             head.close_output(&mut self.engine)?;
         }
         self.engine.print_fences();
@@ -230,11 +228,11 @@ impl Run<'_, '_> {
 
     /// Sends the head's standard input to its readers' nodes, and the number of bytes that they have consumed to the head.
     fn send_input(&mut self) -> Result<(), RunError> {
-        let Run { engine, head, daemon } = self;
-        if let Some(daemon) = daemon {
+        let Run { engine, parts } = self;
+        if let Some(daemon) = parts.daemon() {
             daemon.report_input(engine)?;
         }
-        if let Some(head) = head {
+        if let Some(head) = parts.head() {
             head.send_input(engine)?;
         }
         Ok(())
@@ -259,7 +257,7 @@ impl Run<'_, '_> {
     }
 
     fn take_exits(&mut self) -> Result<(), RunError> {
-        match &mut self.daemon {
+        match self.parts.daemon() {
             Some(daemon) => daemon.take_exits(&mut self.engine),
             None => {
                 self.engine.reap_helpers();
@@ -287,7 +285,7 @@ impl Run<'_, '_> {
     }
 
     fn window_resized(&mut self) -> Result<(), RunError> {
-        match &mut self.head {
+        match self.parts.head() {
             Some(head) => head.handle(&mut self.engine, HeadEvent::WindowResized(window_size())),
             None => Ok(()),
         }
@@ -295,7 +293,7 @@ impl Run<'_, '_> {
 
     /// Handles a signal of the user, or of who ends a daemon.
     fn take_signal(&mut self, signal: Signal) -> Result<(), RunError> {
-        if let Some(head) = &mut self.head
+        if let Some(head) = self.parts.head()
             && !head.heeds(&mut self.engine, signal)
         {
             return Ok(());
@@ -305,13 +303,10 @@ impl Run<'_, '_> {
 
     /// Passes an event of this process to its head, or to the daemon of a head elsewhere.
     fn tell(&mut self, head_event: HeadEvent<'_>, daemon_event: DaemonEvent) -> Result<(), RunError> {
-        let Run { engine, head, daemon } = self;
-        if let Some(head) = head {
-            head.handle(engine, head_event)
-        } else if let Some(daemon) = daemon {
-            daemon.handle(engine, daemon_event)
-        } else {
-            Ok(())
+        let Run { engine, parts } = self;
+        match parts {
+            Parts::Head(head) | Parts::Both(head, _) => head.handle(engine, head_event),
+            Parts::Daemon(daemon) => daemon.handle(engine, daemon_event),
         }
     }
 
@@ -320,13 +315,10 @@ impl Run<'_, '_> {
     /// # Errors
     /// The error itself, if there are no other nodes, they cannot be reached, or it is no error of the server.
     pub(super) fn break_off(&mut self, error: RunError) -> Result<(), RunError> {
-        let Run { engine, head, daemon } = self;
-        if let Some(daemon) = daemon {
-            daemon.break_off(engine, error)
-        } else if let Some(head) = head {
-            head.break_off(engine, error)
-        } else {
-            Err(error)
+        let Run { engine, parts } = self;
+        match parts {
+            Parts::Daemon(daemon) | Parts::Both(_, daemon) => daemon.break_off(engine, error),
+            Parts::Head(head) => head.break_off(engine, error),
         }
     }
 }

@@ -189,7 +189,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let mut head = Head::alone(&mut engine, nonce, names)?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
     let daemon = Daemon::alone(&plan.settings, head.progress.is_some());
-    let mut run = Run { engine, head: Some(Box::new(head)), daemon: Some(Box::new(daemon)) };
+    let mut run = Run { engine, parts: Parts::Both(Box::new(head), Box::new(daemon)) };
     let result = run.run().and_then(|code| run.engine.part_from_board().map(|()| code));
     // After a run that the user has given up, and after an error.
     run.engine.procs.kill_and_wait(|_, _| {});
@@ -269,17 +269,40 @@ impl Outlets {
     }
 }
 
-/// A process of a run: its head, the daemon of a node, or both on one machine.
-struct Run<'p, 's> {
-    engine: Engine<'p, 's>,
-    /// Decides about jobs.
-    head: Option<Box<Head<'s>>>,
-    /// Starts and serves ranks.
-    daemon: Option<Box<Daemon>>,
+/// A process of a run.
+struct Run<'r> {
+    engine: Engine<'r>,
+    parts: Parts<'r>,
+}
+
+/// What decides in a process: the head about jobs, a daemon about its ranks.
+enum Parts<'r> {
+    /// The head of nodes on other hosts.
+    Head(Box<Head<'r>>),
+    /// The daemon of a node.
+    Daemon(Box<Daemon>),
+    /// The head and the only daemon of a run on one machine.
+    Both(Box<Head<'r>>, Box<Daemon>),
+}
+
+impl<'r> Parts<'r> {
+    fn head(&mut self) -> Option<&mut Head<'r>> {
+        match self {
+            Parts::Head(head) | Parts::Both(head, _) => Some(head),
+            Parts::Daemon(_) => None,
+        }
+    }
+
+    fn daemon(&mut self) -> Option<&mut Daemon> {
+        match self {
+            Parts::Daemon(daemon) | Parts::Both(_, daemon) => Some(daemon),
+            Parts::Head(_) => None,
+        }
+    }
 }
 
 /// The head: what it decides, and what it has for the user.
-struct Head<'s> {
+struct Head<'r> {
     control: hydrant_control::Head,
     /// The PMI server of the head has failed.
     backend_failed: bool,
@@ -292,7 +315,7 @@ struct Head<'s> {
     /// Lost output has been reported.
     losses_reported: bool,
     /// Name service, unless names are the PMI server's own.
-    names: Option<Names<'s>>,
+    names: Option<Names<'r>>,
     /// Status socket, if it could be opened.
     status: Option<StatusServer>,
     /// How processes are started on other hosts.
@@ -327,15 +350,15 @@ struct Daemon {
 }
 
 /// What head and daemon of a process have in common.
-struct Engine<'p, 's> {
-    plan: &'p Plan,
+struct Engine<'r> {
+    plan: &'r Plan,
     host: String,
     clock: Clock,
     poller: Poller,
     signals: Signals,
     files: OpenFiles,
     /// PMI server of this process.
-    core: PmiServer<'s>,
+    core: PmiServer<'r>,
     /// Warnings of the cores that have not been printed.
     warnings: Warnings,
     /// Recording file, if there is one.
@@ -375,14 +398,14 @@ struct Engine<'p, 's> {
     buffer: Vec<u8>,
 }
 
-impl<'p, 's> Engine<'p, 's> {
+impl<'r> Engine<'r> {
     fn new(
-        plan: &'p Plan,
+        plan: &'r Plan,
         reactor: Reactor,
         files: OpenFiles,
         outlets: Outlets,
-        server: ServerParts<'s>,
-    ) -> Result<Engine<'p, 's>, RunError> {
+        server: ServerParts<'r>,
+    ) -> Result<Engine<'r>, RunError> {
         let ServerParts { core, warnings, recording, sharing, topology_file } = server;
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;

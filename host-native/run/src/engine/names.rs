@@ -99,7 +99,7 @@ impl Head<'_> {
     /// all jobs of both sides. The request has no answer.
     pub(super) fn relate_at_name_service(
         &mut self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         asker: (JobId, Rank),
         other: JobId,
         connected: bool,
@@ -112,7 +112,7 @@ impl Head<'_> {
     }
 
     /// Introduces a job to a name service that other runs share.
-    pub(super) fn introduce(&mut self, engine: &Engine<'_, '_>, id: JobId) {
+    pub(super) fn introduce(&mut self, engine: &Engine<'_>, id: JobId) {
         if let (Some(Names::Shared(client)), Some(job)) = (&mut self.names, self.control.jobs().get(id)) {
             client.begin(id, &job.name, engine.now(), &engine.poller);
         }
@@ -122,7 +122,7 @@ impl Head<'_> {
     /// answer.
     pub(super) fn ask_name_service(
         &mut self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         upcall: Option<UpcallId>,
         (job, rank): (JobId, Rank),
         (protocol, body): (Protocol, Vec<u8>),
@@ -135,14 +135,14 @@ impl Head<'_> {
     }
 
     /// Handles a ready connection to the name server of another process.
-    pub(super) fn name_client_ready(&mut self, engine: &Engine<'_, '_>, key: Key) {
+    pub(super) fn name_client_ready(&mut self, engine: &Engine<'_>, key: Key) {
         if let Some(Names::Shared(client)) = &mut self.names {
             client.ready(key, engine.now(), &engine.poller);
         }
     }
 
     /// Passes an answer of the name service on. Returns whether there was one.
-    pub(super) fn pass_name(&mut self, engine: &mut Engine<'_, '_>) -> Result<bool, RunError> {
+    pub(super) fn pass_name(&mut self, engine: &mut Engine<'_>) -> Result<bool, RunError> {
         let Some(names) = &mut self.names else { return Ok(false) };
         if let Names::Shared(client) = names {
             while let Some(line) = client.news() {
@@ -156,7 +156,7 @@ impl Head<'_> {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Refuses a request of a query at a head of other hosts. Ranks send requests to their nodes.
     pub(super) fn refuse_upcall(&mut self, upcall: UpcallId) -> Result<(), RunError> {
         let now = Time(self.now());

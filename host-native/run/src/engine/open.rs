@@ -49,7 +49,7 @@ struct Prepared {
     pool: Option<MemoryPool>,
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Opens a job, which may have ranks on this machine. After an error nothing of the job remains. `checked` holds the files
     /// of the programs that have ranks here.
     pub(super) fn open(

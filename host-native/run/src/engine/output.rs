@@ -50,7 +50,7 @@ pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
     hydrant_iof::pseudo_terminals(options.pty, files_alone)
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Opens the output files of a job whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
         for rank in 0..self.jobs[id].size() {

@@ -38,7 +38,7 @@ impl Patience {
 impl Head<'_> {
     /// Returns whether a signal of the user is passed on. It is not if it has come twice at once, or has ended what ranks left
     /// behind.
-    pub(super) fn heeds(&mut self, engine: &mut Engine<'_, '_>, signal: Signal) -> bool {
+    pub(super) fn heeds(&mut self, engine: &mut Engine<'_>, signal: Signal) -> bool {
         let is_first = self.patience.is_none();
         if !self.counts(engine, signal) {
             return false;
@@ -49,7 +49,7 @@ impl Head<'_> {
     }
 
     /// Notes a signal of the user. Returns false for one that has come twice at once.
-    fn counts(&mut self, engine: &Engine<'_, '_>, signal: Signal) -> bool {
+    fn counts(&mut self, engine: &Engine<'_>, signal: Signal) -> bool {
         let now = engine.now();
         let grace = engine.plan.settings.kill_grace;
         match &mut self.patience {
@@ -66,7 +66,7 @@ impl Head<'_> {
     }
 
     /// Names the ranks that run on after a signal, and kills them after the time that the user has set.
-    pub(super) fn keep_patience(&mut self, engine: &mut Engine<'_, '_>, now: u64) -> Result<(), RunError> {
+    pub(super) fn keep_patience(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         let Some(patience) = &mut self.patience else { return Ok(()) };
         let Patience { signal, since, .. } = *patience;
         let kills = patience.kill_at.take_if(|at| *at <= now).is_some();
@@ -88,7 +88,7 @@ impl Head<'_> {
     }
 
     /// Does what the second signal of the user does.
-    fn kill_after_grace(&mut self, engine: &mut Engine<'_, '_>, signal: Signal) -> Result<(), RunError> {
+    fn kill_after_grace(&mut self, engine: &mut Engine<'_>, signal: Signal) -> Result<(), RunError> {
         // A signal that is not escalated has not been counted.
         let times = if signal == repeatable(signal) { 1 } else { 2 };
         for _ in 0..times {

@@ -504,7 +504,7 @@ impl Head<'_> {
     /// Answers queries of a PMIx client, at once or when the nodes of ranks have answered.
     pub(super) fn answer_pmix_query(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         request: RequestId,
         upcall: Upcall,
     ) -> Result<(), RunError> {
@@ -518,7 +518,7 @@ impl Head<'_> {
     }
 
     /// Jobs whose processes a request asks for, each with the first ranks of the answers that are needed.
-    fn pages_of(&self, engine: &Engine<'_, '_>, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
+    fn pages_of(&self, engine: &Engine<'_>, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
         let Some(query) = HostQuery::read(&upcall.request) else { return BTreeSet::new() };
         let ranks = BTreeMap::new();
         let facts = self.facts(engine, upcall, &ranks);
@@ -532,7 +532,7 @@ impl Head<'_> {
     }
 
     /// Answers the queries for which all ranks have arrived.
-    pub(super) fn finish_pmix_queries(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(super) fn finish_pmix_queries(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for query in self.pmix_queries.take_complete() {
             let max = engine.core.limits().spawn_bytes;
             let (rc, reply) = match HostQuery::read(&query.upcall.request) {
@@ -559,7 +559,7 @@ impl Head<'_> {
 
     fn facts<'a>(
         &'a self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         asker: &'a Upcall,
         ranks: &'a BTreeMap<JobId, Vec<Rank>>,
     ) -> Facts<'a> {
@@ -575,7 +575,7 @@ impl Head<'_> {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Names the requests of PMIx clients that this server has refused as not supported, each once.
     pub(super) fn note_unserved(&mut self) {
         if !self.plan.settings.verbose {

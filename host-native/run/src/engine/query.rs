@@ -49,7 +49,7 @@ impl AsFd for Query {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Listens for queries of ranks of this node, or of runs that share the name service.
     pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
         let of_ranks =

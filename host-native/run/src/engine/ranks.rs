@@ -19,7 +19,7 @@ const BATCH: usize = 16;
 
 impl Daemon {
     /// Starts the next few ranks of each job that is not complete.
-    pub(super) fn start_some(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(super) fn start_some(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for id in self.control.starting() {
             let mut started = 0;
             let mut failed = Ok(());
@@ -47,7 +47,7 @@ impl Daemon {
         !self.control.starting().is_empty()
     }
 
-    fn start(&mut self, engine: &mut Engine<'_, '_>, id: JobId, rank: u32) -> Result<(), RunError> {
+    fn start(&mut self, engine: &mut Engine<'_>, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &engine.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || engine.core.is_board());
         let is_first = job.ordinal == 0;
@@ -111,7 +111,7 @@ impl Daemon {
     }
 
     /// Handles the exits of ranks whose processes have ended.
-    pub(super) fn take_exits(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(super) fn take_exits(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         // None of them comes a second time, so all are acted on before an error is returned.
         let mut result = Ok(());
         while let Some((slot, exit)) = engine.reap() {
@@ -121,7 +121,7 @@ impl Daemon {
     }
 
     /// Handles the exit of a rank's process.
-    fn process_ended(&mut self, engine: &mut Engine<'_, '_>, slot: u32, exit: Exit) -> Result<(), RunError> {
+    fn process_ended(&mut self, engine: &mut Engine<'_>, slot: u32, exit: Exit) -> Result<(), RunError> {
         let Some((job, rank)) = engine.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
         if engine.plan.settings.verbose {
@@ -142,7 +142,7 @@ impl Daemon {
     /// Handles the last requests of a rank whose process has ended.
     fn read_last_requests(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         job: JobId,
         rank: Rank,
     ) -> Result<(), RunError> {
@@ -155,7 +155,7 @@ impl Daemon {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Collects processes that have ended, where there are no ranks.
     pub(super) fn reap_helpers(&mut self) {
         while self.reap().is_some() {}

@@ -34,12 +34,7 @@ pub(super) struct Replacement {
 impl Head<'_> {
     /// Replaces the server of each node by one in a plugin, or in the nodes' own processes. The client is answered at once, or
     /// when all nodes have answered.
-    pub(super) fn replace_servers(
-        &mut self,
-        engine: &mut Engine<'_, '_>,
-        client: ClientId,
-        path: Option<&Text>,
-    ) {
+    pub(super) fn replace_servers(&mut self, engine: &mut Engine<'_>, client: ClientId, path: Option<&Text>) {
         if self.replacement.is_some() {
             let why = "another replacement is under way".to_owned();
             return self.answer_replacement(engine, client, vec![why]);
@@ -67,7 +62,7 @@ impl Head<'_> {
     }
 
     /// A node has replaced its server, or kept it for this reason.
-    pub(super) fn server_replaced(&mut self, engine: &Engine<'_, '_>, node: u32, result: Result<(), String>) {
+    pub(super) fn server_replaced(&mut self, engine: &Engine<'_>, node: u32, result: Result<(), String>) {
         let Some(replacement) = &mut self.replacement else { return };
         replacement.awaited.retain(|&awaited| awaited != node);
         if let Err(why) = result {
@@ -79,19 +74,19 @@ impl Head<'_> {
     }
 
     /// Answers the client of the replacement under way.
-    pub(super) fn end_replacement(&mut self, engine: &Engine<'_, '_>) {
+    pub(super) fn end_replacement(&mut self, engine: &Engine<'_>) {
         let Some(Replacement { client, awaited, mut kept, .. }) = self.replacement.take() else { return };
         kept.extend(awaited.iter().map(|&node| format!("{}: no answer", self.control.host(node))));
         self.answer_replacement(engine, client, kept);
     }
 
-    fn answer_replacement(&mut self, engine: &Engine<'_, '_>, client: ClientId, kept: Vec<String>) {
+    fn answer_replacement(&mut self, engine: &Engine<'_>, client: ClientId, kept: Vec<String>) {
         let reply = if kept.is_empty() { Reply::Done } else { Reply::Refused(kept.join("; ")) };
         self.reply(engine, client, &reply);
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Replaces the server of this node.
     ///
     /// # Errors

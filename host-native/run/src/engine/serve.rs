@@ -18,7 +18,7 @@ use crate::error::RunError;
 const UNSERVED: &str = "it is of another job, or its rank has another connection or has ended\nhint: programs that a rank \
                         starts must not have PMIX_NAMESPACE in their environment";
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Adds the socket of a rank. Returns its number, or none at the limit.
     pub(super) fn open_conn(
         &mut self,

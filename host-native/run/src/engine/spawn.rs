@@ -16,7 +16,7 @@ impl Head<'_> {
     /// Reads the programs of a spawn. Their files are looked up on the hosts that run them.
     pub(super) fn resolve_spawn(
         &mut self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         request: RequestId,
         spawner: &Program,
         (protocol, body): (Protocol, &[u8]),

@@ -79,7 +79,7 @@ impl RankQueries {
 }
 
 /// Opens the status socket. A run without one goes on.
-pub(super) fn open_status(engine: &mut Engine<'_, '_>) -> Option<StatusServer> {
+pub(super) fn open_status(engine: &mut Engine<'_>) -> Option<StatusServer> {
     match StatusServer::open(token::STATUS, &engine.poller) {
         Ok(server) => Some(server),
         Err(error) => {
@@ -100,7 +100,7 @@ impl Head<'_> {
     }
 
     /// Handles the status socket or one of its clients.
-    pub(super) fn status_ready(&mut self, engine: &mut Engine<'_, '_>, key: Key) {
+    pub(super) fn status_ready(&mut self, engine: &mut Engine<'_>, key: Key) {
         let now = engine.now();
         let Some(server) = &mut self.status else { return };
         let Some((client, request)) = server.ready(key, &engine.poller, now) else { return };
@@ -122,7 +122,7 @@ impl Head<'_> {
     }
 
     /// Handles deadlines of clients and queries.
-    pub(super) fn keep_status_time(&mut self, engine: &mut Engine<'_, '_>, now: u64) {
+    pub(super) fn keep_status_time(&mut self, engine: &mut Engine<'_>, now: u64) {
         if self.status_at().is_none_or(|at| at > now) {
             return;
         }
@@ -138,7 +138,7 @@ impl Head<'_> {
     }
 
     /// Sends the output since the last call to those who follow it.
-    pub(super) fn copy_output(&mut self, engine: &mut Engine<'_, '_>) {
+    pub(super) fn copy_output(&mut self, engine: &mut Engine<'_>) {
         let Some(server) = &mut self.status else { return };
         let Some(copies) = engine.streams.take_copies(server.is_attached()) else { return };
         for copy in copies.pieces {
@@ -151,20 +151,20 @@ impl Head<'_> {
     }
 
     /// Reports the end of the run to those who follow its output.
-    pub(super) fn end_status(&mut self, engine: &mut Engine<'_, '_>, code: u8) {
+    pub(super) fn end_status(&mut self, engine: &mut Engine<'_>, code: u8) {
         self.copy_output(engine);
         if let Some(server) = &mut self.status {
             server.send(&Reply::Ended(code), &engine.poller);
         }
     }
 
-    pub(super) fn reply(&mut self, engine: &Engine<'_, '_>, client: ClientId, reply: &Reply) {
+    pub(super) fn reply(&mut self, engine: &Engine<'_>, client: ClientId, reply: &Reply) {
         if let Some(server) = &mut self.status {
             server.reply(client, reply, &engine.poller);
         }
     }
 
-    fn describe_run(&self, engine: &Engine<'_, '_>) -> record::Run {
+    fn describe_run(&self, engine: &Engine<'_>) -> record::Run {
         let (ranks, running, jobs) = totals(self.control.jobs().iter());
         let program = engine.plan.programs.first().map(|program| program.command.as_os_str().into());
         record::Run {
@@ -189,7 +189,7 @@ impl Head<'_> {
     }
 
     /// How a command is started on the host of a rank. `None` if that is this machine.
-    fn access(&self, engine: &Engine<'_, '_>, job: JobId, rank: u32) -> Option<Access> {
+    fn access(&self, engine: &Engine<'_>, job: JobId, rank: u32) -> Option<Access> {
         let job = self.control.jobs().get(job).filter(|job| rank < job.size() && !engine.is_alone())?;
         let host = self.control.hosts().get((job.run.node(rank) as usize).checked_sub(1)?)?;
         let cluster = &engine.plan.options.cluster;
@@ -206,7 +206,7 @@ impl Head<'_> {
     /// Collects ranks of a job for a recipient, at once or when their nodes have answered.
     pub(super) fn query_ranks(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         recipient: Recipient,
         id: JobId,
         first: u32,
@@ -239,7 +239,7 @@ impl Head<'_> {
     /// Applies what a node has sent about its ranks.
     pub(super) fn rank_states_arrived(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         (node, number): (u32, u64),
         body: &[u8],
     ) {
@@ -248,14 +248,14 @@ impl Head<'_> {
         }
     }
 
-    fn finish_query(&mut self, engine: &Engine<'_, '_>, query: Query) {
+    fn finish_query(&mut self, engine: &Engine<'_>, query: Query) {
         let ranks = query.ranks.into_iter().map(|(_, rank)| rank).collect();
         self.pass_ranks(engine, query.recipient, query.job, ranks);
     }
 
     fn pass_ranks(
         &mut self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         recipient: Recipient,
         job: JobId,
         ranks: Vec<record::Rank>,
@@ -268,7 +268,7 @@ impl Head<'_> {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Reports the states of running ranks of this node to the head, at once or when this node's board has answered. `some` is
     /// the first rank of interest and their number.
     pub(super) fn query_ranks_here(

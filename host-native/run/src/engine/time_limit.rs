@@ -52,7 +52,7 @@ impl Head<'_> {
     }
 
     /// Ends all jobs if the run has reached its time limit and the states of ranks are known.
-    pub(super) fn keep_time_limit(&mut self, engine: &mut Engine<'_, '_>, now: u64) -> Result<(), RunError> {
+    pub(super) fn keep_time_limit(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         if self.time_limit_at(engine.plan).is_none_or(|at| at > now) {
             return Ok(());
         }
@@ -76,7 +76,7 @@ impl Head<'_> {
     }
 
     /// Starts debuggers for the ranks of this machine, once the states are known.
-    fn begin_traces(&mut self, engine: &mut Engine<'_, '_>, now: u64) {
+    fn begin_traces(&mut self, engine: &mut Engine<'_>, now: u64) {
         let Some(TimeLimit::Collecting { ranks, .. }) = &mut self.time_limit else { return };
         let ranks = std::mem::take(ranks);
         let is_local = self.bootstrap == Bootstrap::Local;
@@ -111,7 +111,7 @@ impl Head<'_> {
         }
     }
 
-    fn start_debuggers(&mut self, engine: &mut Engine<'_, '_>) {
+    fn start_debuggers(&mut self, engine: &mut Engine<'_>) {
         if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit {
             let failed = traces.start_some(engine.null.as_fd(), &engine.files);
             failed.iter().for_each(|line| engine.sinks.print(line));
@@ -119,7 +119,7 @@ impl Head<'_> {
     }
 
     /// Prints the stack trace of a debugger that has ended. Does nothing for other processes.
-    pub(super) fn debugger_ended(&mut self, engine: &mut Engine<'_, '_>, pid: Pid) {
+    pub(super) fn debugger_ended(&mut self, engine: &mut Engine<'_>, pid: Pid) {
         if let Some(TimeLimit::Tracing { traces, .. }) = &mut self.time_limit
             && let Some(trace) = traces.ended(pid)
         {
@@ -129,7 +129,7 @@ impl Head<'_> {
     }
 
     /// Asks for the states of the ranks of all jobs.
-    fn collect_states(&mut self, engine: &mut Engine<'_, '_>) {
+    fn collect_states(&mut self, engine: &mut Engine<'_>) {
         let jobs = self.control.jobs().iter();
         let jobs: Vec<(JobId, u32)> = jobs.map(|job| (job.id, job.size())).collect();
         let firsts =
@@ -148,7 +148,7 @@ impl Head<'_> {
         }
     }
 
-    fn end_at_limit(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    fn end_at_limit(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let Some(limit) = engine.plan.options.timeout else { return Ok(()) };
         let states = match self.time_limit.replace(TimeLimit::Ending) {
             Some(TimeLimit::Collecting { ranks, .. } | TimeLimit::Tracing { ranks, .. }) => {

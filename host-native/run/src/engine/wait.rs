@@ -9,21 +9,21 @@ use super::token::CONNS;
 use super::{Engine, Run};
 use crate::error::RunError;
 
-impl Run<'_, '_> {
+impl Run<'_> {
     /// Waits until there is more to do than to answer requests, and answers those that come. Returns the time, and in `keys`
     /// what is ready.
     ///
     /// A daemon beside others wakes for few requests at a time, and the rest of a turn costs as much as an answer.
     pub(super) fn wait(&mut self, keys: &mut Vec<Key>) -> Result<u64, RunError> {
-        let Run { engine, head, daemon } = self;
-        let is_starting = daemon.as_ref().is_some_and(|daemon| daemon.is_starting());
+        let Run { engine, parts } = self;
+        let is_starting = parts.daemon().is_some_and(|daemon| daemon.is_starting());
         // Output that waited for the links is read at the end of the turn.
         if is_starting || engine.sinks.have_changed() || !engine.messages.are_empty() {
             engine.poller.wait(Some(Duration::ZERO), keys)?;
             return Ok(engine.now());
         }
-        let of_head = head.as_ref().and_then(|head| head.poll_at(engine.plan));
-        let of_daemon = daemon.as_ref().and_then(|daemon| daemon.control.poll_at());
+        let of_head = parts.head().and_then(|head| head.poll_at(engine.plan));
+        let of_daemon = parts.daemon().and_then(|daemon| daemon.control.poll_at());
         let others = [of_head, of_daemon, engine.poll_at()].into_iter().flatten().min();
         loop {
             // Requests change these deadlines alone, unless the server acts.
@@ -49,7 +49,7 @@ impl Run<'_, '_> {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Returns the next deadline that is not the server's and not that of the topology file.
     fn poll_at(&mut self) -> Option<u64> {
         let ports = self.jobs.iter().filter_map(|job| job.run.resume_at()).min();

@@ -17,7 +17,7 @@ impl Head<'_> {
     /// Handles an event of the links.
     pub(in super::super) fn take_link_event(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         event: LinkEvent,
     ) -> Result<(), RunError> {
         match event {
@@ -50,7 +50,7 @@ impl Head<'_> {
     /// Handles an output of the head's own PMI server, whose clients are no ranks.
     pub(in super::super) fn take_output(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         output: OwnedOutput,
     ) -> Result<(), RunError> {
         match output {
@@ -62,7 +62,7 @@ impl Head<'_> {
     /// Applies an event and executes the actions that follow.
     pub(in super::super) fn handle(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         event: Event<'_>,
     ) -> Result<(), RunError> {
         self.answer(engine, event)?;
@@ -70,23 +70,19 @@ impl Head<'_> {
     }
 
     /// Applies an event while actions are being executed.
-    pub(in super::super) fn answer(
-        &mut self,
-        engine: &Engine<'_, '_>,
-        event: Event<'_>,
-    ) -> Result<(), RunError> {
+    pub(in super::super) fn answer(&mut self, engine: &Engine<'_>, event: Event<'_>) -> Result<(), RunError> {
         Ok(self.control.handle(engine.now(), event)?)
     }
 
     /// Executes the actions.
-    fn carry_out(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    fn carry_out(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         while let Some(action) = self.control.poll() {
             self.carry_out_action(engine, action)?;
         }
         Ok(())
     }
 
-    fn carry_out_action(&mut self, engine: &mut Engine<'_, '_>, action: Action) -> Result<(), RunError> {
+    fn carry_out_action(&mut self, engine: &mut Engine<'_>, action: Action) -> Result<(), RunError> {
         let now = engine.now();
         match action {
             Action::Send { to, order } => {
@@ -160,7 +156,7 @@ impl Head<'_> {
     }
 
     /// Sends program files as long as all children take them.
-    fn send_files(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    fn send_files(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let now = engine.now();
         while let Some(nodes) = &mut engine.nodes
             && nodes.children_have_credit()
@@ -175,7 +171,7 @@ impl Head<'_> {
     ///
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
-    fn open_job(&mut self, engine: &mut Engine<'_, '_>, record: JobRecord) -> Result<(), RunError> {
+    fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
         let (job, is_first) = (record.id, record.ordinal == 0);
         let event = match engine.open_here(record, None) {
             Ok(()) => {
@@ -193,7 +189,7 @@ impl Head<'_> {
     /// Applies a rank's request to the PMI server of the head.
     fn apply(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         request: RequestId,
         input: Input<'_>,
     ) -> Result<(), RunError> {
@@ -209,13 +205,13 @@ impl Head<'_> {
     }
 
     /// Writes the rest of the output of a job all of whose ranks have ended. Streams of ranks here have ended by now.
-    fn drain(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+    fn drain(&mut self, engine: &mut Engine<'_>, id: JobId) {
         self.draining.push(id);
         engine.finish_output(id);
     }
 
     /// Reports jobs whose output has been written.
-    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for job in std::mem::take(&mut self.draining) {
             // Streams of ranks end at their nodes, so the head has nothing left to read.
             let reader_closed = engine.sinks.is_cut_off();
@@ -225,7 +221,7 @@ impl Head<'_> {
     }
 
     /// Returns whether the run is over, its output is written and all daemons have ended.
-    pub(in super::super) fn is_finished(&mut self, engine: &mut Engine<'_, '_>) -> Result<bool, RunError> {
+    pub(in super::super) fn is_finished(&mut self, engine: &mut Engine<'_>) -> Result<bool, RunError> {
         if !self.losses_reported && self.control.is_over() {
             self.losses_reported = true;
             if let Some((sink, errno)) = engine.sinks.failure() {
@@ -242,7 +238,7 @@ impl Head<'_> {
     /// Writes output of a rank on another node.
     fn take_rank_output(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         (via, from): (u32, u32),
         body: &[u8],
     ) -> Result<(), RunError> {
@@ -260,7 +256,7 @@ impl Head<'_> {
     }
 
     /// Has ranks on other nodes get the error of a closed pipe whose output nobody takes, and executes actions that wait.
-    pub(in super::super) fn close_output(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn close_output(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for (job, streams) in engine.take_closed_output() {
             self.answer(engine, Event::OutputClosed { job, streams })?;
         }
@@ -268,7 +264,7 @@ impl Head<'_> {
     }
 
     /// Sends standard input to the nodes of its readers.
-    pub(in super::super) fn send_input(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn send_input(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for bytes in engine.stdin.take_pieces() {
             self.handle(engine, Event::StdinRead(bytes))?;
         }
@@ -288,11 +284,7 @@ impl Head<'_> {
     }
 
     /// Handles timeouts.
-    pub(in super::super) fn keep_time(
-        &mut self,
-        engine: &mut Engine<'_, '_>,
-        now: u64,
-    ) -> Result<(), RunError> {
+    pub(in super::super) fn keep_time(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         self.keep_time_limit(engine, now)?;
         if let Some(names) = &mut self.names {
             names.handle_timeout(now)?;
@@ -316,7 +308,7 @@ impl Head<'_> {
     }
 
     /// Ends the run. Returns the exit code of the command: a result that is lost is a failure.
-    pub(in super::super) fn end(&mut self, engine: &mut Engine<'_, '_>) -> u8 {
+    pub(in super::super) fn end(&mut self, engine: &mut Engine<'_>) -> u8 {
         let code = self.control.exit_code();
         if self.progress.take().is_some() {
             engine.sinks.erase_progress();

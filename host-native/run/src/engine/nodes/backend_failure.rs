@@ -24,7 +24,7 @@ impl Daemon {
     /// The error itself, if there are no other nodes, they cannot be reached, or the server has failed before.
     pub(in super::super) fn break_off(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         error: RunError,
     ) -> Result<(), RunError> {
         let goes_on = !engine.is_alone() && !self.control.has_failed_backend();
@@ -41,7 +41,7 @@ impl Head<'_> {
     /// The error itself, if it is not the server's, or the server has failed before.
     pub(in super::super) fn break_off(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         error: RunError,
     ) -> Result<(), RunError> {
         // Other errors of a head are about the command line.

@@ -32,7 +32,7 @@ impl LinkedBoards {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Returns whether the head decides later about the tree of PMI servers.
     pub(super) fn awaits_tree(&self) -> bool {
         self.boards.awaits_tree

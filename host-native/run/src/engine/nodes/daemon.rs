@@ -18,7 +18,7 @@ use rustix::process::Signal;
 use super::super::server::{PmiServer, ServerParts};
 use super::super::singletons::describe_singletons;
 use super::super::token::{LINKS, Token};
-use super::super::{Daemon, Engine, Outlets, Run, open, record, record_up_to, start_guardian};
+use super::super::{Daemon, Engine, Outlets, Parts, Run, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::plan_of;
@@ -146,7 +146,7 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.boards = boards;
     let mut daemon = Daemon::new(config, received);
     daemon.begin(&mut engine, unfit, lacks_files)?;
-    let mut run = Run { engine, head: None, daemon: Some(Box::new(daemon)) };
+    let mut run = Run { engine, parts: Parts::Daemon(Box::new(daemon)) };
     let result = run.run();
     run.engine.procs.kill_and_wait(|_, _| {});
     match run.engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
@@ -231,7 +231,7 @@ impl Daemon {
     /// Begins the service of a node: reports it, or what is unfit on it.
     fn begin(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         unfit: Option<RunError>,
         lacks_files: bool,
     ) -> Result<(), RunError> {
@@ -249,7 +249,7 @@ impl Daemon {
     /// Handles an event of the links.
     pub(in super::super) fn take_link_event(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         event: Event,
     ) -> Result<(), RunError> {
         match event {
@@ -282,7 +282,7 @@ impl Daemon {
     }
 
     /// Handles all that the PMI server of the node has done.
-    pub(in super::super) fn take_outputs(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn take_outputs(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         while let Some(output) = engine.next_output(engine.now())? {
             self.take_output(engine, output)?;
         }
@@ -292,7 +292,7 @@ impl Daemon {
     /// Handles an output of the node's PMI server.
     pub(in super::super) fn take_output(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         output: OwnedOutput,
     ) -> Result<(), RunError> {
         if let OwnedOutput::AbortJob { cause: Cause::Abort { .. }, .. } = output
@@ -305,7 +305,7 @@ impl Daemon {
     }
 
     /// Stores a piece of a program file, and reports the last one.
-    fn take_piece(&mut self, engine: &mut Engine<'_, '_>, via: u32, body: &[u8]) -> Result<(), RunError> {
+    fn take_piece(&mut self, engine: &mut Engine<'_>, via: u32, body: &[u8]) -> Result<(), RunError> {
         self.held.push((via, body.len() as u32));
         let taken = match decode(body) {
             Some(piece) => self.files.take(&piece),
@@ -321,14 +321,14 @@ impl Daemon {
     }
 
     /// Reports that the settings are applied, when the tree is formed and all files are there.
-    fn report_ready(&self, engine: &mut Engine<'_, '_>) {
+    fn report_ready(&self, engine: &mut Engine<'_>) {
         if !self.files.is_incomplete() && !engine.awaits_tree() {
             engine.send_report(&Report::Ready);
         }
     }
 
     /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
-    fn return_held(&mut self, engine: &mut Engine<'_, '_>) {
+    fn return_held(&mut self, engine: &mut Engine<'_>) {
         if let Some(nodes) = &mut engine.nodes
             && nodes.children_have_credit()
         {
@@ -341,7 +341,7 @@ impl Daemon {
     /// Applies an event and executes the actions that follow.
     pub(in super::super) fn handle(
         &mut self,
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         event: DaemonEvent,
     ) -> Result<(), RunError> {
         self.note(engine, event)?;
@@ -349,22 +349,18 @@ impl Daemon {
     }
 
     /// Applies an event whose actions are executed later.
-    pub(in super::super) fn note(
-        &mut self,
-        engine: &Engine<'_, '_>,
-        event: DaemonEvent,
-    ) -> Result<(), RunError> {
+    pub(in super::super) fn note(&mut self, engine: &Engine<'_>, event: DaemonEvent) -> Result<(), RunError> {
         Ok(self.control.handle(engine.now(), event)?)
     }
 
     /// Kills processes of this node whose kill timeout has passed.
-    pub(in super::super) fn keep_time(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn keep_time(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         self.control.handle_timeout(engine.now());
         self.carry_out(engine)
     }
 
     /// Reports how much of the standard input ranks have read.
-    pub(in super::super) fn report_input(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn report_input(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let (consumed, closed) = engine.stdin.take_news();
         if consumed > 0 {
             self.handle(engine, DaemonEvent::StdinConsumed(consumed))?;
@@ -376,18 +372,14 @@ impl Daemon {
     }
 
     /// Executes the actions.
-    pub(in super::super) fn carry_out(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn carry_out(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         while let Some(action) = self.control.poll() {
             self.carry_out_action(engine, action)?;
         }
         Ok(())
     }
 
-    fn carry_out_action(
-        &mut self,
-        engine: &mut Engine<'_, '_>,
-        action: DaemonAction,
-    ) -> Result<(), RunError> {
+    fn carry_out_action(&mut self, engine: &mut Engine<'_>, action: DaemonAction) -> Result<(), RunError> {
         match action {
             DaemonAction::Send(report) => engine.send_report(&report),
             DaemonAction::LinkBoard { addrs } => engine.link_board(&addrs)?,
@@ -426,7 +418,7 @@ impl Daemon {
     ///
     /// # Errors
     /// The plugin has failed.
-    fn open_job(&mut self, engine: &mut Engine<'_, '_>, record: JobRecord) -> Result<(), RunError> {
+    fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
         let job = record.id;
         let opened = match engine.jobs.get(job) {
             Some(_) => Ok(()),
@@ -448,7 +440,7 @@ impl Daemon {
     /// Reports that a rank cannot be started here.
     pub(in super::super) fn start_failed(
         &mut self,
-        engine: &Engine<'_, '_>,
+        engine: &Engine<'_>,
         job: JobId,
         rank: u32,
         error: &RunError,
@@ -458,7 +450,7 @@ impl Daemon {
     }
 
     /// Sends the rest of the output of a job all of whose ranks here have ended.
-    fn drain(&mut self, engine: &mut Engine<'_, '_>, id: JobId) {
+    fn drain(&mut self, engine: &mut Engine<'_>, id: JobId) {
         let Some(job) = engine.jobs.get_mut(id) else { return };
         // No more connections are accepted.
         (job.run.port, job.run.pmix) = (None, None);
@@ -469,7 +461,7 @@ impl Daemon {
     }
 
     /// Reports jobs whose output has been sent.
-    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_, '_>) -> Result<(), RunError> {
+    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for id in std::mem::take(&mut self.draining) {
             if !engine.is_drained(id) {
                 self.draining.push(id);
@@ -484,7 +476,7 @@ impl Daemon {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Ends this node's ranks, and has the nodes below end theirs.
     fn end_node(&mut self) {
         let mut others = Vec::new();

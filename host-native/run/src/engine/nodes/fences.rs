@@ -8,7 +8,7 @@ use super::super::Engine;
 /// Fences after which a host that asks few others is said to do so. Gets between the first two fences are learned from.
 const LEARNED: u32 = 2;
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Prints what this host has learned of the gets of its ranks, once for each decision.
     pub(in super::super) fn print_fences(&mut self) {
         let settings = &self.plan.settings;

@@ -24,7 +24,9 @@ use super::super::result::RunResult;
 use super::super::server::ServerParts;
 use super::super::status::{RankQueries, open_status};
 use super::super::token::{LINKS, NAME_CLIENT, Token};
-use super::super::{Engine, Head, OWN_FILES, Outlets, Run, STRANGERS, host_name, limits, open, record};
+use super::super::{
+    Engine, Head, OWN_FILES, Outlets, Parts, Run, STRANGERS, host_name, limits, open, record,
+};
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
 use super::setup::setup_of;
@@ -40,7 +42,7 @@ const ORDER_MAX: usize = MESSAGE_MAX - 64;
 impl<'s> Head<'s> {
     /// The head of a run on one machine: its only node is in this process.
     pub(in super::super) fn alone(
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         nonce: u64,
         names: Option<Names<'s>>,
     ) -> Result<Head<'s>, RunError> {
@@ -65,7 +67,7 @@ impl<'s> Head<'s> {
 
     /// A head whose nodes are started by `bootstrap`.
     fn new(
-        engine: &mut Engine<'_, '_>,
+        engine: &mut Engine<'_>,
         control: hydrant_control::Head,
         names: Option<Names<'s>>,
         bootstrap: Bootstrap,
@@ -146,7 +148,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
     let head = Head { files: sender, ..head };
-    Run { engine, head: Some(Box::new(head)), daemon: None }.run()
+    Run { engine, parts: Parts::Head(Box::new(head)) }.run()
 }
 
 /// Settings of the control of a run from `host`, with a tree of that radix.

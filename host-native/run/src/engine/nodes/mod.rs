@@ -153,7 +153,7 @@ impl Nodes {
     }
 }
 
-impl Engine<'_, '_> {
+impl Engine<'_> {
     /// Returns whether this process is the only one of the run.
     pub(super) fn is_alone(&self) -> bool {
         self.nodes.is_none()

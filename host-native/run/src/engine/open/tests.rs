@@ -135,7 +135,7 @@ fn with_engine(
     plan: &Plan,
     limits: Limits,
     refused: &'static str,
-    body: impl FnOnce(&mut Engine<'_, '_>),
+    body: impl FnOnce(&mut Engine<'_>),
 ) -> Vec<String> {
     let inputs = Rc::default();
     let backend = FakeBackend { limits, refused, inputs: Rc::clone(&inputs) };
@@ -152,7 +152,7 @@ fn with_engine(
 }
 
 /// Opens a job of the plan's programs, all of whose ranks run here.
-fn open(engine: &mut Engine<'_, '_>) -> Result<JobId, RunError> {
+fn open(engine: &mut Engine<'_>) -> Result<JobId, RunError> {
     let programs = engine.plan.programs.clone();
     let ranks = size(&programs)?;
     let blocks = vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }];
