@@ -8,6 +8,7 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
 
 use crate::job_result::RanksInState;
+use crate::jobs::JobSummary;
 use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError, WindowSize};
 
 /// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
@@ -230,12 +231,12 @@ pub enum Action {
         /// The job.
         job: JobId,
     },
-    /// The job is gone, and its number and slots are free. Comes after [`Event::OutputDrained`].
+    /// The job is gone, and its number is free. Comes after [`Event::OutputDrained`].
     CloseJob {
         /// The job.
         job: JobId,
-        /// Its [slots](crate::Job::slots).
-        slots: Range<u32>,
+        /// How it ended.
+        summary: Box<JobSummary>,
     },
     /// Standard input may be read: so many bytes more, or the first bytes.
     AllowStdin(Option<u32>),

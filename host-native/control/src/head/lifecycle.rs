@@ -256,9 +256,8 @@ impl Head {
     /// The output of an ended job is written: its end is reported.
     pub(super) fn output_drained(&mut self, id: JobId, reader_closed: bool) {
         let Some(job) = self.jobs.get(id).filter(|job| job.run.draining) else { return };
-        let slots = job.slots();
         let report = job.describe_end(&self.status, reader_closed, |rank| self.host_of_rank(job, rank));
-        let summary = job.summary(report.as_ref());
+        let summary = Box::new(job.summary(report.as_ref()));
         let lines = match report {
             Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
             Some(EndReport::Lines(lines)) => Some(lines),
@@ -267,8 +266,7 @@ impl Head {
         let codes = self.config.exit_report.then(|| job.exit_report());
         lines.into_iter().chain(codes).for_each(|lines| self.print(lines));
         self.jobs.remove(id);
-        self.ended = Some(summary);
-        self.actions.push_back(Action::CloseJob { job: id, slots });
+        self.actions.push_back(Action::CloseJob { job: id, summary });
     }
 
     /// Answers a spawn.

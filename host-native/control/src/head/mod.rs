@@ -22,7 +22,7 @@ pub use event::{Action, Destination, Event, RequestId, SpawnProgram, Upcall};
 use crate::error::Error;
 use crate::exit_status::{ExitCodeOf, ExitStatus};
 use crate::job_result::AbortReason;
-use crate::jobs::{Job, JobSummary, Jobs};
+use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
 use boards::Boards;
 use stdin::StdinReaders;
@@ -152,8 +152,6 @@ pub struct Head {
     opening: Vec<JobRecord>,
     actions: VecDeque<Action>,
     finish: Option<bool>,
-    /// The job that ended last, unless the host has taken it.
-    ended: Option<JobSummary>,
 }
 
 /// A stalled fence that nodes report about.
@@ -188,7 +186,6 @@ impl Head {
             opening: Vec::new(),
             actions: VecDeque::new(),
             finish: None,
-            ended: None,
         }
     }
 
@@ -252,11 +249,6 @@ impl Head {
     /// The launcher's exit code. Valid once [`Action::Finish`] has been returned.
     pub fn exit_code(&self) -> u8 {
         self.status.code()
-    }
-
-    /// Takes the summary of the job of the latest [`Action::CloseJob`].
-    pub fn take_ended(&mut self) -> Option<JobSummary> {
-        self.ended.take()
     }
 
     /// Whether no job runs and none will start.

@@ -219,9 +219,8 @@ impl Run<'_> {
         }
         self.engine.print_fences();
         self.engine.send_unsent();
-        if self.engine.write_links()? {
+        while self.engine.write_links()? {
             self.take_outputs()?;
-            self.engine.write_links()?;
         }
         Ok(())
     }

@@ -110,7 +110,7 @@ fn a_spawn_that_fails_on_one_of_two_nodes_is_undone() {
     run.report(1, Report::JobDone(job));
     assert_eq!(run.take_sent(), [to_all(Order::DeregisterJob(job)), complete(1, 3, false, &[2])]);
     assert!(run.others.contains(&Action::DeregisterJob { job }));
-    assert!(run.others.contains(&Action::CloseJob { job, slots: 4..8 }));
+    assert!(run.others.iter().any(|action| matches!(action, Action::CloseJob { job: of, .. } if *of == job)));
     run.succeed(1);
     run.succeed(2);
     run.ended(0, &["spawned job 1 is ended before it began: host n2: not found"]);

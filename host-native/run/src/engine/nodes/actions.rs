@@ -129,9 +129,8 @@ impl Head<'_> {
                     names.forget(job, now)?;
                 }
             }
-            Action::CloseJob { .. } => {
-                let ended = self.control.take_ended();
-                ended.into_iter().for_each(|summary| self.result.job_ended(summary));
+            Action::CloseJob { summary, .. } => {
+                self.result.job_ended(*summary);
                 engine.flush();
             }
             Action::AllowStdin(bytes) => engine.stdin.allow(bytes, now, &engine.poller),
