@@ -953,7 +953,9 @@ export type Refusal =
   /** A process set whose name belongs to a retired set. */
   | { type: "PsetRetired" }
   /** A process set without ranks. */
-  | { type: "PsetEmpty" };
+  | { type: "PsetEmpty" }
+  /** A collective with a time-out that has passed. */
+  | { type: "TimedOut" };
 
 /** Defect in the bytes of a snapshot. */
 export type Damage =

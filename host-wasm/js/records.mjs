@@ -130,6 +130,7 @@ export const Refusal = variants({
   Unsupported: {},
   PsetRetired: {},
   PsetEmpty: {},
+  TimedOut: {},
 });
 export const Damage = plain(["Header", "Digest", "Encoding", "Limits", "Jobs", "Ranks", "Conns", "Kvs", "Groups", "Names", "Upcalls", "Psets", "Nodes", "Turn"]);
 export const Fault = variants({

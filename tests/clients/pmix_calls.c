@@ -470,6 +470,51 @@ static void group(void)
     fence();
 }
 
+static atomic_int expired;
+
+static void on_expiry(pmix_status_t status, void *data)
+{
+    RETURNS(PMIX_ERR_TIMEOUT, status);
+    expired++;
+}
+
+static void on_group_expiry(pmix_status_t status, pmix_info_t *infos, size_t count, void *data,
+                            pmix_release_cbfunc_t release, void *released)
+{
+    on_expiry(status, data);
+}
+
+/* Rank 2 comes to no collective before the others have timed out. They succeed when all try again. */
+static void expires(void)
+{
+    pmix_proc_t all[] = {rank_of(0), rank_of(1), rank_of(2)}, job = rank_of(PMIX_RANK_WILDCARD);
+    pmix_info_t limit, patience, *results;
+    size_t count;
+    int short_time = 1, long_time = 100;
+    PMIX_INFO_LOAD(&limit, PMIX_TIMEOUT, &short_time, PMIX_INT);
+    PMIX_INFO_LOAD(&patience, PMIX_TIMEOUT, &long_time, PMIX_INT);
+    if (me.rank < 2) {
+        pmix_info_t *own = me.rank == 0 ? &limit : NULL;
+        OK(PMIx_Fence_nb(&job, 1, own, own != NULL, on_expiry, NULL));
+        OK(PMIx_Fence_nb(all, 3, own, own != NULL, on_expiry, NULL));
+        OK(PMIx_Connect_nb(all, 3, own, own != NULL, on_expiry, NULL));
+        OK(PMIx_Group_construct_nb("late", all, 3, &limit, 1, on_group_expiry, NULL));
+        while (expired < 4)
+            usleep(1000);
+        put_string("tried", "in vain");
+        OK(PMIx_Commit());
+    } else {
+        for (uint32_t rank = 0; rank < 2; rank++) {
+            pmix_value_t *value;
+            OK(PMIx_Get(&all[rank], "tried", &patience, 1, &value));
+        }
+    }
+    OK(PMIx_Fence(&job, 1, &patience, 1));
+    OK(PMIx_Fence(all, 3, &patience, 1));
+    OK(PMIx_Connect(all, 3, &patience, 1));
+    OK(PMIx_Group_construct("late", all, 3, &patience, 1, &results, &count));
+}
+
 /* The job has the sets app://left (ranks 0 and 1) and app://right (rank 2). */
 static void query(void)
 {
@@ -649,6 +694,7 @@ int main(int argc, char **argv)
     } calls[] = {
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
+        {"expires", expires},
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},   {"any", any},
         {"long", long_commit}, {"longest", longest_commit}, {"too-long", too_long_commit},

@@ -31,6 +31,8 @@ pub struct Host<'s> {
     pub events: Vec<String>,
     /// Spawns that it asked for and the test has not answered.
     pub spawns: Vec<Spawned>,
+    /// The present time.
+    pub now: Time,
     inboxes: BTreeMap<ConnId, Inbox<Vec<u8>>>,
     buffer: Box<[u8]>,
 }
@@ -46,6 +48,7 @@ impl<'s> Host<'s> {
             replies: BTreeMap::new(),
             events: Vec::new(),
             spawns: Vec::new(),
+            now: Time(0),
             inboxes: BTreeMap::new(),
             buffer: vec![0; limits.output_max()].into(),
         })
@@ -78,7 +81,7 @@ impl<'s> Host<'s> {
     /// # Errors
     /// The server's own.
     pub fn tell(&mut self, input: Input<'_>) -> Result<Consumed, Fault> {
-        let consumed = self.server.handle(Time(0), input)?;
+        let consumed = self.server.handle(self.now, input)?;
         self.collect()?;
         Ok(consumed)
     }
@@ -113,10 +116,10 @@ impl<'s> Host<'s> {
         let new = || Inbox::new(vec![0; 2 * MESSAGE_MAX as usize]);
         let mut inbox = self.inboxes.remove(&conn).unwrap_or_else(new);
         inbox.space()[..bytes.len()].copy_from_slice(bytes);
-        let mut result = inbox.receive(conn, bytes.len(), |input| self.server.handle(Time(0), input));
+        let mut result = inbox.receive(conn, bytes.len(), |input| self.server.handle(self.now, input));
         // Replies are taken at once, so a message that waits for that can go on.
         while result.is_ok() && self.collect()?.contains(&conn) {
-            result = inbox.resume(conn, |input| self.server.handle(Time(0), input));
+            result = inbox.resume(conn, |input| self.server.handle(self.now, input));
         }
         self.inboxes.insert(conn, inbox);
         result

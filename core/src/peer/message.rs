@@ -3,12 +3,12 @@
 //! | head | body |
 //! |---|---|
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
-//! | [`Head::Arrive`] of a group | its members: a [`MemberSet`] for each job, concatenated |
+//! | [`Head::Arrive`], [`Head::End`] of a group | its members: a [`MemberSet`] for each job, concatenated |
 //! | [`Head::Release`] of a group | the outcome: a context id, 1, or 0 for a failure; then its members in the same way |
 //! | [`Head::Arrive`], [`Head::Release`] of a fence | the last pairs before it, as in [`Head::Records`] |
 //! | [`Head::Arrive`], [`Head::Release`] of a ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
-//! | [`Head::Get`], [`Head::Renew`] | nothing |
+//! | [`Head::End`] of a fence, [`Head::Get`], [`Head::Renew`] | nothing |
 //! | [`Head::Notice`] | the notice as the server stores it |
 //! | `Head::Echo` | nothing |
 //! | [`Head::Fetch`], [`Head::Fetched`] | ranks: a [`RankRange`] for each stretch, in ascending order, concatenated |
@@ -58,6 +58,15 @@ pub enum Head {
         at: Collective,
         /// Whether records travel with it. Those of the other nodes have been sent before it or are in it.
         collects: bool,
+    },
+    /// End of a collective by a time-out.
+    End {
+        /// The job.
+        job: JobRef,
+        /// The collective.
+        at: Collective,
+        /// Who says so.
+        end: End,
     },
     /// Exits of processes, and losses of ranks that are cut off from PMI.
     Exits,
@@ -112,6 +121,20 @@ pub enum RecordKind {
     Commit,
     /// The same as an answer to [`Head::Renew`]. A rank that has put none has an empty value.
     Newest,
+}
+
+/// What a node says about the end of a collective by a time-out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum End {
+    /// To the parent: ranks below the child have waited for too long.
+    Wanted {
+        /// Whether the child's arrival was sent before.
+        arrived: bool,
+    },
+    /// To a child: the collective has ended. Its ranks that wait are told.
+    Ended,
+    /// To the parent: the child knows that. Its arrivals before were in the collective that has ended.
+    Acknowledged,
 }
 
 /// Collective in which ranks wait for each other.

@@ -14,6 +14,10 @@
 //! cursor of the link on: towards the root those of this subtree, away from it all others. `peers.rs` sends and
 //! receives the messages and calls steps 3 and 5.
 //!
+//! A rank may limit its wait. When a time-out passes, the collective ends for all ranks that wait ([`Server::expire`]): the
+//! shortest time-out decides. On a tree the root ends it, at the request of a node, and fans the end out ([`Server::end`]). A
+//! rank that arrives later begins the next collective.
+//!
 //! `lost.rs` decides what becomes of collectives that wait for a rank that has ended.
 
 use super::Server;
@@ -21,14 +25,14 @@ use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::peer::links::{Link, Links};
-use crate::peer::message::{self, Collective, GroupKind, MemberSet, RecordKind};
+use crate::peer::message::{self, Collective, End, GroupKind, MemberSet, RecordKind};
 use crate::state::{Job, RankSlot, ReplyState, Response, RingPart};
 use crate::tables::fence::{Fence, Group, Route};
 use crate::tables::kvs::Kind;
-use crate::tables::tracker::{FanIn, Tracker};
+use crate::tables::tracker::{Due, Expiry, FanIn, Tracker};
 use crate::time::Time;
 use crate::trace::event;
-use crate::wire::{self, Members, Text};
+use crate::wire::{self, Members, Op, Text};
 
 /// Last byte of the key that stores the count of a rank in a ring, beside its texts.
 pub(super) const RING_COUNT: u8 = b'c';
@@ -65,13 +69,12 @@ impl Server<'_> {
         let way = |slot: u32| route(ranks, links, slot);
         let here = |slot: &usize| ranks[*slot].node == links.node();
         let (who, what) = ((requester.job, requester.index as u32), (GroupKind::Barrier, group.tag));
-        let at = match group.members {
-            Members::World => groups.arrive(who, state.slots().map(Some), what, way, now)?,
-            Members::Node => groups.arrive(who, state.slots().filter(here).map(Some), what, way, now)?,
-            Members::Ranks(list) => {
-                groups.arrive(who, list.iter().map(|rank| state.slot(Rank(rank))), what, way, now)?
-            }
-        };
+        match group.members {
+            Members::World => groups.consider(state.slots().map(Some))?,
+            Members::Node => groups.consider(state.slots().filter(here).map(Some))?,
+            Members::Ranks(list) => groups.consider(list.iter().map(|rank| state.slot(Rank(rank))))?,
+        }
+        let at = groups.arrive(who, what, &way, now)?;
         groups.collect(at, true);
         Ok(ReplyState::GroupFence { group: at, tag: group.tag })
     }
@@ -160,11 +163,16 @@ impl Server<'_> {
         }
     }
 
+    /// Returns whether no node above takes part in a collective.
+    fn is_decided_here(&self, group: Option<u32>) -> bool {
+        let alone = group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.has_others);
+        alone || !self.links.have_parent()
+    }
+
     /// Step 3: called when a collective is complete in this subtree. Returns true if no node above takes part.
     /// Otherwise marks the arrival as pending for the parent and returns false.
     pub(super) fn fan_in(&mut self, job: JobId, at: Collective, group: Option<u32>) -> bool {
-        let alone = group.and_then(|group| self.groups.get(group)).is_some_and(|group| !group.has_others);
-        if alone || !self.links.have_parent() {
+        if self.is_decided_here(group) {
             return true;
         }
         let log = self.kvs.written();
@@ -193,8 +201,11 @@ impl Server<'_> {
             if !slots_of(jobs, body).flatten().any(below) {
                 return Err(Fault::BadPeer);
             }
-            let way = |slot: u32| route(ranks, links, slot);
-            let joined = groups.arrive_below((job, link), slots_of(jobs, body), (kind, tag), way);
+            groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
+            if groups.find((kind, tag), &|slot| slot.tracker.owing & link != 0).is_some() {
+                return Ok(());
+            }
+            let joined = groups.arrive_below((job, link), (kind, tag), &|slot| route(ranks, links, slot));
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
             self.groups.collect(group, collects);
             self.check_group(job, group);
@@ -204,7 +215,7 @@ impl Server<'_> {
             return Err(Fault::BadPeer);
         }
         self.receive_records(from, job, RecordKind::Pair, body)?;
-        if let Some(tracker) = self.tracker_mut(job, at, None) {
+        if let Some(tracker) = self.tracker_mut(job, at, None).filter(|tracker| tracker.owing & link == 0) {
             tracker.arrived |= link;
             tracker.collects |= collects;
         }
@@ -223,11 +234,14 @@ impl Server<'_> {
         event!(debug, "job {}: fence of {} complete", job, state.fence.arrived);
         state.fence = Fence::default();
         state.fences = state.fences.wrapping_add(1);
-        for index in state.slots() {
+        self.answer_fence(job, Response::Fence(None));
+    }
+
+    /// Answers the ranks that wait in the fence of a job.
+    fn answer_fence(&mut self, job: JobId, answer: Response) {
+        for index in self.jobs[job.index()].slots() {
             self.ranks[index].in_fence = false;
-            self.respond_to_rank(index, |what| {
-                matches!(what, ReplyState::Fence).then_some(Response::Fence(None))
-            });
+            self.respond_to_rank(index, |what| (what == ReplyState::Fence).then_some(answer));
         }
     }
 
@@ -323,9 +337,123 @@ impl Server<'_> {
         let (children, log) = (self.links.children(), self.kvs.written());
         if let Some(tracker) = self.tracker_mut(job, at, None) {
             let fan_out_log = tracker.preceding(log);
-            *tracker = Tracker { fan_out: children, fan_out_log, ..Tracker::NONE };
+            let Tracker { ended, owing, .. } = *tracker;
+            *tracker = Tracker { fan_out: children, fan_out_log, ended, owing, ..Tracker::NONE };
         }
         self.links.wake(children);
+    }
+
+    /// Ends collectives whose time-out has passed.
+    pub(super) fn expire_collectives(&mut self, now: Time) {
+        for job in (0..self.limits.jobs).map(JobId) {
+            if self.jobs[job.index()].fence.has_expired(now) {
+                self.expire(job, Collective::Fence, None);
+            }
+        }
+        while let Some(at) = self.groups.next_expired(now) {
+            if let Some(&Group { job: Some(job), kind, tag, .. }) = self.groups.get(at) {
+                self.expire(job, Collective::Group { kind, tag }, Some(at));
+            }
+        }
+    }
+
+    /// Ends a collective that ranks of this subtree have waited for too long in, or has the parent do so.
+    fn expire(&mut self, job: JobId, at: Collective, group: Option<u32>) {
+        if self.is_decided_here(group) {
+            return self.end(job, group, false);
+        }
+        if let Some(tracker) = self.tracker_mut(job, at, group).filter(|it| it.expiry == Expiry::No) {
+            tracker.expiry = Expiry::Pending;
+            self.links.wake(1);
+        }
+    }
+
+    /// Ends the fence of a job, or a collective of a group, for the ranks of this subtree that wait in it. Acknowledges it if the
+    /// parent has `told` this node.
+    fn end(&mut self, job: JobId, group: Option<u32>, told: bool) {
+        let refused = Response::Refused(Op::Fence, Refusal::TimedOut);
+        if let Some(at) = group {
+            self.respond_to_group(at, refused);
+            self.groups.end(at, told);
+        } else {
+            let children = self.links.children();
+            let state = &mut self.jobs[job.index()];
+            event!(debug, "job {}: fence of {} timed out", job, state.fence.arrived);
+            state.fence = Fence::default();
+            state.fence_tracker.end(children, told);
+            self.answer_fence(job, refused);
+        }
+        self.links.wake(u64::MAX);
+    }
+
+    /// A child asks for the end of a collective, or acknowledges it; or the parent has ended it.
+    pub(super) fn receive_end(
+        &mut self,
+        at: usize,
+        job: JobId,
+        (collective, end): (Collective, End),
+        body: &[u8],
+    ) -> Result<(), Fault> {
+        let link = self.links.get(at).ok_or(Fault::BadPeer)?;
+        let told = link.up;
+        let bit = 1 << at;
+        if told != (end == End::Ended) {
+            return Err(Fault::BadPeer);
+        }
+        let what = match collective {
+            Collective::Fence => None,
+            Collective::Group { kind, tag } => Some((kind, tag)),
+            Collective::Ring => return Err(Fault::BadPeer),
+        };
+        if what.is_some() && !self.are_current(body)? {
+            return Ok(());
+        }
+        let Server { jobs, ranks, links, groups, .. } = self;
+        if what.is_some() {
+            let is_there = |slot: usize| match links.below(ranks[slot].node) {
+                0 => told && ranks[slot].node != links.node(),
+                below => below == bit,
+            };
+            groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
+            if !slots_of(jobs, body).flatten().any(is_there) {
+                return Err(Fault::BadPeer);
+            }
+        }
+        let owing = what.map(|what| groups.find(what, &|slot| slot.tracker.owing & bit != 0));
+        let tracker = jobs[job.index()].fence_tracker;
+        let is_owing = owing.map_or(tracker.owing & bit != 0, |it| it.is_some());
+        let has_arrived = |tracker: &Tracker| tracker.arrived & bit != 0;
+        let group = match (what, end) {
+            (_, End::Acknowledged) if is_owing => {
+                let owing = owing.flatten();
+                if let Some(tracker) = self.tracker_mut(job, collective, owing) {
+                    tracker.owing &= !bit;
+                }
+                owing.into_iter().for_each(|at| self.groups.free_if_sent(at));
+                return Ok(());
+            }
+            (_, End::Acknowledged) => return Err(Fault::BadPeer),
+            // It is about the collective that has ended.
+            (_, End::Wanted { .. }) if is_owing => return Ok(()),
+            // The release crosses the request if this node does not have the arrival any more.
+            (Some(what), End::Wanted { arrived: true }) => {
+                let found = groups.find(what, &|slot| slot.is_open() && has_arrived(&slot.tracker));
+                let Some(at) = found else { return Ok(()) };
+                Some(at)
+            }
+            (None, End::Wanted { arrived }) if arrived != has_arrived(&tracker) => return Ok(()),
+            (Some(what), _) => {
+                let placed = groups.place(job, what, &|slot| route(ranks, links, slot));
+                Some(placed.map_err(|why| self.fault(why, Fault::BadPeer))?)
+            }
+            (None, _) => None,
+        };
+        if told {
+            self.end(job, group, true);
+        } else {
+            self.expire(job, collective, group);
+        }
+        Ok(())
     }
 
     /// Step 5, at a child: the collective is complete on all nodes.
@@ -358,8 +486,8 @@ impl Server<'_> {
                     return Ok(());
                 }
                 let Server { jobs, groups, .. } = self;
-                let found = groups.find_awaiting_release(slots_of(jobs, body), (kind, tag));
-                let group = found.map_err(|_| Fault::BadPeer)?;
+                groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
+                let group = groups.find((kind, tag), &Group::awaits_release).ok_or(Fault::BadPeer)?;
                 self.groups.collect(group, collects);
                 self.release_group(group, outcome);
             }
@@ -368,12 +496,12 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Returns the pending message for a link that needs the least of the log before it.
+    /// Returns the pending message for a link that comes next: among those of its kind it needs the least of the log before it.
     pub(super) fn next_collective(
         &self,
         bit: u64,
         up: bool,
-    ) -> Option<(u32, JobId, Collective, Option<u32>)> {
+    ) -> Option<(Due, JobId, Collective, Option<u32>)> {
         let trackers =
             |job: &Job| [(Collective::Fence, job.fence_tracker), (Collective::Ring, job.ring_tracker)];
         let of_jobs =

@@ -331,6 +331,7 @@ impl Server<'_> {
     fn handle_timeout(&mut self, now: Time) {
         let cut_off = self.check_cut_off(now);
         let inits = self.check_inits(now);
+        self.expire_collectives(now);
         let jobs = &mut *self.jobs;
         let fences = jobs.iter_mut().filter_map(|job| job.fence.check(now, job.fence_warning)).min();
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));

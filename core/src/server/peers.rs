@@ -19,10 +19,13 @@ use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
 use crate::limits::{LAZY_FENCES, PEER_MESSAGE_MAX, exit_delay};
 use crate::peer::links::Link;
-use crate::peer::message::{self, Collective, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer};
+use crate::peer::message::{
+    self, Collective, End, ExitReport, Head, Item, JobRef, MemberSet, RecordKind, Writer,
+};
 use crate::state::{Job, RankPhase};
 use crate::store::log::Record;
 use crate::tables::kvs::{Kind, Owner};
+use crate::tables::tracker::{FanIn, Step};
 use crate::time::Time;
 use crate::trace::Exit;
 
@@ -103,7 +106,7 @@ impl Server<'_> {
         {
             return Some(len);
         }
-        let Some((due, job, collective, group)) = self.next_collective(bit, up) else {
+        let Some(((step, due), job, collective, group)) = self.next_collective(bit, up) else {
             #[cfg(feature = "cluster")]
             if let Some(len) = self.write_echo(at, buf) {
                 return Some(len);
@@ -124,10 +127,16 @@ impl Server<'_> {
         };
         let whose = self.jobs[job.index()].reference(job);
         let collects = due > 0;
-        let head = if up {
-            Head::Arrive { job: whose, at: collective, collects }
-        } else {
-            Head::Release { job: whose, at: collective, collects }
+        let end = |end| Head::End { job: whose, at: collective, end };
+        let head = match step {
+            Step::Regular if up => Head::Arrive { job: whose, at: collective, collects },
+            Step::Regular => Head::Release { job: whose, at: collective, collects },
+            Step::End => end(End::Ended),
+            Step::Acknowledge => end(End::Acknowledged),
+            Step::Expire => {
+                let tracker = self.tracker_mut(job, collective, group)?;
+                end(End::Wanted { arrived: tracker.fan_in == FanIn::Sent })
+            }
         };
         let with_records =
             if collective == Collective::Fence { self.write_with_records(at, due, head, buf) } else { None };
@@ -140,13 +149,13 @@ impl Server<'_> {
                 let mut writer = Writer::new(buf, head)?;
                 if let Some(group) = group {
                     // A buffer of `Limits::output_max` bytes holds the members of any group.
-                    self.push_members(&mut writer, group, up)?;
+                    self.push_members(&mut writer, group, up || step != Step::Regular)?;
                 }
                 writer.finish().len()
             }
         };
         if let Some(tracker) = self.tracker_mut(job, collective, group) {
-            tracker.mark_sent(bit, up);
+            tracker.mark_sent(step, bit, up);
         }
         if let Some(group) = group {
             self.groups.free_if_sent(group);
@@ -202,9 +211,9 @@ impl Server<'_> {
         self.jobs.iter().any(|job| job.fence_tracker.collects)
     }
 
-    /// Appends the outcome of a group to its release, and its members.
-    fn push_members(&self, writer: &mut Writer<'_>, at: u32, up: bool) -> Option<()> {
-        if !up {
+    /// Appends the members of a group, in a release behind the outcome.
+    fn push_members(&self, writer: &mut Writer<'_>, at: u32, alone: bool) -> Option<()> {
+        if !alone {
             writer.push(&self.groups.get(at)?.outcome).then_some(())?;
         }
         let living = (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
@@ -364,6 +373,7 @@ impl Server<'_> {
             Head::Records { job, .. }
             | Head::Arrive { job, .. }
             | Head::Release { job, .. }
+            | Head::End { job, .. }
             | Head::Get { job, .. }
             | Head::Renew { job, .. }
             | Head::Notice { job, .. }
@@ -380,6 +390,7 @@ impl Server<'_> {
             Head::Release { job, at: collective, collects } if link.up => {
                 self.receive_release(&link, job.job, (collective, collects), body)
             }
+            Head::End { job, at: collective, end } => self.receive_end(at, job.job, (collective, end), body),
             #[cfg(feature = "pmix")]
             Head::Get { job, rank } => self.receive_get(at, job.job, rank),
             #[cfg(feature = "pmix")]

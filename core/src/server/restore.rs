@@ -372,7 +372,7 @@ impl<'s> Server<'s> {
                 let way = |slot: u32| route(self.ranks, &self.links, slot);
                 self.job(job).is_ok()
                     && self.is_sound_tracker(&group.tracker)
-                    && self.groups.is_sound(at, is_rank, way)
+                    && self.groups.is_sound(at, is_rank, &way)
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::fault::Refusal;
 use crate::ids::JobId;
 use crate::limits::Limit;
 use crate::store::bits;
-use crate::tables::tracker::{FanIn, Tracker};
+use crate::tables::tracker::{Due, FanIn, Tracker};
 use crate::time::Time;
 
 /// Fence in progress.
@@ -24,6 +24,8 @@ pub(crate) struct Fence {
     pub(crate) since: Time,
     /// State of the stall warning.
     pub(crate) stall: Stall,
+    /// The earliest time-out of the ranks that have arrived.
+    pub(crate) until: Option<Time>,
 }
 
 /// State of the stall warning of a fence that waits for longer than the job's limit.
@@ -40,29 +42,47 @@ pub(crate) enum Stall {
 
 impl Fence {
     /// No rank has arrived.
-    pub(crate) const NONE: Fence = Fence { arrived: 0, since: Time(0), stall: Stall::No };
+    pub(crate) const NONE: Fence = Fence { arrived: 0, since: Time(0), stall: Stall::No, until: None };
 
     /// Counts an arrival. Returns whether it was the first.
     pub(crate) fn arrive(&mut self, now: Time) -> bool {
         let first = self.arrived == 0;
         if first {
-            *self = Fence { arrived: 0, since: now, stall: Stall::No };
+            *self = Fence { since: now, ..Fence::NONE };
         }
         self.arrived += 1;
         first
     }
 
-    /// Marks the fence as stalled if it waits for `limit` milliseconds or more. Otherwise returns when it will.
+    /// Limits the wait of a rank that has arrived.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn limit(&mut self, until: Time) {
+        self.until = Some(self.until.map_or(until, |other| other.min(until)));
+    }
+
+    /// Returns whether a time-out has passed, and forgets it then.
+    pub(crate) fn has_expired(&mut self, now: Time) -> bool {
+        let expired = self.arrived > 0 && self.until.is_some_and(|until| until <= now);
+        if expired {
+            self.until = None;
+        }
+        expired
+    }
+
+    /// Marks the fence as stalled if it waits for `limit` milliseconds or more. Returns when it will be, or when its time-out
+    /// passes.
     pub(crate) fn check(&mut self, now: Time, limit: u64) -> Option<Time> {
-        if self.arrived == 0 || limit == 0 || self.stall != Stall::No {
+        if self.arrived == 0 {
             return None;
         }
-        let due = self.since.after(limit);
-        if due <= now {
+        if limit > 0 && self.stall == Stall::No {
+            let due = self.since.after(limit);
+            if due > now {
+                return Some(self.until.map_or(due, |until| until.min(due)));
+            }
             self.stall = Stall::Pending;
-            return None;
         }
-        Some(due)
+        self.until
     }
 }
 
@@ -105,7 +125,7 @@ pub(crate) struct Group {
     pub(crate) parts: bool,
     /// Progress on other nodes.
     pub(crate) tracker: Tracker,
-    /// Whether the collective is complete. The slot stays in use until the release has been sent to all children.
+    /// Whether the collective is complete, or has ended by a time-out. The slot stays in use until all children know.
     pub(crate) released: bool,
     /// Outcome of a complete PMIx collective: the context id of a new group, or 1. 0 if it has failed.
     pub(crate) outcome: u32,
@@ -128,8 +148,13 @@ impl Group {
     };
 
     /// Returns whether ranks still wait.
-    fn is_open(&self) -> bool {
+    pub(crate) fn is_open(&self) -> bool {
         self.job.is_some() && !self.released
+    }
+
+    /// Returns whether the parent's release is due.
+    pub(crate) fn awaits_release(&self) -> bool {
+        self.is_open() && self.tracker.fan_in == FanIn::Sent
     }
 
     fn is_complete(&self) -> bool {
@@ -149,6 +174,9 @@ pub(crate) enum Route {
     /// The rank is in this subtree and has exited in a job that continues. No collective waits for it.
     Excluded,
 }
+
+/// Function that returns the route of the rank in a slot.
+pub(crate) type Way<'w> = &'w dyn Fn(u32) -> Route;
 
 /// Groups of a server. Each has two sets of rank slots: members, and arrived ranks.
 #[derive(Debug)]
@@ -173,55 +201,75 @@ impl<'s> Groups<'s> {
         Some(Groups { slots, sets, words: bits::words(ranks) })
     }
 
-    /// Counts the arrival of a rank of `job` in the collective of these members, of this kind and with this tag. The
-    /// collective begins with its first arrival. Returns the group.
+    /// Stores members as the candidate set, which the next call is about. A list may name a rank twice. It is refused once it has
+    /// named more ranks than there are, because a short message can name all ranks of a job many times.
+    ///
+    /// # Errors
+    /// [`Refusal::BadGroup`] when a member is `None`.
+    pub(crate) fn consider(&mut self, members: impl Iterator<Item = Option<usize>>) -> Result<(), Refusal> {
+        self.candidate().fill(0);
+        let mut room = self.words * u32::BITS as usize;
+        for member in members {
+            let member = member.filter(|_| room > 0).ok_or(Refusal::BadGroup)?;
+            room -= 1;
+            bits::insert(self.candidate(), member as u32);
+        }
+        Ok(())
+    }
+
+    /// Counts the arrival of a rank of `job` in the collective of the members [considered](Groups::consider), of this kind and
+    /// with this tag. The collective begins with its first arrival. Returns the group.
     ///
     /// `way` returns the route of a rank.
     ///
     /// # Errors
-    /// [`Refusal::BadGroup`] when a member is `None` or the rank is not a member, [`Refusal::InFence`] when it has arrived
-    /// already, [`Refusal::Full`] when there are too many groups. Nothing is changed then.
+    /// [`Refusal::BadGroup`] when the rank is not a member, [`Refusal::InFence`] when it has arrived already, [`Refusal::Full`]
+    /// when there are too many groups. Nothing is changed then.
     pub(crate) fn arrive(
         &mut self,
         (job, slot): (JobId, u32),
-        members: impl Iterator<Item = Option<usize>>,
         what: (GroupKind, u32),
-        way: impl Fn(u32) -> Route,
+        way: Way<'_>,
         now: Time,
     ) -> Result<u32, Refusal> {
-        self.consider(members)?;
         if !bits::contains(self.candidate(), slot) {
             return Err(Refusal::BadGroup);
         }
-        let at = match self.find(what) {
-            Some(at) if bits::contains(self.set(at, 1), slot) => return Err(Refusal::InFence),
+        let at = match self.find(what, &Group::is_open) {
+            Some(at) if bits::contains(self.set(at as usize, 1), slot) => return Err(Refusal::InFence),
             Some(at) => at,
             None => self.start(job, what, way)?,
         };
-        bits::insert(self.set_mut(at, 1), slot);
-        self.slots[at].fence.arrive(now);
-        Ok(at as u32)
+        bits::insert(self.set_mut(at as usize, 1), slot);
+        self.slots[at as usize].fence.arrive(now);
+        Ok(at)
     }
 
-    /// Counts the arrival of all members below `link`. Returns the group.
+    /// Counts the arrival of all members considered that are below `link`. Returns the group.
     ///
     /// # Errors
     /// As of [`Groups::arrive`]. Nothing is changed then.
     pub(crate) fn arrive_below(
         &mut self,
         (job, link): (JobId, u64),
-        members: impl Iterator<Item = Option<usize>>,
         what: (GroupKind, u32),
-        way: impl Fn(u32) -> Route,
+        way: Way<'_>,
     ) -> Result<u32, Refusal> {
-        self.consider(members)?;
-        let at = match self.find(what) {
-            Some(at) if self.slots[at].tracker.arrived & link != 0 => return Err(Refusal::InFence),
-            Some(at) => at,
-            None => self.start(job, what, way)?,
-        };
-        self.slots[at].tracker.arrived |= link;
-        Ok(at as u32)
+        let at = self.place(job, what, way)?;
+        let tracker = &mut self.slots[at as usize].tracker;
+        if tracker.arrived & link != 0 {
+            return Err(Refusal::InFence);
+        }
+        tracker.arrived |= link;
+        Ok(at)
+    }
+
+    /// Returns the open group of the members considered, which is begun if there is none.
+    ///
+    /// # Errors
+    /// As of [`Groups::arrive`]. Nothing is changed then.
+    pub(crate) fn place(&mut self, job: JobId, what: (GroupKind, u32), way: Way<'_>) -> Result<u32, Refusal> {
+        self.find(what, &Group::is_open).map_or_else(|| self.start(job, what, way), Ok)
     }
 
     /// Notes that the jobs of a group need not fail together after it if a rank of this node `parts` from the others.
@@ -239,47 +287,25 @@ impl<'s> Groups<'s> {
         }
     }
 
-    /// Returns the group of these members that waits for a release by the parent.
-    ///
-    /// # Errors
-    /// [`Refusal::BadGroup`] when there is none.
-    pub(crate) fn find_awaiting_release(
-        &mut self,
-        members: impl Iterator<Item = Option<usize>>,
-        what: (GroupKind, u32),
-    ) -> Result<u32, Refusal> {
-        self.consider(members)?;
-        let at = self.find(what).filter(|&at| self.slots[at].tracker.fan_in == FanIn::Sent);
-        at.map(|at| at as u32).ok_or(Refusal::BadGroup)
-    }
-
-    /// Stores these members as the candidate set. A list may name a rank twice. It is refused once it has named more ranks
-    /// than there are, because a short message can name all ranks of a job many times.
-    fn consider(&mut self, members: impl Iterator<Item = Option<usize>>) -> Result<(), Refusal> {
-        self.candidate().fill(0);
-        let mut room = self.words * u32::BITS as usize;
-        for member in members {
-            let member = member.filter(|_| room > 0).ok_or(Refusal::BadGroup)?;
-            room -= 1;
-            bits::insert(self.candidate(), member as u32);
+    /// Limits the wait of a rank that has arrived in a group.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn limit(&mut self, at: u32, until: Time) {
+        if let Some(slot) = self.slots.get_mut(at as usize) {
+            slot.fence.limit(until);
         }
-        Ok(())
     }
 
-    fn find(&self, (kind, tag): (GroupKind, u32)) -> Option<usize> {
+    /// Returns the group of the members considered for which `is` holds.
+    pub(crate) fn find(&self, what: (GroupKind, u32), is: &dyn Fn(&Group) -> bool) -> Option<u32> {
         let candidate = &self.sets[..self.words];
-        (0..self.slots.len()).find(|&at| {
+        let found = (0..self.slots.len()).find(|&at| {
             let slot = &self.slots[at];
-            slot.is_open() && (slot.kind, slot.tag) == (kind, tag) && self.set(at, 0) == candidate
-        })
+            is(slot) && (slot.kind, slot.tag) == what && self.set(at, 0) == candidate
+        });
+        found.map(|at| at as u32)
     }
 
-    fn start(
-        &mut self,
-        job: JobId,
-        (kind, tag): (GroupKind, u32),
-        way: impl Fn(u32) -> Route,
-    ) -> Result<usize, Refusal> {
+    fn start(&mut self, job: JobId, (kind, tag): (GroupKind, u32), way: Way<'_>) -> Result<u32, Refusal> {
         let full = Refusal::Full(Limit::Groups, self.slots.len() as u32);
         let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
@@ -288,18 +314,18 @@ impl<'s> Groups<'s> {
         arrived.fill(0);
         self.slots[at] = Group { job: Some(job), kind, tag, ..Group::EMPTY };
         self.count(at, way);
-        Ok(at)
+        Ok(at as u32)
     }
 
     /// Determines the arrivals that a group needs: local members, except excluded ones that have not arrived, children
     /// with members, and the parent if there are others.
-    fn count(&mut self, at: usize, way: impl Fn(u32) -> Route) {
+    fn count(&mut self, at: usize, way: Way<'_>) {
         let needs = self.needs(at, way);
         let slot = &mut self.slots[at];
         (slot.needed, slot.children, slot.has_others) = needs;
     }
 
-    fn needs(&self, at: usize, way: impl Fn(u32) -> Route) -> (u32, u64, bool) {
+    fn needs(&self, at: usize, way: Way<'_>) -> (u32, u64, bool) {
         let (mut needed, mut below, mut above) = (0, 0, false);
         for member in bits::iter(self.set(at, 0)) {
             match way(member) {
@@ -324,10 +350,10 @@ impl<'s> Groups<'s> {
     }
 
     /// Excludes a rank that has exited. Groups do not wait for it.
-    pub(crate) fn exclude(&mut self, slot: u32, way: impl Fn(u32) -> Route) {
+    pub(crate) fn exclude(&mut self, slot: u32, way: Way<'_>) {
         for at in 0..self.slots.len() {
             if self.slots[at].is_open() && bits::contains(self.set(at, 0), slot) {
-                self.count(at, &way);
+                self.count(at, way);
             }
         }
     }
@@ -342,11 +368,11 @@ impl<'s> Groups<'s> {
         (0u32..).zip(&*self.slots).find_map(|(at, slot)| slot.is_complete().then_some(at))
     }
 
-    /// Returns the group whose message for `link` comes next, and the length of the log that precedes it.
-    pub(crate) fn next_pending(&self, link: u64, parent: bool) -> Option<(u32, u32)> {
+    /// Returns the group whose message for `link` comes next, and the message.
+    pub(crate) fn next_pending(&self, link: u64, parent: bool) -> Option<(u32, Due)> {
         let due = |(at, slot): (u32, &Group)| Some((slot.tracker.pending(link, parent)?, at));
         let first = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job.is_some()).filter_map(due).min();
-        first.map(|(log, at)| (at, log))
+        first.map(|(due, at)| (at, due))
     }
 
     /// Returns the progress of a group on other nodes.
@@ -365,9 +391,30 @@ impl<'s> Groups<'s> {
         self.free_if_sent(at);
     }
 
-    /// Frees the slot of a released group once the release has been sent to all children.
+    /// Ends a group by a time-out. Its slot stays in use until the children have acknowledged the end.
+    pub(crate) fn end(&mut self, at: u32, told: bool) {
+        let members = &self.sets[(1 + 2 * at as usize) * self.words..][..self.words];
+        let Some(&Group { kind, tag, children, tracker, .. }) = self.slots.get(at as usize) else { return };
+        let ended = self.slots.iter().enumerate().filter(|(other, slot)| {
+            slot.tracker.owing != 0 && (slot.kind, slot.tag) == (kind, tag) && self.set(*other, 0) == members
+        });
+        let owing = ended.fold(0, |owing, (_, slot)| owing | slot.tracker.owing);
+        let slot = &mut self.slots[at as usize];
+        slot.tracker.end((children | tracker.arrived) & !owing, told);
+        slot.fence = Fence::default();
+        slot.released = true;
+        self.free_if_sent(at);
+    }
+
+    /// Returns the groups that are open and whose time-out has passed.
+    pub(crate) fn next_expired(&mut self, now: Time) -> Option<u32> {
+        let expired = |slot: &mut Group| slot.is_open() && slot.fence.has_expired(now);
+        self.slots.iter_mut().position(expired).map(|at| at as u32)
+    }
+
+    /// Frees the slot of a released group once all children have been told.
     pub(crate) fn free_if_sent(&mut self, at: u32) {
-        let done = |slot: &&mut Group| slot.released && slot.tracker.fan_out == 0;
+        let done = |slot: &&mut Group| slot.released && !slot.tracker.is_in_use();
         if let Some(slot) = self.slots.get_mut(at as usize).filter(done) {
             *slot = Group::EMPTY;
         }
@@ -390,7 +437,7 @@ impl<'s> Groups<'s> {
             .find_map(|at| self.missing(at).find(|&slot| absent(slot)))
     }
 
-    /// Marks stalled groups. Returns when the next one will be stalled. `limit` gives the limit of a job in
+    /// Marks stalled groups. Returns when the next one will be stalled, or times out. `limit` gives the limit of a job in
     /// milliseconds.
     pub(crate) fn check(&mut self, now: Time, limit: impl Fn(JobId) -> u64) -> Option<Time> {
         let waiting = self.slots.iter_mut().filter_map(|slot| slot.job.map(|job| (job, slot)));
@@ -426,18 +473,13 @@ impl<'s> Groups<'s> {
 
     /// Returns whether a group read from a snapshot is consistent, beside its progress on other nodes. `is_rank` returns false
     /// for slots without a rank.
-    pub(crate) fn is_sound(
-        &self,
-        at: u32,
-        is_rank: impl Fn(u32) -> bool,
-        way: impl Fn(u32) -> Route,
-    ) -> bool {
+    pub(crate) fn is_sound(&self, at: u32, is_rank: impl Fn(u32) -> bool, way: Way<'_>) -> bool {
         let (members, arrived) = (self.set(at as usize, 0), self.set(at as usize, 1));
         self.get(at).is_some_and(|slot| {
             let counts = if slot.released {
-                slot.fence == Fence::NONE && slot.tracker.fan_out != 0
+                slot.fence == Fence::NONE && slot.tracker.is_in_use()
             } else {
-                slot.tracker.fan_out == 0
+                !slot.tracker.is_in_use()
                     && slot.fence.arrived == bits::count(arrived)
                     && (slot.needed, slot.children, slot.has_others) == self.needs(at as usize, way)
             };
@@ -469,13 +511,15 @@ impl<'s> Groups<'s> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::tables::tracker::Step;
     use std::vec::Vec;
 
     const JOB: JobId = JobId(0);
 
     fn arrive(groups: &mut Groups<'_>, members: &[u32], tag: u32, rank: u32) -> Result<u32, Refusal> {
         let members = members.iter().map(|&member| (member < 8).then_some(member as usize));
-        groups.arrive((JOB, rank), members, (GroupKind::Barrier, tag), |_| Route::Local, Time(0))
+        groups.consider(members)?;
+        groups.arrive((JOB, rank), (GroupKind::Barrier, tag), &|_| Route::Local, Time(0))
     }
 
     #[test]
@@ -503,8 +547,7 @@ mod tests {
         assert_eq!(arrive(&mut groups, &[1], 0, 0), Err(Refusal::BadGroup));
         assert_eq!(groups.get(0), None);
         let endless = (0..).map(|number: usize| Some(number % 2));
-        let what = (GroupKind::Fence, 0);
-        assert_eq!(groups.arrive((JOB, 0), endless, what, |_| Route::Local, Time(0)), Err(Refusal::BadGroup));
+        assert_eq!(groups.consider(endless), Err(Refusal::BadGroup));
         assert_eq!(arrive(&mut groups, &[0, 1, 0, 1], 0, 0), Ok(0), "a rank may be named twice");
     }
 
@@ -516,15 +559,16 @@ mod tests {
         let gone = |gone: u32| {
             move |rank: u32| if rank == 1 || rank == gone { Route::Excluded } else { Route::Local }
         };
-        groups.exclude(1, gone(1));
+        groups.exclude(1, &gone(1));
         assert_eq!(groups.complete(), None);
         assert_eq!(groups.missing(0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(groups.waiting_for(|rank| rank == 2), Some(2));
-        groups.exclude(2, gone(2));
+        groups.exclude(2, &gone(2));
         assert_eq!(groups.complete(), Some(0));
         let way = |rank| if rank > 3 { Route::Excluded } else { Route::Local };
         let what = (GroupKind::Barrier, 0);
-        let later = groups.arrive((JOB, 3), (3..6).map(Some), what, way, Time(0)).unwrap();
+        groups.consider((3..6).map(Some)).unwrap();
+        let later = groups.arrive((JOB, 3), what, &way, Time(0)).unwrap();
         assert!(groups.is_complete(later));
     }
 
@@ -538,28 +582,31 @@ mod tests {
             3 => Route::Child(0b100),
             _ => Route::Parent,
         };
-        let members = || (0..5).map(Some);
         let what = (GroupKind::Barrier, 4);
-        let at = groups.arrive_below((JOB, 0b10), members(), what, way).unwrap();
+        groups.consider((0..5).map(Some)).unwrap();
+        let at = groups.arrive_below((JOB, 0b10), what, &way).unwrap();
         groups.collect(at, true);
-        assert_eq!(groups.arrive_below((JOB, 0b10), members(), what, way), Err(Refusal::InFence));
-        assert_eq!(groups.arrive((JOB, 0), members(), what, way, Time(0)), Ok(at));
+        assert_eq!(groups.arrive_below((JOB, 0b10), what, &way), Err(Refusal::InFence));
+        assert_eq!(groups.arrive((JOB, 0), what, &way, Time(0)), Ok(at));
         assert_eq!(groups.complete(), None);
         let dead = |rank: u32| if rank == 3 { Route::Excluded } else { way(rank) };
-        groups.exclude(3, dead);
+        groups.exclude(3, &dead);
         assert_eq!((groups.complete(), groups.get(at).unwrap().has_others), (Some(at), true));
-        assert_eq!(
-            groups.find_awaiting_release(members(), what),
-            Err(Refusal::BadGroup),
-            "the parent does not know yet"
-        );
+        let awaiting = |groups: &Groups<'_>| groups.find(what, &Group::awaits_release);
+        assert_eq!(awaiting(&groups), None, "the parent does not know yet");
         groups.tracker_mut(at).unwrap().fan_in = FanIn::Pending(40);
-        assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (Some((at, 40)), None));
-        groups.tracker_mut(at).unwrap().mark_sent(1, true);
-        assert_eq!(groups.find_awaiting_release(members(), what), Ok(at));
+        assert_eq!(
+            (groups.next_pending(1, true), groups.next_pending(0b10, false)),
+            (Some((at, (Step::Regular, 40))), None)
+        );
+        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 1, true);
+        assert_eq!(awaiting(&groups), Some(at));
         groups.release(at, 1, 50);
-        assert_eq!((groups.next_pending(1, true), groups.next_pending(0b10, false)), (None, Some((at, 50))));
-        groups.tracker_mut(at).unwrap().mark_sent(0b10, false);
+        assert_eq!(
+            (groups.next_pending(1, true), groups.next_pending(0b10, false)),
+            (None, Some((at, (Step::Regular, 50))))
+        );
+        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 0b10, false);
         groups.free_if_sent(at);
         assert_eq!(groups.get(at), None);
     }

@@ -6,6 +6,10 @@ use serde::{Deserialize, Serialize};
 ///
 /// Arrivals fan in from the children to the root. The release fans out from the root to the children. Each message is
 /// preceded by the records of the log that the receiver lacks.
+///
+/// A node whose ranks have waited for too long asks its parent to end the collective. The root decides, so that no rank is
+/// released while another times out. Arrivals may be on their way to a node that has ended the collective. So each child
+/// acknowledges the end, and what comes from it before is not counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tracker {
     /// Children whose subtree has arrived.
@@ -18,6 +22,24 @@ pub(crate) struct Tracker {
     pub(crate) fan_out: u64,
     /// Length of the log that a child receives before the release.
     pub(crate) fan_out_log: u32,
+    /// State of the request to the parent to end the collective.
+    pub(crate) expiry: Expiry,
+    /// Children that have not been told that the collective has ended, and the parent if it has not got the acknowledgement.
+    pub(crate) ended: u64,
+    /// Children that have not acknowledged the end.
+    pub(crate) owing: u64,
+}
+
+/// State of the request to end a collective whose time-out has passed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Expiry {
+    /// No time-out has passed.
+    #[default]
+    No,
+    /// The request will be sent.
+    Pending,
+    /// The request was sent.
+    Sent,
 }
 
 /// State of the arrival that is sent to the parent.
@@ -32,10 +54,35 @@ pub(crate) enum FanIn {
     Sent,
 }
 
+/// Message about a collective, in the order in which those that are pending for a link are sent: a child that has not been
+/// released yet has no part in a later collective that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Step {
+    /// To the parent: it is known that the collective has ended by a time-out.
+    Acknowledge,
+    /// To the parent: the arrival. To a child: the release.
+    Regular,
+    /// To a child: the collective has ended by a time-out.
+    End,
+    /// To the parent: request to end the collective.
+    Expire,
+}
+
+/// Pending message about a collective, and the length of the log that precedes it.
+pub(crate) type Due = (Step, u32);
+
 impl Tracker {
     /// No rank has arrived.
-    pub(crate) const NONE: Tracker =
-        Tracker { arrived: 0, collects: false, fan_in: FanIn::Incomplete, fan_out: 0, fan_out_log: 0 };
+    pub(crate) const NONE: Tracker = Tracker {
+        arrived: 0,
+        collects: false,
+        fan_in: FanIn::Incomplete,
+        fan_out: 0,
+        fan_out_log: 0,
+        expiry: Expiry::No,
+        ended: 0,
+        owing: 0,
+    };
 
     /// Returns whether the collective is complete in this subtree and that has not been acted on: `arrived` of `needed`
     /// local ranks have arrived, and so have all `children`. A collective without any arrival is not complete.
@@ -51,13 +98,31 @@ impl Tracker {
         if self.collects { log } else { 0 }
     }
 
-    /// Returns the length of the log that precedes the message pending for `link`, or `None` without such a message.
-    pub(crate) fn pending(&self, link: u64, is_parent: bool) -> Option<u32> {
+    /// Returns the message pending for `link`, or `None` without one.
+    pub(crate) fn pending(&self, link: u64, is_parent: bool) -> Option<Due> {
         match self.fan_in {
-            FanIn::Pending(log) if is_parent => Some(log),
-            _ if self.fan_out & link != 0 => Some(self.fan_out_log),
+            _ if is_parent && self.ended & link != 0 => Some((Step::Acknowledge, 0)),
+            FanIn::Pending(log) if is_parent => Some((Step::Regular, log)),
+            _ if self.fan_out & link != 0 => Some((Step::Regular, self.fan_out_log)),
+            _ if self.ended & link != 0 => Some((Step::End, 0)),
+            _ if is_parent && self.expiry == Expiry::Pending => Some((Step::Expire, 0)),
             _ => None,
         }
+    }
+
+    /// Returns whether a message to a neighbour is pending or an acknowledgement is due, so that a complete collective is
+    /// still needed.
+    pub(crate) fn is_in_use(&self) -> bool {
+        self.fan_out | self.ended | self.owing != 0
+    }
+
+    /// Ends the collective by a time-out, for these `children` and, if `told` by the parent, with an acknowledgement to it.
+    pub(crate) fn end(&mut self, children: u64, told: bool) {
+        // What came from a child that owes an acknowledgement is not of the collective that ends now.
+        let new = children & !self.owing;
+        let (ended, owing) = (self.ended | new | u64::from(told), self.owing | new);
+        *self =
+            Tracker { ended, owing, fan_out: self.fan_out, fan_out_log: self.fan_out_log, ..Tracker::NONE };
     }
 
     /// Returns whether progress read from a snapshot is possible on a node with these children, with or without a parent,
@@ -68,16 +133,19 @@ impl Tracker {
             FanIn::Pending(due) => due,
             FanIn::Sent => self.fan_out_log,
         };
-        (self.arrived | self.fan_out) & !children == 0
-            && (has_parent || self.fan_in == FanIn::Incomplete)
+        (self.arrived | self.fan_out | self.owing) & !children == 0
+            && self.ended & !(children | u64::from(has_parent)) == 0
+            && (has_parent || (self.fan_in, self.expiry) == (FanIn::Incomplete, Expiry::No))
             && due.max(self.fan_out_log) <= log
     }
 
-    /// Marks the message for `link` as sent.
-    pub(crate) fn mark_sent(&mut self, link: u64, is_parent: bool) {
-        if is_parent {
-            self.fan_in = FanIn::Sent;
+    /// Marks a message for `link` as sent.
+    pub(crate) fn mark_sent(&mut self, step: Step, link: u64, is_parent: bool) {
+        match step {
+            Step::Acknowledge | Step::End => self.ended &= !link,
+            Step::Regular if is_parent => self.fan_in = FanIn::Sent,
+            Step::Regular => self.fan_out &= !link,
+            Step::Expire => self.expiry = Expiry::Sent,
         }
-        self.fan_out &= !link;
     }
 }

@@ -108,6 +108,8 @@ pub enum Refusal {
     PsetRetired,
     /// A process set without ranks.
     PsetEmpty,
+    /// A collective with a time-out that has passed.
+    TimedOut,
 }
 
 impl Refusal {
@@ -143,6 +145,7 @@ impl Refusal {
             | Refusal::PsetTaken
             | Refusal::PsetDead
             | Refusal::PsetRetired
+            | Refusal::TimedOut
             | Refusal::Unsupported => 14,
         }
     }
@@ -207,6 +210,7 @@ impl fmt::Display for Refusal {
             Refusal::PsetRetired => "a process set of that name is retired and not pruned",
             Refusal::PsetEmpty => "a process set has at least one rank",
             Refusal::Unsupported => "command not supported",
+            Refusal::TimedOut => "a time-out of the collective has passed",
         })
     }
 }

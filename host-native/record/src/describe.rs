@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use hydrant_core::peer::message::{
-    self, Collective, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RankRange, RecordKind,
+    self, Collective, End, ExitReport, GroupKind, Head, Item, JobRef, MemberSet, RankRange, RecordKind,
 };
 use hydrant_core::server::{Consumed, FenceMode, Input, JobSpec, Output, Record};
 use hydrant_core::trace::{Cause, Exit, Stream};
@@ -204,6 +204,14 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             let body = message::split_outcome(body).filter(|_| group).map_or(body, |(_, members)| members);
             let records = if at == Collective::Fence { of_records(body) } else { String::new() };
             format!("all ranks have arrived at {}{records}", of_meeting(at, job, body))
+        }
+        Head::End { job: JobRef { job, .. }, at, end } => {
+            let what = match end {
+                End::Wanted { .. } => "waits for too long at",
+                End::Ended => "a time-out ends",
+                End::Acknowledged => "knows that a time-out has ended",
+            };
+            format!("{what} {}", of_meeting(at, job, body))
         }
         Head::Get { job: JobRef { job, .. }, rank } => format!("asks for data of rank {rank} of job {job}"),
         Head::Renew { job: JobRef { job, .. }, rank } => {

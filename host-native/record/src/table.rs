@@ -215,7 +215,7 @@ impl<'w> Table<'w> {
                 }
                 self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
-            Some((Head::Fetch { job } | Head::Fetched { job }, _)) => {
+            Some((Head::End { job, .. } | Head::Fetch { job } | Head::Fetched { job }, _)) => {
                 self.line(of(job.job, None), mark, format_args!("{node}: {}", of_peer(bytes)));
             }
             Some((Head::Echo { .. }, _)) | None => {

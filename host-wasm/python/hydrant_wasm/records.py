@@ -1414,6 +1414,13 @@ class RefusalPsetEmpty(Refusal):
     NUMBER: ClassVar[int] = 29
 
 
+@dataclass(frozen=True, slots=True)
+class RefusalTimedOut(Refusal):
+    """A collective with a time-out that has passed."""
+
+    NUMBER: ClassVar[int] = 30
+
+
 Refusal.VARIANTS = (
     RefusalFull,
     RefusalQuota,
@@ -1445,6 +1452,7 @@ Refusal.VARIANTS = (
     RefusalUnsupported,
     RefusalPsetRetired,
     RefusalPsetEmpty,
+    RefusalTimedOut,
 )
 
 
@@ -2187,6 +2195,7 @@ __all__ = [
     "RefusalUnsupported",
     "RefusalPsetRetired",
     "RefusalPsetEmpty",
+    "RefusalTimedOut",
     "Damage",
     "Fault",
     "FaultNoSuchConn",

@@ -14,7 +14,7 @@ use hydrant_core::snapshot::DIGEST;
 use hydrant_core::wire::pmix::{
     self, HEADER_LEN, Integers, Reader, UNDEFINED, WILDCARD, Writer, kind, status,
 };
-use hydrant_core::{ConnId, JobId};
+use hydrant_core::{ConnId, JobId, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::host::{Host, counted};
 use hydrant_tests::pmix::hello;
@@ -28,6 +28,8 @@ const SIZES: [u32; 2] = [4, 2];
 /// Ranks of the first job that speak PMI-2. All others speak PMIx.
 const PMI2_RANKS: u32 = 2;
 const NAMES: u32 = 4;
+/// Time-out of fences in seconds. Gets wait longer.
+const LATE: u32 = 1;
 const LIMITS: Limits = Limits {
     jobs: 2,
     ranks: 6,
@@ -45,14 +47,38 @@ const LIMITS: Limits = Limits {
 /// One request of a client. Keys and values are numbers.
 #[derive(Clone, Debug)]
 enum Ask {
-    Put { key: u8, value: u8 },
-    Remove { key: u8 },
-    Fence,
-    Get { rank: u32, key: u8, immediate: bool },
-    Publish { keys: Vec<u8>, value: u8, once: bool },
-    Lookup { key: u8 },
-    Unpublish { keys: Vec<u8> },
-    Refused { which: u8 },
+    Put {
+        key: u8,
+        value: u8,
+    },
+    Remove {
+        key: u8,
+    },
+    /// With a time-out of `LATE`, or without one.
+    Fence {
+        timed: bool,
+    },
+    /// The time-out of all fences passes. Only the first one counts.
+    Late,
+    Get {
+        rank: u32,
+        key: u8,
+        immediate: bool,
+    },
+    Publish {
+        keys: Vec<u8>,
+        value: u8,
+        once: bool,
+    },
+    Lookup {
+        key: u8,
+    },
+    Unpublish {
+        keys: Vec<u8>,
+    },
+    Refused {
+        which: u8,
+    },
     Abort,
     Finalize,
 }
@@ -62,7 +88,8 @@ fn ask() -> impl Strategy<Value = Ask> {
     prop_oneof![
         4 => (key(), any::<u8>()).prop_map(|(key, value)| Ask::Put { key, value }),
         1 => key().prop_map(|key| Ask::Remove { key }),
-        4 => Just(Ask::Fence),
+        4 => any::<bool>().prop_map(|timed| Ask::Fence { timed }),
+        1 => Just(Ask::Late),
         4 => (prop_oneof![4 => 0..4u32, 1 => Just(UNDEFINED)], key(), any::<bool>())
             .prop_map(|(rank, key, immediate)| Ask::Get { rank, key, immediate }),
         3 => (prop::collection::vec(key(), 1..4), any::<u8>(), any::<bool>())
@@ -87,7 +114,7 @@ enum Expected {
 /// What a client waits for.
 #[derive(Clone, Debug, PartialEq)]
 enum Wait {
-    Fence,
+    Fence { timed: bool },
     Get { rank: u32, key: u8 },
 }
 
@@ -235,7 +262,7 @@ impl<'s> World<'s> {
                     .iter()
                     .any(|(_, wait)| matches!(wait, Wait::Get { rank: of, .. } if *of == rank))
         };
-        let in_fence = client.waits.iter().any(|(_, wait)| *wait == Wait::Fence);
+        let in_fence = client.waits.iter().any(|(_, wait)| matches!(wait, Wait::Fence { .. }));
         if self.ended[job] || client.waits.len() == PENDING_MAX {
             return;
         }
@@ -243,10 +270,11 @@ impl<'s> World<'s> {
             return self.after_finalize(conn);
         }
         match ask {
+            Ask::Late => self.late(),
             // A rank of PMI-2 waits for its own replies.
             _ if speaks_pmi2(conn) && in_fence => {}
-            Ask::Fence if in_fence => {}
-            Ask::Fence => self.fence(conn),
+            Ask::Fence { .. } if in_fence => {}
+            Ask::Fence { timed } => self.fence(conn, *timed && !speaks_pmi2(conn)),
             Ask::Finalize if in_fence || self.clients.iter().any(waits_for_it) => {}
             Ask::Finalize => self.finalize(conn),
             // The first job goes on to the end.
@@ -269,7 +297,36 @@ impl<'s> World<'s> {
         assert!(before == self.snapshot(), "a refusal changes nothing");
     }
 
-    fn fence(&mut self, conn: usize) {
+    /// Fences with a time-out end.
+    fn late(&mut self) {
+        if self.host.now != Time(0) {
+            return;
+        }
+        self.host.now = Time(u64::from(LATE) * 1000);
+        self.host.tell(Input::Timeout).expect("it is always valid");
+        let mut expected = Vec::new();
+        for job in 0..SIZES.len() {
+            let ranks = || (0..SIZES.iter().sum::<u32>() as usize).filter(|&conn| job_of(conn) == job);
+            let is_timed = |&(_, ref wait): &(u32, Wait)| *wait == Wait::Fence { timed: true };
+            if ranks().any(|conn| self.clients[conn].waits.iter().any(is_timed)) {
+                ranks().for_each(|conn| self.leave_fence(conn, false, &mut expected));
+            }
+        }
+        self.expect(expected);
+    }
+
+    /// Expects that a rank's fence ends, if it waits in one.
+    fn leave_fence(&mut self, conn: usize, done: bool, expected: &mut Vec<(usize, u32, Expected)>) {
+        let waits = &mut self.clients[conn].waits;
+        let Some(at) = waits.iter().position(|(_, wait)| matches!(wait, Wait::Fence { .. })) else { return };
+        let (tag, _) = waits.remove(at);
+        let (rc, code) = if done { (0, status::SUCCESS) } else { (14, status::TIMEOUT) };
+        let text = Expected::Text(format!("cmd=kvs-fence-response;rc={rc};"));
+        let status = Expected::Status(code, Vec::new());
+        expected.push((conn, tag, if speaks_pmi2(conn) { text } else { status }));
+    }
+
+    fn fence(&mut self, conn: usize, timed: bool) {
         let job = job_of(conn);
         let tag = if speaks_pmi2(conn) {
             self.host.arrive(conn as u32, &counted("cmd=kvs-fence;")).expect("the connection is open");
@@ -279,26 +336,26 @@ impl<'s> World<'s> {
                 command(writer, 3);
                 writer.array(1);
                 writer.proc(name_of(job).as_bytes(), WILDCARD);
-                writer.array(0);
+                writer.array(u32::from(timed));
+                if timed {
+                    writer.info(b"pmix.timeout", kind::UINT32);
+                    writer.uint32(LATE);
+                }
             })
         };
-        self.clients[conn].waits.push((tag, Wait::Fence));
+        self.clients[conn].waits.push((tag, Wait::Fence { timed }));
         self.complete_fence(job, Vec::new());
     }
 
     /// Expects the replies to a fence if all ranks are there, and other ones.
     fn complete_fence(&mut self, job: usize, mut expected: Vec<(usize, u32, Expected)>) {
-        let fence = |client: &Client| client.waits.iter().position(|(_, wait)| *wait == Wait::Fence);
+        let waits = |&conn: &usize| {
+            self.clients[conn].waits.iter().any(|(_, wait)| matches!(wait, Wait::Fence { .. }))
+        };
         let all = 0..self.clients.len();
         let ranks: Vec<usize> = all.filter(|&conn| job_of(conn) == job).collect();
-        if ranks.iter().all(|&conn| fence(&self.clients[conn]).is_some()) {
-            for conn in ranks {
-                let at = fence(&self.clients[conn]).expect("it waits");
-                let (tag, _) = self.clients[conn].waits.remove(at);
-                let text = Expected::Text("cmd=kvs-fence-response;rc=0;".to_owned());
-                let status = Expected::Status(status::SUCCESS, Vec::new());
-                expected.push((conn, tag, if speaks_pmi2(conn) { text } else { status }));
-            }
+        if ranks.iter().all(waits) {
+            ranks.into_iter().for_each(|conn| self.leave_fence(conn, true, &mut expected));
         }
         self.expect(expected);
     }

@@ -40,6 +40,7 @@ calls! {
     several_keys_are_looked_up_at_once "several"
     events_reach_those_who_registered "events"
     groups_have_context_ids "group"
+    a_time_out_ends_collectives "expires"
     process_sets_are_listed "query"
     commits_are_longer_than_messages_of_pmi "long"
     a_commit_has_the_length_of_its_limit "longest"
@@ -57,22 +58,22 @@ fn a_process_initializes_again() {
 #[test]
 fn data_cross_hosts() {
     for fence in ["", "--fence lazy"] {
-        for name in ["long", "longest", "refresh", "missing"] {
+        for name in ["long", "longest", "refresh", "missing", "expires"] {
             let Some(outcome) = run(&format!("{fence} {}", nodes(2, 2, 2)), name) else { return };
             outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
         }
     }
 }
 
-/// libpmix 5 has a request of its own for its copy.
+/// libpmix 5 has a request of its own for its copy, and names the members at the end of a group.
 #[test]
-fn the_library_of_open_mpi_5_renews_its_copy() {
+fn the_library_of_open_mpi_5_makes_the_same_calls() {
     if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
         return;
     }
-    for (hosts, name) in
-        [(String::new(), "refresh"), (nodes(2, 2, 2), "refresh"), (nodes(2, 2, 2), "missing")]
-    {
+    let both =
+        ["refresh", "expires"].into_iter().flat_map(|name| [(String::new(), name), (nodes(2, 2, 2), name)]);
+    for (hosts, name) in both.chain([(nodes(2, 2, 2), "missing")]) {
         let outcome = with_libpmix_5(&hosts, "pmix_calls", name);
         outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
     }

@@ -304,9 +304,8 @@ impl Server<'_> {
                 slot..slot + 1
             }
         };
-        let timeout =
-            infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
-        let wait = timeout.map_or(GET_WAIT, |seconds| u64::from(seconds) * 1000);
+        let timeout = infos.timeout();
+        let wait = timeout.unwrap_or(GET_WAIT);
         let wanted = key.map(|key| hash(0, key));
         let is_reserved = key.is_some_and(|key| key.starts_with(RESERVED));
         if rank != ANY

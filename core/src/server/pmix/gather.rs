@@ -9,19 +9,20 @@ use crate::peer::message::GroupKind;
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
 use crate::time::Time;
-use crate::wire::pmix::{Proc, Procs, WILDCARD, Writer, status};
+use crate::wire::pmix::{Infos, Proc, Procs, WILDCARD, Writer, status};
 
 /// Status of members whose collective cannot complete, because a member has died.
 const LOST_CONNECTION: i32 = -61;
 
 impl Server<'_> {
-    /// A rank arrives in a collective. Records travel with it if it `collects`.
+    /// A rank arrives in a collective. Records travel with it if it `collects`. A time-out of the request limits the wait of all
+    /// ranks.
     pub(super) fn gather(
         &mut self,
         now: Time,
         requester: Requester,
         (kind, name): (GroupKind, &[u8]),
-        procs: Procs<'_>,
+        (procs, infos): (Procs<'_>, &Infos<'_>),
         collects: bool,
     ) -> Result<ReplyState, Refusal> {
         self.check_included(requester)?;
@@ -40,12 +41,17 @@ impl Server<'_> {
         });
         let who = (requester.job, requester.index as u32);
         let way = |slot: u32| route(ranks, links, slot);
-        let group = groups.arrive(who, members, (kind, tag), way, now)?;
+        groups.consider(members)?;
+        let group = groups.arrive(who, (kind, tag), &way, now)?;
         groups.collect(group, collects);
         groups.part(
             group,
             kind == GroupKind::Fence && !collects && procs.iter().all(|proc| proc.rank != WILDCARD),
         );
+        if let Some(wait) = infos.timeout() {
+            groups.limit(group, now.after(wait));
+            self.schedule(now, wait);
+        }
         Ok(ReplyState::GroupFence { group, tag })
     }
 

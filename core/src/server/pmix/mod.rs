@@ -212,7 +212,7 @@ impl Server<'_> {
                 done
             }
             Command::Fence { procs, infos } => {
-                return self.pmix_fence(now, requester, procs, infos.is_set(b"pmix.collect"));
+                return self.pmix_fence(now, requester, procs, &infos);
             }
             Command::Get { proc, infos, key } => {
                 return self.pmix_get(now, integers, proc, &infos, key);
@@ -252,17 +252,17 @@ impl Server<'_> {
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
-            Command::Connect(procs, _) => {
-                return self.gather(now, requester, (GroupKind::Connect, b""), procs, true);
+            Command::Connect(procs, infos) => {
+                return self.gather(now, requester, (GroupKind::Connect, b""), (procs, &infos), true);
             }
-            Command::Disconnect(procs, _) => {
-                return self.gather(now, requester, (GroupKind::Disconnect, b""), procs, false);
+            Command::Disconnect(procs, infos) => {
+                return self.gather(now, requester, (GroupKind::Disconnect, b""), (procs, &infos), false);
             }
             Command::GroupConstruct { name, procs, infos } => {
                 if infos.iter().any(|info| JOINED_LATER.contains(&info.key)) {
                     return Err(Refusal::Unsupported);
                 }
-                return self.gather(now, requester, (GroupKind::Construct, name), procs, true);
+                return self.gather(now, requester, (GroupKind::Construct, name), (procs, &infos), true);
             }
             Command::GroupDestruct { name, rest } => {
                 return self.pmix_destruct(now, requester, integers, name, rest);
@@ -347,8 +347,10 @@ impl Server<'_> {
         if dialect.is_none_or(|dialect| dialect.major < 5) {
             return Ok(ReplyState::Ready(Response::status(status::SUCCESS)));
         }
-        let procs = pmix::Reader::new(integers, rest).procs().ok_or(Refusal::BadField)?;
-        self.gather(now, requester, (GroupKind::Destruct, name), procs, false)
+        let mut reader = pmix::Reader::new(integers, rest);
+        let read = (|| Some((reader.procs()?, reader.infos()?)))();
+        let (procs, infos) = read.ok_or(Refusal::BadField)?;
+        self.gather(now, requester, (GroupKind::Destruct, name), (procs, &infos), false)
     }
 
     /// Ends the job of a rank because of a limit that its client would not report.
@@ -370,12 +372,18 @@ impl Server<'_> {
         now: Time,
         requester: Requester,
         procs: Procs<'_>,
-        collects: bool,
+        infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
+        let collects = infos.is_set(b"pmix.collect");
         let job = &self.jobs[requester.job.index()];
-        if procs.is_whole(job.name.as_bytes()) {
-            return self.fence(now, requester, collects);
+        if !procs.is_whole(job.name.as_bytes()) {
+            return self.gather(now, requester, (GroupKind::Fence, b""), (procs, infos), collects);
         }
-        self.gather(now, requester, (GroupKind::Fence, b""), procs, collects)
+        let waits = self.fence(now, requester, collects)?;
+        if let Some(wait) = infos.timeout() {
+            self.jobs[requester.job.index()].fence.limit(now.after(wait));
+            self.schedule(now, wait);
+        }
+        Ok(waits)
     }
 }

@@ -224,6 +224,5 @@ pub(super) fn wait_of(infos: &Infos<'_>) -> u64 {
     if !waits(infos) {
         return 0;
     }
-    let timeout = infos.find(b"pmix.timeout").and_then(|info| info.as_u32()).filter(|&seconds| seconds > 0);
-    timeout.map_or(FOREVER, |seconds| u64::from(seconds) * 1000)
+    infos.timeout().unwrap_or(FOREVER)
 }

@@ -277,6 +277,16 @@ impl Cluster {
         self.wires.values().map(VecDeque::len).sum()
     }
 
+    /// Replaces a server by one that is restored from its snapshot.
+    fn replace(&mut self, node: usize) {
+        let server = &self.servers[node];
+        let mut buf = vec![0; server.snapshot_len()];
+        let snapshot = server.snapshot(&mut buf).unwrap();
+        let server = Server::restore(snapshot, storage(&LIMITS)).unwrap();
+        assert_eq!(server.snapshot(&mut vec![0; snapshot.len()]).unwrap(), snapshot);
+        self.servers[node] = server;
+    }
+
     fn pass(&mut self, millis: u64) {
         self.now = self.now.after(millis);
         (0..self.servers.len() as u32).for_each(|node| self.tell(node, Input::Timeout));

@@ -110,6 +110,12 @@ impl<'a> Infos<'a> {
         self.iter().find(|info| info.key == key)
     }
 
+    /// Returns the time-out (`pmix.timeout`, in seconds) in milliseconds. 0 is none.
+    pub fn timeout(&self) -> Option<u64> {
+        let seconds = self.find(b"pmix.timeout")?.as_u32().filter(|&seconds| seconds > 0)?;
+        Some(u64::from(seconds) * 1000)
+    }
+
     /// Returns whether the INFO with that key is true.
     pub fn is_set(&self, key: &[u8]) -> bool {
         self.find(key).and_then(|info| info.as_bool()) == Some(true)

@@ -162,6 +162,7 @@ impl Refusal {
             Refusal::Full(..) | Refusal::Quota(..) => status::OUT_OF_RESOURCE,
             Refusal::BadField | Refusal::MissingField => status::UNPACK_FAILURE,
             Refusal::Unsupported | Refusal::NoSpawn => status::NOT_SUPPORTED,
+            Refusal::TimedOut => status::TIMEOUT,
             Refusal::NameTaken | Refusal::PsetTaken | Refusal::PsetRetired => status::EXISTS,
             Refusal::NoName | Refusal::NoJob | Refusal::NoKvs | Refusal::NoPset => status::NOT_FOUND,
             Refusal::Rank

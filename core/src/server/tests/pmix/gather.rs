@@ -4,6 +4,28 @@ use super::*;
 
 /// Arrives in a collective of members with its command and, for groups, its name.
 fn arrive(all: &mut Cluster, who: (u32, u32), number: u8, name: Option<&str>, members: &[(u32, u32)]) {
+    arrive_with(all, who, number, name, members, |writer| writer.array(0));
+}
+
+/// Arrives with a time-out in seconds.
+fn arrive_within(all: &mut Cluster, who: (u32, u32), (number, members): (u8, &[(u32, u32)]), seconds: i32) {
+    let name = matches!(number, CONSTRUCT | DESTRUCT).then_some("group");
+    arrive_with(all, who, number, name, members, |writer| {
+        writer.array(1);
+        writer.info(b"pmix.timeout", pmix::kind::INT);
+        writer.int(seconds);
+    });
+}
+
+/// Arrives with the INFOs that `infos` writes.
+fn arrive_with(
+    all: &mut Cluster,
+    who: (u32, u32),
+    number: u8,
+    name: Option<&str>,
+    members: &[(u32, u32)],
+    infos: impl Fn(&mut Writer<'_>),
+) {
     let named: Vec<(String, u32)> = members.iter().map(|&(job, rank)| (format!("job.{job}"), rank)).collect();
     let named: Vec<(&str, u32)> = named.iter().map(|(name, rank)| (name.as_str(), *rank)).collect();
     all.asks(who.0, who.1, 4, |writer| {
@@ -13,7 +35,7 @@ fn arrive(all: &mut Cluster, who: (u32, u32), number: u8, name: Option<&str>, me
             writer.string(name.as_bytes());
         }
         procs(writer, &named);
-        writer.array(0);
+        infos(writer);
     });
 }
 
@@ -21,6 +43,7 @@ const FENCE: u8 = 3;
 const CONNECT: u8 = 10;
 const DISCONNECT: u8 = 11;
 const CONSTRUCT: u8 = 24;
+const DESTRUCT: u8 = 28;
 
 /// The nodes of the members learn which jobs fail together: not by a fence that a program of PMIx may use among jobs that stay
 /// connected.
@@ -155,4 +178,100 @@ fn a_collective_fails_with_a_member() {
     all.gets(0, 0, 4, -61);
     let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
     assert_eq!(used, 0, "all groups are free");
+}
+
+// Fault: A member of a PMIx collective with a time-out does not come in time
+// Outcome: all who wait get "timeout", on all nodes
+// Guarantee: Either all members succeed or all time out. Nothing of the collective is left
+#[test]
+fn a_time_out_ends_a_collective_for_all_or_none() {
+    let (whole, part) = ([(0, WILDCARD)], [(0, 0), (0, 3), (0, 4), (1, 1), (1, 2)]);
+    let ranks = |of: &[(u32, u32)]| match of {
+        [(0, WILDCARD)] => (0..7).map(|rank| (0, rank)).collect(),
+        of => of.to_vec(),
+    };
+    let mut timed_out = 0;
+    for seed in 0..30 {
+        // Node 0 is the root, or node 1.
+        let radix =
+            if cfg!(feature = "cluster") && seed % 2 == 1 { 2 | crate::peer::tree::ROOT_ONE } else { 2 };
+        let mut all = Cluster::new(6, radix, &[7, 4], true, seed);
+        let kinds =
+            [(FENCE, &whole[..]), (FENCE, &part), (CONNECT, &part), (CONSTRUCT, &part), (DESTRUCT, &part)];
+        for what in kinds.into_iter().flat_map(|what| [what; 2]) {
+            let of = what.1;
+            // Each member tries until it succeeds.
+            let mut outside = ranks(of);
+            let (mut waiting, mut done, mut first) = (Vec::new(), 0, None);
+            while !outside.is_empty() || !waiting.is_empty() {
+                if !outside.is_empty() && all.random(3) > 0 {
+                    let at = all.random(outside.len());
+                    let who = outside.swap_remove(at);
+                    let seconds = 1 + all.random(3) as i32;
+                    arrive_within(&mut all, who, what, seconds);
+                    let until = all.now.after(1000 * seconds as u64);
+                    first = first.or(Some(until)).min(Some(until));
+                    waiting.push(who);
+                }
+                for _ in 0..all.random(3) {
+                    all.deliver();
+                }
+                if all.random(4) == 0 {
+                    all.pass(700);
+                }
+                let node = all.random(all.servers.len());
+                all.replace(node);
+                waiting.retain(|&(job, rank)| {
+                    let Some((_, code, _)) = all.reply(job, rank) else { return true };
+                    match code {
+                        status::SUCCESS => done += 1,
+                        status::TIMEOUT => {
+                            assert!(first <= Some(all.now), "{what:?} ended early");
+                            timed_out += 1;
+                            outside.push((job, rank));
+                        }
+                        other => panic!("{other} for rank {rank} of job {job}"),
+                    }
+                    false
+                });
+                assert!(done == 0 || outside.is_empty(), "{what:?} succeeded for some only");
+            }
+            assert_eq!(done, ranks(of).len());
+        }
+        all.settle();
+        let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
+        assert_eq!(used, 0, "all groups are free");
+    }
+    assert!(timed_out > 500, "{timed_out}");
+}
+
+#[test]
+fn the_shortest_time_out_decides() {
+    for nodes in [2, 4] {
+        let mut all = Cluster::new(nodes, 2, &[4], true, 3);
+        for number in [FENCE, CONNECT, CONSTRUCT, DESTRUCT] {
+            let what = (number, &[(0, 0), (0, 1), (0, 2)][..]);
+            arrive_within(&mut all, (0, 0), what, 0);
+            arrive_within(&mut all, (0, 1), what, 20);
+            all.settle();
+            all.pass(5000);
+            arrive_within(&mut all, (0, 1), what, 3);
+            all.gets(0, 1, 4, status::BAD_PARAM);
+            all.pass(14_999);
+            all.settle();
+            assert!(all.reply(0, 0).is_none());
+            all.pass(1);
+            all.settle();
+            all.gets(0, 0, 4, status::TIMEOUT);
+            all.gets(0, 1, 4, status::TIMEOUT);
+            // Who is late begins the next one.
+            arrive_within(&mut all, (0, 2), what, 1);
+            all.settle();
+            all.pass(1000);
+            all.settle();
+            all.gets(0, 2, 4, status::TIMEOUT);
+            assert_eq!(all.servers.iter().map(|server| server.used(Limit::Groups)).sum::<u32>(), 0);
+        }
+        assert!(all.servers.iter().all(|server| server.poll_at().is_none()));
+    }
 }
