@@ -470,6 +470,37 @@ static void group(void)
     fence();
 }
 
+/* Each member gives a value to its group, and asks for those of the others. */
+static void gives(void)
+{
+    pmix_proc_t members[] = {rank_of(0), rank_of(2)};
+    if (me.rank == 1) {
+        fence();
+        return;
+    }
+    size_t local = 100 + me.rank, context = 0, count;
+    bool assign = true;
+    pmix_info_t given, infos[2], qualifier, *results;
+    PMIX_INFO_LOAD(&given, PMIX_GROUP_LOCAL_CID, &local, PMIX_SIZE);
+    pmix_data_array_t array = {.type = PMIX_INFO, .size = 1, .array = &given};
+    PMIX_INFO_LOAD(&infos[0], PMIX_GROUP_ASSIGN_CONTEXT_ID, &assign, PMIX_BOOL);
+    PMIX_INFO_LOAD(&infos[1], PMIX_GROUP_INFO, &array, PMIX_DATA_ARRAY);
+    OK(PMIx_Group_construct("giving", members, 2, infos, 2, &results, &count));
+    for (size_t at = 0; at < count; at++)
+        if (PMIX_CHECK_KEY(&results[at], PMIX_GROUP_CONTEXT_ID))
+            context = results[at].value.data.size;
+    PMIX_INFO_LOAD(&qualifier, PMIX_GROUP_CONTEXT_ID, &context, PMIX_SIZE);
+    PMIX_INFO_SET_QUALIFIER(&qualifier);
+    for (int at = 0; at < 2; at++) {
+        pmix_value_t *value;
+        OK(PMIx_Get(&members[at], PMIX_GROUP_LOCAL_CID, &qualifier, 1, &value));
+        CHECK(value->type == PMIX_SIZE && value->data.size == 100 + members[at].rank);
+        PMIX_VALUE_RELEASE(value);
+    }
+    OK(PMIx_Group_destruct("giving", NULL, 0));
+    fence();
+}
+
 static atomic_int expired;
 
 static void on_expiry(pmix_status_t status, void *data)
@@ -694,7 +725,7 @@ int main(int argc, char **argv)
     } calls[] = {
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
         {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
-        {"expires", expires},
+        {"expires", expires}, {"gives", gives},
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},   {"any", any},
         {"long", long_commit}, {"longest", longest_commit}, {"too-long", too_long_commit},

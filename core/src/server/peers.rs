@@ -57,9 +57,12 @@ impl Pieces {
 /// Last byte of the keys of data that PMIx ranks have put for other nodes.
 pub(super) const REMOTE: u8 = 2;
 
+/// Last byte of the keys of what PMIx ranks give to the other members of a group.
+pub(super) const CONTRIBUTION: u8 = 3;
+
 /// Returns whether that is the key of data for other nodes.
 fn is_remote(key: &[u8]) -> bool {
-    key.last() == Some(&REMOTE)
+    matches!(key.last(), Some(&(REMOTE | CONTRIBUTION)))
 }
 
 impl Server<'_> {
@@ -439,7 +442,10 @@ impl Server<'_> {
                 RecordKind::Ring => detail().is_some_and(|side| {
                     matches!(side, [b'l' | b'r']) && !item.value.contains(&0) || *side == [RING_COUNT]
                 }),
-                RecordKind::Commit | RecordKind::Newest => detail() == Some(&[REMOTE]),
+                RecordKind::Commit => {
+                    detail().is_some_and(|rest| matches!(rest, [REMOTE] | [_, _, _, _, CONTRIBUTION]))
+                }
+                RecordKind::Newest => detail() == Some(&[REMOTE]),
             };
             if !is_sound {
                 return Err(Fault::BadPeer);
@@ -460,7 +466,9 @@ impl Server<'_> {
             let index = self.remote_slot(link, job, rank)?;
             // Data may come by a fence and at the request of this node.
             #[cfg(feature = "pmix")]
-            if kind == Kind::Commit && (value.is_empty() || self.is_known_commit(job, Rank(rank), value)) {
+            let is_commit = kind == Kind::Commit && key.last() == Some(&REMOTE);
+            #[cfg(feature = "pmix")]
+            if is_commit && (value.is_empty() || self.is_known_commit(job, Rank(rank), value)) {
                 if of == RecordKind::Newest {
                     self.received_newest(job, Rank(rank), index);
                 }
@@ -469,7 +477,7 @@ impl Server<'_> {
             let owner = Owner { id: index as u32, used: &mut self.ranks[index].used, quota };
             let _ = self.kvs.copy(space, owner, key, value);
             #[cfg(feature = "pmix")]
-            if kind == Kind::Commit {
+            if is_commit {
                 self.received_commit(job, Rank(rank), index);
                 if of == RecordKind::Newest {
                     self.received_newest(job, Rank(rank), index);

@@ -329,7 +329,9 @@ impl<'s> Server<'s> {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())
             }
             ReplyState::Ready(Response::Pmix(
-                PmixResponse::Commit { job, record, .. } | PmixResponse::Text(job, record),
+                PmixResponse::Commit { job, record, .. }
+                | PmixResponse::Qualified { job, record, .. }
+                | PmixResponse::Text(job, record),
             )) => job.0 < self.limits.jobs && log.holds(record),
             ReplyState::Fetch { job, key, source } => self.job(job).is_ok_and(|job| {
                 let is_rank = |slot: u32| job.slots().contains(&(slot as usize));

@@ -189,6 +189,17 @@ pub(crate) enum PmixResponse {
         /// Offset of the record.
         record: u32,
     },
+    /// What a PMIx rank has given to a group, at this offset.
+    Qualified {
+        /// Job of the rank.
+        job: JobId,
+        /// The rank.
+        rank: Rank,
+        /// Offset of the record.
+        record: u32,
+        /// Context id of the group.
+        context: u32,
+    },
     /// Newest data of a PMIx rank, at this offset, for a client that renews its copy.
     Refreshed {
         /// Offset of the record, if the rank has put any data.

@@ -41,6 +41,7 @@ calls! {
     events_reach_those_who_registered "events"
     groups_have_context_ids "group"
     a_time_out_ends_collectives "expires"
+    members_of_a_group_give_each_other_values "gives"
     process_sets_are_listed "query"
     commits_are_longer_than_messages_of_pmi "long"
     a_commit_has_the_length_of_its_limit "longest"
@@ -58,7 +59,7 @@ fn a_process_initializes_again() {
 #[test]
 fn data_cross_hosts() {
     for fence in ["", "--fence lazy"] {
-        for name in ["long", "longest", "refresh", "missing", "expires"] {
+        for name in ["long", "longest", "refresh", "missing", "expires", "gives"] {
             let Some(outcome) = run(&format!("{fence} {}", nodes(2, 2, 2)), name) else { return };
             outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
         }
@@ -71,8 +72,9 @@ fn the_library_of_open_mpi_5_makes_the_same_calls() {
     if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
         return;
     }
-    let both =
-        ["refresh", "expires"].into_iter().flat_map(|name| [(String::new(), name), (nodes(2, 2, 2), name)]);
+    let both = ["refresh", "expires", "gives"]
+        .into_iter()
+        .flat_map(|name| [(String::new(), name), (nodes(2, 2, 2), name)]);
     for (hosts, name) in both.chain([(nodes(2, 2, 2), "missing")]) {
         let outcome = with_libpmix_5(&hosts, "pmix_calls", name);
         outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);

@@ -66,27 +66,35 @@ pub(super) fn key_of(rank: Rank, scope: u8) -> [u8; 5] {
     [a, b, c, d, scope]
 }
 
-/// Header of stored data: the encoding of their integers, and the number of fences of the job before the commit.
+/// Header of stored data: the encoding of their integers, and the number of fences of the job before the commit, or of INFOs.
 #[derive(Clone, Copy)]
-struct Header {
+pub(super) struct Header {
     integers: u8,
-    fences: u32,
+    number: u32,
 }
 
 impl Header {
-    fn new(integers: Integers, fences: u32) -> Header {
-        Header { integers: integers as u8, fences }
+    pub(super) fn new(integers: Integers, number: u32) -> Header {
+        Header { integers: integers as u8, number }
     }
 
-    fn bytes(self) -> [u8; COMMIT_HEADER as usize] {
-        let [a, b, c, d] = self.fences.to_le_bytes();
+    pub(super) fn bytes(self) -> [u8; COMMIT_HEADER as usize] {
+        let [a, b, c, d] = self.number.to_le_bytes();
         [self.integers, a, b, c, d]
     }
 
     /// Splits stored data into their header and the data.
-    fn split(stored: &[u8]) -> Option<(Header, &[u8])> {
+    pub(super) fn split(stored: &[u8]) -> Option<(Header, &[u8])> {
         let (&[integers, a, b, c, d], data) = stored.split_first_chunk::<{ COMMIT_HEADER as usize }>()?;
-        Some((Header { integers, fences: u32::from_le_bytes([a, b, c, d]) }, data))
+        Some((Header { integers, number: u32::from_le_bytes([a, b, c, d]) }, data))
+    }
+
+    pub(super) fn number(self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn integers(self) -> Integers {
+        if self.integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible }
     }
 }
 
@@ -194,7 +202,7 @@ impl Server<'_> {
         let scopes = [LOCAL, REMOTE].iter();
         scopes
             .filter_map(|&scope| self.committed(job, rank, scope))
-            .any(|(_, known, _)| known.fences < fences)
+            .any(|(_, known, _)| known.number < fences)
     }
 
     /// Returns whether a rank is on another node.
@@ -304,6 +312,11 @@ impl Server<'_> {
                 slot..slot + 1
             }
         };
+        if rank != ANY
+            && let Some(found) = self.qualified_data(integers, (job, rank), infos, key)
+        {
+            return Ok(ReplyState::Ready(found));
+        }
         let timeout = infos.timeout();
         let wait = timeout.unwrap_or(GET_WAIT);
         let wanted = key.map(|key| hash(0, key));

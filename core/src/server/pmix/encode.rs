@@ -90,7 +90,9 @@ impl Server<'_> {
             | PmixResponse::Hosts(job)
             | PmixResponse::Host(job, _)
             | PmixResponse::Processes(job) => (job, WILDCARD),
-            PmixResponse::RankData(job, rank) | PmixResponse::Commit { job, rank, .. } => (job, rank.0),
+            PmixResponse::RankData(job, rank)
+            | PmixResponse::Commit { job, rank, .. }
+            | PmixResponse::Qualified { job, rank, .. } => (job, rank.0),
         };
         // Data about a rank, or about all ranks of a job.
         let of = &self.jobs[job.index()];
@@ -107,6 +109,9 @@ impl Server<'_> {
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
                 PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
                 PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
+                PmixResponse::Qualified { record, context, .. } => {
+                    self.write_qualified(record, context, writer);
+                }
                 _ => {}
             }
         });

@@ -4,12 +4,13 @@ use super::super::Server;
 use super::super::collective::route;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
-use crate::ids::{ConnId, JobId, Rank};
+use crate::ids::{JobId, Rank};
 use crate::peer::message::GroupKind;
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
+use crate::tables::fence::Group;
 use crate::time::Time;
-use crate::wire::pmix::{Infos, Proc, Procs, WILDCARD, Writer, status};
+use crate::wire::pmix::{Infos, Proc, Procs, WILDCARD, status};
 
 /// Status of members whose collective cannot complete, because a member has died.
 const LOST_CONNECTION: i32 = -61;
@@ -76,7 +77,7 @@ impl Server<'_> {
 
     /// Applies a complete collective to its members. Returns their response.
     pub(in super::super) fn apply_group(&mut self, at: u32, outcome: u32) -> Response {
-        let Some(kind) = self.groups.get(at).map(|group| group.kind) else {
+        let Some(&Group { kind, tag, .. }) = self.groups.get(at) else {
             return Response::status(status::ERROR);
         };
         if outcome == 0 {
@@ -85,12 +86,16 @@ impl Server<'_> {
         match kind {
             GroupKind::Connect | GroupKind::Disconnect | GroupKind::Fence => self.relate(at, kind),
             GroupKind::Construct => {
-                let mut members = 0;
+                let (mut members, mut have_given) = (0, false);
                 for slot in 0..self.limits.ranks {
                     if self.groups.has_member(at, slot) {
                         self.ranks[slot as usize].group = outcome;
                         members += 1;
+                        have_given |= self.has_given(slot, tag);
                     }
+                }
+                if have_given && self.name_context(at, tag, outcome).is_err() {
+                    return Response::status(status::OUT_OF_RESOURCE);
                 }
                 return Response::Pmix(PmixResponse::Group { context: outcome, members });
             }
@@ -148,35 +153,6 @@ impl Server<'_> {
                 self.respond_to_group(at, Response::status(LOST_CONNECTION));
             }
         }
-    }
-
-    /// Writes the reply to the construction of a group, in the form that the version of the client's library reads.
-    pub(super) fn write_group(&self, id: ConnId, context: u32, members: u32, writer: &mut Writer<'_>) {
-        let major = self.conns[id.index()].pmix.map_or(0, |dialect| dialect.major);
-        let of_jobs = || {
-            let jobs = self.jobs.iter().filter(|job| !job.name.is_empty());
-            jobs.flat_map(move |job| {
-                let ranks = (0u32..).zip(&self.ranks[job.slots()]);
-                ranks.filter(move |(_, rank)| rank.group == context).map(move |(rank, _)| (job, rank))
-            })
-        };
-        // A member that has constructed another group since does not count.
-        if of_jobs().count() as u32 != members {
-            return writer.status(status::ERROR);
-        }
-        writer.status(status::SUCCESS);
-        if major >= 5 {
-            writer.array(members);
-            for (job, rank) in of_jobs() {
-                writer.proc(job.name.as_bytes(), rank);
-            }
-        }
-        if major >= 6 {
-            writer.single();
-            writer.byte(1);
-        }
-        writer.single();
-        writer.size(context.into());
     }
 }
 

@@ -4,6 +4,7 @@ mod data;
 mod encode;
 mod events;
 mod gather;
+mod groups;
 mod hosts;
 mod names;
 mod nodes;
@@ -30,8 +31,6 @@ use crate::wire::{Integers, Op, Text};
 
 /// Key of files to remove after the end of a process, and beginning of the key of folders.
 const CLEANUP: &[u8] = b"pmix.reg.cleanup";
-/// Options of groups with members that the request does not name.
-const JOINED_LATER: [&[u8]; 2] = [b"pmix.grp.add", b"pmix.grp.btstrp"];
 
 impl Server<'_> {
     /// Returns whether a connection speaks PMIx, or begins to.
@@ -259,10 +258,7 @@ impl Server<'_> {
                 return self.gather(now, requester, (GroupKind::Disconnect, b""), (procs, &infos), false);
             }
             Command::GroupConstruct { name, procs, infos } => {
-                if infos.iter().any(|info| JOINED_LATER.contains(&info.key)) {
-                    return Err(Refusal::Unsupported);
-                }
-                return self.gather(now, requester, (GroupKind::Construct, name), (procs, &infos), true);
+                return self.construct(now, requester, integers, name, (procs, &infos));
             }
             Command::GroupDestruct { name, rest } => {
                 return self.pmix_destruct(now, requester, integers, name, rest);

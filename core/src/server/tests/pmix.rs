@@ -44,6 +44,8 @@ pub(super) struct Cluster {
     pub(super) events: Vec<String>,
     /// Requests of upcalls.
     requests: Vec<Vec<u8>>,
+    /// Version of the clients' library.
+    version: &'static str,
 }
 
 impl Cluster {
@@ -57,6 +59,7 @@ impl Cluster {
             replies: BTreeMap::new(),
             events: Vec::new(),
             requests: Vec::new(),
+            version: "5.0.11",
         };
         for node in 0..nodes {
             all.tell(node, Input::Node { node, nodes, radix });
@@ -138,7 +141,8 @@ impl Cluster {
         let mut body = b"native\0\0\0\0\0\0".to_vec();
         body.extend(format!("job.{job}\0").as_bytes());
         body.extend(rank.to_be_bytes());
-        body.extend(b"5.0.11\0v41\0\x01hash\0");
+        body.extend(self.version.as_bytes());
+        body.extend(b"\0v41\0\x01hash\0");
         let mut hello = vec![0xff; 8];
         hello.extend((body.len() as u32).to_le_bytes());
         hello.extend([0; 4]);
@@ -146,6 +150,16 @@ impl Cluster {
         self.send(job, rank, &hello);
         let reply = self.replies.get_mut(&conn.0).and_then(VecDeque::pop_front).expect("it is answered");
         assert_eq!(reply[..4], [0; 4], "the handshake of rank {rank} of job {job} is accepted");
+    }
+
+    /// Replaces a rank's connection by one of another version of the library.
+    fn rejoin(&mut self, job: u32, rank: u32, version: &'static str) {
+        self.asks(job, rank, 9, |writer| command(writer, 5));
+        self.gets(job, rank, 9, status::SUCCESS);
+        let conn = ConnId(self.conn(job, rank));
+        self.tell(self.node(rank), Input::Closed { conn });
+        self.version = version;
+        self.join(job, rank);
     }
 
     /// Sends a request.

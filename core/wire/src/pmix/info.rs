@@ -77,6 +77,13 @@ impl<'a> Info<'a> {
         (0..count.unwrap_or(0)).map_while(|_| reader.proc()).any(is_it)
     }
 
+    /// Returns the value of an array of INFOs.
+    pub fn as_infos(&self) -> Option<Infos<'a>> {
+        let mut reader = self.reader();
+        let is_array = self.kind == kind::DATA_ARRAY && reader.data_type()? == kind::INFO;
+        if is_array { reader.inner_infos() } else { None }
+    }
+
     /// Returns the value of a BYTE_OBJECT.
     pub fn as_blob(&self) -> Option<&'a [u8]> {
         if self.kind == kind::BYTE_OBJECT { self.reader().blob() } else { None }

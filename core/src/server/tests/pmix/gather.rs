@@ -275,3 +275,137 @@ fn the_shortest_time_out_decides() {
         assert!(all.servers.iter().all(|server| server.poll_at().is_none()));
     }
 }
+
+/// Arrives in the construction of the group "group" with a local context id.
+fn give(all: &mut Cluster, who: (u32, u32), members: &[(u32, u32)], local: Option<u64>) {
+    arrive_with(all, who, CONSTRUCT, Some("group"), members, |writer| {
+        writer.array(u32::from(local.is_some()));
+        let Some(local) = local else { return };
+        writer.info(b"pmix.grp.info", pmix::kind::DATA_ARRAY);
+        writer.data_type(pmix::kind::INFO);
+        writer.size(2);
+        // Newer libraries put the giver in front. Its word does not count.
+        writer.info(b"pmix.procid", pmix::kind::PROC);
+        writer.proc(b"job.0", 0);
+        writer.info(b"pmix.grp.lclid", pmix::kind::SIZE);
+        writer.size(local);
+    });
+}
+
+/// Returns the local context id of a member, which another one asks for.
+fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -> Option<u64> {
+    all.asks(from.0, from.1, 3, |writer| {
+        command(writer, 4);
+        writer.single();
+        writer.string(format!("job.{}", of.0).as_bytes());
+        writer.single();
+        writer.uint32(of.1);
+        writer.array(1);
+        writer.info(b"pmix.grp.ctxid", pmix::kind::SIZE);
+        writer.size(context);
+        writer.single();
+        writer.string(b"pmix.grp.lclid");
+    });
+    let (_, code, rest) = all.reply(from.0, from.1).expect("it is answered at once");
+    if code == status::NOT_FOUND {
+        return None;
+    }
+    let mut reader = Reader::new(Integers::Flexible, &rest);
+    reader.single().unwrap();
+    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    data.single().unwrap();
+    let proc = data.proc().unwrap();
+    assert_eq!((proc.namespace, proc.rank), (format!("job.{}", of.0).as_bytes(), of.1));
+    let qualified = data.key_value().unwrap();
+    assert!(data.is_at_end() && qualified.key == b"pmix.qual.val");
+    let parts = qualified.as_infos().unwrap();
+    let number = |key: &[u8]| parts.find(key).and_then(|info| info.as_u32()).map(u64::from);
+    assert_eq!((parts.len(), number(b"pmix.grp.ctxid")), (2, Some(context)));
+    number(b"pmix.grp.lclid")
+}
+
+#[test]
+fn members_learn_what_the_others_give_to_their_group() {
+    for nodes in [2, 5] {
+        let mut all = Cluster::new(nodes, 2, &[4, 3], true, 11);
+        all.rejoin(0, 1, "6.1.0");
+        let members = [(0, 0), (0, 1), (0, 3), (1, 0), (1, 2)];
+        let mut known = Vec::new();
+        for times in 0..3 {
+            // One of them gives nothing. In the last group none does.
+            let local = |(job, rank): (u32, u32)| {
+                let gives = (job, rank) != (1, 0) && times < 2;
+                gives.then_some(u64::from(1000 * times + 10 * job + rank))
+            };
+            for who in members {
+                give(&mut all, who, &members, local(who));
+            }
+            all.settle();
+            (0..all.servers.len()).for_each(|node| all.replace(node));
+            let answers = members.map(|(job, rank)| all.gets(job, rank, 4, status::SUCCESS));
+            let mut reader = Reader::new(Integers::Flexible, &answers[0]);
+            reader.procs().unwrap();
+            reader.single().unwrap();
+            let context = reader.size().unwrap();
+            assert!(reader.is_at_end(), "libpmix 5 asks for each value");
+            for (from, of) in members.iter().flat_map(|&from| members.map(|of| (from, of))) {
+                assert_eq!(local_id(&mut all, from, of, context), local(of), "{from:?} asks {of:?}");
+            }
+            // libpmix 6 gets all with the reply.
+            let mut reader = Reader::new(Integers::Flexible, &answers[1]);
+            assert_eq!(reader.procs().map(|procs| procs.len()), Some(5));
+            reader.single().unwrap();
+            assert_eq!(reader.byte(), Some(1));
+            reader.single().unwrap();
+            assert_eq!(reader.size(), Some(context));
+            let mut given = Vec::new();
+            if !reader.is_at_end() {
+                reader.single().unwrap();
+                for _ in 0..reader.size().unwrap() {
+                    reader.single().unwrap();
+                    let array = reader.info().unwrap();
+                    assert_eq!(array.key, b"pmix.grp.info");
+                    let mut infos = array.as_infos().unwrap().iter();
+                    let (giver, value) = (infos.next().unwrap(), infos.next().unwrap());
+                    assert!(infos.next().is_none() && value.key == b"pmix.grp.lclid");
+                    let giver = giver.as_proc().unwrap();
+                    given.push((giver.namespace.to_vec(), giver.rank, value.as_u32().unwrap()));
+                }
+            }
+            let expected: Vec<_> = members
+                .iter()
+                .filter_map(|&who| Some((format!("job.{}", who.0).into_bytes(), who.1, local(who)? as u32)))
+                .collect();
+            assert_eq!(given, expected);
+            known.push(context);
+        }
+        assert_eq!(local_id(&mut all, (0, 0), (0, 1), 77), None, "no such group");
+        assert_eq!(local_id(&mut all, (0, 0), (0, 2), known[0]), None, "it is no member");
+    }
+}
+
+#[test]
+fn what_a_member_gives_is_limited() {
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    let members = [(0, 0), (0, 1)];
+    let with = |all: &mut Cluster, write: &dyn Fn(&mut Writer<'_>)| {
+        arrive_with(all, (0, 0), CONSTRUCT, Some("group"), &members, |writer| {
+            writer.array(1);
+            write(writer);
+        });
+        all.reply(0, 0).expect("it is refused").1
+    };
+    let number = with(&mut all, &|writer| {
+        writer.info(b"pmix.grp.info", pmix::kind::UINT32);
+        writer.uint32(42);
+    });
+    let long = with(&mut all, &|writer| {
+        writer.info(b"pmix.grp.info", pmix::kind::DATA_ARRAY);
+        writer.data_type(pmix::kind::INFO);
+        writer.size(1);
+        writer.info(b"text", pmix::kind::STRING);
+        writer.string(&[b'x'; 512]);
+    });
+    assert_eq!((number, long), (status::BAD_PARAM, status::OUT_OF_RESOURCE));
+    assert_eq!(all.servers[1].used(Limit::Groups), 0);
+}
