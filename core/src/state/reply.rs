@@ -173,6 +173,8 @@ pub(crate) enum PmixResponse {
         /// Number of members.
         members: u32,
     },
+    /// Context id for a PMIx group by invitation.
+    Context(u32),
     /// Process sets of the job for PMIx.
     Psets {
         /// Whether the names are requested.

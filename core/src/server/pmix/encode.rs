@@ -2,6 +2,7 @@
 
 use super::super::Server;
 use super::data::{PARENT, PLACES};
+use super::groups::CONTEXT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, OVERSUBSCRIBED_ATTR, TEXT_ATTR_PREFIX};
@@ -72,6 +73,12 @@ impl Server<'_> {
             PmixResponse::Status(status) => return writer.status(status),
             PmixResponse::Group { context, members } => {
                 return self.write_group(id, context, members, writer);
+            }
+            PmixResponse::Context(context) => {
+                writer.status(status::SUCCESS);
+                writer.array(1);
+                writer.info(CONTEXT, kind::SIZE);
+                return writer.size(context.into());
             }
             PmixResponse::Psets { names, count } => return self.write_psets(id, (names, count), writer),
             PmixResponse::Published { slots } => return self.write_several(slots, writer),

@@ -14,6 +14,8 @@ use crate::wire::pmix::{Infos, Proc, Procs, WILDCARD, status};
 
 /// Status of members whose collective cannot complete, because a member has died.
 const LOST_CONNECTION: i32 = -61;
+/// The same for a group that is being constructed.
+const CONSTRUCT_ABORT: i32 = -165;
 
 impl Server<'_> {
     /// A rank arrives in a collective. Records travel with it if it `collects`. A time-out of the request limits the wait of all
@@ -68,7 +70,7 @@ impl Server<'_> {
     }
 
     /// Returns a context id that no node of the run has drawn.
-    fn next_context(&mut self) -> u32 {
+    pub(super) fn next_context(&mut self) -> u32 {
         let nodes = self.links.tree().nodes().max(1);
         let drawn = self.contexts;
         self.contexts = drawn.wrapping_add(1);
@@ -81,7 +83,8 @@ impl Server<'_> {
             return Response::status(status::ERROR);
         };
         if outcome == 0 {
-            return Response::status(LOST_CONNECTION);
+            let is_group = kind == GroupKind::Construct;
+            return Response::status(if is_group { CONSTRUCT_ABORT } else { LOST_CONNECTION });
         }
         match kind {
             GroupKind::Connect | GroupKind::Disconnect | GroupKind::Fence => self.relate(at, kind),

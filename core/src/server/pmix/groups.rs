@@ -21,8 +21,8 @@ use crate::wire::pmix::{Info, Infos, Procs, Reader, Writer, kind, status};
 
 /// Array of INFOs that a member gives.
 const INFO: &[u8] = b"pmix.grp.info";
-/// Context id as a qualifier of a get.
-const CONTEXT: &[u8] = b"pmix.grp.ctxid";
+/// Context id, in replies and as a qualifier of a get.
+pub(super) const CONTEXT: &[u8] = b"pmix.grp.ctxid";
 /// Process that has given the INFOs of an array, in front of them.
 const GIVER: &[u8] = b"pmix.procid";
 /// Value with qualifiers: an array of both.

@@ -226,6 +226,10 @@ impl Server<'_> {
             Command::Notify { event, range, infos } => {
                 self.notify(requester, integers, event, range, &infos)?
             }
+            // The leader of a group by invitation asks so. It tells the other members itself.
+            Command::JobControl(infos) if infos.is_set(b"pmix.grp.actxid") => {
+                Response::Pmix(PmixResponse::Context(self.next_context()))
+            }
             Command::JobControl(infos) => {
                 if !infos.iter().any(|info| info.key.starts_with(CLEANUP)) {
                     return Err(Refusal::Unsupported);
