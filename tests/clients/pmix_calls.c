@@ -354,6 +354,21 @@ static void several(void)
             else
                 CHECK(kind == 2 || (kind == 0 && at == 2) || keys[kind][at][0] == 'b');
     }
+    if (me.rank == 0) {
+        /* The others may wait by now. */
+        publish("d", "value d", PMIX_PERSIST_PROC);
+        publish("e", "value e", PMIX_PERSIST_APP);
+    } else {
+        bool wait = true;
+        pmix_info_t info;
+        PMIX_INFO_LOAD(&info, PMIX_WAIT, &wait, PMIX_BOOL);
+        for (int at = 0; at < 2; at++) {
+            PMIX_PDATA_CONSTRUCT(&data[at]);
+            PMIX_LOAD_KEY(data[at].key, at == 0 ? "d" : "e");
+        }
+        OK(PMIx_Lookup(data, 2, &info, 1));
+        CHECK(strcmp(data[0].value.data.string, "value d") == 0 && strcmp(data[1].value.data.string, "value e") == 0);
+    }
     fence();
 }
 

@@ -136,6 +136,7 @@ impl Server<'_> {
             ReplyState::GroupFence { group, .. } => self.check_group(job, group),
             ReplyState::Upcall(..)
             | ReplyState::Lookup { .. }
+            | ReplyState::LookupAll { .. }
             | ReplyState::NodeAttr(_)
             | ReplyState::Get { .. }
             | ReplyState::Fetch { .. }

@@ -145,7 +145,10 @@ impl Server<'_> {
         let died = is_awaited || matches!(exit, Exit::Signal(_) | Exit::Lost);
         let aborted = !matches!(slot.abort, Abort::No);
         #[cfg(feature = "pmix")]
-        self.end_gets_of(job, Some(rank));
+        {
+            self.end_gets_of(job, Some(rank));
+            self.names.process_ended(self.jobs[job.index()].spaces, rank);
+        }
         let cause = match phase {
             _ if aborted => Some(Cause::Abort { rank, code: None }),
             RankPhase::Initialized => Some(Cause::NoFinalize { rank, exit }),

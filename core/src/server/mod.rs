@@ -295,6 +295,8 @@ impl Server<'_> {
         while let Some(reply) = self.conns[conn.index()].replies.pop() {
             match reply.state {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
+                #[cfg(feature = "pmix")]
+                ReplyState::LookupAll { slots, .. } => self.leave_all(slots),
                 ReplyState::Get { .. } | ReplyState::Fetch { .. } => self.gets -= 1,
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),

@@ -6,6 +6,8 @@ use crate::fault::Refusal;
 use crate::ids::ConnId;
 use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
+#[cfg(feature = "pmix")]
+use crate::tables::names::{Reach, Terms};
 use crate::time::Time;
 use crate::wire::{Op, Text};
 
@@ -20,12 +22,7 @@ impl Server<'_> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
         #[cfg(feature = "pmix")]
-        {
-            self.names.describe(published, requester.rank, once);
-            if self.names.is_awaited(published) {
-                self.names.take(published);
-            }
-        }
+        self.names.describe(published, requester.rank, Terms { once, of_process: false, reach: Reach::All });
         #[cfg(not(feature = "pmix"))]
         let _ = once;
         self.answer_lookups(published);
@@ -34,9 +31,39 @@ impl Server<'_> {
 
     /// Answers the look-ups that wait for a name.
     pub(super) fn answer_lookups(&mut self, published: NameRef) {
-        if self.names.is_awaited(published) {
-            let answer = Response::Port(published);
-            self.end_lookups(|at, _| (at == published.at).then_some(answer));
+        if !self.names.is_awaited(published) {
+            return;
+        }
+        let answer = Response::Port(published);
+        #[cfg(not(feature = "pmix"))]
+        self.end_lookups(|at, _| (at == published.at).then_some(answer));
+        #[cfg(feature = "pmix")]
+        {
+            let waiting = self.names.waiting(published.at);
+            self.end_lookups_for(published.at, answer);
+            if self.names.waiting(published.at) < waiting {
+                self.names.take(published);
+            }
+            self.end_lookups_of_several(None);
+        }
+    }
+
+    /// Answers the look-ups that wait for the name in a slot alone and may read it.
+    #[cfg(feature = "pmix")]
+    fn end_lookups_for(&mut self, name: u32, answer: Response) {
+        for conn in (0..self.conns_end).map(ConnId) {
+            let Some(requester) = self.requester(conn) else { continue };
+            let who = (self.jobs[requester.job.index()].spaces, requester.rank);
+            if !self.names.is_readable_by(who, name) {
+                continue;
+            }
+            for reply in &mut self.conns[conn.index()].replies {
+                if matches!(reply.state, ReplyState::Lookup { at, .. } if at == name) {
+                    reply.state = ReplyState::Ready(answer);
+                    self.names.leave(name);
+                }
+            }
+            self.check_ready(conn);
         }
     }
 
@@ -69,7 +96,10 @@ impl Server<'_> {
     /// Refuses look-ups that have timed out. Returns the time of the next timeout.
     pub(super) fn expire_lookups(&mut self, now: Time) -> Option<Time> {
         let refused = Response::Refused(Op::Lookup, Refusal::NoName);
-        self.end_lookups(|_, until| (until <= now).then_some(refused))
+        let next = self.end_lookups(|_, until| (until <= now).then_some(refused));
+        #[cfg(feature = "pmix")]
+        let next = [next, self.end_lookups_of_several(Some(now))].into_iter().flatten().min();
+        next
     }
 
     /// Ends the look-ups for which `answer` returns a response, given their slot and their deadline. Returns the

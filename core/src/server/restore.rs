@@ -318,6 +318,10 @@ impl<'s> Server<'s> {
                 log.holds(wanted_record) && self.kvs.record(wanted_record).is_some_and(|record| record.wanted)
             }
             ReplyState::Lookup { at, .. } => self.names.is_known(at),
+            ReplyState::LookupAll { slots, .. } => {
+                let is_known = |at: u32| slots & 1 << at == 0 || self.names.is_known(at);
+                slots != 0 && cfg!(feature = "pmix") && (0..u64::BITS).all(is_known)
+            }
             ReplyState::Get { job, .. }
             | ReplyState::Ready(Response::Pmix(
                 PmixResponse::JobData(job)
@@ -382,7 +386,12 @@ impl<'s> Server<'s> {
     /// Returns the number of replies that wait for the name in that slot.
     fn awaiting(&self, name: u32) -> usize {
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
-        replies.filter(|reply| matches!(reply.state, ReplyState::Lookup { at, .. } if at == name)).count()
+        let waits = |reply: &&PendingReply| match reply.state {
+            ReplyState::Lookup { at, .. } => at == name,
+            ReplyState::LookupAll { slots, .. } => name < u64::BITS && slots & 1 << name != 0,
+            _ => false,
+        };
+        replies.filter(waits).count()
     }
 
     fn is_sound_upcall(&self, id: UpcallId) -> bool {

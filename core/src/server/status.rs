@@ -263,6 +263,7 @@ impl Server<'_> {
             ReplyState::Fetch { key, .. } => Wait::Pair(self.kvs.record(key)?.key),
             ReplyState::NodeAttr(record) => Wait::NodeAttr(self.kvs.record(record)?.key),
             ReplyState::Lookup { at, .. } => Wait::Name(self.names.awaited(at)?),
+            ReplyState::LookupAll { slots, .. } => Wait::Name(self.names.awaited(slots.trailing_zeros())?),
             ReplyState::Upcall(Op::Spawn, _) => Wait::Spawn,
             ReplyState::Upcall(..) | ReplyState::UpcallEcho(..) => Wait::Upcall,
             // Clients of other runs are not asked about.

@@ -43,6 +43,13 @@ pub(crate) enum ReplyState {
         /// Deadline.
         until: Time,
     },
+    /// Waits for several names to be published.
+    LookupAll {
+        /// Bit set of the slots of the names, published or not.
+        slots: u64,
+        /// Deadline.
+        until: Time,
+    },
     /// Waits for the ring to complete.
     Ring,
     /// Waits for a PMIx rank to put a key.

@@ -17,8 +17,12 @@ pub(crate) struct Name {
     owner: Option<Spaces>,
     /// Rank that published it, if it is a PMIx client.
     publisher: Rank,
-    /// Who may look it up.
+    /// How often it may be looked up.
     access: Access,
+    /// Who may look it up.
+    reach: Reach,
+    /// Whether it ends with the process that published it, and not with the job.
+    of_process: bool,
     /// Number of look-ups that wait for it.
     waiting: u32,
     /// Number of the publication, which distinguishes uses of the same slot.
@@ -33,14 +37,45 @@ impl Name {
         owner: None,
         publisher: Rank(0),
         access: Access::Any,
+        reach: Reach::All,
+        of_process: false,
         waiting: 0,
         serial: 0,
     };
+
+    /// Returns whether a look-up finds it.
+    fn is_readable(&self) -> bool {
+        self.owner.is_some() && self.access != Access::Taken
+    }
 
     /// Returns whether the slot is free.
     pub(crate) fn is_free(&self) -> bool {
         self.owner.is_none() && self.waiting == 0
     }
+}
+
+/// Who may look up a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Reach {
+    /// All processes.
+    #[default]
+    All,
+    /// Those of the publisher's job.
+    Job,
+    /// The publisher.
+    Process,
+}
+
+/// How often a publication may be looked up, and how long it lasts otherwise.
+#[cfg(feature = "pmix")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Terms {
+    /// Whether the first look-up withdraws it.
+    pub(crate) once: bool,
+    /// Whether it ends with the process that published it.
+    pub(crate) of_process: bool,
+    /// Who may look it up.
+    pub(crate) reach: Reach,
 }
 
 /// Readers of a publication.
@@ -95,7 +130,7 @@ impl<'s> Names<'s> {
         }
         fill(&mut slot.port, port);
         slot.owner = Some(owner);
-        slot.access = Access::Any;
+        (slot.access, slot.reach, slot.of_process) = (Access::Any, Reach::All, false);
         slot.serial = slot.serial.wrapping_add(1);
         Ok(NameRef { at: at as u32, serial: slot.serial })
     }
@@ -126,8 +161,7 @@ impl<'s> Names<'s> {
 
     /// Returns the publication of a name, if it is published.
     pub(crate) fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
-        let is_free = |slot: &Name| slot.owner.is_some() && slot.access != Access::Taken;
-        let at = self.find(name).filter(|&at| is_free(&self.slots[at]))?;
+        let at = self.find(name).filter(|&at| self.slots[at].is_readable())?;
         Some(NameRef { at: at as u32, serial: self.slots[at].serial })
     }
 
@@ -157,13 +191,31 @@ impl<'s> Names<'s> {
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
     }
 
-    /// Notes the rank that published a name, and whether the first look-up withdraws it.
+    /// Notes the rank that published a name, and on which terms.
     #[cfg(feature = "pmix")]
-    pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, once: bool) {
+    pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {
         if let Some(slot) = self.slots.get_mut(name.at as usize) {
             slot.publisher = publisher;
-            slot.access = if once { Access::First } else { Access::Any };
+            slot.access = if terms.once { Access::First } else { Access::Any };
+            (slot.of_process, slot.reach) = (terms.of_process, terms.reach);
         }
+    }
+
+    /// Withdraws the publications of a process that end with it.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn process_ended(&mut self, owner: Spaces, rank: Rank) {
+        for at in 0..self.slots.len() {
+            let slot = &self.slots[at];
+            if slot.of_process && slot.owner == Some(owner) && slot.publisher == rank {
+                self.withdraw(at);
+            }
+        }
+    }
+
+    /// Returns the number of look-ups that wait for the name in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn waiting(&self, at: u32) -> u32 {
+        self.slots.get(at as usize).map_or(0, |slot| slot.waiting)
     }
 
     /// Notes that a look-up has found a publication.
@@ -210,6 +262,19 @@ impl<'s> Names<'s> {
         let slots = (0u32..).zip(&*self.slots);
         let marked = slots.filter(move |(_, slot)| slot.owner.is_some() && slot.name.first() == Some(&first));
         marked.map(|(at, slot)| NameRef { at, serial: slot.serial })
+    }
+
+    /// Returns whether a look-up of that process finds a publication in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn is_readable_by(&self, (owner, rank): (Spaces, Rank), at: u32) -> bool {
+        self.slots.get(at as usize).is_some_and(|slot| {
+            slot.is_readable()
+                && match slot.reach {
+                    Reach::All => true,
+                    Reach::Job => slot.owner == Some(owner),
+                    Reach::Process => slot.owner == Some(owner) && slot.publisher == rank,
+                }
+        })
     }
 
     /// Returns the publication in a slot.
@@ -280,7 +345,7 @@ impl<'s> Names<'s> {
     fn withdraw(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.owner = None;
-        slot.access = Access::Any;
+        (slot.access, slot.reach, slot.of_process) = (Access::Any, Reach::All, false);
         slot.publisher = Rank(0);
         slot.port.clear();
         if slot.waiting == 0 {

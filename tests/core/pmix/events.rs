@@ -30,7 +30,7 @@ fn event(code: i32, source: (&str, u32), number: impl Into<Option<u32>>) -> Even
     Event { code, source: (source.0.to_owned(), source.1), number: number.into() }
 }
 
-fn limits() -> Limits {
+pub(super) fn limits() -> Limits {
     Limits::for_ranks(4)
 }
 
@@ -85,7 +85,7 @@ fn notify(host: &mut Host<'_>, conn: u32, range: u8, number: u32, listed: &[u32]
     result(&host.ask(conn, &request))
 }
 
-fn result(reply: &[u8]) -> i32 {
+pub(super) fn result(reply: &[u8]) -> i32 {
     let mut reader = Reader::new(Integers::Flexible, &reply[16..]);
     reader.single().and_then(|()| reader.int32()).expect("a reply has a status")
 }
@@ -114,12 +114,12 @@ fn decode(message: &[u8]) -> Event {
     read().expect("an event can be decoded")
 }
 
-fn exits(host: &mut Host<'_>, job: JobId, rank: u32, conn: u32, exit: Exit) {
+pub(super) fn exits(host: &mut Host<'_>, job: JobId, rank: u32, conn: u32, exit: Exit) {
     host.tell(Input::Closed { conn: ConnId(conn) }).expect("the connection is open");
     host.tell(Input::Exited { job, rank: Rank(rank), exit }).expect("the rank lives");
 }
 
-fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
+pub(super) fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
     let mut memory = MappedStorage::try_new(&limits()).expect("there is memory");
     let mut host = Host::new(limits(), &mut memory).expect("the memory suffices");
     jobs(&mut host);
@@ -211,6 +211,18 @@ fn deaths_are_reported_also_to_those_who_register_later() {
         exits(host, JobId(0), 0, 0, Exit::Code(0));
         assert_eq!(events(host, 2), [event(-200, ("one", 0), None)], "it has not finalized");
         assert_eq!(events(host, 3), []);
+    });
+}
+
+/// libpmix watches the leader of a group that it joins for the end without finalize.
+#[test]
+fn a_process_that_a_signal_killed_has_not_finalized() {
+    with_jobs(|host| {
+        register(host, 0, &[-200]);
+        register(host, 2, &[-200, KILLED]);
+        exits(host, JobId(0), 1, 1, Exit::Signal(9));
+        assert_eq!(events(host, 0), [event(-200, ("one", 1), None)]);
+        assert_eq!(events(host, 2), [event(KILLED, ("one", 1), None)]);
     });
 }
 

@@ -4,6 +4,7 @@ mod board;
 mod events;
 mod player;
 mod property;
+mod published;
 
 use player::Player;
 

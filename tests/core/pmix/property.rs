@@ -307,7 +307,7 @@ impl<'s> World<'s> {
         let mut expected = Vec::new();
         for job in 0..SIZES.len() {
             let ranks = || (0..SIZES.iter().sum::<u32>() as usize).filter(|&conn| job_of(conn) == job);
-            let is_timed = |&(_, ref wait): &(u32, Wait)| *wait == Wait::Fence { timed: true };
+            let is_timed = |(_, wait): &(u32, Wait)| *wait == Wait::Fence { timed: true };
             if ranks().any(|conn| self.clients[conn].waits.iter().any(is_timed)) {
                 ranks().for_each(|conn| self.leave_fence(conn, false, &mut expected));
             }

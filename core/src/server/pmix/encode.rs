@@ -82,7 +82,7 @@ impl Server<'_> {
             }
             PmixResponse::Psets { names, count } => return self.write_psets(id, (names, count), writer),
             PmixResponse::Published { slots } => return self.write_several(slots, writer),
-            PmixResponse::Died(job, rank) => return self.write_death(job, rank, writer),
+            PmixResponse::Died(job, rank) => return self.write_death(id, job, rank, writer),
             PmixResponse::Notice(notice) => return self.write_notice(notice, writer),
             PmixResponse::SetChanged { which, retired } => {
                 return self.write_set_change(id, which, retired, writer);

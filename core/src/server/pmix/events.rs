@@ -16,7 +16,7 @@ use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{Abort, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
-use crate::tables::names::NameRef;
+use crate::tables::names::{NameRef, Reach, Terms};
 use crate::tables::psets::Which;
 use crate::trace::{Cause, Exit};
 use crate::wire::Integers;
@@ -40,18 +40,18 @@ const PROC_REST: usize = 12;
 /// Bytes of an event about a process set that are not its members.
 const EVENT_REST: usize = 512;
 
-/// Processes that get a notice.
-mod range {
+/// Processes that get a notice, or that may look up data.
+pub(super) mod range {
     /// The launcher.
-    pub(super) const MANAGER: u8 = 1;
+    pub(in super::super) const MANAGER: u8 = 1;
     /// The sender's job.
-    pub(super) const JOB: u8 = 3;
+    pub(in super::super) const JOB: u8 = 3;
     /// The sender's job and those connected to it.
-    pub(super) const SESSION: u8 = 4;
+    pub(in super::super) const SESSION: u8 = 4;
     /// Processes that an INFO lists.
-    pub(super) const CUSTOM: u8 = 6;
+    pub(in super::super) const CUSTOM: u8 = 6;
     /// The sender.
-    pub(super) const SENDER: u8 = 7;
+    pub(in super::super) const SENDER: u8 = 7;
 }
 
 /// Stored notice.
@@ -233,7 +233,8 @@ impl Server<'_> {
         let number = next.to_be_bytes();
         let owner = self.jobs[job.index()].spaces;
         let notice = self.names.publish(owner, [&[PREFIX][..], &number].into_iter(), stored)?;
-        self.names.describe(notice, rank, false);
+        let terms = Terms { once: false, of_process: false, reach: Reach::All };
+        self.names.describe(notice, rank, terms);
         self.notices = next;
         self.links.wake(u64::MAX);
         self.events_are_due();
@@ -377,6 +378,14 @@ impl Server<'_> {
         self.push_reply(conn, heapless::Vec::new(), ReplyState::Ready(answer));
     }
 
+    /// Returns the code of the event of a rank's death that a client has registered for. A process that a signal killed has ended
+    /// without finalize, too: libpmix watches the leader of a group that it joins for that code.
+    fn wanted_death(&self, conn: ConnId, slot: &RankSlot) -> Option<i32> {
+        let code = death(slot)?;
+        let other = (code == event::SIGNALLED).then_some(event::NO_FINALIZE);
+        [Some(code), other].into_iter().flatten().find(|&code| self.wants(conn, code))
+    }
+
     /// Returns whether a client has registered for an event.
     fn wants(&self, conn: ConnId, code: i32) -> bool {
         let events = &self.conns[conn.index()].events;
@@ -392,9 +401,7 @@ impl Server<'_> {
             .flat_map(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).map(move |(rank, slot)| (slot, id, rank))
             });
-        let is_next = |slot: &RankSlot| {
-            slot.end > after && death(slot).is_some_and(|code| self.wants(requester.conn, code))
-        };
+        let is_next = |slot: &RankSlot| slot.end > after && self.wanted_death(requester.conn, slot).is_some();
         let next = jobs.filter(|(slot, ..)| is_next(slot)).min_by_key(|(slot, ..)| slot.end);
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
@@ -473,9 +480,9 @@ impl Server<'_> {
     }
 
     /// Writes the event of a rank's death.
-    pub(super) fn write_death(&self, job: JobId, rank: Rank, writer: &mut Writer<'_>) {
+    pub(super) fn write_death(&self, id: ConnId, job: JobId, rank: Rank, writer: &mut Writer<'_>) {
         let state = &self.jobs[job.index()];
-        let code = state.slot(rank).and_then(|slot| death(self.ranks.get(slot)?));
+        let code = state.slot(rank).and_then(|slot| self.wanted_death(id, self.ranks.get(slot)?));
         let name = state.name.as_bytes();
         write_event(code.unwrap_or(event::NO_FINALIZE), name, rank, writer);
         writer.array(1);

@@ -252,7 +252,7 @@ impl Server<'_> {
                 return self.unshare(requester, &keys);
             }
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
-            Command::Lookup(keys, infos) => return self.pmix_lookup(now, &keys, &infos),
+            Command::Lookup(keys, infos) => return self.pmix_lookup(now, requester, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
             Command::Connect(procs, infos) => {

@@ -2,18 +2,22 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
+use super::events::range;
 use crate::fault::Refusal;
-use crate::ids::Rank;
+use crate::ids::{ConnId, Rank};
 use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
-use crate::tables::names::NameRef;
+use crate::tables::kvs::Spaces;
+use crate::tables::names::{NameRef, Reach, Terms};
 use crate::time::Time;
-use crate::wire::Integers;
 use crate::wire::pmix::{Info, Infos, Keys, Writer, status};
+use crate::wire::{Integers, Op};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[0];
 /// Persistence of data that the first look-up removes.
 const FIRST_READ: u8 = 1;
+/// Persistence of data that end with the process.
+const PROCESS: u8 = 2;
 /// Milliseconds that a look-up waits if its request has no timeout: until the end of the job.
 const FOREVER: u64 = u32::MAX as u64;
 
@@ -32,14 +36,14 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<Response, Refusal> {
         let data = || data_of(infos);
-        let once = is_once(infos);
+        let terms = terms_of(infos)?;
         let owner = self.jobs[requester.job.index()].spaces;
         for (done, Info { key, kind, value, .. }) in data().enumerate() {
             let stored = header(integers, kind);
             let published =
                 self.names.publish(owner, [PREFIX, key].into_iter(), [&stored[..], value].into_iter());
             match published {
-                Ok(name) => self.names.describe(name, requester.rank, once),
+                Ok(name) => self.names.describe(name, requester.rank, terms),
                 Err(why) => {
                     data().take(done).for_each(|info| self.names.undo([PREFIX, info.key].into_iter()));
                     return Err(why);
@@ -47,29 +51,30 @@ impl Server<'_> {
             }
         }
         for info in data() {
-            if let Some(name) = self.names.lookup([PREFIX, info.key].into_iter())
-                && self.names.is_awaited(name)
-            {
-                self.names.take(name);
+            if let Some(name) = self.names.lookup([PREFIX, info.key].into_iter()) {
                 self.answer_lookups(name);
             }
         }
         Ok(Response::status(status::SUCCESS))
     }
 
-    /// Looks up data under one key, and may wait for them. A look-up of several keys does not wait.
+    /// Looks up data under some keys, and may wait for them.
     pub(super) fn pmix_lookup(
         &mut self,
         now: Time,
+        requester: Requester,
         keys: &Keys<'_>,
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
         if keys.len() > 1 {
-            return self.lookup_several(keys, waits(infos)).map(ReplyState::Ready);
+            return self.lookup_several(now, requester, keys, wait_of(infos));
         }
         let Some(key) = keys.iter().next() else { return Err(Refusal::MissingField) };
         let name = [PREFIX, key].into_iter();
-        if let Some(name) = self.names.lookup(name.clone()) {
+        let who = self.reader(requester);
+        if let Some(name) =
+            self.names.lookup(name.clone()).filter(|name| self.names.is_readable_by(who, name.at))
+        {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
         }
@@ -82,18 +87,65 @@ impl Server<'_> {
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
 
-    /// Looks up data under several keys. Refuses to wait for missing ones.
-    fn lookup_several(&mut self, keys: &Keys<'_>, waits: bool) -> Result<Response, Refusal> {
-        let find = |key| self.names.lookup([PREFIX, key].into_iter());
+    /// Returns a process as a reader of publications.
+    fn reader(&self, requester: Requester) -> (Spaces, Rank) {
+        (self.jobs[requester.job.index()].spaces, requester.rank)
+    }
+
+    /// Looks up data under several keys, and waits until all are there.
+    fn lookup_several(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        keys: &Keys<'_>,
+        wait: u64,
+    ) -> Result<ReplyState, Refusal> {
+        let who = self.reader(requester);
+        let find = |key| {
+            let name = self.names.lookup([PREFIX, key].into_iter())?;
+            self.names.is_readable_by(who, name.at).then_some(name)
+        };
         let all = keys.iter().all(|key| find(key).is_some());
-        if waits && !all {
-            return Err(Refusal::Unsupported);
+        if wait > 0 && !all {
+            return self.await_several(now, keys, wait);
         }
         let found = || keys.iter().filter_map(find).map(|name| name.at);
         if found().any(|at| at >= u64::BITS) {
             return Err(Refusal::Unsupported);
         }
         let slots = found().fold(0, |slots, at| slots | 1 << at);
+        self.take_all(slots).map(ReplyState::Ready)
+    }
+
+    /// Lets a look-up wait for several keys. Those that are published count as awaited, too: they may be withdrawn meanwhile.
+    fn await_several(&mut self, now: Time, keys: &Keys<'_>, wait: u64) -> Result<ReplyState, Refusal> {
+        let mut slots = 0;
+        for key in keys.iter() {
+            let place = self.names.wait([PREFIX, key].into_iter());
+            let why = match place {
+                Ok(at) if at < u64::BITS && slots & 1 << at == 0 => {
+                    slots |= 1 << at;
+                    continue;
+                }
+                Ok(at) => {
+                    self.names.leave(at);
+                    // A key may be named twice.
+                    if at < u64::BITS {
+                        continue;
+                    }
+                    Refusal::Unsupported
+                }
+                Err(why) => why,
+            };
+            self.leave_all(slots);
+            return Err(why);
+        }
+        self.schedule(now, wait);
+        Ok(ReplyState::LookupAll { slots, until: now.after(wait) })
+    }
+
+    /// Answers a look-up with the data in these slots. Data that may be read once are taken.
+    fn take_all(&mut self, slots: u64) -> Result<Response, Refusal> {
         if slots == 0 {
             return Err(Refusal::NoName);
         }
@@ -103,6 +155,40 @@ impl Server<'_> {
             }
         }
         Ok(Response::Pmix(PmixResponse::Published { slots }))
+    }
+
+    /// Ends the wait of a look-up for the names in these slots.
+    pub(in super::super) fn leave_all(&mut self, slots: u64) {
+        slots_of(slots).for_each(|at| self.names.leave(at));
+    }
+
+    /// Ends the look-ups of several keys that have all, and those whose time has passed with what there is. Returns the earliest
+    /// deadline of the others.
+    pub(in super::super) fn end_lookups_of_several(&mut self, now: Option<Time>) -> Option<Time> {
+        let mut next: Option<Time> = None;
+        for conn in 0..self.conns_end {
+            let Some(requester) = self.requester(ConnId(conn)) else { continue };
+            let who = self.reader(requester);
+            for at in 0..self.conns[conn as usize].replies.len() {
+                let ReplyState::LookupAll { slots, until } = self.conns[conn as usize].replies[at].state
+                else {
+                    continue;
+                };
+                let found = slots_of(slots)
+                    .filter(|&at| self.names.is_readable_by(who, at))
+                    .fold(0, |set, at| set | 1 << at);
+                if found != slots && now.is_none_or(|now| now < until) {
+                    next = Some(next.map_or(until, |next| next.min(until)));
+                    continue;
+                }
+                self.leave_all(slots);
+                let answer = self.take_all(found);
+                let answer = answer.unwrap_or_else(|why| Response::Refused(Op::Lookup, why));
+                self.conns[conn as usize].replies[at].state = ReplyState::Ready(answer);
+                self.check_ready(ConnId(conn));
+            }
+        }
+        next
     }
 
     /// Withdraws data under some keys. Without keys it withdraws all data of the process.
@@ -217,6 +303,20 @@ pub(super) fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> +
 /// Returns whether the first look-up withdraws the data of a publication.
 pub(super) fn is_once(infos: &Infos<'_>) -> bool {
     infos.find(b"pmix.persist").and_then(|info| info.as_byte()) == Some(FIRST_READ)
+}
+
+/// Returns the terms of a publication.
+fn terms_of(infos: &Infos<'_>) -> Result<Terms, Refusal> {
+    let persistence = infos.find(b"pmix.persist").and_then(|info| info.as_byte());
+    let reach = match infos.find(b"pmix.range").and_then(|info| info.as_byte()) {
+        Some(range::JOB) => Reach::Job,
+        // Data for the host are not kept from their publisher.
+        Some(range::SENDER | range::MANAGER) => Reach::Process,
+        // A publication has no list of processes.
+        Some(range::CUSTOM) => return Err(Refusal::Unsupported),
+        _ => Reach::All,
+    };
+    Ok(Terms { once: is_once(infos), of_process: persistence == Some(PROCESS), reach })
 }
 
 /// Returns how long a look-up waits, in milliseconds.
