@@ -241,8 +241,9 @@ fn an_abort_has_its_code_and_its_text() {
     outcome.code(19).warns("rank 1 aborted the job with code 19: as the test wants\n");
 }
 
-// Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key. Look-ups of one key may wait. Data
-// may end with the first look-up. Without keys, a process withdraws all its data Also: libraries
+// Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key, see
+// [Published data](#published-data). Look-ups may wait, those of several keys until all are there. After their time-out they get
+// those that are. Without keys, a process withdraws all its data Also: libraries
 // `interop::libpmix::a_process_withdraws_all_of_its_data`, hydrant-core `the_host_keeps_published_data`
 #[test]
 fn runs_share_data_by_a_name_server() {

@@ -127,7 +127,7 @@ fn members_of_several_nodes_and_jobs_gather() {
 
 // Serves: Requests | construct and destruct a group (24, 28) | in part: with a context id that is unique in the run, and
 // members in the form that the client's version reads. Members that the request does not name (`pmix.grp.add`,
-// `pmix.grp.btstrp`) are refused, and information of members (`pmix.grp.info`) is left out
+// `pmix.grp.btstrp`) are refused
 #[test]
 fn context_ids_are_unique_in_the_run() {
     let mut all = Cluster::new(4, 2, &[6], true, 3);
@@ -337,6 +337,8 @@ fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -
     number(b"pmix.grp.lclid")
 }
 
+// Serves: Requests | information of a group's members (24), `pmix.grp.info` such as `pmix.grp.lclid` | served: libpmix 6 and
+// later get it with the group, and each version by a get with `pmix.grp.ctxid` as a qualifier
 #[test]
 fn members_learn_what_the_others_give_to_their_group() {
     for nodes in [2, 5] {
