@@ -29,41 +29,10 @@ impl Server<'_> {
         Ok(Response::Done(Op::Publish))
     }
 
-    /// Answers the look-ups that wait for a name.
+    /// Answers the look-ups that wait for a name and may read it.
     pub(super) fn answer_lookups(&mut self, published: NameRef) {
-        if !self.names.is_awaited(published) {
-            return;
-        }
-        let answer = Response::Port(published);
-        #[cfg(not(feature = "pmix"))]
-        self.end_lookups(|at, _| (at == published.at).then_some(answer));
-        #[cfg(feature = "pmix")]
-        {
-            let waiting = self.names.waiting(published.at);
-            self.end_lookups_for(published.at, answer);
-            if self.names.waiting(published.at) < waiting {
-                self.names.take(published);
-            }
-            self.end_lookups_of_several(None);
-        }
-    }
-
-    /// Answers the look-ups that wait for the name in a slot alone and may read it.
-    #[cfg(feature = "pmix")]
-    fn end_lookups_for(&mut self, name: u32, answer: Response) {
-        for conn in (0..self.conns_end).map(ConnId) {
-            let Some(requester) = self.requester(conn) else { continue };
-            let who = (self.jobs[requester.job.index()].spaces, requester.rank);
-            if !self.names.is_readable_by(who, name) {
-                continue;
-            }
-            for reply in &mut self.conns[conn.index()].replies {
-                if matches!(reply.state, ReplyState::Lookup { at, .. } if at == name) {
-                    reply.state = ReplyState::Ready(answer);
-                    self.names.leave(name);
-                }
-            }
-            self.check_ready(conn);
+        if self.names.is_awaited(published) {
+            self.end_lookups(Some(published), None);
         }
     }
 
@@ -93,36 +62,63 @@ impl Server<'_> {
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
 
-    /// Refuses look-ups that have timed out. Returns the time of the next timeout.
+    /// Ends look-ups that have timed out. Returns the time of the next timeout.
     pub(super) fn expire_lookups(&mut self, now: Time) -> Option<Time> {
-        let refused = Response::Refused(Op::Lookup, Refusal::NoName);
-        let next = self.end_lookups(|_, until| (until <= now).then_some(refused));
-        #[cfg(feature = "pmix")]
-        let next = [next, self.end_lookups_of_several(Some(now))].into_iter().flatten().min();
-        next
+        self.end_lookups(None, Some(now))
     }
 
-    /// Ends the look-ups for which `answer` returns a response, given their slot and their deadline. Returns the
-    /// earliest deadline of the others.
-    fn end_lookups(&mut self, answer: impl Fn(u32, Time) -> Option<Response>) -> Option<Time> {
+    /// Ends the look-ups that a name answers that has just been `published`, and those that have timed out. Returns the earliest
+    /// deadline of the others.
+    fn end_lookups(&mut self, published: Option<NameRef>, now: Option<Time>) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for conn in 0..self.conns_end {
+        for conn in (0..self.conns_end).map(ConnId) {
             let mut changed = false;
-            for reply in &mut self.conns[conn as usize].replies {
-                let ReplyState::Lookup { at, until } = reply.state else { continue };
-                match answer(at, until) {
+            for at in 0..self.conns[conn.index()].replies.len() {
+                let state = self.conns[conn.index()].replies[at].state;
+                let (ReplyState::Lookup { until, .. } | ReplyState::LookupAll { until, .. }) = state else {
+                    continue;
+                };
+                let expired = now.is_some_and(|now| until <= now);
+                match self.end_lookup(conn, state, published, expired) {
                     Some(answer) => {
-                        reply.state = ReplyState::Ready(answer);
-                        self.names.leave(at);
+                        self.conns[conn.index()].replies[at].state = ReplyState::Ready(answer);
                         changed = true;
                     }
                     None => next = Some(next.map_or(until, |next| next.min(until))),
                 }
             }
             if changed {
-                self.check_ready(ConnId(conn));
+                self.check_ready(conn);
             }
         }
         next
+    }
+
+    /// Returns the answer to a look-up that waits, if it can be answered or has `expired`. It does not wait any longer then.
+    fn end_lookup(
+        &mut self,
+        conn: ConnId,
+        waits: ReplyState,
+        published: Option<NameRef>,
+        expired: bool,
+    ) -> Option<Response> {
+        let refused = Response::Refused(Op::Lookup, Refusal::NoName);
+        match waits {
+            #[cfg(feature = "pmix")]
+            ReplyState::LookupAll { slots, .. } => {
+                self.end_lookup_of_several(conn, slots, expired).map(|found| found.unwrap_or(refused))
+            }
+            ReplyState::Lookup { at, .. } => {
+                let found = published.filter(|name| name.at == at);
+                #[cfg(feature = "pmix")]
+                let found = found.filter(|_| self.may_read(conn, at));
+                let answer = found.map(Response::Port).or(expired.then_some(refused))?;
+                self.names.leave(at);
+                #[cfg(feature = "pmix")]
+                found.into_iter().for_each(|name| self.names.take(name));
+                Some(answer)
+            }
+            _ => None,
+        }
     }
 }

@@ -212,12 +212,6 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Returns the number of look-ups that wait for the name in a slot.
-    #[cfg(feature = "pmix")]
-    pub(crate) fn waiting(&self, at: u32) -> u32 {
-        self.slots.get(at as usize).map_or(0, |slot| slot.waiting)
-    }
-
     /// Notes that a look-up has found a publication.
     #[cfg(feature = "pmix")]
     pub(crate) fn take(&mut self, name: NameRef) {

@@ -9,8 +9,8 @@ use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
 use crate::tables::kvs::Spaces;
 use crate::tables::names::{NameRef, Reach, Terms};
 use crate::time::Time;
+use crate::wire::Integers;
 use crate::wire::pmix::{Info, Infos, Keys, Writer, status};
-use crate::wire::{Integers, Op};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[0];
@@ -114,7 +114,7 @@ impl Server<'_> {
             return Err(Refusal::Unsupported);
         }
         let slots = found().fold(0, |slots, at| slots | 1 << at);
-        self.take_all(slots).map(ReplyState::Ready)
+        self.take_all(slots).map(ReplyState::Ready).ok_or(Refusal::NoName)
     }
 
     /// Lets a look-up wait for several keys. Those that are published count as awaited, too: they may be withdrawn meanwhile.
@@ -144,17 +144,14 @@ impl Server<'_> {
         Ok(ReplyState::LookupAll { slots, until: now.after(wait) })
     }
 
-    /// Answers a look-up with the data in these slots. Data that may be read once are taken.
-    fn take_all(&mut self, slots: u64) -> Result<Response, Refusal> {
-        if slots == 0 {
-            return Err(Refusal::NoName);
-        }
+    /// Returns the answer to a look-up with the data in these slots, unless there are none. Data that may be read once are taken.
+    fn take_all(&mut self, slots: u64) -> Option<Response> {
         for at in slots_of(slots) {
             if let Some(name) = self.names.at(at) {
                 self.names.take(name);
             }
         }
-        Ok(Response::Pmix(PmixResponse::Published { slots }))
+        (slots != 0).then_some(Response::Pmix(PmixResponse::Published { slots }))
     }
 
     /// Ends the wait of a look-up for the names in these slots.
@@ -162,33 +159,23 @@ impl Server<'_> {
         slots_of(slots).for_each(|at| self.names.leave(at));
     }
 
-    /// Ends the look-ups of several keys that have all, and those whose time has passed with what there is. Returns the earliest
-    /// deadline of the others.
-    pub(in super::super) fn end_lookups_of_several(&mut self, now: Option<Time>) -> Option<Time> {
-        let mut next: Option<Time> = None;
-        for conn in 0..self.conns_end {
-            let Some(requester) = self.requester(ConnId(conn)) else { continue };
-            let who = self.reader(requester);
-            for at in 0..self.conns[conn as usize].replies.len() {
-                let ReplyState::LookupAll { slots, until } = self.conns[conn as usize].replies[at].state
-                else {
-                    continue;
-                };
-                let found = slots_of(slots)
-                    .filter(|&at| self.names.is_readable_by(who, at))
-                    .fold(0, |set, at| set | 1 << at);
-                if found != slots && now.is_none_or(|now| now < until) {
-                    next = Some(next.map_or(until, |next| next.min(until)));
-                    continue;
-                }
-                self.leave_all(slots);
-                let answer = self.take_all(found);
-                let answer = answer.unwrap_or_else(|why| Response::Refused(Op::Lookup, why));
-                self.conns[conn as usize].replies[at].state = ReplyState::Ready(answer);
-                self.check_ready(ConnId(conn));
-            }
-        }
-        next
+    /// Returns whether the process of a connection finds the data in a slot.
+    pub(in super::super) fn may_read(&self, conn: ConnId, at: u32) -> bool {
+        self.requester(conn).is_some_and(|requester| self.names.is_readable_by(self.reader(requester), at))
+    }
+
+    /// Ends a look-up of the keys in these slots if all are there, or if it has `expired` with what there is.
+    pub(in super::super) fn end_lookup_of_several(
+        &mut self,
+        conn: ConnId,
+        slots: u64,
+        expired: bool,
+    ) -> Option<Option<Response>> {
+        let found = slots_of(slots).filter(|&at| self.may_read(conn, at)).fold(0, |set, at| set | 1 << at);
+        (found == slots || expired).then(|| {
+            self.leave_all(slots);
+            self.take_all(found)
+        })
     }
 
     /// Withdraws data under some keys. Without keys it withdraws all data of the process.
