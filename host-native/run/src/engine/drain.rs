@@ -7,13 +7,16 @@
 
 use std::fmt::Write as _;
 
-use hydrant_control::KILL_TIMEOUT;
+use hydrant_control::{DaemonEvent, KILL_TIMEOUT};
 use hydrant_core::JobId;
 use hydrant_reactor::process::Process;
 use rustix::process::Signal;
 
-use super::Engine;
 use super::procs::Ending;
+use super::singletons::describe_singletons;
+use super::{Daemon, Engine};
+use crate::error::RunError;
+use crate::plan::Plan;
 
 /// Milliseconds that the end of killed processes is waited for.
 const GONE_TIMEOUT: u64 = 1_000;
@@ -21,7 +24,7 @@ const GONE_TIMEOUT: u64 = 1_000;
 const NAMED_MAX: usize = 8;
 
 /// Wait for the processes that the ranks of a job have left behind.
-#[derive(Clone, Copy, Debug)]
+#[derive(Debug)]
 pub(super) struct Drain {
     /// When the last rank ended.
     since: u64,
@@ -42,156 +45,181 @@ enum Stage {
     Over,
 }
 
-impl Engine<'_> {
-    /// Begins the end of a job all of whose ranks here have ended. Returns false if it has begun before.
-    pub(super) fn begin_drain(&mut self, id: JobId) -> bool {
-        let now = self.now();
-        let job = &mut self.jobs[id];
-        if job.run.drain.is_some() {
-            return false;
-        }
-        let slots = job.slots();
+impl Drain {
+    /// Begins the end of a job all of whose ranks here have ended.
+    fn begin(engine: &mut Engine<'_>, id: JobId) -> Drain {
+        let now = engine.now();
         let mut drain = Drain { since: now, kill_others_at: None, stage: Stage::Waiting };
-        match self.procs.ending(slots.clone()) {
+        match engine.procs.ending(engine.jobs[id].slots()) {
             Ending::No => {}
             Ending::Asked => {
-                self.signal_others(id, Signal::TERM);
-                drain.kill_others_at = Some(now + self.kill_timeout());
+                signal_others(engine, id, Signal::TERM);
+                drain.kill_others_at = Some(now + kill_timeout(engine.plan));
             }
             Ending::Killed => drain.kill_others_at = Some(now),
             Ending::KilledAll => drain.stage = Stage::Killed(now + GONE_TIMEOUT),
         }
-        self.jobs[id].run.drain = Some(drain);
-        true
+        drain
     }
 
     /// Continues the end of a job. Returns true once its output has ended and nothing is left behind.
-    pub(super) fn is_drained(&mut self, id: JobId) -> bool {
-        let now = self.now();
-        let Some(job) = self.jobs.get(id) else { return true };
-        let Some(mut drain) = job.run.drain else { return true };
+    fn go_on(&mut self, engine: &mut Engine<'_>, id: JobId) -> bool {
+        let now = engine.now();
+        let Some(job) = engine.jobs.get(id) else { return true };
         let slots = job.slots();
-        let closed = self.streams.are_closed(slots.clone());
-        if drain.stage == Stage::Over {
+        let closed = engine.streams.are_closed(slots.clone());
+        if self.stage == Stage::Over {
             return closed;
         }
-        let left = self.left_behind(id);
+        let left = left_behind(engine, id);
         if closed && left.is_empty() {
             return true;
         }
-        if drain.kill_others_at.is_some_and(|at| at <= now) {
-            drain.kill_others_at = None;
-            self.signal_others(id, Signal::KILL);
+        if self.kill_others_at.is_some_and(|at| at <= now) {
+            self.kill_others_at = None;
+            signal_others(engine, id, Signal::KILL);
         }
-        if drain.stage == Stage::Waiting && self.drain_at(id, drain).is_some_and(|at| at <= now) {
-            drain.stage = self.ask(&left, now);
+        if self.stage == Stage::Waiting && self.ask_at(engine, id).is_some_and(|at| at <= now) {
+            self.stage = ask(engine, &left, now);
         }
-        if let Stage::Asked(at) = drain.stage
+        if let Stage::Asked(at) = self.stage
             && (at <= now || left.is_empty())
         {
-            drain.stage = Stage::Killed(now + GONE_TIMEOUT);
+            self.stage = Stage::Killed(now + GONE_TIMEOUT);
         }
-        if let Stage::Killed(until) = drain.stage {
+        if let Stage::Killed(until) = self.stage {
             left.iter().for_each(|process| process.signal(Signal::KILL));
             if left.is_empty() || until <= now {
-                drain.stage = Stage::Over;
-                self.finish_output(id);
+                self.stage = Stage::Over;
+                engine.finish_output(id);
             }
         }
-        let is_over = drain.stage == Stage::Over;
-        self.jobs[id].run.drain = Some(drain);
-        is_over && self.streams.are_closed(slots)
+        self.stage == Stage::Over && engine.streams.are_closed(slots)
+    }
+
+    /// Asks what is left to end at once, or kills it if the signal is repeated. Returns whether there was something.
+    fn hasten(&mut self, engine: &mut Engine<'_>, id: JobId, repeated: bool) -> bool {
+        let now = engine.now();
+        let left = left_behind(engine, id);
+        if left.is_empty() {
+            return false;
+        }
+        let stage = match self.stage {
+            Stage::Waiting if !repeated => ask(engine, &left, now),
+            Stage::Waiting | Stage::Asked(_) if repeated => Stage::Killed(now + GONE_TIMEOUT),
+            stage => stage,
+        };
+        std::mem::replace(&mut self.stage, stage) != stage
+    }
+
+    /// The next time at which [`go_on`](Drain::go_on) has something to do.
+    fn poll_at(&self, engine: &Engine<'_>, id: JobId) -> Option<u64> {
+        let stage = match self.stage {
+            Stage::Waiting => self.ask_at(engine, id),
+            Stage::Asked(at) | Stage::Killed(at) => Some(at),
+            Stage::Over => None,
+        };
+        stage.into_iter().chain(self.kill_others_at.filter(|_| self.stage != Stage::Over)).min()
+    }
+
+    /// When the time of the processes is over. None while output waits for its reader: nobody knows what follows.
+    fn ask_at(&self, engine: &Engine<'_>, id: JobId) -> Option<u64> {
+        let last = engine.streams.last_read(engine.jobs.get(id)?.slots())?;
+        Some(self.since.max(last) + engine.plan.settings.drain.as_millis() as u64)
+    }
+}
+
+impl Daemon {
+    /// Begins the end of a job all of whose ranks here have ended. The rest of their output is sent.
+    pub(super) fn drain(&mut self, engine: &mut Engine<'_>, id: JobId) {
+        let Some(job) = engine.jobs.get_mut(id) else { return };
+        // No more connections are accepted.
+        (job.run.port, job.run.pmix) = (None, None);
+        let slots = job.slots();
+        let drain = Drain::begin(engine, id);
+        engine.read_ended(slots);
+        self.draining.insert(id, drain);
+    }
+
+    /// Reports jobs whose output has been sent.
+    pub(super) fn settle(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
+        let mut done = Vec::new();
+        self.draining.retain(|&id, drain| {
+            let is_over = drain.go_on(engine, id);
+            done.extend(is_over.then_some(id));
+            !is_over
+        });
+        for id in done {
+            let serves_pmix = engine.serves_pmix();
+            let line = engine.jobs.get(id).and_then(|job| describe_singletons(job, serves_pmix));
+            line.iter().for_each(|line| engine.sinks.print(line));
+            self.handle(engine, DaemonEvent::OutputDrained { job: id })?;
+        }
+        Ok(())
     }
 
     /// Has jobs whose ranks have ended end at once: what they have left behind is asked to end, or killed if the signal is
     /// repeated. Returns whether there were such processes.
-    pub(super) fn hasten_drains(&mut self, repeated: bool) -> bool {
-        let now = self.now();
-        let mut any = false;
-        for id in self.jobs.ids(|job| job.run.drain.is_some()) {
-            let left = self.left_behind(id);
-            let Some(drain) = self.jobs[id].run.drain.filter(|_| !left.is_empty()) else { continue };
-            let stage = match drain.stage {
-                Stage::Waiting if !repeated => self.ask(&left, now),
-                Stage::Waiting | Stage::Asked(_) if repeated => Stage::Killed(now + GONE_TIMEOUT),
-                stage => stage,
-            };
-            any = any || stage != drain.stage;
-            self.jobs[id].run.drain = Some(Drain { stage, ..drain });
-        }
-        any
+    pub(super) fn hasten_drains(&mut self, engine: &mut Engine<'_>, repeated: bool) -> bool {
+        let drains = self.draining.iter_mut();
+        drains.fold(false, |any, (&id, drain)| drain.hasten(engine, id, repeated) || any)
     }
 
-    /// The next time at which [`is_drained`](Engine::is_drained) has something to do.
-    pub(super) fn drains_at(&self) -> Option<u64> {
-        let drains = self.jobs.iter().filter_map(|job| Some((job.id, job.run.drain?)));
-        let at = |(id, drain): (JobId, Drain)| {
-            let stage = match drain.stage {
-                Stage::Waiting => self.drain_at(id, drain),
-                Stage::Asked(at) | Stage::Killed(at) => Some(at),
-                Stage::Over => None,
-            };
-            stage.into_iter().chain(drain.kill_others_at.filter(|_| drain.stage != Stage::Over)).min()
-        };
-        drains.filter_map(at).min()
+    /// The next time at which the daemon has something to do.
+    pub(super) fn poll_at(&self, engine: &Engine<'_>) -> Option<u64> {
+        let drains = self.draining.iter().filter_map(|(&id, drain)| drain.poll_at(engine, id));
+        drains.chain(self.control.poll_at()).min()
     }
+}
 
-    /// When the time of the processes is over. None while output waits for its reader: nobody knows what follows.
-    fn drain_at(&self, id: JobId, drain: Drain) -> Option<u64> {
-        let slots = self.jobs[id].slots();
-        let last = self.streams.last_read(slots)?;
-        Some(drain.since.max(last) + self.plan.settings.drain.as_millis() as u64)
+/// Milliseconds between `SIGTERM` and `SIGKILL`.
+fn kill_timeout(plan: &Plan) -> u64 {
+    plan.settings.kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
+}
+
+/// Asks processes to end, and names them.
+fn ask(engine: &mut Engine<'_>, left: &[Process], now: u64) -> Stage {
+    if !left.is_empty() {
+        engine.sinks.print(&describe_left(&engine.host, left));
     }
-
-    /// Milliseconds between `SIGTERM` and `SIGKILL`.
-    pub(super) fn kill_timeout(&self) -> u64 {
-        self.plan.settings.kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
+    for process in left {
+        process.signal(Signal::TERM);
+        // A stopped process handles no signal before it is continued.
+        process.signal(Signal::CONT);
     }
+    Stage::Asked(now + kill_timeout(engine.plan))
+}
 
-    /// Asks processes to end, and names them.
-    fn ask(&mut self, left: &[Process], now: u64) -> Stage {
-        if !left.is_empty() {
-            let line = self.describe_left(left);
-            self.sinks.print(&line);
-        }
-        for process in left {
-            process.signal(Signal::TERM);
-            // A stopped process handles no signal before it is continued.
+fn describe_left(host: &str, left: &[Process]) -> String {
+    let mut line = format!("ending {} that ranks left behind on {host}:", count(left.len()));
+    for (at, process) in left.iter().take(NAMED_MAX).enumerate() {
+        let comma = if at == 0 { "" } else { "," };
+        let _ = write!(line, "{comma} {} (pid {})", process.name, process.pid);
+    }
+    if left.len() > NAMED_MAX {
+        let _ = write!(line, " and {} others", left.len() - NAMED_MAX);
+    }
+    line
+}
+
+/// Signals what is left of a job except filters. What a rank's group has got already, it does not get again.
+fn signal_others(engine: &mut Engine<'_>, id: JobId, signal: Signal) {
+    let slots = engine.jobs[id].slots();
+    for process in left_behind(engine, id) {
+        let got_it = signal == Signal::TERM && engine.procs.is_in_group(slots.clone(), &process);
+        if !got_it && !engine.procs.is_filter(slots.clone(), &process) {
+            process.signal(signal);
             process.signal(Signal::CONT);
         }
-        Stage::Asked(now + self.kill_timeout())
     }
+}
 
-    fn describe_left(&self, left: &[Process]) -> String {
-        let mut line = format!("ending {} that ranks left behind on {}:", count(left.len()), self.host);
-        for (at, process) in left.iter().take(NAMED_MAX).enumerate() {
-            let comma = if at == 0 { "" } else { "," };
-            let _ = write!(line, "{comma} {} (pid {})", process.name, process.pid);
-        }
-        if left.len() > NAMED_MAX {
-            let _ = write!(line, " and {} others", left.len() - NAMED_MAX);
-        }
-        line
-    }
-
-    /// Signals what is left of a job except filters. What a rank's group has got already, it does not get again.
-    fn signal_others(&mut self, id: JobId, signal: Signal) {
-        let slots = self.jobs[id].slots();
-        for process in self.left_behind(id) {
-            let got_it = signal == Signal::TERM && self.procs.is_in_group(slots.clone(), &process);
-            if !got_it && !self.procs.is_filter(slots.clone(), &process) {
-                process.signal(signal);
-                process.signal(Signal::CONT);
-            }
-        }
-    }
-
-    fn left_behind(&mut self, id: JobId) -> Vec<Process> {
-        let job = &self.jobs[id];
-        let variable = format!("PMI_JOBID={}", job.name);
-        let is_last = self.jobs.iter().all(|other| other.id == id || other.running() == 0);
-        self.procs.left_behind(job.slots(), Some(variable.as_bytes()), is_last)
-    }
+/// What the ranks of a job here, all of which have ended, have left behind.
+fn left_behind(engine: &mut Engine<'_>, id: JobId) -> Vec<Process> {
+    let Some(job) = engine.jobs.get(id) else { return Vec::new() };
+    let variable = format!("PMI_JOBID={}", job.name);
+    let is_last = engine.jobs.iter().all(|other| other.id == id || other.running() == 0);
+    engine.procs.left_behind(job.slots(), Some(variable.as_bytes()), is_last)
 }
 
 fn count(processes: usize) -> String {

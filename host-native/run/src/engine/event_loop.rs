@@ -10,6 +10,7 @@ use hydrant_reactor::signals::Event as SignalEvent;
 use rustix::process::Signal;
 
 use super::nodes::ONLY_NODE;
+use super::patience::Heard;
 use super::token::Token;
 use super::{Parts, Run};
 use crate::error::RunError;
@@ -292,12 +293,18 @@ impl Run<'_> {
 
     /// Handles a signal of the user, or of who ends a daemon.
     fn take_signal(&mut self, signal: Signal) -> Result<(), RunError> {
-        if let Some(head) = self.parts.head()
-            && !head.heeds(&mut self.engine, signal)
-        {
-            return Ok(());
+        let Run { engine, parts } = self;
+        let heard = parts.head().map_or(Heard::Counts, |head| head.hear(engine, signal));
+        let is_over = match heard {
+            Heard::Counts => false,
+            // What ranks have left behind may have output. A second signal ends the run without it.
+            Heard::NoRankRuns => parts.daemon().is_some_and(|daemon| daemon.hasten_drains(engine, false)),
+            Heard::Twice => true,
+        };
+        match is_over {
+            true => Ok(()),
+            false => self.tell(HeadEvent::Signal(signal.as_raw()), DaemonEvent::Signal(signal.as_raw())),
         }
-        self.tell(HeadEvent::Signal(signal.as_raw()), DaemonEvent::Signal(signal.as_raw()))
     }
 
     /// Passes an event of this process to its head, or to the daemon of a head elsewhere.

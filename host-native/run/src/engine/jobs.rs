@@ -15,7 +15,6 @@ use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 use hydrant_start::{Launcher, MemoryPool};
 
-use super::drain::Drain;
 use super::query::Query;
 
 /// A job at this process.
@@ -75,8 +74,6 @@ pub(super) struct LocalRanks {
     pub(super) fences_collect: Option<bool>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
-    /// All ranks have ended, and the rest of their output is awaited.
-    pub(super) drain: Option<Drain>,
 }
 
 impl LocalRanks {

@@ -42,6 +42,7 @@ mod time_limit;
 mod token;
 mod wait;
 
+use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -71,6 +72,7 @@ use crate::json;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
 use crate::topology_file::SharedTopologyFile;
+use drain::Drain;
 use jobs::Jobs;
 use names::Names;
 pub use nodes::{DaemonError, daemon, forked_daemon};
@@ -341,8 +343,8 @@ struct Head<'r> {
 /// The daemon of a node.
 struct Daemon {
     control: hydrant_control::Daemon,
-    /// Jobs whose ranks have ended and whose output is being sent.
-    draining: Vec<JobId>,
+    /// Jobs whose ranks here have ended, and whose output and other processes are waited for.
+    draining: BTreeMap<JobId, Drain>,
     /// Program files from the head.
     files: FileReceiver,
     /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.

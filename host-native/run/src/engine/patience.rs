@@ -28,6 +28,17 @@ pub(super) struct Patience {
     kill_at: Option<u64>,
 }
 
+/// What a signal of the user is to the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// It is passed on.
+    Counts,
+    /// It is the first one, and all ranks have ended.
+    NoRankRuns,
+    /// It has come twice at once.
+    Twice,
+}
+
 impl Patience {
     /// The next time at which ranks that run on are named or killed.
     pub(super) fn poll_at(&self) -> Option<u64> {
@@ -36,31 +47,20 @@ impl Patience {
 }
 
 impl Head<'_> {
-    /// Returns whether a signal of the user is passed on. It is not if it has come twice at once, or has ended what ranks left
-    /// behind.
-    pub(super) fn heeds(&mut self, engine: &mut Engine<'_>, signal: Signal) -> bool {
-        let is_first = self.patience.is_none();
-        if !self.counts(engine, signal) {
-            return false;
-        }
-        // What ranks have left behind may have output. A second signal ends the run without it.
-        let has_begun = is_first && self.patience.is_some();
-        !(has_begun && describe_running(&self.control).is_none() && engine.hasten_drains(false))
-    }
-
-    /// Notes a signal of the user. Returns false for one that has come twice at once.
-    fn counts(&mut self, engine: &Engine<'_>, signal: Signal) -> bool {
+    /// Notes a signal of the user.
+    pub(super) fn hear(&mut self, engine: &Engine<'_>, signal: Signal) -> Heard {
         let now = engine.now();
         let grace = engine.plan.settings.kill_grace;
         match &mut self.patience {
-            _ if matches!(signal, Signal::USR1 | Signal::USR2) => true,
-            Some(patience) => {
-                signal != Signal::TERM || patience.signal != signal || patience.since + SAME <= now
+            _ if matches!(signal, Signal::USR1 | Signal::USR2) => Heard::Counts,
+            Some(known) if signal == Signal::TERM && known.signal == signal && now < known.since + SAME => {
+                Heard::Twice
             }
+            Some(_) => Heard::Counts,
             none => {
                 let kill_at = grace.map(|grace| now + grace.as_millis() as u64);
                 *none = Some(Patience { signal, since: now, name_at: Some(now + NAMED_AFTER), kill_at });
-                true
+                if describe_running(&self.control).is_none() { Heard::NoRankRuns } else { Heard::Counts }
             }
         }
     }

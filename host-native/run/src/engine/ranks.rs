@@ -110,6 +110,17 @@ impl Daemon {
         Ok(())
     }
 
+    /// Signals all ranks here, and what those that have ended have left behind. `SIGKILL` ends all at once.
+    pub(super) fn signal_everything(&mut self, engine: &mut Engine<'_>, signal: Signal) {
+        match signal {
+            Signal::KILL => engine.procs.kill_all(),
+            signal => engine.procs.signal_all(signal),
+        }
+        if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT | Signal::WINCH) {
+            self.hasten_drains(engine, signal == Signal::KILL);
+        }
+    }
+
     /// Handles the exits of ranks whose processes have ended.
     pub(super) fn take_exits(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         // None of them comes a second time, so all are acted on before an error is returned.
@@ -189,17 +200,6 @@ impl Engine<'_> {
                 "standard input waits for ranks that have not read for {seconds} s: {}{host}",
                 format_ranges(&ranks)
             ));
-        }
-    }
-
-    /// Signals all ranks here, and what those that have ended have left behind. `SIGKILL` ends all at once.
-    pub(super) fn signal_everything(&mut self, signal: Signal) {
-        match signal {
-            Signal::KILL => self.procs.kill_all(),
-            signal => self.procs.signal_all(signal),
-        }
-        if !matches!(signal, Signal::USR1 | Signal::USR2 | Signal::TSTP | Signal::CONT | Signal::WINCH) {
-            self.hasten_drains(signal == Signal::KILL);
         }
     }
 }

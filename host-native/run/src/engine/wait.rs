@@ -23,7 +23,7 @@ impl Run<'_> {
             return Ok(engine.now());
         }
         let of_head = parts.head().and_then(|head| head.poll_at(engine.plan));
-        let of_daemon = parts.daemon().and_then(|daemon| daemon.control.poll_at());
+        let of_daemon = parts.daemon().and_then(|daemon| daemon.poll_at(engine));
         let others = [of_head, of_daemon, engine.poll_at()].into_iter().flatten().min();
         loop {
             // Requests change these deadlines alone, unless the server acts.
@@ -54,7 +54,7 @@ impl Engine<'_> {
     fn poll_at(&mut self) -> Option<u64> {
         let ports = self.jobs.iter().filter_map(|job| job.run.resume_at()).min();
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let at = [self.drains_at(), nodes, ports, self.streams.deadline(), self.stdin.deadline()];
+        let at = [nodes, ports, self.streams.deadline(), self.stdin.deadline()];
         at.into_iter().flatten().min()
     }
 }

@@ -1,5 +1,6 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
+use std::collections::BTreeMap;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
@@ -16,7 +17,6 @@ use hydrant_start::{PreparedProgram, find_mpi_library, prepare_file};
 use rustix::process::Signal;
 
 use super::super::server::{PmiServer, ServerParts};
-use super::super::singletons::describe_singletons;
 use super::super::token::{LINKS, Token};
 use super::super::{Daemon, Engine, Outlets, Parts, Run, open, record, record_up_to, start_guardian};
 use super::actions::start_error;
@@ -61,7 +61,7 @@ impl Daemon {
 
     fn new(config: DaemonConfig, files: FileReceiver) -> Daemon {
         let control = hydrant_control::Daemon::new(config);
-        Daemon { control, draining: Vec::new(), files, held: Vec::new() }
+        Daemon { control, draining: BTreeMap::new(), files, held: Vec::new() }
     }
 }
 
@@ -390,7 +390,7 @@ impl Daemon {
             DaemonAction::OpenJob { record } => self.open_job(engine, *record)?,
             DaemonAction::SignalAll(signal) => {
                 if let Some(signal) = Signal::from_named_raw(signal) {
-                    engine.signal_everything(signal);
+                    self.signal_everything(engine, signal);
                 }
             }
             DaemonAction::ResizeWindows(size) => engine.resize_windows(size),
@@ -447,32 +447,6 @@ impl Daemon {
     ) -> Result<(), RunError> {
         let appnum = engine.jobs.get(job).map(|job| job.program(rank).0);
         self.note(engine, DaemonEvent::StartFailed { job, error: start_error(appnum, error) })
-    }
-
-    /// Sends the rest of the output of a job all of whose ranks here have ended.
-    fn drain(&mut self, engine: &mut Engine<'_>, id: JobId) {
-        let Some(job) = engine.jobs.get_mut(id) else { return };
-        // No more connections are accepted.
-        (job.run.port, job.run.pmix) = (None, None);
-        let slots = job.slots();
-        engine.begin_drain(id);
-        engine.read_ended(slots);
-        self.draining.push(id);
-    }
-
-    /// Reports jobs whose output has been sent.
-    pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
-        for id in std::mem::take(&mut self.draining) {
-            if !engine.is_drained(id) {
-                self.draining.push(id);
-                continue;
-            }
-            let serves_pmix = engine.serves_pmix();
-            let line = engine.jobs.get(id).and_then(|job| describe_singletons(job, serves_pmix));
-            line.iter().for_each(|line| engine.sinks.print(line));
-            self.handle(engine, DaemonEvent::OutputDrained { job: id })?;
-        }
-        Ok(())
     }
 }
 
