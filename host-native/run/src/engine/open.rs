@@ -15,7 +15,8 @@ use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
 use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
-    JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress, PreparedProgram,
+    FileReceiver, JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress,
+    PreparedProgram, find_mpi_library, prepare_file,
 };
 
 use super::jobs::{Job, LocalRanks, RankHosts, count_ranks};
@@ -40,6 +41,9 @@ fn name_for_ranks(programs: &[Program], host: &str) -> Option<String> {
     first.filter(|first| programs.iter().all(|program| name(program).as_ref() == Some(first)))
 }
 
+/// Program that cannot be started, or none for the whole job, and the reason.
+pub(super) type ProgramError = (Option<u32>, RunError);
+
 /// Resources of the ranks on this machine.
 #[derive(Default)]
 struct Prepared {
@@ -50,13 +54,49 @@ struct Prepared {
 }
 
 impl Engine<'_> {
+    /// Opens a job, which may have ranks here. On failure returns an error for each program that cannot be started, or one
+    /// about the whole job. `files` are those that the head has sent for the first job.
+    pub(super) fn open_here(
+        &mut self,
+        record: JobRecord,
+        files: Option<&FileReceiver>,
+    ) -> Result<(), Vec<ProgramError>> {
+        let checked = self.check_here(&record, files)?;
+        self.open(record, checked).map_err(|error| vec![(None, error)])
+    }
+
+    /// Finds the programs that have ranks on this node.
+    fn check_here(
+        &mut self,
+        record: &JobRecord,
+        files: Option<&FileReceiver>,
+    ) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
+        let here = NodeRanks::of_node(&record.blocks, self.node());
+        if self.plan.settings.mpi_psets && self.preload.is_none() && here.count() > 0 {
+            match find_mpi_library() {
+                Ok(library) => self.preload = Some(library),
+                Err(error) => return Err(vec![(None, error.into())]),
+            }
+        }
+        let mut first = 0;
+        let files = files.filter(|_| record.ordinal == 0);
+        let (mut checked, mut errors) = (Vec::new(), Vec::new());
+        for (appnum, program) in (0..).zip(&*record.programs) {
+            let file = files.and_then(|files| files.of_program(appnum));
+            let ranks = first..first + program.ranks;
+            first = ranks.end;
+            let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
+            match any.then(|| prepare_file(program, file)).transpose() {
+                Ok(file) => checked.push(file),
+                Err(error) => errors.push((Some(appnum), error.into())),
+            }
+        }
+        if errors.is_empty() { Ok(checked) } else { Err(errors) }
+    }
+
     /// Opens a job, which may have ranks on this machine. After an error nothing of the job remains. `checked` holds the files
     /// of the programs that have ranks here.
-    pub(super) fn open(
-        &mut self,
-        mut record: JobRecord,
-        checked: Vec<Option<PreparedProgram>>,
-    ) -> Result<(), RunError> {
+    fn open(&mut self, mut record: JobRecord, checked: Vec<Option<PreparedProgram>>) -> Result<(), RunError> {
         let id = record.id;
         let size = size(&record.programs)?;
         let ranks = NodeRanks::of_node(&record.blocks, self.node());

@@ -7,13 +7,12 @@ use std::rc::Rc;
 use hydrant_board::manage::Secret;
 use hydrant_board::{BoardBackend, NodeBoard, RECORDING_MAX};
 use hydrant_control::protocol::{JobRecord, Order, Report, Setup, decode};
-use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
+use hydrant_control::{DaemonAction, DaemonConfig, DaemonEvent};
 use hydrant_core::trace::Cause;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, OwnedOutput, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
 use hydrant_start::FileReceiver;
-use hydrant_start::{PreparedProgram, find_mpi_library, prepare_file};
 use rustix::process::Signal;
 
 use super::super::server::{PmiServer, ServerParts};
@@ -30,9 +29,6 @@ use crate::messages::{self, Warnings};
 use crate::plan::RunSettings;
 use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
-
-/// Program that cannot be started, or none for the whole job, and the reason.
-pub(in super::super) type ProgramError = (Option<u32>, RunError);
 
 /// Error that ends a daemon early.
 #[derive(Debug, thiserror::Error)]
@@ -468,46 +464,6 @@ impl Engine<'_> {
             Err(BackendError::Fault(Fault::Refused(_))) => Ok(()),
             Err(error) => Err(error.into()),
         }
-    }
-
-    /// Opens a job, which may have ranks here. On failure returns an error for each program that cannot be started, or one
-    /// about the whole job. `files` are those that the head has sent for the first job.
-    pub(in super::super) fn open_here(
-        &mut self,
-        record: JobRecord,
-        files: Option<&FileReceiver>,
-    ) -> Result<(), Vec<ProgramError>> {
-        let checked = self.check_here(&record, files)?;
-        self.open(record, checked).map_err(|error| vec![(None, error)])
-    }
-
-    /// Finds the programs that have ranks on this node.
-    fn check_here(
-        &mut self,
-        record: &JobRecord,
-        files: Option<&FileReceiver>,
-    ) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
-        let here = NodeRanks::of_node(&record.blocks, self.node());
-        if self.plan.settings.mpi_psets && self.preload.is_none() && here.count() > 0 {
-            match find_mpi_library() {
-                Ok(library) => self.preload = Some(library),
-                Err(error) => return Err(vec![(None, error.into())]),
-            }
-        }
-        let mut first = 0;
-        let files = files.filter(|_| record.ordinal == 0);
-        let (mut checked, mut errors) = (Vec::new(), Vec::new());
-        for (appnum, program) in (0..).zip(&*record.programs) {
-            let file = files.and_then(|files| files.of_program(appnum));
-            let ranks = first..first + program.ranks;
-            first = ranks.end;
-            let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            match any.then(|| prepare_file(program, file)).transpose() {
-                Ok(file) => checked.push(file),
-                Err(error) => errors.push((Some(appnum), error.into())),
-            }
-        }
-        if errors.is_empty() { Ok(checked) } else { Err(errors) }
     }
 
     /// Signals the ranks of a job, or one of them.
