@@ -1,8 +1,8 @@
 //! Links of a node to the boards of its neighbours in the tree: messages between them need no host.
 //!
-//! The records, and when they are handled, are those of [`hydrant_core::server::link`]. The board connects to that of its
-//! parent in answer to [`Link`](hydrant_core::server::remote::NodeRequest::Link), with a socket of its own, and boards of
-//! children connect to its management port. A message that is held stays in the buffer of its link, which is not read meanwhile.
+//! The records are those of [`hydrant_core::server::link`]. The board connects to that of its parent in answer to
+//! [`Link`](hydrant_core::server::remote::NodeRequest::Link), with a socket of its own, and boards of children connect to its
+//! management port.
 
 use core::net::SocketAddr;
 
@@ -10,7 +10,7 @@ use hydrant_core::manage::{
     self, BadRecord, OpenLink, OpenNode, Report, Request, STALL_MS, VERSION, Welcome,
 };
 use hydrant_core::peer::Tree;
-use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, next_arrival};
+use hydrant_core::server::link::{Arrived, GREETING, next_arrival};
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::{Fault, Limits};
 use smoltcp::iface::SocketHandle;
@@ -35,7 +35,6 @@ pub(crate) struct Links {
     open: Option<OpenNode>,
     /// The node is in its tree.
     is_formed: bool,
-    orders: Orders,
     /// Socket for the connection to the parent's board.
     socket: SocketHandle,
     /// Child whose connection is accepted next.
@@ -131,16 +130,13 @@ impl Links {
         let mut inboxes = memory::inboxes();
         let slot = |_| Slot { inbox: inboxes.next().unwrap_or_default(), len: 0, peer: None };
         let slots = core::array::from_fn(slot);
-        let (open, orders) = (None, Orders::NONE);
-        let links =
-            Links { open, is_formed: false, orders, socket, joining: None, slots, sent: 0, by_host: 0 };
-        LINKS.init(links)
+        LINKS.init(Links { open: None, is_formed: false, socket, joining: None, slots, sent: 0, by_host: 0 })
     }
 
     /// Begins with another node. Returns whether it was opened for links.
     pub(crate) fn restart(&mut self, open: Option<OpenNode>) -> bool {
         self.open = open.filter(|open| open.link.is_some());
-        (self.is_formed, self.orders, self.joining) = (false, Orders::NONE, None);
+        (self.is_formed, self.joining) = (false, None);
         (self.sent, self.by_host) = (0, 0);
         for slot in &mut self.slots {
             (slot.len, slot.peer) = (0, None);
@@ -182,7 +178,7 @@ impl Links {
     /// Takes the connection of a child, if [`Links::admit`] has admitted one. Returns it otherwise.
     pub(crate) fn accept(&mut self, net: &mut Net, mut link: Connection) -> Option<Connection> {
         let Some(node) = self.joining.take() else { return Some(link) };
-        link.send(net, &LinkRecord::GREETING);
+        link.send(net, &GREETING);
         // One is free, because the child was admitted.
         if let Some(slot) = self.slots.iter_mut().skip(PARENTS).find(|slot| slot.peer.is_none()) {
             slot.peer = Some(Peer { node, link, state: State::Open, is_blocked: false });
@@ -205,7 +201,7 @@ impl Links {
         if matches!(peer.state, State::Open) {
             self.sent = self.sent.saturating_add(1);
             // There is room: the link would be blocked otherwise.
-            peer.link.send(net, &self.orders.record(bytes));
+            peer.link.send(net, &bytes);
             peer.is_blocked = !has_room(net, &peer.link, limits);
         }
         Some(peer.is_blocked)
@@ -286,11 +282,6 @@ impl Links {
         Ok(())
     }
 
-    /// The host begins an order of the head, or has ended it.
-    pub(crate) fn note_order(&mut self, number: u64, is_done: bool) {
-        self.orders.note(number, is_done);
-    }
-
     /// Returns the node, if it is in no tree yet.
     pub(crate) fn unformed(&self) -> Option<OpenNode> {
         self.open.filter(|_| !self.is_formed)
@@ -332,10 +323,10 @@ impl Links {
         at: usize,
         inbox: &mut [u8],
     ) -> Result<Option<Received>, Bad> {
-        if self.stage(at).is_none() {
+        let Slot { len, peer: Some(peer), .. } = &mut self.slots[at] else { return Ok(None) };
+        if !matches!(peer.state, State::Open | State::Opening(Step::Greet, _)) {
             return Ok(None);
         }
-        let Slot { len, peer: Some(peer), .. } = &mut self.slots[at] else { return Ok(None) };
         if peer.link.is_stalled() {
             return Err(Bad::Lost("it does not read its messages"));
         }
@@ -352,10 +343,8 @@ impl Links {
         bytes: &'b [u8],
         max: usize,
     ) -> Result<Arrived<'b>, Bad> {
-        match self.stage(at) {
-            Some(stage) => Ok(next_arrival(bytes, max, stage)?),
-            None => Ok(Arrived::Held),
-        }
+        let is_awaited = self.slots[at].peer.as_ref().is_some_and(|peer| !matches!(peer.state, State::Open));
+        Ok(next_arrival(bytes, max, is_awaited)?)
     }
 
     /// The parent's node has greeted.
@@ -404,16 +393,6 @@ impl Links {
         };
         self.end(net, at, state);
         report
-    }
-
-    /// Returns the stage of an open link, or of one whose parent has accepted it.
-    fn stage(&self, at: usize) -> Option<Stage> {
-        match self.slots[at].peer.as_ref()?.state {
-            State::Opening(Step::Greet, _) => Some(Stage::Awaited),
-            State::Open if self.is_formed => Some(Stage::Formed(self.orders)),
-            State::Open => Some(Stage::Unformed),
-            _ => None,
-        }
     }
 
     fn end(&mut self, net: &mut Net, at: usize, state: State) {

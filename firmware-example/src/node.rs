@@ -128,7 +128,7 @@ fn carry_out(
             serve.run(net);
             Ok(())
         }
-        NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
+        NodeRequest::Link { .. } | NodeRequest::Tree { .. } => {
             if BOARD_LINKS > 0 { serve.arrange_links(net, request) } else { Err(Fault::BadNode) }
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),

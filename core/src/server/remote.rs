@@ -68,20 +68,11 @@ pub enum NodeRequest<'a> {
     /// Makes the node a node of its tree, before the first job, if it was opened with a
     /// [token](crate::manage::OpenNode::link).
     Tree {
-        /// Maximum number of children of a node, as in [`Input::Node`].
-        radix: u32,
-        /// Whether messages for neighbours that are linked use these links.
+        /// Whether the tree is that for linked boards ([`ROOT_ONE`](crate::peer::tree::ROOT_ONE)), and messages for neighbours
+        /// that are linked use these links.
         linked: bool,
         /// Milliseconds after which a neighbour's machine that answers nothing is lost.
         silence: u32,
-    },
-    /// The host begins or has ended an order: inputs that the servers of all nodes get in one order. A message on a link waits
-    /// until the receiver has got all orders that the sender had got.
-    Order {
-        /// Number of the order, the same for all nodes.
-        number: u64,
-        /// Whether all inputs of the order have been sent.
-        done: bool,
     },
 }
 

@@ -3,6 +3,7 @@
 use hydrant_core::Fault;
 use hydrant_core::manage::OpenNode;
 use hydrant_core::peer::Tree;
+use hydrant_core::peer::tree::ROOT_ONE;
 use hydrant_core::server::Input;
 use hydrant_core::server::link::{Arrived, link_record_max};
 use hydrant_core::server::remote::{NodeReport, NodeRequest};
@@ -22,14 +23,14 @@ impl Serve<'_> {
                     self.report(net, &NodeReport::Unlinked { node, why });
                 }
             }
-            NodeRequest::Tree { radix, linked, silence } => {
-                let OpenNode { node, nodes, .. } = links.unformed().ok_or(Fault::BadNode)?;
+            NodeRequest::Tree { linked, silence } => {
+                let OpenNode { node, nodes, radix, .. } = links.unformed().ok_or(Fault::BadNode)?;
+                let radix = if linked { radix | ROOT_ONE } else { radix };
                 self.try_handle(net, Input::Node { node, nodes, radix })?;
                 if let Some(links) = &mut self.links {
                     links.form(net, (node, Tree::new(nodes, radix)), linked, silence);
                 }
             }
-            NodeRequest::Order { number, done } => links.note_order(number, done),
             _ => {}
         }
         Ok(())
@@ -58,7 +59,7 @@ impl Serve<'_> {
         }
     }
 
-    /// Handles the messages of a link that need not wait, while there is room for their outputs.
+    /// Handles the messages of a link, while there is room for their outputs.
     fn pass_messages(&mut self, net: &mut Net, at: usize, inbox: &mut [u8]) -> Result<(), Bad> {
         let limits = *self.server().limits();
         let unblocked = self.links.as_mut().and_then(|links| links.unblock(net, at, &limits));
@@ -74,7 +75,6 @@ impl Serve<'_> {
                 && let Some(node) = links.node(at)
             {
                 match links.next_arrival(at, &inbox[taken..received.len], link_record_max(&limits))? {
-                    Arrived::Held => break,
                     Arrived::Part => {
                         is_held = false;
                         break;

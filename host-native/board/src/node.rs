@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use crate::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{self, BadRecord, Error, OpenNode};
-use hydrant_core::peer::tree::Tree;
+use hydrant_core::peer::tree::{ROOT_ONE, Tree};
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, report_max, request_max,
 };
@@ -44,8 +44,6 @@ pub struct NodeBoard {
     message_max: u32,
     /// Number of ranks of each job.
     sizes: BTreeMap<JobId, u32>,
-    /// The board exchanges messages with others by itself.
-    is_linked: bool,
     /// Number of requests so far.
     requests: u32,
     events: VecDeque<NodeEvent>,
@@ -141,7 +139,6 @@ impl NodeBoard {
             links: 0,
             message_max: MESSAGE_MAX,
             sizes: BTreeMap::new(),
-            is_linked: false,
             requests: 0,
             events: VecDeque::new(),
             queries: Queries::default(),
@@ -194,28 +191,22 @@ impl NodeBoard {
         self.send(&NodeRequest::Link { node: parent, addr })
     }
 
-    /// Makes the node a node of its tree, before the first job. If it `is_linked`, the board sends messages for linked
-    /// neighbours by itself.
+    /// Makes the node a node of its tree, before the first job. If boards `are_linked`, it is the tree for linked boards, and the
+    /// board sends messages for linked neighbours by itself.
     ///
     /// # Errors
     /// The board is lost or refuses.
-    pub fn form(&mut self, radix: u32, is_linked: bool) -> Result<(), BoardError> {
+    pub fn form(&mut self, are_linked: bool) -> Result<(), BoardError> {
         let what = "a tree";
         let silence = self.heartbeat.timeout.as_millis().try_into().unwrap_or(u32::MAX);
-        let request = NodeRequest::Tree { radix, linked: is_linked, silence };
+        let request = NodeRequest::Tree { linked: are_linked, silence };
         if let Reply::Refused(why) = self.ask(what, &request)? {
             return Err(self.refused(what, why));
         }
-        (self.open.radix, self.is_linked) = (radix, is_linked);
+        if are_linked {
+            self.open.radix |= ROOT_ONE;
+        }
         Ok(())
-    }
-
-    /// Tells a linked board of an order of the head, that it begins or has ended.
-    ///
-    /// # Errors
-    /// The board is lost.
-    pub fn order(&mut self, number: u64, done: bool) -> Result<(), BoardError> {
-        if self.is_linked { self.send(&NodeRequest::Order { number, done }) } else { Ok(()) }
     }
 
     /// Accepts the clients of a job. Returns their port.

@@ -109,7 +109,7 @@
 //!   same links as the servers' messages, so every node receives them in the same order.
 //! - A job is over when each of its nodes has reported that its ranks are gone and their output is sent. Then all nodes deregister
 //!   it. The first reason to end a job wins.
-//! - No rank starts before all daemons have joined.
+//! - No rank starts before all daemons have joined, and, where boards are linked, before all nodes have opened its job.
 //! - A daemon starts its ranks, passes signals on and reports. Only a lost head, a failed PMI server or a failed start ends ranks
 //!   without an order.
 //! - A lost daemon ends every job, because fences went through it. Ranks on it and below it count as lost.

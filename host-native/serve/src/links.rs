@@ -3,7 +3,7 @@
 //! The server of a child connects to that of its parent, by the management port, in answer to
 //! [`NodeRequest::Link`](hydrant_core::server::remote::NodeRequest::Link). Before the first job the host says whether the node
 //! uses its links. From then on messages for these neighbours never take another way. [`hydrant_core::server::link`] has the
-//! records, and says when they are handled.
+//! records.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -13,7 +13,7 @@ use hydrant_board::Board;
 use hydrant_board::manage::{Connection, ConnectionError, Secret};
 use hydrant_core::manage::OpenLink;
 use hydrant_core::peer::tree::Tree;
-use hydrant_core::server::link::{Arrived, LinkRecord, Orders, Stage, link_record_max, next_arrival};
+use hydrant_core::server::link::{Arrived, GREETING, link_record_max, next_arrival};
 use hydrant_core::server::remote::{NODE_PREFIX, encode_node_record};
 use hydrant_core::{Fault, Input, Limits};
 use hydrant_reactor::{Interest, Poller, limit_unacknowledged};
@@ -51,7 +51,6 @@ pub(crate) struct Links {
     /// The node is in its tree. Later connections are of no use.
     is_formed: bool,
     neighbours: BTreeMap<u32, Link>,
-    orders: Orders,
     events: VecDeque<LinkEvent>,
     /// Number of messages that were sent over links.
     pub(crate) sent: u64,
@@ -67,8 +66,6 @@ struct Link {
     connection: Connection,
     /// The parent's server has not answered yet.
     is_awaited: bool,
-    /// The next message waits for orders.
-    is_held: bool,
     /// The server sends nothing to the neighbour until the socket has taken more.
     is_blocked: bool,
     interest: Option<Interest>,
@@ -85,8 +82,7 @@ enum State {
 
 impl Link {
     fn new(connection: Connection, is_awaited: bool) -> Link {
-        let (is_held, is_blocked, interest, state) = (false, false, None, State::Open);
-        Link { connection, is_awaited, is_held, is_blocked, interest, state }
+        Link { connection, is_awaited, is_blocked: false, interest: None, state: State::Open }
     }
 
     fn is_open(&self) -> bool {
@@ -97,29 +93,21 @@ impl Link {
         if self.interest.take().is_some() {
             poller.remove(self.connection.stream());
         }
-        self.is_held = false;
         self.state = state;
     }
 
-    /// Watches the socket for what the link waits for. A link with a message that waits is not read.
+    /// Watches the socket for what the link waits for.
     fn watch(&mut self, node: u32, poller: &Poller) -> Result<(), Error> {
         if !self.is_open() {
             return Ok(());
         }
-        let wanted = match (!self.is_held, self.connection.is_blocked()) {
-            (true, false) => Some(Interest::Read),
-            (true, true) => Some(Interest::ReadWrite),
-            (false, true) => Some(Interest::Write),
-            (false, false) => None,
-        };
+        let wanted = if self.connection.is_blocked() { Interest::ReadWrite } else { Interest::Read };
         let (stream, key) = (self.connection.stream(), Token::Link(node));
-        match (self.interest, wanted) {
-            (before, after) if before == after => {}
-            (None, Some(interest)) => poller.add(stream, key, interest)?,
-            (Some(_), Some(interest)) => poller.modify(stream, key, interest)?,
-            (_, None) => poller.remove(stream),
+        match self.interest.replace(wanted) {
+            None => poller.add(stream, key, wanted)?,
+            Some(before) if before != wanted => poller.modify(stream, key, wanted)?,
+            Some(_) => {}
         }
-        self.interest = wanted;
         Ok(())
     }
 }
@@ -141,7 +129,6 @@ impl Links {
             connecting: None,
             is_formed: false,
             neighbours: BTreeMap::new(),
-            orders: Orders::default(),
             events: VecDeque::new(),
             sent: 0,
             record_max: link_record_max(limits),
@@ -206,7 +193,7 @@ impl Links {
             let mut link = Link::new(connection, is_parent);
             if !is_parent {
                 // It shows the child that this node uses the link.
-                let greeting = encode_node_record(&LinkRecord::GREETING, &mut self.buffer);
+                let greeting = encode_node_record(&GREETING, &mut self.buffer);
                 let sent = greeting.map_err(ConnectionError::from);
                 if sent.and_then(|record| link.connection.send_unbounded(record)).is_err() {
                     continue;
@@ -225,14 +212,12 @@ impl Links {
         is_linked: bool,
         silence: u32,
         endpoint: &mut Endpoint<'_>,
-    ) -> Result<Result<(), Fault>, Error> {
+    ) -> Result<(), Fault> {
         let (node, nodes, radix) = (self.node, tree.nodes(), tree.form());
         if self.is_formed {
-            return Ok(Err(Fault::BadNode));
+            return Err(Fault::BadNode);
         }
-        if let Err(why) = endpoint.handle(Input::Node { node, nodes, radix }) {
-            return Ok(Err(why));
-        }
+        endpoint.handle(Input::Node { node, nodes, radix })?;
         self.is_formed = true;
         self.connecting = None;
         self.neighbours.retain(|&other, link| {
@@ -246,24 +231,7 @@ impl Links {
             // The system may not know the option. The heartbeats of the hosts remain.
             let _ = limit_unacknowledged(link.connection.stream().as_fd(), silence);
         }
-        self.resume(endpoint).map(Ok)
-    }
-
-    /// The host begins an order of the head, or has ended it.
-    pub(crate) fn order(
-        &mut self,
-        number: u64,
-        is_done: bool,
-        endpoint: &mut Endpoint<'_>,
-    ) -> Result<(), Error> {
-        self.orders.note(number, is_done);
-        if is_done { self.resume(endpoint) } else { Ok(()) }
-    }
-
-    fn resume(&mut self, endpoint: &mut Endpoint<'_>) -> Result<(), Error> {
-        let held = self.neighbours.iter().filter(|(_, link)| link.is_held);
-        let nodes: Vec<u32> = held.map(|(&node, _)| node).collect();
-        nodes.into_iter().try_for_each(|node| self.ready(node, endpoint))
+        Ok(())
     }
 
     /// Sends a message of the server to a neighbour. Returns false if it is not linked.
@@ -278,8 +246,7 @@ impl Links {
             return Ok(true);
         }
         self.sent += 1;
-        let sent =
-            encode_node_record(&self.orders.record(bytes), &mut self.buffer).map_err(ConnectionError::from);
+        let sent = encode_node_record(&bytes, &mut self.buffer).map_err(ConnectionError::from);
         if let Err(why) = sent.and_then(|record| link.connection.send_unbounded(record)) {
             link.lose(endpoint.poller(), State::Lost(why.to_string(), endpoint.now() + LOST_DELAY));
             return Ok(true);
@@ -323,16 +290,9 @@ impl Links {
         }
         let mut is_filled = false;
         loop {
-            let stage = match (link.is_awaited, self.is_formed) {
-                (true, _) => Stage::Awaited,
-                (false, false) => Stage::Unformed,
-                (false, true) => Stage::Formed(self.orders),
-            };
             let is_ended = link.connection.is_ended();
-            let arrived = next_arrival(link.connection.received(), self.record_max, stage);
-            link.is_held = arrived == Ok(Arrived::Held);
+            let arrived = next_arrival(link.connection.received(), self.record_max, link.is_awaited);
             match arrived.map_err(|_| Bad::Message(Fault::BadPeer))? {
-                Arrived::Held => return Ok(()),
                 Arrived::Part if !is_filled => {
                     link.connection.fill()?;
                     is_filled = true;

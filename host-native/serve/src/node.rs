@@ -17,7 +17,7 @@ use std::time::Duration;
 use hydrant_board::manage::{Connection, INBOX_MAX};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
-use hydrant_core::peer::tree::Tree;
+use hydrant_core::peer::tree::{ROOT_ONE, Tree};
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, report_max, request_max,
 };
@@ -176,6 +176,7 @@ fn serve(
         link,
         endpoint,
         nodes,
+        radix,
         is_recorded: record.is_some(),
         patience: options.heartbeat,
         links,
@@ -205,8 +206,9 @@ impl Drop for Node<'_> {
 struct Node<'s> {
     link: Connection,
     endpoint: Endpoint<'s>,
-    /// Number of nodes.
+    /// Number of nodes, and the maximum number of children of one.
     nodes: u32,
+    radix: u32,
     /// The host records the server.
     is_recorded: bool,
     /// Time that the host may read nothing.
@@ -279,23 +281,19 @@ impl Node<'_> {
     }
 
     /// Carries out a request about links.
-    fn arrange_links(&mut self, request: &NodeRequest<'_>) -> Result<Result<(), Fault>, NodeError> {
-        let Some(links) = &mut self.links else { return Ok(Err(Fault::BadNode)) };
-        Ok(match *request {
+    fn arrange_links(&mut self, request: &NodeRequest<'_>) -> Result<(), Fault> {
+        let links = self.links.as_mut().ok_or(Fault::BadNode)?;
+        match *request {
             NodeRequest::Link { node, addr } => {
                 links.connect(node, addr);
                 Ok(())
             }
-            NodeRequest::Tree { radix, linked, silence } => {
-                let tree = Tree::new(self.nodes, radix);
-                links.form(tree, linked, silence, &mut self.endpoint)?
-            }
-            NodeRequest::Order { number, done } => {
-                links.order(number, done, &mut self.endpoint)?;
-                Ok(())
+            NodeRequest::Tree { linked, silence } => {
+                let radix = if linked { self.radix | ROOT_ONE } else { self.radix };
+                links.form(Tree::new(self.nodes, radix), linked, silence, &mut self.endpoint)
             }
             _ => Ok(()),
-        })
+        }
     }
 
     /// Carries out the requests that have arrived.
@@ -320,9 +318,7 @@ impl Node<'_> {
                 Err(why) => Err(why),
             },
             NodeRequest::Read { job, rank } => fault_of(self.endpoint.read_last(job, rank))?,
-            NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
-                self.arrange_links(request)?
-            }
+            NodeRequest::Link { .. } | NodeRequest::Tree { .. } => self.arrange_links(request),
             NodeRequest::Input(ref input) if !is_of_host(input) => return Err(BadRecord::Malformed.into()),
             NodeRequest::Input(Input::Exited { job, rank, exit }) => {
                 fault_of(self.endpoint.exited(job, rank, exit))?

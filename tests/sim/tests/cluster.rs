@@ -11,14 +11,14 @@ const SEEDS: std::ops::Range<u64> = 0..1000;
 // input are whole and in order
 #[test]
 fn the_run_ends_with_its_first_failure() {
-    let (mut failed, mut lies, mut held, mut read) = (0, 0, 0, 0);
+    let (mut failed, mut lies, mut overtaken, mut read) = (0, 0, 0, 0);
     let (mut output, mut input, mut waited) = (0, 0, [0; 2]);
     for seed in SEEDS {
         let summary = std::panic::catch_unwind(|| cluster::run(seed));
         let summary = summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
         failed += u32::from(summary.failed);
         lies += summary.lies;
-        held += summary.held;
+        overtaken += summary.overtaken;
         read += summary.read;
         output += summary.output;
         input += summary.input;
@@ -28,7 +28,10 @@ fn the_run_ends_with_its_first_failure() {
         failed > 250 && lies > 300 && output > 1 << 20,
         "{failed} runs failed, {lies} lies, {output} bytes"
     );
-    assert!(held > 40 && read > 1000, "{held} messages of boards have waited, {read} values were read");
+    assert!(
+        overtaken > 40 && read > 1000,
+        "{overtaken} messages of boards have overtaken orders, {read} values were read"
+    );
     let [found, late] = waited;
     assert!(
         input > 1 << 20 && found > 20 && late > 20,

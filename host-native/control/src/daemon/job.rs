@@ -24,6 +24,8 @@ pub(super) struct LocalJob {
     pub(super) ordinal: u32,
     pub(super) phase: Phase,
     here: NodeRanks,
+    /// Ranks are not started before all nodes have opened the job.
+    pub(super) awaits_nodes: bool,
     /// Next rank to start. `None` when all have been started or starting has stopped.
     next: Option<u32>,
     /// No more ranks are started.
@@ -45,11 +47,19 @@ struct RankState {
 
 impl LocalJob {
     /// A job whose registration is under way.
-    pub(super) fn new(ordinal: u32, here: NodeRanks) -> LocalJob {
-        let next = here.from(0);
-        let started = BTreeMap::new();
-        let phase = Phase::Opening;
-        LocalJob { ordinal, phase, here, next, stopped: false, started, running: 0, joined: 0, unreported: 0 }
+    pub(super) fn new(ordinal: u32, here: NodeRanks, awaits_nodes: bool) -> LocalJob {
+        LocalJob {
+            ordinal,
+            phase: Phase::Opening,
+            next: here.from(0),
+            here,
+            awaits_nodes,
+            stopped: false,
+            started: BTreeMap::new(),
+            running: 0,
+            joined: 0,
+            unreported: 0,
+        }
     }
 
     pub(super) fn has_ranks(&self) -> bool {
@@ -58,7 +68,7 @@ impl LocalJob {
 
     /// The next rank to start.
     pub(super) fn next_rank(&self) -> Option<u32> {
-        self.next.filter(|_| self.phase == Phase::Running)
+        self.next.filter(|_| self.phase == Phase::Running && !self.awaits_nodes)
     }
 
     /// Starts no more ranks. Returns whether there were ranks to start.
@@ -191,9 +201,11 @@ mod tests {
 
     #[test]
     fn ranks_are_started_in_order() {
-        let mut job = LocalJob::new(0, ranks());
+        let mut job = LocalJob::new(0, ranks(), true);
         assert_eq!(job.next_rank(), None, "the job is not open yet");
         job.phase = Phase::Running;
+        assert_eq!(job.next_rank(), None, "other nodes have not opened it");
+        job.awaits_nodes = false;
         let mut started = Vec::new();
         while let Some(rank) = job.next_rank() {
             started.push(rank);
@@ -204,7 +216,7 @@ mod tests {
 
     #[test]
     fn a_job_that_is_stopped_early_is_over_with_its_started_ranks() {
-        let mut job = LocalJob::new(0, ranks());
+        let mut job = LocalJob::new(0, ranks(), false);
         job.phase = Phase::Running;
         job.rank_started(0, 100);
         job.stop_starting();

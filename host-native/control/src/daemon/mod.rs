@@ -86,6 +86,8 @@ pub struct Daemon {
     /// Signals that the daemon itself got.
     signals: ExitStatus,
     backend_failed: bool,
+    /// Boards are linked, so that ranks start after [`Order::StartRanks`](crate::protocol::Order::StartRanks).
+    are_linked: bool,
     /// The node has been ended. No event has an effect.
     ended: bool,
     /// Started ranks of one job that have not been reported.
@@ -104,6 +106,7 @@ impl Daemon {
             jobs: BTreeMap::new(),
             signals: ExitStatus::default(),
             backend_failed: false,
+            are_linked: false,
             ended: false,
             unreported: None,
             joined_at: None,
@@ -250,6 +253,10 @@ impl Daemon {
         if let Some(job) = self.jobs.get_mut(&id).filter(|job| job.phase == Phase::Opening) {
             // The head does not wait for nodes without ranks of the job.
             job.phase = if job.has_ranks() { Phase::Running } else { Phase::Done };
+            let ordinal = job.ordinal;
+            if self.are_linked {
+                self.report(Report::JobOpened { job: id, ordinal });
+            }
         }
     }
 

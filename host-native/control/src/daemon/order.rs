@@ -19,8 +19,16 @@ impl Daemon {
             // The settings are part of the way to join.
             Order::Setup(_) => {}
             Order::LinkBoards(addrs) => self.tell_backend(DaemonAction::LinkBoard { addrs }),
-            Order::FormTree { are_linked } => self.tell_backend(DaemonAction::FormTree { are_linked }),
+            Order::FormTree { are_linked } => {
+                self.are_linked = are_linked;
+                self.tell_backend(DaemonAction::FormTree { are_linked });
+            }
             Order::StartJob(record) => self.start_job(record)?,
+            Order::StartRanks(job) => {
+                if let Some(job) = self.jobs.get_mut(&job) {
+                    job.awaits_nodes = false;
+                }
+            }
             Order::Signal(signal) => {
                 if !matches!(signal, libc::SIGUSR1 | libc::SIGUSR2 | libc::SIGTSTP | libc::SIGCONT) {
                     self.interrupt_starting();
@@ -63,7 +71,7 @@ impl Daemon {
             }
             return Ok(());
         }
-        self.jobs.insert(id, LocalJob::new(record.ordinal, ranks));
+        self.jobs.insert(id, LocalJob::new(record.ordinal, ranks, self.are_linked));
         self.act(DaemonAction::OpenJob { record });
         Ok(())
     }

@@ -105,6 +105,25 @@ fn start(id: JobId, nodes: &[u32]) -> Order {
     Order::StartJob(Box::new(record))
 }
 
+#[test]
+fn ranks_wait_for_other_nodes_where_boards_are_linked() {
+    let mut run = Run::new();
+    run.order(Order::FormTree { are_linked: true });
+    run.order(start(JOB, &[1, 1, 2]));
+    run.order(start(JobId(1), &[2]));
+    let opened = |job: JobId| Report::JobOpened { job, ordinal: job.0 };
+    assert_eq!(run.take_sent(), [opened(JOB), opened(JobId(1))], "a board passes messages of all jobs on");
+    assert_eq!((run.daemon.next_rank(JOB), run.daemon.starting()), (None, vec![]));
+    run.order(Order::StartRanks(JOB));
+    assert_eq!((run.daemon.next_rank(JOB), run.daemon.starting()), (Some(Rank(0)), vec![JOB]));
+    // A job that is canceled before is over at once.
+    run.order(start(JobId(2), &[1]));
+    run.order(Order::CancelJob(JobId(2)));
+    assert!(run.take_others().contains(&DaemonAction::DrainOutput { job: JobId(2) }));
+    run.event(DaemonEvent::OutputDrained { job: JobId(2) });
+    assert_eq!(run.take_sent().last(), Some(&Report::JobDone(JobId(2))));
+}
+
 fn start_error() -> StartError {
     StartError { appnum: None, code: 127, errno: 2, limit: None, text: "no such file".into() }
 }

@@ -4,6 +4,9 @@
 //! 2. If all boards have enough links for their places in the tree, each links itself to that of its parent
 //!    ([`Order::LinkBoards`]).
 //! 3. All nodes form the tree ([`Order::FormTree`]): the one for boards that are linked if all links are there.
+//!
+//! Messages on these links may overtake orders. So ranks of a job start when all nodes have opened it ([`Order::StartRanks`]): no
+//! message about a job comes to a node before the job.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -115,6 +118,7 @@ impl Head {
 
     fn form_tree(&mut self, are_linked: bool) {
         self.boards = Boards::Settled;
+        self.are_linked = are_linked;
         if are_linked && self.config.verbose {
             self.print("boards exchange messages directly".to_owned());
         }

@@ -93,8 +93,10 @@ impl Head {
             self.deregister(ended);
         }
         let blocks = record.blocks.clone();
-        let run =
-            NodeProgress { blocks, starting: nodes.clone(), busy: nodes, spawner, ..NodeProgress::default() };
+        let linked = if self.are_linked { self.config.hosts.len() as u32 } else { 0 };
+        let unopened = (1..=linked).filter(|node| !self.lost.contains(node)).collect();
+        let (starting, draining) = (nodes.clone(), false);
+        let run = NodeProgress { blocks, unopened, starting, busy: nodes, spawner, draining };
         let first = self.jobs.free_slots(size as u32);
         self.jobs.insert(Job::new(record.clone(), first, spawn, run));
         if let Some(origin) = &record.spawned {
@@ -134,6 +136,14 @@ impl Head {
         self.print(format!("nothing is spawned for {}: {}", job.run.spawner, error.text));
         let codes = vec![error.errno; job.programs.len()];
         self.spawn_complete(spawn, false, error.limit, codes);
+    }
+
+    /// A node has opened a job. Its ranks start when all nodes have.
+    pub(super) fn node_opened(&mut self, node: u32, id: JobId) {
+        let unopened = &mut self.jobs[id].run.unopened;
+        if unopened.remove(&node) && unopened.is_empty() {
+            self.send_all(Order::StartRanks(id));
+        }
     }
 
     /// A node has started all of its ranks of a job.

@@ -84,6 +84,8 @@ pub struct FirstJob {
 pub struct NodeProgress {
     /// Node of each rank, in ascending order of ranks.
     blocks: Vec<RankBlock>,
+    /// Nodes that have not opened the job yet, if boards are linked.
+    unopened: BTreeSet<u32>,
     /// Nodes that have not started all of their ranks yet.
     starting: Vec<u32>,
     /// Nodes that have not reported yet that they are done with the job.
@@ -138,6 +140,7 @@ pub struct Head {
     /// The job that was the only one when it ended. The servers end with it, unless another one follows.
     last: Option<JobId>,
     boards: Boards,
+    are_linked: bool,
     lost: BTreeSet<u32>,
     jobs: Jobs<NodeProgress>,
     status: ExitStatus,
@@ -176,6 +179,7 @@ impl Head {
             unready: BTreeSet::new(),
             setup_sent: false,
             boards: Boards::default(),
+            are_linked: false,
             lost: BTreeSet::new(),
             jobs: Jobs::default(),
             status,

@@ -71,6 +71,12 @@ impl Head {
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
                 self.require(node, neighbour <= nodes && neighbour != node)
             }
+            Report::JobOpened { job, ordinal } => {
+                match self.jobs.get(job).filter(|job| job.ordinal == ordinal) {
+                    Some(job) => self.require(node, job.run.unopened.contains(&node)),
+                    None => Ok(Validity::Stale),
+                }
+            }
             Report::StartFailed { job, .. } => Ok(self.check_job(job)),
             Report::RanksStarted { job, ref ranks } => self.check_started(node, job, ranks),
             Report::RanksJoined { job, ranks } => {
@@ -175,6 +181,7 @@ impl Head {
             Report::BoardLinked(result) => self.board_linked(node, result),
             Report::NeedsFiles => self.actions.push_back(Action::SendFiles),
             Report::BackendFailed(failure) => self.backend_failed(node, failure),
+            Report::JobOpened { job, .. } => self.node_opened(node, job),
             Report::RanksStarted { job, ranks } => {
                 for (rank, pid) in ranks {
                     self.jobs[job].rank_started(rank.0, pid);

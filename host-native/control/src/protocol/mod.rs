@@ -40,8 +40,11 @@ pub enum Order {
         /// Whether boards are linked, and the tree is that for them.
         are_linked: bool,
     },
-    /// Starts a job: each node starts the ranks of its own.
+    /// Starts a job: each node starts the ranks of its own, where boards are linked after [`Order::StartRanks`].
     StartJob(Box<JobRecord>),
+    /// All nodes have opened the job: its ranks are started. Boards that are linked may then exchange messages about it. Sent
+    /// only if boards are linked.
+    StartRanks(JobId),
     /// Sends the signal of this number to all ranks.
     Signal(i32),
     /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to all ranks.
@@ -111,6 +114,13 @@ pub enum Report {
     NeedsFiles,
     /// The node's PMI server has failed, so that the run cannot go on. The node ends its ranks and keeps its links.
     BackendFailed(BackendFailure),
+    /// The node has registered a job. Sent if boards are linked.
+    JobOpened {
+        /// The job.
+        job: JobId,
+        /// Its position among all jobs of the run. A later job may have the same number.
+        ordinal: u32,
+    },
     /// Ranks have been started.
     RanksStarted {
         /// Job of the ranks.

@@ -58,8 +58,6 @@ pub enum Event {
         from: u32,
         /// `Peer`, `Routed`, `Control` or `Stream`.
         channel: Channel,
-        /// Whether it is for all nodes below the sender.
-        to_all: bool,
         /// The bytes of the message.
         body: Vec<u8>,
     },

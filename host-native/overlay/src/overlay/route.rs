@@ -110,7 +110,6 @@ impl Overlay {
                     via: self.node,
                     from: self.node,
                     channel,
-                    to_all: false,
                     body: body.to_vec(),
                 });
                 Ok(())
@@ -157,7 +156,7 @@ impl Overlay {
                 self.handle_link_message(now, via, message)
             }
             Channel::Peer => {
-                self.events.push_back(Event::Message { via, from: via, channel, to_all: false, body: bytes });
+                self.events.push_back(Event::Message { via, from: via, channel, body: bytes });
                 Ok(())
             }
             Channel::Control | Channel::Stream | Channel::Routed => {
@@ -209,8 +208,7 @@ impl Overlay {
                     // The receiver of the event returns the credit of the body.
                     self.return_credit(via, len - body.len() as u32);
                 }
-                let to_all = to == Destination::Descendants;
-                self.events.push_back(Event::Message { via, from, channel, to_all, body: body.to_vec() });
+                self.events.push_back(Event::Message { via, from, channel, body: body.to_vec() });
             }
         }
         Ok(())

@@ -172,9 +172,7 @@ impl Managed<'_, '_> {
                 Ok(known) => fault_of(self.endpoint.read_last(known.here, rank))?,
                 Err(why) => Err(why),
             },
-            NodeRequest::Link { .. } | NodeRequest::Tree { .. } | NodeRequest::Order { .. } => {
-                Err(Fault::BadNode)
-            }
+            NodeRequest::Link { .. } | NodeRequest::Tree { .. } => Err(Fault::BadNode),
             NodeRequest::Input(ref input) if !is_of_host(input) => {
                 return Err(BadRecord::Malformed.into());
             }

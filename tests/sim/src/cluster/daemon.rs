@@ -1,7 +1,7 @@
 //! Host of a daemon: actions, output of its ranks, and clients that are no ranks.
 
 use hydrant_control::protocol::{
-    BackendFailure, JobRecord, OutputChunk, Report, StartError, StdinTarget, encode,
+    BackendFailure, BoardReport, JobRecord, OutputChunk, Report, StartError, StdinTarget, encode,
 };
 use hydrant_control::{DaemonAction, DaemonEvent};
 use hydrant_core::{ConnId, Input, JobId, Rank};
@@ -54,8 +54,11 @@ impl World<'_> {
             DaemonAction::DeregisterJob { job } => state.deregister(now, job),
             DaemonAction::Input(input) => self.decide(node, input.view()),
             DaemonAction::Print(line) => self.report(node, &Report::Print(line)),
-            DaemonAction::LinkBoard { .. } | DaemonAction::FormTree { .. } => {
-                unreachable!("no node has a board")
+            DaemonAction::LinkBoard { .. } => self.report(node, &Report::BoardLinked(Ok(()))),
+            // The server has been in it from the start.
+            DaemonAction::FormTree { are_linked } => {
+                assert!(are_linked && self.plan.are_linked);
+                self.report(node, &Report::Ready);
             }
             DaemonAction::ReplaceServer { .. } => self.report(node, &Report::ServerReplaced(Ok(()))),
             DaemonAction::QueryRanks { query, .. } => {
@@ -71,6 +74,12 @@ impl World<'_> {
             DaemonAction::FeedStdin(bytes) => self.feed(node, &bytes),
             DaemonAction::ResizeWindows(_) | DaemonAction::CloseOutput { .. } => {}
         }
+    }
+
+    /// Reports the board of a node, with room for all links.
+    pub(super) fn report_board(&mut self, node: u32) {
+        let board = BoardReport::At { addr: format!("192.0.2.{node}:4100"), links: self.plan.radix };
+        self.report(node, &Report::Board(board));
     }
 
     /// Sends a report to the head.

@@ -209,5 +209,10 @@ fn setup(plan: &Plan, limits: Limits) -> Setup {
         lookup_wait: Duration::from_millis(plan.lookup_wait.into()),
         ..RunSettings::default()
     };
-    Setup::new(limits, settings)
+    let mut setup = Setup::new(limits, settings);
+    if plan.are_linked {
+        setup.boards.targets = (1..=plan.daemons).map(|node| (node, format!("dpu{node}"))).collect();
+        setup.boards.link = Some([7; 16]);
+    }
+    setup
 }

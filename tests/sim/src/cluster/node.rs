@@ -1,11 +1,10 @@
 //! A node: the PMI server, the clients and the processes of a host.
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 
 use hydrant_control::Daemon;
 use hydrant_control::protocol::JobRecord;
 use hydrant_core::peer::message;
-use hydrant_core::server::link::Orders;
 use hydrant_core::server::{FenceMode, JobSpec};
 use hydrant_core::trace::Exit;
 use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, OwnedOutput, Rank, Server, Time};
@@ -53,8 +52,8 @@ impl Packet {
 pub(super) enum Item {
     /// A message from a neighbour.
     Packet { from: u32, packet: Packet },
-    /// A record of another board's server.
-    Linked { from: u32, record: Vec<u8> },
+    /// A message of another board's server, which had got so many orders.
+    Linked { from: u32, orders: u32, bytes: Vec<u8> },
     /// Bytes of a rank.
     Client { pid: u32, bytes: Vec<u8> },
     /// The process of a rank has ended.
@@ -145,22 +144,6 @@ pub(super) struct LocalJob {
     pub(super) draining: bool,
 }
 
-/// A board's side of its links.
-#[derive(Debug)]
-pub(super) struct Links {
-    pub(super) orders: Orders,
-    /// Number of the last order to all nodes.
-    pub(super) order: u64,
-    /// Records that wait, by their sender. No more of such a link is read.
-    pub(super) waiting: BTreeMap<u32, VecDeque<Vec<u8>>>,
-}
-
-impl Links {
-    pub(super) fn new() -> Links {
-        Links { orders: Orders::NONE, order: 0, waiting: BTreeMap::new() }
-    }
-}
-
 /// A host of the cluster.
 #[derive(Debug)]
 pub(super) struct Node<'m> {
@@ -185,8 +168,8 @@ pub(super) struct Node<'m> {
     pub(super) strangers: u32,
     /// Neighbours whose links are full.
     pub(super) blocked: BTreeSet<u32>,
-    /// Links to the servers of other boards.
-    pub(super) links: Links,
+    /// Orders to all nodes that have arrived.
+    pub(super) orders: u32,
     /// Bytes of output that may be sent to the head.
     pub(super) credit: i64,
     pub(super) is_starting: bool,
@@ -225,7 +208,7 @@ impl<'m> Node<'m> {
             clients: BTreeMap::new(),
             strangers: 0,
             blocked: BTreeSet::new(),
-            links: Links::new(),
+            orders: 0,
             credit: WINDOW,
             is_starting: false,
             fed: Fed::none(),

@@ -150,7 +150,7 @@ impl Plan {
             loss,
             interrupts,
             liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
-            are_linked: !is_liar && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0,
+            are_linked: !is_liar && daemons > 1 && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0,
             strangers: (0..random.u32(..6)).map(|_| stranger(random)).collect(),
             stall,
             start_fails: once(12, random).then(|| random.u32(1..=daemons)),

@@ -89,8 +89,8 @@ pub struct Summary {
     pub failed: bool,
     /// Lies that were told.
     pub lies: u32,
-    /// Times that a message of a board waited for an order.
-    pub held: u32,
+    /// Messages of boards that came before an order that their sender had.
+    pub overtaken: u32,
     /// Bytes of output that arrived.
     pub output: u64,
     /// Bytes of standard input that ranks read.
@@ -124,8 +124,8 @@ pub(super) struct World<'m> {
     pub(super) undone: Vec<u32>,
     /// Lies that were told.
     pub(super) lies: u32,
-    /// Times that a message of a board waited for an order.
-    pub(super) held: u32,
+    /// Messages of boards that came before an order that their sender had.
+    pub(super) overtaken: u32,
     /// Bytes of standard input that ranks have read.
     pub(super) input: u64,
     /// Clients of other runs.
@@ -152,7 +152,7 @@ impl<'m> World<'m> {
             failures: Vec::new(),
             undone: Vec::new(),
             lies: 0,
-            held: 0,
+            overtaken: 0,
             input: 0,
             readers: Vec::new(),
             readers_random: fastrand::Rng::with_seed(plan.seed ^ 0x1405_7b7e),
@@ -192,7 +192,7 @@ impl<'m> World<'m> {
             time: self.now,
             failed,
             lies: self.lies,
-            held: self.held,
+            overtaken: self.overtaken,
             output: self.head.written,
             input: self.input,
             read: self.read,
@@ -261,7 +261,7 @@ impl<'m> World<'m> {
         }
         match item {
             Item::Packet { from, packet } => self.take_packet(node, from, packet),
-            Item::Linked { from, record } => self.take_linked(node, from, record),
+            Item::Linked { from, orders, bytes } => self.take_linked(node, from, orders, &bytes),
             Item::Client { pid, bytes } => {
                 if let Some(conn) = self.nodes[node as usize].conn_of(Owner::Rank(pid)) {
                     self.nodes[node as usize].receive(self.now, conn, &bytes);
@@ -290,7 +290,12 @@ impl<'m> World<'m> {
             Item::Timeout => self.timeout(node),
             Item::Lost { neighbour } => self.neighbour_lost(node, neighbour),
             Item::Interrupt => self.interrupt(),
-            Item::Joined => self.at_head(HeadEvent::AllJoined),
+            Item::Joined => {
+                self.at_head(HeadEvent::AllJoined);
+                if self.plan.are_linked {
+                    (1..self.nodes.len() as u32).for_each(|node| self.report_board(node));
+                }
+            }
             Item::Sink => self.sink(),
             Item::Lie => self.lie(node),
         }
@@ -327,15 +332,10 @@ impl<'m> World<'m> {
             Packet::Order { to, bytes } => {
                 if to.is_none() {
                     self.descend(node, &Packet::Order { to, bytes: bytes.clone() });
-                }
-                if to.is_none() {
-                    self.begin_order(node);
+                    self.nodes[node as usize].orders += 1;
                 }
                 let order = Order::decode(&bytes).expect("the head sends orders");
                 self.at_daemon(node, DaemonEvent::Order(order));
-                if to.is_none() {
-                    self.end_order(node);
-                }
             }
             Packet::Credit { to, bytes } if to != node => {
                 self.forward(node, to, Packet::Credit { to, bytes });
@@ -433,7 +433,7 @@ impl<'m> World<'m> {
                     self.nodes[node as usize].sent.push((to, bytes.clone()));
                 }
                 let is_full = match self.are_linked(node, to) {
-                    true => self.send_linked(node, to, &bytes),
+                    true => self.send_linked(node, to, bytes),
                     false => self.send(node, to, Packet::Peer(bytes)),
                 };
                 if is_full {

@@ -58,6 +58,57 @@ fn the_first_job_starts_when_boards_are_linked_and_the_tree_is_formed() {
     assert!(is_started(&run) && run.printed.is_empty());
 }
 
+fn started(run: &mut Run) -> Vec<JobId> {
+    let started = run.take_sent().into_iter().filter_map(|(to, order)| match order {
+        Order::StartRanks(job) if to == Destination::All => Some(job),
+        _ => None,
+    });
+    started.collect()
+}
+
+// Fault: A message of another board is faster than the order to start its job
+// Outcome: no rank has begun, so there is none
+// Guarantee: Where boards are linked, ranks start when all nodes have opened the job
+#[test]
+fn ranks_start_when_all_nodes_have_opened_the_job() {
+    let mut run = begun();
+    for (node, report) in [(1, at(1)), (2, at(2)), (3, at(3))] {
+        run.report(node, report);
+    }
+    (1..=3).for_each(|node| run.report(node, Report::BoardLinked(Ok(()))));
+    (1..=3).for_each(|node| run.report(node, Report::Ready));
+    let opened = |ordinal| Report::JobOpened { job: FIRST, ordinal };
+    run.rejects(4, &opened(0));
+    // An earlier job that had the number.
+    run.report(2, opened(7));
+    for node in [2, 1] {
+        run.report(node, opened(0));
+        assert_eq!(started(&mut run), []);
+    }
+    run.rejects(1, &opened(0));
+    run.report(3, opened(0));
+    assert_eq!(started(&mut run), [FIRST]);
+    (1..=3).for_each(|node| run.start(node, FIRST, &[2 * node - 2, 2 * node - 1]));
+    (1..=3).for_each(|node| run.succeed(node));
+    run.ended(0, &[]);
+}
+
+#[test]
+fn a_job_that_a_node_cannot_open_is_canceled_before_it_starts() {
+    let mut run = begun();
+    for (node, report) in [(1, at(1)), (2, at(2)), (3, at(3))] {
+        run.report(node, report);
+    }
+    (1..=3).for_each(|node| run.report(node, Report::BoardLinked(Ok(()))));
+    (1..=3).for_each(|node| run.report(node, Report::Ready));
+    run.take_sent();
+    (1..=2).for_each(|node| run.report(node, Report::JobOpened { job: FIRST, ordinal: 0 }));
+    run.report(3, Report::StartFailed { job: FIRST, error: start_error("no such file") });
+    assert_eq!(run.take_sent(), [to_all(Order::CancelJob(FIRST))]);
+    (1..=3).for_each(|node| run.report(node, Report::JobDone(FIRST)));
+    run.ended(127, &["host n3: no such file"]);
+}
+
 /// The other nodes get the address that the user has named.
 #[test]
 fn boards_are_linked_at_the_address_for_other_boards() {

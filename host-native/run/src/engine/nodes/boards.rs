@@ -15,15 +15,13 @@ pub(in super::super) struct LinkedBoards {
     targets: Vec<(u32, String)>,
     /// The PMI server of the node is in no tree yet.
     awaits_tree: bool,
-    /// Number of orders of the head to all nodes.
-    orders: u64,
 }
 
 impl LinkedBoards {
     pub(super) fn new(boards: &Boards) -> LinkedBoards {
         let awaits_tree = boards.link.is_some();
         let targets = if awaits_tree { boards.targets.clone() } else { Vec::new() };
-        LinkedBoards { targets, awaits_tree, orders: 0 }
+        LinkedBoards { targets, awaits_tree }
     }
 
     fn name(&self, node: u32) -> String {
@@ -87,24 +85,10 @@ impl Engine<'_> {
         match self.core.node() {
             // Its node was opened in the usual tree.
             Some(board) if board.link_addr().is_none() => {}
-            Some(board) => board.form(radix, are_linked)?,
+            Some(board) => board.form(are_linked)?,
             None => self.core.handle(now, Input::Node { node, nodes: tree.nodes(), radix })?,
         }
         self.boards.awaits_tree = false;
-        Ok(())
-    }
-
-    /// Counts an order of the head to all nodes. Returns its number, the same on each of them.
-    pub(super) fn count_order(&mut self) -> u64 {
-        self.boards.orders += 1;
-        self.boards.orders
-    }
-
-    /// Tells the board that the order of this number begins, or has ended.
-    pub(super) fn tell_board(&mut self, number: Option<u64>, is_done: bool) -> Result<(), RunError> {
-        if let Some((board, number)) = self.core.node().zip(number) {
-            board.order(number, is_done)?;
-        }
         Ok(())
     }
 }

@@ -249,11 +249,8 @@ impl Daemon {
         event: Event,
     ) -> Result<(), RunError> {
         match event {
-            Event::Message { channel: Channel::Control, to_all, body, .. } => {
-                let number = to_all.then(|| engine.count_order());
-                engine.tell_board(number, false)?;
-                self.handle(engine, DaemonEvent::Order(Order::decode(&body)?))?;
-                engine.tell_board(number, true)
+            Event::Message { channel: Channel::Control, body, .. } => {
+                self.handle(engine, DaemonEvent::Order(Order::decode(&body)?))
             }
             Event::Message { via, body, .. } => self.take_piece(engine, via, &body),
             Event::CreditAvailable { neighbour } => {
