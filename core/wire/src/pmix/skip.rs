@@ -149,7 +149,8 @@ impl Reader<'_> {
 
     fn skip_array(&mut self, depth: u32) -> Option<()> {
         let kind = self.data_type()?;
-        let count = self.size()?;
+        // An array that is absent has no number of elements.
+        let count = if kind == 0 { 0 } else { self.size()? };
         for _ in 0..count {
             let before = self.rest().len();
             self.skip_nested(kind, depth + 1)?;

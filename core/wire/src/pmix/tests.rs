@@ -210,7 +210,6 @@ fn nesting_is_limited() {
     assert!(!skips(&nested(DEPTH_MAX as usize + 1)));
     assert!(!skips(&nested(1000)));
     // A count without elements.
-    assert!(!skips(&[0, 0xff, 0xff, 0xff, 0xff, 0x0f]));
     assert!(!skips(&[kind::BOOL as u8, 0xff, 0xff, 0xff, 0xff, 0x0f, 1]));
 }
 
@@ -226,6 +225,114 @@ fn integers_are_folded() {
     let mut writer = Writer::new(Integers::Flexible, &mut buf);
     writer.uint32(WILDCARD);
     assert_eq!(buf[..5], [0xfe, 0xff, 0xff, 0xff, 0x0f]);
+}
+
+/// Types of values for which libpmix has no place in a value: VALUE, APP, INFO, PDATA, BUFFER and KVAL.
+const WITHOUT_PLACE: [u16; 6] = [21, 23, 24, 25, 26, 28];
+
+/// Returns a log of two values, the first of this type with these bytes, and the second a STRING.
+fn log_of(kind: u16, value: &[u8]) -> Vec<u8> {
+    let mut bytes = vec![0; 256];
+    let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+    writer.raw(&[2, 16, 2, 0]);
+    writer.array(2);
+    writer.info(b"first", kind);
+    writer.raw(value);
+    writer.info(b"second", kind::STRING);
+    writer.string(b"text");
+    writer.array(0);
+    let len = writer.finish().expect("it fits");
+    bytes.truncate(len);
+    bytes
+}
+
+/// Returns the keys of the values of a log.
+fn keys_of(bytes: &[u8]) -> Option<Vec<&[u8]>> {
+    match decode(Integers::Flexible, bytes) {
+        Ok(Ok(Command::Log(infos))) => Some(infos.iter().map(|info| info.key).collect()),
+        _ => None,
+    }
+}
+
+// Fault: A PMIx client sends a value of a type for which libpmix has no place in a value (VALUE, APP, INFO, PDATA, BUFFER,
+// KVAL), by which up to 784 bytes behind the value were written before OpenPMIx 6.1.1
+// Outcome: the value is read over, or the request is refused
+// Guarantee: A value has the bytes of its message alone
+#[test]
+fn values_of_types_without_a_place_stay_within_their_bytes() {
+    let value: &[u8] = &[3, 4, b'x', 0];
+    let info = [&[4, b'k', 0, 0][..], value].concat();
+    let pair = [&[4, b'k', 0][..], value].concat();
+    let data = [&[4, b'n', 0, 7][..], &pair].concat();
+    let buffer: &[u8] = &[1, 2, b'a', b'b'];
+    for (kind, value) in WITHOUT_PLACE.into_iter().zip([value, b"", &info, &data, buffer, &pair]) {
+        let message = log_of(kind, value);
+        let keys = (kind != 23).then(|| vec![&b"first"[..], b"second"]);
+        assert_eq!(keys_of(&message), keys, "type {kind}");
+        for len in 2..message.len() {
+            assert_eq!(keys_of(&message[..len]), None, "type {kind}, {len} bytes");
+        }
+    }
+}
+
+// Fault: A PMIx client sends a message that ends inside an integer, as the three bytes that crashed OpenPMIx before 6.1.1
+// Outcome: the request is refused, or the connection closed
+// Guarantee: No byte behind a message is read
+#[test]
+fn a_message_that_ends_within_an_integer_is_refused() {
+    for bytes in
+        [&[0x80][..], &[2, 3, 0x80], &[2, 4, 0x80], &[2, 4, 0xff], &[0xff; 3], &[0x80; 8], &[2, 3, 2]]
+    {
+        // More bytes follow in the buffer, as a message of another client would.
+        let more = [bytes, &[1; 16]].concat();
+        let result = decode(Integers::Flexible, &more[..bytes.len()]);
+        assert!(matches!(result, Err(Malformed::Structure) | Ok(Err(Unreadable))), "{bytes:?}");
+    }
+    for len in 0..9 {
+        assert_eq!(Reader::new(Integers::Flexible, &[0x80; 9][..len]).size(), None);
+        assert_eq!(Reader::new(Integers::Fixed, &[0; 10][..len]).size(), None);
+    }
+}
+
+// Fault: A PMIx client sends twenty bytes that claim 2^40 elements, which took all memory before OpenPMIx 6.1.1
+// Outcome: the request is refused
+// Guarantee: A number of elements takes neither memory nor time that its bytes do not
+#[test]
+fn a_number_of_elements_costs_what_its_bytes_cost() {
+    for element in [kind::BOOL, kind::STRING, kind::INFO, kind::PROC, kind::DATA_ARRAY, 0] {
+        let mut bytes = [0; 20];
+        let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+        writer.data_type(element);
+        writer.size(1 << 40);
+        let mut reader = Reader::new(Integers::Flexible, &bytes);
+        // The array that is absent has no number, and the value ends before it.
+        assert_eq!(reader.skip(kind::DATA_ARRAY).is_some(), element == 0);
+        assert_eq!(keys_of(&log_of(kind::DATA_ARRAY, &bytes)), None);
+    }
+    // Elements of a request: keys of a query, processes of a fence.
+    for command in [&[2, 3, 2][..], &[2, 15, 2], &[2, 13, 2]] {
+        let claim = [command, &[0x80, 0x80, 0x80, 0x80, 0x80, 0x20], &[0; 11]].concat();
+        assert_eq!(decode(Integers::Flexible, &claim), Ok(Err(Unreadable)));
+    }
+}
+
+// Fault: A PMIx client sends a data array without a type of elements, after which OpenPMIx before 6.1.1 misread the message
+// Outcome: the array is absent, and what follows is read
+// Guarantee: What libpmix from 6.1.1 on writes is read as it reads it
+#[test]
+fn an_array_without_a_type_has_no_number_of_elements() {
+    assert_eq!(keys_of(&log_of(kind::DATA_ARRAY, &[0])), Some(vec![&b"first"[..], b"second"]));
+}
+
+// Fault: A PMIx client sends a text that does not end, or one of negative length, which OpenPMIx before 6.1.1 allocated
+// Outcome: the request is refused
+// Guarantee: A text ends with its only NUL
+#[test]
+fn a_text_has_one_end_and_no_negative_length() {
+    for text in [&[4, b'x', b'y'][..], &[6, b'x', 0, 0], &[1], &[3, b'x', 0], &[0xff, 0xff, 0xff, 0xff, 0x0f]]
+    {
+        assert_eq!(keys_of(&log_of(kind::STRING, text)), None, "{text:?}");
+    }
 }
 
 fn either() -> impl Strategy<Value = Integers> {
