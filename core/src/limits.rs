@@ -15,7 +15,8 @@ pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// whose presence Open MPI 5 lets waiting ranks yield their processor.
 pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
 /// Attribute of a job that is `TRUE` if the host answers queries of PMIx clients that the server does not answer itself
-/// ([`Output::Upcall`](crate::Output::Upcall)). Without the feature `cluster` such queries are refused.
+/// (`HostQuery` of `wire::pmix`), looks at files that they monitor, and writes to the log of the system (`HostCall`), as
+/// [`Output::Upcall`](crate::Output::Upcall). Without the feature `cluster` such requests are refused.
 pub const QUERIES_ATTR: &str = "pmix.query";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
 /// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
@@ -70,7 +71,8 @@ pub struct Limits {
     pub kvs_bytes: u32,
     /// Maximum number of group barriers at the same time. The barrier of a whole job takes none.
     pub groups: u32,
-    /// Maximum number of published names and of names that look-ups wait for, together.
+    /// Maximum number of published names, of names that look-ups wait for, and of events and monitors of PMIx clients, together.
+    /// Events and monitors take at most a quarter each.
     pub names: u32,
     /// Maximum number of upcalls at the same time: spawns, files of PMIx clients to remove, and requests about names if the
     /// job has [`JobSpec::remote_names`](crate::server::JobSpec::remote_names). 0 on a host that supports none of these.

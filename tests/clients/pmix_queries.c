@@ -161,7 +161,7 @@ static void support(void)
         CHECK(strcmp(attribute->string, PMIX_JOB_SIZE) != 0 || attribute->type == PMIX_UINT32);
     }
     static const char *const not_supported[] = {
-        PMIX_QUERY_JOB_STATUS,        PMIX_QUERY_MEMORY_USAGE,   PMIX_QUERY_QUEUE_LIST, PMIX_QUERY_NUM_GROUPS, PMIX_QUERY_GROUP_NAMES,
+        PMIX_QUERY_JOB_STATUS,       PMIX_QUERY_QUEUE_LIST,     PMIX_QUERY_NUM_GROUPS, PMIX_QUERY_GROUP_NAMES,
         PMIX_QUERY_GROUP_MEMBERSHIP, PMIX_QUERY_AUTHORIZATIONS, "pmix.query.allc",     "pmix.unknown",
     };
     for (size_t at = 0; at < sizeof not_supported / sizeof *not_supported; at++)

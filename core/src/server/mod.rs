@@ -282,6 +282,10 @@ impl Server<'_> {
             && slot.pmix == Some(conn)
         {
             slot.pmix = None;
+            #[cfg(feature = "pmix")]
+            if let (Some(job), Some(rank)) = (job, rank) {
+                self.forget_monitors(job, rank);
+            }
         }
         self.ready.remove(conn.0);
         self.drop_replies(conn);
@@ -339,11 +343,11 @@ impl Server<'_> {
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
         let lookups = self.expire_lookups(now);
         #[cfg(feature = "pmix")]
-        let gets = self.expire_gets(now);
+        let (gets, monitors) = (self.expire_gets(now), self.check_monitors(now));
         #[cfg(not(feature = "pmix"))]
-        let gets = None;
+        let (gets, monitors) = (None, None);
         self.links.wake_for_exits(self.exits);
-        self.wake = [cut_off, inits, fences, groups, lookups, gets].into_iter().flatten().min();
+        self.wake = [cut_off, inits, fences, groups, lookups, gets, monitors].into_iter().flatten().min();
         self.events_pending = true;
     }
 

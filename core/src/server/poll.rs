@@ -122,7 +122,7 @@ impl Server<'_> {
         let (job, rank) = slot.parent?;
         Some(match slot.task {
             Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },
-            Task::Name => Output::Upcall { upcall, job, rank, protocol, request },
+            Task::Name | Task::Look(_) => Output::Upcall { upcall, job, rank, protocol, request },
             Task::RemoveFiles => {
                 self.upcalls.free(upcall);
                 Output::RemoveFiles { job, rank, paths: request }

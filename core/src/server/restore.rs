@@ -419,6 +419,10 @@ impl<'s> Server<'s> {
             (Task::RemoveFiles | Task::Log(_), stage) => {
                 return job.0 < self.limits.jobs && stage == Stage::Asked;
             }
+            (Task::Look(_), Stage::Asked | Stage::Passed) => {
+                return job.0 < self.limits.jobs && slot.conn.is_none();
+            }
+            (Task::Look(_), _) => false,
             (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
         };
         job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)

@@ -6,9 +6,13 @@ use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, UpcallId};
+#[cfg(feature = "pmix")]
+use crate::limits::HOST_FACTS;
 use crate::limits::{Limit, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::{Stage, Task};
+#[cfg(feature = "pmix")]
+use crate::wire::pmix::FileState;
 use crate::wire::{Frame, Op, Protocol};
 
 /// Prefixes of PMI-1 requests that can become upcalls other than spawns.
@@ -35,6 +39,12 @@ impl Server<'_> {
 
     pub(super) fn complete_upcall(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
         let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchUpcall)?;
+        #[cfg(feature = "pmix")]
+        if let (Task::Look(monitor), Stage::Passed, true) = (slot.task, slot.stage, HOST_FACTS) {
+            self.upcalls.free(upcall);
+            self.file_was_seen(monitor, FileState::read(text).filter(|_| rc == 0));
+            return Ok(());
+        }
         if slot.task != Task::Name || slot.stage != Stage::Passed {
             return Err(Fault::NoSuchUpcall);
         }

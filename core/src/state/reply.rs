@@ -238,6 +238,8 @@ pub(crate) enum PmixResponse {
     Processes(JobId),
     /// Attribute of a job that is a text for PMIx clients, at this offset.
     Text(JobId, u32),
+    /// Success of a request of PMIx whose reply has INFOs, without any.
+    NoInfos,
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

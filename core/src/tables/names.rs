@@ -191,6 +191,13 @@ impl<'s> Names<'s> {
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&slot.port)
     }
 
+    /// Returns the port of a publication for a change in place.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn port_mut(&mut self, name: NameRef) -> Option<&mut [u8]> {
+        let slot = self.slots.get_mut(name.at as usize)?;
+        (slot.owner.is_some() && slot.serial == name.serial).then_some(&mut slot.port)
+    }
+
     /// Notes the rank that published a name, and on which terms.
     #[cfg(feature = "pmix")]
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{JOBID_MAX, Limit, SPAWN_BYTES_MIN};
+use crate::tables::names::NameRef;
 use crate::trace::Stream;
 
 /// Slot of an upcall.
@@ -54,6 +55,8 @@ pub(crate) enum Task {
     RemoveFiles,
     /// Print text as output of the requesting rank. The host does not answer.
     Log(Stream),
+    /// Look at the file of a monitor. No client waits for the answer.
+    Look(NameRef),
 }
 
 impl Default for Task {

@@ -111,7 +111,7 @@ pub enum Integers {
 #[cfg(feature = "pmix")]
 impl Integers {
     /// Returns the encoding with this number.
-    fn of_byte(number: u8) -> Option<Integers> {
+    pub fn of_byte(number: u8) -> Option<Integers> {
         [Integers::Flexible, Integers::Fixed].into_iter().find(|it| *it as u8 == number)
     }
 }

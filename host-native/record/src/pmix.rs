@@ -154,7 +154,12 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
                 .map(|query| format!("{}{}", list(query.keys.iter()), infos(&query.qualifiers)));
             ("query", format!(":{}", queries.collect::<Vec<_>>().join(";")))
         }
-        Command::Log(data) => ("log", format!(":{}", infos(data))),
+        Command::Log(data, directives) => ("log", format!(":{}{}", infos(data), infos(directives))),
+        Command::Monitor { monitor, code, infos: options } => {
+            let what = (monitor.key.escape_ascii(), value(monitor));
+            ("monitor", format!(": {}={} code {code}{}", what.0, what.1, infos(options)))
+        }
+        Command::Heartbeat => ("heartbeat", String::new()),
         Command::JobControl(orders) => ("job control", format!(":{}", infos(orders))),
         Command::GroupConstruct { name, procs, infos: options } => {
             let name = name.escape_ascii();

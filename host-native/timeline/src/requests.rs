@@ -140,7 +140,9 @@ impl Decoder {
             Ok(Some(pmix::Frame::Message { tag, body, .. })) => match pmix::decode(self.integers, body) {
                 Ok(Ok(command)) => {
                     let (phase, participants) = self.pmix_phase(&command);
-                    let replied = !matches!(command, pmix::Command::DeregisterEvents(_));
+                    let never =
+                        matches!(command, pmix::Command::DeregisterEvents(_) | pmix::Command::Heartbeat);
+                    let replied = !never;
                     Request { participants, replied, ..request(phase, tag) }
                 }
                 _ => request(Phase::Other, tag),

@@ -182,18 +182,17 @@ fn due(command: &Command<'_>, own: Option<&str>, lazy: bool) -> Due {
 fn due_pmix(command: &pmix::Command<'_>) -> Due {
     use pmix::Command;
     match command {
-        Command::DeregisterEvents(_) => Due::Never,
+        Command::DeregisterEvents(_) | Command::Heartbeat => Due::Never,
         // An abort of the job has no reply, and one of the rank alone has one. Only the server knows the job's name.
         Command::Abort { .. } => Due::Later,
         Command::JobInfo
         | Command::Commit(_)
         | Command::Finalize
         | Command::RegisterEvents(_)
-        | Command::Log(_)
         | Command::JobControl(_)
         | Command::Notify { .. }
         | Command::Unsupported => Due::AtOnce,
-        // Among them queries, which the host may have to answer.
+        // Among them queries and texts, which the host may have to answer.
         _ => Due::Later,
     }
 }

@@ -215,9 +215,12 @@ fn older_formats_are_served() {
     }
 }
 
-// Serves: Requests | log (16) | in part: one text for standard output or standard error, at most `spawn-bytes` long. It passes
-// through `-l`, `-outfile` and the other options for output like every line of a rank, and is dropped while the output is
-// blocked. Open MPI 4 sends another kind, which is refused, and prints its text itself
+// Serves: Requests | log (16) | in part: texts for standard output and standard error, each at most `spawn-bytes` long. They pass
+// through `-l`, `-outfile` and the other options for output like every line of a rank, and are dropped while the output is
+// blocked. One text of a request may be for the log of the system (`PMIX_LOG_SYSLOG`, `PMIX_LOG_LOCAL_SYSLOG`: of the rank's
+// host, `PMIX_LOG_GLOBAL_SYSLOG`: of the launcher's). `PMIX_LOG_ONCE` and `PMIX_LOG_SYSLOG_PRI` are heeded. Refused:
+// `PMIX_LOG_EMAIL`, `PMIX_LOG_GLOBAL_DATASTORE`, `PMIX_LOG_JOB_RECORD`, and `PMIX_LOG_MSG` of Open MPI 4, which prints its text
+// itself Also: hydrant-core `texts_go_to_their_channels`
 #[test]
 fn texts_are_printed_as_output_of_their_rank() {
     let Some(outcome) = run("-l", "log") else { return };
@@ -291,6 +294,59 @@ fn events_cross_hosts() {
     outcome.code(0).quiet().says(": events done\n", 3);
 }
 
+/// Runs one sub-command of `tests/clients/pmix_monitors.c` on three ranks, with libpmix 4.2 and with that of Open MPI 5.
+fn run_monitors(options: &str, name: &str) -> Vec<Outcome> {
+    if !Peer::Libpmix.there() {
+        return Vec::new();
+    }
+    let job = relocated(Job::hydrant(&format!("{options} -n 3")));
+    let mut outcomes = vec![job.arg(Peer::Libpmix.program("pmix_monitors")).arg(name).run()];
+    if Peer::OpenMpi5.there() {
+        outcomes.push(with_libpmix_5(options, "pmix_monitors", name));
+    }
+    outcomes
+}
+
+// Serves: Requests | monitor processes (19) | in part: heartbeats of the process (`PMIX_MONITOR_HEARTBEAT`), changes of a file
+// (`PMIX_MONITOR_FILE`), and one report of what processes (`PMIX_MONITOR_PROC_RESOURCE_USAGE`) or hosts
+// (`PMIX_MONITOR_NODE_RESOURCE_USAGE`) use, on Linux. Alerts go to the other processes of the job or of `PMIX_RANGE`. Refused:
+// reports at regular times (`PMIX_MONITOR_RESOURCE_RATE`), `PMIX_MONITOR_DISK_RESOURCE_USAGE`,
+// `PMIX_MONITOR_NET_RESOURCE_USAGE`, and targets by process id or by number of the host Also: hydrant-core
+// `missing_heartbeats_are_reported_once`, `a_file_that_stays_as_it_is_is_reported`
+#[test]
+fn processes_and_files_are_monitored() {
+    // Times are whole seconds.
+    let one = ["heartbeats", "canceled", "file"].map(|name| (String::new(), name));
+    for (hosts, name) in one.into_iter().chain([(nodes(2, 2, 2), "file")]) {
+        for outcome in run_monitors(&hosts, name) {
+            outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+        }
+    }
+}
+
+// Serves: Queries | `PMIX_QUERY_MEMORY_USAGE` | served: on Linux, for each host with a rank that the qualifiers name its name, the
+// memory of its daemon (`PMIX_DAEMON_MEMORY`), and the average of these ranks (`PMIX_CLIENT_AVG_MEMORY`)
+#[test]
+fn processes_and_hosts_tell_what_they_use() {
+    for (hosts, name) in [(String::new(), this_machine()), (nodes(2, 2, 2), "n2".to_owned())] {
+        for outcome in run_monitors(&hosts, "usage") {
+            outcome.code(0).quiet().says(": usage done\n", 3).says(&format!(": host {name}\n"), 3);
+        }
+    }
+}
+
+#[test]
+fn monitors_that_are_not_served_are_refused() {
+    for outcome in run_monitors("-v", "refused") {
+        outcome.code(0).says(": refused done\n", 3);
+        let line =
+            "a request of a PMIx client is not supported: PMIx_Process_monitor (command 19) or its options\n";
+        if in_sandbox().is_none() {
+            assert_eq!(outcome.stderr.matches(line).count(), 1, "{outcome}");
+        }
+    }
+}
+
 /// Runs one sub-command of `tests/clients/pmix_queries.c` on three ranks.
 fn run_queries(options: &str, name: &str) -> Option<Outcome> {
     if !Peer::Libpmix.there() {
@@ -337,7 +393,7 @@ fn queries_about_sizes_and_slots_are_answered() {
 }
 
 /// A query without an answer is named once.
-// Serves: Queries | `PMIX_QUERY_JOB_STATUS`, `PMIX_QUERY_MEMORY_USAGE`, `PMIX_QUERY_NUM_GROUPS`, `PMIX_QUERY_GROUP_NAMES`,
+// Serves: Queries | `PMIX_QUERY_JOB_STATUS`, `PMIX_QUERY_NUM_GROUPS`, `PMIX_QUERY_GROUP_NAMES`,
 // `PMIX_QUERY_GROUP_MEMBERSHIP`, `PMIX_QUERY_ALLOCATION`, `PMIX_QUERY_QUEUE_LIST`, `PMIX_QUERY_AUTHORIZATIONS`, others |
 // refused
 #[test]

@@ -88,6 +88,10 @@ impl Server<'_> {
                 return self.write_set_change(id, which, retired, writer);
             }
             PmixResponse::JobInfo => return self.write_job_info(id, writer),
+            PmixResponse::NoInfos => {
+                writer.status(status::SUCCESS);
+                return writer.array(0);
+            }
             PmixResponse::Refreshed { record } => {
                 writer.status(status::SUCCESS);
                 return writer.raw(record.map_or(&[], |record| self.committed_data(record)));

@@ -79,7 +79,7 @@ pub(in super::super) struct JobEnd {
 }
 
 /// Returns the bytes of a stored notice in front of its INFOs, of which there are `count`.
-fn notice_header(integers: Integers, range: u8, code: i32, count: u32) -> [u8; NOTICE_HEADER] {
+pub(super) fn notice_header(integers: Integers, range: u8, code: i32, count: u32) -> [u8; NOTICE_HEADER] {
     let [c0, c1, c2, c3] = code.to_le_bytes();
     let [n0, n1, n2, n3] = count.to_le_bytes();
     [integers as u8, range, c0, c1, c2, c3, n0, n1, n2, n3]
@@ -89,7 +89,7 @@ fn notice_header(integers: Integers, range: u8, code: i32, count: u32) -> [u8; N
 fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
     let (&[integers, range, c0, c1, c2, c3, n0, n1, n2, n3], infos) =
         stored.split_first_chunk::<NOTICE_HEADER>()?;
-    let integers = if integers == Integers::Fixed as u8 { Integers::Fixed } else { Integers::Flexible };
+    let integers = Integers::of_byte(integers).unwrap_or_default();
     let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
     Some((integers, range, i32::from_le_bytes([c0, c1, c2, c3]), infos))
 }
@@ -221,7 +221,12 @@ impl Server<'_> {
     }
 
     /// Stores a notice for the clients of this node and for the neighbours.
-    fn store_notice<'a>(&mut self, job: JobId, rank: Rank, stored: impl Pieces<'a>) -> Result<(), Refusal> {
+    pub(super) fn store_notice<'a>(
+        &mut self,
+        job: JobId,
+        rank: Rank,
+        stored: impl Pieces<'a>,
+    ) -> Result<(), Refusal> {
         // A refused notice drops no other one.
         if stored.clone().flatten().count() > PORT_MAX {
             return Err(Refusal::NameLength);

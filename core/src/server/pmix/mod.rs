@@ -6,6 +6,8 @@ mod events;
 mod gather;
 mod groups;
 mod hosts;
+mod log;
+mod monitor;
 mod names;
 mod nodes;
 mod query;
@@ -25,7 +27,7 @@ use crate::peer::message::GroupKind;
 use crate::state::{Conn, Dialect, PendingReply, Phase, PmixResponse, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
-use crate::trace::{Cause, Closing, Stream, event};
+use crate::trace::{Cause, Closing, event};
 use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, status};
 use crate::wire::{Integers, Op, Text};
 
@@ -159,6 +161,15 @@ impl Server<'_> {
             return Ok(false);
         }
         let command = pmix::decode(integers, body)?;
+        if command == Ok(Command::Heartbeat) {
+            if tag != pmix::HEARTBEAT_TAG {
+                return Err(Malformed::Structure);
+            }
+            if HOST_FACTS {
+                self.heartbeat(conn);
+            }
+            return Ok(true);
+        }
         if let Ok(Command::DeregisterEvents(codes)) = &command {
             self.deregister_events(conn, codes);
             return Ok(true);
@@ -220,6 +231,7 @@ impl Server<'_> {
             Command::Finalize => {
                 self.conns[requester.conn.index()].phase = Phase::Finalized;
                 self.ranks[requester.index].phase = RankPhase::Finalized;
+                self.forget_monitors(requester.job, requester.rank);
                 done
             }
             Command::RegisterEvents(codes) => self.register_events(requester, &codes),
@@ -268,10 +280,15 @@ impl Server<'_> {
                 return self.pmix_destruct(now, requester, integers, name, rest);
             }
             Command::Query(queries) => return self.pmix_query(requester, integers, &queries),
-            Command::Log(infos) => self.pmix_log(requester, &infos)?,
-            Command::Unsupported => return Err(Refusal::Unsupported),
-            // `pmix_message` has handled it.
-            Command::DeregisterEvents(_) => done,
+            Command::Log(infos, directives) => {
+                return self.pmix_log(requester, integers, &infos, &directives);
+            }
+            Command::Monitor { monitor, code, infos } if HOST_FACTS => {
+                return self.pmix_monitor(now, requester, integers, (&monitor, code), &infos);
+            }
+            Command::Unsupported | Command::Monitor { .. } => return Err(Refusal::Unsupported),
+            // `pmix_message` has handled them.
+            Command::DeregisterEvents(_) | Command::Heartbeat => done,
         }))
     }
 
@@ -298,24 +315,6 @@ impl Server<'_> {
         }
         self.events_pending = true;
         Ok(ReplyState::Upcall(Op::Spawn, id))
-    }
-
-    /// Passes text to the host, to be printed as output of the rank. A client that is refused prints it itself.
-    fn pmix_log(&mut self, requester: Requester, infos: &Infos<'_>) -> Result<Response, Refusal> {
-        let mut infos = infos.iter();
-        let (Some(info), None) = (infos.next(), infos.next()) else { return Err(Refusal::Unsupported) };
-        let stream = match info.key {
-            b"pmix.log.stdout" => Stream::Stdout,
-            b"pmix.log.stderr" => Stream::Stderr,
-            _ => return Err(Refusal::Unsupported),
-        };
-        let text = info.as_string().ok_or(Refusal::BadField)?;
-        if !text.is_empty() {
-            let parent = (requester.job, requester.rank);
-            self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
-            self.events_pending = true;
-        }
-        Ok(Response::status(status::SUCCESS))
     }
 
     /// Ends the job of a rank, or the rank alone if it names only itself. Returns whether the job ends.

@@ -3,6 +3,8 @@
 mod gather;
 // What only a host can tell.
 #[cfg(feature = "cluster")]
+mod monitor;
+#[cfg(feature = "cluster")]
 mod queries;
 
 use std::collections::BTreeMap;

@@ -1,6 +1,6 @@
 //! Requests of clients.
 
-use super::info::Infos;
+use super::info::{Info, Infos};
 use super::reader::{Proc, Reader};
 use super::{Integers, WILDCARD};
 use crate::Malformed;
@@ -76,8 +76,19 @@ pub enum Command<'a> {
     DeregisterEvents(PackedCodes<'a>),
     /// Questions about the job (QUERY).
     Query(Queries<'a>),
-    /// Text for the user (LOG).
-    Log(Infos<'a>),
+    /// Texts for the user (LOG), and directives.
+    Log(Infos<'a>, Infos<'a>),
+    /// Order to watch this process, or to report what processes and hosts use (MONITOR).
+    Monitor {
+        /// What is monitored.
+        monitor: Info<'a>,
+        /// Code of the event that reports it, or 0 for that of the library.
+        code: i32,
+        /// Options.
+        infos: Infos<'a>,
+    },
+    /// Sign of life: a message without a body, whose tag is [`HEARTBEAT_TAG`](super::HEARTBEAT_TAG). It has no reply.
+    Heartbeat,
     /// Orders about a job, such as files to remove after its end (JOB_CONTROL).
     JobControl(Infos<'a>),
     /// Group of processes (GROUP_CONSTRUCT).
@@ -283,6 +294,9 @@ pub fn number(integers: Integers, body: &[u8]) -> Option<u8> {
 /// # Errors
 /// [`Malformed::Structure`] without a command, [`Unreadable`] if the rest does not suit the command.
 pub fn decode(integers: Integers, body: &[u8]) -> Result<Result<Command<'_>, Unreadable>, Malformed> {
+    if body.is_empty() {
+        return Ok(Ok(Command::Heartbeat));
+    }
     let mut reader = Reader::new(integers, body);
     let number = reader.single().and_then(|()| reader.byte()).ok_or(Malformed::Structure)?;
     Ok(arguments(number, &mut reader).ok_or(Unreadable))
@@ -335,12 +349,18 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
         16 => {
             reader.single()?;
             reader.unsigned(8)?;
-            Command::Log(reader.infos()?)
+            Command::Log(reader.infos()?, reader.infos()?)
         }
         15 => Command::Query(reader.queries()?),
         18 => {
             reader.procs()?;
             Command::JobControl(reader.infos()?)
+        }
+        19 => {
+            reader.single()?;
+            let monitor = reader.info()?;
+            reader.single()?;
+            Command::Monitor { monitor, code: reader.int32()?, infos: reader.infos()? }
         }
         24 => {
             reader.single()?;

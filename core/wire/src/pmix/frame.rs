@@ -11,6 +11,8 @@ pub const HEADER_LEN: usize = 16;
 pub const MESSAGE_MAX: u32 = message_max(COMMIT_BYTES_MAX);
 /// Maximum length of the body of a handshake in bytes. libpmix 6 adds up to 512 bytes of command line.
 pub const HELLO_MAX: u32 = 2048;
+/// Tag of [`Command::Heartbeat`](super::Command::Heartbeat).
+pub const HEARTBEAT_TAG: u32 = 1;
 
 /// First bytes of a handshake.
 const HELLO: [u8; 8] = [FIRST_BYTE; 8];

@@ -66,15 +66,22 @@ impl<'a> Info<'a> {
 
     /// Returns whether the value, a PROC or an array of PROCs, contains a process.
     pub fn contains(&self, namespace: &[u8], rank: u32) -> bool {
-        let mut reader = self.reader();
-        let count = match self.kind {
-            kind::PROC => Some(1),
-            kind::DATA_ARRAY if reader.data_type() == Some(kind::PROC) => reader.size(),
-            _ => None,
-        };
         let is_it =
             |proc: Proc<'_>| proc.namespace == namespace && (proc.rank == rank || proc.rank == WILDCARD);
-        (0..count.unwrap_or(0)).map_while(|_| reader.proc()).any(is_it)
+        let listed = self.array(kind::PROC, Reader::proc);
+        self.as_proc().is_some_and(is_it) || listed.is_some_and(|mut procs| procs.any(is_it))
+    }
+
+    /// Returns the elements of a DATA_ARRAY, if they are of this type. `read` reads one.
+    pub fn array<T, R: Fn(&mut Reader<'a>) -> Option<T>>(
+        &self,
+        of: u16,
+        read: R,
+    ) -> Option<impl Iterator<Item = T> + use<'a, T, R>> {
+        let mut reader = self.reader();
+        let is_it = self.kind == kind::DATA_ARRAY && reader.data_type() == Some(of);
+        let count = is_it.then(|| reader.size()).flatten()?;
+        Some((0..count).map_while(move |_| read(&mut reader)))
     }
 
     /// Returns the value of an array of INFOs.

@@ -23,6 +23,7 @@
 
 mod command;
 mod frame;
+mod host;
 mod info;
 mod names;
 mod query;
@@ -38,9 +39,10 @@ pub use command::{
     Unreadable, decode, number,
 };
 pub use frame::{
-    FIRST_BYTE, Frame, HEADER_LEN, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame, write_header,
-    write_hello_reply,
+    FIRST_BYTE, Frame, HEADER_LEN, HEARTBEAT_TAG, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame,
+    write_header, write_hello_reply,
 };
+pub use host::{FileState, HostCall};
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
 pub use query::HostQuery;
@@ -79,6 +81,12 @@ pub mod kind {
     pub const UINT32: u16 = 14;
     /// Unsigned number, 64 bits.
     pub const UINT64: u16 = 15;
+    /// Number with a fraction, as text.
+    pub const FLOAT: u16 = 16;
+    /// Seconds and microseconds.
+    pub const TIMEVAL: u16 = 18;
+    /// Seconds since 1970.
+    pub const TIME: u16 = 19;
     /// Status code.
     pub const STATUS: u16 = 20;
     /// Namespace and rank.
@@ -109,6 +117,10 @@ pub mod event {
     pub const ABORTED: i32 = -7;
     /// A process ended without finalize.
     pub const NO_FINALIZE: i32 = -200;
+    /// A process has sent no heartbeats.
+    pub const HEARTBEAT_ALERT: i32 = -109;
+    /// A file has not changed.
+    pub const FILE_ALERT: i32 = -110;
     /// All processes of a job have ended.
     pub const JOB_END: i32 = -145;
     /// A process set was defined.
@@ -139,6 +151,8 @@ pub mod status {
     pub const BAD_PARAM: i32 = -27;
     /// A limit is reached.
     pub const OUT_OF_RESOURCE: i32 = -29;
+    /// What would carry out the request is not there.
+    pub const NOT_AVAILABLE: i32 = -64;
     /// The key, name, process or namespace does not exist.
     pub const NOT_FOUND: i32 = -46;
     /// The server does not implement the request.

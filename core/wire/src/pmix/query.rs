@@ -1,6 +1,6 @@
 //! Queries that a server passes to its host.
 
-use super::{Infos, Integers, Queries, Reader, Writer};
+use super::{Info, Infos, Integers, Queries, Reader, Writer};
 
 /// Beginning of such a request.
 const COMMAND: &[u8] = b"cmd=pmix-query;";
@@ -32,6 +32,24 @@ impl<'a> HostQuery<'a> {
     pub fn finish(writer: &mut Writer<'_>, queries: &Queries<'_>) -> Option<usize> {
         writer.array(queries.len());
         writer.raw(queries.as_bytes());
+        writer.finish()
+    }
+
+    /// Writes a request with a monitor as its query and first qualifier. Returns its length, or `None` if it does not fit.
+    pub fn write_one(
+        integers: Integers,
+        monitor: &Info<'_>,
+        infos: &Infos<'_>,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let mut writer = HostQuery::begin(integers, 0, buf);
+        writer.array(1);
+        writer.count(1);
+        writer.string(monitor.key);
+        writer.size(1 + u64::from(infos.len()));
+        writer.info(monitor.key, monitor.kind);
+        writer.raw(monitor.value);
+        writer.raw(infos.as_bytes());
         writer.finish()
     }
 

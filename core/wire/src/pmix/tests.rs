@@ -187,7 +187,7 @@ fn a_get_has_options_and_a_key() {
 
 #[test]
 fn a_message_without_a_command_is_malformed() {
-    assert_eq!(decode(Integers::Flexible, b""), Err(Malformed::Structure));
+    assert_eq!(decode(Integers::Flexible, b""), Ok(Ok(Command::Heartbeat)));
     assert_eq!(decode(Integers::Flexible, b"\x02"), Err(Malformed::Structure));
     assert_eq!(decode(Integers::Flexible, b"\x04\x00"), Err(Malformed::Structure));
     assert_eq!(decode(Integers::Flexible, b"\x02\x03"), Ok(Err(Unreadable)));
@@ -249,7 +249,7 @@ fn log_of(kind: u16, value: &[u8]) -> Vec<u8> {
 /// Returns the keys of the values of a log.
 fn keys_of(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     match decode(Integers::Flexible, bytes) {
-        Ok(Ok(Command::Log(infos))) => Some(infos.iter().map(|info| info.key).collect()),
+        Ok(Ok(Command::Log(infos, _))) => Some(infos.iter().map(|info| info.key).collect()),
         _ => None,
     }
 }
@@ -333,6 +333,43 @@ fn a_text_has_one_end_and_no_negative_length() {
     {
         assert_eq!(keys_of(&log_of(kind::STRING, text)), None, "{text:?}");
     }
+}
+
+#[test]
+fn a_monitor_has_a_code_and_options() {
+    let mut bytes = [0; 128];
+    for integers in [Integers::Flexible, Integers::Fixed] {
+        let mut writer = Writer::new(integers, &mut bytes);
+        writer.single();
+        writer.byte(19);
+        writer.single();
+        writer.info(b"pmix.monitor.mbeat", 0);
+        writer.status(-3000);
+        writer.array(1);
+        writer.info(b"pmix.monitor.btime", kind::UINT32);
+        writer.uint32(5);
+        let len = writer.finish().unwrap();
+        let Ok(Ok(Command::Monitor { monitor, code, infos })) = decode(integers, &bytes[..len]) else {
+            panic!("it is a monitor")
+        };
+        assert_eq!((monitor.key, code), (&b"pmix.monitor.mbeat"[..], -3000));
+        assert_eq!(infos.find(b"pmix.monitor.btime").and_then(|info| info.as_u32()), Some(5));
+    }
+}
+
+#[test]
+fn requests_to_the_host_are_read_as_written() {
+    let mut room = [0; 64];
+    let log = HostCall::Syslog { integers: Integers::Fixed, global: true, priority: 5, text: b"full" };
+    for call in [HostCall::File(b"/tmp/x"), log] {
+        let len = call.write(&mut room).unwrap();
+        assert_eq!(HostCall::read(&room[..len]), Some(call));
+        assert_eq!(call.write(&mut room[..len - 1]), None);
+    }
+    assert_eq!(HostCall::read(b"cmd=pmix-host;\x01\x09\0\x03full"), None, "an unknown encoding");
+    let file = FileState { size: 1, accessed: u64::MAX, modified: 3 };
+    assert_eq!(FileState::read(&file.to_bytes()), Some(file));
+    assert_eq!(FileState::read(&file.to_bytes()[..23]), None);
 }
 
 fn either() -> impl Strategy<Value = Integers> {

@@ -80,12 +80,22 @@ impl<'b> Writer<'b> {
     /// Writes an INT32 or a STATUS.
     pub fn int32(&mut self, number: i32) {
         match self.integers {
-            Integers::Flexible => {
-                let number = i64::from(number);
-                self.flexible(((number << 1) ^ (number >> 63)) as u64);
-            }
+            Integers::Flexible => self.int64(number.into()),
             Integers::Fixed => self.raw(&number.to_be_bytes()),
         }
+    }
+
+    /// Writes an INT64, or one half of a TIMEVAL.
+    pub fn int64(&mut self, number: i64) {
+        match self.integers {
+            Integers::Flexible => self.flexible(((number << 1) ^ (number >> 63)) as u64),
+            Integers::Fixed => self.raw(&number.to_be_bytes()),
+        }
+    }
+
+    /// Writes a UINT64 or a TIME.
+    pub fn uint64(&mut self, number: u64) {
+        self.unsigned(number, 8);
     }
 
     /// Writes an INT.

@@ -143,6 +143,11 @@ pub enum DaemonAction {
         /// Number of ranks.
         count: u32,
     },
+    /// Asks what this host and its ranks use, which the host sends as [`Report::Usage`](crate::protocol::Report::Usage).
+    QueryUsage {
+        /// Number of the query.
+        query: u64,
+    },
     /// Puts another PMI server in the place of the node's. The host sends the result as
     /// [`Report::ServerReplaced`](crate::protocol::Report::ServerReplaced).
     ReplaceServer {

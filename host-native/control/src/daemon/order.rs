@@ -43,6 +43,7 @@ impl Daemon {
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
+            Order::QueryUsage { query } => self.act(DaemonAction::QueryUsage { query }),
             Order::ReplaceServer { plugin } => self.act(DaemonAction::ReplaceServer { plugin }),
             Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
             Order::CloseOutput { job, streams } => {

@@ -207,11 +207,13 @@ pub enum Action {
         /// The request of the rank.
         upcall: Upcall,
     },
-    /// Answers queries of a PMIx client about the run. The answer is [`Event::UpcallReply`].
+    /// Answers queries of a PMIx client about the run, or carries out another request for a host. The answer is
+    /// [`Event::UpcallReply`].
     AnswerQuery {
         /// The request.
         request: RequestId,
-        /// The request of the rank, for [`HostQuery::read`](hydrant_core::wire::pmix::HostQuery::read).
+        /// The request of the rank, for [`HostQuery::read`](hydrant_core::wire::pmix::HostQuery::read) or
+        /// [`HostCall::read`](hydrant_core::wire::pmix::HostCall::read).
         upcall: Upcall,
     },
     /// Cancels lookups of a rank that has ended. Each is answered all the same.
@@ -247,6 +249,15 @@ pub enum Action {
         /// Number of the query.
         query: u64,
         /// States in the host's own encoding.
+        body: Vec<u8>,
+    },
+    /// A node has sent what its host and ranks use, in answer to an order of the host or unasked. The bytes are untrusted.
+    Usage {
+        /// The node.
+        node: u32,
+        /// Number of the query.
+        query: u64,
+        /// Counters in the host's own encoding.
         body: Vec<u8>,
     },
     /// Makes the head's PMI server a node of the tree of servers, which is that for linked boards or the usual one. Comes before

@@ -66,6 +66,7 @@ impl Head {
             | Report::NeedsFiles
             | Report::Print(_)
             | Report::RankStates { .. }
+            | Report::Usage { .. }
             | Report::ServerReplaced(_) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
@@ -208,6 +209,7 @@ impl Head {
             Report::RankStates { query, body } => {
                 self.actions.push_back(Action::RankStates { node, query, body });
             }
+            Report::Usage { query, body } => self.actions.push_back(Action::Usage { node, query, body }),
             Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
             Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),

@@ -69,6 +69,11 @@ pub enum Order {
         /// Number of ranks.
         count: u32,
     },
+    /// Asks what the node's host and ranks use. The answer is [`Report::Usage`].
+    QueryUsage {
+        /// Number of the query.
+        query: u64,
+    },
     /// Puts another server in the place of the node's. The answer is [`Report::ServerReplaced`].
     ReplaceServer {
         /// Plugin with the server, or `None` for one in the daemon's process.
@@ -166,6 +171,13 @@ pub enum Report {
         /// Number of the query.
         query: u64,
         /// States in the host's own encoding, which the head does not look into.
+        body: Vec<u8>,
+    },
+    /// Answer to [`Order::QueryUsage`].
+    Usage {
+        /// Number of the query.
+        query: u64,
+        /// Counters in the host's own encoding, which the head does not look into.
         body: Vec<u8>,
     },
     /// Answer to [`Order::ReplaceServer`], with the reason if the server was kept.

@@ -20,6 +20,7 @@ mod board;
 mod debugger;
 mod drain;
 mod event_loop;
+mod host_call;
 mod jobs;
 mod names;
 mod nodes;
@@ -40,6 +41,7 @@ mod spawn;
 mod status;
 mod time_limit;
 mod token;
+mod usage;
 mod wait;
 
 use std::collections::BTreeMap;

@@ -8,16 +8,17 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use hydrant_control::protocol::Program;
+use hydrant_control::protocol::{Program, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, RequestId, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::wire::pmix::{HostQuery, Infos, Integers, WILDCARD, Writer, kind, status};
+use hydrant_core::wire::pmix::{HostQuery, Info, Infos, Integers, Reader, WILDCARD, Writer, kind, status};
 use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
 use super::status::Recipient;
+use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
 use crate::error::RunError;
 
@@ -50,7 +51,17 @@ impl PmixQueries {
         }
     }
 
-    /// Takes the queries for which all ranks have arrived.
+    /// Keeps what a node uses.
+    pub(super) fn usage_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
+        let mut queries = self.pending.iter_mut();
+        if let Some(query) = queries.find(|query| u64::from(query.request.0) == number)
+            && query.usage.insert(node, decode(body).unwrap_or_default()).is_none()
+        {
+            query.awaited = query.awaited.saturating_sub(1);
+        }
+    }
+
+    /// Takes the queries for which all nodes have answered.
     fn take_complete(&mut self) -> Vec<PmixQuery> {
         let mut complete: Vec<PmixQuery> = self.pending.extract_if(.., |query| query.awaited == 0).collect();
         for ranks in complete.iter_mut().flat_map(|query| query.ranks.values_mut()) {
@@ -69,10 +80,12 @@ impl PmixQueries {
 struct PmixQuery {
     request: RequestId,
     upcall: Upcall,
-    /// Answers about ranks that have not arrived.
+    /// Answers of nodes that have not arrived.
     awaited: usize,
     /// Ranks of each job, as far as they have arrived.
     ranks: BTreeMap<JobId, Vec<Rank>>,
+    /// What nodes use, as far as they have answered.
+    usage: Usages,
 }
 
 /// Key of a query: its macro in `pmix_common.h`, its name, the type of its value, and the qualifiers that it heeds.
@@ -107,11 +120,12 @@ const ATTRIBUTES: &str = "pmix.qry.attrs";
 const QUALIFIERS: [&[u8]; 2] = [b"pmix.qry.supqual", b"pmix.qry.quals"];
 
 /// The supported keys. The server answers those of process sets, and gives its address.
-const SUPPORTED: [Key; 18] = [
+const SUPPORTED: [Key; 19] = [
     key("PMIX_QUERY_NAMESPACES", NAMESPACES, kind::STRING, ""),
     key("PMIX_QUERY_NAMESPACE_INFO", NAMESPACE_INFO, kind::DATA_ARRAY, OF_JOB),
     key("PMIX_QUERY_PROC_TABLE", TABLE, kind::DATA_ARRAY, OF_RANKS),
     key("PMIX_QUERY_LOCAL_PROC_TABLE", LOCAL_TABLE, kind::DATA_ARRAY, OF_RANKS),
+    key("PMIX_QUERY_MEMORY_USAGE", usage::MEMORY, kind::DATA_ARRAY, OF_RANKS),
     key("PMIX_JOB_SIZE", JOB_SIZE, kind::UINT32, OF_JOB),
     key("PMIX_UNIV_SIZE", UNIVERSE_SIZE, kind::UINT32, ""),
     key("PMIX_NUM_SLOTS", SLOTS, kind::UINT32, "pmix.hname"),
@@ -140,7 +154,7 @@ const OF_SPAWNS: &str = "pmix.host,pmix.hostfile,pmix.wdir";
 const FUNCTIONS: &str = "PMIx_Init,PMIx_Finalize,PMIx_Initialized,PMIx_Abort,PMIx_Put,PMIx_Commit,PMIx_Fence,PMIx_Fence_nb,\
 PMIx_Get,PMIx_Get_nb,PMIx_Publish,PMIx_Publish_nb,PMIx_Lookup,PMIx_Lookup_nb,PMIx_Unpublish,PMIx_Unpublish_nb,PMIx_Spawn,\
 PMIx_Spawn_nb,PMIx_Connect,PMIx_Connect_nb,PMIx_Disconnect,PMIx_Disconnect_nb,PMIx_Query_info,PMIx_Query_info_nb,\
-PMIx_Resolve_peers,PMIx_Resolve_nodes,PMIx_Log,PMIx_Log_nb,PMIx_Job_control,PMIx_Job_control_nb,PMIx_Group_construct,\
+PMIx_Resolve_peers,PMIx_Resolve_nodes,PMIx_Log,PMIx_Log_nb,PMIx_Process_monitor,PMIx_Process_monitor_nb,PMIx_Heartbeat,PMIx_Job_control,PMIx_Job_control_nb,PMIx_Group_construct,\
 PMIx_Group_construct_nb,PMIx_Group_destruct,PMIx_Group_destruct_nb,PMIx_Register_event_handler,\
 PMIx_Deregister_event_handler,PMIx_Notify_event";
 /// The function whose attributes are listed.
@@ -211,6 +225,7 @@ struct Facts<'a> {
     universe: Option<u32>,
     asker: &'a Upcall,
     ranks: &'a BTreeMap<JobId, Vec<Rank>>,
+    usage: &'a Usages,
 }
 
 type RunJob = Job<NodeProgress>;
@@ -223,7 +238,11 @@ impl Facts<'_> {
     }
 
     fn host(&self, job: &RunJob, rank: u32) -> &str {
-        let at = (job.run.node(rank) as usize).checked_sub(1);
+        self.host_of_node(job.run.node(rank))
+    }
+
+    fn host_of_node(&self, node: u32) -> &str {
+        let at = (node as usize).checked_sub(1);
         at.and_then(|at| self.hosts.get(at)).map_or("", |host| &host.name)
     }
 
@@ -234,6 +253,14 @@ impl Facts<'_> {
         hosts.peek().ok_or(Lack::Missing)?;
         let known: Option<u32> = hosts.map(|host| host.slots.or(self.processors)).sum();
         known.ok_or(Lack::Missing)
+    }
+
+    /// Writes the answers to a key as INFOs. Returns their number.
+    fn answers(&self, name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<u32, Lack> {
+        if usage::is_monitor(name) {
+            return self.write_usage(name, infos, writer);
+        }
+        self.answer(name, infos, writer).map(|()| 1)
     }
 
     /// Writes the answer to a key as an INFO.
@@ -256,6 +283,7 @@ impl Facts<'_> {
                 jobs().for_each(|job| self.write_job(job, writer));
             }
             TABLE | LOCAL_TABLE => self.write_table(known.name, infos, writer)?,
+            usage::MEMORY => self.write_memory(infos, wanted_rank(infos), writer)?,
             JOB_SIZE => number(self.job(infos)?.size(), writer),
             UNIVERSE_SIZE => number(self.universe.ok_or(Lack::Missing)?, writer),
             SLOTS => number(self.slots(host_name(infos))?, writer),
@@ -340,6 +368,84 @@ impl Facts<'_> {
         }
         Ok(())
     }
+}
+
+/// Options of monitors that are not heeded.
+const UNSUPPORTED: [&[u8]; 4] =
+    [b"pmix.monitor.tgtpid", b"pmix.monitor.tgtdks", b"pmix.monitor.tgtnets", b"pmix.monitor.tgtndids"];
+
+impl Facts<'_> {
+    /// Writes the answer to a monitor, an INFO for each process or host. Returns their number.
+    fn write_usage(&self, key: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<u32, Lack> {
+        if UNSUPPORTED.iter().any(|key| infos.find(key).is_some()) {
+            return Err(Lack::Unsupported);
+        }
+        let filter = &usage::Filter::of(infos.find(key));
+        let local = infos.is_set(b"pmix.monitor.local");
+        let hosts = infos.find(b"pmix.monitor.tgtnode");
+        let hosts: Vec<&[u8]> = strings(hosts).collect();
+        let procs = infos.find(b"pmix.monitor.tgtproc");
+        let any = procs.is_none_or(|info| {
+            info.array(kind::PROC, Reader::proc).is_none_or(|mut procs| procs.next().is_none())
+        });
+        let mut count = 0;
+        for (&node, used) in self.usage {
+            let host = self.host_of_node(node);
+            if local && node != self.asker.node || !hosts.is_empty() && !hosts.contains(&host.as_bytes()) {
+                continue;
+            }
+            if key == usage::NODES {
+                used.write(host, filter, writer);
+                count += 1;
+                continue;
+            }
+            for rank in &used.ranks {
+                let Some(job) = self.jobs.get(JobId(rank.job)) else { continue };
+                let name = job.name.as_bytes();
+                if any || procs.is_some_and(|procs| procs.contains(name, rank.rank)) {
+                    rank.write(name, used.time, filter, writer);
+                    count += 1;
+                }
+            }
+        }
+        if count == 0 { Err(Lack::Missing) } else { Ok(count) }
+    }
+
+    /// Writes the memory of each host's daemon, and the average of the ranks there that qualifiers name.
+    fn write_memory(
+        &self,
+        infos: &Infos<'_>,
+        wanted: Option<u32>,
+        writer: &mut Writer<'_>,
+    ) -> Result<(), Lack> {
+        let job = self.job(infos)?;
+        let of = |used: &NodeUsage| -> Option<f32> {
+            let ranks = used.ranks.iter().filter(|rank| rank.job == job.id.0);
+            let ranks: Vec<u64> = ranks
+                .filter(|rank| wanted.is_none_or(|wanted| wanted == rank.rank))
+                .map(|rank| rank.pss)
+                .collect();
+            (!ranks.is_empty()).then(|| ranks.iter().sum::<u64>() as f32 / ranks.len() as f32)
+        };
+        let hosts = || self.usage.iter().filter_map(|(node, used)| Some((*node, used, of(used)?)));
+        hosts().next().ok_or(Lack::Missing)?;
+        array(usage::MEMORY.as_bytes(), kind::INFO, 3 * hosts().count(), writer);
+        let float = |key: &[u8], bytes: f32, writer: &mut Writer<'_>| {
+            writer.info(key, kind::FLOAT);
+            writer.string(format!("{:.6}", bytes / usage::MEGABYTE).as_bytes());
+        };
+        for (node, used, ranks) in hosts() {
+            text(b"pmix.hname", self.host_of_node(node).as_bytes(), writer);
+            float(b"pmix.dmn.mem", used.daemon as f32, writer);
+            float(b"pmix.cl.mem.avg", ranks, writer);
+        }
+        Ok(())
+    }
+}
+
+/// Returns the elements of an array of STRINGs.
+fn strings<'a>(info: Option<Info<'a>>) -> impl Iterator<Item = &'a [u8]> {
+    info.and_then(|info| info.array(kind::STRING, Reader::string)).into_iter().flatten().flatten()
 }
 
 /// Returns whether a query asks for the qualifiers of its keys.
@@ -462,13 +568,14 @@ fn reply(query: &HostQuery<'_>, facts: &Facts<'_>, max: usize) -> Reply {
     for (key, qualifiers) in by_server {
         let mut measured = Writer::new(query.integers, &mut []);
         let start = infos.len();
-        match facts.answer(key, &qualifiers, &mut measured) {
-            Ok(()) if start + measured.len() + REPLY_REST > max => lacks.push(Lack::Full),
-            Ok(()) => {
+        match facts.answers(key, &qualifiers, &mut measured) {
+            Ok(_) if start + measured.len() + REPLY_REST > max => lacks.push(Lack::Full),
+            Ok(answers) => {
                 infos.resize(start + measured.len(), 0);
                 // It answers as it has done when it was measured.
-                let _ = facts.answer(key, &qualifiers, &mut Writer::new(query.integers, &mut infos[start..]));
-                count += 1;
+                let _ =
+                    facts.answers(key, &qualifiers, &mut Writer::new(query.integers, &mut infos[start..]));
+                count += answers;
             }
             Err(lack) => {
                 lacks.push(lack);
@@ -509,8 +616,11 @@ impl Head<'_> {
         upcall: Upcall,
     ) -> Result<(), RunError> {
         let pages = self.pages_of(engine, &upcall);
-        let query = PmixQuery { request, upcall, awaited: pages.len(), ranks: BTreeMap::new() };
-        self.pmix_queries.pending.push(query);
+        let asks_usage = HostQuery::read(&upcall.request).is_some_and(|query| usage::is_wanted(&query));
+        let nodes = if asks_usage { self.query_usage(engine, request.0.into()) } else { 0 };
+        let awaited = pages.len() + nodes;
+        let (ranks, usage) = (BTreeMap::new(), Usages::new());
+        self.pmix_queries.pending.push(PmixQuery { request, upcall, awaited, ranks, usage });
         for (job, first) in pages {
             self.query_ranks(engine, Recipient::Pmix(request), job, first);
         }
@@ -520,8 +630,8 @@ impl Head<'_> {
     /// Jobs whose processes a request asks for, each with the first ranks of the answers that are needed.
     fn pages_of(&self, engine: &Engine<'_>, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
         let Some(query) = HostQuery::read(&upcall.request) else { return BTreeSet::new() };
-        let ranks = BTreeMap::new();
-        let facts = self.facts(engine, upcall, &ranks);
+        let (ranks, usage) = (BTreeMap::new(), Usages::new());
+        let facts = self.facts(engine, upcall, &ranks, &usage);
         let tables = query.queries.asked().filter(|(key, infos)| {
             [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key) && !asks_qualifiers(infos)
         });
@@ -531,13 +641,14 @@ impl Head<'_> {
             .collect()
     }
 
-    /// Answers the queries for which all ranks have arrived.
+    /// Answers the queries for which all nodes have answered.
     pub(super) fn finish_pmix_queries(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for query in self.pmix_queries.take_complete() {
             let max = engine.core.limits().spawn_bytes;
             let (rc, reply) = match HostQuery::read(&query.upcall.request) {
                 Some(read) => {
-                    (0, reply(&read, &self.facts(engine, &query.upcall, &query.ranks), max as usize))
+                    let facts = self.facts(engine, &query.upcall, &query.ranks, &query.usage);
+                    (0, reply(&read, &facts, max as usize))
                 }
                 None => (Refusal::Unsupported.rc(), Reply::default()),
             };
@@ -562,6 +673,7 @@ impl Head<'_> {
         engine: &Engine<'_>,
         asker: &'a Upcall,
         ranks: &'a BTreeMap<JobId, Vec<Rank>>,
+        usage: &'a Usages,
     ) -> Facts<'a> {
         let processors = std::thread::available_parallelism().ok().filter(|_| engine.is_alone());
         Facts {
@@ -571,6 +683,7 @@ impl Head<'_> {
             universe: engine.plan.options.universe_size.known(),
             asker,
             ranks,
+            usage,
         }
     }
 }
@@ -595,7 +708,6 @@ impl Engine<'_> {
 #[cfg(test)]
 mod tests {
     use hydrant_core::wire::Protocol;
-    use hydrant_core::wire::pmix::Reader;
     use hydrant_core::{Rank as RankId, UpcallId};
 
     use super::*;
@@ -616,7 +728,9 @@ mod tests {
         let (job, rank, protocol) = (JobId(0), RankId(0), Protocol::V2);
         let asker = &Upcall { node: 1, id: UpcallId(0), job, rank, protocol, request: Vec::new() };
         let hosts = &[Host { slots: Some(3), ..Host::new("a") }];
-        let facts = Facts { jobs: &jobs, hosts, processors: None, universe: None, asker, ranks: &ranks };
+        let usage = &Usages::new();
+        let facts =
+            Facts { jobs: &jobs, hosts, processors: None, universe: None, asker, ranks: &ranks, usage };
         let reply = reply(&query, &facts, 2000);
         assert_eq!(reply.is_full, keys.len() > 3);
         let mut reader = Reader::new(Integers::Flexible, &reply.body);

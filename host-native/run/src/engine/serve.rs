@@ -10,8 +10,8 @@ use hydrant_core::{ConnId, JobId, OwnedOutput, Rank};
 use hydrant_driver::{CloseReason, Event, OVERRUN, is_out_of_files, refused_line};
 use rustix::fd::OwnedFd;
 
-use super::Engine;
 use super::board::is_shared_memory;
+use super::{Engine, host_call};
 use crate::error::RunError;
 
 /// Why a PMIx client is refused.
@@ -62,6 +62,9 @@ impl Engine<'_> {
                 if let Some(job) = self.jobs.get_mut(job) {
                     job.run.add_leftovers(rank.0, &paths, allows);
                 }
+            }
+            OwnedOutput::Upcall { upcall, job, rank, request, .. } if host_call::is_local(&request) => {
+                self.take_host_call(upcall, (job, rank), &request)?;
             }
             OwnedOutput::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
             OwnedOutput::Joined { job, rank, .. } => {

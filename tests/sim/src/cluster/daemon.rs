@@ -64,6 +64,9 @@ impl World<'_> {
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });
             }
+            DaemonAction::QueryUsage { query } => {
+                self.report(node, &Report::Usage { query, body: Vec::new() });
+            }
             DaemonAction::EndNode => {
                 // Messages of other nodes are passed on.
                 state.ended = true;

@@ -116,7 +116,11 @@ impl Head<'_> {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
-            Action::AnswerQuery { request, upcall } => self.answer_pmix_query(engine, request, upcall)?,
+            Action::AnswerQuery { request, upcall } => {
+                if !self.take_host_call(engine, request, &upcall)? {
+                    self.answer_pmix_query(engine, request, upcall)?;
+                }
+            }
             Action::CancelLookups { job, rank } => {
                 if let Some(names) = &mut self.names {
                     names.drop_lookups(job, rank, now)?;
@@ -145,6 +149,10 @@ impl Head<'_> {
             }
             Action::RankStates { node, query, body } => {
                 self.rank_states_arrived(engine, (node, query), &body);
+                self.finish_pmix_queries(engine)?;
+            }
+            Action::Usage { node, query, body } => {
+                self.pmix_queries.usage_arrived(node, query, &body);
                 self.finish_pmix_queries(engine)?;
             }
             Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),

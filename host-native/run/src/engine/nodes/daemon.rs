@@ -397,6 +397,7 @@ impl Daemon {
             DaemonAction::QueryRanks { query, job, first, count } => {
                 engine.query_ranks_here(query, job, (first, count))?;
             }
+            DaemonAction::QueryUsage { query } => engine.report_usage(query),
             DaemonAction::ReplaceServer { plugin } => {
                 let replaced = engine.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
                 engine.send_report(&Report::ServerReplaced(replaced));

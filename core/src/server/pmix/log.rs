@@ -1,0 +1,81 @@
+//! Texts of PMIx clients for the user and for the log of the system.
+
+use heapless::String;
+
+use super::super::Server;
+use super::super::dispatch::Requester;
+use crate::fault::Refusal;
+use crate::limits::{HOST_FACTS, QUERIES_ATTR};
+use crate::state::{ReplyState, Response};
+use crate::tables::upcalls::Task;
+use crate::trace::Stream;
+use crate::wire::pmix::{HostCall, Infos, status};
+use crate::wire::{Integers, Op};
+
+/// Priority of a text for the log of the system without a directive: an error.
+const PRIORITY: u32 = 3;
+/// Lowest priority.
+const PRIORITY_MAX: u32 = 7;
+
+/// Where a text goes.
+enum Channel {
+    Stream(Stream),
+    /// Log of the system of this host, or of the head's.
+    Syslog {
+        global: bool,
+    },
+}
+
+impl Server<'_> {
+    /// Passes texts to the host, those for standard output and standard error as output of the rank. One text of a request may be
+    /// for the log of the system. A client whose texts are all refused prints them itself.
+    pub(super) fn pmix_log(
+        &mut self,
+        requester: Requester,
+        integers: Integers,
+        infos: &Infos<'_>,
+        directives: &Infos<'_>,
+    ) -> Result<ReplyState, Refusal> {
+        let asks = HOST_FACTS && self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR);
+        let channel = |key: &[u8]| match key {
+            b"pmix.log.stdout" => Some(Channel::Stream(Stream::Stdout)),
+            b"pmix.log.stderr" => Some(Channel::Stream(Stream::Stderr)),
+            b"pmix.log.syslog" | b"pmix.log.lsys" if asks => Some(Channel::Syslog { global: false }),
+            b"pmix.log.gsys" if asks => Some(Channel::Syslog { global: true }),
+            _ => None,
+        };
+        let (mut printed, mut refused, mut logged) = (false, false, None);
+        for info in infos.iter() {
+            let text = match channel(info.key) {
+                Some(_) => info.as_string().ok_or(Refusal::BadField)?,
+                None => b"",
+            };
+            match channel(info.key) {
+                Some(Channel::Stream(stream)) => {
+                    if !text.is_empty() {
+                        let parent = (requester.job, requester.rank);
+                        self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
+                        self.events_pending = true;
+                    }
+                    printed = true;
+                }
+                Some(Channel::Syslog { global }) if logged.is_none() => logged = Some((global, text)),
+                _ => refused = true,
+            }
+            if (printed || logged.is_some()) && directives.is_set(b"pmix.log.once") {
+                break;
+            }
+        }
+        if let Some((global, text)) = logged {
+            let priority = directives.find(b"pmix.log.syspri").and_then(|info| info.as_u32());
+            let priority = priority.unwrap_or(PRIORITY).min(PRIORITY_MAX) as u8;
+            let call = HostCall::Syslog { integers, global, priority, text };
+            return self.ask_host(requester, Op::GetJobAttr, |_, room| call.write(room));
+        }
+        match (printed, refused) {
+            (false, _) => Err(Refusal::Unsupported),
+            (true, false) => Ok(ReplyState::Ready(Response::status(status::SUCCESS))),
+            (true, true) => Ok(ReplyState::Ready(Response::status(status::PARTIAL_SUCCESS))),
+        }
+    }
+}

@@ -1,0 +1,273 @@
+//! Monitors of heartbeats and files, and texts for the log of the system.
+
+use super::queries::cluster_of;
+use super::*;
+use crate::ids::UpcallId;
+use crate::wire::pmix::{FileState, HostCall, event, kind};
+
+/// Alert that a client chooses.
+const CODE: i32 = -3000;
+
+impl Cluster {
+    fn at(&mut self, rank: u32, millis: u64) {
+        self.now = Time(millis);
+        self.tell(self.node(rank), Input::Timeout);
+        self.settle();
+    }
+
+    fn listen(&mut self, rank: u32, codes: &[i32]) {
+        self.asks(0, rank, 9, |writer| {
+            command(writer, 13);
+            writer.array(codes.len() as u32);
+            codes.iter().for_each(|&code| writer.int32(code));
+            writer.array(0);
+        });
+        self.gets(0, rank, 9, status::SUCCESS);
+    }
+
+    /// A rank asks for a monitor with numbers and flags as its options. Returns the status.
+    fn monitor(
+        &mut self,
+        rank: u32,
+        (key, text): (&str, Option<&str>),
+        code: i32,
+        name: &str,
+        numbers: &[(&str, u32)],
+    ) -> i32 {
+        self.asks(0, rank, 5, |writer| {
+            command(writer, 19);
+            writer.single();
+            match text {
+                Some(text) => {
+                    writer.info(key.as_bytes(), kind::STRING);
+                    writer.string(text.as_bytes());
+                }
+                None => writer.info(key.as_bytes(), 0),
+            }
+            writer.status(code);
+            writer.array(1 + numbers.len() as u32);
+            writer.info(b"pmix.monitor.id", kind::STRING);
+            writer.string(name.as_bytes());
+            for (key, number) in numbers {
+                let is_time = key.ends_with("time") || key.ends_with("drop");
+                writer.info(key.as_bytes(), if is_time { kind::UINT32 } else { kind::BOOL });
+                if is_time { writer.uint32(*number) } else { writer.byte(*number as u8) }
+            }
+        });
+        let (tag, status, rest) = self.reply(0, rank).expect("it is answered");
+        assert_eq!(tag, 5);
+        if status == status::SUCCESS {
+            let mut reader = Reader::new(Integers::Flexible, &rest);
+            assert!(reader.infos().is_some_and(|infos| infos.is_empty()) && reader.is_at_end());
+        }
+        status
+    }
+
+    fn heartbeats(&mut self, rank: u32, code: i32, name: &str, (period, drops): (u32, u32)) -> i32 {
+        let options = [("pmix.monitor.btime", period), ("pmix.monitor.bdrop", drops)];
+        self.monitor(rank, ("pmix.monitor.mbeat", None), code, name, &options)
+    }
+
+    fn cancel(&mut self, rank: u32, name: Option<&str>) {
+        assert_eq!(self.monitor(rank, ("pmix.monitor.cancel", name), 0, "", &[]), status::SUCCESS);
+    }
+
+    fn beat(&mut self, rank: u32) {
+        self.send(0, rank, &pmix::write_header(pmix::HEARTBEAT_TAG, 0));
+    }
+
+    /// Takes the events of a rank: the code and the rank of the source of each.
+    fn alerts(&mut self, rank: u32) -> Vec<(i32, u32)> {
+        let messages = core::iter::from_fn(|| self.reply(0, rank));
+        let read = |(tag, _, rest): (u32, i32, Vec<u8>)| {
+            assert_eq!(tag, 0);
+            let mut reader = Reader::new(Integers::Flexible, &rest);
+            reader.single().unwrap();
+            let code = reader.int32().unwrap();
+            reader.single().unwrap();
+            (code, reader.proc().unwrap().rank)
+        };
+        messages.map(read).collect()
+    }
+
+    /// The host answers the request to look at a file.
+    fn look(&mut self, rank: u32, path: &str, file: Option<FileState>) {
+        let request = self.requests.pop().expect("the host is asked");
+        assert_eq!(HostCall::read(&request), Some(HostCall::File(path.as_bytes())));
+        let bytes = file.map(FileState::to_bytes);
+        let (rc, text) = bytes.as_ref().map_or((1, &b"no such file"[..]), |bytes| (0, &bytes[..]));
+        self.tell(self.node(rank), Input::UpcallComplete { upcall: UpcallId(0), rc, text });
+        self.settle();
+    }
+}
+
+// Fault: A process sends no heartbeats, as it has promised (`PMIX_MONITOR_HEARTBEAT`)
+// Outcome: those of its job that have registered for the alert get it once
+// Guarantee: A heartbeat that comes after the alert begins anew
+#[test]
+fn missing_heartbeats_are_reported_once() {
+    let mut all = cluster_of(3, 3);
+    (0..3).for_each(|rank| all.listen(rank, &[event::HEARTBEAT_ALERT]));
+    // Rank 2 is on the node of rank 0.
+    assert_eq!(all.heartbeats(1, status::SUCCESS, "life", (2, 1)), status::SUCCESS);
+    all.at(1, 1999);
+    all.at(1, 2000);
+    assert_eq!(all.alerts(0), [], "the first one that is missed");
+    all.at(1, 4000);
+    let expected = [(event::HEARTBEAT_ALERT, 1)];
+    assert_eq!([all.alerts(0), all.alerts(1), all.alerts(2)], [&expected[..], &[], &expected]);
+    all.at(1, 6000);
+    all.at(1, 8000);
+    assert_eq!(all.alerts(0), [], "it has been reported");
+    all.beat(1);
+    all.at(1, 10_000);
+    all.at(1, 12_000);
+    all.beat(1);
+    all.at(1, 14_000);
+    assert_eq!(all.alerts(0), [], "it lives");
+    all.at(1, 16_000);
+    all.at(1, 18_000);
+    assert_eq!(all.alerts(0), expected);
+    assert_eq!(all.events, [""; 0], "no connection was closed");
+}
+
+// Fault: A PMIx client sends a heartbeat that nobody waits for (`PMIx_Heartbeat`)
+// Outcome: nothing happens
+// Guarantee: A message without a body and a reply is no malformed one
+#[test]
+fn a_heartbeat_counts_for_each_monitor_and_needs_none() {
+    let mut all = cluster_of(3, 2);
+    all.listen(0, &[event::HEARTBEAT_ALERT, CODE]);
+    all.beat(0);
+    all.beat(1);
+    assert_eq!(all.heartbeats(1, CODE, "one", (1, 0)), status::SUCCESS);
+    all.beat(1);
+    all.at(1, 1000);
+    assert_eq!(all.alerts(0), []);
+    all.at(1, 2000);
+    assert_eq!(all.alerts(0), [(CODE, 1)], "the code that the client has chosen");
+    assert_eq!(all.monitor(1, ("pmix.monitor.beat", None), 0, "", &[]), status::SUCCESS);
+    all.at(1, 3000);
+    assert_eq!(all.alerts(0), []);
+    assert_eq!(all.events, [""; 0], "no connection was closed");
+}
+
+#[test]
+fn monitors_end_by_name_with_their_process_and_at_their_limit() {
+    let mut all = cluster_of(3, 2);
+    all.listen(0, &[event::HEARTBEAT_ALERT]);
+    // A quarter of the four names.
+    assert_eq!(all.heartbeats(1, 0, "one", (1, 0)), status::SUCCESS);
+    assert_eq!(all.heartbeats(1, 0, "two", (1, 0)), status::OUT_OF_RESOURCE);
+    all.cancel(1, Some("two"));
+    all.cancel(0, None);
+    assert_eq!(all.heartbeats(1, 0, "two", (1, 0)), status::OUT_OF_RESOURCE, "the first one stays");
+    all.cancel(1, Some("one"));
+    assert_eq!(all.heartbeats(1, 0, "two", (1, 0)), status::SUCCESS);
+    all.cancel(1, None);
+    assert_eq!(all.heartbeats(1, 0, "three", (1, 0)), status::SUCCESS);
+    all.asks(0, 1, 6, |writer| command(writer, 5));
+    all.gets(0, 1, 6, status::SUCCESS);
+    all.at(1, 2000);
+    assert_eq!(all.alerts(0), [], "the process has finalized");
+    assert_eq!(all.heartbeats(0, 0, "four", (1, 0)), status::SUCCESS);
+    let conn = ConnId(all.conn(0, 0));
+    all.tell(all.node(0), Input::Closed { conn });
+    let node = all.node(0) as usize;
+    assert_eq!(all.servers[node].check_monitors(Time(9000)), None);
+}
+
+#[test]
+fn monitors_without_what_they_need_are_refused() {
+    let mut all = cluster_of(3, 2);
+    assert_eq!(all.heartbeats(0, 0, "", (0, 3)), status::BAD_PARAM);
+    let file = |all: &mut Cluster, options: &[(&str, u32)]| {
+        all.monitor(0, ("pmix.monitor.fmon", Some("/file")), 0, "", options)
+    };
+    assert_eq!(file(&mut all, &[("pmix.monitor.fsize", 1)]), status::BAD_PARAM, "no time");
+    assert_eq!(file(&mut all, &[("pmix.monitor.ftime", 1)]), status::BAD_PARAM, "nothing to watch");
+    let options = [("pmix.monitor.ftime", 1), ("pmix.monitor.fsize", 1)];
+    assert_eq!(all.monitor(0, ("pmix.monitor.fmon", None), 0, "", &options), status::BAD_PARAM, "no file");
+    assert_eq!(all.monitor(0, ("pmix.monitor.other", None), 0, "", &[]), status::NOT_SUPPORTED);
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    assert_eq!(file(&mut all, &options), status::NOT_SUPPORTED, "the host looks at no files");
+}
+
+// Fault: A file that a process has promised to change stays as it is (`PMIX_MONITOR_FILE`)
+// Outcome: those of its job that have registered for the alert get it, and the monitor ends
+// Guarantee: Only what the process has named counts: length, access or modification
+#[test]
+fn a_file_that_stays_as_it_is_is_reported() {
+    let mut all = cluster_of(3, 2);
+    all.listen(0, &[event::FILE_ALERT]);
+    let options = [("pmix.monitor.ftime", 1), ("pmix.monitor.fdrop", 2), ("pmix.monitor.fsize", 1)];
+    assert_eq!(all.monitor(1, ("pmix.monitor.fmon", Some("/file")), 0, "", &options), status::SUCCESS);
+    let file = |size, modified| Some(FileState { size, modified, accessed: 0 });
+    let seen = [file(1, 1), file(2, 1), file(2, 2), None, file(3, 2), file(3, 3)];
+    for (at, file) in (1..).zip(seen) {
+        all.at(1, at * 1000);
+        all.look(1, "/file", file);
+        assert_eq!(all.alerts(0), []);
+    }
+    all.at(1, 7000);
+    all.at(1, 8000);
+    assert_eq!(all.requests.len(), 1, "the host has not answered");
+    all.look(1, "/file", file(3, 4));
+    assert_eq!(all.alerts(0), [(event::FILE_ALERT, 1)], "the second time");
+    all.at(1, 20_000);
+    assert!(all.requests.is_empty() && all.alerts(0).is_empty(), "it has ended");
+}
+
+#[test]
+fn an_answer_about_a_file_may_come_after_its_monitor() {
+    let mut all = cluster_of(3, 2);
+    let options = [("pmix.monitor.ftime", 1), ("pmix.monitor.fmod", 1)];
+    for others in 0..2 {
+        assert_eq!(all.monitor(1, ("pmix.monitor.fmon", Some("/file")), 0, "", &options), status::SUCCESS);
+        all.at(1, 1000 * (1 + others));
+        let room = &mut vec![0; 1 << 20];
+        let node = all.node(1) as usize;
+        let snapshot = all.servers[node].snapshot(room).unwrap().to_vec();
+        all.servers[node] = Server::restore(&snapshot, storage(&LIMITS)).unwrap();
+        all.cancel(1, None);
+        all.look(1, "/file", Some(FileState::default()));
+    }
+}
+
+#[test]
+fn texts_go_to_their_channels() {
+    let mut all = cluster_of(3, 2);
+    let log = |all: &mut Cluster, channels: &[&str], options: &[(&str, u32)]| {
+        all.asks(0, 1, 7, |writer| {
+            command(writer, 16);
+            writer.raw(&[2, 0]);
+            writer.array(channels.len() as u32);
+            for channel in channels {
+                writer.info(channel.as_bytes(), kind::STRING);
+                writer.string(b"text");
+            }
+            writer.array(options.len() as u32);
+            for (key, number) in options {
+                writer.info(key.as_bytes(), if *number > 1 { kind::INT } else { kind::BOOL });
+                if *number > 1 { writer.int(*number as i32) } else { writer.byte(1) }
+            }
+        });
+        let count = std::mem::take(&mut all.events).len();
+        (all.reply(0, 1).map(|(_, code, _)| code), count)
+    };
+    let (done, part) = (Some(status::SUCCESS), Some(status::PARTIAL_SUCCESS));
+    assert_eq!(log(&mut all, &["pmix.log.stdout", "pmix.log.stderr"], &[]), (done, 2));
+    assert_eq!(log(&mut all, &["pmix.log.stdout", "pmix.log.stderr"], &[("pmix.log.once", 1)]), (done, 1));
+    assert_eq!(log(&mut all, &["pmix.log.email", "pmix.log.stderr"], &[]), (part, 1));
+    assert_eq!(log(&mut all, &["pmix.log.email"], &[]), (Some(status::NOT_SUPPORTED), 0));
+    for (channel, global) in [("pmix.log.syslog", false), ("pmix.log.lsys", false), ("pmix.log.gsys", true)] {
+        assert_eq!(log(&mut all, &[channel], &[("pmix.log.syspri", 6)]), (None, 0));
+        let request = all.requests.pop().unwrap();
+        let integers = Integers::Flexible;
+        let expected = HostCall::Syslog { integers, global, priority: 6, text: b"text" };
+        assert_eq!(HostCall::read(&request), Some(expected));
+        let text = [2, 0x7f];
+        all.tell(all.node(1), Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: &text });
+        all.gets(0, 1, 7, status::NOT_AVAILABLE);
+    }
+}

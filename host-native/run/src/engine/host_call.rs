@@ -1,0 +1,140 @@
+//! Requests of PMIx clients that a host carries out by itself: looks at files that are monitored, and texts for the log of the
+//! system.
+
+use std::fs;
+use std::io;
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::UnixDatagram;
+use std::path::Path;
+
+use hydrant_control::{Event as HeadEvent, RequestId, Upcall};
+use hydrant_core::wire::pmix::{FileState, HostCall, Integers, Writer, status};
+use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
+
+use super::{Engine, Head};
+use crate::error::RunError;
+
+/// Sockets of the log of Linux, macOS and FreeBSD.
+const SYSLOG: [&str; 3] = ["/dev/log", "/var/run/syslog", "/var/run/log"];
+/// Facility of messages of user programs.
+const FACILITY: u8 = 1;
+
+/// Returns whether the host of a rank carries out a request, and not that of the head.
+pub(super) fn is_local(request: &[u8]) -> bool {
+    HostCall::read(request).is_some_and(|call| !matches!(call, HostCall::Syslog { global: true, .. }))
+}
+
+impl Engine<'_> {
+    /// Carries out a request of a rank of this node.
+    pub(super) fn take_host_call(
+        &mut self,
+        upcall: UpcallId,
+        (job, rank): (JobId, Rank),
+        request: &[u8],
+    ) -> Result<(), RunError> {
+        let name = self.jobs.get(job).map_or("", |job| &job.name);
+        let (rc, text) = carry_out(name, rank, request);
+        let now = Time(self.now());
+        Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?)
+    }
+}
+
+impl Head<'_> {
+    /// Carries out a request of a rank of any node. Returns false for another request.
+    pub(super) fn take_host_call(
+        &mut self,
+        engine: &Engine<'_>,
+        request: RequestId,
+        upcall: &Upcall,
+    ) -> Result<bool, RunError> {
+        if HostCall::read(&upcall.request).is_none() {
+            return Ok(false);
+        }
+        let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
+        let (rc, text) = carry_out(name, upcall.rank, &upcall.request);
+        self.answer(engine, HeadEvent::UpcallReply { request, rc, text })?;
+        Ok(true)
+    }
+}
+
+/// Carries out a request of a rank. Returns the result code and the answer.
+fn carry_out(job: &str, rank: Rank, request: &[u8]) -> (i32, Vec<u8>) {
+    match HostCall::read(request) {
+        Some(HostCall::File(path)) => match look(path) {
+            Ok(file) => (0, file.to_bytes().to_vec()),
+            Err(_) => (Refusal::NoName.rc(), Vec::new()),
+        },
+        Some(HostCall::Syslog { integers, priority, text, .. }) => {
+            let line = line(priority, job, rank, text);
+            let logged = SYSLOG.iter().any(|path| log(Path::new(path), &line).is_ok());
+            (0, body(integers, if logged { status::SUCCESS } else { status::NOT_AVAILABLE }))
+        }
+        None => (Refusal::Unsupported.rc(), Vec::new()),
+    }
+}
+
+/// Returns the body of a reply to a client.
+fn body(integers: Integers, code: i32) -> Vec<u8> {
+    let mut body = [0; 16];
+    let mut writer = Writer::new(integers, &mut body);
+    writer.status(code);
+    let len = writer.len();
+    body[..len].to_vec()
+}
+
+/// Returns what changes in a file. Times are nanoseconds, so that changes within a second count.
+fn look(path: &[u8]) -> io::Result<FileState> {
+    let file = fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path)))?;
+    let nanos = |seconds: i64, nanos: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos) as u64;
+    Ok(FileState {
+        size: file.size(),
+        accessed: nanos(file.atime(), file.atime_nsec()),
+        modified: nanos(file.mtime(), file.mtime_nsec()),
+    })
+}
+
+/// Returns a message for the log of the system (RFC 3164 without a time, which the log adds).
+fn line(priority: u8, job: &str, rank: Rank, text: &[u8]) -> Vec<u8> {
+    let head =
+        format!("<{}>hydrant[{}]: {job} rank {rank}: ", FACILITY << 3 | priority & 7, std::process::id());
+    [head.as_bytes(), text.trim_ascii_end()].concat()
+}
+
+/// Sends a message to the socket of a log, which never waits.
+fn log(path: &Path, line: &[u8]) -> io::Result<()> {
+    let socket = UnixDatagram::unbound()?;
+    socket.set_nonblocking(true)?;
+    socket.send_to(line, path).map(drop)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_reaches_the_log_of_the_system() {
+        let path = std::env::temp_dir().join(format!("hydrant-log-{}", std::process::id()));
+        let there = UnixDatagram::bind(&path).unwrap();
+        log(&path, &line(3, "run.1", Rank(2), b"disk full\n")).unwrap();
+        let mut bytes = [0; 100];
+        let len = there.recv(&mut bytes).unwrap();
+        let expected = format!("<11>hydrant[{}]: run.1 rank 2: disk full", std::process::id());
+        assert_eq!(String::from_utf8_lossy(&bytes[..len]), expected);
+        fs::remove_file(&path).unwrap();
+        assert!(log(&path, b"nobody reads").is_err());
+    }
+
+    #[test]
+    fn a_file_that_grows_looks_different() {
+        let path = std::env::temp_dir().join(format!("hydrant-look-{}", std::process::id()));
+        let name = path.as_os_str().as_bytes();
+        assert!(look(name).is_err());
+        fs::write(&path, b"1").unwrap();
+        let before = look(name).unwrap();
+        assert_eq!(look(name).unwrap(), before);
+        fs::write(&path, b"12").unwrap();
+        assert_eq!((before.size, look(name).unwrap().size), (1, 2));
+        fs::remove_file(&path).unwrap();
+    }
+}
