@@ -44,25 +44,23 @@ impl Server<'_> {
             b"pmix.log.gsys" if asks => Some(Channel::Syslog { global: true }),
             _ => None,
         };
-        let (mut printed, mut refused, mut logged) = (false, false, None);
+        if infos.iter().any(|info| channel(info.key).is_some() && info.as_string().is_none()) {
+            return Err(Refusal::BadField);
+        }
+        let once = directives.is_set(b"pmix.log.once");
+        // The reason of the last text that is refused.
+        let (mut printed, mut refused, mut logged) = (false, None, None);
         for info in infos.iter() {
-            let text = match channel(info.key) {
-                Some(_) => info.as_string().ok_or(Refusal::BadField)?,
-                None => b"",
-            };
+            let text = info.as_string().unwrap_or_default();
             match channel(info.key) {
-                Some(Channel::Stream(stream)) => {
-                    if !text.is_empty() {
-                        let parent = (requester.job, requester.rank);
-                        self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
-                        self.events_pending = true;
-                    }
-                    printed = true;
-                }
+                Some(Channel::Stream(stream)) => match self.print(requester, stream, text) {
+                    Ok(()) => printed = true,
+                    Err(why) => refused = Some(why),
+                },
                 Some(Channel::Syslog { global }) if logged.is_none() => logged = Some((global, text)),
-                _ => refused = true,
+                _ => refused = Some(Refusal::Unsupported),
             }
-            if (printed || logged.is_some()) && directives.is_set(b"pmix.log.once") {
+            if once && (printed || logged.is_some()) {
                 break;
             }
         }
@@ -70,12 +68,25 @@ impl Server<'_> {
             let priority = directives.find(b"pmix.log.syspri").and_then(|info| info.as_u32());
             let priority = priority.unwrap_or(PRIORITY).min(PRIORITY_MAX) as u8;
             let call = HostCall::Syslog { integers, global, priority, text };
-            return self.ask_host(requester, Op::GetJobAttr, |_, room| call.write(room));
+            match self.ask_host(requester, Op::GetJobAttr, |_, room| call.write(room)) {
+                Err(why) => refused = Some(why),
+                waits => return waits,
+            }
         }
-        match (printed, refused) {
-            (false, _) => Err(Refusal::Unsupported),
-            (true, false) => Ok(ReplyState::Ready(Response::status(status::SUCCESS))),
-            (true, true) => Ok(ReplyState::Ready(Response::status(status::PARTIAL_SUCCESS))),
+        match refused {
+            Some(why) if !printed => Err(why),
+            Some(_) => Ok(ReplyState::Ready(Response::status(status::PARTIAL_SUCCESS))),
+            None => Ok(ReplyState::Ready(Response::status(status::SUCCESS))),
         }
+    }
+
+    /// Passes a text to the host, to be printed as output of the rank.
+    fn print(&mut self, requester: Requester, stream: Stream, text: &[u8]) -> Result<(), Refusal> {
+        if !text.is_empty() {
+            let parent = (requester.job, requester.rank);
+            self.upcalls.ask(parent, String::new(), requester.conn, Task::Log(stream), text)?;
+            self.events_pending = true;
+        }
+        Ok(())
     }
 }

@@ -10,7 +10,7 @@ impl World<'_> {
         let other = name_of(1 - job_of(conn)).as_bytes();
         let before = self.snapshot();
         let mut code = status::NOT_FOUND;
-        let tag = match which % 15 {
+        let tag = match which % 16 {
             // Gets from a job that is unknown, and from a rank that another one does not have.
             n @ 0..2 => self.send(conn, |writer| {
                 command(writer, 4);
@@ -105,6 +105,17 @@ impl World<'_> {
                     writer.array(1);
                     writer.info(b"pmix.grp.btstrp", kind::SIZE);
                     writer.size(2);
+                })
+            }
+            // A monitor of heartbeats without a time.
+            14 => {
+                code = status::BAD_PARAM;
+                self.send(conn, |writer| {
+                    command(writer, 19);
+                    writer.single();
+                    writer.info(b"pmix.monitor.mbeat", 0);
+                    writer.status(0);
+                    writer.array(0);
                 })
             }
             // A look-up of a key that is never published.

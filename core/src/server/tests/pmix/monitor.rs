@@ -260,6 +260,9 @@ fn texts_go_to_their_channels() {
     assert_eq!(log(&mut all, &["pmix.log.stdout", "pmix.log.stderr"], &[("pmix.log.once", 1)]), (done, 1));
     assert_eq!(log(&mut all, &["pmix.log.email", "pmix.log.stderr"], &[]), (part, 1));
     assert_eq!(log(&mut all, &["pmix.log.email"], &[]), (Some(status::NOT_SUPPORTED), 0));
+    // The server has room for four requests to its host.
+    assert_eq!(log(&mut all, &["pmix.log.stdout"; 5], &[]), (part, 4));
+    assert_eq!(log(&mut all, &[], &[]), (done, 0));
     for (channel, global) in [("pmix.log.syslog", false), ("pmix.log.lsys", false), ("pmix.log.gsys", true)] {
         assert_eq!(log(&mut all, &[channel], &[("pmix.log.syspri", 6)]), (None, 0));
         let request = all.requests.pop().unwrap();
