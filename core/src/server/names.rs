@@ -102,6 +102,8 @@ impl Server<'_> {
         published: Option<NameRef>,
         expired: bool,
     ) -> Option<Response> {
+        #[cfg(not(feature = "pmix"))]
+        let _ = conn;
         let refused = Response::Refused(Op::Lookup, Refusal::NoName);
         match waits {
             #[cfg(feature = "pmix")]

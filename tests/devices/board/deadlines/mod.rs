@@ -95,7 +95,7 @@ fn script(limits: Limits) -> Script {
 
 /// Budgets of Noise on a management connection: of the answer to a host, which multiplies twice on the curve, of a record
 /// of 64 bytes and of the longest, and of a handshake that the board begins.
-const NOISE: [u64; 4] = [5_000_000, 10_000, 40_000, 5_000_000];
+const NOISE: [u64; 4] = [5_000_000, 15_000, 60_000, 5_000_000];
 
 #[test]
 fn a_handshake_and_encrypted_records_keep_their_budgets() {
