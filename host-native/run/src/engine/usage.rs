@@ -1,4 +1,5 @@
-//! Use of processors and memory by processes and hosts, for PMIx clients: `PMIX_QUERY_MEMORY_USAGE`, and monitors of processes and nodes.
+//! Use of processors and memory by processes and hosts, for PMIx clients: `PMIX_QUERY_MEMORY_USAGE`, and monitors of processes
+//! and nodes.
 //!
 //! Each node reads the system's counters when the head asks. Elsewhere than on Linux there are none.
 
