@@ -1,10 +1,10 @@
 //! Boards with firmware that exchange messages with other boards directly.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::Shutdown;
 
 use hydrant_core::manage::{Error, OpenLink, OpenNode, Request};
-use hydrant_core::server::remote::{NODE_PREFIX, NodeReport, NodeRequest, encode_node_record};
+use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node_record};
 use hydrant_core::{Fault, Limits};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
@@ -333,8 +333,9 @@ fn a_message_without_sense_is_reported() {
         _ => false,
     });
     assert_eq!(refusals, [(Some(2), Fault::BadPeer)]);
-    assert_eq!(child.stream.read(&mut [0; 64]).map_or(0, |len| len), NODE_PREFIX + 1, "its greeting");
-    assert!(matches!(child.stream.read(&mut [0; 64]), Ok(0) | Err(_)), "the link is closed");
+    // Behind its greeting, unless a reset takes that.
+    let ended = child.stream.read_to_end(&mut Vec::new()).err().map(|why| why.kind());
+    assert!(matches!(ended, None | Some(ErrorKind::ConnectionReset)), "the link is open: {ended:?}");
     drop(host);
     board.await_log("the node has ended: Closed");
     assert!(board.runs());
