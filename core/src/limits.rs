@@ -18,6 +18,11 @@ pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
 /// (`HostQuery` of `wire::pmix`), looks at files that they monitor, and writes to the log of the system (`HostCall`), as
 /// [`Output::Upcall`](crate::Output::Upcall). Without the feature `cluster` such requests are refused.
 pub const QUERIES_ATTR: &str = "pmix.query";
+/// Attribute of a job that is for tools of PMIx (a debugger, `pps`), one after the other: of one rank, which no process was started
+/// for. Its value is the job id, which such a tool gets. At the server that it connects to, a tool with a namespace of its own
+/// gives that to the job instead. The text `pmix.srv.nspace` ([`TEXT_ATTR_PREFIX`]) is the name of the server for tools.
+/// Without the feature `cluster` tools are refused.
+pub const TOOL_ATTR: &str = "pmix.tool";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
 /// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
 pub const TEXT_ATTR_PREFIX: &str = "text:";

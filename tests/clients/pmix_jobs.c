@@ -192,7 +192,7 @@ static void refused(void)
     pmix_proc_t self = rank_of(me.rank);
     pmix_info_t info, *results = NULL;
     size_t count = 0;
-    PMIX_INFO_LOAD(&info, PMIX_JOB_CTRL_KILL, NULL, PMIX_BOOL);
+    PMIX_INFO_LOAD(&info, PMIX_JOB_CTRL_PREEMPTIBLE, NULL, PMIX_BOOL);
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Job_control(&self, 1, &info, 1, &results, &count));
     PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &(uint64_t){1}, PMIX_UINT64);
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Allocation_request(PMIX_ALLOC_NEW, &info, 1, &results, &count));

@@ -24,6 +24,8 @@ pub enum Peer {
     OpenMpi4Pmix3,
     /// Debian's libpmix 4.2.2, unpacked with Open MPI 4.
     Libpmix,
+    /// Tools of libpmix 4.2.2 (`pps`), from Debian, unpacked.
+    PmixTools,
     /// Intel MPI from PyPI. Speaks PMI-1, or PMI-2 through Slurm's library.
     Intel,
     /// Slurm's libpmi2 from Debian. Speaks PMI-2.
@@ -59,6 +61,7 @@ impl Peer {
             Peer::OpenMpi4 => "openmpi4",
             Peer::OpenMpi4Pmix3 => "openmpi4-pmix3",
             Peer::Libpmix => "libpmix",
+            Peer::PmixTools => "pmix-tools",
             Peer::Intel => "intel",
             Peer::SlurmPmi2 => "slurm-pmi2",
             Peer::Slurm => "slurm",
@@ -81,6 +84,7 @@ impl Peer {
             Peer::OpenMpi4 => peers_dir().join("openmpi4/installed"),
             Peer::OpenMpi4Pmix3 => peers_dir().join("openmpi4-pmix3/installed"),
             Peer::Libpmix => openmpi4_lib().join("pmix2/include/pmix.h"),
+            Peer::PmixTools => peers_dir().join("libpmix-bin/installed"),
             Peer::Intel => peers_dir().join("impi/installed"),
             Peer::SlurmPmi2 => "/usr/include/slurm/pmi2.h".into(),
             Peer::Slurm => "/usr/sbin/slurmctld".into(),
@@ -144,6 +148,7 @@ impl Peer {
             Peer::Intel => panic!("the package from PyPI brings no compiler wrapper, only its own programs"),
             Peer::SlurmPmi2 => ("cc".into(), vec!["-lpmi2".into()]),
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
+            Peer::PmixTools => panic!("programs that are ready"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
             Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium => {
                 panic!("C programs are not built against it")

@@ -166,7 +166,7 @@ impl<'s> Server<'s> {
         let below = living.fold(0, |below, rank| below | self.links.below(rank.node));
         job.size > 0
             && printable(&job.name)
-            && job.hash == hash(0, job.name.as_bytes())
+            && job.hash == hash(0, self.registered_name(job).as_bytes())
             && job.local as usize == local(|_| true)
             && job.below == below
             && (!job.lazy || LAZY_FENCES && self.links.are_any())
@@ -366,6 +366,15 @@ impl<'s> Server<'s> {
             }
             ReplyState::Ready(_) => true,
         }
+    }
+
+    /// Returns the job id that a job was registered with. A tool may have given it another one.
+    fn registered_name<'a>(&'a self, job: &'a Job) -> &'a str {
+        #[cfg(feature = "pmix")]
+        if let Some(name) = self.name_of_tool(job) {
+            return name;
+        }
+        &job.name
     }
 
     fn is_sound_group(&self, at: u32) -> bool {

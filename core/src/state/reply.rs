@@ -165,6 +165,11 @@ impl Response {
 pub(crate) enum PmixResponse {
     /// Result of a PMIx handshake.
     Hello(i32),
+    /// Success of the handshake of a PMIx tool.
+    ToolHello {
+        /// Whether the server names the tool.
+        names_it: bool,
+    },
     /// Status code of PMIx.
     Status(i32),
     /// Data about the job and the rank for PMIx.

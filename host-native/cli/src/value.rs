@@ -21,7 +21,7 @@ use hydrant_core::limits::{
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
 use hydrant_start::OWN_VARIABLES;
 
 use crate::quoting;
@@ -319,6 +319,16 @@ pub(crate) fn pmi1_version(text: &str) -> Result<u32, String> {
         "1.1" => Ok(1),
         "1.2" => Ok(2),
         _ => Err("expected 1.1 or 1.2".to_owned()),
+    }
+}
+
+/// `--report-uri`.
+pub(crate) fn uri_target(text: &str) -> Result<UriTarget, String> {
+    match text {
+        "" => Err("expected a file, - or +".to_owned()),
+        "-" => Ok(UriTarget::Stdout),
+        "+" => Ok(UriTarget::Stderr),
+        path => Ok(UriTarget::File(path.into())),
     }
 }
 

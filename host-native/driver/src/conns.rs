@@ -318,6 +318,15 @@ impl Conn {
         Sent::Blocked
     }
 
+    /// Buffers a message behind what the socket has not taken, if that is at most `max` bytes long.
+    pub(crate) fn queue(&mut self, message: &[u8], max: usize) -> bool {
+        let fits = !self.unsent.is_empty() && self.unsent.len() - self.sent <= max;
+        if fits {
+            self.unsent.extend_from_slice(message);
+        }
+        fits
+    }
+
     /// Sends the buffered bytes of a reply.
     pub(crate) fn flush(&mut self) -> Sent {
         let unsent = std::mem::take(&mut self.unsent);

@@ -273,6 +273,33 @@ where
         Ok(true)
     }
 
+    /// Sends a message that is no reply to the client that is a rank. The message waits behind what the socket has not taken, if
+    /// that is at most `waiting` bytes long. Returns whether the message was taken.
+    ///
+    /// # Errors
+    /// The backend or a system call failed.
+    pub fn send_aside(
+        &mut self,
+        (job, rank): (JobId, Rank),
+        message: &[u8],
+        waiting: usize,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<bool, Error> {
+        let Some(conn) = self.conn_of(job, rank) else { return Ok(false) };
+        let Some(open) = self.conns.get_mut(conn.0) else { return Ok(false) };
+        if open.is_blocked() {
+            return Ok(open.queue(message, waiting));
+        }
+        if open.send(message) == Sent::Blocked
+            && let Some(socket) = open.socket()
+        {
+            poller.modify(socket, self.keys.key(0, conn.0), Interest::Write)?;
+            self.handle(now, Input::Blocked { conn })?;
+        }
+        Ok(true)
+    }
+
     /// Passes the deferred requests of a connection again at the next [`poll`](Driver::poll). The backend has become able to
     /// answer them for a reason other than a reply that was sent.
     pub fn resume(&mut self, conn: ConnId) {

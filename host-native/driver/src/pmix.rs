@@ -8,14 +8,17 @@ pub const PMIX_SERVER_URIS: [&str; 4] =
 /// Text of these variables in front of the address: name and rank of the server, and the transport.
 pub const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 
+/// Version of PMIx that clients take the server for. libpmix 3 takes a server without a version for one before 3.1.5, and does not
+/// find the data of other jobs.
+pub const PMIX_VERSION: &str = "4.1.0";
+
 /// Variables that are the same for all clients.
 const PMIX_SETTINGS: [(&str, &str); 5] = [
     // Others expect job data in shared memory.
     ("PMIX_GDS_MODULE", "hash"),
     ("PMIX_SECURITY_MODE", "native"),
     ("PMIX_BFROP_BUFFER_TYPE", "PMIX_BFROP_BUFFER_NON_DESC"),
-    // libpmix 3 takes a server without a version for one before 3.1.5, and does not find the data of other jobs.
-    ("PMIX_VERSION", "4.1.0"),
+    ("PMIX_VERSION", PMIX_VERSION),
     // Open MPI 4 is a singleton without a variable of a launcher that it knows. This one also leaves binding alone.
     ("JSM_JSRUN_PORT", "1"),
 ];

@@ -13,6 +13,10 @@ use crate::{Error, sys};
 pub struct OpenFiles {
     before: Rlimit,
     raised: Option<Rlimit>,
+    /// Most descriptors that were needed, without those that were added.
+    needed: u64,
+    /// Descriptors that were added.
+    added: u64,
 }
 
 /// Error of a reservation of open files.
@@ -49,16 +53,32 @@ impl OpenFiles {
     /// # Errors
     /// The hard limit is lower.
     pub fn reserve(needed: u64) -> Result<OpenFiles, OpenFilesError> {
-        let mut files = OpenFiles { before: getrlimit(Resource::Nofile), raised: None };
+        let mut files = OpenFiles { before: getrlimit(Resource::Nofile), raised: None, needed: 0, added: 0 };
         files.grow(needed)?;
         Ok(files)
     }
 
-    /// Makes room for `needed` descriptors in all. The limit never shrinks.
+    /// Makes room for `needed` descriptors in all, and for those that were [added](OpenFiles::add). The limit never shrinks.
     ///
     /// # Errors
     /// The hard limit is lower.
     pub fn grow(&mut self, needed: u64) -> Result<(), OpenFilesError> {
+        self.raise(needed.saturating_add(self.added))?;
+        self.needed = self.needed.max(needed);
+        Ok(())
+    }
+
+    /// Makes room for more descriptors than are needed, now and later.
+    ///
+    /// # Errors
+    /// The hard limit is lower.
+    pub fn add(&mut self, more: u64) -> Result<(), OpenFilesError> {
+        self.raise(self.needed.saturating_add(self.added).saturating_add(more))?;
+        self.added = self.added.saturating_add(more);
+        Ok(())
+    }
+
+    fn raise(&mut self, needed: u64) -> Result<(), OpenFilesError> {
         let raised =
             raise(self.before, needed).map_err(|limit| OpenFilesError::HardLimit { needed, limit })?;
         let now = self.raised.and_then(|limit| limit.current);

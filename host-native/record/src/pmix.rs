@@ -47,13 +47,14 @@ impl Dialect {
     }
 
     fn hello(&mut self, body: &[u8]) -> String {
-        let Some(Hello { namespace, rank, major, integers }) = Hello::decode(body) else {
+        let Some(Hello { kind, namespace, rank, major, integers }) = Hello::decode(body) else {
             return format!("PMIx handshake: {}", body.escape_ascii());
         };
         self.integers = integers;
         let encoding = if integers == Integers::Fixed { "fixed" } else { "flexible" };
         let namespace = namespace.escape_ascii();
-        format!("PMIx handshake: {namespace} rank {rank}, libpmix {major}, {encoding} integers")
+        let of = if kind.is_tool() { "a tool, " } else { "" };
+        format!("PMIx handshake: {of}{namespace} rank {rank}, libpmix {major}, {encoding} integers")
     }
 
     /// Describes a message to a client. The characters are ASCII.
@@ -160,7 +161,13 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
             ("monitor", format!(": {}={} code {code}{}", what.0, what.1, infos(options)))
         }
         Command::Heartbeat => ("heartbeat", String::new()),
-        Command::JobControl(orders) => ("job control", format!(":{}", infos(orders))),
+        Command::JobControl { targets, orders } => {
+            ("job control", format!("{}:{}", processes(targets), infos(orders)))
+        }
+        Command::PullOutput { sources, channels, handler } => {
+            ("pull output", format!("{} channels {channels} as {handler}", processes(sources)))
+        }
+        Command::StopOutput { handler } => ("stop output", format!(" {handler}")),
         Command::GroupConstruct { name, procs, infos: options } => {
             let name = name.escape_ascii();
             ("construct group", format!(" {name}:{}{}", processes(procs), infos(options)))

@@ -15,6 +15,8 @@ use hydrant_record::WriteError;
 use hydrant_start::ProgramFileError;
 use hydrant_start::{LaunchError, alternatives};
 
+use crate::plan::UriTarget;
+
 /// Error of a run. All started processes are killed before it is returned.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
@@ -53,6 +55,17 @@ pub enum RunError {
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// The address of the server for tools of PMIx cannot be written.
+    #[error("cannot write the address of the server to {target}: {why}")]
+    UriFile {
+        /// Where it goes.
+        target: UriTarget,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
+    /// The address of the server was asked for, and tools of PMIx cannot connect.
+    #[error("tools of PMIx cannot connect to this run: it is served by boards, or without PMIx")]
+    NoTools,
     /// File name pattern with an unknown `%` code.
     #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
     Pattern {

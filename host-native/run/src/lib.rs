@@ -33,6 +33,7 @@ pub mod json;
 pub mod messages;
 mod mpir;
 pub mod plan;
+mod rendezvous;
 mod stack_traces;
 mod topology_file;
 

@@ -1,6 +1,7 @@
 //! Plan of a job: the command line with every default filled in.
 
 use std::ffi::OsString;
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -135,6 +136,8 @@ pub struct Options {
     pub exit_report: bool,
     /// File for the result or the plan as JSON. `-` is standard output.
     pub json: Option<PathBuf>,
+    /// Where the address of the server is written for tools of PMIx.
+    pub report_uri: Option<UriTarget>,
     /// Time from the start of the command after which all jobs are ended.
     pub timeout: Option<Duration>,
     /// Print stack traces of the ranks on this host at the time limit.
@@ -170,6 +173,7 @@ impl Default for Options {
             exit_code_of: ExitCodeOf::First,
             exit_report: false,
             json: None,
+            report_uri: None,
             timeout: None,
             stack_traces: false,
             pmi_port: None,
@@ -180,6 +184,27 @@ impl Default for Options {
             limits: Vec::new(),
             offload: None,
             cluster: Cluster::default(),
+        }
+    }
+}
+
+/// Where the address of the server is written for tools of PMIx.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum UriTarget {
+    /// Standard output.
+    Stdout,
+    /// Standard error.
+    Stderr,
+    /// A file, which is replaced.
+    File(PathBuf),
+}
+
+impl fmt::Display for UriTarget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            UriTarget::Stdout => f.write_str("standard output"),
+            UriTarget::Stderr => f.write_str("standard error"),
+            UriTarget::File(path) => path.display().fmt(f),
         }
     }
 }

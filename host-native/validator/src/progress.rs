@@ -189,10 +189,9 @@ fn due_pmix(command: &pmix::Command<'_>) -> Due {
         | Command::Commit(_)
         | Command::Finalize
         | Command::RegisterEvents(_)
-        | Command::JobControl(_)
         | Command::Notify { .. }
         | Command::Unsupported => Due::AtOnce,
-        // Among them queries and texts, which the host may have to answer.
+        // Among them queries, texts and job control, which the host may have to answer.
         _ => Due::Later,
     }
 }

@@ -9,4 +9,5 @@ mod openmpi;
 mod openmpi_nodes;
 mod openmpi_output;
 mod slurm;
+mod tools;
 mod universe;

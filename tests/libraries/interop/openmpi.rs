@@ -281,8 +281,6 @@ fn ranks_connect_by_a_published_name() {
 }
 
 /// Open MPI leaves the removal of its segments to the server.
-// Serves: Requests | job control (18) | in part: files that the client names are removed when its process has exited, and
-// the leader of a group by invitation gets a context id. Other orders are refused
 #[test]
 fn segments_are_removed_after_the_exit() {
     for (name, args, code) in [("mpi_hello", "", 0), ("mpi_end", "abort 3", 3), ("mpi_end", "kill", 137)] {

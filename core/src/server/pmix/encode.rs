@@ -20,6 +20,10 @@ const RANKS_TOLD: u32 = 64;
 const PROGRAMS_TOLD: usize = 32;
 /// Bytes of a reply about a job for each rank, with the longest name of a host twice.
 const RANK_ROOM: usize = 832;
+/// Text with the name of the server.
+const SERVER: &[u8] = b"pmix.srv.nspace";
+/// That name for ranks, as their hosts put it into their environment.
+const SERVER_OF_RANKS: &[u8] = b"hydrant";
 /// Bytes of a rank's place on its host in addition to the text.
 const PLACE_REST: usize = 32;
 
@@ -36,6 +40,9 @@ impl Server<'_> {
         if let Response::Pmix(PmixResponse::Hello(status)) = answer {
             return pmix::write_hello_reply(status, id.0, buf).unwrap_or(0);
         }
+        if let Response::Pmix(PmixResponse::ToolHello { names_it }) = answer {
+            return self.encode_tool_hello(id, names_it, buf).unwrap_or(0);
+        }
         let tag = self.conns[id.index()].replies.get(at).and_then(|reply| reply.thrid.first_chunk::<4>());
         let tag = tag.map_or(0, |tag| u32::from_be_bytes(*tag));
         let integers = dialect.integers;
@@ -50,6 +57,13 @@ impl Server<'_> {
         });
         *header = pmix::write_header(tag, len as u32);
         HEADER_LEN + len
+    }
+
+    /// Writes the reply to the handshake of a tool, or to that of a rank that uses its functions.
+    fn encode_tool_hello(&self, id: ConnId, names_it: bool, buf: &mut [u8]) -> Option<usize> {
+        let job = &self.jobs[self.requester(id)?.job.index()];
+        let namespace = names_it.then_some(job.name.as_bytes());
+        pmix::write_tool_reply(namespace, self.text_of(job, SERVER, None).unwrap_or(SERVER_OF_RANKS), buf)
     }
 
     fn write_answer(&self, id: ConnId, answer: Response, writer: &mut Writer<'_>) {
@@ -69,7 +83,7 @@ impl Server<'_> {
     fn write_response(&self, id: ConnId, answer: PmixResponse, writer: &mut Writer<'_>) {
         let (job, rank) = match answer {
             // A handshake has no tag, and is written elsewhere.
-            PmixResponse::Hello(_) => return writer.status(status::ERROR),
+            PmixResponse::Hello(_) | PmixResponse::ToolHello { .. } => return writer.status(status::ERROR),
             PmixResponse::Status(status) => return writer.status(status),
             PmixResponse::Group { context, members } => {
                 return self.write_group(id, context, members, writer);

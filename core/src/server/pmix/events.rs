@@ -160,11 +160,13 @@ impl Server<'_> {
         let job = &self.jobs[id.index()];
         let others = || (0..).map(JobId).zip(&*self.jobs).filter(|&(at, of)| at != id && !of.name.is_empty());
         let spawner = others().find(|(_, other)| other.name == job.spawner);
-        let (owner, _) = spawner.or_else(|| others().find(|&(at, _)| self.connections.connected(at, id)))?;
+        let connected = || others().find(|&(at, _)| self.connections.connected(at, id));
+        let tool = || others().find(|&(_, other)| !self.is_tool(job) && self.is_tool(other));
+        let (owner, _) = spawner.or_else(connected).or_else(tool)?;
         let waits = |integers| {
             self.conns.iter().any(|conn| {
                 conn.pmix.is_some_and(|dialect| dialect.integers == integers)
-                    && conn.job.is_some_and(|job| job != id && self.connections.connected(owner, job))
+                    && conn.job.is_some_and(|job| job != id && self.reaches(owner, job))
                     && conn.events.codes.contains(&event::JOB_END)
             })
         };
@@ -402,7 +404,7 @@ impl Server<'_> {
         let after = self.conns[requester.conn.index()].events.exits;
         let jobs = (0..).map(JobId).zip(&*self.jobs);
         let jobs = jobs
-            .filter(|(id, job)| !job.name.is_empty() && self.connections.connected(requester.job, *id))
+            .filter(|(id, job)| !job.name.is_empty() && self.reaches(requester.job, *id))
             .flat_map(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).map(move |(rank, slot)| (slot, id, rank))
             });
@@ -442,6 +444,13 @@ impl Server<'_> {
         Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })
     }
 
+    /// Returns whether events of a job reach another one, unless their range is narrower: jobs that are connected, and every job
+    /// and a tool.
+    fn reaches(&self, job: JobId, other: JobId) -> bool {
+        let is_tool = |job: JobId| self.is_tool(&self.jobs[job.index()]);
+        self.connections.connected(job, other) || is_tool(job) || is_tool(other)
+    }
+
     /// Returns whether a client gets a notice.
     fn is_addressed(&self, notice: NameRef, requester: Requester) -> bool {
         let Some(Notice { sender, integers, range, code, infos }) = self.notice(notice) else { return false };
@@ -453,7 +462,7 @@ impl Server<'_> {
                 let listed = infos.find(b"pmix.evrange");
                 listed.is_some_and(|listed| listed.contains(name, requester.rank.0))
             }
-            _ => self.connections.connected(sender.0, requester.job),
+            _ => self.reaches(sender.0, requester.job),
         };
         // Clients that have registered for all events do not get those of the server: Open MPI handles them as errors.
         let wants = match sender.1 {

@@ -20,15 +20,18 @@ use heapless::{String, Vec};
 use super::Server;
 use super::dispatch::Requester;
 use super::io::Consumed;
+use super::jobs::printable;
 use crate::fault::{Malformed, Refusal};
-use crate::ids::{ConnId, Rank};
-use crate::limits::{HOST_FACTS, Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX};
+use crate::ids::{ConnId, JobId, Rank};
+use crate::limits::{
+    HOST_FACTS, JOBID_MAX, Limit, MESSAGE_TEXT_MAX, SPAWN_PROGRAMS_MAX, THRID_MAX, TOOL_ATTR,
+};
 use crate::peer::message::GroupKind;
-use crate::state::{Conn, Dialect, PendingReply, Phase, PmixResponse, RankPhase, ReplyState, Response};
+use crate::state::{Conn, Dialect, Job, PendingReply, Phase, PmixResponse, RankPhase, ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Procs, status};
+use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Kind, Procs, status};
 use crate::wire::{Integers, Op, Text};
 
 /// Key of files to remove after the end of a process, and beginning of the key of folders.
@@ -105,10 +108,14 @@ impl Server<'_> {
         let dialect = hello.map(|hello| Dialect { integers: hello.integers, major: hello.major });
         let dialect = dialect.unwrap_or(Dialect { integers: Integers::Flexible, major: 0 });
         self.conns[conn.index()].pmix = Some(dialect);
-        let joined = hello.is_some_and(|hello| self.pmix_join(now, conn, &hello));
-        let answer = if joined { status::SUCCESS } else { status::BAD_PARAM };
-        self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Pmix(PmixResponse::Hello(answer))));
-        if !joined {
+        let joined = hello.filter(|hello| self.pmix_join(now, conn, hello));
+        let answer = match joined.map(|hello| hello.kind) {
+            None => PmixResponse::Hello(status::BAD_PARAM),
+            Some(Kind::Client) => PmixResponse::Hello(status::SUCCESS),
+            Some(kind) => PmixResponse::ToolHello { names_it: kind == Kind::Tool },
+        };
+        self.push_reply(conn, Vec::new(), ReplyState::Ready(Response::Pmix(answer)));
+        if joined.is_none() {
             self.close(conn, Closing::Unserved);
         }
         self.check_ready(conn);
@@ -117,14 +124,16 @@ impl Server<'_> {
 
     /// Makes a connection that of a rank. Returns false if the client is not that rank.
     ///
-    /// A rank that has finalized may connect again. Its earlier connection is then closed.
+    /// A rank that has finalized may connect again. Its earlier connection is then closed. A tool is the rank of a job that the
+    /// host has registered for tools.
     fn pmix_join(&mut self, now: Time, conn: ConnId, hello: &Hello<'_>) -> bool {
         let here = self.links.node();
+        let rank = Rank(hello.rank);
         let Conn { job, .. } = self.conns[conn.index()];
-        let Some(state) = job.and_then(|job| self.jobs.get(job.index())) else { return false };
-        let Some(index) = state.slot(Rank(hello.rank)) else { return false };
+        let Some(job) = job.filter(|job| self.names_job(*job, hello)) else { return false };
+        let Some(index) = self.jobs[job.index()].slot(rank) else { return false };
         let slot = &self.ranks[index];
-        if hello.namespace != state.name.as_bytes() || slot.node != here || slot.exit.is_some() {
+        if slot.node != here || slot.exit.is_some() {
             return false;
         }
         if let Some(earlier) = slot.pmix {
@@ -136,7 +145,7 @@ impl Server<'_> {
         let slot = &mut self.ranks[index];
         slot.pmix = Some(conn);
         let open = &mut self.conns[conn.index()];
-        open.rank = Some(Rank(hello.rank));
+        open.rank = Some(rank);
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
@@ -144,8 +153,40 @@ impl Server<'_> {
         if let Some(Requester { job, index, .. }) = self.requester(conn) {
             self.initialize(now, job, index);
         }
-        event!(debug, "conn {} is rank {} by PMIx", conn, Rank(hello.rank));
+        event!(debug, "conn {} is rank {} by PMIx", conn, rank);
         true
+    }
+
+    /// Returns whether a client names its job, or is a tool, which may name its job as no other is named.
+    fn names_job(&mut self, id: JobId, hello: &Hello<'_>) -> bool {
+        let Some(job) = self.jobs.get(id.index()) else { return false };
+        let is_tool = self.is_tool(job);
+        if is_tool != hello.kind.is_tool() || !HOST_FACTS && hello.kind != Kind::Client {
+            return false;
+        }
+        if !is_tool {
+            return hello.namespace == job.name.as_bytes();
+        }
+        let own = core::str::from_utf8(hello.namespace).ok();
+        let own = own.filter(|own| !own.is_empty() && own.len() <= JOBID_MAX && printable(own));
+        let name = own.or_else(|| self.name_of_tool(job)).map(String::try_from);
+        let Some(Ok(name)) = name else { return false };
+        let is_taken = (0..).zip(&*self.jobs).any(|(at, job)| at != id.0 && job.name == name);
+        if !is_taken {
+            self.jobs[id.index()].name = name;
+        }
+        !is_taken
+    }
+
+    /// Returns whether a job is that of a tool.
+    fn is_tool(&self, job: &Job) -> bool {
+        HOST_FACTS && self.name_of_tool(job).is_some()
+    }
+
+    /// Returns the job id that a job was registered with, if it is that of a tool.
+    pub(super) fn name_of_tool(&self, job: &Job) -> Option<&str> {
+        let record = self.host_attr(job, TOOL_ATTR.as_bytes())?;
+        core::str::from_utf8(self.kvs.value(record)?).ok()
     }
 
     fn push_reply(&mut self, conn: ConnId, thrid: Vec<u8, THRID_MAX, u8>, state: ReplyState) {
@@ -183,7 +224,7 @@ impl Server<'_> {
         let result = match (command, requester) {
             (_, None) => Err(Refusal::NotInitialized),
             (Err(pmix::Unreadable), _) => Err(Refusal::BadField),
-            (Ok(command), Some(requester)) => self.pmix_command(now, requester, integers, &command),
+            (Ok(command), Some(requester)) => self.pmix_command(now, requester, (integers, body), &command),
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
@@ -207,7 +248,7 @@ impl Server<'_> {
         &mut self,
         now: Time,
         requester: Requester,
-        integers: Integers,
+        (integers, body): (Integers, &[u8]),
         command: &Command<'_>,
     ) -> Result<ReplyState, Refusal> {
         let done = Response::status(status::SUCCESS);
@@ -239,14 +280,14 @@ impl Server<'_> {
                 self.notify(requester, integers, event, range, &infos)?
             }
             // The leader of a group by invitation asks so. It tells the other members itself.
-            Command::JobControl(infos) if infos.is_set(b"pmix.grp.actxid") => {
+            Command::JobControl { orders, .. } if orders.is_set(b"pmix.grp.actxid") => {
                 Response::Pmix(PmixResponse::Context(self.next_context()))
             }
-            Command::JobControl(infos) => {
-                if !infos.iter().any(|info| info.key.starts_with(CLEANUP)) {
-                    return Err(Refusal::Unsupported);
+            Command::JobControl { orders, .. } => {
+                if !orders.iter().any(|info| info.key.starts_with(CLEANUP)) {
+                    return self.pass_to_host(requester, integers, body);
                 }
-                if let Some(paths) = infos.find(CLEANUP).and_then(|info| info.as_string()) {
+                if let Some(paths) = orders.find(CLEANUP).and_then(|info| info.as_string()) {
                     let parent = (requester.job, requester.rank);
                     let task = Task::RemoveFiles;
                     self.upcalls.ask(parent, String::new(), requester.conn, task, paths)?;
@@ -266,6 +307,9 @@ impl Server<'_> {
             Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, requester, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
+            Command::Spawn { .. } if self.is_tool(&self.jobs[requester.job.index()]) => {
+                return Err(Refusal::NoSpawn);
+            }
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
             Command::Connect(procs, infos) => {
                 return self.gather(now, requester, (GroupKind::Connect, b""), (procs, &infos), true);
@@ -286,7 +330,15 @@ impl Server<'_> {
             Command::Monitor { monitor, code, infos } if HOST_FACTS => {
                 return self.pmix_monitor(now, requester, integers, (&monitor, code), &infos);
             }
-            Command::Unsupported | Command::Monitor { .. } => return Err(Refusal::Unsupported),
+            Command::PullOutput { .. } | Command::StopOutput { .. }
+                if self.is_tool(&self.jobs[requester.job.index()]) =>
+            {
+                return self.pass_to_host(requester, integers, body);
+            }
+            Command::Monitor { .. }
+            | Command::PullOutput { .. }
+            | Command::StopOutput { .. }
+            | Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled them.
             Command::DeregisterEvents(_) | Command::Heartbeat => done,
         }))

@@ -72,7 +72,7 @@ impl Server<'_> {
 
     /// Returns the record of an attribute that the host has set for a job.
     #[inline(never)]
-    fn host_attr(&self, job: &Job, key: &[u8]) -> Option<u32> {
+    pub(super) fn host_attr(&self, job: &Job, key: &[u8]) -> Option<u32> {
         self.kvs.find((job.spaces, Kind::Job), key).ok()?
     }
 

@@ -7,7 +7,7 @@ use crate::ids::ConnId;
 use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::psets::Which;
-use crate::wire::pmix::{HostQuery, Infos, Queries, Writer, kind, status};
+use crate::wire::pmix::{HostQuery, HostRequest, Infos, Queries, Writer, kind, status};
 use crate::wire::{Integers, Op};
 
 /// Query of the names of all process sets.
@@ -40,9 +40,7 @@ impl Server<'_> {
             }
         }
         if others {
-            if !HOST_FACTS || !self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR) {
-                return Err(Refusal::Unsupported);
-            }
+            self.check_host(requester)?;
             return self.ask_host(requester, Op::GetJobAttr, |server, room| {
                 server.write_query(requester, integers, queries, room)
             });
@@ -52,6 +50,23 @@ impl Server<'_> {
         } else {
             Response::Pmix(PmixResponse::Psets { names, count })
         }))
+    }
+
+    /// Checks that the host answers requests of a job's clients.
+    fn check_host(&self, requester: Requester) -> Result<(), Refusal> {
+        let asks = HOST_FACTS && self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR);
+        if asks { Ok(()) } else { Err(Refusal::Unsupported) }
+    }
+
+    /// Has the host carry out a request, of which `body` is the body.
+    pub(super) fn pass_to_host(
+        &mut self,
+        requester: Requester,
+        integers: Integers,
+        body: &[u8],
+    ) -> Result<ReplyState, Refusal> {
+        self.check_host(requester)?;
+        self.ask_host(requester, Op::GetJobAttr, |_, room| HostRequest::write(integers, body, room))
     }
 
     /// Returns the set that qualifiers name.

@@ -6,6 +6,8 @@ mod gather;
 mod monitor;
 #[cfg(feature = "cluster")]
 mod queries;
+#[cfg(feature = "cluster")]
+mod tools;
 
 use std::collections::BTreeMap;
 

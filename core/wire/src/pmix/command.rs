@@ -89,8 +89,27 @@ pub enum Command<'a> {
     },
     /// Sign of life: a message without a body, whose tag is [`HEARTBEAT_TAG`](super::HEARTBEAT_TAG). It has no reply.
     Heartbeat,
-    /// Orders about a job, such as files to remove after its end (JOB_CONTROL).
-    JobControl(Infos<'a>),
+    /// Orders about processes, such as a signal, or files to remove after their end (JOB_CONTROL).
+    JobControl {
+        /// The processes. None stands for all of the sender's job.
+        targets: Procs<'a>,
+        /// The orders.
+        orders: Infos<'a>,
+    },
+    /// Copies of the output of processes, from now on (IOF_PULL).
+    PullOutput {
+        /// The processes.
+        sources: Procs<'a>,
+        /// Bit set of the streams ([`channel`](super::channel)).
+        channels: u32,
+        /// Number that the copies have.
+        handler: u64,
+    },
+    /// No more copies with that number (IOF_DEREG).
+    StopOutput {
+        /// The number.
+        handler: u64,
+    },
     /// Group of processes (GROUP_CONSTRUCT).
     GroupConstruct {
         /// Its name.
@@ -352,9 +371,19 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             Command::Log(reader.infos()?, reader.infos()?)
         }
         15 => Command::Query(reader.queries()?),
-        18 => {
-            reader.procs()?;
-            Command::JobControl(reader.infos()?)
+        18 => Command::JobControl { targets: reader.procs()?, orders: reader.infos()? },
+        22 => {
+            let sources = reader.procs()?;
+            reader.infos()?;
+            reader.single()?;
+            let channels = reader.unsigned(2)?;
+            reader.single()?;
+            Command::PullOutput { sources, channels: channels as u32, handler: reader.size()? }
+        }
+        29 => {
+            reader.infos()?;
+            reader.single()?;
+            Command::StopOutput { handler: reader.size()? }
         }
         19 => {
             reader.single()?;

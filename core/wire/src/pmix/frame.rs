@@ -1,5 +1,7 @@
 //! Framing: the handshake of a client, and the header of every later message.
 
+use serde::{Deserialize, Serialize};
+
 use super::command::COMMIT;
 use super::{Integers, Reader};
 use crate::Malformed;
@@ -18,8 +20,8 @@ pub const HEARTBEAT_TAG: u32 = 1;
 const HELLO: [u8; 8] = [FIRST_BYTE; 8];
 /// First byte of a handshake. No message of PMI-1 or PMI-2 begins with it.
 pub const FIRST_BYTE: u8 = 0xff;
-/// Kind of a client that a server has started.
-const CLIENT: u8 = 0;
+/// Length in bytes of a namespace in a reply to a handshake, with a NUL at least.
+const NAMESPACE_LEN: usize = 256;
 /// Type of a buffer whose elements have no types in front.
 const NOT_DESCRIBED: u8 = 1;
 
@@ -73,12 +75,44 @@ pub fn is_commit(integers: Integers, bytes: &[u8]) -> bool {
     body.single().is_some() && body.byte() == Some(COMMIT)
 }
 
+/// Kind of a client. Launchers and schedulers count as tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Kind {
+    /// Process that a server has started (kind 0).
+    Client,
+    /// Such a process that uses the functions of tools (kinds 5 and 8).
+    ClientTool,
+    /// Tool that gets its name from the server (kinds 3 and 6).
+    Tool,
+    /// Tool that names itself (kinds 4, 7 and 10).
+    NamedTool,
+}
+
+impl Kind {
+    const fn of(number: u8) -> Option<Kind> {
+        match number {
+            0 => Some(Kind::Client),
+            5 | 8 => Some(Kind::ClientTool),
+            3 | 6 => Some(Kind::Tool),
+            4 | 7 | 10 => Some(Kind::NamedTool),
+            _ => None,
+        }
+    }
+
+    /// Returns whether the client is no process of a job.
+    pub const fn is_tool(self) -> bool {
+        matches!(self, Kind::Tool | Kind::NamedTool)
+    }
+}
+
 /// Handshake of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Hello<'a> {
-    /// Namespace that the client claims to be of.
+    /// Kind of the client.
+    pub kind: Kind,
+    /// Namespace that the client claims to be of. Empty for [`Kind::Tool`].
     pub namespace: &'a [u8],
-    /// Rank that it claims to be.
+    /// Rank that it claims to be. 0 for [`Kind::Tool`].
     pub rank: u32,
     /// Major version of its library.
     pub major: u8,
@@ -87,25 +121,32 @@ pub struct Hello<'a> {
 }
 
 impl<'a> Hello<'a> {
-    /// Decodes the body of a handshake. Returns `None` for truncated bytes, tools and singletons, unknown data formats,
-    /// and buffers that describe themselves.
+    /// Decodes the body of a handshake. Returns `None` for truncated bytes, singletons, unknown data formats, and buffers that
+    /// describe themselves.
     pub fn decode(body: &'a [u8]) -> Option<Hello<'a>> {
         let mut rest = body;
         let _security = text(&mut rest)?;
         let credential = number(&mut rest)?;
         rest = rest.get(usize::try_from(credential).ok()?..)?;
-        (byte(&mut rest)? == CLIENT).then_some(())?;
-        let namespace = text(&mut rest)?;
-        let rank = number(&mut rest)?;
+        let kind = Kind::of(byte(&mut rest)?)?;
+        if kind != Kind::Client {
+            let _user = number(&mut rest)?;
+            let _group = number(&mut rest)?;
+        }
+        let (namespace, rank) = match kind {
+            Kind::Tool => (&[][..], 0),
+            _ => (text(&mut rest)?, number(&mut rest)?),
+        };
         let major = major(text(&mut rest)?)?;
         let integers = match text(&mut rest)? {
-            b"v41" | b"v4" => Integers::Flexible,
+            // v51 and v61 have more types. Tools take the latest that they know.
+            b"v61" | b"v51" | b"v41" | b"v4" => Integers::Flexible,
             b"v3" | b"v21" => Integers::Fixed,
             _ => return None,
         };
         (byte(&mut rest)? == NOT_DESCRIBED).then_some(())?;
         let _job_data = text(&mut rest)?;
-        Some(Hello { namespace, rank, major, integers })
+        Some(Hello { kind, namespace, rank, major, integers })
     }
 }
 
@@ -152,4 +193,20 @@ pub fn write_hello_reply(status: i32, index: u32, buf: &mut [u8]) -> Option<usiz
     }
     buf.get_mut(4..8)?.copy_from_slice(&index.to_be_bytes());
     Some(8)
+}
+
+/// Writes the reply to the handshake of a tool, or of another process that uses its functions, to the front of `buf`: success,
+/// the namespace of the tool, whose rank is 0, if it does not have one, then that of the server, whose rank is 0, and success
+/// again. Returns its length, or `None` if `buf` is too short.
+pub fn write_tool_reply(namespace: Option<&[u8]>, server: &[u8], buf: &mut [u8]) -> Option<usize> {
+    let mut at = 4;
+    buf.get_mut(..at)?.fill(0);
+    for name in namespace.into_iter().chain([server]) {
+        let part = buf.get_mut(at..at + NAMESPACE_LEN + 4)?;
+        part.fill(0);
+        part[..NAMESPACE_LEN - 1].get_mut(..name.len())?.copy_from_slice(name);
+        at += part.len();
+    }
+    buf.get_mut(at..at + 4)?.fill(0);
+    Some(at + 4)
 }

@@ -39,13 +39,13 @@ pub use command::{
     Unreadable, decode, number,
 };
 pub use frame::{
-    FIRST_BYTE, Frame, HEADER_LEN, HEARTBEAT_TAG, HELLO_MAX, Hello, MESSAGE_MAX, is_commit, next_frame,
-    write_header, write_hello_reply,
+    FIRST_BYTE, Frame, HEADER_LEN, HEARTBEAT_TAG, HELLO_MAX, Hello, Kind, MESSAGE_MAX, is_commit, next_frame,
+    write_header, write_hello_reply, write_tool_reply,
 };
 pub use host::{FileState, HostCall};
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
-pub use query::HostQuery;
+pub use query::{HostQuery, HostRequest, is_for_host};
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;
@@ -132,6 +132,17 @@ pub mod event {
     /// Stands for all events at the end of a registration.
     pub const ALL: i32 = i32::MIN;
 }
+
+/// Standard streams of processes, as bits of a set.
+pub mod channel {
+    /// Standard output.
+    pub const STDOUT: u32 = 2;
+    /// Standard error.
+    pub const STDERR: u32 = 4;
+}
+
+/// Tag of messages with output of processes.
+pub const OUTPUT_TAG: u32 = 2;
 
 /// Status codes.
 pub mod status {

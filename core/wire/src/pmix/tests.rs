@@ -30,9 +30,10 @@ fn a_handshake_names_the_rank_and_the_format() {
     }
     let Ok(Some(Frame::Hello { len, body })) = next_frame(&bytes) else { panic!("it is complete") };
     assert_eq!(len as usize, bytes.len());
-    let hello = Hello { namespace: b"hydrant.1", rank: 0, major: 5, integers: Integers::Flexible };
+    let (kind, integers) = (Kind::Client, Integers::Flexible);
+    let hello = Hello { kind, namespace: b"hydrant.1", rank: 0, major: 5, integers };
     assert_eq!(Hello::decode(body), Some(hello));
-    // Truncated, a tool, and a buffer that describes itself.
+    // Truncated, a singleton, and a buffer that describes itself.
     assert!((0..body.len() - 5).all(|len| Hello::decode(&body[..len]).is_none()));
     let mut changed = body.to_vec();
     changed[19] = 9;
@@ -40,6 +41,26 @@ fn a_handshake_names_the_rank_and_the_format() {
     let mut changed = body.to_vec();
     changed[body.len() - 6] = 2;
     assert_eq!(Hello::decode(&changed), None);
+}
+
+/// `pquery` of libpmix 4.2.2, which names itself, and a tool of libpmix 6 that does not.
+#[test]
+fn handshakes_of_tools_have_users_and_may_have_names() {
+    let tail = b"4.2.2rc2\0v41\0\x01hash\0\x02\x02rest";
+    let named = [&b"native\0\0\0\0\0\x04\0\0\0\x07\0\0\0\x08pquery.host.71\0\0\0\0\0"[..], tail].concat();
+    let (integers, major) = (Integers::Flexible, 4);
+    let hello = Hello { kind: Kind::NamedTool, namespace: b"pquery.host.71", rank: 0, major, integers };
+    assert_eq!(Hello::decode(&named), Some(hello));
+    let nameless = [&b"native\0\0\0\0\0\x03\0\0\0\x07\0\0\0\x08"[..], b"6.1.0\0v61\0\x01hash\0"].concat();
+    let hello = Hello { kind: Kind::Tool, namespace: b"", rank: 0, major: 6, integers };
+    assert_eq!(Hello::decode(&nameless), Some(hello));
+    assert!((0..nameless.len() - 5).all(|len| Hello::decode(&nameless[..len]).is_none()));
+    let mut buf = [7; 528];
+    assert_eq!(write_tool_reply(Some(b"tool"), b"server", &mut buf), Some(528));
+    assert_eq!((&buf[4..9], &buf[264..271]), (&b"tool\0"[..], &b"server\0"[..]));
+    assert_eq!(write_tool_reply(None, b"server", &mut buf[..268]), Some(268));
+    assert_eq!(write_tool_reply(None, b"server", &mut buf[..267]), None);
+    assert_eq!(write_tool_reply(None, &[b'x'; 256], &mut buf), None, "without an end");
 }
 
 #[test]

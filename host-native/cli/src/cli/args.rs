@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, Hosts, MemoryBinding, NetworkTopology};
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize};
+use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
 
 use super::hosts::HostArgs;
 use crate::value::{self, Assignment, Timeout, timeout};
@@ -304,6 +304,13 @@ pub(super) struct JobArgs {
     /// 1.2 has barriers of process groups. flux's client library requires 1.1.
     #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2", help_heading = SERVER)]
     pub(super) pmi1_version: u32,
+
+    /// Write the address of the server for tools of PMIx: '-' standard output, '+' standard error
+    ///
+    /// Tools take it as 'pps --uri file:FILE'. Without the option they find the run by a file in the folder for temporary files,
+    /// 0.1 s after its start. The file is not removed.
+    #[arg(long, value_name = "FILE", value_parser = value::uri_target, help_heading = SERVER)]
+    pub(super) report_uri: Option<UriTarget>,
 
     /// Record all PMI messages in a file for 'hydrant replay'
     ///

@@ -545,6 +545,7 @@ fn plan_options(
         exit_code_of: job.exit_code,
         exit_report: job.exit_report,
         json: job.json,
+        report_uri: job.report_uri,
         timeout: time_limit(job.timeout, environment)?,
         stack_traces: job.get_stack_traces,
         pmi_port: job.pmi_port,

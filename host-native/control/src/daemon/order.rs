@@ -35,6 +35,13 @@ impl Daemon {
                 }
                 self.act(DaemonAction::SignalAll(signal));
             }
+            Order::SignalRanks { job, rank, signal } if self.jobs.contains_key(&job) => {
+                self.act(match rank {
+                    Some(rank) => DaemonAction::SignalRank { job, rank, signal },
+                    None => DaemonAction::SignalJob { job, signal },
+                });
+            }
+            Order::SignalRanks { .. } => {}
             Order::ResizeWindows(size) => self.act(DaemonAction::ResizeWindows(size)),
             Order::AbortJob(job) => self.terminate(now, job),
             Order::CancelJob(job) => self.cancel(job),

@@ -47,6 +47,15 @@ pub enum Order {
     StartRanks(JobId),
     /// Sends the signal of this number to all ranks.
     Signal(i32),
+    /// Sends a signal to one rank of a job, or to all.
+    SignalRanks {
+        /// The job, which may have ended.
+        job: JobId,
+        /// The rank. None for all.
+        rank: Option<Rank>,
+        /// The signal.
+        signal: i32,
+    },
     /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to all ranks.
     ResizeWindows(WindowSize),
     /// Ends a job: its ranks get `SIGTERM`, and `SIGKILL` after the [kill timeout](crate::KILL_TIMEOUT).

@@ -7,8 +7,10 @@
 //! its process runs, and a process may leave its group.
 
 use std::ffi::{CStr, CString};
+use std::fs;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::path::{Path, PathBuf};
 use std::ptr;
 use std::sync::atomic::{AtomicI32, Ordering};
 use std::time::Duration;
@@ -43,17 +45,20 @@ pub struct Guardian {
     pid: libc::pid_t,
     /// Variable in the environment of the processes that are killed.
     mark: CString,
+    /// Folder that is removed then.
+    folder: Option<PathBuf>,
     /// Closed when this process ends.
     lifeline: Option<OwnedFd>,
 }
 
 impl Guardian {
     /// Starts a guardian. It leads a process group of its own, blocks the signals that this thread blocks, and keeps no
-    /// other descriptor.
+    /// other descriptor. After the processes it removes a folder,
+    /// if one is given and there.
     ///
     /// # Errors
     /// The memory, the pipe or the process cannot be made.
-    pub fn start() -> io::Result<Guardian> {
+    pub fn start(folder: Option<&Path>) -> io::Result<Guardian> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS | sys::NORESERVE);
         let len = TABLE_LEN * size_of::<AtomicI32>();
@@ -68,7 +73,8 @@ impl Guardian {
         sys::fill_random(&mut number)?;
         let mark = format!("{MARK}={parent}-{:016x}", u64::from_ne_bytes(number));
         let mark = CString::new(mark).expect("a name and numbers have no NUL byte");
-        let mut guardian = Guardian { table, pid: 0, mark, lifeline: None };
+        let mut guardian =
+            Guardian { table, pid: 0, mark, folder: folder.map(Path::to_owned), lifeline: None };
         // Both ends are close-on-exec.
         let (read, write) = io::pipe()?;
         // SAFETY: this process has one thread, so no lock is held in the child.
@@ -144,6 +150,9 @@ impl Guardian {
             }
         }
         self.kill_marked(parent);
+        if let Some(folder) = &self.folder {
+            drop(fs::remove_dir_all(folder));
+        }
         // SAFETY: ends the process without running anything of the parent's.
         unsafe { libc::_exit(0) }
     }

@@ -61,6 +61,12 @@ impl Run<'_> {
                     }
                     self.take_outputs()?;
                 }
+                Token::Tools => {
+                    if let Some(head) = self.parts.head() {
+                        head.accept_tools(engine)?;
+                    }
+                    self.take_outputs()?;
+                }
                 Token::Status(key) => {
                     if let Some(head) = self.parts.head() {
                         head.status_ready(engine, key);
@@ -155,6 +161,11 @@ impl Run<'_> {
     /// Passes an output of the PMI server to the daemon that it serves. The server of a head of other hosts is its own.
     fn take_output(&mut self, output: OwnedOutput) -> Result<(), RunError> {
         let Run { engine, parts } = self;
+        if let Some(job) = output.view().job().filter(|&job| engine.is_tool(job))
+            && let Some(head) = parts.head()
+        {
+            return head.take_tool_output(engine, job, output);
+        }
         match parts {
             Parts::Daemon(daemon) | Parts::Both(_, daemon) => daemon.take_output(engine, output),
             Parts::Head(head) => head.take_output(engine, output),

@@ -8,7 +8,7 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
-use hydrant_control::{Event as HeadEvent, RequestId, Upcall};
+use hydrant_control::Upcall;
 use hydrant_core::wire::pmix::{FileState, HostCall, Integers, Writer, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
@@ -41,20 +41,11 @@ impl Engine<'_> {
 }
 
 impl Head<'_> {
-    /// Carries out a request of a rank of any node. Returns false for another request.
-    pub(super) fn take_host_call(
-        &mut self,
-        engine: &Engine<'_>,
-        request: RequestId,
-        upcall: &Upcall,
-    ) -> Result<bool, RunError> {
-        if HostCall::read(&upcall.request).is_none() {
-            return Ok(false);
-        }
+    /// Carries out a request of a client of any node. Returns the result code and the answer, or `None` for another request.
+    pub(super) fn take_host_call(&self, upcall: &Upcall) -> Option<(i32, Vec<u8>)> {
+        HostCall::read(&upcall.request)?;
         let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
-        let (rc, text) = carry_out(name, upcall.rank, &upcall.request);
-        self.answer(engine, HeadEvent::UpcallReply { request, rc, text })?;
-        Ok(true)
+        Some(carry_out(name, upcall.rank, &upcall.request))
     }
 }
 

@@ -21,6 +21,7 @@ mod debugger;
 mod drain;
 mod event_loop;
 mod host_call;
+mod job_control;
 mod jobs;
 mod names;
 mod nodes;
@@ -41,6 +42,8 @@ mod spawn;
 mod status;
 mod time_limit;
 mod token;
+mod tool_output;
+mod tools;
 mod usage;
 mod wait;
 
@@ -90,6 +93,7 @@ use server::{PmiServer, ServerParts};
 use status::RankQueries;
 use time_limit::TimeLimit;
 use token::{IOF, Token};
+use tools::Tools;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
 const OWN_FILES: u64 = 40;
@@ -143,7 +147,8 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
 fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
-    let guardian = start_guardian()?;
+    let tools = Tools::new();
+    let guardian = start_guardian(Some(tools.folder()))?;
     let preload = plan.settings.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
@@ -191,6 +196,8 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
         None => None,
     };
     let mut head = Head::alone(&mut engine, nonce, names)?;
+    engine.tools = tools;
+    engine.expect_tools()?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
     let daemon = Daemon::alone(&plan.settings, head.progress.is_some());
     let mut run = Run { engine, parts: Parts::Both(Box::new(head), Box::new(daemon)) };
@@ -200,10 +207,10 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     result
 }
 
-/// Starts the guardian of this process's ranks. The guardian shares the memory that there is by now, and each page that is
-/// written later is copied, so it is started before the tables of the server are filled.
-fn start_guardian() -> Result<Guardian, RunError> {
-    Guardian::start().map_err(RunError::system("cannot start the guardian process"))
+/// Starts the guardian of this process's ranks, which removes a folder too. The guardian shares the memory that there is by
+/// now, and each page that is written later is copied, so it is started before the tables of the server are filled.
+fn start_guardian(folder: Option<&Path>) -> Result<Guardian, RunError> {
+    Guardian::start(folder).map_err(RunError::system("cannot start the guardian process"))
 }
 
 /// The name of this machine.
@@ -379,6 +386,8 @@ struct Engine<'r> {
     has_acted: bool,
     /// Bit set of the commands of PMIx clients that have been named as not supported.
     unserved: u64,
+    /// Tools of PMIx.
+    tools: Tools,
     /// Jobs that are registered at the server.
     jobs: Jobs,
     procs: Procs,
@@ -432,6 +441,7 @@ impl<'r> Engine<'r> {
             boards: LinkedBoards::default(),
             has_acted: false,
             unserved: 0,
+            tools: Tools::new(),
             jobs: Jobs::default(),
             procs: Procs::new(),
             ended_helpers: Vec::new(),
@@ -479,6 +489,10 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
         limits.conns = limits.conns.saturating_add(limits.ranks);
     }
     limits.psets = limits.psets.saturating_add(psets as u32);
+    let tools = tools::entries(plan, &limits);
+    for limit in [&mut limits.jobs, &mut limits.ranks, &mut limits.conns] {
+        *limit = limit.saturating_add(tools);
+    }
     for &(limit, size) in &plan.options.limits {
         limits.set(limit, size);
     }

@@ -150,6 +150,9 @@ impl Head<'_> {
             }
         }
         let Some(Answer { upcall, rc, text }) = names.answer() else { return Ok(false) };
+        if engine.pass_name_to_tool(upcall, rc, &text)? {
+            return Ok(true);
+        }
         let request = RequestId(upcall.0);
         self.handle(engine, Event::UpcallReply { request, rc, text })?;
         Ok(true)

@@ -248,8 +248,9 @@ impl Engine<'_> {
     /// jobs.
     fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
-        if id.0 >= limits.jobs {
-            return Err(Fault::Full(Limit::Jobs, limits.jobs).into());
+        let most = self.jobs_max();
+        if id.0 >= most || self.is_tool(id) {
+            return Err(Fault::Full(Limit::Jobs, most).into());
         }
         if all > u64::from(limits.conns) {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());

@@ -9,7 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::{Program, decode};
-use hydrant_control::{Event as HeadEvent, Job, NodeProgress, RequestId, Upcall};
+use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{HostQuery, Info, Infos, Integers, Reader, WILDCARD, Writer, kind, status};
 use hydrant_core::{JobId, Limit, Refusal, Server};
@@ -17,7 +17,7 @@ use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
-use super::status::Recipient;
+use super::status::{Asker, Recipient};
 use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
 use crate::error::RunError;
@@ -44,8 +44,8 @@ impl PmixQueries {
     }
 
     /// Keeps ranks that have arrived.
-    pub(super) fn ranks_arrived(&mut self, request: RequestId, job: JobId, arrived: Vec<Rank>) {
-        for query in self.pending.iter_mut().filter(|query| query.request == request) {
+    pub(super) fn ranks_arrived(&mut self, asker: Asker, job: JobId, arrived: Vec<Rank>) {
+        for query in self.pending.iter_mut().filter(|query| query.asker == asker) {
             query.awaited = query.awaited.saturating_sub(1);
             query.ranks.entry(job).or_default().extend(arrived.iter().cloned());
         }
@@ -54,7 +54,7 @@ impl PmixQueries {
     /// Keeps what a node uses.
     pub(super) fn usage_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
         let mut queries = self.pending.iter_mut();
-        if let Some(query) = queries.find(|query| u64::from(query.request.0) == number)
+        if let Some(query) = queries.find(|query| query.asker.number() == number)
             && query.usage.insert(node, decode(body).unwrap_or_default()).is_none()
         {
             query.awaited = query.awaited.saturating_sub(1);
@@ -78,7 +78,7 @@ impl PmixQueries {
 
 /// Queries of one request that wait for states of ranks.
 struct PmixQuery {
-    request: RequestId,
+    asker: Asker,
     upcall: Upcall,
     /// Answers of nodes that have not arrived.
     awaited: usize,
@@ -612,17 +612,17 @@ impl Head<'_> {
     pub(super) fn answer_pmix_query(
         &mut self,
         engine: &mut Engine<'_>,
-        request: RequestId,
+        asker: Asker,
         upcall: Upcall,
     ) -> Result<(), RunError> {
         let pages = self.pages_of(engine, &upcall);
         let asks_usage = HostQuery::read(&upcall.request).is_some_and(|query| usage::is_wanted(&query));
-        let nodes = if asks_usage { self.query_usage(engine, request.0.into()) } else { 0 };
+        let nodes = if asks_usage { self.query_usage(engine, asker.number()) } else { 0 };
         let awaited = pages.len() + nodes;
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
-        self.pmix_queries.pending.push(PmixQuery { request, upcall, awaited, ranks, usage });
+        self.pmix_queries.pending.push(PmixQuery { asker, upcall, awaited, ranks, usage });
         for (job, first) in pages {
-            self.query_ranks(engine, Recipient::Pmix(request), job, first);
+            self.query_ranks(engine, Recipient::Pmix(asker), job, first);
         }
         self.finish_pmix_queries(engine)
     }
@@ -663,9 +663,23 @@ impl Head<'_> {
             for line in lines.into_iter().filter(|line| self.pmix_queries.is_new(line)) {
                 engine.sinks.print(&line);
             }
-            self.answer(engine, HeadEvent::UpcallReply { request: query.request, rc, text: reply.body })?;
+            self.answer_asker(engine, query.asker, rc, reply.body)?;
         }
         Ok(())
+    }
+
+    /// Answers a request.
+    pub(super) fn answer_asker(
+        &mut self,
+        engine: &mut Engine<'_>,
+        asker: Asker,
+        rc: i32,
+        body: Vec<u8>,
+    ) -> Result<(), RunError> {
+        match asker {
+            Asker::Rank(request) => self.answer(engine, HeadEvent::UpcallReply { request, rc, text: body }),
+            Asker::Tool(upcall) => engine.answer_tool(upcall, rc, &body),
+        }
     }
 
     fn facts<'a>(
@@ -695,6 +709,14 @@ impl Engine<'_> {
             return;
         }
         let refused = self.core.inspect().map_or(0, Server::unserved);
+        self.name_unserved(refused);
+    }
+
+    /// Names requests of PMIx clients that are not supported, a bit set of their commands, each once.
+    pub(super) fn name_unserved(&mut self, refused: u64) {
+        if !self.plan.settings.verbose {
+            return;
+        }
         let new = refused & !self.unserved;
         self.unserved |= refused;
         for (number, name) in (0..).zip(COMMANDS).filter(|(number, _)| new >> number & 1 == 1) {

@@ -42,6 +42,7 @@ impl Engine<'_> {
                         return Ok(Some(output));
                     }
                 }
+                NodeEvent::Server(Event::Closed { job, .. }) if self.is_tool(job) => self.tool_left(job),
                 NodeEvent::Server(Event::Closed { job, rank, why, .. }) => self.closed(job, rank, why),
                 NodeEvent::BadPeer { node, why } => return Err(RunError::Peer { node, why }),
                 NodeEvent::Linked(_) => self.report_link(Ok(())),
@@ -66,7 +67,9 @@ impl Engine<'_> {
             OwnedOutput::Upcall { upcall, job, rank, request, .. } if host_call::is_local(&request) => {
                 self.take_host_call(upcall, (job, rank), &request)?;
             }
-            OwnedOutput::Log { job, rank, stream, text } => self.log_for(job, rank, stream, &text),
+            OwnedOutput::Log { job, rank, stream, text } if !self.is_tool(job) => {
+                self.log_for(job, rank, stream, &text);
+            }
             OwnedOutput::Joined { job, rank, .. } => {
                 self.joined(job, rank);
                 return Ok(Some(output));

@@ -10,7 +10,7 @@
 use hydrant_board::RankState;
 use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_control::{Job, RequestId};
-use hydrant_core::{JobId, Rank};
+use hydrant_core::{JobId, Rank, UpcallId};
 use hydrant_overlay::Destination;
 use hydrant_reactor::Key;
 use hydrant_status::record::{self, PROGRAMS_MAX, RANKS_MAX, State, TEXT_MAX, Text, Wait};
@@ -42,6 +42,25 @@ struct Query {
     ranks: Vec<(u32, record::Rank)>,
 }
 
+/// PMIx client that asks the host something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Asker {
+    /// A rank, by the head.
+    Rank(RequestId),
+    /// A tool.
+    Tool(UpcallId),
+}
+
+impl Asker {
+    /// Number of its request in orders to nodes.
+    pub(super) fn number(self) -> u64 {
+        match self {
+            Asker::Rank(request) => request.0.into(),
+            Asker::Tool(upcall) => 1 << 32 | u64::from(upcall.0),
+        }
+    }
+}
+
 /// Recipient of the ranks of a query.
 #[derive(Clone, Copy)]
 pub(super) enum Recipient {
@@ -50,7 +69,7 @@ pub(super) enum Recipient {
     /// Report of this run at its time limit.
     TimeLimit,
     /// A PMIx client.
-    Pmix(RequestId),
+    Pmix(Asker),
 }
 
 impl RankQueries {
@@ -139,8 +158,11 @@ impl Head<'_> {
 
     /// Sends the output since the last call to those who follow it.
     pub(super) fn copy_output(&mut self, engine: &mut Engine<'_>) {
-        let Some(server) = &mut self.status else { return };
-        let Some(copies) = engine.streams.take_copies(server.is_attached()) else { return };
+        let is_attached = self.status.as_ref().is_some_and(StatusServer::is_attached);
+        let goes_on = is_attached || !engine.tools.pulls.is_empty();
+        let Some(copies) = engine.streams.take_copies(goes_on) else { return };
+        copies.pieces.iter().for_each(|copy| engine.copy_to_tools(copy));
+        let Some(server) = self.status.as_mut().filter(|_| is_attached) else { return };
         for copy in copies.pieces {
             let (job, rank, stderr, bytes) = (copy.job, copy.rank, copy.stderr, copy.bytes);
             server.send(&Reply::Output { job, rank, stderr, bytes }, &engine.poller);
@@ -263,7 +285,7 @@ impl Head<'_> {
         match recipient {
             Recipient::Client(client) => self.reply(engine, client, &Reply::Ranks(ranks)),
             Recipient::TimeLimit => self.ranks_arrived_at_limit(job, ranks),
-            Recipient::Pmix(request) => self.pmix_queries.ranks_arrived(request, job, ranks),
+            Recipient::Pmix(asker) => self.pmix_queries.ranks_arrived(asker, job, ranks),
         }
     }
 }

@@ -28,6 +28,8 @@ pub(super) enum Token {
     Queries(u32),
     /// The connections to a board.
     Board,
+    /// The port of tools.
+    Tools,
     /// A descriptor of the ranks' standard streams.
     Iof(Key),
     /// A PMI connection.
@@ -48,6 +50,7 @@ impl From<Token> for Key {
             Token::Queries(job) => (2, job),
             Token::Pmix(job) => (3, job),
             Token::Board => (4, 0),
+            Token::Tools => (5, 0),
             Token::Iof(key)
             | Token::Conn(key)
             | Token::Links(key)
@@ -83,6 +86,7 @@ impl Token {
             2 => Token::Queries(index),
             3 => Token::Pmix(index),
             4 => Token::Board,
+            5 => Token::Tools,
             _ => return None,
         })
     }
@@ -100,6 +104,7 @@ mod tests {
             Token::Pmix(5),
             Token::Queries(4),
             Token::Board,
+            Token::Tools,
             Token::Iof(IOF.key(1, 7)),
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
@@ -108,7 +113,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(5, 0)), None);
+        assert_eq!(Token::of(OWN.key(6, 0)), None);
         assert_eq!(Token::of(KeyRange(6).key(0, 0)), None);
     }
 }

@@ -54,7 +54,8 @@ impl Engine<'_> {
     fn poll_at(&mut self) -> Option<u64> {
         let ports = self.jobs.iter().filter_map(|job| job.run.resume_at()).min();
         let nodes = self.nodes.as_mut().and_then(Nodes::deadline);
-        let at = [nodes, ports, self.streams.deadline(), self.stdin.deadline()];
+        let tools = self.tools.poll_at();
+        let at = [nodes, ports, tools, self.streams.deadline(), self.stdin.deadline()];
         at.into_iter().flatten().min()
     }
 }

@@ -9,6 +9,7 @@ use hydrant_overlay::{Channel, Destination as Route, Event as LinkEvent};
 use super::super::names::Names;
 use super::super::patience::Patience;
 use super::super::progress::Progress;
+use super::super::status::Asker;
 use super::super::{Engine, Head};
 use crate::error::RunError;
 use crate::plan::Plan;
@@ -117,9 +118,7 @@ impl Head<'_> {
                 self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
             Action::AnswerQuery { request, upcall } => {
-                if !self.take_host_call(engine, request, &upcall)? {
-                    self.answer_pmix_query(engine, request, upcall)?;
-                }
+                self.answer_pmix_request(engine, Asker::Rank(request), upcall)?;
             }
             Action::CancelLookups { job, rank } => {
                 if let Some(names) = &mut self.names {
@@ -298,6 +297,7 @@ impl Head<'_> {
         }
         self.keep_patience(engine, now)?;
         self.keep_status_time(engine, now);
+        self.keep_tools(engine, now)?;
         if self.pmix_queries.are_pending() {
             // Nodes may be late with the states of ranks.
             self.finish_pmix_queries(engine)?;

@@ -106,7 +106,7 @@ fn serve(spec: DaemonSpec) -> Result<(), DaemonError> {
 /// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined) -> Result<(), RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
-    let guardian = start_guardian()?;
+    let guardian = start_guardian(None)?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
     if is_slow || setup.boards.of_node(links.node()).is_some() {
         // A plugin may have to be compiled, files be compared, and a board be waited for.

@@ -24,6 +24,7 @@ use super::super::result::RunResult;
 use super::super::server::ServerParts;
 use super::super::status::{RankQueries, open_status};
 use super::super::token::{LINKS, NAME_CLIENT, Token};
+use super::super::tools;
 use super::super::{
     Engine, Head, OWN_FILES, Outlets, Parts, Run, STRANGERS, host_name, limits, open, record,
 };
@@ -112,6 +113,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     setup.boards = boards(plan, job_map)?;
     // Other runs get values of this one's jobs at the head.
     let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
+    let conns = conns + tools::entries(plan, &setup.limits);
     let limits = Limits { conns, ..setup.limits };
     let children = tree.children(0).count() as u64;
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
@@ -142,6 +144,7 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     engine.nodes = Some(Nodes::new(links));
+    engine.expect_tools()?;
     let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
     let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {

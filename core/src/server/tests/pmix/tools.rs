@@ -1,0 +1,201 @@
+//! Tools: a job of one rank at the head, which no process was started for.
+
+use super::*;
+use crate::ids::UpcallId;
+use crate::limits::{QUERIES_ATTR, TOOL_ATTR};
+use crate::wire::pmix::{Command, HostRequest};
+
+/// Number of the tool's job.
+const TOOL: JobId = JobId(1);
+/// The tool's connection.
+const CONN: ConnId = ConnId(9);
+
+/// A job of two ranks on two nodes, and the job of a tool at the head, whose connection is open.
+fn cluster() -> Cluster {
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    for node in 0..3 {
+        all.tell(node, Input::RegisterJob(JobSpec::new(TOOL, "tool.1", 1)));
+        all.tell(node, Input::Attr { job: TOOL, key: TOOL_ATTR.as_bytes(), value: b"tool.1" });
+    }
+    for (key, value) in [(QUERIES_ATTR, "TRUE"), ("text:pmix.srv.nspace", "server")] {
+        all.tell(0, Input::Attr { job: TOOL, key: key.as_bytes(), value: value.as_bytes() });
+    }
+    all.tell(0, Input::Opened { conn: CONN, job: TOOL, rank: None });
+    all
+}
+
+fn hello(kind: u8, name: Option<(&str, u32)>) -> Vec<u8> {
+    let mut body = b"native\0\0\0\0\0".to_vec();
+    body.push(kind);
+    if kind != 0 {
+        body.extend([0; 8]);
+    }
+    if let Some((namespace, rank)) = name {
+        body.extend(namespace.as_bytes());
+        body.push(0);
+        body.extend(rank.to_be_bytes());
+    }
+    body.extend(b"6.1.0\0v61\0\x01hash\0");
+    let mut hello = vec![0xff; 8];
+    hello.extend((body.len() as u32).to_le_bytes());
+    hello.extend([0; 4]);
+    hello.extend(body);
+    hello
+}
+
+impl Cluster {
+    fn tool_sends(&mut self, bytes: &[u8]) {
+        self.tell(0, Input::Bytes { conn: CONN, bytes, full: false });
+    }
+
+    fn tool_gets(&mut self) -> Option<Vec<u8>> {
+        self.replies.get_mut(&CONN.0)?.pop_front()
+    }
+
+    fn tool_asks(&mut self, tag: u32, write: impl Fn(&mut Writer<'_>)) {
+        let mut body = [0; ROOM];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        write(&mut writer);
+        let len = writer.finish().expect("it fits");
+        let mut message = pmix::write_header(tag, len as u32).to_vec();
+        message.extend(&body[..len]);
+        self.tool_sends(&message);
+    }
+}
+
+/// Namespace at a place of a reply.
+fn namespace(reply: &[u8], at: usize) -> &[u8] {
+    let name = &reply[at..at + 256];
+    &name[..name.iter().position(|&byte| byte == 0).expect("it ends")]
+}
+
+fn register(writer: &mut Writer<'_>) {
+    command(writer, 13);
+    writer.array(1);
+    writer.int32(-777);
+    writer.array(0);
+}
+
+fn notify(writer: &mut Writer<'_>) {
+    command(writer, 12);
+    writer.single();
+    writer.int32(-777);
+    writer.single();
+    // To the session.
+    writer.byte(4);
+    writer.array(0);
+}
+
+#[test]
+fn tools_get_names_and_those_who_have_one_keep_it() {
+    for (kind, name, named) in [
+        (3, None, true),
+        (6, None, true),
+        (4, Some(("pquery.host.7", 0)), false),
+        (7, Some(("launcher", 0)), false),
+        (10, Some(("scheduler", 0)), false),
+    ] {
+        let mut all = cluster();
+        all.tool_sends(&hello(kind, name));
+        let own = name.map_or("tool.1", |(own, _)| own);
+        assert_eq!(all.servers[0].jobs[1].name, own);
+        let mut snapshot = vec![0; all.servers[0].snapshot_len()];
+        all.servers[0].snapshot(&mut snapshot).expect("it has room");
+        Server::restore(&snapshot, storage(&LIMITS)).expect("it is sound");
+        let reply = all.tool_gets().expect("it is answered");
+        assert_eq!(reply[..4], [0; 4]);
+        let server = if named { 4 + 260 } else { 4 };
+        if named {
+            assert_eq!(namespace(&reply, 4), b"tool.1");
+        }
+        assert_eq!(namespace(&reply, server), b"server");
+        assert_eq!(reply[server + 256..], [0; 8], "rank of the server, and success");
+    }
+}
+
+#[test]
+fn ranks_are_no_tools_and_tools_are_no_ranks() {
+    for bytes in [
+        hello(4, Some(("job.0", 0))),
+        hello(4, Some(("other", 1))),
+        hello(0, Some(("tool.1", 0))),
+        hello(5, Some(("tool.1", 0))),
+        hello(9, Some(("tool.1", 0))),
+        hello(11, None),
+    ] {
+        let mut all = cluster();
+        all.tool_sends(&bytes);
+        let reply = all.tool_gets().expect("it is answered");
+        assert_eq!(reply, (status::BAD_PARAM).to_be_bytes(), "{bytes:?}");
+    }
+    let mut all = cluster();
+    let node = all.node(0);
+    let conn = ConnId(10);
+    all.tell(node, Input::Opened { conn, job: JobId(0), rank: None });
+    all.tell(node, Input::Bytes { conn, bytes: &hello(3, None), full: false });
+    let reply = all.replies.get_mut(&conn.0).and_then(VecDeque::pop_front);
+    assert_eq!(reply, Some(status::BAD_PARAM.to_be_bytes().to_vec()));
+}
+
+/// A rank that uses the functions of tools, as a debugger's daemon does.
+#[test]
+fn a_rank_may_use_the_functions_of_tools() {
+    let mut all = cluster();
+    let node = all.node(1);
+    all.asks(0, 1, 5, |writer| command(writer, 5));
+    assert_eq!(all.gets(0, 1, 5, status::SUCCESS), []);
+    let conn = ConnId(10);
+    all.tell(node, Input::Opened { conn, job: JobId(0), rank: None });
+    all.tell(node, Input::Bytes { conn, bytes: &hello(5, Some(("job.0", 1))), full: false });
+    let reply = all.replies.get_mut(&conn.0).and_then(VecDeque::pop_front).expect("it is answered");
+    assert_eq!((reply.len(), namespace(&reply, 4)), (4 + 260 + 4, &b"hydrant"[..]));
+}
+
+#[test]
+fn events_of_tools_and_ranks_reach_each_other() {
+    let mut all = cluster();
+    all.tool_sends(&hello(3, None));
+    assert!(all.tool_gets().is_some());
+    all.asks(0, 1, 1, register);
+    assert_eq!(all.gets(0, 1, 1, status::SUCCESS), []);
+    all.tool_asks(2, register);
+    assert!(all.tool_gets().is_some());
+    all.tool_asks(3, notify);
+    assert!(all.tool_gets().is_some(), "the reply");
+    all.settle();
+    let conn = all.conn(0, 1);
+    let event = all.replies.get_mut(&conn).and_then(VecDeque::pop_front).expect("the event of the tool");
+    assert!(contains(&event, "tool.1"));
+    all.asks(0, 0, 4, notify);
+    all.settle();
+    let event = all.tool_gets().expect("the event of the rank");
+    assert!(contains(&event, "job.0"));
+}
+
+#[test]
+fn the_host_controls_jobs_for_tools_and_starts_nothing_for_them() {
+    let mut all = cluster();
+    all.tool_sends(&hello(3, None));
+    assert!(all.tool_gets().is_some());
+    all.tool_asks(7, |writer| {
+        command(writer, 18);
+        procs(writer, &[("job.0", WILDCARD)]);
+        writer.array(1);
+        writer.info(b"pmix.jctrl.kill", pmix::kind::BOOL);
+        writer.byte(1);
+    });
+    let request = all.requests.pop().expect("the host is asked");
+    let HostRequest { command: asked, .. } = HostRequest::read(&request).expect("it is one");
+    let Command::JobControl { targets, orders } = asked else { panic!("{asked:?}") };
+    assert!(targets.is_whole(b"job.0") && orders.is_set(b"pmix.jctrl.kill"));
+    all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x00" });
+    assert!(all.tool_gets().is_some_and(|reply| reply.ends_with(b"\x02\x00")));
+    all.tool_asks(8, |writer| {
+        command(writer, 9);
+        writer.array(0);
+        writer.array(0);
+    });
+    let reply = all.tool_gets().expect("it is answered");
+    let mut reader = Reader::new(Integers::Flexible, &reply[HEADER_LEN..]);
+    assert_eq!(reader.single().and_then(|()| reader.int32()), Some(status::NOT_SUPPORTED));
+}

@@ -1,0 +1,462 @@
+//! Tools of PMIx: processes of this user that are no ranks and connect to the run, such as `pps` or a debugger.
+//!
+//! A tool is a client of a job of its own, which has one rank and no process. All nodes have the job, so that events of a tool
+//! reach ranks of other nodes. Its number is one from the end of the table of jobs. The server keeps the job for the next tool:
+//! its attributes stay in the log, and events and published data outlive the tool, as with other managers.
+//!
+//! What only a host can do is done by the head, which the tools are connected to, whatever the node.
+
+use std::fs;
+use std::net::Ipv4Addr;
+use std::path::{Path, PathBuf};
+
+use hydrant_control::Upcall;
+use hydrant_control::protocol::Order;
+use hydrant_core::limits::{QUERIES_ATTR, TEXT_ATTR_PREFIX, TOOL_ATTR};
+use hydrant_core::server::{JobSpec, JobSpecOf};
+use hydrant_core::wire::pmix::is_for_host;
+use hydrant_core::{
+    Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
+};
+use hydrant_driver::{BackendError, PMIX_VERSION, PORT_FILES, Speaks, TcpPort, is_out_of_files};
+use hydrant_overlay::Destination;
+use hydrant_reactor::Listener;
+use hydrant_reactor::process::Guardian;
+
+use super::names::Names;
+use super::open::ALONE;
+use super::status::Asker;
+use super::token::Token;
+use super::tool_output::Pull;
+use super::{Engine, Head, open::nonce};
+use crate::error::RunError;
+use crate::plan::{Plan, UriTarget};
+use crate::rendezvous::{Rendezvous, new_folder};
+
+/// Most tools of a run at the same time.
+pub(super) const TOOLS_MAX: u32 = 8;
+/// Milliseconds after which a run can be found by tools. Shorter ones are spared the files.
+const DELAY: u64 = 100;
+/// Set in numbers of upcalls that the name service has from tools.
+const OF_TOOL: u32 = 1 << 31;
+
+/// Tools of a run.
+pub(super) struct Tools {
+    /// The process is a head to which tools may connect.
+    are_expected: bool,
+    /// Time at which the port is opened.
+    opens_at: Option<u64>,
+    /// Folder for rendezvous files.
+    folder: PathBuf,
+    port: Option<Port>,
+    slots: [Slot; TOOLS_MAX as usize],
+    /// Copies of output that tools get.
+    pub(super) pulls: Vec<Pull>,
+    /// Jobs whose tools have left, for the name service.
+    left: Vec<JobId>,
+    /// Number of names that have been given.
+    named: u32,
+    /// The limit has been reported.
+    reported: bool,
+}
+
+/// Where tools connect.
+struct Port {
+    listener: Listener<TcpPort>,
+    /// Name of the server for tools.
+    server: String,
+    uri: String,
+    _files: Option<Rendezvous>,
+}
+
+/// Job for one tool at a time.
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    /// The servers have the job.
+    is_registered: bool,
+    /// A tool is connected.
+    is_taken: bool,
+}
+
+impl Tools {
+    /// Returns the tools of a run that is about to begin.
+    pub(super) fn new() -> Tools {
+        Tools {
+            are_expected: false,
+            opens_at: None,
+            folder: new_folder(),
+            port: None,
+            slots: [Slot::default(); TOOLS_MAX as usize],
+            pulls: Vec::new(),
+            left: Vec::new(),
+            named: 0,
+            reported: false,
+        }
+    }
+
+    /// Folder for rendezvous files.
+    pub(super) fn folder(&self) -> &Path {
+        &self.folder
+    }
+
+    /// Returns the next time at which there is something to do.
+    pub(super) fn poll_at(&self) -> Option<u64> {
+        let port = self.port.as_ref().and_then(|port| port.listener.deadline());
+        self.opens_at.into_iter().chain(port).min()
+    }
+}
+
+/// Returns the entries of tables that are added for tools. Boards have tables of their own.
+pub(super) fn entries(plan: &Plan, limits: &Limits) -> u32 {
+    let boards = plan.options.offload.is_some() || plan.options.cluster.boards.are_any();
+    if TcpPort::SERVES_THIS_MACHINE && limits.commit_bytes > 0 && !boards { TOOLS_MAX } else { 0 }
+}
+
+impl Engine<'_> {
+    /// Has tools find this run after a while, or at once if the user has asked for the address.
+    ///
+    /// # Errors
+    /// The address cannot be written.
+    pub(super) fn expect_tools(&mut self) -> Result<(), RunError> {
+        if entries(self.plan, self.core.limits()) == 0 || self.core.is_board() {
+            return match self.plan.options.report_uri {
+                Some(_) => Err(RunError::NoTools),
+                None => Ok(()),
+            };
+        }
+        self.tools.are_expected = true;
+        self.tools.opens_at = Some(self.now() + DELAY);
+        match &self.plan.options.report_uri {
+            Some(target) => {
+                let opened = self.listen_for_tools()?;
+                self.tools.port = Some(opened);
+                self.report_uri(target)
+            }
+            None => Ok(()),
+        }
+    }
+
+    /// Returns the maximum number of jobs beside tools. A limit that the user has set is for both.
+    pub(super) fn jobs_max(&self) -> u32 {
+        let limits = self.core.limits();
+        let is_set = self.plan.options.limits.iter().any(|(limit, _)| *limit == Limit::Jobs);
+        let others = if is_set || !self.tools.are_expected { 0 } else { entries(self.plan, limits) };
+        limits.jobs.saturating_sub(others)
+    }
+
+    fn report_uri(&mut self, target: &UriTarget) -> Result<(), RunError> {
+        let Some(uri) = self.tools.port.as_ref().map(|port| port.uri.clone()) else { return Ok(()) };
+        let result = match target {
+            UriTarget::Stdout => {
+                use std::io::Write as _;
+                let mut out = std::io::stdout().lock();
+                writeln!(out, "{uri}").and_then(|()| out.flush())
+            }
+            UriTarget::Stderr => {
+                eprintln!("{uri}");
+                Ok(())
+            }
+            // As OpenPMIx writes it, for tools that read it.
+            UriTarget::File(path) => fs::write(path, format!("{uri}\nv{PMIX_VERSION}\n")),
+        };
+        result.map_err(|why| RunError::UriFile { target: target.clone(), why })
+    }
+
+    fn listen_for_tools(&mut self) -> Result<Port, RunError> {
+        self.files.add(PORT_FILES + u64::from(TOOLS_MAX))?;
+        let port = TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())?.for_clients_of(Speaks::Pmix);
+        // libpmix takes the first dot of an address that a user names for the end of the namespace.
+        let server = format!("hydrant-{}", std::process::id());
+        let uri = format!("{server}.0;tcp4://{}", port.addr());
+        Ok(Port { listener: Listener::new(port, Token::Tools, &self.poller)?, server, uri, _files: None })
+    }
+
+    fn note_no_tools(&mut self, why: &str) {
+        if self.plan.settings.verbose {
+            self.sinks.print(&format!("tools of PMIx do not find this run: {why}"));
+        }
+    }
+
+    /// Number of the job for tools in a slot. None if the table is too short.
+    fn tool_job(&self, slot: usize) -> Option<JobId> {
+        self.core.limits().jobs.checked_sub(1 + slot as u32).map(JobId)
+    }
+
+    /// Returns the slot whose job this is.
+    fn tool_of(&self, job: JobId) -> Option<usize> {
+        let of_job = |&slot: &usize| self.tools.slots[slot].is_registered && self.tool_job(slot) == Some(job);
+        (0..self.tools.slots.len()).find(of_job)
+    }
+
+    /// Returns whether a job is that of a tool.
+    pub(super) fn is_tool(&self, job: JobId) -> bool {
+        self.tool_of(job).is_some()
+    }
+
+    /// The connection of a tool is closed.
+    pub(super) fn tool_left(&mut self, job: JobId) {
+        if let Some(slot) = self.tool_of(job) {
+            self.tools.slots[slot].is_taken = false;
+        }
+        self.tools.pulls.retain(|pull| pull.tool != job);
+        self.tools.left.push(job);
+    }
+
+    /// Passes an answer of the name service on, if it is for a tool. Returns whether it is.
+    pub(super) fn pass_name_to_tool(
+        &mut self,
+        upcall: UpcallId,
+        rc: i32,
+        text: &[u8],
+    ) -> Result<bool, RunError> {
+        let is_for_tool = upcall.0 & OF_TOOL != 0;
+        if is_for_tool {
+            self.answer_tool(UpcallId(upcall.0 & !OF_TOOL), rc, text)?;
+        }
+        Ok(is_for_tool)
+    }
+
+    /// Answers a request of a tool, which may be gone.
+    pub(super) fn answer_tool(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), RunError> {
+        let now = Time(self.now());
+        match self.core.handle(now, Input::UpcallComplete { upcall, rc, text }) {
+            Ok(()) | Err(BackendError::Fault(Fault::NoSuchUpcall)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl Head<'_> {
+    /// Opens the port of tools, once the first job is there. Without it the run goes on.
+    pub(super) fn keep_tools(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
+        if let Some(port) = &mut engine.tools.port {
+            port.listener.resume(&engine.poller, now)?;
+        }
+        for job in std::mem::take(&mut engine.tools.left) {
+            if let Some(names) = &mut self.names {
+                names.drop_lookups(job, Rank(0), now)?;
+            }
+        }
+        if engine.tools.opens_at.is_none_or(|at| at > now) {
+            return Ok(());
+        }
+        let Some(jobid) = self.control.jobs().iter().next().map(|job| job.name.clone()) else {
+            // Hosts are being joined.
+            engine.tools.opens_at = Some(now + DELAY);
+            return Ok(());
+        };
+        engine.tools.opens_at = None;
+        let mut port = match engine.tools.port.take().map_or_else(|| engine.listen_for_tools(), Ok) {
+            Ok(port) => port,
+            Err(error) => {
+                engine.note_no_tools(&error.to_string());
+                return Ok(());
+            }
+        };
+        // Ranks of this process have a guardian already.
+        let guardian = match engine.procs.mark() {
+            None => Guardian::start(Some(&engine.tools.folder)).map(Some),
+            Some(_) => Ok(None),
+        };
+        let pid = std::process::id().to_string();
+        let files = guardian.and_then(|guardian| {
+            let folder = engine.tools.folder.clone();
+            Rendezvous::create(folder, guardian, (&engine.host, &port.uri), &[&pid, &jobid])
+        });
+        match files {
+            Ok(files) => port._files = Some(files),
+            Err(why) => engine.note_no_tools(&format!("{}: {why}", engine.tools.folder.display())),
+        }
+        engine.tools.port = Some(port);
+        Ok(())
+    }
+
+    /// Accepts tools.
+    pub(super) fn accept_tools(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
+        let mut admitted = Vec::new();
+        let Some(port) = &engine.tools.port else { return Ok(()) };
+        let accepted = port.listener.socket().accept(&mut admitted);
+        for client in admitted {
+            let Some(job) = self.job_for_tool(engine)? else {
+                // libpmix reports a server that cannot be reached.
+                if !std::mem::replace(&mut engine.tools.reported, true) {
+                    engine.sinks.print(&format!("refused a tool of PMIx: {TOOLS_MAX} of them are connected"));
+                }
+                continue;
+            };
+            let now = engine.now();
+            let Some(driver) = engine.core.driver() else { return Ok(()) };
+            driver.make_room(now)?;
+            let opened = driver.open_client(client, job, now, &engine.poller)?;
+            if let Some(slot) = engine.tool_of(job) {
+                engine.tools.slots[slot].is_taken = opened.is_some();
+            }
+        }
+        if let Err(error) = accepted
+            && !(is_out_of_files(&error) && engine.displace(&error)?)
+        {
+            engine.sinks.print(&format!("warning: paused accepting tools: {error}"));
+            let now = engine.now();
+            if let Some(port) = &mut engine.tools.port {
+                port.listener.pause(&engine.poller, now);
+            }
+        }
+        Ok(())
+    }
+
+    /// Returns a job for another tool, which all nodes get if they do not have it. None if there is no room.
+    fn job_for_tool(&mut self, engine: &mut Engine<'_>) -> Result<Option<JobId>, RunError> {
+        let free = |slot: &Slot| !slot.is_taken;
+        let registered = engine.tools.slots.iter().position(|slot| free(slot) && slot.is_registered);
+        if let Some(slot) = registered {
+            return Ok(engine.tool_job(slot));
+        }
+        let Some(slot) = engine.tools.slots.iter().position(free) else { return Ok(None) };
+        let Some(job) = engine.tool_job(slot) else { return Ok(None) };
+        if engine.jobs.get(job).is_some() || !self.register_tool(engine, job)? {
+            return Ok(None);
+        }
+        engine.tools.slots[slot].is_registered = true;
+        Ok(Some(job))
+    }
+
+    /// Registers the job of a tool at the servers of all nodes. Returns false if it does not fit.
+    fn register_tool(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<bool, RunError> {
+        let Some((server, uri)) =
+            engine.tools.port.as_ref().map(|port| (port.server.clone(), port.uri.clone()))
+        else {
+            return Ok(false);
+        };
+        engine.tools.named += 1;
+        let name = format!("tool_{}_{}_{:016x}", std::process::id(), engine.tools.named, nonce()?);
+        let register = OwnedInput::RegisterJob(JobSpecOf {
+            lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
+            remote_names: self.names.is_some() || engine.nodes.is_some(),
+            ..of_tool(job, &name)
+        });
+        let attr = |key: String, value: &str| OwnedInput::Attr { job, key: key.into(), value: value.into() };
+        let mark = attr(TOOL_ATTR.to_owned(), &name);
+        let own = [
+            attr(QUERIES_ATTR.to_owned(), "TRUE"),
+            attr(format!("pmix.hname.{ALONE}"), &engine.host),
+            attr(format!("{TEXT_ATTR_PREFIX}pmix.srv.nspace"), &server),
+            attr(format!("{TEXT_ATTR_PREFIX}pmix.srvr.uri"), &uri),
+        ];
+        // The nodes apply the orders before messages of this server about the job.
+        let now = engine.now();
+        if engine.nodes.is_some() {
+            for input in [&register, &mark] {
+                engine.send_order(Destination::Descendants, Order::Input(input.clone()));
+            }
+        }
+        for input in [&register, &mark].into_iter().chain(&own) {
+            match engine.core.handle(Time(now), input.view()) {
+                Ok(()) => {}
+                Err(BackendError::Fault(_)) => {
+                    self.deregister_tool(engine, job)?;
+                    return Ok(false);
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+        if let Some(Names::Shared(client)) = &mut self.names {
+            client.begin(job, &name, now, &engine.poller);
+        }
+        Ok(true)
+    }
+
+    /// Deregisters the job of a tool at the servers of all nodes, as far as they have it.
+    fn deregister_tool(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<(), RunError> {
+        let now = engine.now();
+        if engine.nodes.is_some() {
+            let order = Order::Input(OwnedInput::DeregisterJob { job });
+            engine.send_order(Destination::Descendants, order);
+        }
+        if let Some(names) = &mut self.names {
+            names.forget(job, now)?;
+        }
+        match engine.core.handle(Time(now), Input::DeregisterJob { job }) {
+            Ok(()) | Err(BackendError::Fault(Fault::NoSuchJob)) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Handles an output of the server about a tool.
+    pub(super) fn take_tool_output(
+        &mut self,
+        engine: &mut Engine<'_>,
+        job: JobId,
+        output: OwnedOutput,
+    ) -> Result<(), RunError> {
+        match output {
+            OwnedOutput::Upcall { upcall, rank, protocol, request, .. } => {
+                let node = self.node_here(engine);
+                self.tool_asks(engine, Upcall { node, id: upcall, job, rank, protocol, request })
+            }
+            // The tool aborts itself.
+            OwnedOutput::AbortJob { .. } | OwnedOutput::KillRank { .. } => {
+                let now = engine.now();
+                if let Some(driver) = engine.core.driver() {
+                    driver.close_job(job, now)?;
+                }
+                engine.tool_left(job);
+                self.deregister_tool(engine, job)?;
+                if let Some(slot) = engine.tool_of(job) {
+                    engine.tools.slots[slot].is_registered = false;
+                }
+                Ok(())
+            }
+            OwnedOutput::Log { text, .. } => {
+                String::from_utf8_lossy(&text).lines().for_each(|line| engine.sinks.print(line));
+                Ok(())
+            }
+            OwnedOutput::Joined { .. } => {
+                if engine.plan.settings.verbose {
+                    engine.sinks.print("a tool of PMIx has connected");
+                }
+                Ok(())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Number of the node whose ranks are on the host of this process; 0 if there is none.
+    fn node_here(&self, engine: &Engine<'_>) -> u32 {
+        self.control.hosts().iter().position(|host| host.name == engine.host).map_or(0, |at| at as u32 + 1)
+    }
+
+    /// A tool asks for something that only the host can do.
+    fn tool_asks(&mut self, engine: &mut Engine<'_>, upcall: Upcall) -> Result<(), RunError> {
+        if is_for_host(&upcall.request) {
+            return self.answer_pmix_request(engine, Asker::Tool(upcall.id), upcall);
+        }
+        if self.names.is_none() {
+            let refusal = Refusal::Unsupported;
+            return engine.answer_tool(upcall.id, refusal.rc(), refusal.to_string().as_bytes());
+        }
+        let Upcall { id, job, rank, protocol, request, .. } = upcall;
+        self.ask_name_service(engine, Some(UpcallId(id.0 | OF_TOOL)), (job, rank), (protocol, request))
+    }
+}
+
+/// Description of the job of a tool.
+fn of_tool(job: JobId, name: &str) -> JobSpecOf<String> {
+    let JobSpec { universe_size, cleanup, pmi1_subversion, spawn, lookup_wait, remote_names, .. } =
+        JobSpec::new(job, name, 1);
+    let (name, spawner, fence) = (name.to_owned(), String::new(), hydrant_core::server::FenceMode::Collect);
+    let (size, fence_warning) = (1, 0);
+    JobSpecOf {
+        job,
+        name,
+        size,
+        universe_size,
+        cleanup,
+        pmi1_subversion,
+        spawn,
+        spawner,
+        lookup_wait,
+        remote_names,
+        fence_warning,
+        fence,
+    }
+}

@@ -1,0 +1,181 @@
+/* Tool of PMIx: `pmix_tool URI COMMAND [ARGUMENT]...` connects to the server at URI, or to the one that libpmix finds if URI is empty.
+   `pmix_tool rank CODE` is a rank, which waits for an event of that code. */
+#define _GNU_SOURCE
+#include <string.h>
+#include <unistd.h>
+
+#include "pmix_check.h"
+
+static volatile int events;
+
+static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo,
+                     pmix_info_t results[], size_t nresults, pmix_event_notification_cbfunc_fn_t done, void *data)
+{
+    (void)handler, (void)info, (void)ninfo, (void)results, (void)nresults;
+    printf("event %d of rank %u of %s\n", code, source->rank, source->nspace);
+    fflush(NULL);
+    done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+    events++;
+}
+
+static void await(pmix_status_t code)
+{
+    RETURNS(0, PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) < 0);
+    printf("ready\n");
+    fflush(NULL);
+    while (events == 0)
+        usleep(1000);
+}
+
+/* The processes of each job. */
+static void table(void)
+{
+    pmix_query_t query;
+    pmix_status_t added;
+    pmix_info_t *results;
+    size_t count;
+    PMIX_QUERY_CONSTRUCT(&query);
+    PMIX_ARGV_APPEND(added, query.keys, PMIX_QUERY_NAMESPACES);
+    OK(PMIx_Query_info(&query, 1, &results, &count));
+    CHECK(count == 1 && results[0].value.type == PMIX_STRING);
+    char *save = NULL, *names = results[0].value.data.string;
+    for (char *name = strtok_r(names, ",", &save); name != NULL; name = strtok_r(NULL, ",", &save)) {
+        pmix_info_t *rows;
+        PMIX_QUERY_CONSTRUCT(&query);
+        PMIX_ARGV_APPEND(added, query.keys, PMIX_QUERY_PROC_TABLE);
+        PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+        PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_NSPACE, name, PMIX_STRING);
+        OK(PMIx_Query_info(&query, 1, &rows, &count));
+        pmix_data_array_t *all = rows[0].value.data.darray;
+        for (size_t at = 0; at < all->size; at++) {
+            const pmix_proc_info_t *row = (pmix_proc_info_t *)all->array + at;
+            printf("%s rank %u on %s is process %d\n", name, row->proc.rank, row->hostname, (int)row->pid);
+        }
+    }
+}
+
+/* Orders about a process, or all of a job: NAMESPACE RANK ORDER [NUMBER]. */
+static pmix_status_t control(char **arguments)
+{
+    pmix_proc_t target;
+    pmix_info_t order, *results = NULL;
+    size_t count = 0;
+    pmix_rank_t rank = strcmp(arguments[1], "all") == 0 ? PMIX_RANK_WILDCARD : (pmix_rank_t)atoi(arguments[1]);
+    PMIX_LOAD_PROCID(&target, arguments[0], rank);
+    int number = arguments[3] != NULL ? atoi(arguments[3]) : 0;
+    bool yes = true;
+    if (number > 0)
+        PMIX_INFO_LOAD(&order, arguments[2], &number, PMIX_INT);
+    else
+        PMIX_INFO_LOAD(&order, arguments[2], &yes, PMIX_BOOL);
+    return PMIx_Job_control(&target, 1, &order, 1, &results, &count);
+}
+
+static volatile int seen;
+
+static void on_output(size_t handler, pmix_iof_channel_t channel, pmix_proc_t *source, pmix_byte_object_t *bytes,
+                      pmix_info_t info[], size_t ninfo)
+{
+    (void)handler, (void)info, (void)ninfo;
+    const char *stream = channel == PMIX_FWD_STDERR_CHANNEL ? "stderr" : "stdout";
+    printf("%s of rank %u: %.*s", stream, source->rank, (int)bytes->size, bytes->bytes);
+    fflush(NULL);
+    if (memmem(bytes->bytes, bytes->size, "bye\n", 4) != NULL)
+        seen++;
+}
+
+static void on_stop(pmix_status_t status, void *data)
+{
+    *(volatile pmix_status_t *)data = status;
+}
+
+/* Output of a process, or of all of a job, until as many lines "bye" have come: NAMESPACE RANK COUNT. */
+static pmix_status_t pull(char **arguments)
+{
+    pmix_proc_t source;
+    pmix_rank_t rank = strcmp(arguments[1], "all") == 0 ? PMIX_RANK_WILDCARD : (pmix_rank_t)atoi(arguments[1]);
+    PMIX_LOAD_PROCID(&source, arguments[0], rank);
+    pmix_iof_channel_t channels = PMIX_FWD_STDOUT_CHANNEL | PMIX_FWD_STDERR_CHANNEL;
+    pmix_status_t handler = PMIx_IOF_pull(&source, 1, NULL, 0, channels, on_output, NULL, NULL);
+    if (handler < 0)
+        return handler;
+    printf("pulling\n");
+    fflush(NULL);
+    while (seen < atoi(arguments[2]))
+        usleep(1000);
+    volatile pmix_status_t stopped = 1;
+    OK(PMIx_IOF_deregister(handler, NULL, 0, on_stop, (void *)&stopped));
+    while (stopped == 1)
+        usleep(1000);
+    return stopped;
+}
+
+static pmix_status_t run(char **arguments)
+{
+    const char *command = arguments[0];
+    if (strcmp(command, "table") == 0) {
+        table();
+    } else if (strcmp(command, "control") == 0) {
+        return control(arguments + 1);
+    } else if (strcmp(command, "pull") == 0) {
+        return pull(arguments + 1);
+    } else if (strcmp(command, "publish") == 0) {
+        pmix_info_t info;
+        PMIX_INFO_LOAD(&info, arguments[1], arguments[2], PMIX_STRING);
+        return PMIx_Publish(&info, 1);
+    } else if (strcmp(command, "lookup") == 0) {
+        pmix_pdata_t data;
+        PMIX_PDATA_CONSTRUCT(&data);
+        strncpy(data.key, arguments[1], PMIX_MAX_KEYLEN);
+        pmix_status_t status = PMIx_Lookup(&data, 1, NULL, 0);
+        if (status == PMIX_SUCCESS)
+            printf("found %s\n", data.value.data.string);
+        return status;
+    } else if (strcmp(command, "notify") == 0) {
+        return PMIx_Notify_event(atoi(arguments[1]), &me, PMIX_RANGE_SESSION, NULL, 0, NULL, NULL);
+    } else if (strcmp(command, "await") == 0) {
+        await(atoi(arguments[1]));
+    } else if (strcmp(command, "allocate") == 0) {
+        pmix_info_t info, *results = NULL;
+        size_t count = 0;
+        uint64_t nodes = 1;
+        PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
+        return PMIx_Allocation_request(PMIX_ALLOC_NEW, &info, 1, &results, &count);
+    } else if (strcmp(command, "abort") == 0) {
+        return PMIx_Abort(3, "enough", NULL, 0);
+    } else {
+        fprintf(stderr, "unknown command %s\n", command);
+        return PMIX_ERR_BAD_PARAM;
+    }
+    return PMIX_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "rank") == 0) {
+        join();
+        await(atoi(argv[2]));
+        OK(PMIx_Finalize(NULL, 0));
+        return 0;
+    }
+    pmix_info_t info;
+    PMIX_INFO_LOAD(&info, PMIX_SERVER_URI, argv[1], PMIX_STRING);
+    pmix_status_t status = PMIx_tool_init(&me, &info, argv[1][0] != '\0');
+    if (status != PMIX_SUCCESS) {
+        printf("no server: %s\n", PMIx_Error_string(status));
+        return 1;
+    }
+    printf("this is rank %u of %s\n", me.rank, me.nspace);
+    for (int at = 2; at < argc; at++) {
+        /* Several commands are separated by commas. */
+        char **arguments = argv + at;
+        while (at < argc && strcmp(argv[at], ",") != 0)
+            at++;
+        argv[at] = NULL;
+        status = run(arguments);
+        printf("%s: %d\n", arguments[0], status);
+        fflush(NULL);
+    }
+    PMIx_tool_finalize();
+    return 0;
+}

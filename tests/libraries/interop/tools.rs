@@ -1,0 +1,356 @@
+//! Tools of PMIx: those of Debian's libpmix 4.2.2, and `tests/clients/pmix_tool.c` on libpmix 4.2.2 and that of Open MPI 5.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+
+use hydrant_tests::peers::{Peer, openmpi4_variables, peers_dir};
+use hydrant_tests::{Folder, Job, Outcome, Running, nodes, this_machine};
+use rustix::process::Signal;
+
+use super::openmpi::relocated;
+
+/// Versions of libpmix that tools use.
+#[derive(Clone, Copy, Debug)]
+enum Library {
+    Four,
+    Five,
+}
+
+/// A run with a folder for temporary files of its own, whose ranks wait until its input ends.
+struct Run {
+    folder: Folder,
+    running: Running,
+    uri: String,
+}
+
+impl Run {
+    /// Starts `hydrant run OPTIONS sh -c SCRIPT`.
+    fn new(options: &str, script: &str) -> Run {
+        let folder = Folder::new("tools");
+        let uri = folder.path("uri");
+        let job = Job::hydrant(&format!("--report-uri {uri} {options} sh -c")).arg(script);
+        let running = job.env("TMPDIR", &folder.0).hold_input().start();
+        Run { folder, running, uri }
+    }
+
+    /// Starts ranks that wait.
+    fn waiting(options: &str) -> Run {
+        let run = Run::new(options, "echo up; test $PMI_RANK != 0 || read line; :");
+        run.running.await_stdout("up\n", 1);
+        run
+    }
+
+    /// Runs `pmix_tool` with the address of the server, or with that which libpmix finds.
+    fn tool(&self, library: Library, uri: Option<&str>, command: &str) -> Outcome {
+        let job = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), library);
+        job.arg(uri.unwrap_or_default()).words(command).env("TMPDIR", &self.folder.0).run()
+    }
+
+    /// The same by the file with the address.
+    fn ask(&self, library: Library, command: &str) -> Outcome {
+        self.tool(library, Some(&format!("file:{}", self.uri)), command)
+    }
+
+    /// The folder with rendezvous files, once it is there.
+    fn rendezvous(&self) -> std::path::PathBuf {
+        loop {
+            let entries = fs::read_dir(&self.folder.0).unwrap().map(|entry| entry.unwrap().path());
+            let mut folders = entries.filter(|path| path.is_dir());
+            if let Some(folder) = folders.next()
+                && fs::read_dir(&folder).unwrap().count() >= 2
+            {
+                return folder;
+            }
+            assert!(self.running.stderr().is_empty(), "{}", self.running.stderr());
+            std::thread::yield_now();
+        }
+    }
+
+    /// Name of the first job.
+    fn job(&self) -> String {
+        let outcome = self.ask(Library::Four, "table");
+        let line = outcome.lines().into_iter().find(|line| line.starts_with("kvs_"));
+        line.and_then(|line| line.split(' ').next()).unwrap_or_else(|| panic!("{outcome}")).to_owned()
+    }
+
+    fn end(mut self) -> Outcome {
+        self.running.end_input();
+        let outcome = self.running.wait();
+        let left: Vec<_> =
+            fs::read_dir(&self.folder.0).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert_eq!(left, ["uri"], "the folder with rendezvous files is removed");
+        outcome
+    }
+}
+
+fn with_library(job: Job, library: Library) -> Job {
+    match library {
+        Library::Four => {
+            openmpi4_variables().into_iter().fold(job, |job, (name, value)| job.env(name, value))
+        }
+        Library::Five => {
+            let lib = peers_dir().join("openmpi/lib");
+            let path = [lib.join("openmpi"), lib].map(|folder| folder.display().to_string()).join(":");
+            job.env("LD_LIBRARY_PATH", path)
+        }
+    }
+}
+
+fn there() -> bool {
+    Peer::Libpmix.there() && Peer::OpenMpi5.there()
+}
+
+/// Runs a program of Debian's package in a folder for temporary files.
+fn debian(run: &Run, program: &str, arguments: &str) -> Outcome {
+    let path = peers_dir().join("libpmix-bin/usr/bin").join(program);
+    with_library(Job::new(path).words(arguments), Library::Four).env("TMPDIR", &run.folder.0).run()
+}
+
+// Serves: Tools | a tool of PMIx (`PMIx_tool_init`), by its file or address | served: of the same user, with a namespace of its
+// own; see [Tools](#tools)
+#[test]
+fn tools_see_the_processes_of_all_hosts() {
+    if !there() {
+        return;
+    }
+    for (options, hosts) in [
+        ("-n 2".to_owned(), [this_machine(), this_machine()]),
+        (format!("-n 2 {}", nodes(2, 1, 2)), ["n1".into(), "n2".into()]),
+    ] {
+        let run = Run::waiting(&options);
+        for library in [Library::Four, Library::Five] {
+            let outcome = run.ask(library, "table");
+            outcome.code(0).quiet().says("this is rank 0 of tool_", 1).says("table: 0\n", 1);
+            for (rank, host) in hosts.iter().enumerate() {
+                outcome.says(&format!(" rank {rank} on {host} is process "), 1);
+            }
+        }
+        run.end().code(0);
+    }
+}
+
+#[test]
+fn tools_find_a_run_by_its_files() {
+    if !there() {
+        return;
+    }
+    let run = Run::waiting("-n 1");
+    let folder = run.rendezvous();
+    assert_eq!(fs::metadata(&folder).unwrap().permissions().mode() & 0o777, 0o700);
+    for library in [Library::Four, Library::Five] {
+        let outcome = run.tool(library, None, "table");
+        outcome.code(0).quiet().says(" rank 0 on ", 1);
+    }
+    run.end().code(0);
+}
+
+/// Debian's tools.
+// Serves: Tools | `pps`, `pevent` of libpmix 4.2.2 | served
+#[test]
+fn the_tools_of_debian_are_answered() {
+    if !Peer::PmixTools.there() {
+        return;
+    }
+    let run = Run::waiting("-n 2");
+    run.rendezvous();
+    let outcome = debian(&run, "pps", "");
+    outcome.code(0).warns("Active nspaces: kvs_");
+    debian(&run, "pevent", "--event -147 --range 5").code(0).quiet();
+    run.end().code(0);
+}
+
+/// A run that is killed leaves no files behind.
+#[test]
+fn a_guardian_removes_the_files_of_a_killed_run() {
+    if !there() {
+        return;
+    }
+    for options in ["-n 1".to_owned(), format!("-n 1 {}", nodes(1, 1, 2))] {
+        let run = Run::waiting(&options);
+        let folder = run.rendezvous();
+        run.running.signal(Signal::KILL).await_end();
+        while folder.exists() {
+            std::thread::yield_now();
+        }
+        drop(run.running.wait());
+    }
+}
+
+// Serves: Requests | job control (18) | in part: signal, pause, resume, terminate and kill, of processes or jobs of the run, by
+// signals to their process groups (`SIGSTOP`, `SIGCONT`, `SIGTERM`, `SIGKILL`). Files that the client names are removed when its
+// process has exited, and the leader of a group by invitation gets a context id. Other orders are refused
+// Also: libraries `interop::openmpi::segments_are_removed_after_the_exit`
+#[test]
+fn processes_are_controlled() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let script =
+            "trap 'echo $PMI_RANK got it' USR1; echo up; while :; do read line && exit || sleep 0.01; done";
+        let run = Run::new(&format!("-n 2 --stdin all {hosts}"), script);
+        run.running.await_stdout("up\n", 2);
+        let job = run.job();
+        let control = |target: &str, order: &str| {
+            let outcome = run.ask(Library::Five, &format!("control {target} {order}"));
+            let line = outcome.stdout.lines().last();
+            line.map(str::to_owned).unwrap_or_else(|| panic!("{outcome}"))
+        };
+        assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.sig 10"), "control: 0");
+        run.running.await_stdout("1 got it\n", 1);
+        let table = run.ask(Library::Four, "table").stdout;
+        let pids = table.lines().filter_map(|line| line.split_once(" is process ")).map(|(_, pid)| pid);
+        let pids: Vec<&str> = pids.collect();
+        assert_eq!(pids.len(), 2);
+        for (order, paused) in [("pmix.jctrl.pause", true), ("pmix.jctrl.resume", false)] {
+            assert_eq!(control(&format!("{job} all"), order), "control: 0");
+            let is_paused =
+                |pid: &str| fs::read_to_string(format!("/proc/{pid}/stat")).unwrap().contains(") T ");
+            while pids.iter().any(|pid| is_paused(pid) != paused) {
+                std::thread::yield_now();
+            }
+        }
+        assert_eq!(control(&format!("{job} all"), "pmix.jctrl.sig 10"), "control: 0");
+        run.running.await_stdout("0 got it\n", 1).await_stdout("1 got it\n", 2);
+        assert_eq!(control(&format!("{job} 2"), "pmix.jctrl.kill"), "control: -46");
+        assert_eq!(control("no-such-job all", "pmix.jctrl.kill"), "control: -46");
+        assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.ckpt"), "control: -47");
+        assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.sig 99"), "control: -27");
+        assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.kill"), "control: 0");
+        run.end().code(137).warns("rank 1");
+    }
+}
+
+// Serves: Requests | output of processes (22, 29) | in part: to [tools](#tools)
+// Serves: Tools | `PMIx_IOF_pull`, `PMIx_IOF_deregister` | served: output from the request on, as the processes write it. What a tool
+// does not read is dropped above 1 MiB
+#[test]
+fn output_is_copied_to_tools() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        for library in [Library::Four, Library::Five] {
+            let script = "echo up; read line; echo out; echo err >&2; read line; echo bye; read line; :";
+            let mut run = Run::new(&format!("-n 2 --stdin all {hosts}"), script);
+            run.running.await_stdout("up\n", 2);
+            let job = run.job();
+            let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), library);
+            let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("pull {job} all 2")).start();
+            tool.await_stdout("pulling\n", 1);
+            run.running.send(b"\n").expect("the ranks read");
+            tool.await_stdout("out\n", 2).await_stdout("err\n", 2);
+            run.running.send(b"\n").expect("the ranks read");
+            let outcome = tool.wait();
+            outcome.code(0).quiet().says("pull: 0\n", 1);
+            for rank in 0..2 {
+                outcome.says(&format!("stdout of rank {rank}: out\n"), 1);
+                outcome.says(&format!("stderr of rank {rank}: err\n"), 1);
+                outcome.says(&format!("stdout of rank {rank}: bye\n"), 1);
+            }
+            run.ask(library, "pull no-such-job 0 1").says("pull: -46\n", 1);
+            run.end().code(0);
+        }
+    }
+}
+
+// Serves: Tools | publish, look up and events by tools | served: with all jobs of the run
+#[test]
+fn tools_publish_and_look_up_and_send_events() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let folder = Folder::new("tools");
+        let uri = folder.path("uri");
+        let rank = Peer::Libpmix.program("pmix_tool");
+        let job = relocated(Job::hydrant(&format!("--report-uri {uri} -n 2 {hosts}")));
+        let running = job.arg(rank).words("rank -777").env("TMPDIR", &folder.0).hold_input().start();
+        running.await_stdout("ready\n", 2);
+        let run = Run { folder, running, uri };
+        let outcome = run.ask(Library::Five, "publish key value , lookup key , lookup other");
+        outcome.says("publish: 0\n", 1).says("found value\n", 1).says("lookup: -46\n", 1);
+        run.ask(Library::Four, "notify -777").code(0).says("notify: 0\n", 1);
+        run.end().code(0).says("event -777 of rank 0 of tool_", 2);
+    }
+}
+
+// Serves: Tools | `PMIx_Allocation_request` | refused
+#[test]
+fn requests_of_tools_that_are_not_served_are_refused() {
+    if !there() {
+        return;
+    }
+    let run = Run::waiting("-n 1");
+    run.ask(Library::Five, "allocate").code(0).says("allocate: -47\n", 1);
+    // An abort ends the tool alone.
+    run.ask(Library::Five, "abort");
+    run.ask(Library::Five, "table").code(0).says(" rank 0 on ", 1);
+    run.end().code(0);
+}
+
+/// Client that another user runs: prints what becomes of its connection, and whether it can enter a folder.
+const STRANGER: &str = "
+import encodings.idna, os, socket, sys
+os.setgid(65534), os.setuid(65534)
+client = socket.create_connection((sys.argv[1], int(sys.argv[2])))
+try:
+    client.sendall(b'\\xff' * 8 + bytes(8))
+    print('answer', client.recv(1))
+except OSError:
+    print('answer', b'')
+try:
+    os.listdir(sys.argv[3])
+except PermissionError:
+    print('no folder')
+";
+
+/// Needs root to become another user.
+// Fault: Another user of the machine connects to a run as a tool
+// Outcome: the connection is closed; the folder with the address cannot be entered
+// Guarantee: The kernel names the user of a connection
+#[test]
+fn other_users_are_no_tools() {
+    if !rustix::process::geteuid().is_root() {
+        return;
+    }
+    let run = Run::waiting("-n 1");
+    let folder = run.rendezvous();
+    let uri = run.folder.read("uri");
+    let address =
+        uri.lines().next().and_then(|line| line.split("tcp4://").nth(1)).expect("it has an address");
+    let (host, port) = address.split_once(':').expect("it has a port");
+    let stranger = Job::new("python3").arg("-c").arg(STRANGER).args([host, port]).arg(&folder).run();
+    stranger.code(0).stdout_is("answer b''\nno folder\n");
+    run.end().code(0);
+}
+
+/// More tools than a run serves at a time.
+#[test]
+fn the_number_of_tools_is_limited() {
+    if !there() {
+        return;
+    }
+    let run = Run::waiting("-n 1");
+    let program = Peer::Libpmix.program("pmix_tool");
+    let start = || {
+        let job = with_library(Job::new(&program), Library::Five).arg(format!("file:{}", run.uri));
+        job.words("await -777").start()
+    };
+    let tools: Vec<Running> = (0..8).map(|_| start()).collect();
+    for tool in &tools {
+        tool.await_stdout("ready\n", 1);
+    }
+    run.ask(Library::Five, "table").code(1).says("no server", 1);
+    run.running.await_stderr("refused a tool of PMIx: 8 of them are connected");
+    let mut tools = tools.into_iter();
+    let first = tools.next().expect("there are eight");
+    first.signal(Signal::KILL);
+    first.wait().signaled(Signal::KILL);
+    // Its place is free once the server has seen its end.
+    while !run.ask(Library::Five, "notify -777").stdout.contains("notify: 0") {}
+    for tool in tools {
+        tool.wait().code(0).says("event -777 of rank 0 of tool_", 1);
+    }
+    run.end().code(0);
+}
