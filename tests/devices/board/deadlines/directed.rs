@@ -2,7 +2,7 @@
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
-use hydrant_core::wire::pmix::{WILDCARD, Writer, kind};
+use hydrant_core::wire::pmix::{HEARTBEAT_TAG, WILDCARD, Writer, kind, write_header};
 use hydrant_core::{ConnId, Input, JobId, Rank};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::pmix::{hello, message};
@@ -259,10 +259,40 @@ fn pmix(board: &mut Board<'_>, ranks: u32) {
         board.say(rank, &pmix_commit("larger", 900));
         board.say(rank, &message(302, 77, |_| {}));
         board.say(rank, &pmix_keys(7, 1));
+        pmix_host(board, rank);
     }
     (0..ranks).for_each(|rank| drop(board.say(rank, &pmix_fence(rank))));
     (0..ranks).for_each(|rank| drop(board.say(rank, &message(303, 5, |_| {}))));
     close(board, ranks);
+}
+
+/// Requests that only larger hosts serve: a monitor, whose heartbeat follows, and copies of output.
+fn pmix_host(board: &mut Board<'_>, rank: u32) {
+    let monitor = message(305, 19, |writer| {
+        writer.single();
+        writer.info(b"pmix.monitor.mbeat", 0);
+        writer.status(0);
+        writer.array(1);
+        writer.info(b"pmix.monitor.btime", kind::UINT32);
+        writer.uint32(5);
+    });
+    let pull = message(306, 22, |writer| {
+        writer.array(1);
+        writer.proc(NAME.as_bytes(), WILDCARD);
+        writer.array(0);
+        writer.single();
+        writer.uint16(2);
+        writer.single();
+        writer.size(1);
+    });
+    let stop = message(307, 29, |writer| {
+        writer.array(0);
+        writer.single();
+        writer.size(1);
+    });
+    for request in [&monitor[..], &write_header(HEARTBEAT_TAG, 0), &pull, &stop] {
+        board.say(rank, request);
+    }
 }
 
 /// A look-up or a withdrawal of `count` keys.
