@@ -129,7 +129,11 @@ fn carry_out(
             Ok(())
         }
         NodeRequest::Link { .. } | NodeRequest::Tree { .. } => {
-            if BOARD_LINKS > 0 { serve.arrange_links(net, request) } else { Err(Fault::BadNode) }
+            if BOARD_LINKS > 0 {
+                serve.arrange_links(net, request)
+            } else {
+                Err(Fault::BadNode)
+            }
         }
         NodeRequest::Input(ref input) if !is_of_host(input) => return Err(End::Malformed),
         NodeRequest::Input(Input::RegisterJob(spec)) => serve.register(net, spec),
