@@ -147,7 +147,10 @@ impl Server<'_> {
         #[cfg(feature = "pmix")]
         {
             self.end_gets_of(job, Some(rank));
-            self.names.process_ended(self.jobs[job.index()].spaces, rank);
+            // The table is large, and a rank that has not joined has published nothing.
+            if phase != RankPhase::New {
+                self.names.process_ended(self.jobs[job.index()].spaces, rank);
+            }
         }
         let cause = match phase {
             _ if aborted => Some(Cause::Abort { rank, code: None }),
