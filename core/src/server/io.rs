@@ -265,7 +265,7 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> InputOf<B, T> {
     pub fn view(&self) -> Input<'_> {
         match *self {
             InputOf::Node { node, nodes, radix } => Input::Node { node, nodes, radix },
-            InputOf::RegisterJob(ref spec) => Input::RegisterJob(spec.view()),
+            InputOf::RegisterJob(ref spec) => Input::RegisterJob(spec.map(T::as_ref)),
             InputOf::MapRanks { job, first, count, node } => Input::MapRanks { job, first, count, node },
             InputOf::Preput { job, ref key, ref value } => {
                 Input::Preput { job, key: key.as_ref(), value: value.as_ref() }
@@ -363,13 +363,13 @@ pub enum FenceMode {
     Auto,
 }
 
-impl<T: AsRef<str>> JobSpecOf<T> {
-    /// Returns this description with borrowed texts.
-    fn view(&self) -> JobSpec<'_> {
+impl<T> JobSpecOf<T> {
+    /// Returns this description with texts of another type.
+    pub fn map<'s, U>(&'s self, text: impl Fn(&'s T) -> U) -> JobSpecOf<U> {
         let JobSpecOf { job, ref name, size, universe_size, cleanup, pmi1_subversion, spawn, .. } = *self;
         let JobSpecOf { ref spawner, lookup_wait, remote_names, fence_warning, fence, .. } = *self;
-        let (name, spawner) = (name.as_ref(), spawner.as_ref());
-        JobSpec {
+        let (name, spawner) = (text(name), text(spawner));
+        JobSpecOf {
             job,
             name,
             size,

@@ -356,6 +356,11 @@ impl<R> Jobs<R> {
         self.all.get(id.index())?.as_ref()
     }
 
+    /// The job with that job id.
+    pub fn named(&self, name: &[u8]) -> Option<&Job<R>> {
+        self.iter().find(|job| job.name.as_bytes() == name)
+    }
+
     /// The job of that number.
     pub fn get_mut(&mut self, id: JobId) -> Option<&mut Job<R>> {
         self.all.get_mut(id.index())?.as_mut()

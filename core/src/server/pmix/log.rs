@@ -5,7 +5,6 @@ use heapless::String;
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
-use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::trace::Stream;
@@ -36,7 +35,7 @@ impl Server<'_> {
         infos: &Infos<'_>,
         directives: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let asks = HOST_FACTS && self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR);
+        let asks = self.host_answers(requester);
         let channel = |key: &[u8]| match key {
             b"pmix.log.stdout" => Some(Channel::Stream(Stream::Stdout)),
             b"pmix.log.stderr" => Some(Channel::Stream(Stream::Stderr)),

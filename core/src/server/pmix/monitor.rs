@@ -8,7 +8,7 @@ use super::super::dispatch::Requester;
 use super::events::notice_header;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{HOST_FACTS, Limit, QUERIES_ATTR};
+use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::names::{NameRef, Reach, Terms};
 use crate::tables::upcalls::Task;
@@ -131,7 +131,7 @@ impl Server<'_> {
         (monitor, code): (&Info<'_>, i32),
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let asks = self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR);
+        let asks = self.host_answers(requester);
         match monitor.key {
             HEARTBEAT => self.start_monitor(now, requester, integers, code, infos, b""),
             FILE if asks => {

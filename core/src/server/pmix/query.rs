@@ -52,10 +52,14 @@ impl Server<'_> {
         }))
     }
 
+    /// Returns whether the host answers requests of a job's clients.
+    pub(super) fn host_answers(&self, requester: Requester) -> bool {
+        HOST_FACTS && self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR)
+    }
+
     /// Checks that the host answers requests of a job's clients.
     fn check_host(&self, requester: Requester) -> Result<(), Refusal> {
-        let asks = HOST_FACTS && self.is_true(&self.jobs[requester.job.index()], QUERIES_ATTR);
-        if asks { Ok(()) } else { Err(Refusal::Unsupported) }
+        if self.host_answers(requester) { Ok(()) } else { Err(Refusal::Unsupported) }
     }
 
     /// Has the host carry out a request, of which `body` is the body.

@@ -59,17 +59,18 @@ fn carry_out(job: &str, rank: Rank, request: &[u8]) -> (i32, Vec<u8>) {
         Some(HostCall::Syslog { integers, priority, text, .. }) => {
             let line = line(priority, job, rank, text);
             let logged = SYSLOG.iter().any(|path| log(Path::new(path), &line).is_ok());
-            (0, body(integers, if logged { status::SUCCESS } else { status::NOT_AVAILABLE }))
+            let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
+            (0, short_body(integers, |writer| writer.status(code)))
         }
         None => (Refusal::Unsupported.rc(), Vec::new()),
     }
 }
 
-/// Returns the body of a reply to a client.
-fn body(integers: Integers, code: i32) -> Vec<u8> {
-    let mut body = [0; 16];
+/// Returns the body of a reply to a client: a STATUS and a few numbers.
+pub(super) fn short_body(integers: Integers, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
+    let mut body = [0; 32];
     let mut writer = Writer::new(integers, &mut body);
-    writer.status(code);
+    write(&mut writer);
     let len = writer.len();
     body[..len].to_vec()
 }

@@ -2,11 +2,12 @@
 
 use hydrant_control::Upcall;
 use hydrant_control::protocol::Order;
-use hydrant_core::wire::pmix::{Command, HostRequest, Infos, Integers, Procs, WILDCARD, Writer, status};
+use hydrant_core::wire::pmix::{Command, HostRequest, Infos, Procs, WILDCARD, status};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 use rustix::process::Signal;
 
+use super::host_call::short_body;
 use super::status::Asker;
 use super::tool_output::Pull;
 use super::{Engine, Head};
@@ -62,7 +63,11 @@ impl Head<'_> {
         if code == status::NOT_SUPPORTED {
             engine.name_unserved(1 << JOB_CONTROL);
         }
-        self.answer_asker(engine, asker, 0, body(integers, code))
+        let body = short_body(integers, |writer| {
+            writer.status(code);
+            writer.array(0);
+        });
+        self.answer_asker(engine, asker, 0, body)
     }
 
     /// Signals processes. Returns the status of the request: nothing is done unless all of it can be.
@@ -94,7 +99,7 @@ impl Head<'_> {
             return Some(vec![Target::all(jobs.get(own)?.id)]);
         }
         let target = |proc: hydrant_core::wire::pmix::Proc<'_>| {
-            let job = jobs.iter().find(|job| job.name.as_bytes() == proc.namespace)?;
+            let job = jobs.named(proc.namespace)?;
             match proc.rank {
                 WILDCARD => Some(Target::all(job.id)),
                 rank if rank < job.size() => {
@@ -129,14 +134,4 @@ fn signals(orders: &Infos<'_>) -> Result<Vec<Signal>, i32> {
         }
     }
     if signals.is_empty() { Err(status::BAD_PARAM) } else { Ok(signals) }
-}
-
-/// Body of a reply without data.
-fn body(integers: Integers, code: i32) -> Vec<u8> {
-    let mut body = [0; 32];
-    let mut writer = Writer::new(integers, &mut body);
-    writer.status(code);
-    writer.array(0);
-    let len = writer.len();
-    body[..len].to_vec()
 }

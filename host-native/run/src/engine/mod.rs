@@ -76,6 +76,7 @@ use crate::error::RunError;
 use crate::json;
 use crate::messages::{self, Warnings};
 use crate::plan::Plan;
+use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
 use jobs::Jobs;
@@ -147,8 +148,8 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
 fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
-    let tools = Tools::new();
-    let guardian = start_guardian(Some(tools.folder()))?;
+    let folder = new_folder();
+    let guardian = start_guardian(Some(&folder))?;
     let preload = plan.settings.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
@@ -196,7 +197,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
         None => None,
     };
     let mut head = Head::alone(&mut engine, nonce, names)?;
-    engine.tools = tools;
+    engine.tools.use_folder(folder);
     engine.expect_tools()?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
     let daemon = Daemon::alone(&plan.settings, head.progress.is_some());
@@ -441,7 +442,7 @@ impl<'r> Engine<'r> {
             boards: LinkedBoards::default(),
             has_acted: false,
             unserved: 0,
-            tools: Tools::new(),
+            tools: Tools::default(),
             jobs: Jobs::default(),
             procs: Procs::new(),
             ended_helpers: Vec::new(),

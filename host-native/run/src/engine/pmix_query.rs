@@ -234,7 +234,7 @@ impl Facts<'_> {
     /// The job that qualifiers name, or that of the client.
     fn job(&self, infos: &Infos<'_>) -> Result<&RunJob, Lack> {
         let Some(name) = job_name(infos) else { return self.jobs.get(self.asker.job).ok_or(Lack::Missing) };
-        self.jobs.iter().find(|job| job.name.as_bytes() == name).ok_or(Lack::Missing)
+        self.jobs.named(name).ok_or(Lack::Missing)
     }
 
     fn host(&self, job: &RunJob, rank: u32) -> &str {

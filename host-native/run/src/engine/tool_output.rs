@@ -8,6 +8,7 @@ use hydrant_core::wire::pmix::{
 use hydrant_core::{JobId, Rank};
 use hydrant_iof::Copy;
 
+use super::host_call::short_body;
 use super::{Engine, Head};
 
 /// Most requests of one tool.
@@ -90,7 +91,6 @@ impl Head<'_> {
         mut pull: Pull,
         sources: &Procs<'_>,
     ) -> Vec<u8> {
-        let integers = pull.integers;
         let code = match self.sources(sources) {
             _ if pull.channels & (channel::STDOUT | channel::STDERR) == 0 => status::NOT_SUPPORTED,
             None => status::NOT_FOUND,
@@ -104,16 +104,16 @@ impl Head<'_> {
                 status::SUCCESS
             }
         };
-        let mut body = vec![0; MESSAGE_REST];
-        let mut writer = Writer::new(integers, &mut body);
-        writer.status(code);
+        let body = short_body(pull.integers, |writer| {
+            writer.status(code);
+            if code == status::SUCCESS {
+                writer.single();
+                writer.size(pull.handler);
+            }
+        });
         if code == status::SUCCESS {
-            writer.single();
-            writer.size(pull.handler);
             engine.tools.pulls.push(pull);
         }
-        let len = writer.len();
-        body.truncate(len);
         // From here on output is copied.
         self.copy_output(engine);
         body
@@ -123,7 +123,7 @@ impl Head<'_> {
     fn sources(&self, sources: &Procs<'_>) -> Option<Vec<Source>> {
         let jobs = self.control.jobs();
         let source = |proc: hydrant_core::wire::pmix::Proc<'_>| {
-            let job = jobs.iter().find(|job| job.name.as_bytes() == proc.namespace)?;
+            let job = jobs.named(proc.namespace)?;
             let rank = (proc.rank != WILDCARD).then_some(proc.rank);
             Some(Source { job: job.ordinal, name: job.name.clone(), rank })
         };

@@ -8,7 +8,7 @@
 
 use std::fs;
 use std::net::Ipv4Addr;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use hydrant_control::Upcall;
 use hydrant_control::protocol::Order;
@@ -41,13 +41,14 @@ const DELAY: u64 = 100;
 const OF_TOOL: u32 = 1 << 31;
 
 /// Tools of a run.
+#[derive(Default)]
 pub(super) struct Tools {
     /// The process is a head to which tools may connect.
     are_expected: bool,
     /// Time at which the port is opened.
     opens_at: Option<u64>,
-    /// Folder for rendezvous files.
-    folder: PathBuf,
+    /// Folder for rendezvous files that a guardian knows already.
+    folder: Option<PathBuf>,
     port: Option<Port>,
     slots: [Slot; TOOLS_MAX as usize],
     /// Copies of output that tools get.
@@ -79,24 +80,9 @@ struct Slot {
 }
 
 impl Tools {
-    /// Returns the tools of a run that is about to begin.
-    pub(super) fn new() -> Tools {
-        Tools {
-            are_expected: false,
-            opens_at: None,
-            folder: new_folder(),
-            port: None,
-            slots: [Slot::default(); TOOLS_MAX as usize],
-            pulls: Vec::new(),
-            left: Vec::new(),
-            named: 0,
-            reported: false,
-        }
-    }
-
-    /// Folder for rendezvous files.
-    pub(super) fn folder(&self) -> &Path {
-        &self.folder
+    /// Has the rendezvous files in a folder that the guardian of this process's ranks removes.
+    pub(super) fn use_folder(&mut self, folder: PathBuf) {
+        self.folder = Some(folder);
     }
 
     /// Returns the next time at which there is something to do.
@@ -254,18 +240,18 @@ impl Head<'_> {
             }
         };
         // Ranks of this process have a guardian already.
+        let folder = engine.tools.folder.take().unwrap_or_else(new_folder);
         let guardian = match engine.procs.mark() {
-            None => Guardian::start(Some(&engine.tools.folder)).map(Some),
+            None => Guardian::start(Some(&folder)).map(Some),
             Some(_) => Ok(None),
         };
         let pid = std::process::id().to_string();
         let files = guardian.and_then(|guardian| {
-            let folder = engine.tools.folder.clone();
-            Rendezvous::create(folder, guardian, (&engine.host, &port.uri), &[&pid, &jobid])
+            Rendezvous::create(folder.clone(), guardian, (&engine.host, &port.uri), &[&pid, &jobid])
         });
         match files {
             Ok(files) => port._files = Some(files),
-            Err(why) => engine.note_no_tools(&format!("{}: {why}", engine.tools.folder.display())),
+            Err(why) => engine.note_no_tools(&format!("{}: {why}", folder.display())),
         }
         engine.tools.port = Some(port);
         Ok(())
@@ -332,7 +318,7 @@ impl Head<'_> {
         let register = OwnedInput::RegisterJob(JobSpecOf {
             lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
             remote_names: self.names.is_some() || engine.nodes.is_some(),
-            ..of_tool(job, &name)
+            ..JobSpec::new(job, &name, 1).map(|text| (*text).to_owned())
         });
         let attr = |key: String, value: &str| OwnedInput::Attr { job, key: key.into(), value: value.into() };
         let mark = attr(TOOL_ATTR.to_owned(), &name);
@@ -436,27 +422,5 @@ impl Head<'_> {
         }
         let Upcall { id, job, rank, protocol, request, .. } = upcall;
         self.ask_name_service(engine, Some(UpcallId(id.0 | OF_TOOL)), (job, rank), (protocol, request))
-    }
-}
-
-/// Description of the job of a tool.
-fn of_tool(job: JobId, name: &str) -> JobSpecOf<String> {
-    let JobSpec { universe_size, cleanup, pmi1_subversion, spawn, lookup_wait, remote_names, .. } =
-        JobSpec::new(job, name, 1);
-    let (name, spawner, fence) = (name.to_owned(), String::new(), hydrant_core::server::FenceMode::Collect);
-    let (size, fence_warning) = (1, 0);
-    JobSpecOf {
-        job,
-        name,
-        size,
-        universe_size,
-        cleanup,
-        pmi1_subversion,
-        spawn,
-        spawner,
-        lookup_wait,
-        remote_names,
-        fence_warning,
-        fence,
     }
 }
