@@ -69,7 +69,7 @@ fn walk(integers: Integers, command: &pmix::Command<'_>) {
             let _ = monitor.array(pmix::kind::INFO, pmix::Reader::info).map(Iterator::count);
             let mut room = vec![0; monitor.value.len() + infos.as_bytes().len() + 2048];
             let len = pmix::HostQuery::write_one(integers, monitor, infos, &mut room).expect("it fits");
-            assert!(pmix::HostQuery::read(&room[..len]).is_some(), "the host reads what the server writes");
+            assert!(pmix::HostCall::read(&room[..len]).is_some(), "the host reads what the server writes");
         }
         _ => {}
     }

@@ -66,8 +66,8 @@ impl Server<'_> {
         if let Some((global, text)) = logged {
             let priority = directives.find(b"pmix.log.syspri").and_then(|info| info.as_u32());
             let priority = priority.unwrap_or(PRIORITY).min(PRIORITY_MAX) as u8;
-            let call = HostCall::Syslog { integers, global, priority, text };
-            match self.ask_host(requester, Op::GetJobAttr, |_, room| call.write(room)) {
+            let write = |room: &mut [u8]| HostCall::write_syslog(integers, global, priority, text, room);
+            match self.ask_host(requester, Op::GetJobAttr, |_, room| write(room)) {
                 Err(why) => refused = Some(why),
                 waits => return waits,
             }

@@ -297,7 +297,7 @@ impl Server<'_> {
         let Server { names, upcalls, .. } = self;
         let (_, _, path) = Monitor::read(names.port(slot)?)?;
         let id = upcalls.ask((job, rank), heapless::String::new(), conn, Task::Look(slot), b"").ok()?;
-        if !upcalls.fill(id, |room| HostCall::File(path).write(room)) {
+        if !upcalls.fill(id, |room| HostCall::write_file(path, room)) {
             upcalls.free(id);
             return None;
         }

@@ -7,7 +7,7 @@ use crate::ids::ConnId;
 use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::psets::Which;
-use crate::wire::pmix::{HostQuery, HostRequest, Infos, Queries, Writer, kind, status};
+use crate::wire::pmix::{HostCall, HostQuery, Infos, Queries, Writer, kind, status};
 use crate::wire::{Integers, Op};
 
 /// Query of the names of all process sets.
@@ -70,7 +70,7 @@ impl Server<'_> {
         body: &[u8],
     ) -> Result<ReplyState, Refusal> {
         self.check_host(requester)?;
-        self.ask_host(requester, Op::GetJobAttr, |_, room| HostRequest::write(integers, body, room))
+        self.ask_host(requester, Op::GetJobAttr, |_, room| HostCall::write_command(integers, body, room))
     }
 
     /// Returns the set that qualifiers name.

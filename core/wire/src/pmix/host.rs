@@ -1,19 +1,22 @@
-//! Requests of a server to its host that are neither queries nor messages of PMI.
+//! Requests of a server to its host that PMIx clients cause.
 
-use super::Integers;
+use super::command::{Command, decode};
+use super::{Info, Infos, Integers, Queries, Reader, Writer};
 
-/// Beginning of such a request.
-const COMMAND: &[u8] = b"cmd=pmix-host;";
-/// Byte after it: which request it is.
+/// Beginning of such a request. The byte after it says which one it is.
+const BEGINNING: &[u8] = b"cmd=pmix-host;";
 const FILE: u8 = 0;
 const SYSLOG: u8 = 1;
+const QUERY: u8 = 2;
+const COMMAND: u8 = 3;
 
-/// Request to the host of a job with the attribute `pmix.query`.
+/// Request to the host of a job with the attribute `pmix.query`. Where nothing else is said, the answer is the body of the
+/// reply to the client, which begins with a STATUS.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostCall<'a> {
     /// Look at the file of this path on the rank's host. The answer is a [`FileState`].
     File(&'a [u8]),
-    /// Write a text to the log of the system. The answer is the body of the reply to the client: a STATUS.
+    /// Write a text to the log of the system.
     Syslog {
         /// Encoding of the client's integers.
         integers: Integers,
@@ -24,35 +27,125 @@ pub enum HostCall<'a> {
         /// The text.
         text: &'a [u8],
     },
+    /// Answer queries. The STATUS is followed by an array of INFOs with the answers of the server and of the host.
+    Query(HostQuery<'a>),
+    /// Carry out a command that the server passes on as it is.
+    Command {
+        /// Encoding of the client's integers.
+        integers: Integers,
+        /// The command.
+        command: Command<'a>,
+    },
 }
 
 impl<'a> HostCall<'a> {
-    /// Writes the request to the front of `buf`. Returns its length, or `None` if it does not fit.
-    pub fn write(&self, buf: &mut [u8]) -> Option<usize> {
-        let (kind, options, text) = match *self {
-            HostCall::File(path) => (FILE, &[][..], path),
-            HostCall::Syslog { integers, global, priority, text } => {
-                (SYSLOG, &[integers as u8, u8::from(global), priority][..], text)
-            }
-        };
-        let mut len = 0;
-        for part in [COMMAND, &[kind], options, text] {
-            buf.get_mut(len..len + part.len())?.copy_from_slice(part);
-            len += part.len();
-        }
-        Some(len)
+    /// Writes a request for the state of a file to the front of `buf`. Returns its length, or `None` if it does not fit.
+    pub fn write_file(path: &[u8], buf: &mut [u8]) -> Option<usize> {
+        write([&[FILE], path], buf)
+    }
+
+    /// Writes a request for a line in the log of the system, with the fields of [`Syslog`](Self::Syslog).
+    pub fn write_syslog(
+        integers: Integers,
+        global: bool,
+        priority: u8,
+        text: &[u8],
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        write([&[SYSLOG, integers as u8, u8::from(global), priority], text], buf)
+    }
+
+    /// Writes a request with the body of a client's message.
+    pub fn write_command(integers: Integers, body: &[u8], buf: &mut [u8]) -> Option<usize> {
+        write([&[COMMAND, integers as u8], body], buf)
+    }
+
+    /// Returns whether the text of an upcall is such a request, and not one that a name service may carry out.
+    pub fn is(request: &[u8]) -> bool {
+        request.starts_with(BEGINNING)
     }
 
     /// Reads a request. Returns `None` for another one.
     pub fn read(request: &'a [u8]) -> Option<HostCall<'a>> {
-        match request.strip_prefix(COMMAND)?.split_first()? {
-            (&FILE, path) => Some(HostCall::File(path)),
-            (&SYSLOG, &[integers, global, priority, ref text @ ..]) => {
-                let integers = Integers::of_byte(integers)?;
+        let (&kind, rest) = request.strip_prefix(BEGINNING)?.split_first()?;
+        if kind == FILE {
+            return Some(HostCall::File(rest));
+        }
+        let (&integers, rest) = rest.split_first()?;
+        let integers = Integers::of_byte(integers)?;
+        match (kind, rest) {
+            (SYSLOG, &[global, priority, ref text @ ..]) => {
                 Some(HostCall::Syslog { integers, global: global != 0, priority, text })
+            }
+            (QUERY, body) => Some(HostCall::Query(HostQuery::read(integers, body)?)),
+            (COMMAND, body) => {
+                Some(HostCall::Command { integers, command: decode(integers, body).ok()?.ok()? })
             }
             _ => None,
         }
+    }
+}
+
+fn write(parts: [&[u8]; 2], buf: &mut [u8]) -> Option<usize> {
+    let mut len = 0;
+    for part in [BEGINNING, parts[0], parts[1]] {
+        buf.get_mut(len..len + part.len())?.copy_from_slice(part);
+        len += part.len();
+    }
+    Some(len)
+}
+
+/// Queries of a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostQuery<'a> {
+    /// Encoding of the client's integers.
+    pub integers: Integers,
+    /// What the server has answered itself.
+    pub answered: Infos<'a>,
+    /// All queries.
+    pub queries: Queries<'a>,
+}
+
+impl<'a> HostQuery<'a> {
+    /// Starts a request at the front of `buf`, with room for this number of answers. They follow, and then
+    /// [`finish`](Self::finish).
+    pub fn begin(integers: Integers, answers: u32, buf: &mut [u8]) -> Writer<'_> {
+        let mut writer = Writer::new(integers, buf);
+        writer.raw(BEGINNING);
+        writer.byte(QUERY);
+        writer.byte(integers as u8);
+        writer.array(answers);
+        writer
+    }
+
+    /// Ends a request with the queries of the client. Returns its length, or `None` if it does not fit.
+    pub fn finish(writer: &mut Writer<'_>, queries: &Queries<'_>) -> Option<usize> {
+        writer.array(queries.len());
+        writer.raw(queries.as_bytes());
+        writer.finish()
+    }
+
+    /// Writes a request with a monitor as its query and first qualifier. Returns its length, or `None` if it does not fit.
+    pub fn write_one(
+        integers: Integers,
+        monitor: &Info<'_>,
+        infos: &Infos<'_>,
+        buf: &mut [u8],
+    ) -> Option<usize> {
+        let mut writer = HostQuery::begin(integers, 0, buf);
+        writer.array(1);
+        writer.count(1);
+        writer.string(monitor.key);
+        writer.size(1 + u64::from(infos.len()));
+        writer.info(monitor.key, monitor.kind);
+        writer.raw(monitor.value);
+        writer.raw(infos.as_bytes());
+        writer.finish()
+    }
+
+    fn read(integers: Integers, body: &'a [u8]) -> Option<HostQuery<'a>> {
+        let mut reader = Reader::new(integers, body);
+        Some(HostQuery { integers, answered: reader.infos()?, queries: reader.queries()? })
     }
 }
 

@@ -26,7 +26,6 @@ mod frame;
 mod host;
 mod info;
 mod names;
-mod query;
 mod reader;
 mod skip;
 mod spawn;
@@ -42,10 +41,9 @@ pub use frame::{
     FIRST_BYTE, Frame, HEADER_LEN, HEARTBEAT_TAG, HELLO_MAX, Hello, Kind, MESSAGE_MAX, is_commit, next_frame,
     write_header, write_hello_reply, write_tool_reply,
 };
-pub use host::{FileState, HostCall};
+pub use host::{FileState, HostCall, HostQuery};
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
-pub use query::{HostQuery, HostRequest, is_for_host};
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;

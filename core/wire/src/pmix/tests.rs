@@ -381,13 +381,16 @@ fn a_monitor_has_a_code_and_options() {
 #[test]
 fn requests_to_the_host_are_read_as_written() {
     let mut room = [0; 64];
-    let log = HostCall::Syslog { integers: Integers::Fixed, global: true, priority: 5, text: b"full" };
-    for call in [HostCall::File(b"/tmp/x"), log] {
-        let len = call.write(&mut room).unwrap();
-        assert_eq!(HostCall::read(&room[..len]), Some(call));
-        assert_eq!(call.write(&mut room[..len - 1]), None);
-    }
+    let integers = Integers::Fixed;
+    let len = HostCall::write_file(b"/tmp/x", &mut room).unwrap();
+    assert_eq!(HostCall::read(&room[..len]), Some(HostCall::File(b"/tmp/x")));
+    assert_eq!(HostCall::write_file(b"/tmp/x", &mut room[..len - 1]), None);
+    let len = HostCall::write_syslog(integers, true, 5, b"full", &mut room).unwrap();
+    let log = HostCall::Syslog { integers, global: true, priority: 5, text: b"full" };
+    assert_eq!(HostCall::read(&room[..len]), Some(log));
+    assert_eq!(HostCall::write_syslog(integers, true, 5, b"full", &mut room[..len - 1]), None);
     assert_eq!(HostCall::read(b"cmd=pmix-host;\x01\x09\0\x03full"), None, "an unknown encoding");
+    assert_eq!(HostCall::read(b"cmd=pmix-host;\x02\x03"), None, "a query without answers");
     let file = FileState { size: 1, accessed: u64::MAX, modified: 3 };
     assert_eq!(FileState::read(&file.to_bytes()), Some(file));
     assert_eq!(FileState::read(&file.to_bytes()[..23]), None);

@@ -212,8 +212,7 @@ pub enum Action {
     AnswerQuery {
         /// The request.
         request: RequestId,
-        /// The request of the rank, for [`HostQuery::read`](hydrant_core::wire::pmix::HostQuery::read) or
-        /// [`HostCall::read`](hydrant_core::wire::pmix::HostCall::read).
+        /// The request of the rank, for [`HostCall::read`](hydrant_core::wire::pmix::HostCall::read).
         upcall: Upcall,
     },
     /// Cancels lookups of a rank that has ended. Each is answered all the same.

@@ -1,6 +1,6 @@
 //! Requests that the head decides for all nodes: names, queries, process sets, and connections between jobs.
 
-use hydrant_core::wire::pmix::is_for_host;
+use hydrant_core::wire::pmix::HostCall;
 use hydrant_core::wire::{Command, Text, decode_upcall};
 use hydrant_core::{JobId, OwnedInput, Refusal};
 
@@ -38,7 +38,7 @@ impl Head {
     /// A rank asks for something that all nodes or other runs have to know.
     pub(super) fn upcall(&mut self, upcall: Upcall) {
         let job = upcall.job;
-        if is_for_host(&upcall.request) {
+        if HostCall::is(&upcall.request) {
             let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
             return self.actions.push_back(Action::AnswerQuery { request, upcall });
         }

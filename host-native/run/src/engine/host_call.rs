@@ -12,6 +12,7 @@ use hydrant_control::Upcall;
 use hydrant_core::wire::pmix::{FileState, HostCall, Integers, Writer, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
+use super::status::Asker;
 use super::{Engine, Head};
 use crate::error::RunError;
 
@@ -22,7 +23,7 @@ const FACILITY: u8 = 1;
 
 /// Returns whether the host of a rank carries out a request, and not that of the head.
 pub(super) fn is_local(request: &[u8]) -> bool {
-    HostCall::read(request).is_some_and(|call| !matches!(call, HostCall::Syslog { global: true, .. }))
+    matches!(HostCall::read(request), Some(HostCall::File(_) | HostCall::Syslog { global: false, .. }))
 }
 
 impl Engine<'_> {
@@ -34,35 +35,52 @@ impl Engine<'_> {
         request: &[u8],
     ) -> Result<(), RunError> {
         let name = self.jobs.get(job).map_or("", |job| &job.name);
-        let (rc, text) = carry_out(name, rank, request);
+        let (rc, text) = match HostCall::read(request) {
+            Some(call) => carry_out(name, rank, call),
+            None => (Refusal::Unsupported.rc(), Vec::new()),
+        };
         let now = Time(self.now());
         Ok(self.core.handle(now, Input::UpcallComplete { upcall, rc, text: &text })?)
     }
 }
 
 impl Head<'_> {
-    /// Carries out a request of a client of any node. Returns the result code and the answer, or `None` for another request.
-    pub(super) fn take_host_call(&self, upcall: &Upcall) -> Option<(i32, Vec<u8>)> {
-        HostCall::read(&upcall.request)?;
-        let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
-        Some(carry_out(name, upcall.rank, &upcall.request))
+    /// Carries out a request of a client of any node, and answers it.
+    pub(super) fn take_host_call(
+        &mut self,
+        engine: &mut Engine<'_>,
+        asker: Asker,
+        upcall: Upcall,
+    ) -> Result<(), RunError> {
+        let (rc, text) = match HostCall::read(&upcall.request) {
+            Some(HostCall::Query(_)) => return self.answer_pmix_query(engine, asker, upcall),
+            Some(HostCall::Command { integers, command }) => {
+                (0, self.obey_pmix_command(engine, asker, upcall.job, integers, command))
+            }
+            Some(call) => {
+                let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
+                carry_out(name, upcall.rank, call)
+            }
+            None => (Refusal::Unsupported.rc(), Vec::new()),
+        };
+        self.answer_asker(engine, asker, rc, text)
     }
 }
 
-/// Carries out a request of a rank. Returns the result code and the answer.
-fn carry_out(job: &str, rank: Rank, request: &[u8]) -> (i32, Vec<u8>) {
-    match HostCall::read(request) {
-        Some(HostCall::File(path)) => match look(path) {
+/// Carries out a request of a rank that concerns one host. Returns the result code and the answer.
+fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
+    match call {
+        HostCall::File(path) => match look(path) {
             Ok(file) => (0, file.to_bytes().to_vec()),
             Err(_) => (Refusal::NoName.rc(), Vec::new()),
         },
-        Some(HostCall::Syslog { integers, priority, text, .. }) => {
+        HostCall::Syslog { integers, priority, text, .. } => {
             let line = line(priority, job, rank, text);
             let logged = SYSLOG.iter().any(|path| log(Path::new(path), &line).is_ok());
             let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
             (0, short_body(integers, |writer| writer.status(code)))
         }
-        None => (Refusal::Unsupported.rc(), Vec::new()),
+        HostCall::Query(_) | HostCall::Command { .. } => (Refusal::Unsupported.rc(), Vec::new()),
     }
 }
 

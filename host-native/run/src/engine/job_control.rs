@@ -1,8 +1,7 @@
 //! Orders of PMIx clients about processes (`PMIx_Job_control`): signals, and those that are signals.
 
-use hydrant_control::Upcall;
 use hydrant_control::protocol::Order;
-use hydrant_core::wire::pmix::{Command, HostRequest, Infos, Procs, WILDCARD, status};
+use hydrant_core::wire::pmix::{Command, Infos, Integers, Procs, WILDCARD, status};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 use rustix::process::Signal;
@@ -11,7 +10,6 @@ use super::host_call::short_body;
 use super::status::Asker;
 use super::tool_output::Pull;
 use super::{Engine, Head};
-use crate::error::RunError;
 
 /// A process, or all of a job.
 struct Target {
@@ -32,30 +30,23 @@ impl Target {
 }
 
 impl Head<'_> {
-    /// Carries out a request of a PMIx client that is no query, and answers it.
-    pub(super) fn answer_pmix_request(
+    /// Carries out a command of a PMIx client. Returns the body of the reply.
+    pub(super) fn obey_pmix_command(
         &mut self,
         engine: &mut Engine<'_>,
         asker: Asker,
-        upcall: Upcall,
-    ) -> Result<(), RunError> {
-        if let Some((rc, text)) = self.take_host_call(&upcall) {
-            return self.answer_asker(engine, asker, rc, text);
-        }
-        let Some(HostRequest { integers, command }) = HostRequest::read(&upcall.request) else {
-            return self.answer_pmix_query(engine, asker, upcall);
-        };
+        job: JobId,
+        integers: Integers,
+        command: Command<'_>,
+    ) -> Vec<u8> {
         let code = match command {
-            Command::JobControl { targets, orders } => {
-                self.control_processes(engine, upcall.job, &targets, &orders)
-            }
+            Command::JobControl { targets, orders } => self.control_processes(engine, job, &targets, &orders),
             Command::PullOutput { sources, channels, handler } if matches!(asker, Asker::Tool(_)) => {
-                let pull = Pull::new(upcall.job, integers, channels, handler);
-                let body = self.pull_output(engine, pull, &sources);
-                return self.answer_asker(engine, asker, 0, body);
+                let pull = Pull::new(job, integers, channels, handler);
+                return self.pull_output(engine, pull, &sources);
             }
             Command::StopOutput { handler } => {
-                engine.tools.pulls.retain(|pull| !pull.is(upcall.job, handler));
+                engine.tools.pulls.retain(|pull| !pull.is(job, handler));
                 status::SUCCESS
             }
             _ => status::NOT_SUPPORTED,
@@ -63,11 +54,10 @@ impl Head<'_> {
         if code == status::NOT_SUPPORTED {
             engine.name_unserved(1 << JOB_CONTROL);
         }
-        let body = short_body(integers, |writer| {
+        short_body(integers, |writer| {
             writer.status(code);
             writer.array(0);
-        });
-        self.answer_asker(engine, asker, 0, body)
+        })
     }
 
     /// Signals processes. Returns the status of the request: nothing is done unless all of it can be.

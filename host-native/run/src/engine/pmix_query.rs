@@ -11,7 +11,9 @@ use std::path::{Path, PathBuf};
 use hydrant_control::protocol::{Program, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::wire::pmix::{HostQuery, Info, Infos, Integers, Reader, WILDCARD, Writer, kind, status};
+use hydrant_core::wire::pmix::{
+    HostCall, HostQuery, Info, Infos, Integers, Reader, WILDCARD, Writer, kind, status,
+};
 use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
@@ -607,6 +609,14 @@ fn reply(query: &HostQuery<'_>, facts: &Facts<'_>, max: usize) -> Reply {
     reply
 }
 
+/// Returns the queries that a request consists of.
+fn query_of(upcall: &Upcall) -> Option<HostQuery<'_>> {
+    match HostCall::read(&upcall.request)? {
+        HostCall::Query(query) => Some(query),
+        _ => None,
+    }
+}
+
 impl Head<'_> {
     /// Answers queries of a PMIx client, at once or when the nodes of ranks have answered.
     pub(super) fn answer_pmix_query(
@@ -616,7 +626,7 @@ impl Head<'_> {
         upcall: Upcall,
     ) -> Result<(), RunError> {
         let pages = self.pages_of(engine, &upcall);
-        let asks_usage = HostQuery::read(&upcall.request).is_some_and(|query| usage::is_wanted(&query));
+        let asks_usage = query_of(&upcall).is_some_and(|query| usage::is_wanted(&query));
         let nodes = if asks_usage { self.query_usage(engine, asker.number()) } else { 0 };
         let awaited = pages.len() + nodes;
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
@@ -629,7 +639,7 @@ impl Head<'_> {
 
     /// Jobs whose processes a request asks for, each with the first ranks of the answers that are needed.
     fn pages_of(&self, engine: &Engine<'_>, upcall: &Upcall) -> BTreeSet<(JobId, u32)> {
-        let Some(query) = HostQuery::read(&upcall.request) else { return BTreeSet::new() };
+        let Some(query) = query_of(upcall) else { return BTreeSet::new() };
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
         let facts = self.facts(engine, upcall, &ranks, &usage);
         let tables = query.queries.asked().filter(|(key, infos)| {
@@ -645,7 +655,7 @@ impl Head<'_> {
     pub(super) fn finish_pmix_queries(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for query in self.pmix_queries.take_complete() {
             let max = engine.core.limits().spawn_bytes;
-            let (rc, reply) = match HostQuery::read(&query.upcall.request) {
+            let (rc, reply) = match query_of(&query.upcall) {
                 Some(read) => {
                     let facts = self.facts(engine, &query.upcall, &query.ranks, &query.usage);
                     (0, reply(&read, &facts, max as usize))
@@ -744,11 +754,11 @@ mod tests {
         keys.iter().for_each(|key| writer.string(key.as_bytes()));
         writer.size(0);
         let len = writer.finish().unwrap();
-        let request = [b"cmd=pmix-query;\x01", &body[..len]].concat();
-        let query = HostQuery::read(&request).unwrap();
+        let request = [b"cmd=pmix-host;\x02\x01", &body[..len]].concat();
         let (jobs, ranks) = (hydrant_control::Jobs::default(), BTreeMap::new());
         let (job, rank, protocol) = (JobId(0), RankId(0), Protocol::V2);
-        let asker = &Upcall { node: 1, id: UpcallId(0), job, rank, protocol, request: Vec::new() };
+        let asker = &Upcall { node: 1, id: UpcallId(0), job, rank, protocol, request };
+        let query = query_of(asker).unwrap();
         let hosts = &[Host { slots: Some(3), ..Host::new("a") }];
         let usage = &Usages::new();
         let facts =
@@ -769,7 +779,6 @@ mod tests {
         assert_eq!(asked(&[PEERS]), (status::BAD_PARAM, 0));
         // An answer of some 300 bytes each.
         assert_eq!(asked(&[KEYS; 10]), (status::OUT_OF_RESOURCE, 0));
-        assert_eq!(HostQuery::read(b"cmd=pmix-query;\x03"), None);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use hydrant_control::Upcall;
 use hydrant_control::protocol::Order;
 use hydrant_core::limits::{QUERIES_ATTR, TEXT_ATTR_PREFIX, TOOL_ATTR};
 use hydrant_core::server::{JobSpec, JobSpecOf};
-use hydrant_core::wire::pmix::is_for_host;
+use hydrant_core::wire::pmix::HostCall;
 use hydrant_core::{
     Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
 };
@@ -413,8 +413,8 @@ impl Head<'_> {
 
     /// A tool asks for something that only the host can do.
     fn tool_asks(&mut self, engine: &mut Engine<'_>, upcall: Upcall) -> Result<(), RunError> {
-        if is_for_host(&upcall.request) {
-            return self.answer_pmix_request(engine, Asker::Tool(upcall.id), upcall);
+        if HostCall::is(&upcall.request) {
+            return self.take_host_call(engine, Asker::Tool(upcall.id), upcall);
         }
         if self.names.is_none() {
             let refusal = Refusal::Unsupported;

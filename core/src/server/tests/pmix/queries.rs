@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::UpcallId;
 use crate::limits::QUERIES_ATTR;
-use crate::wire::pmix::{HostQuery, kind};
+use crate::wire::pmix::{HostCall, kind};
 
 /// A cluster of one job of two ranks on two nodes, whose host answers queries.
 fn cluster() -> Cluster {
@@ -57,7 +57,7 @@ fn the_host_answers_queries_that_the_server_does_not() {
     all.query(1, &keys);
     assert!(all.reply(0, 1).is_none(), "the host has not answered");
     let request = all.requests.pop().expect("the host is asked");
-    let query = HostQuery::read(&request).unwrap();
+    let Some(HostCall::Query(query)) = HostCall::read(&request) else { panic!("it is a query") };
     assert!(query.queries.asked().map(|(key, _)| key).eq(keys.map(str::as_bytes)));
     assert!(query.queries.iter().all(|query| query.qualifiers.find(b"pmix.pset.nm").is_some()));
     let answered = query.answered;

@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::UpcallId;
 use crate::limits::{QUERIES_ATTR, TOOL_ATTR};
-use crate::wire::pmix::{Command, HostRequest};
+use crate::wire::pmix::{Command, HostCall};
 
 /// Number of the tool's job.
 const TOOL: JobId = JobId(1);
@@ -185,7 +185,9 @@ fn the_host_controls_jobs_for_tools_and_starts_nothing_for_them() {
         writer.byte(1);
     });
     let request = all.requests.pop().expect("the host is asked");
-    let HostRequest { command: asked, .. } = HostRequest::read(&request).expect("it is one");
+    let Some(HostCall::Command { command: asked, .. }) = HostCall::read(&request) else {
+        panic!("it is a command")
+    };
     let Command::JobControl { targets, orders } = asked else { panic!("{asked:?}") };
     assert!(targets.is_whole(b"job.0") && orders.is_set(b"pmix.jctrl.kill"));
     all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x00" });

@@ -118,7 +118,7 @@ impl Head<'_> {
                 self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
             }
             Action::AnswerQuery { request, upcall } => {
-                self.answer_pmix_request(engine, Asker::Rank(request), upcall)?;
+                self.take_host_call(engine, Asker::Rank(request), upcall)?;
             }
             Action::CancelLookups { job, rank } => {
                 if let Some(names) = &mut self.names {
