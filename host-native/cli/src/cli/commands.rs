@@ -164,6 +164,7 @@ fn job(command: Command, called: &str) -> Command {
         .disable_version_flag(true)
         .next_help_heading(None::<&str>)
         .arg(version_flag())
+        .no_binary_name(true)
         .args_override_self(true)
         .max_term_width(help::WIDTH)
 }

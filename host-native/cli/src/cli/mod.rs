@@ -32,8 +32,9 @@ use std::ffi::{OsStr, OsString};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use clap::error::ErrorKind;
 use clap::parser::ValueSource;
-use clap::{Args, Command, FromArgMatches};
+use clap::{ArgMatches, Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
 use hydrant_placement::HostSource;
 use hydrant_run::plan::{LinePrefix, Offload, Options, Plan, Prefix, Program, RunSettings};
@@ -161,7 +162,6 @@ fn with_two_dashes(argument: OsString) -> OsString {
 
 /// Parses the commands that have clap's syntax.
 fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Action, CliError> {
-    use clap::error::ErrorKind;
     let matches = match commands::hydrant().try_get_matches_from(&arguments) {
         Ok(matches) => matches,
         Err(error) if error.exit_code() == 0 => return Ok(Action::Print(error.to_string())),
@@ -232,7 +232,7 @@ fn unknown_command(mut error: clap::Error, of_help: bool) -> clap::Error {
 
 /// Adds a hint to the error of an argument that is left over because it follows an option with a value after `=` only.
 fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    use clap::error::{ContextKind, ContextValue};
     let is_excess = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::String(argument)) => !argument.starts_with('-'),
         _ => false,
@@ -257,7 +257,7 @@ fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
 
 /// Adds a hint to the error of a command for running jobs: how to find them, and how to write a signal.
 fn with_job_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
-    use clap::error::{ContextKind, ContextValue, ErrorKind};
+    use clap::error::{ContextKind, ContextValue};
     let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
     let of_jobs = ["status", "kill", "attach", "debug", "replace"].contains(&command);
     let lacks_job = match error.get(ContextKind::InvalidArg) {
@@ -278,7 +278,7 @@ fn with_job_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error 
     error
 }
 
-fn served(matches: &clap::ArgMatches) -> Result<Action, clap::Error> {
+fn served(matches: &ArgMatches) -> Result<Action, clap::Error> {
     let options = ServeArgs::from_arg_matches(matches)?;
     let given = |id: &str| matches.value_source(id) == Some(ValueSource::CommandLine);
     match options.check(given) {
@@ -290,15 +290,15 @@ fn served(matches: &clap::ArgMatches) -> Result<Action, clap::Error> {
             let mut command = commands::hydrant();
             command.build();
             let serve = command.find_subcommand_mut("serve").expect("hydrant has this subcommand");
-            Err(serve.error(clap::error::ErrorKind::ArgumentConflict, why))
+            Err(serve.error(ErrorKind::ArgumentConflict, why))
         }
     }
 }
 
-fn man_page(matches: &clap::ArgMatches) -> Result<String, clap::Error> {
+fn man_page(matches: &ArgMatches) -> Result<String, clap::Error> {
     let options = man::ManArgs::from_arg_matches(matches)?;
     man::of(options.command.as_deref(), commands::hydrant())
-        .map_err(|why| commands::hydrant().error(clap::error::ErrorKind::InvalidValue, why))
+        .map_err(|why| commands::hydrant().error(ErrorKind::InvalidValue, why))
 }
 
 /// Parses a command line in mpiexec's syntax.
@@ -315,8 +315,9 @@ fn parse_job(
         .collect();
     let program_options = ProgramArgs::augment_args(Command::new("program"));
     let mut scanner = Scanner::new(command, program_options, environment);
-    let planned = scan(&scanner, called, &arguments)
-        .and_then(|segments| plan(segments, environment, is_offload).map_err(EarlyExit::from));
+    let planned = scan(&scanner, called, &arguments).and_then(|segments| {
+        plan(segments, scanner.command(), environment, is_offload).map_err(EarlyExit::from)
+    });
     match planned {
         Ok(plan) => Ok(Action::Run(Box::new(plan))),
         Err(EarlyExit::Help { long: true }) => {
@@ -423,21 +424,28 @@ fn scan_file(scanner: &Scanner<'_>, line: Vec<Segment>, file: &Path) -> Result<V
     Ok(segments)
 }
 
-fn plan(mut segments: Vec<Segment>, environment: &Environment, is_offload: bool) -> Result<Plan, UsageError> {
+/// Converts scanned segments into a plan. `command` has the options of the first one.
+fn plan(
+    mut segments: Vec<Segment>,
+    command: &mut Command,
+    environment: &Environment,
+    is_offload: bool,
+) -> Result<Plan, UsageError> {
     let all = std::mem::take(&mut segments[0].options);
+    let matches = matches(command, &all)?;
     let notes = std::mem::take(&mut segments[0].notes);
     let (board_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_board_option);
     segments[0].options = run_options;
     let board = match is_offload {
         true => {
             let others = segments.iter().flat_map(|segment| &segment.options);
-            Some(offload::plan(typed(&board_options)?, others)?)
+            Some(offload::plan(from_matches(&matches, &board_options)?, others)?)
         }
         false => None,
     };
     let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
-    let FirstArgs { program, job } = typed(&first.options)?;
+    let FirstArgs { program, job } = from_matches(&matches, &first.options)?;
     let mut fill = Vec::from_iter(program.n.is_none().then_some(0));
     let mut program_hosts = Vec::from_iter(program.host.clone().map(|hosts| (0, hosts)));
     let mut programs = vec![plan_program(first, program, &job, environment)];
@@ -605,21 +613,28 @@ fn plan_program(
 
 /// Parses scanned options with clap.
 fn typed<A: Args + FromArgMatches>(options: &[ParsedOption]) -> Result<A, UsageError> {
-    let command = A::augment_args(Command::new("run").no_binary_name(true).args_override_self(true));
-    command
-        .try_get_matches_from(options.iter().map(|option| &option.canonical))
-        .and_then(|matches| A::from_arg_matches(&matches))
-        .map_err(|error| match error.kind() {
-            clap::error::ErrorKind::InvalidUtf8 => encoding_error::<A>(options),
-            _ => value_error(options, &error),
-        })
+    let mut command = A::augment_args(Command::new("run").no_binary_name(true).args_override_self(true));
+    from_matches(&matches(&mut command, options)?, options)
+}
+
+/// Parses scanned options with the clap command that has them.
+fn matches(command: &mut Command, options: &[ParsedOption]) -> Result<ArgMatches, UsageError> {
+    let matches = command.try_get_matches_from_mut(options.iter().map(|option| &option.canonical));
+    matches.map_err(|error| match error.kind() {
+        ErrorKind::InvalidUtf8 => encoding_error(command, options),
+        _ => value_error(options, &error),
+    })
+}
+
+fn from_matches<A: FromArgMatches>(matches: &ArgMatches, options: &[ParsedOption]) -> Result<A, UsageError> {
+    A::from_arg_matches(matches).map_err(|error| value_error(options, &error))
 }
 
 /// The error for an option whose value is not UTF-8, which clap does not name: the first that is refused when it is alone.
-fn encoding_error<A: Args>(options: &[ParsedOption]) -> UsageError {
+fn encoding_error(command: &mut Command, options: &[ParsedOption]) -> UsageError {
     let is_refused = |option: &&ParsedOption| {
-        let command = A::augment_args(Command::new("run").no_binary_name(true));
-        command.try_get_matches_from([&option.canonical]).is_err()
+        let alone = command.try_get_matches_from_mut([&option.canonical]);
+        alone.is_err_and(|error| error.kind() == ErrorKind::InvalidUtf8)
     };
     let mut odd = options.iter().filter(|option| option.canonical.to_str().is_none());
     let option = odd.find(is_refused).or(options.last()).expect("clap reports errors of given options only");
