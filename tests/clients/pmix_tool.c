@@ -1,6 +1,7 @@
 /* Tool of PMIx: `pmix_tool URI COMMAND [ARGUMENT]...` connects to the server at URI, or to the one that libpmix finds if URI is empty.
    `pmix_tool rank CODE` is a rank, which waits for an event of that code. */
 #define _GNU_SOURCE
+#include <pmix_tool.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -110,6 +111,70 @@ static pmix_status_t pull(char **arguments)
     return stopped;
 }
 
+static volatile int pushed;
+static volatile pmix_status_t push_status;
+
+static void on_push(pmix_status_t status, void *data)
+{
+    (void)data;
+    if (status != PMIX_SUCCESS)
+        push_status = status;
+    pushed++;
+}
+
+/* Pushes bytes to a process COUNT times, without waiting for one before the next. PMIx_IOF_push without a callback may hang when
+   the answer is quick. */
+static pmix_status_t push_all(const pmix_proc_t *target, pmix_byte_object_t *bytes, int count)
+{
+    for (int at = 0; at < count; at++)
+        OK(PMIx_IOF_push(target, 1, bytes, NULL, 0, on_push, NULL));
+    printf("pushing\n");
+    fflush(NULL);
+    while (pushed < count)
+        usleep(1000);
+    pushed = 0;
+    return push_status;
+}
+
+/* Input for a process, or for all of a job: NAMESPACE RANK TEXT. Without a text it ends. */
+static pmix_status_t push(char **arguments)
+{
+    char line[1024] = "";
+    pmix_proc_t target;
+    pmix_rank_t rank = strcmp(arguments[1], "all") == 0 ? PMIX_RANK_WILDCARD : (pmix_rank_t)atoi(arguments[1]);
+    PMIX_LOAD_PROCID(&target, arguments[0], rank);
+    if (arguments[2] != NULL)
+        snprintf(line, sizeof line, "%s\n", arguments[2]);
+    pmix_byte_object_t bytes = {line, strlen(line)};
+    return push_all(&target, &bytes, 1);
+}
+
+/* COUNT pieces of 32 KiB for a process: NAMESPACE RANK COUNT. */
+static pmix_status_t flood(char **arguments)
+{
+    static char piece[32 * 1024];
+    pmix_proc_t target;
+    pmix_byte_object_t bytes = {piece, sizeof piece};
+    PMIX_LOAD_PROCID(&target, arguments[0], (pmix_rank_t)atoi(arguments[1]));
+    memset(piece, 'x', sizeof piece);
+    return push_all(&target, &bytes, atoi(arguments[2]));
+}
+
+/* The standard input of this process is that of a process, until it ends: NAMESPACE RANK. */
+static pmix_status_t forward(char **arguments)
+{
+    pmix_proc_t target;
+    pmix_info_t info;
+    bool yes = true;
+    PMIX_LOAD_PROCID(&target, arguments[0], (pmix_rank_t)atoi(arguments[1]));
+    PMIX_INFO_LOAD(&info, PMIX_IOF_PUSH_STDIN, &yes, PMIX_BOOL);
+    pmix_status_t status = PMIx_IOF_push(&target, 1, NULL, &info, 1, NULL, NULL);
+    CHECK(status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED);
+    /* The library does not tell when all has been read. */
+    await(atoi(arguments[2]));
+    return PMIX_SUCCESS;
+}
+
 static pmix_status_t run(char **arguments)
 {
     const char *command = arguments[0];
@@ -119,6 +184,12 @@ static pmix_status_t run(char **arguments)
         return control(arguments + 1);
     } else if (strcmp(command, "pull") == 0) {
         return pull(arguments + 1);
+    } else if (strcmp(command, "push") == 0) {
+        return push(arguments + 1);
+    } else if (strcmp(command, "flood") == 0) {
+        return flood(arguments + 1);
+    } else if (strcmp(command, "forward") == 0) {
+        return forward(arguments + 1);
     } else if (strcmp(command, "publish") == 0) {
         pmix_info_t info;
         PMIX_INFO_LOAD(&info, arguments[1], arguments[2], PMIX_STRING);

@@ -169,9 +169,10 @@ pub(crate) fn stdin_target(text: &str) -> Result<StdinTarget, String> {
     match text {
         "all" => Ok(StdinTarget::All),
         "none" => Ok(StdinTarget::None),
+        "tools" => Ok(StdinTarget::Tools),
         _ => match text.parse() {
             Ok(rank) => Ok(StdinTarget::Rank(rank)),
-            Err(_) => Err("expected all, none or a rank".to_owned()),
+            Err(_) => Err("expected all, none, tools or a rank".to_owned()),
         },
     }
 }

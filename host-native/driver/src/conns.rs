@@ -50,6 +50,10 @@ pub(crate) struct Conn {
     sent: usize,
     /// A whole request waits in `held` until a reply has been taken.
     waiting: bool,
+    /// The connection is not read while the inbox is full. Others are closed then.
+    may_pause: bool,
+    /// It is not read now.
+    is_paused: bool,
     /// The client has closed the connection. Its requests are still handled, and replies to it are dropped.
     closed_by_peer: bool,
 }
@@ -253,6 +257,23 @@ impl Conn {
         !self.unsent.is_empty() || matches!(self.transport, Transport::External { blocked: true })
     }
 
+    /// Has the connection wait while the inbox is full.
+    pub(crate) fn let_pause(&mut self) {
+        self.may_pause = true;
+    }
+
+    /// Pauses the connection if the inbox, which has this much room, is full, and goes on otherwise. Returns whether that is a
+    /// change.
+    pub(crate) fn pause_if_full(&mut self, room: usize) -> bool {
+        let is_full = self.may_pause && self.waiting && self.held.len() >= room;
+        std::mem::replace(&mut self.is_paused, is_full) != is_full
+    }
+
+    /// Returns whether the connection is not read because the inbox is full.
+    pub(crate) fn is_paused(&self) -> bool {
+        self.is_paused
+    }
+
     /// Returns the number of bytes that the backend has not consumed.
     pub(crate) fn held(&self) -> usize {
         self.held.len()
@@ -274,7 +295,7 @@ impl Conn {
     pub(crate) fn receive(&self, inbox: &mut Inbox<&mut [u8]>) -> Received {
         let space = inbox.space();
         if space.is_empty() {
-            return Received::Overrun;
+            return if self.may_pause && self.waiting { Received::Nothing } else { Received::Overrun };
         }
         let room = if self.incoming { space.len().min(INTRODUCTION_READ) } else { space.len() };
         let Some(socket) = self.socket() else { return Received::Nothing };

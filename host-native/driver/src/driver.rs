@@ -223,9 +223,35 @@ where
         let Some((_, id)) = self.keys.decode(key) else { return Ok(()) };
         match self.conns.get(id) {
             Some(conn) if conn.is_blocked() => self.flush(ConnId(id), now, poller).map(drop),
-            Some(_) => self.read(ConnId(id), now).map(drop),
+            // The poller reports its end alone.
+            Some(conn) if conn.is_paused() => self.end(id, now, CloseReason::Ended),
+            Some(_) => {
+                self.read(ConnId(id), now)?;
+                self.pause_if_full(id, poller)
+            }
             None => Ok(()),
         }
+    }
+
+    /// Has a connection wait while its requests fill the inbox, in place of closing the connection. Its client sends more than it
+    /// has answers for.
+    pub fn let_pause(&mut self, conn: ConnId) {
+        if let Some(open) = self.conns.get_mut(conn.0) {
+            open.let_pause();
+        }
+    }
+
+    /// Reads a connection no more if its inbox is full, or again.
+    fn pause_if_full(&mut self, id: u32, poller: &Poller) -> Result<(), Error> {
+        let (room, key) = (self.read_room(), self.keys.key(0, id));
+        if let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked())
+            && open.pause_if_full(room)
+            && let Some(socket) = open.socket()
+        {
+            let interest = if open.is_paused() { Interest::Hangup } else { Interest::Read };
+            poller.modify(socket, key, interest)?;
+        }
+        Ok(())
     }
 
     /// Reads once from a connection and passes the bytes to the backend. Returns whether more bytes may be available.
@@ -266,7 +292,8 @@ where
         if open.flush() == Sent::All
             && let Some(socket) = open.socket()
         {
-            poller.modify(socket, key, Interest::Read)?;
+            let interest = if open.is_paused() { Interest::Hangup } else { Interest::Read };
+            poller.modify(socket, key, interest)?;
             self.handle(now, Input::Writable { conn })?;
             self.conns.deferred.push(conn.0);
         }
@@ -352,7 +379,7 @@ where
                     return Ok(Some(Event::Output(output.to_owned())));
                 }
                 None => {
-                    if !self.retry(now)? && !self.next_exit(now, poller)? {
+                    if !self.retry(now, poller)? && !self.next_exit(now, poller)? {
                         return Ok(None);
                     }
                 }
@@ -419,13 +446,14 @@ where
     }
 
     /// Passes the deferred requests of one connection again. Returns whether there was one.
-    fn retry(&mut self, now: u64) -> Result<bool, Error> {
+    fn retry(&mut self, now: u64, poller: &Poller) -> Result<bool, Error> {
         let Some(id) = self.conns.deferred.pop() else { return Ok(false) };
         let room = self.read_room();
         if let Some(open) = self.conns.get_mut(id).filter(|open| open.is_deferred() && !open.is_blocked()) {
             let mut inbox = open.inbox(&mut self.buffers[..room]);
             inbox.resume(ConnId(id), |input| self.backend.handle(Time(now), input))?;
             open.keep(&inbox);
+            self.pause_if_full(id, poller)?;
         }
         Ok(true)
     }

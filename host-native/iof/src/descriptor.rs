@@ -13,6 +13,9 @@ pub enum Descriptor {
     Stdin,
     /// The pipe to the reader of this number has room, or is closed: [`Stdin::reader_ready`](crate::Stdin::reader_ready).
     Reader(u32),
+    /// The pipe for pushed input of the process of this number has room, or is closed:
+    /// [`PushedInput::ready`](crate::PushedInput::ready).
+    Pushed(u32),
 }
 
 impl Descriptor {
@@ -24,6 +27,7 @@ impl Descriptor {
             1 => Descriptor::Sink(index),
             2 => Descriptor::Stdin,
             3 => Descriptor::Reader(index),
+            4 => Descriptor::Pushed(index),
             _ => return None,
         })
     }
@@ -34,6 +38,7 @@ impl Descriptor {
             Descriptor::Sink(sink) => (1, sink),
             Descriptor::Stdin => (2, 0),
             Descriptor::Reader(reader) => (3, reader),
+            Descriptor::Pushed(process) => (4, process),
         };
         keys.key(kind, index)
     }
@@ -46,12 +51,16 @@ mod tests {
     #[test]
     fn descriptors_survive_the_poller() {
         let keys = KeyRange(6);
-        for descriptor in
-            [Descriptor::Stream(7), Descriptor::Sink(1), Descriptor::Stdin, Descriptor::Reader(u32::MAX)]
-        {
+        for descriptor in [
+            Descriptor::Stream(7),
+            Descriptor::Sink(1),
+            Descriptor::Stdin,
+            Descriptor::Reader(u32::MAX),
+            Descriptor::Pushed(2),
+        ] {
             assert_eq!(Descriptor::of(keys, descriptor.key(keys)), Some(descriptor));
         }
-        assert_eq!(Descriptor::of(keys, keys.key(4, 0)), None);
+        assert_eq!(Descriptor::of(keys, keys.key(5, 0)), None);
         assert_eq!(Descriptor::of(KeyRange(5), Descriptor::Stdin.key(keys)), None);
     }
 }

@@ -1,7 +1,7 @@
 //! I/O forwarding of MPI jobs: standard output, error and input of ranks.
 //!
-//! [`Streams`] are the output of ranks, [`Sinks`] its destinations, and [`Stdin`] is their input. They register descriptors in
-//! the poller of an event loop, which gives them a range of keys and handles what is ready by [`Descriptor`]. Numbers of
+//! [`Streams`] are the output of ranks, [`Sinks`] its destinations, and [`Stdin`] is their input, or [`PushedInput`] where tools
+//! push it. They register descriptors in the poller of an event loop, which gives them a range of keys and handles what is ready by [`Descriptor`]. Numbers of
 //! streams follow from the launcher's numbers of processes: standard output is `2 * process`, standard error the next.
 //!
 //! ```
@@ -49,5 +49,5 @@ pub use descriptor::Descriptor;
 pub use label::{Labels, LinePrefix, Prefix};
 pub use pty::{Pty, pseudo_terminals, window_size};
 pub use sinks::{Sink, SinkId, Sinks, UNSENT_MAX, Unsent, expand};
-pub use stdin::{RankInput, Stdin};
+pub use stdin::{PushedInput, RankInput, Stdin};
 pub use streams::{Copies, Copy, Streams};

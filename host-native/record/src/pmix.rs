@@ -167,6 +167,9 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
         Command::PullOutput { sources, channels, handler } => {
             ("pull output", format!("{} channels {channels} as {handler}", processes(sources)))
         }
+        Command::PushInput { targets, bytes } => {
+            ("push input", format!("{}: {} bytes", processes(targets), bytes.len()))
+        }
         Command::StopOutput { handler } => ("stop output", format!(" {handler}")),
         Command::GroupConstruct { name, procs, infos: options } => {
             let name = name.escape_ascii();

@@ -254,6 +254,103 @@ fn output_is_copied_to_tools() {
     }
 }
 
+// Serves: Requests | input of processes (23) | in part: of [tools](#tools)
+// Serves: Tools | `PMIx_IOF_push` | served: input of a run with `--stdin tools`. A push is answered when its processes have taken
+// it. `PMIX_ERR_IOF_COMPLETE` says that their input has ended
+#[test]
+fn input_is_pushed_by_tools() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        for library in [Library::Four, Library::Five] {
+            let script =
+                "echo up; while read line; do echo $PMI_RANK got $line; done; echo $PMI_RANK has all";
+            let run = Run::new(&format!("-n 2 --stdin tools {hosts}"), script);
+            run.running.await_stdout("up\n", 2);
+            let job = run.job();
+            let push = |what: &str, status: i32| {
+                run.ask(library, &format!("push {job} {what}")).says(&format!("push: {status}\n"), 1);
+            };
+            push("1 one", 0);
+            push("all two", 0);
+            run.running.await_stdout("0 got two\n", 1).await_stdout("1 got two\n", 1);
+            run.ask(library, "push no-such-job 0 x").says("push: -46\n", 1);
+            push("2 x", -46);
+            push("0", 0);
+            run.running.await_stdout("0 has all\n", 1);
+            push("0 late", -173);
+            push("all three", 0);
+            push("all", 0);
+            let outcome = run.end();
+            outcome.code(0).quiet().says("1 got one\n", 1).says("1 got three\n1 has all\n", 1);
+            assert!(
+                !outcome.stdout.contains("0 got one") && !outcome.stdout.contains("0 got three"),
+                "{outcome}"
+            );
+        }
+    }
+}
+
+/// A rank that does not read holds up the tool, and nobody else.
+#[test]
+fn a_tool_that_pushes_waits_for_its_rank() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let folder = Folder::new("go");
+        let go = folder.path("go");
+        let script = format!("echo up; while [ ! -e {go} ]; do sleep 0.01; done; wc -c");
+        let run = Run::new(&format!("-n 2 --stdin tools {hosts}"), &script);
+        run.running.await_stdout("up\n", 2);
+        let job = run.job();
+        let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), Library::Five);
+        let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("flood {job} 1 100")).start();
+        tool.await_stdout("pushing\n", 1);
+        run.ask(Library::Five, "table").code(0).says(" is process ", 2);
+        run.ask(Library::Five, &format!("push {job} 0 line")).says("push: 0\n", 1);
+        fs::write(&go, "").expect("the folder is there");
+        tool.wait().code(0).says("flood: 0\n", 1);
+        run.ask(Library::Five, &format!("push {job} all")).says("push: 0\n", 1);
+        run.end().code(0).quiet().says(&format!("{}\n", 100 * 32 * 1024), 1).says("5\n", 1);
+    }
+}
+
+#[test]
+fn the_input_of_a_tool_is_forwarded() {
+    if !there() {
+        return;
+    }
+    for library in [Library::Four, Library::Five] {
+        let run = Run::new("-n 1 --stdin tools", "echo up; wc -l; echo all");
+        run.running.await_stdout("up\n", 1);
+        let job = run.job();
+        let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), library);
+        let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("forward {job} 0 -777"));
+        let mut tool = tool.hold_input().start();
+        tool.await_stdout("ready\n", 1);
+        tool.send("line\n".repeat(20000).as_bytes()).expect("the tool reads");
+        tool.end_input();
+        let outcome = run.end();
+        outcome.code(0).quiet().says("20000\nall\n", 1);
+        tool.signal(Signal::KILL);
+        drop(tool.wait());
+    }
+}
+
+#[test]
+fn ranks_without_input_of_tools_refuse_it() {
+    if !there() {
+        return;
+    }
+    let run = Run::waiting("-n 2 -v");
+    let job = run.job();
+    run.ask(Library::Five, &format!("push {job} 1 line")).says("push: -47\n", 1);
+    run.running.await_stderr("--stdin tools");
+    run.end().code(0);
+}
+
 // Serves: Tools | publish, look up and events by tools | served: with all jobs of the run
 #[test]
 fn tools_publish_and_look_up_and_send_events() {

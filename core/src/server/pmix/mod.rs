@@ -330,7 +330,7 @@ impl Server<'_> {
             Command::Monitor { monitor, code, infos } if HOST_FACTS => {
                 return self.pmix_monitor(now, requester, integers, (&monitor, code), &infos);
             }
-            Command::PullOutput { .. } | Command::StopOutput { .. }
+            Command::PullOutput { .. } | Command::StopOutput { .. } | Command::PushInput { .. }
                 if self.is_tool(&self.jobs[requester.job.index()]) =>
             {
                 return self.pass_to_host(requester, integers, body);
@@ -338,6 +338,7 @@ impl Server<'_> {
             Command::Monitor { .. }
             | Command::PullOutput { .. }
             | Command::StopOutput { .. }
+            | Command::PushInput { .. }
             | Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled them.
             Command::DeregisterEvents(_) | Command::Heartbeat => done,

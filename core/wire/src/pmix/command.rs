@@ -110,6 +110,13 @@ pub enum Command<'a> {
         /// The number.
         handler: u64,
     },
+    /// Bytes for the standard input of processes (IOF_PUSH).
+    PushInput {
+        /// The processes.
+        targets: Procs<'a>,
+        /// The bytes. None are the end of the input.
+        bytes: &'a [u8],
+    },
     /// Group of processes (GROUP_CONSTRUCT).
     GroupConstruct {
         /// Its name.
@@ -379,6 +386,12 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             let channels = reader.unsigned(2)?;
             reader.single()?;
             Command::PullOutput { sources, channels: channels as u32, handler: reader.size()? }
+        }
+        23 => {
+            let targets = reader.procs()?;
+            reader.infos()?;
+            reader.single()?;
+            Command::PushInput { targets, bytes: reader.blob()? }
         }
         29 => {
             reader.infos()?;

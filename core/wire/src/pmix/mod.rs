@@ -174,6 +174,8 @@ pub mod status {
     pub const JOB_NO_FINALIZE: i32 = -185;
     /// The end of a job: a process exited with a code other than 0.
     pub const JOB_FAILED: i32 = -187;
+    /// The input of a process has ended.
+    pub const INPUT_COMPLETE: i32 = -173;
     /// Some of several items were found.
     pub const PARTIAL_SUCCESS: i32 = -52;
 }

@@ -95,12 +95,13 @@ pub(super) struct JobArgs {
     #[arg(long, help_heading = OUTPUT)]
     pub(super) copy_output: bool,
 
-    /// Ranks that read standard input: all, none or one rank
+    /// Ranks that read standard input: all, none, one rank, or what PMIx tools push: tools
     ///
     /// By default rank 0 inherits it, and the other ranks have none. With `all` each rank gets every byte. The input waits for
     /// a rank that is 256 KiB behind, unless the rank closes its input or ends. Such ranks are named after --fence-warning.
-    /// With `none` hydrant leaves its input unread, for the next command of a script. Ranks of spawned jobs have no input.
-    #[arg(short = 's', long, value_name = "all|none|RANK", value_parser = value::stdin_target, default_value = "0")]
+    /// With `none` hydrant leaves its input unread, for the next command of a script. With `tools` it does so, and all ranks read
+    /// what tools of PMIx push to them. Ranks of spawned jobs have no input.
+    #[arg(short = 's', long, value_name = "WHICH", value_parser = value::stdin_target, default_value = "0")]
     #[arg(help_heading = PROCESSES)]
     pub(super) stdin: StdinTarget,
 

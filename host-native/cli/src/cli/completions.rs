@@ -22,7 +22,7 @@ const WORDS: [(&str, &str); 10] = [
     ("map_by", "slot node block hwthread core l1 l2 l3 numa socket machine ppr:"),
     ("membind", "none local bind: interleave interleave:"),
     ("signal", "HUP INT QUIT TERM USR1 USR2 TSTP CONT KILL"),
-    ("stdin", "all none"),
+    ("stdin", "all none tools"),
     ("topology", "complete cart: hypercube kautz file:"),
     ("usize", "SYSTEM INFINITE"),
     ("memory_alloc_kinds", "system cuda rocm ze"),

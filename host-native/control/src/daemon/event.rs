@@ -148,6 +148,18 @@ pub enum DaemonAction {
         /// Number of the query.
         query: u64,
     },
+    /// Pushes bytes to the standard input of ranks here, if there are any. An empty vector is its end. The host sends
+    /// [`Report::InputPushed`] when the push is over.
+    PushInput {
+        /// Number of the push.
+        push: u64,
+        /// The job, which may have ended.
+        job: JobId,
+        /// The rank. None for all.
+        rank: Option<Rank>,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
     /// Puts another PMI server in the place of the node's. The host sends the result as
     /// [`Report::ServerReplaced`](crate::protocol::Report::ServerReplaced).
     ReplaceServer {

@@ -51,6 +51,9 @@ impl Daemon {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
             Order::QueryUsage { query } => self.act(DaemonAction::QueryUsage { query }),
+            Order::PushInput { push, job, rank, bytes } => {
+                self.act(DaemonAction::PushInput { push, job, rank, bytes });
+            }
             Order::ReplaceServer { plugin } => self.act(DaemonAction::ReplaceServer { plugin }),
             Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
             Order::CloseOutput { job, streams } => {

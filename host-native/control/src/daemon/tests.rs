@@ -410,6 +410,9 @@ fn requests_of_ranks_are_reported_until_the_node_is_done() {
 #[test]
 fn standard_streams_follow_the_head() {
     let mut run = Run::started();
+    let (push, job, rank, bytes) = (7, JobId(9), Some(Rank(1)), b"in".to_vec());
+    run.order(Order::PushInput { push, job, rank, bytes: bytes.clone() });
+    assert_eq!(run.take_others(), [DaemonAction::PushInput { push, job, rank, bytes }]);
     run.order(Order::Stdin(b"in".to_vec()));
     run.order(Order::CloseOutput { job: JOB, streams: vec![(Rank(0), true)] });
     run.order(Order::CloseOutput { job: JobId(5), streams: vec![(Rank(0), true)] });

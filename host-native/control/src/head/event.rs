@@ -259,6 +259,15 @@ pub enum Action {
         /// Counters in the host's own encoding.
         body: Vec<u8>,
     },
+    /// A node has passed on what a tool pushed, in answer to an order of the host or unasked.
+    InputPushed {
+        /// The node.
+        node: u32,
+        /// Number of the push.
+        push: u64,
+        /// Whether a rank of the node has taken all of it.
+        is_taken: bool,
+    },
     /// Makes the head's PMI server a node of the tree of servers, which is that for linked boards or the usual one. Comes before
     /// the first job, if boards may be linked.
     FormTree {

@@ -67,6 +67,7 @@ impl Head {
             | Report::Print(_)
             | Report::RankStates { .. }
             | Report::Usage { .. }
+            | Report::InputPushed { .. }
             | Report::ServerReplaced(_) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
@@ -210,6 +211,9 @@ impl Head {
                 self.actions.push_back(Action::RankStates { node, query, body });
             }
             Report::Usage { query, body } => self.actions.push_back(Action::Usage { node, query, body }),
+            Report::InputPushed { push, is_taken } => {
+                self.actions.push_back(Action::InputPushed { node, push, is_taken });
+            }
             Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
             Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),

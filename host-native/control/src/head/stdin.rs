@@ -34,7 +34,7 @@ impl Head {
         let nodes: Vec<u32> = match self.stdin.target {
             StdinTarget::All => job.run.blocks.iter().map(|block| block.node).collect(),
             StdinTarget::Rank(rank) => vec![job.run.node(rank)],
-            StdinTarget::None => return,
+            StdinTarget::None | StdinTarget::Tools => return,
         };
         self.stdin.consumed = nodes.into_iter().map(|node| (node, 0)).collect();
         self.actions.push_back(Action::AllowStdin(None));
@@ -48,7 +48,7 @@ impl Head {
             // One message for all nodes: the tree copies it. Nodes without readers drop it.
             StdinTarget::All => self.send_all(Order::Stdin(bytes)),
             StdinTarget::Rank(rank) => self.send(job.run.node(rank), Order::Stdin(bytes)),
-            StdinTarget::None => {}
+            StdinTarget::None | StdinTarget::Tools => {}
         }
     }
 
@@ -58,7 +58,7 @@ impl Head {
         Some(match self.stdin.target {
             StdinTarget::All => job.run.has_ranks_on(node),
             StdinTarget::Rank(rank) => job.run.node(rank) == node,
-            StdinTarget::None => false,
+            StdinTarget::None | StdinTarget::Tools => false,
         })
     }
 

@@ -83,6 +83,18 @@ pub enum Order {
         /// Number of the query.
         query: u64,
     },
+    /// Bytes that a tool pushes to the standard input of ranks. An empty vector is the end of their input. Each node answers with
+    /// [`Report::InputPushed`].
+    PushInput {
+        /// Number of the push.
+        push: u64,
+        /// The job, which may have ended.
+        job: JobId,
+        /// The rank. None for all.
+        rank: Option<Rank>,
+        /// The bytes.
+        bytes: Vec<u8>,
+    },
     /// Puts another server in the place of the node's. The answer is [`Report::ServerReplaced`].
     ReplaceServer {
         /// Plugin with the server, or `None` for one in the daemon's process.
@@ -188,6 +200,13 @@ pub enum Report {
         query: u64,
         /// Counters in the host's own encoding, which the head does not look into.
         body: Vec<u8>,
+    },
+    /// Answer to [`Order::PushInput`]: no rank of the node waits for any of the bytes.
+    InputPushed {
+        /// Number of the push.
+        push: u64,
+        /// Whether a rank has taken all of them.
+        is_taken: bool,
     },
     /// Answer to [`Order::ReplaceServer`], with the reason if the server was kept.
     ServerReplaced(Result<(), String>),

@@ -168,23 +168,25 @@ impl Attribute {
     }
 }
 
-/// Ranks of the first job that read standard input.
+/// Ranks of the first job that read the launcher's standard input.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum StdinTarget {
     /// All: each gets every byte.
     All,
     /// None.
     None,
+    /// None: all ranks read what tools push.
+    Tools,
     /// This one.
     Rank(u32),
 }
 
 impl StdinTarget {
-    /// Whether a rank of the first job reads.
+    /// Whether a rank of the first job reads the launcher's input.
     pub fn includes(self, rank: u32) -> bool {
         match self {
             StdinTarget::All => true,
-            StdinTarget::None => false,
+            StdinTarget::None | StdinTarget::Tools => false,
             StdinTarget::Rank(reader) => reader == rank,
         }
     }

@@ -2,12 +2,10 @@
 
 use std::os::fd::OwnedFd;
 
-use hydrant_reactor::{Interest, KeyRange, Poller, pipe};
-use rustix::event::PollFlags;
-use rustix::fs::{OFlags, fcntl_setfl};
+use hydrant_reactor::{KeyRange, Poller};
 use rustix::io::Errno;
 
-use super::input::ready;
+use super::pipe::{Left, Pipe};
 use crate::Descriptor;
 
 /// Bytes that a rank may be behind the input, beside those in its pipe.
@@ -41,10 +39,8 @@ struct Reader {
 enum State {
     /// The rank has not been started.
     Expected,
-    /// Pipe with room.
-    Open(OwnedFd),
-    /// Pipe that was full.
-    Full(OwnedFd),
+    /// The rank may read.
+    Open(Pipe),
     /// The rank has closed its input, or has all of it.
     Closed,
 }
@@ -59,9 +55,7 @@ impl Feed {
     /// Opens the pipe of a rank. Returns the rank's end, `None` for ranks that do not read.
     pub(super) fn open(&mut self, rank: u32, poller: &Poller) -> Result<Option<OwnedFd>, Errno> {
         let Some(index) = self.readers.iter().position(|reader| reader.rank == rank) else { return Ok(None) };
-        let (read_end, pipe) = pipe()?;
-        fcntl_setfl(&pipe, OFlags::NONBLOCK)?;
-        poller.add(&pipe, Descriptor::Reader(index as u32).key(self.keys), Interest::Hangup)?;
+        let (read_end, pipe) = Pipe::open(Descriptor::Reader(index as u32).key(self.keys), poller)?;
         self.readers[index].state = State::Open(pipe);
         self.write(index, poller);
         self.settle();
@@ -81,18 +75,10 @@ impl Feed {
     /// Handles an event of a pipe: room, or its rank has closed it.
     pub(super) fn ready(&mut self, index: usize, poller: &Poller) {
         let Some(reader) = self.readers.get_mut(index) else { return };
-        let (State::Open(pipe) | State::Full(pipe)) = &reader.state else { return };
-        match ready(pipe, PollFlags::OUT) {
-            Ok(events) if events.contains(PollFlags::ERR) => {
-                reader.state = State::Closed;
-                self.left = true;
-            }
-            Ok(_) => {
-                if let State::Full(pipe) = std::mem::replace(&mut reader.state, State::Closed) {
-                    reader.state = State::Open(pipe);
-                }
-            }
-            Err(_) => {}
+        let State::Open(pipe) = &mut reader.state else { return };
+        if pipe.ready() == Err(Left) {
+            reader.state = State::Closed;
+            self.left = true;
         }
         self.write(index, poller);
         self.settle();
@@ -136,29 +122,16 @@ impl Feed {
     fn write(&mut self, index: usize, poller: &Poller) {
         let end = self.end();
         let reader = &mut self.readers[index];
-        let State::Open(pipe) = &reader.state else { return };
-        let key = Descriptor::Reader(index as u32).key(self.keys);
-        while reader.at < end {
-            match rustix::io::write(pipe, &self.buffer[(reader.at - self.base) as usize..]) {
-                Ok(len) => reader.at += len as u64,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => {
-                    // The pipe is registered while it is open.
-                    let _ = poller.modify(pipe, key, Interest::Write);
-                    if let State::Open(pipe) = std::mem::replace(&mut reader.state, State::Closed) {
-                        reader.state = State::Full(pipe);
-                    }
-                    return;
-                }
-                Err(_) => {
-                    reader.state = State::Closed;
-                    self.left = true;
-                    return;
-                }
+        let State::Open(pipe) = &mut reader.state else { return };
+        match pipe.write(&self.buffer[(reader.at - self.base) as usize..], poller) {
+            Ok(len) => reader.at += len as u64,
+            Err(Left) => {
+                reader.state = State::Closed;
+                self.left = true;
+                return;
             }
         }
-        let _ = poller.modify(pipe, key, Interest::Hangup);
-        if self.ended {
+        if self.ended && reader.at == end {
             reader.state = State::Closed;
         }
     }

@@ -10,9 +10,13 @@
 //!
 //! The input waits for a rank that is [`BEHIND_MAX`] bytes behind. A rank that closes its input or ends is not waited for.
 //! When all ranks read, ranks that are waited for are reported after some time.
+//!
+//! Tools may push input in the place of the launcher ([`PushedInput`]).
 
 mod feed;
 mod input;
+mod pipe;
+mod pushed;
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -25,6 +29,7 @@ use rustix::termios::isatty;
 
 use feed::{BEHIND_MAX, Feed};
 use input::{Input, close_stdin};
+pub use pushed::PushedInput;
 
 /// Standard input of the ranks of the first job.
 #[derive(Debug)]
@@ -99,7 +104,7 @@ impl Stdin {
     /// ranks that others wait for are reported. Zero disables the report.
     pub fn new(target: StdinTarget, ranks: u32, warning: Duration, keys: KeyRange, poller: &Poller) -> Stdin {
         let mut route = match target {
-            StdinTarget::None => Route::Closed,
+            StdinTarget::None | StdinTarget::Tools => Route::Closed,
             StdinTarget::All => Route::Pumped(Input::new(keys), Feed::new(0..ranks, keys)),
             StdinTarget::Rank(rank) if isatty(stdin()) => {
                 Route::Pumped(Input::new(keys), Feed::new(rank..rank + 1, keys))

@@ -55,7 +55,10 @@ impl Head<'_> {
         let (rc, text) = match HostCall::read(&upcall.request) {
             Some(HostCall::Query(_)) => return self.answer_pmix_query(engine, asker, upcall),
             Some(HostCall::Command { integers, command }) => {
-                (0, self.obey_pmix_command(engine, asker, upcall.job, integers, command))
+                match self.obey_pmix_command(engine, asker, upcall.job, integers, command) {
+                    Some(body) => (0, body),
+                    None => return Ok(()),
+                }
             }
             Some(call) => {
                 let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);

@@ -12,14 +12,15 @@ use super::tool_output::Pull;
 use super::{Engine, Head};
 
 /// A process, or all of a job.
-struct Target {
-    job: JobId,
-    rank: Option<Rank>,
-    to: Destination,
+pub(super) struct Target {
+    pub(super) job: JobId,
+    pub(super) rank: Option<Rank>,
+    pub(super) to: Destination,
 }
 
-/// Number of the command.
+/// Numbers of commands.
 const JOB_CONTROL: u32 = 18;
+pub(super) const PUSH_INPUT: u32 = 23;
 /// Key that has no effect: a name for the request.
 const ID: &[u8] = b"pmix.jctrl.id";
 
@@ -30,7 +31,7 @@ impl Target {
 }
 
 impl Head<'_> {
-    /// Carries out a command of a PMIx client. Returns the body of the reply.
+    /// Carries out a command of a PMIx client. Returns the body of the reply, or `None` if that follows later.
     pub(super) fn obey_pmix_command(
         &mut self,
         engine: &mut Engine<'_>,
@@ -38,12 +39,20 @@ impl Head<'_> {
         job: JobId,
         integers: Integers,
         command: Command<'_>,
-    ) -> Vec<u8> {
+    ) -> Option<Vec<u8>> {
+        let mut number = JOB_CONTROL;
         let code = match command {
             Command::JobControl { targets, orders } => self.control_processes(engine, job, &targets, &orders),
             Command::PullOutput { sources, channels, handler } if matches!(asker, Asker::Tool(_)) => {
                 let pull = Pull::new(job, integers, channels, handler);
-                return self.pull_output(engine, pull, &sources);
+                return Some(self.pull_output(engine, pull, &sources));
+            }
+            Command::PushInput { targets, bytes } if matches!(asker, Asker::Tool(_)) => {
+                number = PUSH_INPUT;
+                match self.push_input(engine, (asker, job), integers, &targets, bytes) {
+                    Ok(()) => return None,
+                    Err(code) => code,
+                }
             }
             Command::StopOutput { handler } => {
                 engine.tools.pulls.retain(|pull| !pull.is(job, handler));
@@ -52,12 +61,12 @@ impl Head<'_> {
             _ => status::NOT_SUPPORTED,
         };
         if code == status::NOT_SUPPORTED {
-            engine.name_unserved(1 << JOB_CONTROL);
+            engine.name_unserved(1 << number);
         }
-        short_body(integers, |writer| {
+        Some(short_body(integers, |writer| {
             writer.status(code);
             writer.array(0);
-        })
+        }))
     }
 
     /// Signals processes. Returns the status of the request: nothing is done unless all of it can be.
@@ -83,7 +92,7 @@ impl Head<'_> {
     }
 
     /// Returns what processes stand for. None if one of them does not exist.
-    fn targets(&self, own: JobId, targets: &Procs<'_>) -> Option<Vec<Target>> {
+    pub(super) fn targets(&self, own: JobId, targets: &Procs<'_>) -> Option<Vec<Target>> {
         let jobs = self.control.jobs();
         if targets.is_empty() {
             return Some(vec![Target::all(jobs.get(own)?.id)]);

@@ -42,6 +42,7 @@ mod spawn;
 mod status;
 mod time_limit;
 mod token;
+mod tool_input;
 mod tool_output;
 mod tools;
 mod usage;
@@ -58,7 +59,7 @@ use hydrant_control::protocol::{Setup, StdinTarget};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
-use hydrant_iof::{Labels, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
+use hydrant_iof::{Labels, PushedInput, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
 use hydrant_names::NameClient;
 use hydrant_overlay::BEYOND_CREDIT_MAX;
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -94,6 +95,7 @@ use server::{PmiServer, ServerParts};
 use status::RankQueries;
 use time_limit::TimeLimit;
 use token::{IOF, Token};
+use tool_input::Pushes;
 use tools::Tools;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
@@ -338,6 +340,8 @@ struct Head<'r> {
     replacement: Option<Replacement>,
     /// Queries of PMIx clients.
     pmix_queries: PmixQueries,
+    /// Input that tools push.
+    pushes: Pushes,
     /// Signal of the user that ranks may ignore.
     patience: Option<Patience>,
     /// End of the run at its time limit, once it is reached.
@@ -400,6 +404,8 @@ struct Engine<'r> {
     inherited: Vec<RawFd>,
     null: OwnedFd,
     stdin: Stdin,
+    /// Input that tools push to ranks here.
+    pushed: PushedInput,
     streams: Streams,
     sinks: Sinks,
     /// Sinks that accept no more output, of which the head has not been told.
@@ -450,6 +456,7 @@ impl<'r> Engine<'r> {
             inherited: Vec::new(),
             null: empty_input().map_err(RunError::system("cannot make an empty standard input"))?,
             stdin,
+            pushed: PushedInput::new(IOF),
             streams,
             sinks,
             closed_sinks: Vec::new(),
@@ -511,7 +518,7 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    let pipes = u64::from(plan.settings.stdin == StdinTarget::All);
+    let pipes = u64::from(matches!(plan.settings.stdin, StdinTarget::All | StdinTarget::Tools));
     let pool = u64::from(plan.settings.mem_pool.is_some());
     let all = OWN_FILES
         + names

@@ -357,6 +357,8 @@ impl Engine<'_> {
     pub(super) fn drop_job(&mut self, id: JobId) -> Result<(), RunError> {
         let Some(job) = self.jobs.remove(id) else { return Ok(()) };
         self.streams.clear(job.slots(), &mut self.sinks);
+        self.pushed.close(job.slots());
+        self.report_pushed();
         self.core.deregister_job(self.now(), id)
     }
 }

@@ -86,6 +86,7 @@ impl Engine<'_> {
             Some(Descriptor::Sink(id)) => self.sinks.flush_one(id as usize, &self.poller),
             Some(Descriptor::Stdin) => self.stdin.pump(now, &self.poller),
             Some(Descriptor::Reader(reader)) => self.stdin.reader_ready(reader, now, &self.poller),
+            Some(Descriptor::Pushed(process)) => self.pushed.ready(process, &self.poller),
             None => {}
         }
     }

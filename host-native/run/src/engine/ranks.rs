@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hydrant_control::protocol::WindowSize;
+use hydrant_control::protocol::{StdinTarget, WindowSize};
 use hydrant_control::{DaemonEvent, format_ranges};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
@@ -70,6 +70,9 @@ impl Daemon {
             }
         };
         let input = match is_first {
+            true if engine.plan.settings.stdin == StdinTarget::Tools => {
+                engine.pushed.open(slot, &engine.poller).map(RankInput::Pipe)
+            }
             true => engine.stdin.for_rank(rank, &engine.poller),
             false => Ok(RankInput::Null),
         };
@@ -141,6 +144,7 @@ impl Daemon {
         let received = self.read_last_requests(engine, id, Rank(rank));
         let job = &mut engine.jobs[id];
         job.run.remove_leftovers(rank);
+        engine.pushed.close(slot..slot + 1);
         // The head decides about the failure.
         let _ = job.rank_exited(rank, exit, None);
         let reported = self.handle(engine, DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });

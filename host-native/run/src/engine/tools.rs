@@ -274,6 +274,8 @@ impl Head<'_> {
             let Some(driver) = engine.core.driver() else { return Ok(()) };
             driver.make_room(now)?;
             let opened = driver.open_client(client, job, now, &engine.poller)?;
+            // A tool may push input faster than ranks read it.
+            opened.into_iter().for_each(|conn| driver.let_pause(conn));
             if let Some(slot) = engine.tool_of(job) {
                 engine.tools.slots[slot].is_taken = opened.is_some();
             }

@@ -290,7 +290,14 @@ fn pmix_host(board: &mut Board<'_>, rank: u32) {
         writer.single();
         writer.size(1);
     });
-    for request in [&monitor[..], &write_header(HEARTBEAT_TAG, 0), &pull, &stop] {
+    let push = message(308, 23, |writer| {
+        writer.array(1);
+        writer.proc(NAME.as_bytes(), WILDCARD);
+        writer.array(0);
+        writer.single();
+        writer.blob_of(|writer| writer.raw(b"input"));
+    });
+    for request in [&monitor[..], &write_header(HEARTBEAT_TAG, 0), &pull, &stop, &push] {
         board.say(rank, request);
     }
 }

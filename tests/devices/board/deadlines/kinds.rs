@@ -111,6 +111,7 @@ names! {
     pmix::Command::Query(_) => "PMIx query",
     pmix::Command::JobControl { .. } => "PMIx job control",
     pmix::Command::PullOutput { .. } => "PMIx pull output (refused)",
+    pmix::Command::PushInput { .. } => "PMIx push input (refused)",
     pmix::Command::StopOutput { .. } => "PMIx stop output (refused)",
     pmix::Command::GroupConstruct { .. } => "PMIx construct group",
     pmix::Command::GroupDestruct { .. } => "PMIx destruct group",

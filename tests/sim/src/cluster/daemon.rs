@@ -67,6 +67,9 @@ impl World<'_> {
             DaemonAction::QueryUsage { query } => {
                 self.report(node, &Report::Usage { query, body: Vec::new() });
             }
+            DaemonAction::PushInput { push, .. } => {
+                self.report(node, &Report::InputPushed { push, is_taken: false });
+            }
             DaemonAction::EndNode => {
                 // Messages of other nodes are passed on.
                 state.ended = true;

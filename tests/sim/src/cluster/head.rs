@@ -119,7 +119,8 @@ impl World<'_> {
             Action::AllowStdin(more) => self.allow_input(more),
             Action::CloseStdin => self.close_input(),
             Action::RanksJoined { .. } => {}
-            Action::RankStates { .. } | Action::Usage { .. } | Action::ServerReplaced { .. } => {}
+            Action::RankStates { .. } | Action::Usage { .. } | Action::InputPushed { .. } => {}
+            Action::ServerReplaced { .. } => {}
             Action::FormTree { .. } => {}
         }
     }

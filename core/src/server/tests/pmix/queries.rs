@@ -122,7 +122,6 @@ fn ranks_of_a_large_job_know_the_places_of_those_on_their_host() {
     }
 }
 
-// Serves: Requests | input of processes (23) | refused
 // Serves: Requests | group by invitation (25, 26, 27) | refused: libpmix invites, joins, declines and leaves by events
 // Serves: Requests | fabrics, distances of devices (30, 31, 32) | refused
 // Serves: Requests | resource blocks, sessions (34, 35) | refused

@@ -154,6 +154,9 @@ impl Head<'_> {
                 self.pmix_queries.usage_arrived(node, query, &body);
                 self.finish_pmix_queries(engine)?;
             }
+            Action::InputPushed { node, push, is_taken } => {
+                self.input_pushed(engine, (node, push), is_taken)?;
+            }
             Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),
             Action::Print(lines) => engine.sinks.print(&lines),
             Action::Finish { flush } => self.finish = Some(flush),

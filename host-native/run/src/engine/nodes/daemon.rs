@@ -352,8 +352,9 @@ impl Daemon {
         self.carry_out(engine)
     }
 
-    /// Reports how much of the standard input ranks have read.
+    /// Reports how much of the standard input ranks have read, and which pushes of tools are over.
     pub(in super::super) fn report_input(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
+        engine.report_pushed();
         let (consumed, closed) = engine.stdin.take_news();
         if consumed > 0 {
             self.handle(engine, DaemonEvent::StdinConsumed(consumed))?;
@@ -398,6 +399,9 @@ impl Daemon {
                 engine.query_ranks_here(query, job, (first, count))?;
             }
             DaemonAction::QueryUsage { query } => engine.report_usage(query),
+            DaemonAction::PushInput { push, job, rank, bytes } => {
+                engine.push_input_here(push, (job, rank), &bytes);
+            }
             DaemonAction::ReplaceServer { plugin } => {
                 let replaced = engine.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
                 engine.send_report(&Report::ServerReplaced(replaced));

@@ -24,6 +24,7 @@ use super::super::result::RunResult;
 use super::super::server::ServerParts;
 use super::super::status::{RankQueries, open_status};
 use super::super::token::{LINKS, NAME_CLIENT, Token};
+use super::super::tool_input::Pushes;
 use super::super::tools;
 use super::super::{
     Engine, Head, OWN_FILES, Outlets, Parts, Run, STRANGERS, host_name, limits, open, record,
@@ -88,6 +89,7 @@ impl<'s> Head<'s> {
             rank_queries: RankQueries::default(),
             replacement: None,
             pmix_queries: PmixQueries::default(),
+            pushes: Pushes::default(),
             patience: None,
             time_limit: None,
             debuggers_informed: false,
