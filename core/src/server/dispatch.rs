@@ -243,7 +243,9 @@ impl Server<'_> {
                 }
                 return self.upcall(requester, command.op(), frame);
             }
-            Command::Publish { name, port, once } => self.publish(requester, name, port, once)?,
+            Command::Publish { name, port, persistence } => {
+                self.publish(requester, name, port, persistence)?
+            }
             Command::Unpublish { name } => self.unpublish(name)?,
             Command::Lookup { name, wait } => return self.lookup(now, requester, name, wait),
             Command::Spawn(spawn) => return self.spawn(requester, &spawn, frame),

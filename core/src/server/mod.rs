@@ -284,7 +284,7 @@ impl Server<'_> {
             slot.pmix = None;
             #[cfg(feature = "pmix")]
             if let (Some(job), Some(rank)) = (job, rank) {
-                self.forget_monitors(job, rank);
+                self.pmix_closed(job, rank);
             }
         }
         self.ready.remove(conn.0);

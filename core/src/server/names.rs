@@ -9,7 +9,7 @@ use crate::tables::names::NameRef;
 #[cfg(feature = "pmix")]
 use crate::tables::names::{Reach, Terms};
 use crate::time::Time;
-use crate::wire::{Op, Text};
+use crate::wire::{Op, Persistence, Text};
 
 impl Server<'_> {
     pub(super) fn publish(
@@ -17,14 +17,14 @@ impl Server<'_> {
         requester: Requester,
         name: Text<'_>,
         port: Text<'_>,
-        once: bool,
+        persistence: Persistence,
     ) -> Result<Response, Refusal> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
         #[cfg(feature = "pmix")]
-        self.names.describe(published, requester.rank, Terms { once, of_process: false, reach: Reach::All });
+        self.names.describe(published, requester.rank, Terms { persistence, reach: Reach::All });
         #[cfg(not(feature = "pmix"))]
-        let _ = once;
+        let _ = persistence;
         self.answer_lookups(published);
         Ok(Response::Done(Op::Publish))
     }

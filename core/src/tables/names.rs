@@ -7,6 +7,8 @@ use super::kvs::{Pieces, Spaces};
 use crate::fault::Refusal;
 use crate::ids::Rank;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
+#[cfg(feature = "pmix")]
+use crate::wire::Persistence;
 
 /// Slot of a name: published, awaited by look-ups, or free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -21,8 +23,8 @@ pub(crate) struct Name {
     access: Access,
     /// Who may look it up.
     reach: Reach,
-    /// Whether it ends with the process that published it, and not with the job.
-    of_process: bool,
+    /// What ends it.
+    end: End,
     /// Number of look-ups that wait for it.
     waiting: u32,
     /// Number of the publication, which distinguishes uses of the same slot.
@@ -38,7 +40,7 @@ impl Name {
         publisher: Rank(0),
         access: Access::Any,
         reach: Reach::All,
-        of_process: false,
+        end: End::Job,
         waiting: 0,
         serial: 0,
     };
@@ -66,16 +68,34 @@ pub(crate) enum Reach {
     Process,
 }
 
-/// How often a publication may be looked up, and how long it lasts otherwise.
+/// How long a publication lasts, and for whom.
 #[cfg(feature = "pmix")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// Whether the first look-up withdraws it.
-    pub(crate) once: bool,
-    /// Whether it ends with the process that published it.
-    pub(crate) of_process: bool,
+    /// What ends it. A session is that of the server.
+    pub(crate) persistence: Persistence,
     /// Who may look it up.
     pub(crate) reach: Reach,
+}
+
+#[cfg(feature = "pmix")]
+impl Terms {
+    /// Returns whether the publication goes on after the end of its publisher's job.
+    pub(crate) fn outlasts_job(&self) -> bool {
+        matches!(self.persistence, Persistence::Session | Persistence::Indefinite)
+    }
+}
+
+/// What ends a publication.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+enum End {
+    /// The end of the job that published it.
+    #[default]
+    Job,
+    /// The end of the process that published it.
+    Process,
+    /// Its withdrawal.
+    Never,
 }
 
 /// Readers of a publication.
@@ -130,7 +150,7 @@ impl<'s> Names<'s> {
         }
         fill(&mut slot.port, port);
         slot.owner = Some(owner);
-        (slot.access, slot.reach, slot.of_process) = (Access::Any, Reach::All, false);
+        (slot.access, slot.reach, slot.end) = (Access::Any, Reach::All, End::Job);
         slot.serial = slot.serial.wrapping_add(1);
         Ok(NameRef { at: at as u32, serial: slot.serial })
     }
@@ -203,8 +223,13 @@ impl<'s> Names<'s> {
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {
         if let Some(slot) = self.slots.get_mut(name.at as usize) {
             slot.publisher = publisher;
-            slot.access = if terms.once { Access::First } else { Access::Any };
-            (slot.of_process, slot.reach) = (terms.of_process, terms.reach);
+            let (access, end) = match terms.persistence {
+                Persistence::Job => (Access::Any, End::Job),
+                Persistence::FirstRead => (Access::First, End::Job),
+                Persistence::Process => (Access::Any, End::Process),
+                Persistence::Session | Persistence::Indefinite => (Access::Any, End::Never),
+            };
+            (slot.access, slot.end, slot.reach) = (access, end, terms.reach);
         }
     }
 
@@ -213,7 +238,7 @@ impl<'s> Names<'s> {
     pub(crate) fn process_ended(&mut self, owner: Spaces, rank: Rank) {
         for at in 0..self.slots.len() {
             let slot = &self.slots[at];
-            if slot.of_process && slot.owner == Some(owner) && slot.publisher == rank {
+            if slot.end == End::Process && slot.owner == Some(owner) && slot.publisher == rank {
                 self.withdraw(at);
             }
         }
@@ -304,10 +329,10 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Withdraws all names of a job.
+    /// Withdraws the names of a job, but for those that outlast the job.
     pub(crate) fn forget(&mut self, owner: Spaces) {
         for at in 0..self.slots.len() {
-            if self.slots[at].owner == Some(owner) {
+            if self.slots[at].owner == Some(owner) && self.slots[at].end != End::Never {
                 self.withdraw(at);
             }
         }
@@ -346,7 +371,7 @@ impl<'s> Names<'s> {
     fn withdraw(&mut self, at: usize) {
         let slot = &mut self.slots[at];
         slot.owner = None;
-        (slot.access, slot.reach, slot.of_process) = (Access::Any, Reach::All, false);
+        (slot.access, slot.reach, slot.end) = (Access::Any, Reach::All, End::Job);
         slot.publisher = Rank(0);
         slot.port.clear();
         if slot.waiting == 0 {

@@ -18,6 +18,44 @@ pub struct Message<'a> {
     pub thrid: Option<Text<'a>>,
 }
 
+/// What ends a publication, beside its withdrawal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Persistence {
+    /// The end of the publisher's job.
+    #[default]
+    Job,
+    /// The first look-up, or the end of the job.
+    FirstRead,
+    /// The end of the publisher.
+    Process,
+    /// The end of the publisher's run.
+    Session,
+    /// The end of the server.
+    Indefinite,
+}
+
+impl Persistence {
+    /// Returns the value of `persist`. The end of the job has none.
+    pub const fn name(self) -> Option<&'static [u8]> {
+        match self {
+            Persistence::Job => None,
+            Persistence::FirstRead => Some(b"first-read"),
+            Persistence::Process => Some(b"process"),
+            Persistence::Session => Some(b"session"),
+            Persistence::Indefinite => Some(b"indefinite"),
+        }
+    }
+
+    /// Returns the persistence with a value of `persist`.
+    pub(super) fn named(text: Option<Text<'_>>) -> Result<Persistence, Refusal> {
+        use Persistence::{FirstRead, Indefinite, Process, Session};
+        let Some(text) = text else { return Ok(Persistence::Job) };
+        let found =
+            [FirstRead, Process, Session, Indefinite].into_iter().find(|one| one.name() == text.as_plain());
+        found.ok_or(Refusal::BadField)
+    }
+}
+
 /// A request. Text fields borrow from the message. [`Text`] removes the protocol's escapes when it is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Command<'a> {
@@ -98,8 +136,8 @@ pub enum Command<'a> {
         name: Text<'a>,
         /// Port that look-ups return.
         port: Text<'a>,
-        /// PMI-2 `once`: whether the first look-up withdraws the name. Only PMIx clients of hydrant's servers use it.
-        once: bool,
+        /// PMI-2 `persist`, an extension of hydrant for PMIx clients: what ends the publication.
+        persistence: Persistence,
     },
     /// `unpublish_name`, `name-unpublish`
     Unpublish {

@@ -74,7 +74,7 @@ pub mod v1;
 pub mod v2;
 mod write;
 
-pub use command::{Command, Group, Members, Message, Op, RankList, RankRanges, SetOperation};
+pub use command::{Command, Group, Members, Message, Op, Persistence, RankList, RankRanges, SetOperation};
 pub use error::{Malformed, Refusal};
 pub use frame::{Frame, Framing, next_frame};
 pub use ranges::{ranges, write_ranges};

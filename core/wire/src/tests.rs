@@ -265,7 +265,10 @@ fn command<'a>(
         13 => Command::PutNodeAttr { key: a, value: b },
         14 => Command::GetNodeAttr { key: a, wait: parts.flags[0] },
         15 => Command::GetJobAttr { key: a },
-        16 => Command::Publish { name: a, port: b, once: parts.flags[0] },
+        16 => {
+            let persistence = if parts.flags[0] { Persistence::FirstRead } else { Persistence::Job };
+            Command::Publish { name: a, port: b, persistence }
+        }
         17 => Command::Unpublish { name: a },
         18 => Command::Lookup { name: a, wait: parts.flags[0].then_some(m) },
         19 => Command::Connect { jobid: a },
@@ -351,7 +354,8 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
                     || matches!(command.op(), Op::Connect | Op::Disconnect | Op::Ring)
                     || matches!(
                         command,
-                        Command::Lookup { wait: Some(_), .. } | Command::Publish { once: true, .. }
+                        Command::Lookup { wait: Some(_), .. }
+                            | Command::Publish { persistence: Persistence::FirstRead, .. }
                     )
                     || is_pset(command.op());
             assert!(if protocol == Protocol::V1 { only_v2 } else { only_v1 }, "{command:?}");

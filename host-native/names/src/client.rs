@@ -1,14 +1,14 @@
 //! Connections of a run to the name server of another process, and to runs whose jobs its own are connected to.
 //!
 //! Each job has its own connection, so that its names and its connections to jobs of other runs are removed when the job
-//! ends. Each look-up has its own connection, so that a look-up that waits delays no other. No function blocks.
+//! ends. So have the run, and processes whose names end with them. Each look-up has its own connection, so that a look-up that waits delays no other. No function blocks.
 //!
 //! The name server keeps the relation of connected jobs. The values stay where they are: a get asks the name server whether
 //! the jobs are connected, then the run of the other job for the value.
 
 use std::path::{Path, PathBuf};
 
-use hydrant_core::JobId;
+use hydrant_core::{JobId, Rank};
 use hydrant_reactor::{Interest, Key, KeyRange, Poller};
 
 use crate::error::NameServiceError;
@@ -101,12 +101,15 @@ impl NameClient {
         }
     }
 
-    /// Drops the look-ups, and the gets at other runs, for which `whose` returns true.
-    pub fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
+    /// Drops the look-ups of a process that has ended, its gets at other runs, and the names that end with it.
+    pub fn process_ended(&mut self, job: JobId, rank: Rank) {
+        self.drop_lookups(|request| request.job == job && request.rank == rank);
+        self.close(|purpose| purpose == Purpose::Process(job, rank), "the process has ended");
+    }
+
+    fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool) {
         for line in &mut self.links {
-            let over = |line: &Line| {
-                !matches!(line.link.purpose(), Purpose::Names(_)) && line.link.requests().all(&whose)
-            };
+            let over = |line: &Line| line.link.purpose().is_single() && line.link.requests().all(&whose);
             if let Some(line) = line.take_if(|line| over(line)) {
                 let failed = |request: &Request| request.failed("no rank waits for it");
                 self.answers.extend(line.link.requests().filter_map(failed));
@@ -118,10 +121,14 @@ impl NameClient {
     pub fn forget(&mut self, job: JobId) {
         self.jobids.retain(|&(of, _)| of != job);
         self.drop_lookups(|request| request.job == job);
+        self.close(|purpose| purpose.is_of(job), "the job is over");
+    }
+
+    /// Closes connections. Their requests fail.
+    fn close(&mut self, which: impl Fn(Purpose) -> bool, why: &str) {
         for line in &mut self.links {
-            if let Some(line) = line.take_if(|line| line.link.purpose() == Purpose::Names(job)) {
-                let failed = |request: &Request| request.failed("the job is over");
-                self.answers.extend(line.link.requests().filter_map(failed));
+            if let Some(line) = line.take_if(|line| which(line.link.purpose())) {
+                self.answers.extend(line.link.requests().filter_map(|request| request.failed(why)));
             }
         }
     }
@@ -185,7 +192,7 @@ impl NameClient {
     /// Closes a connection without further use, or waits for what it needs next.
     fn settle(&mut self, number: usize, poller: &Poller) {
         let line = self.links[number].as_mut().expect("the connection has not failed");
-        if !matches!(line.link.purpose(), Purpose::Names(_)) && line.link.requests().next().is_none() {
+        if line.link.purpose().is_single() && line.link.requests().next().is_none() {
             self.links[number] = None;
             return;
         }
@@ -219,12 +226,12 @@ impl NameClient {
     fn lose(&mut self, number: usize, why: &str) {
         let Some(line) = self.links[number].take() else { return };
         let text = format!("the name server at {} is lost: {why}", self.path.display());
-        if matches!(line.link.purpose(), Purpose::Names(_)) {
+        if !line.link.purpose().is_single() {
             self.news.push(format!("{text}; all names published there are withdrawn"));
         }
         let failed = |request: &Request| match line.link.purpose() {
             Purpose::Value => request.failed(&unreachable_run(&request.other_job().unwrap_or_default(), why)),
-            Purpose::Names(_) | Purpose::Lookup => request.failed(&text),
+            _ => request.failed(&text),
         };
         self.answers.extend(line.link.requests().filter_map(failed));
     }
@@ -242,8 +249,8 @@ mod tests {
     use std::os::unix::net::{SocketAddr, UnixListener};
 
     use hydrant_control::query_name;
+    use hydrant_core::UpcallId;
     use hydrant_core::wire::Protocol;
-    use hydrant_core::{Rank, UpcallId};
 
     use super::*;
 

@@ -76,15 +76,17 @@ where
         }
     }
 
-    /// Drops the look-ups for which `whose` returns true.
+    /// Drops the look-ups of a process that has ended, and the names that end with it.
     ///
     /// # Errors
     /// The backend failed.
-    pub fn drop_lookups(
-        &mut self,
-        whose: impl Fn(&Request) -> bool,
-        now: u64,
-    ) -> Result<(), NameServiceError> {
+    pub fn process_ended(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
+        self.drop_lookups(|request| request.job == job && request.rank == rank, now)?;
+        let names = Purpose::Process(job, rank);
+        self.close_all(|client| client.purpose == names, now, "the process has ended")
+    }
+
+    fn drop_lookups(&mut self, whose: impl Fn(&Request) -> bool, now: u64) -> Result<(), NameServiceError> {
         self.close_all(
             |client| client.purpose == Purpose::Lookup && client.request.as_ref().is_some_and(&whose),
             now,
@@ -98,7 +100,7 @@ where
     /// The backend failed.
     pub fn forget(&mut self, job: JobId, now: u64) -> Result<(), NameServiceError> {
         self.drop_lookups(|request| request.job == job, now)?;
-        self.close_all(|client| client.purpose == Purpose::Names(job), now, "the job is over")
+        self.close_all(|client| client.purpose.is_of(job), now, "the job is over")
     }
 
     /// Returns the next answer.
@@ -296,6 +298,34 @@ mod tests {
                 assert_eq!((answered, got), (number, rc), "{name}");
             }
             assert_eq!(answer(&mut names), None);
+        });
+    }
+
+    #[test]
+    fn names_end_with_their_process_or_the_run() {
+        with_names(8, |mut names| {
+            let all = ["process", "session", "indefinite"];
+            for (number, name) in (1..).zip(all) {
+                let body = format!("cmd=name-publish;name={name};port=p;persist={name};");
+                names.ask(request(number, FIRST, &body), 0).unwrap();
+                assert_eq!(answer(&mut names), Some((number, 0, String::new())));
+            }
+            let found = |names: &mut LocalNames<Server<'_>>| {
+                let is_there = |name: &&str| {
+                    names.ask(request(9, SECOND, &format!("cmd=name-lookup;name={name};")), 0).unwrap();
+                    answer(names).is_some_and(|(_, rc, _)| rc == 0)
+                };
+                all.into_iter().filter(is_there).collect::<Vec<_>>()
+            };
+            names.process_ended(FIRST, Rank(0), 1).unwrap();
+            names.process_ended(SECOND, Rank(1), 1).unwrap();
+            assert_eq!(found(&mut names), all);
+            names.process_ended(FIRST, Rank(1), 2).unwrap();
+            assert_eq!(found(&mut names), ["session", "indefinite"]);
+            names.forget(FIRST, 3).unwrap();
+            assert_eq!(found(&mut names), ["session", "indefinite"]);
+            names.ask(request(5, FIRST, "cmd=name-publish;name=x;port=p;persist=never;"), 4).unwrap();
+            assert!(answer(&mut names).is_some_and(|(_, rc, _)| rc != 0));
         });
     }
 

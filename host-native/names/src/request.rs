@@ -6,7 +6,9 @@ use std::os::fd::OwnedFd;
 use hydrant_control::{JOBID_PREFIX, alias};
 use hydrant_core::client::{Client, Error, Start};
 use hydrant_core::limits::{NAME_MAX, PORT_MAX};
-use hydrant_core::wire::{Command, EncodeError, Failure, Op, Protocol, Reply, Text, decode_upcall};
+use hydrant_core::wire::{
+    Command, EncodeError, Failure, Op, Persistence, Protocol, Reply, Text, decode_upcall,
+};
 use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use hydrant_reactor::NO_SIGPIPE;
 use rustix::io::Errno;
@@ -61,6 +63,10 @@ impl Request {
     pub(crate) fn purpose(&self) -> Purpose {
         match self.command() {
             Some(Command::Lookup { .. }) => Purpose::Lookup,
+            Some(Command::Publish { persistence: Persistence::Process, .. }) => {
+                Purpose::Process(self.job, self.rank)
+            }
+            Some(Command::Publish { persistence: Persistence::Session, .. }) => Purpose::Session,
             _ => Purpose::Names(self.job),
         }
     }
@@ -88,6 +94,10 @@ impl Request {
             Command::Get { kvs, .. } => {
                 let kvs = kvs.map(|_| other_job);
                 Command::Get { kvs, key: Text::plain(NO_KEY), source: None }
+            }
+            // The end of the connection is that of the process or the run.
+            Command::Publish { name, port, persistence: Persistence::Process | Persistence::Session } => {
+                Command::Publish { name, port, persistence: Persistence::Job }
             }
             Command::Connect { .. } => Command::Connect { jobid: other_job },
             Command::Disconnect { .. } => Command::Disconnect { jobid: other_job },
@@ -148,15 +158,32 @@ impl Request {
 }
 
 /// Use of a connection. Each job has a connection to the name server, so that its names and its connections to jobs of other
-/// runs end with it. Each look-up has a connection, so that a look-up that waits delays no other.
+/// runs end with it. So have the run, and processes whose names end with them. Each look-up has a connection, so that a look-up
+/// that waits delays no other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Purpose {
     /// All requests of this job except look-ups.
     Names(JobId),
+    /// Names that end with this process.
+    Process(JobId, Rank),
+    /// Names that end with the run.
+    Session,
     /// A single look-up.
     Lookup,
     /// A single get, at the run of the other job.
     Value,
+}
+
+impl Purpose {
+    /// Returns whether the connection is closed after its request.
+    pub(crate) fn is_single(self) -> bool {
+        matches!(self, Purpose::Lookup | Purpose::Value)
+    }
+
+    /// Returns whether the connection is closed at the end of a job.
+    pub(crate) fn is_of(self, job: JobId) -> bool {
+        matches!(self, Purpose::Names(of) | Purpose::Process(of, _) if of == job)
+    }
 }
 
 /// Result of a reply to a request.

@@ -2,7 +2,7 @@
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::{
-    Command, EncodeError, Group, Members, Program, RankList, RankRanges, Spawn, Text, v1, v2,
+    Command, EncodeError, Group, Members, Persistence, Program, RankList, RankRanges, Spawn, Text, v1, v2,
 };
 
 use super::commands::{Ask, key, name, operation, pset, text};
@@ -76,7 +76,7 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::PutNodeAttr { .. } => Command::PutNodeAttr { key: ta, value: tb },
         Ask::GetNodeAttr { wait, .. } => Command::GetNodeAttr { key: ta, wait },
         Ask::GetJobAttr { .. } => Command::GetJobAttr { key: ta },
-        Ask::Publish { .. } => Command::Publish { name: ta, port: tb, once: false },
+        Ask::Publish { .. } => Command::Publish { name: ta, port: tb, persistence: Persistence::Job },
         Ask::Unpublish { .. } => Command::Unpublish { name: ta },
         Ask::Lookup { .. } => Command::Lookup { name: ta, wait: None },
         Ask::Spawn { preput, .. } => {

@@ -10,8 +10,10 @@ use hydrant_tests::pmix::message;
 use super::events::{exits, limits, result, with_jobs};
 
 /// Persistence of data.
+const INDEFINITE: u8 = 0;
 const FIRST_READ: u8 = 1;
 const PROCESS: u8 = 2;
+const APPLICATION: u8 = 3;
 const SESSION: u8 = 4;
 /// Ranges.
 const MANAGER: u8 = 1;
@@ -71,7 +73,8 @@ fn found(host: &mut Host<'_>, conn: u32) -> Option<Result<Vec<String>, i32>> {
     reader.single().and_then(|()| reader.int32()).expect("a status");
     let count = reader.array().expect("an array");
     let mut key = || {
-        reader.proc()?;
+        let publisher = reader.proc()?;
+        assert!([&b"one"[..], b"two"].contains(&publisher.namespace));
         let key = String::from_utf8_lossy(reader.key()?).into_owned();
         assert_eq!((reader.data_type()?, reader.string()??), (kind::STRING, key.as_bytes()));
         Some(key)
@@ -183,5 +186,38 @@ fn data_of_a_process_end_with_it() {
         all.sort();
         assert_eq!(all, ["later", "short"]);
         assert_eq!(looks_up(host, 2, &["short"]), Err(status::NOT_FOUND));
+    });
+}
+
+#[test]
+fn data_outlast_the_job_of_their_publisher() {
+    with_jobs(|host| {
+        let all = ["application", "first", "session", "indefinite", "own"];
+        let persistences = [APPLICATION, FIRST_READ, SESSION, INDEFINITE, SESSION];
+        for (key, persistence) in all.into_iter().zip(persistences) {
+            let range = if key == "own" { JOB } else { GLOBAL };
+            assert_eq!(publish(host, 1, key, persistence, range), status::SUCCESS);
+        }
+        for rank in 0..3 {
+            exits(host, JobId(0), rank, rank, Exit::Code(0));
+        }
+        host.tell(Input::DeregisterJob { job: JobId(0) }).expect("the job is there");
+        assert_eq!(host.server.used(Limit::Names), 2);
+        let snapshot = host.snapshot(host.server.snapshot_len());
+        let mut storage = OwnedStorage::new(&limits());
+        assert!(Server::restore(&snapshot, storage.lend()).is_ok());
+        // Rank 3 is of another job, and may withdraw them.
+        assert_eq!(looks_up(host, 3, &all), names(["session", "indefinite"]));
+        let withdraw = message(7, 8, |writer| {
+            writer.single();
+            writer.uint32(0);
+            writer.single();
+            writer.size(1);
+            writer.single();
+            writer.string(b"indefinite");
+            writer.array(0);
+        });
+        assert_eq!(result(&host.ask(3, &withdraw)), status::SUCCESS);
+        assert_eq!(looks_up(host, 3, &all), names(["session"]));
     });
 }

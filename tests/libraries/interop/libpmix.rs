@@ -269,6 +269,56 @@ fn runs_share_data_by_a_name_server() {
     server.wait().code(0);
 }
 
+/// Runs one sub-command of `tests/clients/pmix_published.c`.
+fn run_published(options: &str, name: &str) -> Option<Outcome> {
+    if !Peer::Libpmix.there() {
+        return None;
+    }
+    let job = relocated(Job::hydrant(options));
+    Some(job.arg(Peer::Libpmix.program("pmix_published")).arg(name).run())
+}
+
+#[test]
+fn published_data_end_with_their_process_or_job_or_stay() {
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let Some(outcome) = run_published(&format!("-n 2 {hosts}"), "lifetimes") else { return };
+        let all = "process of 1 application of 1 session of 1 indefinite of 1";
+        outcome.code(0).quiet().says(&format!("while it runs: {all}\n"), 1);
+        outcome.says("after the process: application of 1 session of 1 indefinite of 1\n", 1);
+        outcome.says("after the job: session of 1 indefinite of 1\n", 1);
+    }
+}
+
+#[test]
+fn published_data_have_a_range() {
+    let Some(outcome) = run_published("-n 2", "reach") else { return };
+    outcome.code(0).quiet().says("rank 0 of 2 finds: itself job node run all\n", 1);
+    outcome.says("rank 1 of 2 finds: job node run all\n", 1).says("rank 0 of 1 finds: node run all\n", 1);
+}
+
+/// The run that published them is over.
+#[test]
+fn a_name_server_keeps_indefinite_data() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let folder = Folder::new("pmix-kept");
+    let path = folder.path("names");
+    let server = Job::command("serve --name-server").arg(&path).start();
+    server.await_stdout("listening at", 1);
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let run = |name: &str| {
+            let options = format!("--name-server {path} -n 1 {hosts}");
+            run_published(&options, name).expect("the library is there")
+        };
+        let all = "process of 0 application of 0 session of 0 indefinite of 0";
+        run("leave").code(0).quiet().says(&format!("left: {all}\n"), 1);
+        run("withdraw").code(0).quiet().says("found: indefinite of 0\n", 1).says("withdrawn:\n", 1);
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
 #[test]
 fn hosts_and_their_ranks_are_known() {
     let Some(outcome) = run("", "hosts") else { return };

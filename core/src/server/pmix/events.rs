@@ -19,8 +19,8 @@ use crate::tables::kvs::Pieces;
 use crate::tables::names::{NameRef, Reach, Terms};
 use crate::tables::psets::Which;
 use crate::trace::{Cause, Exit};
-use crate::wire::Integers;
 use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, event, kind, status};
+use crate::wire::{Integers, Persistence};
 
 /// First byte of the names of notices. No published name begins with it.
 const PREFIX: u8 = 1;
@@ -240,7 +240,7 @@ impl Server<'_> {
         let number = next.to_be_bytes();
         let owner = self.jobs[job.index()].spaces;
         let notice = self.names.publish(owner, [&[PREFIX][..], &number].into_iter(), stored)?;
-        let terms = Terms { once: false, of_process: false, reach: Reach::All };
+        let terms = Terms { persistence: Persistence::Job, reach: Reach::All };
         self.names.describe(notice, rank, terms);
         self.notices = next;
         self.links.wake(u64::MAX);

@@ -189,6 +189,15 @@ impl Server<'_> {
         core::str::from_utf8(self.kvs.value(record)?).ok()
     }
 
+    /// The connection of a rank is closed. That is the end of a tool.
+    pub(super) fn pmix_closed(&mut self, id: JobId, rank: Rank) {
+        self.forget_monitors(id, rank);
+        let job = &self.jobs[id.index()];
+        if self.is_tool(job) {
+            self.names.process_ended(job.spaces, rank);
+        }
+    }
+
     fn push_reply(&mut self, conn: ConnId, thrid: Vec<u8, THRID_MAX, u8>, state: ReplyState) {
         let pushed = self.conns[conn.index()].replies.push(PendingReply { thrid, state });
         debug_assert!(pushed.is_ok(), "a crowded connection is turned back before");

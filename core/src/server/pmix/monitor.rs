@@ -13,8 +13,8 @@ use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::names::{NameRef, Reach, Terms};
 use crate::tables::upcalls::Task;
 use crate::time::Time;
-use crate::wire::Op;
 use crate::wire::pmix::{FileState, HostCall, HostQuery, Info, Infos, Integers, event, status};
+use crate::wire::{Op, Persistence};
 
 /// First byte of the names of monitors. No published name begins with it.
 const PREFIX: &[u8] = &[2];
@@ -206,7 +206,7 @@ impl Server<'_> {
         let stored = [&monitor.to_bytes()[..], &[len], name, path];
         let slot =
             self.names.publish(owner, [PREFIX, &number.to_be_bytes()].into_iter(), stored.into_iter())?;
-        let terms = Terms { once: false, of_process: true, reach: Reach::All };
+        let terms = Terms { persistence: Persistence::Process, reach: Reach::All };
         self.names.describe(slot, requester.rank, terms);
         self.schedule(now, wait);
         Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))

@@ -9,17 +9,16 @@ use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
 use crate::tables::kvs::Spaces;
 use crate::tables::names::{NameRef, Reach, Terms};
 use crate::time::Time;
-use crate::wire::Integers;
 use crate::wire::pmix::{Info, Infos, Keys, Writer, status};
+use crate::wire::{Integers, Persistence};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[0];
-/// Persistence of data that the first look-up removes.
-const FIRST_READ: u8 = 1;
-/// Persistence of data that end with the process.
-const PROCESS: u8 = 2;
 /// Milliseconds that a look-up waits if its request has no timeout: until the end of the job.
 const FOREVER: u64 = u32::MAX as u64;
+
+/// Mark in the first byte of data that outlast the publisher's job: its name and the length of that follow the header.
+const NAMED: u8 = 0x80;
 
 /// Returns the bytes in front of a stored value: the encoding of its integers, and its type.
 fn header(integers: Integers, kind: u16) -> [u8; 3] {
@@ -37,11 +36,16 @@ impl Server<'_> {
     ) -> Result<Response, Refusal> {
         let data = || data_of(infos);
         let terms = terms_of(infos)?;
-        let owner = self.jobs[requester.job.index()].spaces;
+        let job = &self.jobs[requester.job.index()];
+        let owner = job.spaces;
+        let (mark, len) =
+            if terms.outlasts_job() { (NAMED, &[job.name.len() as u8][..]) } else { (0, &[][..]) };
+        let name = if len.is_empty() { "" } else { job.name.as_str() };
         for (done, Info { key, kind, value, .. }) in data().enumerate() {
-            let stored = header(integers, kind);
-            let published =
-                self.names.publish(owner, [PREFIX, key].into_iter(), [&stored[..], value].into_iter());
+            let mut header = header(integers, kind);
+            header[0] |= mark;
+            let stored = [&header[..], len, name.as_bytes(), value];
+            let published = self.names.publish(owner, [PREFIX, key].into_iter(), stored.into_iter());
             match published {
                 Ok(name) => self.names.describe(name, requester.rank, terms),
                 Err(why) => {
@@ -245,18 +249,24 @@ impl Server<'_> {
 
     /// Returns published data, unless the encoding of their integers is another one.
     fn published(&self, integers: Integers, name: NameRef) -> Option<Published<'_>> {
-        let (&[encoding, low, high], value) = self.names.port(name)?.split_first_chunk::<3>()?;
+        let (&[encoding, low, high], rest) = self.names.port(name)?.split_first_chunk::<3>()?;
         let (owner, rank) = self.names.publisher(name)?;
-        let job = self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?;
+        let (job, value) = if encoding & NAMED == 0 {
+            let job = self.jobs.iter().find(|job| !job.name.is_empty() && job.spaces == owner)?;
+            (job.name.as_bytes(), rest)
+        } else {
+            let (&len, rest) = rest.split_first()?;
+            rest.split_at_checked(len.into())?
+        };
         let key = self.names.name(name)?.strip_prefix(PREFIX)?;
         let kind = u16::from_le_bytes([low, high]);
-        (encoding == integers as u8).then_some(Published { job: &job.name, rank, key, kind, value })
+        (encoding & !NAMED == integers as u8).then_some(Published { job, rank, key, kind, value })
     }
 }
 
 /// Published data with their publisher.
 struct Published<'a> {
-    job: &'a str,
+    job: &'a [u8],
     rank: Rank,
     key: &'a [u8],
     kind: u16,
@@ -265,7 +275,7 @@ struct Published<'a> {
 
 impl Published<'_> {
     fn write(&self, writer: &mut Writer<'_>) {
-        writer.proc(self.job.as_bytes(), self.rank.0);
+        writer.proc(self.job, self.rank.0);
         writer.string(self.key);
         writer.data_type(self.kind);
         writer.raw(self.value);
@@ -287,14 +297,19 @@ pub(super) fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> +
     infos.iter().filter(|info| !info.key.starts_with(b"pmix."))
 }
 
-/// Returns whether the first look-up withdraws the data of a publication.
-pub(super) fn is_once(infos: &Infos<'_>) -> bool {
-    infos.find(b"pmix.persist").and_then(|info| info.as_byte()) == Some(FIRST_READ)
+/// Returns what ends the data of a publication.
+pub(super) fn persistence_of(infos: &Infos<'_>) -> Persistence {
+    match infos.find(b"pmix.persist").and_then(|info| info.as_byte()) {
+        Some(0) => Persistence::Indefinite,
+        Some(1) => Persistence::FirstRead,
+        Some(2) => Persistence::Process,
+        Some(4) => Persistence::Session,
+        _ => Persistence::Job,
+    }
 }
 
 /// Returns the terms of a publication.
 fn terms_of(infos: &Infos<'_>) -> Result<Terms, Refusal> {
-    let persistence = infos.find(b"pmix.persist").and_then(|info| info.as_byte());
     let reach = match infos.find(b"pmix.range").and_then(|info| info.as_byte()) {
         Some(range::JOB) => Reach::Job,
         // Data for the host are not kept from their publisher.
@@ -303,7 +318,12 @@ fn terms_of(infos: &Infos<'_>) -> Result<Terms, Refusal> {
         Some(range::CUSTOM) => return Err(Refusal::Unsupported),
         _ => Reach::All,
     };
-    Ok(Terms { once: is_once(infos), of_process: persistence == Some(PROCESS), reach })
+    let persistence = match persistence_of(infos) {
+        // Nobody finds them after the end of the job.
+        Persistence::Session | Persistence::Indefinite if reach != Reach::All => Persistence::Job,
+        persistence => persistence,
+    };
+    Ok(Terms { persistence, reach })
 }
 
 /// Returns how long a look-up waits, in milliseconds.

@@ -5,7 +5,7 @@ use heapless::String;
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::names::{data_of, is_once, wait_of};
+use super::names::{data_of, persistence_of, wait_of};
 use crate::fault::Refusal;
 use crate::ids::{JobId, UpcallId};
 use crate::limits::Limit;
@@ -26,7 +26,8 @@ impl Server<'_> {
         let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
         let name = self.jobs[requester.job.index()].name.clone();
         self.ask_host(requester, Op::Publish, |_, room| {
-            pmix::translate_publish(&info, (name.as_bytes(), requester.rank.0), is_once(infos), room)
+            let publisher = (name.as_bytes(), requester.rank.0);
+            pmix::translate_publish(&info, publisher, persistence_of(infos), room)
         })
     }
 

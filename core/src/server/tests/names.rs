@@ -3,7 +3,7 @@
 use super::*;
 use crate::UpcallId;
 use crate::limits::{JOBID_MAX, KEY_MAX, MESSAGE_TEXT_MAX, PORT_MAX, VALUE_MAX};
-use crate::wire::{Command, Protocol, decode_upcall};
+use crate::wire::{Command, Persistence, Protocol, decode_upcall};
 
 /// Registers two ranks, 0 with PMI-2 and 1 with PMI-1, whose host carries out requests about names.
 fn remote(limits: Limits) -> Host {
@@ -38,7 +38,10 @@ fn the_host_is_asked_in_the_words_of_the_client() {
     assert_eq!(host.events.remove(0), asked(1, 1, Protocol::V1, "cmd=lookup_name service=a;b"));
     host.silent();
     let published = decode_upcall(Protocol::V2, counted.as_bytes()).unwrap();
-    assert_eq!(published, Command::Publish { name: "a;b".into(), port: "p#1".into(), once: false });
+    assert_eq!(
+        published,
+        Command::Publish { name: "a;b".into(), port: "p#1".into(), persistence: Persistence::Job }
+    );
     assert_eq!(decode_upcall(Protocol::V2, b"cmd=kvs-fence;"), None);
     // Completion may be in any order.
     host.named(1, 0, b"p#1");

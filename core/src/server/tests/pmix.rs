@@ -670,7 +670,7 @@ fn a_get_of_any_rank_is_answered_by_the_one_that_has_the_key() {
 #[test]
 fn the_host_keeps_published_data() {
     use crate::ids::UpcallId;
-    use crate::wire::{Command, Protocol, decode_upcall};
+    use crate::wire::{Command, Persistence, Protocol, decode_upcall};
 
     let mut all = Cluster::new(3, 2, &[2], true, 1);
     all.asks(0, 0, 5, |writer| {
@@ -697,7 +697,9 @@ fn the_host_keeps_published_data() {
     let upcall = UpcallId(0);
     let mut requests: Vec<Vec<u8>> = core::mem::take(&mut all.requests);
     let publish = requests.remove(0);
-    let Some(Command::Publish { name, port, once: true }) = decode_upcall(Protocol::V2, &publish) else {
+    let Some(Command::Publish { name, port, persistence: Persistence::FirstRead }) =
+        decode_upcall(Protocol::V2, &publish)
+    else {
         panic!("{}", publish.escape_ascii())
     };
     let wanted = Command::Lookup { name, wait: Some(0) };

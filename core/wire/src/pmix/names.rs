@@ -4,6 +4,7 @@
 //! key and the encoded value. PMI cannot carry NUL, so they are escaped: 1 and 1 stand for 0, and 1 and 2 stand for 1.
 
 use super::{Info, Integers};
+use crate::command::Persistence;
 use crate::write::{Style, Writer};
 
 /// First byte of the names of PMIx data.
@@ -15,12 +16,12 @@ const HEADER: usize = 9;
 /// Longest wait of a look-up in milliseconds.
 const WAIT_MAX: u32 = i32::MAX as u32;
 
-/// Writes a publication of a process to the front of `buf`, as the body of a PMI-2 message. With `once` the first look-up
-/// withdraws the data. Returns its length, or `None` if it does not fit.
+/// Writes a publication of a process to the front of `buf`, as the body of a PMI-2 message. Returns its length, or `None` if it
+/// does not fit.
 pub fn translate_publish(
     info: &Info<'_>,
     (namespace, rank): (&[u8], u32),
-    once: bool,
+    persistence: Persistence,
     buf: &mut [u8],
 ) -> Option<usize> {
     let [low, high] = info.kind.to_le_bytes();
@@ -35,7 +36,10 @@ pub fn translate_publish(
             byte => writer.escaped(&[*byte]),
         };
     }
-    writer.raw(if once { b";once=TRUE;" } else { b";" });
+    writer.raw(b";");
+    if let Some(name) = persistence.name() {
+        writer.raw(b"persist=").raw(name).raw(b";");
+    }
     writer.finish().ok().map(<[u8]>::len)
 }
 
@@ -127,8 +131,10 @@ mod tests {
         let len = writer.finish().unwrap();
         let info = Reader::new(Integers::Fixed, &bytes[..len]).info().unwrap();
         let mut room = [0; 256];
-        let len = translate_publish(&info, (b"job;1", 258), true, &mut room).unwrap();
-        let Some(Command::Publish { name, port, once: true }) = decode_upcall(Protocol::V2, &room[..len])
+        let persistence = Persistence::Session;
+        let len = translate_publish(&info, (b"job;1", 258), persistence, &mut room).unwrap();
+        let Some(Command::Publish { name, port, persistence: Persistence::Session }) =
+            decode_upcall(Protocol::V2, &room[..len])
         else {
             panic!("{}", room[..len].escape_ascii())
         };
@@ -140,7 +146,7 @@ mod tests {
         assert_eq!(read.namespace().collect::<Vec<_>>(), b"job;1");
         assert_eq!(read.key().collect::<Vec<_>>(), b"a;b");
         assert_eq!(read.value().collect::<Vec<_>>(), info.value);
-        assert_eq!(translate_publish(&info, (b"job;1", 258), true, &mut room[..len - 1]), None);
+        assert_eq!(translate_publish(&info, (b"job;1", 258), persistence, &mut room[..len - 1]), None);
         for port in [&b""[..], b"port", b"\x072345678901"] {
             assert_eq!(Published::read(port), None);
         }

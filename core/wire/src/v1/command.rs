@@ -1,6 +1,6 @@
 //! Commands of PMI-1.
 
-use crate::command::{Command, Group, Members, Message, Op};
+use crate::command::{Command, Group, Members, Message, Op, Persistence};
 use crate::fields::{Fields, Pairs, filled, integer, need, number};
 use crate::frame::{Frame, Kind};
 use crate::spawn::Spawn;
@@ -89,7 +89,7 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         Op::GetJobId => Command::GetJobId,
         Op::Publish => {
             let [name, port] = fields.pick([b"service", b"port"]);
-            Command::Publish { name: need(name)?, port: need(port)?, once: false }
+            Command::Publish { name: need(name)?, port: need(port)?, persistence: Persistence::Job }
         }
         Op::Unpublish => {
             let [name] = fields.pick([b"service"]);
@@ -155,7 +155,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
                 }
             }
         }
-        Command::Publish { name, port, once: false } => {
+        Command::Publish { name, port, persistence: Persistence::Job } => {
             w.raw(b"cmd=publish_name service=").text(name).raw(b" port=").text(port)
         }
         Command::Unpublish { name } => w.raw(b"cmd=unpublish_name service=").text(name),
@@ -174,7 +174,7 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         }
         Command::FullInit { .. }
         | Command::Lookup { wait: Some(_), .. }
-        | Command::Publish { once: true, .. }
+        | Command::Publish { .. }
         | Command::PutNodeAttr { .. }
         | Command::GetNodeAttr { .. }
         | Command::GetJobAttr { .. }

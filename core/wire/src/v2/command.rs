@@ -1,7 +1,7 @@
 //! Commands of PMI-2.
 
 use super::ESCAPED_VALUE;
-use crate::command::{Command, Message, Op, RankRanges, SetOperation};
+use crate::command::{Command, Message, Op, Persistence, RankRanges, SetOperation};
 use crate::fields::{Fields, Pairs, boolean, filled, integer, need, number};
 use crate::frame::{Frame, Kind};
 use crate::spawn::Spawn;
@@ -85,8 +85,9 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
         }
         Op::GetJobAttr => Command::GetJobAttr { key: need(fields.pick([b"key"])[0])? },
         Op::Publish => {
-            let [name, port, once] = fields.pick([b"name", b"port", b"once"]);
-            Command::Publish { name: need(name)?, port: need(port)?, once: boolean(once, false)? }
+            let [name, port, persistence] = fields.pick([b"name", b"port", b"persist"]);
+            let persistence = Persistence::named(persistence)?;
+            Command::Publish { name: need(name)?, port: need(port)?, persistence }
         }
         Op::Unpublish => Command::Unpublish { name: need(fields.pick([b"name"])[0])? },
         Op::Lookup => {
@@ -254,11 +255,11 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
             field(w, b"wait", &flag(*wait));
         }
         Command::GetJobAttr { key } => field(w, b"key", key),
-        Command::Publish { name, port, once } => {
+        Command::Publish { name, port, persistence } => {
             field(w, b"name", name);
             field(w, b"port", port);
-            if *once {
-                field(w, b"once", &flag(true));
+            if let Some(persistence) = persistence.name() {
+                field(w, b"persist", &Text::plain(persistence));
             }
         }
         Command::Unpublish { name } => field(w, b"name", name),

@@ -215,7 +215,7 @@ pub enum Action {
         /// The request of the rank, for [`HostCall::read`](hydrant_core::wire::pmix::HostCall::read).
         upcall: Upcall,
     },
-    /// Cancels lookups of a rank that has ended. Each is answered all the same.
+    /// Cancels lookups of a rank that has ended. Each is answered all the same. Names that end with the rank are withdrawn.
     CancelLookups {
         /// Job of the rank.
         job: JobId,

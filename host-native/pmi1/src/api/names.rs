@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int};
 use hydrant_client::c::{CallError, Code, OutBuffer, nonempty, text};
 use hydrant_client::to_bytes;
 use hydrant_wire::limits::PORT_MAX;
-use hydrant_wire::{Command, Reply, Text};
+use hydrant_wire::{Command, Persistence, Reply, Text};
 
 use super::call;
 use crate::process::Process;
@@ -26,7 +26,8 @@ pub unsafe extern "C" fn PMI_Publish_name(service_name: *const c_char, port: *co
         // SAFETY: valid pointers by the contract of pmi.h.
         let (name, port) = unsafe { (nonempty(service_name, NO_NAME)?, text(port)) };
         let port = port.ok_or(CallError::Argument(Code::InvalidArg, "the port is NULL"))?;
-        process.execute(&Command::Publish { name: Text::plain(name), port: Text::plain(port), once: false })
+        let (name, port) = (Text::plain(name), Text::plain(port));
+        process.execute(&Command::Publish { name, port, persistence: Persistence::Job })
     })
 }
 

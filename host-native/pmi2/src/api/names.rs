@@ -4,7 +4,7 @@ use std::ffi::{c_char, c_int};
 
 use hydrant_client::c::{CallError, Code, OutBuffer, nonempty, text};
 use hydrant_client::to_bytes;
-use hydrant_wire::{Command, Reply, Text};
+use hydrant_wire::{Command, Persistence, Reply, Text};
 
 use super::call;
 use super::structs::Info;
@@ -27,7 +27,8 @@ pub unsafe extern "C" fn PMI2_Nameserv_publish(
         // SAFETY: valid pointers by the contract of pmi2.h.
         let (name, port) = unsafe { (nonempty(service_name, NO_NAME)?, text(port)) };
         let port = port.ok_or(CallError::Argument(Code::InvalidArg, "the port is NULL"))?;
-        let publish = Command::Publish { name: Text::plain(name), port: Text::plain(port), once: false };
+        let (name, port) = (Text::plain(name), Text::plain(port));
+        let publish = Command::Publish { name, port, persistence: Persistence::Job };
         Ok(process.connection.execute(&publish)?)
     })
 }

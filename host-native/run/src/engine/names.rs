@@ -63,15 +63,14 @@ impl Names<'_> {
         }
     }
 
-    /// Drops the look-ups of a rank whose process has ended.
-    pub(super) fn drop_lookups(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
-        let whose = |request: &Request| request.job == job && request.rank == rank;
+    /// Drops the look-ups of a rank whose process has ended, and the names that end with it.
+    pub(super) fn process_ended(&mut self, job: JobId, rank: Rank, now: u64) -> Result<(), NameServiceError> {
         match self {
             Names::Shared(client) => {
-                client.drop_lookups(whose);
+                client.process_ended(job, rank);
                 Ok(())
             }
-            Names::Local(names) => names.drop_lookups(whose, now),
+            Names::Local(names) => names.process_ended(job, rank, now),
         }
     }
 

@@ -220,7 +220,7 @@ impl Head<'_> {
         }
         for job in std::mem::take(&mut engine.tools.left) {
             if let Some(names) = &mut self.names {
-                names.drop_lookups(job, Rank(0), now)?;
+                names.process_ended(job, Rank(0), now)?;
             }
         }
         if engine.tools.opens_at.is_none_or(|at| at > now) {

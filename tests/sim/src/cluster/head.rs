@@ -102,7 +102,7 @@ impl World<'_> {
             Action::CancelLookups { job, rank } => {
                 let is_its = |request: &Request| (request.job, request.rank) == (job, rank);
                 self.head.known.dropped(is_its);
-                self.head.names.drop_lookups(is_its, self.now / MS).expect("the name service works");
+                self.head.names.process_ended(job, rank, self.now / MS).expect("the name service works");
                 self.collect_answers();
             }
             Action::DrainOutput { job } => self.head.draining.push(job),

@@ -122,7 +122,7 @@ impl Head<'_> {
             }
             Action::CancelLookups { job, rank } => {
                 if let Some(names) = &mut self.names {
-                    names.drop_lookups(job, rank, now)?;
+                    names.process_ended(job, rank, now)?;
                 }
             }
             Action::DrainOutput { job } => self.drain(engine, job),
