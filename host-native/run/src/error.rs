@@ -64,7 +64,9 @@ pub enum RunError {
         why: io::Error,
     },
     /// The address of the server was asked for, and tools of PMIx cannot connect.
-    #[error("tools of PMIx cannot connect to this run: it is served by boards, or without PMIx")]
+    #[error(
+        "tools of PMIx cannot connect to this run: boards serve its ranks, or --limit commit-bytes=0 turns PMIx off"
+    )]
     NoTools,
     /// File name pattern with an unknown `%` code.
     #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]

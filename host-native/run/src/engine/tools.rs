@@ -6,6 +6,7 @@
 //!
 //! What only a host can do is done by the head, which the tools are connected to, whatever the node.
 
+use std::fmt::Display;
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
@@ -105,10 +106,12 @@ impl Engine<'_> {
     /// The address cannot be written.
     pub(super) fn expect_tools(&mut self) -> Result<(), RunError> {
         if entries(self.plan, self.core.limits()) == 0 || self.core.is_board() {
-            return match self.plan.options.report_uri {
-                Some(_) => Err(RunError::NoTools),
-                None => Ok(()),
-            };
+            let why = RunError::NoTools;
+            if self.plan.options.report_uri.is_some() {
+                return Err(why);
+            }
+            self.note_no_tools(why);
+            return Ok(());
         }
         self.tools.are_expected = true;
         self.tools.opens_at = Some(self.now() + DELAY);
@@ -157,7 +160,7 @@ impl Engine<'_> {
         Ok(Port { listener: Listener::new(port, Token::Tools, &self.poller)?, server, uri, _files: None })
     }
 
-    fn note_no_tools(&mut self, why: &str) {
+    fn note_no_tools(&mut self, why: impl Display) {
         if self.plan.settings.verbose {
             self.sinks.print(&format!("tools of PMIx do not find this run: {why}"));
         }
@@ -235,7 +238,7 @@ impl Head<'_> {
         let mut port = match engine.tools.port.take().map_or_else(|| engine.listen_for_tools(), Ok) {
             Ok(port) => port,
             Err(error) => {
-                engine.note_no_tools(&error.to_string());
+                engine.note_no_tools(error);
                 return Ok(());
             }
         };
@@ -251,7 +254,7 @@ impl Head<'_> {
         });
         match files {
             Ok(files) => port._files = Some(files),
-            Err(why) => engine.note_no_tools(&format!("{}: {why}", folder.display())),
+            Err(why) => engine.note_no_tools(format_args!("{}: {why}", folder.display())),
         }
         engine.tools.port = Some(port);
         Ok(())
