@@ -159,8 +159,9 @@ impl Limits {
 
     /// Returns the length in bytes of the longest output that is no upcall and cannot be sent in parts.
     const fn part_max(&self) -> usize {
-        // Members of a group, in a message to another node: a set for each job.
-        let group = if self.links > 0 { self.ranks as usize / 8 + 32 + self.jobs as usize * 24 } else { 0 };
+        // Members of a group, in a message to another node, and those that it has lost: a set of each for each job.
+        let sets = self.ranks as usize / 8 + self.jobs as usize * 24;
+        let group = if self.links > 0 { 2 * sets + 32 } else { 0 };
         // Committed data, and the process that they are of.
         let commit = if self.commit_bytes > 0 { self.commit_bytes as usize + JOBID_MAX + 64 } else { 0 };
         max(max(group, commit), OUTPUT_MAX)

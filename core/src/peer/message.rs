@@ -3,8 +3,9 @@
 //! | head | body |
 //! |---|---|
 //! | [`Head::Records`] | records: rank, key and value, each in postcard, concatenated |
-//! | [`Head::Arrive`], [`Head::End`] of a group | its members: a [`MemberSet`] for each job, concatenated |
-//! | [`Head::Release`] of a group | the outcome: a context id, 1, or 0 for a failure; then its members in the same way |
+//! | [`Head::End`] of a group | its members: a [`MemberSet`] for each job, concatenated |
+//! | [`Head::Arrive`] of a group | the number of sets of members that are known to be dead, and these sets; then all its members in the same way |
+//! | [`Head::Release`] of a group | the outcome: a context id, 1, or 0 for a failure; the number of sets of lost members, and these sets; then all its members in the same way |
 //! | [`Head::Arrive`], [`Head::Release`] of a fence | the last pairs before it, as in [`Head::Records`] |
 //! | [`Head::Arrive`], [`Head::Release`] of a ring | nothing |
 //! | [`Head::Exits`] | ranks: job, rank, exit, whether it had initialized, and whether it failed, concatenated |
@@ -280,9 +281,19 @@ pub fn parts<'a, T: Deserialize<'a>>(body: &'a [u8]) -> impl Iterator<Item = Opt
     })
 }
 
-/// Splits the body of a group's release into the outcome and the members.
+/// Splits the body of a group's release into the outcome and the rest, of which [`split_lost`] is the next step.
 pub fn split_outcome(body: &[u8]) -> Option<(u32, &[u8])> {
     postcard::take_from_bytes(body).ok()
+}
+
+/// Splits the body of a group's arrival into the dead or lost members and all members.
+pub fn split_lost(body: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (sets, body): (u32, _) = postcard::take_from_bytes(body).ok()?;
+    let mut rest = body;
+    for _ in 0..sets {
+        rest = postcard::take_from_bytes::<MemberSet<'_>>(rest).ok()?.1;
+    }
+    Some((&body[..body.len() - rest.len()], rest))
 }
 
 #[cfg(test)]

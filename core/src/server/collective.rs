@@ -193,7 +193,8 @@ impl Server<'_> {
         body: &[u8],
     ) -> Result<(), Fault> {
         if let Collective::Group { kind, tag } = at {
-            if !self.are_current(body)? {
+            let (dead, body) = message::split_lost(body).ok_or(Fault::BadPeer)?;
+            if !self.are_current(body)? || !self.are_current(dead)? {
                 return Ok(());
             }
             let Server { jobs, ranks, links, groups, .. } = self;
@@ -207,6 +208,12 @@ impl Server<'_> {
             }
             let joined = groups.arrive_below((job, link), (kind, tag), &|slot| route(ranks, links, slot));
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
+            // Their exits follow.
+            for slot in slots_of(self.jobs, dead).flatten() {
+                if self.links.below(self.ranks[slot].node) == link {
+                    self.ranks[slot].dead = true;
+                }
+            }
             self.groups.collect(group, collects);
             self.check_group(job, group);
             return Ok(());
@@ -482,13 +489,18 @@ impl Server<'_> {
             }
             Collective::Group { kind, tag } => {
                 let (outcome, body) = message::split_outcome(body).ok_or(Fault::BadPeer)?;
-                if !self.are_current(body)? {
+                let (lost, body) = message::split_lost(body).ok_or(Fault::BadPeer)?;
+                if !self.are_current(body)? || !self.are_current(lost)? {
                     return Ok(());
                 }
                 let Server { jobs, groups, .. } = self;
                 groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
                 let group = groups.find((kind, tag), &Group::awaits_release).ok_or(Fault::BadPeer)?;
-                self.groups.collect(group, collects);
+                groups.collect(group, collects);
+                #[cfg(feature = "pmix")]
+                groups.lose(group, slots_of(jobs, lost));
+                #[cfg(not(feature = "pmix"))]
+                let _ = lost;
                 self.release_group(group, outcome);
             }
             Collective::Fence | Collective::Ring => return Err(Fault::BadPeer),

@@ -134,6 +134,10 @@ impl Server<'_> {
             ReplyState::Fence => self.check_fence(job),
             ReplyState::Ring => self.check_ring(job),
             ReplyState::GroupFence { group, .. } => self.check_group(job, group),
+            #[cfg(feature = "pmix")]
+            ReplyState::Bootstrap { tag, .. } => return self.bootstrap(now, tag),
+            #[cfg(not(feature = "pmix"))]
+            ReplyState::Bootstrap { .. } => return,
             ReplyState::Upcall(..)
             | ReplyState::Lookup { .. }
             | ReplyState::LookupAll { .. }

@@ -301,7 +301,9 @@ impl Server<'_> {
                 ReplyState::Lookup { at, .. } => self.names.leave(at),
                 #[cfg(feature = "pmix")]
                 ReplyState::LookupAll { slots, .. } => self.leave_all(slots),
-                ReplyState::Get { .. } | ReplyState::Fetch { .. } => self.gets -= 1,
+                ReplyState::Get { .. } | ReplyState::Fetch { .. } | ReplyState::Bootstrap { .. } => {
+                    self.gets -= 1
+                }
                 #[cfg(feature = "pmix")]
                 ReplyState::Ready(Response::Port(name)) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]
@@ -343,11 +345,13 @@ impl Server<'_> {
         let groups = self.groups.check(now, |job| jobs.get(job.index()).map_or(0, |job| job.fence_warning));
         let lookups = self.expire_lookups(now);
         #[cfg(feature = "pmix")]
-        let (gets, monitors) = (self.expire_gets(now), self.check_monitors(now));
+        let (gets, members, monitors) =
+            (self.expire_gets(now), self.expire_bootstraps(now), self.check_monitors(now));
         #[cfg(not(feature = "pmix"))]
-        let (gets, monitors) = (None, None);
+        let (gets, members, monitors) = (None, None, None);
         self.links.wake_for_exits(self.exits);
-        self.wake = [cut_off, inits, fences, groups, lookups, gets, monitors].into_iter().flatten().min();
+        self.wake =
+            [cut_off, inits, fences, groups, lookups, gets, members, monitors].into_iter().flatten().min();
         self.events_pending = true;
     }
 

@@ -60,9 +60,15 @@ pub(super) const REMOTE: u8 = 2;
 /// Last byte of the keys of what PMIx ranks give to the other members of a group.
 pub(super) const CONTRIBUTION: u8 = 3;
 
+/// Last byte of the keys of what PMIx ranks have put for other nodes, but not committed, when they arrive in a group.
+pub(super) const ENDPOINTS: u8 = 5;
+
+/// Last byte of the keys of what is to become of a group that loses members.
+pub(super) const TERMS: u8 = 6;
+
 /// Returns whether that is the key of data for other nodes.
 fn is_remote(key: &[u8]) -> bool {
-    matches!(key.last(), Some(&(REMOTE | CONTRIBUTION)))
+    matches!(key.last(), Some(&(REMOTE | CONTRIBUTION | ENDPOINTS | TERMS)))
 }
 
 impl Server<'_> {
@@ -152,7 +158,8 @@ impl Server<'_> {
                 let mut writer = Writer::new(buf, head)?;
                 if let Some(group) = group {
                     // A buffer of `Limits::output_max` bytes holds the members of any group.
-                    self.push_members(&mut writer, group, up || step != Step::Regular)?;
+                    let lost = (step == Step::Regular).then_some(up);
+                    self.push_members(&mut writer, group, lost)?;
                 }
                 writer.finish().len()
             }
@@ -214,18 +221,35 @@ impl Server<'_> {
         self.jobs.iter().any(|job| job.fence_tracker.collects)
     }
 
-    /// Appends the members of a group, in a release behind the outcome.
-    fn push_members(&self, writer: &mut Writer<'_>, at: u32, alone: bool) -> Option<()> {
-        if !alone {
-            writer.push(&self.groups.get(at)?.outcome).then_some(())?;
+    /// Appends the members of a group: in an arrival (`up`) behind those that are known to be dead, in a release behind the outcome
+    /// and those that are lost.
+    fn push_members(&self, writer: &mut Writer<'_>, at: u32, up: Option<bool>) -> Option<()> {
+        if let Some(up) = up {
+            let is_dead = |slot: u32| self.ranks[slot as usize].dead && self.groups.has_member(at, slot);
+            let is_lost = |slot: u32| if up { is_dead(slot) } else { self.groups.is_lost(at, slot) };
+            let with_lost = |(_, job): &(u32, &Job)| job.slots().any(|slot| is_lost(slot as u32));
+            let sets = self.living_jobs().filter(with_lost).count() as u32;
+            let outcome = self.groups.get(at)?.outcome;
+            (up || writer.push(&outcome)).then_some(())?;
+            writer.push(&sets).then_some(())?;
+            self.push_sets(writer, &is_lost)?;
         }
-        let living = (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
-        for (id, job) in living.filter(|(_, job)| self.groups.has_member_in(at, &job.slots())) {
-            let is_member = |&rank: &u32| self.groups.has_member(at, job.first + rank);
-            let members = (0..job.size).filter(is_member);
-            writer.push_members(job.reference(JobId(id)), members).then_some(())?;
+        self.push_sets(writer, &|slot| self.groups.has_member(at, slot))
+    }
+
+    /// Appends a set for each job with ranks whose slots are in it.
+    fn push_sets(&self, writer: &mut Writer<'_>, contains: &dyn Fn(u32) -> bool) -> Option<()> {
+        for (id, job) in self.living_jobs() {
+            let ranks = (0..job.size).filter(|rank| contains(job.first + rank));
+            if ranks.clone().next().is_some() {
+                writer.push_members(job.reference(JobId(id)), ranks).then_some(())?;
+            }
         }
         Some(())
+    }
+
+    fn living_jobs(&self) -> impl Iterator<Item = (u32, &Job)> {
+        (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty())
     }
 
     /// Returns whether all jobs of the members in a message are registered.
@@ -401,7 +425,7 @@ impl Server<'_> {
             #[cfg(feature = "pmix")]
             Head::Notice { job, rank } => {
                 self.remote_slot(&link, job.job, rank.0)?;
-                self.receive_notice(job.job, rank, body)
+                self.receive_notice(now, job.job, rank, body)
             }
             #[cfg(not(feature = "pmix"))]
             Head::Get { .. } | Head::Renew { .. } | Head::Notice { .. } => Err(Fault::BadPeer),
@@ -442,9 +466,9 @@ impl Server<'_> {
                 RecordKind::Ring => detail().is_some_and(|side| {
                     matches!(side, [b'l' | b'r']) && !item.value.contains(&0) || *side == [RING_COUNT]
                 }),
-                RecordKind::Commit => {
-                    detail().is_some_and(|rest| matches!(rest, [REMOTE] | [_, _, _, _, CONTRIBUTION]))
-                }
+                RecordKind::Commit => detail().is_some_and(|rest| {
+                    matches!(rest, [REMOTE] | [_, _, _, _, CONTRIBUTION | ENDPOINTS | TERMS])
+                }),
                 RecordKind::Newest => detail() == Some(&[REMOTE]),
             };
             if !is_sound {
@@ -476,6 +500,10 @@ impl Server<'_> {
             }
             let owner = Owner { id: index as u32, used: &mut self.ranks[index].used, quota };
             let _ = self.kvs.copy(space, owner, key, value);
+            #[cfg(feature = "pmix")]
+            if kind == Kind::Commit && key.last() == Some(&ENDPOINTS) {
+                self.answer_gets(job, Rank(rank));
+            }
             #[cfg(feature = "pmix")]
             if is_commit {
                 self.received_commit(job, Rank(rank), index);

@@ -99,8 +99,12 @@ impl<'s> Server<'s> {
         self.contexts = reader.take()?;
         self.notices = reader.take()?;
         let replies = self.conns.iter().flat_map(|conn| &conn.replies);
-        let waits =
-            |reply: &&PendingReply| matches!(reply.state, ReplyState::Get { .. } | ReplyState::Fetch { .. });
+        let waits = |reply: &&PendingReply| {
+            matches!(
+                reply.state,
+                ReplyState::Get { .. } | ReplyState::Fetch { .. } | ReplyState::Bootstrap { .. }
+            )
+        };
         self.gets = replies.filter(waits).count() as u32;
         Ok(())
     }
@@ -309,6 +313,7 @@ impl<'s> Server<'s> {
         match what {
             ReplyState::Fence => waits_as(&|_, _, rank| rank.in_fence),
             ReplyState::Ring => waits_as(&|_, _, rank| rank.ring.is_some()),
+            ReplyState::Bootstrap { .. } => cfg!(feature = "pmix") && waits_as(&|_, _, _| true),
             ReplyState::GroupFence { group, tag } => waits_as(&|job, rank, _| {
                 let arrived = |slot: usize| self.groups.has_arrived(group, slot as u32);
                 self.groups.get(group).is_some_and(|it| it.tag == tag && !it.released)
@@ -334,7 +339,7 @@ impl<'s> Server<'s> {
             }
             ReplyState::Ready(Response::Pmix(
                 PmixResponse::Commit { job, record, .. }
-                | PmixResponse::Qualified { job, record, .. }
+                | PmixResponse::Given { job, record, .. }
                 | PmixResponse::Text(job, record),
             )) => job.0 < self.limits.jobs && log.holds(record),
             ReplyState::Fetch { job, key, source } => self.job(job).is_ok_and(|job| {

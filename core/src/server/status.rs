@@ -258,6 +258,7 @@ impl Server<'_> {
                 let group = self.groups.get(group)?;
                 Wait::Group { kind: group.kind, since: group.fence.since }
             }
+            ReplyState::Bootstrap { since, .. } => Wait::Group { kind: GroupKind::Construct, since },
             ReplyState::Ring => Wait::Ring,
             ReplyState::Get { job, rank, .. } => Wait::Data { job: &self.job(job).ok()?.name, rank },
             ReplyState::Fetch { key, .. } => Wait::Pair(self.kvs.record(key)?.key),

@@ -63,6 +63,15 @@ pub(crate) enum ReplyState {
         /// Deadline.
         until: Time,
     },
+    /// Waits until all members of a PMIx group are known.
+    Bootstrap {
+        /// Hash of the name of the group.
+        tag: u32,
+        /// Time of the request.
+        since: Time,
+        /// Deadline.
+        until: Time,
+    },
     /// Waits for a pair of a lazy job that another node may have.
     Fetch {
         /// The job.
@@ -203,8 +212,8 @@ pub(crate) enum PmixResponse {
         /// Offset of the record.
         record: u32,
     },
-    /// What a PMIx rank has given to a group, at this offset.
-    Qualified {
+    /// What a PMIx rank has given to a group, or to the members of any, at this offset.
+    Given {
         /// Job of the rank.
         job: JobId,
         /// The rank.
@@ -212,7 +221,7 @@ pub(crate) enum PmixResponse {
         /// Offset of the record.
         record: u32,
         /// Context id of the group.
-        context: u32,
+        context: Option<u32>,
     },
     /// Newest data of a PMIx rank, at this offset, for a client that renews its copy.
     Refreshed {

@@ -217,6 +217,12 @@ impl<'s> Groups<'s> {
         Ok(())
     }
 
+    /// Returns the members considered.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn considered(&self) -> impl Iterator<Item = u32> + '_ {
+        bits::iter(&self.sets[..self.words])
+    }
+
     /// Counts the arrival of a rank of `job` in the collective of the members [considered](Groups::consider), of this kind and
     /// with this tag. The collective begins with its first arrival. Returns the group.
     ///
@@ -380,6 +386,27 @@ impl<'s> Groups<'s> {
         self.slots.get_mut(at as usize).map(|slot| &mut slot.tracker)
     }
 
+    /// Notes the members that are lost to the construction or destruction of a PMIx group, which is complete.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn lose(&mut self, at: u32, lost: impl Iterator<Item = Option<usize>>) {
+        if self.get(at).is_none_or(|group| !matches!(group.kind, GroupKind::Construct | GroupKind::Destruct))
+        {
+            return;
+        }
+        self.set_mut(at as usize, 1).fill(0);
+        for slot in lost.flatten() {
+            if self.has_member(at, slot as u32) {
+                bits::insert(self.set_mut(at as usize, 1), slot as u32);
+            }
+        }
+    }
+
+    /// Returns whether a member is lost to a group whose outcome is known.
+    pub(crate) fn is_lost(&self, at: u32, slot: u32) -> bool {
+        let may_lose = |group: &Group| matches!(group.kind, GroupKind::Construct | GroupKind::Destruct);
+        self.get(at).is_some_and(may_lose) && bits::contains(self.set(at as usize, 1), slot)
+    }
+
     /// Releases a group. Children receive `log` bytes of the log before the release.
     pub(crate) fn release(&mut self, at: u32, outcome: u32, log: u32) {
         let Some(slot) = self.slots.get_mut(at as usize) else { return };
@@ -498,7 +525,8 @@ impl<'s> Groups<'s> {
         &mut self.sets[..self.words]
     }
 
-    /// Returns a set of a slot: its members if `which` is 0, those that have arrived if it is 1.
+    /// Returns a set of a slot: its members if `which` is 0, those that have arrived if it is 1. Once the outcome of the
+    /// construction or destruction of a PMIx group is known, the latter has the members that are [lost](Groups::lose).
     fn set(&self, at: usize, which: usize) -> &[u32] {
         &self.sets[(1 + 2 * at + which) * self.words..][..self.words]
     }

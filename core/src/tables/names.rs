@@ -218,6 +218,20 @@ impl<'s> Names<'s> {
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&mut slot.port)
     }
 
+    /// Notes that the server has dealt with a notice, which neighbours may still lack.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn settle(&mut self, name: NameRef) {
+        if let Some(slot) = self.slots.get_mut(name.at as usize) {
+            slot.reach = Reach::Process;
+        }
+    }
+
+    /// Returns whether the server has dealt with a notice.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn is_settled(&self, name: NameRef) -> bool {
+        self.slots.get(name.at as usize).is_some_and(|slot| slot.reach == Reach::Process)
+    }
+
     /// Notes the rank that published a name, and on which terms.
     #[cfg(feature = "pmix")]
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {
@@ -284,7 +298,7 @@ impl<'s> Names<'s> {
 
     /// Returns the publications whose names begin with this byte.
     #[cfg(feature = "pmix")]
-    pub(crate) fn marked(&self, first: u8) -> impl Iterator<Item = NameRef> + '_ {
+    pub(crate) fn marked(&self, first: u8) -> impl Iterator<Item = NameRef> + Clone + '_ {
         let slots = (0u32..).zip(&*self.slots);
         let marked = slots.filter(move |(_, slot)| slot.owner.is_some() && slot.name.first() == Some(&first));
         marked.map(|(at, slot)| NameRef { at, serial: slot.serial })

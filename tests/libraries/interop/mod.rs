@@ -2,6 +2,7 @@
 
 mod dynamic;
 mod functions;
+mod groups;
 mod intel;
 mod libpmix;
 mod mpich;

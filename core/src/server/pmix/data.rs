@@ -260,7 +260,7 @@ impl Server<'_> {
     }
 
     /// Returns the offset, the header and the content of a rank's data.
-    fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, Header, &[u8])> {
+    pub(super) fn committed(&self, job: JobId, rank: Rank, scope: u8) -> Option<(u32, Header, &[u8])> {
         let spaces = self.jobs[job.index()].spaces;
         let record = self.kvs.find((spaces, Kind::Commit), &key_of(rank, scope)).ok()??;
         let (header, data) = Header::split(self.kvs.value(record)?)?;
@@ -279,10 +279,15 @@ impl Server<'_> {
     ) -> Option<Response> {
         let index = self.jobs[job.index()].slot(rank)?;
         let scope = if self.ranks[index].node == node { LOCAL } else { REMOTE };
-        let (record, header, data) = self.committed(job, rank, scope)?;
-        let found = header.integers == integers as u8
-            && key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted));
-        found.then_some(Response::Pmix(PmixResponse::Commit { job, rank, record }))
+        let committed = self.committed(job, rank, scope).filter(|(_, header, data)| {
+            header.integers == integers as u8
+                && key.is_none_or(|wanted| Commit::contains(integers, data, |key| hash(0, key) == wanted))
+        });
+        if let Some((record, ..)) = committed {
+            return Some(Response::Pmix(PmixResponse::Commit { job, rank, record }));
+        }
+        let record = self.endpoints(integers, &self.jobs[job.index()], rank, key)?;
+        Some(Response::Pmix(PmixResponse::Given { job, rank, record, context: None }))
     }
 
     /// Answers a get, or lets it wait for the key.

@@ -117,7 +117,7 @@ impl Server<'_> {
             | PmixResponse::Processes(job) => (job, WILDCARD),
             PmixResponse::RankData(job, rank)
             | PmixResponse::Commit { job, rank, .. }
-            | PmixResponse::Qualified { job, rank, .. } => (job, rank.0),
+            | PmixResponse::Given { job, rank, .. } => (job, rank.0),
         };
         // Data about a rank, or about all ranks of a job.
         let of = &self.jobs[job.index()];
@@ -134,8 +134,8 @@ impl Server<'_> {
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
                 PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
                 PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
-                PmixResponse::Qualified { record, context, .. } => {
-                    self.write_qualified(record, context, writer);
+                PmixResponse::Given { record, context, .. } => {
+                    self.write_given(record, context, writer);
                 }
                 _ => {}
             }

@@ -11,19 +11,20 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{JOBID_MAX, PORT_MAX};
+use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
-use crate::state::{Abort, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
+use crate::state::{Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
-use crate::tables::names::{NameRef, Reach, Terms};
+use crate::tables::names::{NameRef, Names, Reach, Terms};
 use crate::tables::psets::Which;
+use crate::time::Time;
 use crate::trace::{Cause, Exit};
 use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, event, kind, status};
 use crate::wire::{Integers, Persistence};
 
 /// First byte of the names of notices. No published name begins with it.
-const PREFIX: u8 = 1;
+pub(super) const PREFIX: u8 = 1;
 /// Share of the table of names that notices may take.
 const NOTICES_SHARE: u32 = 4;
 /// Bytes of a stored notice in front of its INFOs: encoding of integers, range, code, number of INFOs.
@@ -52,15 +53,18 @@ pub(super) mod range {
     pub(in super::super) const CUSTOM: u8 = 6;
     /// The sender.
     pub(in super::super) const SENDER: u8 = 7;
+    /// No client: what a leader of a group says to all nodes. The code is the hash of the name of the group.
+    pub(in super::super) const BOOTSTRAP: u8 = 0xff;
 }
 
 /// Stored notice.
-struct Notice<'a> {
-    sender: (JobId, Rank),
+#[derive(Clone, Copy)]
+pub(super) struct Notice<'a> {
+    pub(super) sender: (JobId, Rank),
     integers: Integers,
-    range: u8,
-    code: i32,
-    infos: Infos<'a>,
+    pub(super) range: u8,
+    pub(super) code: i32,
+    pub(super) infos: Infos<'a>,
 }
 
 /// Event that a job is over.
@@ -92,6 +96,14 @@ fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
     let integers = Integers::of_byte(integers).unwrap_or_default();
     let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
     Some((integers, range, i32::from_le_bytes([c0, c1, c2, c3]), infos))
+}
+
+/// Returns a notice of the table of names.
+pub(super) fn notice_in<'a>(names: &'a Names<'_>, jobs: &[Job], notice: NameRef) -> Option<Notice<'a>> {
+    let (owner, rank) = names.publisher(notice)?;
+    let job = jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)?;
+    let (integers, range, code, infos) = decode(names.port(notice)?)?;
+    Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })
 }
 
 /// Returns the code of the event that a rank's death causes, or `None` if it has none.
@@ -143,6 +155,9 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<Response, Refusal> {
         let done = Response::status(status::SUCCESS);
+        if range == range::BOOTSTRAP {
+            return Err(Refusal::BadGroup);
+        }
         if matches!(range, range::MANAGER | range::SENDER) {
             return Ok(done);
         }
@@ -222,6 +237,41 @@ impl Server<'_> {
         }
     }
 
+    /// Sends the members of a group on this node the event that the group has lost the member in a slot. The record has the name of
+    /// the group.
+    #[cold]
+    pub(super) fn note_loss(&mut self, at: u32, slot: u32, terms: u32) {
+        if self.limits.names < NOTICES_SHARE {
+            return;
+        }
+        for owner in (0..self.limits.jobs).map(JobId) {
+            if !self.groups.has_member_in(at, &self.jobs[owner.index()].slots()) {
+                continue;
+            }
+            for integers in [Integers::Flexible, Integers::Fixed] {
+                let waits = |conn: &Conn| {
+                    conn.job == Some(owner)
+                        && conn.pmix.is_some_and(|dialect| dialect.integers == integers)
+                        && conn.events.codes.contains(&event::MEMBER_FAILED)
+                };
+                let Some(job) = self.job_of_slot(slot as usize).map(|job| &self.jobs[job.index()]) else {
+                    return;
+                };
+                let name = self.kvs.value(terms).and_then(|value| value.get(COMMIT_HEADER as usize..));
+                let Some(name) = name.filter(|_| self.conns.iter().any(waits)) else { continue };
+                let mut infos = [0; JOB_END_MAX];
+                let mut writer = Writer::new(integers, &mut infos);
+                writer.info(AFFECTED, kind::PROC);
+                writer.proc(job.name.as_bytes(), slot - job.first);
+                writer.info(b"pmix.grp.id", kind::STRING);
+                writer.string(name);
+                let Some(len) = writer.finish() else { continue };
+                let header = notice_header(integers, range::JOB, event::MEMBER_FAILED, 2);
+                let _ = self.store_notice(owner, Rank(SERVER), [&header[..], &infos[..len]].into_iter());
+            }
+        }
+    }
+
     /// Stores a notice for the clients of this node and for the neighbours.
     pub(super) fn store_notice<'a>(
         &mut self,
@@ -233,8 +283,13 @@ impl Server<'_> {
         if stored.clone().flatten().count() > PORT_MAX {
             return Err(Refusal::NameLength);
         }
-        if self.names.marked(PREFIX).count() as u32 >= self.limits.names / NOTICES_SHARE {
+        let share = self.limits.names / NOTICES_SHARE;
+        if self.names.marked(PREFIX).count() as u32 >= share {
             self.drop_oldest_notice();
+        }
+        // What leaders of groups have said stays.
+        if self.names.marked(PREFIX).count() as u32 >= share {
+            return Err(Refusal::Full(Limit::Names, self.limits.names));
         }
         let next = self.notices.wrapping_add(1);
         let number = next.to_be_bytes();
@@ -283,14 +338,24 @@ impl Server<'_> {
     /// Stores a notice from a neighbour. It is lost if the table of names has no room.
     pub(in super::super) fn receive_notice(
         &mut self,
+        now: Time,
         job: JobId,
         rank: Rank,
         stored: &[u8],
     ) -> Result<(), Fault> {
-        decode(stored).ok_or(Fault::BadPeer)?;
-        let has_room = self.limits.names >= NOTICES_SHARE;
-        if has_room && let Err(Refusal::NameLength) = self.store_notice(job, rank, core::iter::once(stored)) {
+        let (_, range, code, _) = decode(stored).ok_or(Fault::BadPeer)?;
+        if self.limits.names < NOTICES_SHARE {
+            return Ok(());
+        }
+        let is_said = HOST_FACTS && range == range::BOOTSTRAP;
+        if is_said {
+            self.unsay(job, rank, code as u32);
+        }
+        if let Err(Refusal::NameLength) = self.store_notice(job, rank, core::iter::once(stored)) {
             return Err(Fault::BadPeer);
+        }
+        if is_said {
+            self.bootstrap(now, code as u32);
         }
         Ok(())
     }
@@ -298,7 +363,8 @@ impl Server<'_> {
     /// Drops the oldest notice, also for clients that have not got it.
     fn drop_oldest_notice(&mut self) {
         let number = |notice: &NameRef| self.number(*notice);
-        if let Some(oldest) = self.names.marked(PREFIX).min_by_key(number) {
+        let events = self.names.marked(PREFIX).filter(|&notice| !self.is_said(notice));
+        if let Some(oldest) = events.min_by_key(number) {
             self.drop_notice(oldest);
         }
     }
@@ -386,11 +452,15 @@ impl Server<'_> {
     }
 
     /// Returns the code of the event of a rank's death that a client has registered for. A process that a signal killed has ended
-    /// without finalize, too: libpmix watches the leader of a group that it joins for that code.
+    /// without finalize, too: libpmix watches the leader of a group that it joins for that code. The leader watches those that it
+    /// has invited for the code of any end.
     fn wanted_death(&self, conn: ConnId, slot: &RankSlot) -> Option<i32> {
         let code = death(slot)?;
         let other = (code == event::SIGNALLED).then_some(event::NO_FINALIZE);
-        [Some(code), other].into_iter().flatten().find(|&code| self.wants(conn, code))
+        [Some(code), other, Some(event::TERMINATED)]
+            .into_iter()
+            .flatten()
+            .find(|&code| self.wants(conn, code))
     }
 
     /// Returns whether a client has registered for an event.
@@ -437,11 +507,8 @@ impl Server<'_> {
         number.map_or(0, |number| u32::from_be_bytes(*number))
     }
 
-    fn notice(&self, notice: NameRef) -> Option<Notice<'_>> {
-        let (owner, rank) = self.names.publisher(notice)?;
-        let job = self.jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)?;
-        let (integers, range, code, infos) = decode(self.names.port(notice)?)?;
-        Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })
+    pub(super) fn notice(&self, notice: NameRef) -> Option<Notice<'_>> {
+        notice_in(&self.names, self.jobs, notice)
     }
 
     /// Returns whether events of a job reach another one, unless their range is narrower: jobs that are connected, and every job
@@ -456,6 +523,7 @@ impl Server<'_> {
         let Some(Notice { sender, integers, range, code, infos }) = self.notice(notice) else { return false };
         let dialect = self.conns[requester.conn.index()].pmix;
         let in_range = match range {
+            range::BOOTSTRAP => false,
             range::JOB => sender.0 == requester.job,
             range::CUSTOM => {
                 let name = self.jobs[requester.job.index()].name.as_bytes();
@@ -477,6 +545,9 @@ impl Server<'_> {
 
     /// Drops a notice that no other client still has to get. It was sent to one.
     pub(in super::super) fn notice_was_sent(&mut self, notice: NameRef) {
+        if self.is_said(notice) {
+            return;
+        }
         let number = self.number(notice);
         let waits = |conn: ConnId| {
             let slot = &self.conns[conn.index()];

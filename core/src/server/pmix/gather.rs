@@ -34,14 +34,7 @@ impl Server<'_> {
             return Err(Refusal::NoJob);
         }
         let tag = hash(0, name);
-        let members = procs.iter().flat_map(|proc| {
-            let job = job_of(jobs, proc);
-            let ranks = match proc.rank {
-                WILDCARD => 0..job.map_or(0, |job| job.size),
-                rank => rank..rank.saturating_add(1),
-            };
-            ranks.map(move |rank| job?.slot(Rank(rank)))
-        });
+        let members = procs.iter().flat_map(|proc| slots_of_proc(jobs, proc));
         let who = (requester.job, requester.index as u32);
         let way = |slot: u32| route(ranks, links, slot);
         groups.consider(members)?;
@@ -60,13 +53,22 @@ impl Server<'_> {
 
     /// Returns the outcome of a collective, at the node that completes it.
     pub(in super::super) fn pmix_outcome(&mut self, at: u32) -> u32 {
-        let Some(group) = self.groups.get(at) else { return 0 };
-        let needs_all = matches!(group.kind, GroupKind::Connect | GroupKind::Construct);
-        let is_dead = |slot: u32| self.ranks[slot as usize].dead && self.groups.has_member(at, slot);
-        if needs_all && (0..self.limits.ranks).any(is_dead) {
+        let Some(&Group { kind, tag, .. }) = self.groups.get(at) else { return 0 };
+        let dead =
+            |server: &Self, slot: u32| server.ranks[slot as usize].dead && server.groups.has_member(at, slot);
+        let loses = (0..self.limits.ranks).any(|slot| dead(self, slot));
+        let fails = match kind {
+            GroupKind::Connect => loses,
+            GroupKind::Construct => loses && self.terms(at, kind, tag).is_none(),
+            _ => false,
+        };
+        if fails {
             return 0;
         }
-        if group.kind == GroupKind::Construct { self.next_context() } else { 1 }
+        let Server { groups, ranks, .. } = self;
+        let lost = (0..).zip(&**ranks).filter(|(_, rank)| rank.dead).map(|(slot, _)| Some(slot));
+        groups.lose(at, lost);
+        if kind == GroupKind::Construct { self.next_context() } else { 1 }
     }
 
     /// Returns a context id that no node of the run has drawn.
@@ -91,7 +93,7 @@ impl Server<'_> {
             GroupKind::Construct => {
                 let (mut members, mut have_given) = (0, false);
                 for slot in 0..self.limits.ranks {
-                    if self.groups.has_member(at, slot) {
+                    if self.groups.has_member(at, slot) && !self.groups.is_lost(at, slot) {
                         self.ranks[slot as usize].group = outcome;
                         members += 1;
                         have_given |= self.has_given(slot, tag);
@@ -100,9 +102,11 @@ impl Server<'_> {
                 if have_given && self.name_context(at, tag, outcome).is_err() {
                     return Response::status(status::OUT_OF_RESOURCE);
                 }
+                self.tell_losses(at, kind, tag);
                 return Response::Pmix(PmixResponse::Group { context: outcome, members });
             }
-            GroupKind::Barrier | GroupKind::Destruct => {}
+            GroupKind::Destruct => self.tell_losses(at, kind, tag),
+            GroupKind::Barrier => {}
         }
         Response::status(status::SUCCESS)
     }
@@ -162,4 +166,17 @@ impl Server<'_> {
 /// Returns the job of a process.
 fn job_of<'j>(jobs: &'j [Job], proc: Proc<'_>) -> Option<&'j Job> {
     jobs.iter().find(|job| !job.name.is_empty() && job.name.as_bytes() == proc.namespace)
+}
+
+/// Returns the slots of a process, or of all of its job. `None` stands for a rank that there is not.
+pub(super) fn slots_of_proc<'j>(
+    jobs: &'j [Job],
+    proc: Proc<'_>,
+) -> impl Iterator<Item = Option<usize>> + use<'j> {
+    let job = job_of(jobs, proc);
+    let ranks = match (proc.rank, job) {
+        (WILDCARD, Some(job)) => 0..job.size,
+        (rank, _) => rank..rank.saturating_add(1),
+    };
+    ranks.map(move |rank| job?.slot(Rank(rank)))
 }

@@ -6,31 +6,38 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::super::peers::CONTRIBUTION;
+use super::super::peers::{CONTRIBUTION, ENDPOINTS, REMOTE, TERMS};
+use super::bootstrap::{ADDED, LEADERS};
 use super::data::{Header, key_of};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::Limit;
+use crate::limits::{COMMIT_HEADER, HOST_FACTS, Limit};
 use crate::peer::message::GroupKind;
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::wire::Integers;
-use crate::wire::pmix::{Info, Infos, Procs, Reader, Writer, kind, status};
+use crate::wire::pmix::{Commit, Info, Infos, Procs, Reader, Writer, kind, status};
 
 /// Array of INFOs that a member gives.
 const INFO: &[u8] = b"pmix.grp.info";
+/// Array of what a member has put for other nodes, committed or not: its process, the scope, and the values.
+const ENDPOINT: &[u8] = b"pmix.pdata";
 /// Context id, in replies and as a qualifier of a get.
 pub(super) const CONTEXT: &[u8] = b"pmix.grp.ctxid";
+/// Whether the group is constructed of the members that live, if some die before they arrive.
+const SURVIVES: &[u8] = b"pmix.grp.ftcoll";
+/// Whether members are told of those that die before they arrive in the end of the group.
+const TELLS: &[u8] = b"pmix.grp.notterm";
 /// Process that has given the INFOs of an array, in front of them.
 const GIVER: &[u8] = b"pmix.procid";
+/// Scope of what a process has put.
+const SCOPE: &[u8] = b"pmix.scope";
 /// Value with qualifiers: an array of both.
 const QUALIFIED: &[u8] = b"pmix.qual.val";
 /// Flag of a qualifier.
 const QUALIFIER: u32 = 8;
-/// Options of groups with members that the request does not name.
-const JOINED_LATER: [&[u8]; 2] = [b"pmix.grp.add", b"pmix.grp.btstrp"];
 /// Last byte of the key of the record that leads from a context id to the hash of a group's name.
 const NAME_OF: u8 = 4;
 /// Bytes of a contribution in a reply that are neither its INFOs nor the namespace.
@@ -39,9 +46,30 @@ const CONTRIBUTION_REST: usize = 64;
 const REPLY_REST: usize = 256;
 
 /// Returns the key of what a rank gives to the group whose name has this hash.
-fn contribution_key(rank: Rank, tag: u32) -> [u8; 9] {
+fn given_key(rank: Rank, tag: u32, what: u8) -> [u8; 9] {
     let ([r0, r1, r2, r3], [t0, t1, t2, t3]) = (rank.0.to_le_bytes(), tag.to_le_bytes());
-    [r0, r1, r2, r3, t0, t1, t2, t3, CONTRIBUTION]
+    [r0, r1, r2, r3, t0, t1, t2, t3, what]
+}
+
+/// What a rank gives to the other members with its arrival in the construction of a group: a record beside the data that the rank
+/// has committed, of a number of INFOs.
+struct Gift<'a> {
+    key: [u8; 9],
+    header: [u8; COMMIT_HEADER as usize],
+    infos: &'a [u8],
+}
+
+impl<'a> Gift<'a> {
+    fn new(key: [u8; 9], integers: Integers, infos: Option<Infos<'a>>) -> Gift<'a> {
+        let (count, infos) = infos.map_or((0, &[][..]), |infos| (infos.len(), infos.as_bytes()));
+        Gift { key, header: Header::new(integers, count).bytes(), infos }
+    }
+
+    /// Returns what is to become of a group that loses members: the name of the group if the losses are to be told.
+    fn terms(rank: Rank, kind: GroupKind, name: &'a [u8], tells: bool) -> Gift<'a> {
+        let header = Header::new(Integers::Flexible, kind as u32).bytes();
+        Gift { key: given_key(rank, hash(0, name), TERMS), header, infos: if tells { name } else { &[] } }
+    }
 }
 
 impl Server<'_> {
@@ -54,38 +82,136 @@ impl Server<'_> {
         name: &[u8],
         (procs, infos): (Procs<'_>, &Infos<'_>),
     ) -> Result<ReplyState, Refusal> {
-        if infos.iter().any(|info| JOINED_LATER.contains(&info.key)) {
+        let later = infos.iter().any(|info| [ADDED, LEADERS].contains(&info.key));
+        if later && !HOST_FACTS {
             return Err(Refusal::Unsupported);
         }
-        let given = infos.find(INFO).map(|info| info.as_infos().ok_or(Refusal::BadGroup)).transpose()?;
-        let (count, bytes) = given.map_or((0, &[][..]), |given| (given.len(), given.as_bytes()));
-        if bytes.len() > self.limits.commit_bytes as usize {
-            return Err(Refusal::Full(Limit::CommitBytes, self.limits.commit_bytes));
+        let array = |key| infos.find(key).map(|info| info.as_infos().ok_or(Refusal::BadGroup)).transpose();
+        let put = array(ENDPOINT)?.filter(|put| !self.are_committed(requester, integers, put));
+        let gifts = [
+            Gift::new(given_key(requester.rank, hash(0, name), CONTRIBUTION), integers, array(INFO)?),
+            Gift::new(given_key(requester.rank, 0, ENDPOINTS), integers, put),
+            Gift::terms(requester.rank, GroupKind::Construct, name, infos.is_set(SURVIVES)),
+        ];
+        self.check_gifts(requester, &gifts)?;
+        let waits = if HOST_FACTS && (later || procs.is_empty()) {
+            self.await_members(now, requester, integers, name, (procs, infos))?
+        } else {
+            self.gather(now, requester, (GroupKind::Construct, name), (procs, infos), true)?
+        };
+        self.store_gifts(requester, &gifts)?;
+        self.answer_gets(requester.job, requester.rank);
+        Ok(waits)
+    }
+
+    /// A rank arrives in the end of a group.
+    pub(super) fn destruct(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        name: &[u8],
+        (procs, infos): (Procs<'_>, &Infos<'_>),
+    ) -> Result<ReplyState, Refusal> {
+        let tells = infos.is_set(TELLS);
+        let gifts = [Gift::terms(requester.rank, GroupKind::Destruct, name, tells)];
+        self.check_gifts(requester, &gifts)?;
+        let waits = self.gather(now, requester, (GroupKind::Destruct, name), (procs, infos), tells)?;
+        self.store_gifts(requester, &gifts)?;
+        Ok(waits)
+    }
+
+    /// Returns whether a rank has committed all that it has put for other nodes. The data travel with the group then.
+    fn are_committed(&self, requester: Requester, integers: Integers, put: &Infos<'_>) -> bool {
+        let known = self.committed(requester.job, requester.rank, REMOTE);
+        let data = known.filter(|(_, header, _)| header.integers() == integers).map(|(.., data)| data);
+        let is_there = |key: &[u8]| data.is_some_and(|data| Commit::contains(integers, data, |it| it == key));
+        values(put).all(|info| is_there(info.key))
+    }
+
+    /// Returns whether a rank has not given the same before.
+    fn is_new(&self, requester: Requester, gift: &Gift<'_>) -> bool {
+        let space = (self.jobs[requester.job.index()].spaces, Kind::Commit);
+        let known = self.kvs.find(space, &gift.key).ok().flatten().and_then(|record| self.kvs.value(record));
+        let value = [&gift.header[..], gift.infos];
+        known.map_or(!gift.infos.is_empty(), |known| !known.iter().eq(value.into_iter().flatten()))
+    }
+
+    /// Checks that there is room for what a rank gives.
+    #[inline(never)]
+    fn check_gifts(&self, requester: Requester, gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+        let limit = self.limits.commit_bytes;
+        if gifts.iter().any(|gift| gift.infos.len() > limit as usize) {
+            return Err(Refusal::Full(Limit::CommitBytes, limit));
         }
         let job = &self.jobs[requester.job.index()];
-        let (space, quota) = ((job.spaces, Kind::Commit), job.quota);
-        let key = contribution_key(requester.rank, hash(0, name));
-        let header = Header::new(integers, count).bytes();
-        let value = [&header[..], bytes];
-        let known = self.kvs.find(space, &key).ok().flatten().and_then(|record| self.kvs.value(record));
-        let is_new = known.map_or(count > 0, |known| !known.iter().eq(value.iter().copied().flatten()));
-        if is_new {
-            let pair = [(&key[..], header.len() + bytes.len())].into_iter();
-            self.kvs.room(space, self.ranks[requester.index].used, quota, pair)?;
+        let new = gifts.iter().filter(|gift| self.is_new(requester, gift));
+        let pairs = new.map(|gift| (&gift.key[..], gift.header.len() + gift.infos.len()));
+        self.kvs.room((job.spaces, Kind::Commit), self.ranks[requester.index].used, job.quota, pairs)
+    }
+
+    /// Stores what a rank gives.
+    #[inline(never)]
+    fn store_gifts(&mut self, requester: Requester, gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+        for gift in gifts {
+            if self.is_new(requester, gift) {
+                let Job { spaces, quota, .. } = self.jobs[requester.job.index()];
+                let used = &mut self.ranks[requester.index].used;
+                let owner = Owner { id: requester.index as u32, used, quota };
+                let value = [&gift.header[..], gift.infos].into_iter();
+                self.kvs.put((spaces, Kind::Commit), Some(owner), &gift.key, Some(value))?;
+            }
         }
-        let waits = self.gather(now, requester, (GroupKind::Construct, name), (procs, infos), true)?;
-        if is_new {
-            let used = &mut self.ranks[requester.index].used;
-            let owner = Owner { id: requester.index as u32, used, quota };
-            self.kvs.put(space, Some(owner), &key, Some(value.into_iter()))?;
+        Ok(())
+    }
+
+    /// Returns the record with the name of a group that does not fail if it loses members while it is constructed, or whose members
+    /// are told of losses while it ends.
+    #[inline(never)]
+    pub(super) fn terms(&self, at: u32, kind: GroupKind, tag: u32) -> Option<u32> {
+        let of_jobs = self.jobs.iter().filter(|job| !job.name.is_empty()).flat_map(|job| {
+            let members = (0..job.size).filter(|rank| self.groups.has_member(at, job.first + rank));
+            members.map(move |rank| (job, Rank(rank)))
+        });
+        let mut records = of_jobs.filter_map(|(job, rank)| {
+            self.kvs.find((job.spaces, Kind::Commit), &given_key(rank, tag, TERMS)).ok().flatten()
+        });
+        records.find(|&record| {
+            let value = self.kvs.value(record).and_then(Header::split);
+            value.is_some_and(|(header, name)| header.number() == kind as u32 && !name.is_empty())
+        })
+    }
+
+    /// Tells the members of a group of this node which members it has lost, if they have asked for it.
+    pub(super) fn tell_losses(&mut self, at: u32, kind: GroupKind, tag: u32) {
+        for slot in 0..self.limits.ranks {
+            if self.groups.is_lost(at, slot)
+                && let Some(terms) = self.terms(at, kind, tag)
+            {
+                self.note_loss(at, slot, terms);
+            }
         }
-        Ok(waits)
+    }
+
+    /// Returns the offset of what a rank has put for other nodes without a commit, as it was when the rank arrived in the
+    /// construction of a group, if a key has that hash. Without a hash, any does.
+    pub(super) fn endpoints(
+        &self,
+        integers: Integers,
+        job: &Job,
+        rank: Rank,
+        wanted: Option<u32>,
+    ) -> Option<u32> {
+        let record = self.kvs.find((job.spaces, Kind::Commit), &given_key(rank, 0, ENDPOINTS)).ok()??;
+        let (encoding, put) = self.contributed(record)?;
+        let is_there = values(&put).any(|info| wanted.is_none_or(|wanted| hash(0, info.key) == wanted));
+        (encoding == integers && is_there).then_some(record)
     }
 
     /// Returns what a rank has given to the group whose name has this hash.
     #[inline(never)]
     fn contribution(&self, job: &Job, rank: Rank, tag: u32) -> Option<u32> {
-        let record = self.kvs.find((job.spaces, Kind::Commit), &contribution_key(rank, tag)).ok()??;
+        let record =
+            self.kvs.find((job.spaces, Kind::Commit), &given_key(rank, tag, CONTRIBUTION)).ok()??;
         let is_empty = self.contributed(record).is_none_or(|(_, infos)| infos.is_empty());
         (!is_empty).then_some(record)
     }
@@ -141,13 +267,18 @@ impl Server<'_> {
         let context = infos.find(CONTEXT)?.as_u32()?;
         let (record, given) = self.given(&self.jobs[job.index()], rank, context, integers)?;
         let has_key = key.is_none_or(|key| given.find(key).is_some());
-        has_key.then_some(Response::Pmix(PmixResponse::Qualified { job, rank, record, context }))
+        has_key.then_some(Response::Pmix(PmixResponse::Given { job, rank, record, context: Some(context) }))
     }
 
-    /// Writes what a rank has given to a group, with the context id as a qualifier.
-    pub(super) fn write_qualified(&self, record: u32, context: u32, writer: &mut Writer<'_>) {
+    /// Writes what a rank has given to a group, with the context id as a qualifier if there is one.
+    pub(super) fn write_given(&self, record: u32, context: Option<u32>, writer: &mut Writer<'_>) {
         let Some((_, given)) = self.contributed(record) else { return };
         for Info { key, kind, value, .. } in values(&given) {
+            let Some(context) = context else {
+                writer.key(key, kind);
+                writer.raw(value);
+                continue;
+            };
             writer.key(QUALIFIED, kind::DATA_ARRAY);
             writer.data_type(kind::INFO);
             writer.size(2);
@@ -223,7 +354,7 @@ impl Server<'_> {
     }
 }
 
-/// Returns the INFOs that a member has given. Some libraries put the member in front.
+/// Returns the INFOs that a member has given. Some libraries put the member in front, and the scope of what it has put.
 fn values<'a>(given: &Infos<'a>) -> impl Iterator<Item = Info<'a>> + use<'a> {
-    given.iter().filter(|info| info.key != GIVER)
+    given.iter().filter(|info| info.key != GIVER && info.key != SCOPE)
 }

@@ -1,5 +1,6 @@
 //! PMIx clients: the handshake, and the execution of requests.
 
+mod bootstrap;
 mod data;
 mod encode;
 mod events;
@@ -411,7 +412,7 @@ impl Server<'_> {
         let mut reader = pmix::Reader::new(integers, rest);
         let read = (|| Some((reader.procs()?, reader.infos()?)))();
         let (procs, infos) = read.ok_or(Refusal::BadField)?;
-        self.gather(now, requester, (GroupKind::Destruct, name), (procs, &infos), false)
+        self.destruct(now, requester, name, (procs, &infos))
     }
 
     /// Ends the job of a rank because of a limit that its client would not report.

@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     keys: 256,
     kvs_bytes: 1 << 16,
     groups: 4,
-    names: 4,
+    names: 16,
     spawns: 4,
     spawn_bytes: 2048,
     psets: 4,
@@ -288,6 +288,42 @@ impl Cluster {
             writer.single();
             writer.string(key.as_bytes());
         });
+    }
+
+    /// A rank registers for events.
+    fn listen(&mut self, (job, rank): (u32, u32), codes: &[i32]) {
+        self.asks(job, rank, 9, |writer| {
+            command(writer, 13);
+            writer.array(codes.len() as u32);
+            codes.iter().for_each(|&code| writer.int32(code));
+            writer.array(0);
+        });
+        self.gets(job, rank, 9, status::SUCCESS);
+    }
+
+    /// A rank dies by a signal.
+    fn kill(&mut self, (job, rank): (u32, u32)) {
+        let exit = Exit::Signal(9);
+        self.tell(self.node(rank), Input::Exited { job: JobId(job), rank: Rank(rank), exit });
+    }
+
+    /// Takes the events that a group has lost members: the name of the group, and the rank.
+    fn lost_members(&mut self, (job, rank): (u32, u32)) -> Vec<(String, u32)> {
+        let conn = self.conn(job, rank);
+        let events = self.replies.get_mut(&conn).map(core::mem::take).unwrap_or_default();
+        let loss = |event: Vec<u8>| {
+            let mut reader = Reader::new(Integers::Flexible, &event[HEADER_LEN..]);
+            reader.single().unwrap();
+            assert_eq!(reader.byte(), Some(pmix::event::COMMAND));
+            reader.single().unwrap();
+            assert_eq!(reader.int32(), Some(pmix::event::MEMBER_FAILED));
+            reader.single().unwrap();
+            reader.proc().unwrap();
+            let infos = reader.infos().unwrap();
+            let name = infos.find(b"pmix.grp.id").unwrap().as_string().unwrap().to_vec();
+            (String::from_utf8(name).unwrap(), infos.find(b"pmix.evproc").unwrap().as_proc().unwrap().rank)
+        };
+        events.into_iter().map(loss).collect()
     }
 
     /// Number of messages in flight.

@@ -115,12 +115,16 @@ pub mod event {
     pub const ABORTED: i32 = -7;
     /// A process ended without finalize.
     pub const NO_FINALIZE: i32 = -200;
+    /// A process ended, in whatever way.
+    pub const TERMINATED: i32 = -111;
     /// A process has sent no heartbeats.
     pub const HEARTBEAT_ALERT: i32 = -109;
     /// A file has not changed.
     pub const FILE_ALERT: i32 = -110;
     /// All processes of a job have ended.
     pub const JOB_END: i32 = -145;
+    /// A group has lost a member.
+    pub const MEMBER_FAILED: i32 = -170;
     /// A process set was defined.
     pub const SET_DEFINED: i32 = -55;
     /// A process set was retired.

@@ -93,7 +93,7 @@ impl World<'_> {
                     writer.byte(1);
                 })
             }
-            // A group with members that are not named yet.
+            // A group with more members, whose leaders are not counted.
             13 => {
                 code = status::NOT_SUPPORTED;
                 self.send(conn, |writer| {
@@ -103,8 +103,8 @@ impl World<'_> {
                     writer.array(1);
                     writer.proc(name_of(job_of(conn)).as_bytes(), WILDCARD);
                     writer.array(1);
-                    writer.info(b"pmix.grp.btstrp", kind::SIZE);
-                    writer.size(2);
+                    writer.info(b"pmix.grp.add", kind::PROC);
+                    writer.proc(name_of(job_of(conn)).as_bytes(), WILDCARD);
                 })
             }
             // A monitor of heartbeats without a time.

@@ -125,9 +125,8 @@ fn members_of_several_nodes_and_jobs_gather() {
     }
 }
 
-// Serves: Requests | construct and destruct a group (24, 28) | in part: with a context id that is unique in the run, and
-// members in the form that the client's version reads. Members that the request does not name (`pmix.grp.add`,
-// `pmix.grp.btstrp`) are refused
+// Serves: Requests | construct and destruct a group (24, 28) | served: with a context id that is unique in the run, and members in
+// the form that the client's version reads, in the order of jobs and ranks
 #[test]
 fn context_ids_are_unique_in_the_run() {
     let mut all = Cluster::new(4, 2, &[6], true, 3);
@@ -423,4 +422,262 @@ fn what_a_member_gives_is_limited() {
     });
     assert_eq!((number, long), (status::BAD_PARAM, status::OUT_OF_RESOURCE));
     assert_eq!(all.servers[1].used(Limit::Groups), 0);
+}
+
+/// Returns the value of a STRING that a rank gets, without a qualifier and without a wait.
+fn text_of(all: &mut Cluster, from: (u32, u32), of: (u32, u32), key: &str) -> Option<String> {
+    all.asks(from.0, from.1, 3, |writer| {
+        command(writer, 4);
+        writer.single();
+        writer.string(format!("job.{}", of.0).as_bytes());
+        writer.single();
+        writer.uint32(of.1);
+        writer.array(1);
+        writer.info(b"pmix.immediate", pmix::kind::BOOL);
+        writer.byte(1);
+        writer.single();
+        writer.string(key.as_bytes());
+    });
+    let (_, code, rest) = all.reply(from.0, from.1).expect("it is answered at once");
+    if code == status::NOT_FOUND {
+        return None;
+    }
+    let mut reader = Reader::new(Integers::Flexible, &rest);
+    reader.single().unwrap();
+    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    data.single().unwrap();
+    data.proc().unwrap();
+    let pairs = core::iter::from_fn(|| data.key_value()).filter(|pair| pair.key == key.as_bytes());
+    let value = pairs.last().unwrap().as_string().unwrap();
+    Some(String::from_utf8(value.to_vec()).unwrap())
+}
+
+/// Arrives in a group with what the rank has put for other nodes, as libpmix 6 collects it.
+fn put(all: &mut Cluster, who: (u32, u32), members: &[(u32, u32)], pairs: &[(&str, &str)]) {
+    arrive_with(all, who, CONSTRUCT, Some("group"), members, |writer| {
+        writer.array(1);
+        writer.info(b"pmix.pdata", pmix::kind::DATA_ARRAY);
+        writer.data_type(pmix::kind::INFO);
+        writer.size(2 + pairs.len() as u64);
+        writer.info(b"pmix.procid", pmix::kind::PROC);
+        writer.proc(b"job.0", 0);
+        writer.info(b"pmix.scope", 37);
+        writer.byte(2);
+        for (key, value) in pairs {
+            writer.info(key.as_bytes(), pmix::kind::STRING);
+            writer.string(value.as_bytes());
+        }
+    });
+}
+
+// Serves: Requests | what a group's members have put (24), committed or not (`PMIX_GROUP_ENDPT_DATA`) | served: libpmix 6 and later
+// send it with the construction. All ranks of the members' hosts find it
+#[test]
+fn members_find_what_the_others_have_put_without_a_commit() {
+    for nodes in [2, 5] {
+        let mut all = Cluster::new(nodes, 2, &[4, 3], true, 11);
+        let members = [(0, 0), (0, 1), (0, 3), (1, 2)];
+        for (times, port) in [(0, "a"), (1, "b"), (2, "b")] {
+            for who in members {
+                let card = format!("{who:?}");
+                put(&mut all, who, &members, &[("card", &card), ("port", port)]);
+            }
+            all.settle();
+            (0..all.servers.len()).for_each(|node| all.replace(node));
+            members.iter().for_each(|&(job, rank)| drop(all.gets(job, rank, 4, status::SUCCESS)));
+            for (from, of) in members.iter().flat_map(|&from| members.map(|of| (from, of))) {
+                assert_eq!(text_of(&mut all, from, of, "card"), Some(format!("{of:?}")), "{from:?}, {times}");
+                assert_eq!(text_of(&mut all, from, of, "port").as_deref(), Some(port), "{from:?}");
+            }
+            assert_eq!(text_of(&mut all, (0, 1), (0, 2), "card"), None, "it is no member");
+            assert_eq!(text_of(&mut all, (0, 1), (0, 0), "other"), None);
+        }
+        // What is committed afterwards takes the place of it.
+        all.commit(0, 3, "card", "new");
+        assert_eq!(text_of(&mut all, (0, 3), (0, 3), "card").as_deref(), Some("new1"));
+        assert_eq!(text_of(&mut all, (0, 3), (0, 3), "port").as_deref(), Some("b"));
+        // Committed data travel by themselves.
+        for who in members {
+            put(&mut all, who, &members, if who == (0, 3) { &[("card", "new2")] } else { &[] });
+        }
+        all.settle();
+        members.iter().for_each(|&(job, rank)| drop(all.gets(job, rank, 4, status::SUCCESS)));
+        let same_host = nodes == 2;
+        let expected = if same_host { "new1" } else { "new2" };
+        assert_eq!(text_of(&mut all, (0, 0), (0, 3), "card").as_deref(), Some(expected));
+        assert_eq!(text_of(&mut all, (0, 0), (0, 3), "port"), None);
+    }
+}
+
+/// Calls for the construction of the group "group" as a leader of so many, who names others.
+#[cfg(feature = "cluster")]
+fn lead(all: &mut Cluster, who: (u32, u32), leaders: u64, added: &[(u32, u32)], seconds: i32) {
+    arrive_with(all, who, CONSTRUCT, Some("group"), &[who], |writer| {
+        writer.array(3);
+        writer.info(b"pmix.grp.btstrp", pmix::kind::SIZE);
+        writer.size(leaders);
+        writer.info(b"pmix.grp.add", pmix::kind::DATA_ARRAY);
+        writer.data_type(pmix::kind::PROC);
+        writer.size(added.len() as u64);
+        added.iter().for_each(|(job, rank)| writer.proc(format!("job.{job}").as_bytes(), *rank));
+        writer.info(b"pmix.timeout", pmix::kind::INT);
+        writer.int(seconds);
+    });
+}
+
+/// Calls for the construction of a group whose leaders name this rank.
+#[cfg(feature = "cluster")]
+fn follow(all: &mut Cluster, who: (u32, u32), seconds: i32) {
+    arrive_within(all, who, (CONSTRUCT, &[]), seconds);
+}
+
+// Serves: Requests | groups whose members do not know each other (24, `PMIX_GROUP_BOOTSTRAP`, `PMIX_GROUP_ADD_MEMBERS`) | served:
+// what the leaders say travels as an event does, and counts among those. Without `PMIX_GROUP_BOOTSTRAP` members cannot be added
+#[cfg(feature = "cluster")]
+#[test]
+fn leaders_name_the_members_of_a_group() {
+    for seed in 0..40 {
+        let nodes = [2, 6][seed as usize % 2];
+        let mut all = Cluster::new(nodes, 2, &[6, 4], true, seed);
+        let added = |who| match who {
+            (0, 1) => Some(&[(0, 4), (1, 0)][..]),
+            (1, 3) => Some(&[(1, 1)][..]),
+            (0, 5) => Some(&[][..]),
+            _ => None,
+        };
+        let members = [(0, 1), (0, 4), (0, 5), (1, 0), (1, 1), (1, 3)];
+        let mut contexts = Vec::new();
+        for _ in 0..3 {
+            let mut outside = members.to_vec();
+            while !outside.is_empty() {
+                let at = all.random(outside.len());
+                let who = outside.swap_remove(at);
+                assert!(all.replies.values().all(VecDeque::is_empty), "it ends before {who:?}");
+                match added(who) {
+                    Some(added) => lead(&mut all, who, 3, added, 0),
+                    None => follow(&mut all, who, 0),
+                }
+                for _ in 0..all.random(4) {
+                    all.deliver();
+                }
+                let node = all.random(all.servers.len());
+                all.replace(node);
+            }
+            all.settle();
+            for (job, rank) in members {
+                let rest = all.gets(job, rank, 4, status::SUCCESS);
+                let mut reader = Reader::new(Integers::Flexible, &rest);
+                let named = |(job, rank): (u32, u32)| (format!("job.{job}").into_bytes(), rank);
+                let procs = reader.procs().unwrap();
+                let procs: Vec<_> = procs.iter().map(|proc| (proc.namespace.to_vec(), proc.rank)).collect();
+                assert_eq!(procs, members.map(named));
+                reader.single().unwrap();
+                contexts.push(reader.size().unwrap());
+            }
+        }
+        contexts.dedup();
+        assert_eq!(contexts.len(), 3);
+        for limit in [Limit::Groups, Limit::Names] {
+            assert_eq!(all.servers.iter().map(|server| server.used(limit)).sum::<u32>(), 0, "{limit:?}");
+        }
+    }
+}
+
+#[cfg(feature = "cluster")]
+#[test]
+fn who_waits_for_leaders_times_out() {
+    let mut all = Cluster::new(3, 2, &[4], true, 3);
+    follow(&mut all, (0, 0), 2);
+    follow(&mut all, (0, 1), 0);
+    lead(&mut all, (0, 2), 2, &[(0, 0), (0, 1)], 1);
+    all.settle();
+    all.pass(1000);
+    all.gets(0, 2, 4, status::TIMEOUT);
+    assert!(all.reply(0, 0).is_none());
+    all.pass(1000);
+    all.gets(0, 0, 4, status::TIMEOUT);
+    // A leader that calls again counts once.
+    lead(&mut all, (0, 2), 2, &[(0, 0), (0, 1)], 9);
+    all.settle();
+    all.pass(1000);
+    assert!(all.reply(0, 1).is_none());
+    lead(&mut all, (0, 3), 3, &[], 9);
+    all.gets(0, 3, 4, status::BAD_PARAM);
+    lead(&mut all, (0, 3), 2, &[], 9);
+    follow(&mut all, (0, 0), 9);
+    all.settle();
+    (0..4).for_each(|rank| drop(all.gets(0, rank, 4, status::SUCCESS)));
+    assert!(all.servers.iter().all(|server| server.used(Limit::Names) == 0));
+}
+
+/// Arrives in the construction or the end of a group with one flag.
+fn arrive_flagged(all: &mut Cluster, who: (u32, u32), number: u8, members: &[(u32, u32)], key: &str) {
+    arrive_with(all, who, number, Some("group"), members, |writer| {
+        writer.array(1);
+        writer.info(key.as_bytes(), pmix::kind::BOOL);
+        writer.byte(1);
+    });
+}
+
+// Serves: Requests | members that die (24, 28, `PMIX_GROUP_FT_COLLECTIVE`, `PMIX_GROUP_NOTIFY_TERMINATION`) | served: in jobs that
+// continue after a death. If one of the members asks for it, a group is constructed of those that live, and all of these are told
+// who has died before it was there (`PMIX_GROUP_MEMBER_FAILED`), as they are told by the second flag at the end of a group
+#[test]
+fn groups_survive_the_death_of_members() {
+    for seed in 0..10 {
+        let mut all = Cluster::new(4, 2, &[5, 2], false, seed);
+        let members = [(0, 0), (0, 1), (0, 2), (0, 4), (1, 0)];
+        let living = [(0, 0), (0, 2), (0, 4), (1, 0)];
+        all.listen((0, 0), &[-170]);
+        all.listen((1, 0), &[-170]);
+        let one = living[all.random(4)];
+        let dies = all.random(5);
+        for (at, who) in members.into_iter().enumerate() {
+            if at == dies {
+                all.kill((0, 1));
+            }
+            match who {
+                (0, 1) => {}
+                who if who == one => arrive_flagged(&mut all, who, CONSTRUCT, &members, "pmix.grp.ftcoll"),
+                who => arrive(&mut all, who, CONSTRUCT, Some("group"), &members),
+            }
+            for _ in 0..all.random(4) {
+                all.deliver();
+            }
+        }
+        all.settle();
+        for (job, rank) in living {
+            let rest = all.gets(job, rank, 4, status::SUCCESS);
+            let procs = Reader::new(Integers::Flexible, &rest).procs().unwrap();
+            assert_eq!(procs.len(), 4, "{job} {rank}");
+        }
+        for who in [(0, 0), (1, 0)] {
+            assert_eq!(all.lost_members(who), [(String::from("group"), 1)]);
+        }
+        // It ends for those.
+        for who in living {
+            arrive(&mut all, who, DESTRUCT, Some("group"), &living);
+        }
+        all.settle();
+        living.iter().for_each(|&(job, rank)| drop(all.gets(job, rank, 4, status::SUCCESS)));
+        // The next one fails, because nobody asks for another outcome.
+        for who in living {
+            arrive(&mut all, who, CONSTRUCT, Some("group"), &members);
+        }
+        all.settle();
+        living.iter().for_each(|&(job, rank)| drop(all.gets(job, rank, 4, -165)));
+        all.kill((0, 4));
+        for who in [(0, 0), (0, 2), (1, 0)] {
+            arrive_flagged(&mut all, who, DESTRUCT, &living, "pmix.grp.notterm");
+        }
+        all.settle();
+        [(0, 0), (0, 2), (1, 0)]
+            .iter()
+            .for_each(|&(job, rank)| drop(all.gets(job, rank, 4, status::SUCCESS)));
+        for who in [(0, 0), (1, 0)] {
+            assert_eq!(all.lost_members(who), [(String::from("group"), 4)]);
+        }
+        let used = |limit| all.servers.iter().map(|server| server.used(limit)).sum::<u32>();
+        assert_eq!((used(Limit::Groups), used(Limit::Names)), (0, 0));
+    }
 }

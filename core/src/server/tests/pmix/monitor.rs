@@ -14,17 +14,6 @@ impl Cluster {
         self.tell(self.node(rank), Input::Timeout);
         self.settle();
     }
-
-    fn listen(&mut self, rank: u32, codes: &[i32]) {
-        self.asks(0, rank, 9, |writer| {
-            command(writer, 13);
-            writer.array(codes.len() as u32);
-            codes.iter().for_each(|&code| writer.int32(code));
-            writer.array(0);
-        });
-        self.gets(0, rank, 9, status::SUCCESS);
-    }
-
     /// A rank asks for a monitor with numbers and flags as its options. Returns the status.
     fn monitor(
         &mut self,
@@ -107,7 +96,7 @@ impl Cluster {
 #[test]
 fn missing_heartbeats_are_reported_once() {
     let mut all = cluster_of(3, 3);
-    (0..3).for_each(|rank| all.listen(rank, &[event::HEARTBEAT_ALERT]));
+    (0..3).for_each(|rank| all.listen((0, rank), &[event::HEARTBEAT_ALERT]));
     // Rank 2 is on the node of rank 0.
     assert_eq!(all.heartbeats(1, status::SUCCESS, "life", (2, 1)), status::SUCCESS);
     all.at(1, 1999);
@@ -137,7 +126,7 @@ fn missing_heartbeats_are_reported_once() {
 #[test]
 fn a_heartbeat_counts_for_each_monitor_and_needs_none() {
     let mut all = cluster_of(3, 2);
-    all.listen(0, &[event::HEARTBEAT_ALERT, CODE]);
+    all.listen((0, 0), &[event::HEARTBEAT_ALERT, CODE]);
     all.beat(0);
     all.beat(1);
     assert_eq!(all.heartbeats(1, CODE, "one", (1, 0)), status::SUCCESS);
@@ -155,9 +144,11 @@ fn a_heartbeat_counts_for_each_monitor_and_needs_none() {
 #[test]
 fn monitors_end_by_name_with_their_process_and_at_their_limit() {
     let mut all = cluster_of(3, 2);
-    all.listen(0, &[event::HEARTBEAT_ALERT]);
-    // A quarter of the four names.
-    assert_eq!(all.heartbeats(1, 0, "one", (1, 0)), status::SUCCESS);
+    all.listen((0, 0), &[event::HEARTBEAT_ALERT]);
+    // A quarter of the 16 names.
+    for name in ["other", "third", "fourth", "one"] {
+        assert_eq!(all.heartbeats(1, 0, name, (1, 0)), status::SUCCESS);
+    }
     assert_eq!(all.heartbeats(1, 0, "two", (1, 0)), status::OUT_OF_RESOURCE);
     all.cancel(1, Some("two"));
     all.cancel(0, None);
@@ -199,7 +190,7 @@ fn monitors_without_what_they_need_are_refused() {
 #[test]
 fn a_file_that_stays_as_it_is_is_reported() {
     let mut all = cluster_of(3, 2);
-    all.listen(0, &[event::FILE_ALERT]);
+    all.listen((0, 0), &[event::FILE_ALERT]);
     let options = [("pmix.monitor.ftime", 1), ("pmix.monitor.fdrop", 2), ("pmix.monitor.fsize", 1)];
     assert_eq!(all.monitor(1, ("pmix.monitor.fmon", Some("/file")), 0, "", &options), status::SUCCESS);
     let file = |size, modified| Some(FileState { size, modified, accessed: 0 });
