@@ -66,6 +66,10 @@ pub(super) const ENDPOINTS: u8 = 5;
 /// Last byte of the keys of what is to become of a group that loses members.
 pub(super) const TERMS: u8 = 6;
 
+/// Last byte of the keys of the INFOs of long notices.
+#[cfg(feature = "pmix")]
+pub(super) const LONG: u8 = 7;
+
 /// Returns whether that is the key of data for other nodes.
 fn is_remote(key: &[u8]) -> bool {
     matches!(key.last(), Some(&(REMOTE | CONTRIBUTION | ENDPOINTS | TERMS)))

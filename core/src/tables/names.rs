@@ -218,6 +218,12 @@ impl<'s> Names<'s> {
         (slot.owner.is_some() && slot.serial == name.serial).then_some(&mut slot.port)
     }
 
+    /// Returns whether a slot is free.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn has_room(&self) -> bool {
+        self.slots.iter().any(|slot| slot.name.is_empty())
+    }
+
     /// Notes that the server has dealt with a notice, which neighbours may still lack.
     #[cfg(feature = "pmix")]
     pub(crate) fn settle(&mut self, name: NameRef) {

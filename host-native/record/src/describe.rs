@@ -195,15 +195,14 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
             format!("{what} job {job}{}", of_records(body))
         }
         Head::Arrive { job: JobRef { job, .. }, at, .. } => {
-            let records = if at == Collective::Fence { of_records(body) } else { String::new() };
-            format!("subtree has arrived at {}{records}", of_meeting(at, job, body))
+            let (rest, body) = if is_group(at) { of_lost(body) } else { (records_of(at, body), body) };
+            format!("subtree has arrived at {}{rest}", of_meeting(at, job, body))
         }
         Head::Release { job: JobRef { job, .. }, at, .. } => {
             // The outcome of a group precedes its members.
-            let group = matches!(at, Collective::Group { .. });
-            let body = message::split_outcome(body).filter(|_| group).map_or(body, |(_, members)| members);
-            let records = if at == Collective::Fence { of_records(body) } else { String::new() };
-            format!("all ranks have arrived at {}{records}", of_meeting(at, job, body))
+            let members = message::split_outcome(body).map_or(body, |(_, members)| members);
+            let (rest, body) = if is_group(at) { of_lost(members) } else { (records_of(at, body), body) };
+            format!("all ranks have arrived at {}{rest}", of_meeting(at, job, body))
         }
         Head::End { job: JobRef { job, .. }, at, end } => {
             let what = match end {
@@ -235,6 +234,22 @@ pub(crate) fn of_peer(bytes: &[u8]) -> String {
     }
 }
 
+fn is_group(at: Collective) -> bool {
+    matches!(at, Collective::Group { .. })
+}
+
+/// Lists the records in a message about a collective of a job.
+fn records_of(at: Collective, body: &[u8]) -> String {
+    if at == Collective::Fence { of_records(body) } else { String::new() }
+}
+
+/// Lists the lost members in a message about a group. Returns them, and the rest of the message.
+fn of_lost(body: &[u8]) -> (String, &[u8]) {
+    let (lost, members) = message::split_lost(body).unwrap_or((&[], body));
+    let text = if lost.is_empty() { String::new() } else { format!(", without {}", of_members(lost)) };
+    (text, members)
+}
+
 /// Lists the records in a message.
 fn of_records(body: &[u8]) -> String {
     let mut text = String::new();
@@ -255,11 +270,6 @@ fn of_meeting(at: Collective, job: JobId, body: &[u8]) -> String {
         Collective::Fence => format!("the fence of job {job}"),
         Collective::Ring => format!("the ring of job {job}"),
         Collective::Group { kind, tag } => {
-            let sets = message::parts::<MemberSet<'_>>(body).map_while(|set| set);
-            let sets = sets.map(|set| {
-                let ranks: Vec<String> = set.iter().map(|rank| rank.to_string()).collect();
-                format!("ranks {} of job {}", ranks.join(","), set.job.job)
-            });
             let what = match kind {
                 GroupKind::Barrier => "barrier",
                 GroupKind::Fence => "PMIx fence",
@@ -268,9 +278,19 @@ fn of_meeting(at: Collective, job: JobId, body: &[u8]) -> String {
                 GroupKind::Construct => "construction of PMIx group",
                 GroupKind::Destruct => "destruction of PMIx group",
             };
-            format!("{what} {tag} of {}", sets.collect::<Vec<_>>().join(" and "))
+            format!("{what} {tag} of {}", of_members(body))
         }
     }
+}
+
+/// Lists the ranks in sets of members.
+fn of_members(sets: &[u8]) -> String {
+    let sets = message::parts::<MemberSet<'_>>(sets).map_while(|set| set);
+    let sets = sets.map(|set| {
+        let ranks: Vec<String> = set.iter().map(|rank| rank.to_string()).collect();
+        format!("ranks {} of job {}", ranks.join(","), set.job.job)
+    });
+    sets.collect::<Vec<_>>().join(" and ")
 }
 
 fn of_cause(cause: &Cause) -> String {

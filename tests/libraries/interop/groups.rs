@@ -14,13 +14,29 @@ fn play(options: &str, scene: &str) -> Vec<Outcome> {
     let mut outcomes = Vec::new();
     for hosts in [String::new(), nodes(2, 2, 2)] {
         let options = format!("{options} {hosts}");
-        let job = relocated(Job::hydrant(&format!("{options} -n 3")));
-        outcomes.push(job.arg(Peer::Libpmix.program("pmix_groups")).arg(scene).run());
+        outcomes.push(play_on(&options, 3, scene));
         if Peer::OpenMpi5.there() {
             outcomes.push(with_libpmix_5(&options, "pmix_groups", scene));
         }
     }
     outcomes
+}
+
+/// Plays a scene on as many ranks with libpmix 4.2.2.
+fn play_on(options: &str, size: u32, scene: &str) -> Outcome {
+    let job = relocated(Job::hydrant(&format!("{options} -n {size}")));
+    job.arg(Peer::Libpmix.program("pmix_groups")).arg(scene).run()
+}
+
+/// The event that a group is complete names all members, and is longer than the value of a name.
+#[test]
+fn many_are_invited() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 20, 2)] {
+        play_on(&hosts, 40, "invites").code(0).quiet().says(": invites done\n", 40);
+    }
 }
 
 // Serves: Requests | groups by invitation (`PMIx_Group_invite`, `PMIx_Group_join`) | served: by events, which count as those.

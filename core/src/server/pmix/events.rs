@@ -2,13 +2,14 @@
 //!
 //! Events are state and not a queue. A death is the number that the rank's exit has in its slot, and each connection
 //! keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice takes a
-//! slot in the table of names. A connection has at most one event among its replies. The next one is looked up when that
-//! one is sent.
+//! slot in the table of names, and its INFOs are a record in the log if they are long. A connection has at most one event
+//! among its replies. The next one is looked up when that one is sent.
 
 use heapless::String;
 
 use super::super::Server;
 use super::super::dispatch::Requester;
+use super::super::peers::LONG;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
@@ -29,6 +30,8 @@ pub(super) const PREFIX: u8 = 1;
 const NOTICES_SHARE: u32 = 4;
 /// Bytes of a stored notice in front of its INFOs: encoding of integers, range, code, number of INFOs.
 const NOTICE_HEADER: usize = 10;
+/// Bit of the first byte of a stored notice whose INFOs are a record of its sender.
+const IS_LONG: u8 = 0x80;
 
 /// Rank that stands for the server as the source of an event: `PMIX_RANK_UNDEF`.
 const SERVER: u32 = u32::MAX;
@@ -93,8 +96,9 @@ pub(super) fn notice_header(integers: Integers, range: u8, code: i32, count: u32
 fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
     let (&[integers, range, c0, c1, c2, c3, n0, n1, n2, n3], infos) =
         stored.split_first_chunk::<NOTICE_HEADER>()?;
-    let integers = Integers::of_byte(integers).unwrap_or_default();
-    let infos = Reader::new(integers, infos).infos_of(u32::from_le_bytes([n0, n1, n2, n3]))?;
+    let count = if integers & IS_LONG == 0 { u32::from_le_bytes([n0, n1, n2, n3]) } else { 0 };
+    let integers = Integers::of_byte(integers & !IS_LONG).unwrap_or_default();
+    let infos = Reader::new(integers, infos).infos_of(count)?;
     Some((integers, range, i32::from_le_bytes([c0, c1, c2, c3]), infos))
 }
 
@@ -165,8 +169,40 @@ impl Server<'_> {
             return Ok(Response::status(status::OUT_OF_RESOURCE));
         }
         let header = notice_header(integers, range, code, infos.len());
-        self.store_notice(requester.job, requester.rank, [&header[..], infos.as_bytes()].into_iter())?;
+        self.store_any_notice(requester.job, requester.rank, header, infos)?;
         Ok(done)
+    }
+
+    /// Stores a notice of any length. The INFOs of a long one are a record of its sender.
+    fn store_any_notice(
+        &mut self,
+        job: JobId,
+        rank: Rank,
+        mut header: [u8; NOTICE_HEADER],
+        infos: &Infos<'_>,
+    ) -> Result<(), Refusal> {
+        let stored = [&header[..], infos.as_bytes()];
+        if !HOST_FACTS || stored[0].len() + stored[1].len() <= PORT_MAX {
+            return self.store_notice(job, rank, stored.into_iter());
+        }
+        // A refused notice drops no other one.
+        let record = (LONG, self.notices.wrapping_add(1));
+        self.keep_record((job, rank), record, infos, false)?;
+        self.make_room_for_notice()?;
+        self.keep_record((job, rank), record, infos, true)?;
+        header[0] |= IS_LONG;
+        self.store_notice(job, rank, core::iter::once(&header[..]))
+    }
+
+    /// Makes room in the table of names for one more notice.
+    fn make_room_for_notice(&mut self) -> Result<(), Refusal> {
+        let share = self.limits.names / NOTICES_SHARE;
+        if self.names.marked(PREFIX).count() as u32 >= share {
+            self.drop_oldest_notice();
+        }
+        // What leaders of groups have said stays.
+        let is_full = self.names.marked(PREFIX).count() as u32 >= share || !self.names.has_room();
+        if is_full { Err(Refusal::Full(Limit::Names, self.limits.names)) } else { Ok(()) }
     }
 
     /// Returns the event of a job that is about to be deregistered, if clients of this node wait for it: those of the job that
@@ -283,14 +319,7 @@ impl Server<'_> {
         if stored.clone().flatten().count() > PORT_MAX {
             return Err(Refusal::NameLength);
         }
-        let share = self.limits.names / NOTICES_SHARE;
-        if self.names.marked(PREFIX).count() as u32 >= share {
-            self.drop_oldest_notice();
-        }
-        // What leaders of groups have said stays.
-        if self.names.marked(PREFIX).count() as u32 >= share {
-            return Err(Refusal::Full(Limit::Names, self.limits.names));
-        }
+        self.make_room_for_notice()?;
         let next = self.notices.wrapping_add(1);
         let number = next.to_be_bytes();
         let owner = self.jobs[job.index()].spaces;
@@ -317,10 +346,11 @@ impl Server<'_> {
             let goes = self.is_for(link, notice);
             self.links.get_mut(at)?.notices_sent = number;
             if goes {
-                let Notice { sender: (job, rank), .. } = self.notice(notice)?;
+                let Notice { sender: (job, rank), integers, range, code, infos } = self.notice(notice)?;
                 let whose = self.jobs[job.index()].reference(job);
                 let mut writer = message::Writer::new(buf, Head::Notice { job: whose, rank })?;
-                let fits = writer.push_bytes(self.names.port(notice)?);
+                let fits = writer.push_bytes(&notice_header(integers, range, code, infos.len()))
+                    && writer.push_bytes(infos.as_bytes());
                 let len = writer.finish().len();
                 self.notice_was_sent(notice);
                 return fits.then_some(len);
@@ -343,7 +373,7 @@ impl Server<'_> {
         rank: Rank,
         stored: &[u8],
     ) -> Result<(), Fault> {
-        let (_, range, code, _) = decode(stored).ok_or(Fault::BadPeer)?;
+        let (integers, range, code, infos) = decode(stored).ok_or(Fault::BadPeer)?;
         if self.limits.names < NOTICES_SHARE {
             return Ok(());
         }
@@ -351,7 +381,8 @@ impl Server<'_> {
         if is_said {
             self.unsay(job, rank, code as u32);
         }
-        if let Err(Refusal::NameLength) = self.store_notice(job, rank, core::iter::once(stored)) {
+        let header = notice_header(integers, range, code, infos.len());
+        if let Err(Refusal::NameLength) = self.store_any_notice(job, rank, header, &infos) {
             return Err(Fault::BadPeer);
         }
         if is_said {
@@ -508,7 +539,14 @@ impl Server<'_> {
     }
 
     pub(super) fn notice(&self, notice: NameRef) -> Option<Notice<'_>> {
-        notice_in(&self.names, self.jobs, notice)
+        let short = notice_in(&self.names, self.jobs, notice)?;
+        let is_long = self.names.port(notice)?.first().is_some_and(|first| first & IS_LONG != 0);
+        if !HOST_FACTS || !is_long {
+            return Some(short);
+        }
+        let (job, rank) = short.sender;
+        let (_, infos) = self.record_of(&self.jobs[job.index()], rank, self.number(notice), LONG)?;
+        Some(Notice { infos, ..short })
     }
 
     /// Returns whether events of a job reach another one, unless their range is narrower: jobs that are connected, and every job

@@ -54,9 +54,10 @@ impl Server<'_> {
     /// Returns the outcome of a collective, at the node that completes it.
     pub(in super::super) fn pmix_outcome(&mut self, at: u32) -> u32 {
         let Some(&Group { kind, tag, .. }) = self.groups.get(at) else { return 0 };
-        let dead =
-            |server: &Self, slot: u32| server.ranks[slot as usize].dead && server.groups.has_member(at, slot);
-        let loses = (0..self.limits.ranks).any(|slot| dead(self, slot));
+        let Server { groups, ranks, .. } = self;
+        let dead = || (0usize..).zip(&**ranks).filter(|(_, rank)| rank.dead).map(|(slot, _)| slot);
+        let loses = dead().any(|slot| groups.has_member(at, slot as u32));
+        groups.lose(at, dead().map(Some));
         let fails = match kind {
             GroupKind::Connect => loses,
             GroupKind::Construct => loses && self.terms(at, kind, tag).is_none(),
@@ -65,9 +66,6 @@ impl Server<'_> {
         if fails {
             return 0;
         }
-        let Server { groups, ranks, .. } = self;
-        let lost = (0..).zip(&**ranks).filter(|(_, rank)| rank.dead).map(|(slot, _)| Some(slot));
-        groups.lose(at, lost);
         if kind == GroupKind::Construct { self.next_context() } else { 1 }
     }
 

@@ -93,13 +93,13 @@ impl Server<'_> {
             Gift::new(given_key(requester.rank, 0, ENDPOINTS), integers, put),
             Gift::terms(requester.rank, GroupKind::Construct, name, infos.is_set(SURVIVES)),
         ];
-        self.check_gifts(requester, &gifts)?;
+        self.check_gifts((requester.job, requester.index), &gifts)?;
         let waits = if HOST_FACTS && (later || procs.is_empty()) {
             self.await_members(now, requester, integers, name, (procs, infos))?
         } else {
             self.gather(now, requester, (GroupKind::Construct, name), (procs, infos), true)?
         };
-        self.store_gifts(requester, &gifts)?;
+        self.store_gifts((requester.job, requester.index), &gifts)?;
         self.answer_gets(requester.job, requester.rank);
         Ok(waits)
     }
@@ -114,9 +114,9 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let tells = infos.is_set(TELLS);
         let gifts = [Gift::terms(requester.rank, GroupKind::Destruct, name, tells)];
-        self.check_gifts(requester, &gifts)?;
+        self.check_gifts((requester.job, requester.index), &gifts)?;
         let waits = self.gather(now, requester, (GroupKind::Destruct, name), (procs, infos), tells)?;
-        self.store_gifts(requester, &gifts)?;
+        self.store_gifts((requester.job, requester.index), &gifts)?;
         Ok(waits)
     }
 
@@ -129,8 +129,8 @@ impl Server<'_> {
     }
 
     /// Returns whether a rank has not given the same before.
-    fn is_new(&self, requester: Requester, gift: &Gift<'_>) -> bool {
-        let space = (self.jobs[requester.job.index()].spaces, Kind::Commit);
+    fn is_new(&self, job: JobId, gift: &Gift<'_>) -> bool {
+        let space = (self.jobs[job.index()].spaces, Kind::Commit);
         let known = self.kvs.find(space, &gift.key).ok().flatten().and_then(|record| self.kvs.value(record));
         let value = [&gift.header[..], gift.infos];
         known.map_or(!gift.infos.is_empty(), |known| !known.iter().eq(value.into_iter().flatten()))
@@ -138,25 +138,49 @@ impl Server<'_> {
 
     /// Checks that there is room for what a rank gives.
     #[inline(never)]
-    fn check_gifts(&self, requester: Requester, gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+    fn check_gifts(&self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
         let limit = self.limits.commit_bytes;
         if gifts.iter().any(|gift| gift.infos.len() > limit as usize) {
             return Err(Refusal::Full(Limit::CommitBytes, limit));
         }
-        let job = &self.jobs[requester.job.index()];
-        let new = gifts.iter().filter(|gift| self.is_new(requester, gift));
+        let state = &self.jobs[job.index()];
+        let new = gifts.iter().filter(|gift| self.is_new(job, gift));
         let pairs = new.map(|gift| (&gift.key[..], gift.header.len() + gift.infos.len()));
-        self.kvs.room((job.spaces, Kind::Commit), self.ranks[requester.index].used, job.quota, pairs)
+        self.kvs.room((state.spaces, Kind::Commit), self.ranks[index].used, state.quota, pairs)
+    }
+
+    /// Checks that there is room for INFOs that a rank of any node has sent, or `stores` them, under a number.
+    pub(super) fn keep_record(
+        &mut self,
+        (job, rank): (JobId, Rank),
+        (what, number): (u8, u32),
+        infos: &Infos<'_>,
+        stores: bool,
+    ) -> Result<(), Refusal> {
+        let gift = [Gift::new(given_key(rank, number, what), infos.integers(), Some(*infos))];
+        let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::Rank)?;
+        if stores { self.store_gifts((job, index), &gift) } else { self.check_gifts((job, index), &gift) }
+    }
+
+    /// Returns such INFOs, and the encoding of their integers.
+    pub(super) fn record_of(
+        &self,
+        job: &Job,
+        rank: Rank,
+        number: u32,
+        what: u8,
+    ) -> Option<(Integers, Infos<'_>)> {
+        self.contributed(self.kvs.find((job.spaces, Kind::Commit), &given_key(rank, number, what)).ok()??)
     }
 
     /// Stores what a rank gives.
     #[inline(never)]
-    fn store_gifts(&mut self, requester: Requester, gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+    fn store_gifts(&mut self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
         for gift in gifts {
-            if self.is_new(requester, gift) {
-                let Job { spaces, quota, .. } = self.jobs[requester.job.index()];
-                let used = &mut self.ranks[requester.index].used;
-                let owner = Owner { id: requester.index as u32, used, quota };
+            if self.is_new(job, gift) {
+                let Job { spaces, quota, .. } = self.jobs[job.index()];
+                let used = &mut self.ranks[index].used;
+                let owner = Owner { id: index as u32, used, quota };
                 let value = [&gift.header[..], gift.infos].into_iter();
                 self.kvs.put((spaces, Kind::Commit), Some(owner), &gift.key, Some(value))?;
             }

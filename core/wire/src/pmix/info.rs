@@ -108,6 +108,11 @@ impl<'a> Infos<'a> {
         self.len == 0
     }
 
+    /// Returns the encoding of their integers.
+    pub const fn integers(&self) -> Integers {
+        self.integers
+    }
+
     /// Returns the encoded INFOs.
     pub const fn as_bytes(&self) -> &'a [u8] {
         self.elements

@@ -68,9 +68,9 @@ impl World<'_> {
                     writer.count(0);
                 })
             }
-            // An event that is longer than a name's value.
+            // An event that is longer than a commit.
             11 => {
-                code = status::BAD_PARAM;
+                code = status::OUT_OF_RESOURCE;
                 self.send(conn, |writer| {
                     command(writer, 12);
                     writer.single();
