@@ -8,7 +8,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a file with another name: only their names are checked.
-const ELSEWHERE: [&str; 9] = [
+const ELSEWHERE: [&str; 11] = [
     "serve ",
     "offload ",
     "run -hosts a:16,b:16,c:16 --offload ",
@@ -18,6 +18,8 @@ const ELSEWHERE: [&str; 9] = [
     "kill ",
     "replace ",
     "replay --quiet --sandbox=",
+    "run --bootstrap join ",
+    "join ",
 ];
 
 /// Commands that need a hydrant with the sandbox: they run where `HYDRANT_SANDBOX_BIN` names one, as in a whole run.

@@ -6,6 +6,8 @@ mod dynamic;
 mod failures;
 /// Input, output and signals of ranks on several nodes.
 mod io;
+/// Hosts that join by themselves.
+mod join;
 /// Lazy fences.
 mod lazy;
 /// `hydrant status`, `kill` and `attach`.

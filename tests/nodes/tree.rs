@@ -242,7 +242,7 @@ fn options_that_cannot_be_are_refused() {
     let refused = |options: &[&str], message: &str| {
         reach(options, 1).run().code(2).warns(message);
     };
-    refused(&["--bootstrap", "telnet"], "expected ssh, srun, qrsh, local or exec:");
+    refused(&["--bootstrap", "telnet"], "expected ssh, srun, qrsh, local, join or exec:");
     refused(&["--bootstrap", "rsh"], "write exec:'rsh {host} {args}'");
     refused(&["--bootstrap", "exec:rsh {host}"], "a command that contains {args} once");
     refused(&["--heartbeat", "0"], "from 0.001 to 1000000");

@@ -206,6 +206,15 @@ impl Site {
         Job::new("nsenter").args(self.login.entrance()).arg("--").arg(program)
     }
 
+    /// A program on a machine, which sees the processes of that machine alone.
+    pub(crate) fn on(&self, machine: &str, program: impl AsRef<std::ffi::OsStr>) -> Job {
+        if machine == LOGIN {
+            return self.on_login(program);
+        }
+        let entrance = self.hosts[number(machine)].entrance();
+        Job::new("nsenter").args(entrance).args(["--pid", "--"]).arg(program)
+    }
+
     /// Takes what runs on the hosts for what runs there when they are idle.
     pub(crate) fn settle(&mut self) {
         self.idle = [0, 1, 2].map(|host: usize| self.hosts[host].processes());

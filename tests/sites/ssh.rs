@@ -26,7 +26,7 @@ fn one(processes: impl IntoIterator<Item = (u32, String)>, words: &str) -> Pid {
 }
 
 /// The parent of a process, or 0 if it has ended.
-fn parent(pid: u32) -> u32 {
+pub(crate) fn parent(pid: u32) -> u32 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("PPid:"));
     line.and_then(|line| line.trim().parse().ok()).unwrap_or_default()

@@ -13,6 +13,8 @@ use hydrant_reactor::signals::ignore_file_size_signal;
 use hydrant_run::plan::Plan;
 use hydrant_run::{RunError, json, messages};
 
+/// Prefix of the messages of `hydrant join`.
+const JOIN: &str = "hydrant join";
 /// Prefix of the messages of servers.
 const SERVE: &str = "hydrant serve";
 
@@ -47,6 +49,13 @@ fn main() -> ExitCode {
         Ok(Action::Doctor(question)) => doctor(&question),
         Ok(Action::Daemon) => hydrant_run::daemon()
             .map_or_else(|error| fail(messages::DAEMON, &error, error.hint()), |()| ExitCode::SUCCESS),
+        Ok(Action::Join(options)) => hydrant_run::join_run(&options).map_or_else(
+            |error| {
+                messages::print_error(JOIN, &error, error.hint());
+                ExitCode::from(error.exit_code())
+            },
+            ExitCode::from,
+        ),
         Ok(Action::Reach(options)) => reach::reach(&options)
             .map_or_else(|error| fail("hydrant reach", &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Observe(command)) => observe::main(&command),

@@ -31,7 +31,7 @@ pub struct Options {
     pub hosts: Vec<String>,
 
     /// Launcher for daemons: ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'
-    #[arg(long, value_name = "HOW", value_parser = value::bootstrap, default_value = "ssh")]
+    #[arg(long, value_name = "HOW", value_parser = bootstrap, default_value = "ssh")]
     pub bootstrap: Bootstrap,
 
     /// Maximum number of daemons that one node starts, 2 to 32
@@ -59,6 +59,13 @@ pub struct Options {
     /// Keep the daemons running until standard input is closed
     #[arg(long)]
     pub hold: bool,
+}
+
+fn bootstrap(text: &str) -> Result<Bootstrap, String> {
+    match value::bootstrap(text)? {
+        Bootstrap::Join => Err("hosts that join do so for a job only".to_owned()),
+        other => Ok(other),
+    }
 }
 
 fn seconds(text: &str) -> Result<Duration, String> {

@@ -21,7 +21,7 @@ use hydrant_core::limits::{
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
+use hydrant_run::plan::{Attribute, JoinSecret, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
 use hydrant_start::OWN_VARIABLES;
 
 use crate::quoting;
@@ -39,6 +39,17 @@ pub(crate) struct Assignment {
 /// Parser of a file with a secret.
 pub(crate) fn secret_file() -> impl TypedValueParser<Value = Secret> {
     OsStringValueParser::new().try_map(|path| Secret::read(Path::new(&path)))
+}
+
+/// `--secret-file` of `run`: a file with a secret, or a folder with one for each host.
+pub(crate) fn join_secret() -> impl TypedValueParser<Value = JoinSecret> {
+    OsStringValueParser::new().try_map(|path| {
+        let path = PathBuf::from(path);
+        match path.is_dir() {
+            true => Ok(JoinSecret::Folder(path)),
+            false => Secret::read(&path).map(JoinSecret::One),
+        }
+    })
 }
 
 /// Parser of `--pty`.
@@ -368,15 +379,16 @@ pub(crate) fn bootstrap(text: &str) -> Result<Bootstrap, String> {
         // hydra's other names.
         "rsh" => return Err("write exec:'rsh {host} {args}'".to_owned()),
         "lsf" => return Err("write exec:'blaunch {host} {args}'".to_owned()),
+        "join" => return Ok(Bootstrap::Join),
         "ll" | "manual" | "persist" => {
             return Err(
-                "hydrant starts daemons by ssh, srun, qrsh or exec:'COMMAND {host} {args}'".to_owned()
+                "hydrant starts daemons by ssh, srun, qrsh or exec:'COMMAND {host} {args}'; with join hosts start them".to_owned()
             );
         }
         _ => {}
     }
     let command = text.strip_prefix("exec:");
-    let command = command.ok_or("expected ssh, srun, qrsh, local or exec:'COMMAND {host} {args}'")?;
+    let command = command.ok_or("expected ssh, srun, qrsh, local, join or exec:'COMMAND {host} {args}'")?;
     let lines = quoting::split(command.as_bytes()).map_err(|error| error.to_string())?;
     let words: Vec<OsString> = lines.into_iter().flatten().map(|word| word.text).collect();
     let args = words.iter().filter(|word| word.to_string_lossy().contains("{args}")).count();

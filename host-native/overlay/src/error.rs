@@ -64,7 +64,7 @@ pub enum InterfaceError {
 
 /// A daemon cannot reach its parent at any address.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot reach host {host} (node {node}), which started this daemon, at {addr}: {error}")]
+#[error("cannot reach host {host} (node {node}), the parent of this daemon, at {addr}: {error}")]
 pub struct ConnectError {
     /// The parent's host.
     pub host: String,
@@ -212,7 +212,7 @@ fn indent(output: &str) -> String {
 
 /// The link to the parent failed.
 #[derive(Debug, thiserror::Error)]
-#[error("host {host} (node {node}), which started this daemon, is lost: {error}")]
+#[error("host {host} (node {node}), the parent of this daemon, is lost: {error}")]
 pub struct LifelineLost {
     /// The parent.
     pub node: u32,

@@ -31,9 +31,9 @@ pub(crate) struct ListenSocket {
 }
 
 impl ListenSocket {
-    /// Listens at a free port of `ip`.
-    pub(crate) fn bind(ip: IpAddr) -> io::Result<ListenSocket> {
-        let listener = TcpListener::bind((ip, 0))?;
+    /// Listens at a port of `ip`, with 0 at a free one.
+    pub(crate) fn bind(ip: IpAddr, port: u16) -> io::Result<ListenSocket> {
+        let listener = TcpListener::bind((ip, port))?;
         listener.set_nonblocking(true)?;
         rustix::net::listen(&listener, BACKLOG)?;
         let addr = listener.local_addr()?;

@@ -60,6 +60,9 @@
 //! tells the head where it listens itself and asks for the addresses of its parent, in one exchange of 133 and 105 bytes
 //! with MACs of the secret, and asks again until the parent has told its own.
 //!
+//! Hosts that join by themselves ([`Bootstrap::Join`]) enrol at the head ([`Enrolment`], [`Applicant`]). The head sends each
+//! what the daemons of such a command get, with the secrets of its own links alone.
+//!
 //! Daemons on the machine of their parent ([`Bootstrap::Local`]) are forked ([`DaemonSettings::forks_daemons`]): they go on in
 //! the memory of their parent, and need no record.
 //!
@@ -107,6 +110,7 @@
 //!   programs that connect.
 
 mod bootstrap;
+mod enrol;
 mod error;
 mod event_loop;
 mod incoming;
@@ -121,6 +125,7 @@ use std::time::Duration;
 use hydrant_placement::Bootstrap;
 
 pub use bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, daemon_program};
+pub use enrol::{Applicant, Application, EnrolError, Enrolled, Enrolment, Notice, SLOTS_MAX, Secrets, Terms};
 pub use error::{
     AttemptError, ConnectError, DaemonFailure, FailureCause, InterfaceError, LifelineLost, LinkError,
     MESSAGE_MAX, OverlayError, SpecError,
@@ -135,13 +140,13 @@ pub use star::{Candidate, Ticket, connect};
 /// and the start one login. Each child costs a daemon one more copy of all data to send, and one more process while it
 /// starts. Empty fences are quickest with 8, those with data with less, and the start by ssh with 8 to 16 (docs/scaling.md).
 pub const RADIX_DEFAULT: u32 = 8;
-/// Default radix of daemons that one command starts. Their tree has no part in the start, and fences with data are quickest with
-/// few children.
+/// Default radix of daemons that one command starts, or that start by themselves. Their tree has no part in the start, and
+/// fences with data are quickest with few children.
 pub const RADIX_OF_STEP: u32 = 4;
 /// Default radix of daemons that are started in this way.
 pub fn radix_default(bootstrap: &Bootstrap) -> u32 {
     match bootstrap {
-        Bootstrap::Srun => RADIX_OF_STEP,
+        Bootstrap::Srun | Bootstrap::Join => RADIX_OF_STEP,
         _ => RADIX_DEFAULT,
     }
 }

@@ -56,6 +56,8 @@ pub enum Bootstrap {
     Exec(Vec<OsString>),
     /// No command: the process runs on this machine, and names of hosts are labels.
     Local,
+    /// No command: hosts join by themselves.
+    Join,
 }
 
 impl Bootstrap {
@@ -78,6 +80,7 @@ impl Bootstrap {
             Bootstrap::Qrsh => "qrsh",
             Bootstrap::Exec(_) => "exec",
             Bootstrap::Local => "local",
+            Bootstrap::Join => "join",
         }
     }
 
@@ -122,7 +125,7 @@ impl Bootstrap {
                 command
             }
             Bootstrap::Exec(template) => fill_template(template, host, words),
-            Bootstrap::Local => words.to_vec(),
+            Bootstrap::Local | Bootstrap::Join => words.to_vec(),
         }
     }
 
@@ -163,7 +166,7 @@ impl Bootstrap {
 
     /// The command that runs `words` on `host` for the user of this process. With `has_terminal`, the words get a terminal. ssh may
     /// prompt. `program` and `args` are as in [`command`](Bootstrap::command). `slurm_job` is the job that `srun` starts a step of.
-    /// None with qrsh, which starts tasks from within its job only.
+    /// None with qrsh, which starts tasks from within its job only, and for hosts that have joined by themselves.
     pub fn interactive_command(
         &self,
         (program, args): (Option<&Path>, &[OsString]),
@@ -194,7 +197,7 @@ impl Bootstrap {
                 command.extend_from_slice(words);
                 command
             }
-            Bootstrap::Qrsh => return None,
+            Bootstrap::Qrsh | Bootstrap::Join => return None,
             Bootstrap::Exec(template) => fill_template(template, host, words),
             Bootstrap::Local => words.to_vec(),
         })

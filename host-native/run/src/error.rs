@@ -8,7 +8,7 @@ use hydrant_board::BoardError;
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
 use hydrant_names::NameServiceError;
-use hydrant_overlay::{LifelineLost, LinkError, OverlayError};
+use hydrant_overlay::{EnrolError, LifelineLost, LinkError, OverlayError};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::OpenFilesError;
 use hydrant_record::WriteError;
@@ -153,6 +153,29 @@ pub enum RunError {
          between them"
     )]
     RanksOnNodes(u32),
+    /// Hosts that do not join the run.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
+    /// Job with more ranks than the hosts that have joined have slots.
+    #[error(
+        "{ranks} ranks, and the {hosts} hosts that have joined have {slots} slots: start fewer, or join with more (-n)"
+    )]
+    FewSlots {
+        /// Ranks of the job.
+        ranks: u32,
+        /// Number of hosts.
+        hosts: usize,
+        /// Their slots.
+        slots: u64,
+    },
+    /// Number of ranks for the different programs of hosts.
+    #[error("-n {ranks}, and the hosts have joined with {programs} different programs: leave out -n")]
+    JoinedPrograms {
+        /// The number of ranks.
+        ranks: u32,
+        /// Number of programs.
+        programs: usize,
+    },
     /// Failed system call.
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
@@ -239,7 +262,8 @@ impl RunError {
                 | PlacementError::NoProcessor => 1,
                 _ => 2,
             },
-            RunError::PortOnNodes(_) => 2,
+            RunError::PortOnNodes(_) | RunError::FewSlots { .. } | RunError::JoinedPrograms { .. } => 2,
+            RunError::Enrol(error) => error.exit_code(),
             _ => 1,
         }
     }

@@ -1,13 +1,24 @@
 //! Start of a daemon: joins its parent and waits for the setup of the run.
 
+use std::ffi::OsString;
+
 use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
 use hydrant_core::trace::SignalName;
 use hydrant_overlay::{
-    Channel, DaemonMain, DaemonSpec, Destination, Event, EventLoop, LifelineLost, Overlay, OverlayError,
-    SpecError,
+    Applicant, Channel, DaemonMain, DaemonSpec, Destination, EnrolError, Event, EventLoop, LifelineLost,
+    Overlay, OverlayError, SpecError,
 };
 use hydrant_reactor::process::outlive_parent;
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, Reactor};
+
+/// A host that joins a run by itself.
+#[derive(Clone, Debug)]
+pub struct JoinOptions {
+    /// Where it enrols, and what it offers.
+    pub applicant: Applicant,
+    /// Environment of its ranks, if it comes with their program.
+    pub environment: Vec<(OsString, OsString)>,
+}
 
 /// Error that ends a daemon before it has got a setup.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +26,9 @@ pub enum JoinError {
     /// Standard input holds no specification.
     #[error(transparent)]
     Spec(#[from] SpecError),
+    /// The run does not take this host.
+    #[error(transparent)]
+    Enrol(#[from] EnrolError),
     /// The links failed.
     #[error(transparent)]
     Overlay(#[from] OverlayError),

@@ -1,8 +1,8 @@
 //! Runs of MPI jobs: a [plan], the event loop of the launcher or of a daemon, and the PMI server that it drives.
 //!
 //! [`run`] starts the ranks of a [`Plan`](plan::Plan), serves them and all jobs that they spawn, and returns the exit code. On
-//! several hosts it starts daemons, which call [`daemon`]. Both take over the process: signals, child processes and standard
-//! input are theirs. Call one of them once, from the only thread.
+//! several hosts it starts daemons, which call [`daemon`], or waits for hosts, which call [`join_run`]. All take over the process:
+//! signals, child processes and standard input are theirs. Call one of them once, from the only thread.
 //!
 //! ```standalone_crate
 //! use hydrant_run::plan::{Plan, Program};
@@ -27,6 +27,7 @@
 
 mod backend;
 mod engine;
+mod enrol;
 mod error;
 mod join;
 pub mod json;
@@ -38,6 +39,6 @@ mod stack_traces;
 mod topology_file;
 
 pub use backend::{BackendBuilder, find_plugin, read_plugin};
-pub use engine::{DaemonError, daemon, forked_daemon, run};
+pub use engine::{DaemonError, daemon, forked_daemon, join_run, run};
 pub use error::RunError;
-pub use join::JoinError;
+pub use join::{JoinError, JoinOptions};

@@ -268,6 +268,8 @@ pub struct Cluster {
     pub dry_run: bool,
     /// Boards that serve the ranks of hosts.
     pub boards: Boards,
+    /// Hosts that join by themselves, if the run waits for such.
+    pub join: Option<JoinedHosts>,
 }
 
 impl Default for Cluster {
@@ -284,8 +286,31 @@ impl Default for Cluster {
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),
+            join: None,
         }
     }
+}
+
+/// Hosts that join a run by themselves.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct JoinedHosts {
+    /// Number of hosts. Without it, as many as have slots for all ranks.
+    pub hosts: Option<u32>,
+    /// Port at which the head listens for them. Default: any free one.
+    pub port: Option<u16>,
+    /// Secret of the hosts.
+    pub secret: JoinSecret,
+    /// Whether the hosts come with their programs. The only program of the plan then has no command.
+    pub with_programs: bool,
+}
+
+/// Secret of hosts that join.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum JoinSecret {
+    /// All have the same.
+    One(Secret),
+    /// A folder with a file for each, named by its index.
+    Folder(PathBuf),
 }
 
 impl Cluster {

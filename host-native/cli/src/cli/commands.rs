@@ -6,6 +6,7 @@ use super::args::FirstArgs;
 use super::completions::CompletionsArgs;
 use super::doctor::DoctorArgs;
 use super::help;
+use super::join::JoinArgs;
 use super::man::ManArgs;
 use super::offload::{self, OffloadArgs};
 use super::serve::ServeArgs;
@@ -31,6 +32,7 @@ pub(super) fn hydrant() -> Command {
         .subcommand(probe())
         .subcommand(replay())
         .subcommand(serve())
+        .subcommand(join())
         .subcommands(observers())
         .subcommand(doctor())
         .subcommand(completions())
@@ -61,7 +63,10 @@ pub(super) fn run(name: &'static str, called: &str) -> Command {
 
 /// `offload`, with the options of `run` that do not apply hidden.
 pub(super) fn offload() -> Command {
-    let mut command = OffloadArgs::augment_args(FirstArgs::augment_args(Command::new("offload")));
+    // Its --secret-file is the board's.
+    let command = FirstArgs::augment_args(Command::new("offload"));
+    let command = command.mut_arg("join_secret", |arg| arg.long("join-secret"));
+    let mut command = OffloadArgs::augment_args(command);
     for (id, _) in offload::NOT_OFFLOADABLE {
         command = command.mut_arg(id, |arg| arg.hide(true));
     }
@@ -112,6 +117,16 @@ fn serve() -> Command {
         "Serve jobs that other launchers start, or run a name server",
         help::SERVE_ABOUT,
         help::SERVE_AFTER,
+    )
+}
+
+fn join() -> Command {
+    let command = JoinArgs::augment_args(Command::new("join"));
+    described(
+        command,
+        "Make this machine a host of a run that waits for it",
+        help::JOIN_ABOUT,
+        help::JOIN_AFTER,
     )
 }
 

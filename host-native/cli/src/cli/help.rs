@@ -254,6 +254,29 @@ Exit codes:
   2      invalid option
   128+S  signal S terminated it during a job, or with --size while it waited for one";
 
+pub(super) const JOIN_ABOUT: &str = "\
+Make the machine, the container or the pod that this command runs in a host of a run that waits for it: 'hydrant run \
+--bootstrap join'. No ssh and no other way from one host to another is needed, but connections of this host to the run, and \
+between hosts. They are encrypted and authenticated with the secret.
+
+The daemon of this host starts and serves ranks, as on a host that is reached by ssh: their output, signals and failures go to \
+the run. With a program after '--', that is what the ranks of this host run. The command ends with the run.";
+
+pub(super) const JOIN_AFTER: &str = "\
+Examples:
+  hydrant run --bootstrap join --expect 4 --join-port 4200 --secret-file secret -n 16 ./a.out
+  hydrant join head:4200 --secret-file secret -n 4               on each of four hosts; the run is on 'head'
+
+  hydrant run --bootstrap join --expect 4 --join-port 4200 --secret-file secret
+  hydrant join head:4200 --secret-file secret -n 4 -- ./a.out    each host brings the program
+
+Exit codes:
+  0      no rank of this host failed
+  N      exit code of the first rank of this host that failed; 128+S if signal S killed it
+  1      this host cannot join, the run is lost, or the program cannot be started
+  2      invalid option
+  128+S  signal S ended this command before the run began";
+
 pub(super) const DOCTOR_ABOUT: &str = "\
 Look for what keeps jobs from running: resource limits, /dev/shm, processors, hwloc, ptrace scope, loopback, the machine's \
 name, ports, variables of other launchers, the resource manager, ssh keys and known hosts of the given hosts, and the MPI \
@@ -386,7 +409,7 @@ fn list(text: &mut String, names: &[String]) {
 }
 
 const MAPPING: &str = "\
-The hosts are those of --hosts or --hostfile. Without these options they are those of a file that HYDRA_HOST_FILE, \
+The hosts are those of --hosts or --hostfile, or with --bootstrap join those that join. Without these options they are those of a file that HYDRA_HOST_FILE, \
 I_MPI_HYDRA_HOST_FILE, PRTE_MCA_prte_default_hostfile or OMPI_MCA_orte_default_hostfile names, then the allocated hosts of a Slurm, PBS, \
 LSF or SGE job, with one slot per task, and otherwise this machine. If this machine is the only host, no daemon is started. Otherwise \
 each listed host gets a daemon, even without ranks, and no rank is started before all daemons have connected. Programs are \

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
-use hydrant_run::plan::Cluster;
+use hydrant_run::plan::{Cluster, JoinSecret, JoinedHosts};
 
 use super::argument::ParsedOption;
 use super::boards::{BoardArgs, boards};
@@ -15,8 +15,9 @@ use super::conflict::conflict;
 use super::environment::Environment;
 use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
+use super::scanner::Segment;
 use super::variables;
-use crate::value::{Timeout, bootstrap, timeout};
+use crate::value::{Timeout, bootstrap, join_secret, timeout};
 
 /// Options of hosts, mapping and daemons.
 #[derive(Args, Clone, Debug)]
@@ -70,14 +71,32 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "slot|node", value_parser = str::parse::<RankBy>)]
     pub(super) rank_by: Option<RankBy>,
 
-    /// Launcher for daemons on hosts: ssh, srun, qrsh, local or exec:COMMAND
+    /// Launcher for daemons on hosts: ssh, srun, qrsh, local, join or exec:COMMAND
     ///
     /// Default: srun in a Slurm job, qrsh in a parallel job of SGE, otherwise ssh. `local` forks all daemons on this machine,
     /// and host names are labels. With --iface they are programs of their own that connect over that interface, as on several
-    /// hosts. COMMAND is quoted as in a shell. {host} in it is replaced by the host, {args} by the command to run there.
-    /// Variables of hydra, Intel MPI and Open MPI are read where no option says otherwise: see docs/kubernetes.md.
+    /// hosts. `join` waits for hosts that run 'hydrant join'. COMMAND is quoted as in a shell. {host} in it is replaced by the
+    /// host, {args} by the command to run there. Variables of hydra, Intel MPI and Open MPI are read where no option says
+    /// otherwise: see docs/kubernetes.md.
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
+
+    /// Wait for N hosts that join by themselves, with --bootstrap join
+    ///
+    /// Without it the run waits for hosts with as many slots as the job has ranks (-n).
+    #[arg(long, value_name = "N", value_parser = nodes)]
+    pub(super) expect: Option<u32>,
+
+    /// File with the secret that hosts need to join, or a folder with a file for each host
+    ///
+    /// A secret has at least 16 bytes, and other users must not be able to read its file. The files of a folder are named by the
+    /// number of the host, its --index: 0, 1 and so on. No host can then join as another.
+    #[arg(long = "secret-file", value_name = "FILE|FOLDER", value_parser = join_secret())]
+    pub(super) join_secret: Option<JoinSecret>,
+
+    /// Port at which the run waits for hosts that join; default: any free one, which is printed
+    #[arg(long, value_name = "PORT", value_parser = clap::value_parser!(u16).range(1..))]
+    pub(super) join_port: Option<u16>,
 
     /// Program to start instead of ssh or srun in PATH, or qrsh in SGE_ROOT
     #[arg(long, value_name = "PROGRAM", visible_alias = "launcher-exec")]
@@ -86,7 +105,7 @@ pub(super) struct HostArgs {
     /// Time in seconds for a daemon to connect; the job is not started if one exceeds it
     ///
     /// The time is measured for each daemon from its own start. Within it, an ssh that does not find or reach its host is
-    /// started again.
+    /// started again. With --bootstrap join it is the time for all hosts to join.
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(BOOTSTRAP_TIMEOUT_DEFAULT))]
     pub(super) bootstrap_timeout: Timeout,
 
@@ -151,7 +170,8 @@ pub(super) fn cluster(
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
     }
-    if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_))) {
+    let join = joined(&args, options)?;
+    if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_) | Bootstrap::Join)) {
         conflict(options, "bootstrap_exec", "bootstrap", "it replaces ssh, srun or qrsh only")?;
     }
     let hosts = match (args.hosts, args.hostfile) {
@@ -193,7 +213,52 @@ pub(super) fn cluster(
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
         boards: boards(args.boards, options)?,
+        join,
     })
+}
+
+/// What the run says about hosts that join.
+fn joined(args: &HostArgs, options: &[ParsedOption]) -> Result<Option<JoinedHosts>, UsageError> {
+    let given = |id: &str| options.iter().rfind(|option| option.id == id);
+    let alone = |option: &ParsedOption, needed| {
+        let (location, option) = (option.location.clone(), option.shown());
+        Err(UsageError::Alone { location, option, needed })
+    };
+    let Some(bootstrap) = given("bootstrap").filter(|_| args.bootstrap == Some(Bootstrap::Join)) else {
+        return match ["expect", "join_secret", "join_port"].into_iter().find_map(given) {
+            Some(option) => alone(option, "--bootstrap join"),
+            None => Ok(None),
+        };
+    };
+    for other in ["hosts", "hostfile"] {
+        conflict(options, "bootstrap", other, "hosts that join say their names and slots")?;
+    }
+    conflict(options, "bootstrap", "dry_run", "the hosts that join are not known before")?;
+    let Some(secret) = args.join_secret.clone() else { return alone(bootstrap, "--secret-file FILE") };
+    Ok(Some(JoinedHosts { hosts: args.expect, port: args.join_port, secret, with_programs: false }))
+}
+
+/// Whether hosts may bring the program that a command line lacks.
+pub(super) fn may_bring_program(segment: &Segment) -> bool {
+    let bootstrap = segment.options.iter().rfind(|option| option.id == "bootstrap");
+    segment.command.is_empty() && bootstrap.is_some_and(|bootstrap| bootstrap.value() == "join")
+}
+
+/// Checks what a run says about hosts that join against its programs. `is_filled` tells whether a program has no number of ranks.
+pub(super) fn check_join(
+    join: &JoinedHosts,
+    segments: &[Segment],
+    is_filled: bool,
+) -> Result<(), UsageError> {
+    let all: Vec<ParsedOption> = segments.iter().flat_map(|segment| &segment.options).cloned().collect();
+    conflict(&all, "bootstrap", "host", "hosts that join say their names and slots")?;
+    match all.iter().rfind(|option| option.id == "bootstrap") {
+        Some(option) if join.hosts.is_none() && is_filled => {
+            let (location, option) = (option.location.clone(), option.shown());
+            Err(UsageError::Alone { location, option, needed: "--expect N, or -n of each program" })
+        }
+        _ => Ok(()),
+    }
 }
 
 fn ppn(text: &str) -> Result<u32, String> {

@@ -17,6 +17,7 @@ mod error;
 mod foreign;
 mod help;
 mod hosts;
+mod join;
 mod man;
 mod mapping;
 mod offload;
@@ -37,6 +38,7 @@ use clap::parser::ValueSource;
 use clap::{ArgMatches, Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
 use hydrant_placement::HostSource;
+use hydrant_run::JoinOptions;
 use hydrant_run::plan::{LinePrefix, Offload, Options, Plan, Prefix, Program, RunSettings};
 use thiserror::Error;
 
@@ -71,6 +73,8 @@ pub enum Action {
     Doctor(Box<Question>),
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
+    /// `join`: make this machine a host of a run.
+    Join(Box<JoinOptions>),
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
     /// `ps`, `status`, `kill`, `attach`, `debug`, `replace`: look at running jobs.
@@ -186,6 +190,8 @@ fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Ac
     let action = match command {
         "serve" => served(matches),
         "daemon" => Ok(Action::Daemon),
+        "join" => join::JoinArgs::from_arg_matches(matches)
+            .map(|options| Action::Join(Box::new(options.into_options(environment)))),
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
@@ -348,6 +354,9 @@ fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<V
     }
     let is_alone = segments.len() == 1;
     let lacks_program = |segment: &&Segment| segment.command.first().is_none_or(|program| program.is_empty());
+    if is_alone && hosts::may_bring_program(&segments[0]) {
+        return Ok(segments);
+    }
     if let Some(segment) = segments.iter().find(lacks_program) {
         // The program may have been taken for the value of the last option.
         let last =
@@ -463,7 +472,12 @@ fn plan(
     }
     check_psets(segments, &programs)?;
     let all_name_hosts = program_hosts.len() == programs.len();
+    let is_filled = !fill.is_empty();
     let (settings, mut options) = plan_options(job, &first.options, environment, all_name_hosts, board)?;
+    if let Some(join) = &mut options.cluster.join {
+        join.with_programs = first.command.is_empty();
+        hosts::check_join(join, segments, is_filled)?;
+    }
     let placement = &mut options.cluster.placement;
     placement.fill = fill;
     match (programs.len(), program_hosts.pop(), &placement.hosts) {
@@ -591,9 +605,16 @@ fn plan_program(
     job: &JobArgs,
     environment: &Environment,
 ) -> Program {
-    let (command, args) = segment.command.split_first().expect("each scanned segment has a program");
-    let job_environment =
-        EnvironmentOptions { all: job.genvall, none: job.genvnone, list: &job.genvlist, assigned: &job.genv };
+    // Hosts that join may bring the program, which runs in the environment of its host.
+    let of_hosts = segment.command.is_empty();
+    let (command, args) =
+        segment.command.split_first().map(|(command, args)| (command.clone(), args)).unwrap_or_default();
+    let job_environment = EnvironmentOptions {
+        all: job.genvall,
+        none: job.genvnone || of_hosts && !job.genvall,
+        list: &job.genvlist,
+        assigned: &job.genv,
+    };
     let program_environment = EnvironmentOptions {
         all: program.envall,
         none: program.envnone,
@@ -602,7 +623,7 @@ fn plan_program(
     };
     Program {
         ranks: program.n.unwrap_or(1),
-        command: command.clone(),
+        command,
         args: args.to_vec(),
         env: environment::build(environment, job_environment, program_environment),
         wdir: program.wdir,

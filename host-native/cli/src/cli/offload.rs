@@ -47,7 +47,7 @@ const LOCAL_RANKS: &str = "all ranks run on this machine";
 const ONE_BOARD: &str = "--target and --secret-file name the board";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 26] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 29] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -64,6 +64,9 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 26] = [
     ("rankmap", LOCAL_RANKS),
     ("rank_by", LOCAL_RANKS),
     ("bootstrap", LOCAL_RANKS),
+    ("expect", LOCAL_RANKS),
+    ("join_secret", LOCAL_RANKS),
+    ("join_port", LOCAL_RANKS),
     ("bootstrap_exec", LOCAL_RANKS),
     ("bootstrap_timeout", LOCAL_RANKS),
     ("remote_hydrant", LOCAL_RANKS),

@@ -8,7 +8,9 @@ use hydrant_placement::{
     Binding, Bootstrap, CpuBinding, HostSource, Hosts, Level, MapBy, MappingPolicy, MemoryBinding,
     NetworkTopology, Objects, PlacementOptions, RankBy,
 };
-use hydrant_run::plan::{Boards, Cluster, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
+use hydrant_run::plan::{
+    Boards, Cluster, JoinSecret, JoinedHosts, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget,
+};
 
 use super::*;
 use crate::value::{job_attribute, node_attribute};
@@ -173,6 +175,7 @@ fn every_option_with_one_dash_and_with_two() {
                 preload_binary: true,
                 heartbeat: Duration::from_millis(2500),
                 dry_run: true,
+                join: None,
                 boards: Boards::default(),
             },
         }
@@ -273,6 +276,47 @@ fn host_options_have_the_names_of_other_launchers() {
     );
     let exec = ["sh", "-c", "rsh {host} exec {args}"].map(OsString::from);
     assert_eq!(bootstrap("exec:sh -c 'rsh {host} exec {args}'"), Bootstrap::Exec(exec.to_vec()));
+}
+
+/// A folder has a secret for each host.
+#[test]
+fn hosts_that_join_are_those_of_the_run() {
+    let join = |line: &str| planned(&format!("hydrant run --bootstrap join --secret-file / {line}"));
+    let plan = join("--expect 4 --join-port 4200 -n 16 a");
+    let secret = JoinSecret::Folder("/".into());
+    let hosts = JoinedHosts { hosts: Some(4), port: Some(4200), secret, with_programs: false };
+    assert_eq!(plan.options.cluster.join.as_ref(), Some(&hosts));
+    let of_hosts = join("--expect 4 -genv A 1");
+    assert!(of_hosts.options.cluster.join.is_some_and(|join| join.with_programs));
+    let [program] = &of_hosts.programs[..] else { panic!("there is one") };
+    assert_eq!((program.command.len(), env(program)), (0, vec!["A=1".to_owned()]), "the rest is the host's");
+    assert!(join("-n 3 a : -n 2 b").options.cluster.join.is_some_and(|join| !join.with_programs));
+    let refusals = [
+        ("run --bootstrap join --expect 4 a", "--bootstrap join is of no use without --secret-file FILE"),
+        (
+            "run --bootstrap join --secret-file / a",
+            "--bootstrap join is of no use without --expect N, or -n of each program",
+        ),
+        (
+            "run --bootstrap join --secret-file / -n 2 a : b",
+            "is of no use without --expect N, or -n of each program",
+        ),
+        ("run --expect 4 a", "--expect 4 is of no use without --bootstrap join"),
+        ("run --bootstrap ssh --join-port 4 a", "--join-port 4 is of no use without --bootstrap join"),
+        ("run --bootstrap join --secret-file / -hosts a,b a", "hosts that join say their names and slots"),
+        ("run --bootstrap join --secret-file / -n 1 -host a a", "hosts that join say their names and slots"),
+        ("run --bootstrap join --secret-file / -n 1 --dry-run a", "the hosts that join are not known before"),
+        ("run --bootstrap join --secret-file /nowhere/x -n 1 a", "cannot read /nowhere/x"),
+        ("run --bootstrap join --secret-file / --expect 2 : b", "missing program name"),
+        ("offload --target x --expect 2 a", "does not apply to 'hydrant offload'"),
+        ("reach --bootstrap join a", "hosts that join do so for a job only"),
+        ("join head --secret-file /nowhere/x", "expected a name or an address, and a port"),
+        ("join head:1 --secret-file /etc/hosts", "/etc/hosts"),
+    ];
+    for (line, why) in refusals {
+        let refusal = refused(&format!("hydrant {line}"));
+        assert!(refusal.contains(why), "{line}: {refusal}");
+    }
 }
 
 #[test]

@@ -78,7 +78,10 @@ pub(super) fn agent(environment: &Environment) -> Result<Agent, UsageError> {
     let launcher = match first(environment, &LAUNCHERS) {
         // The agent is called as rsh is.
         Some((_, value)) if value == "rsh" => Some(rsh("rsh".into(), Vec::new(), &[])),
-        Some((_, value)) => value::bootstrap(&value.to_string_lossy()).ok(),
+        // Other launchers have no hosts that join.
+        Some((_, value)) => {
+            value::bootstrap(&value.to_string_lossy()).ok().filter(|bootstrap| *bootstrap != Bootstrap::Join)
+        }
         None => None,
     };
     let of_job = hydrant_placement::Environment {

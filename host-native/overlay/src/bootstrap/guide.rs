@@ -1,7 +1,7 @@
 //! Secret of the daemons that one command starts (Slurm: a step), and their question for the addresses of their parent.
 //!
-//! All of them get the same record, so the secrets of all links follow from one: each daemon of a step could speak as any
-//! other.
+//! The secrets of all links and questions follow from one. All daemons of a step get it, so each could speak as any other. Hosts
+//! that join by themselves get their own secrets alone.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -41,46 +41,52 @@ impl StepSecret {
 
     /// The secret of the link between a node and its parent.
     pub(crate) fn of_link(&self, child: u32) -> Secret {
-        Secret::of(self.mac(b"link", &[&child.to_be_bytes()]))
+        Secret::of(mac(&self.0, b"link", &[&child.to_be_bytes()]))
     }
 
-    /// BLAKE2s with this secret as its key. The purpose keeps values apart.
-    fn mac(&self, purpose: &[u8; 4], parts: &[&[u8]]) -> [u8; MAC_LEN] {
-        self.hashed(purpose, parts).finalize_fixed().into()
+    /// The secret of a node's question.
+    pub(crate) fn of_question(&self, node: u32) -> Secret {
+        Secret::of(mac(&self.0, b"node", &[&node.to_be_bytes()]))
     }
+}
 
-    fn is_mac(&self, mac: &[u8], purpose: &[u8; 4], parts: &[&[u8]]) -> bool {
-        // Compares in constant time.
-        self.hashed(purpose, parts).verify_slice(mac).is_ok()
-    }
+/// BLAKE2s with a secret as its key. The purpose keeps values apart.
+fn mac(secret: &Secret, purpose: &[u8; 4], parts: &[&[u8]]) -> [u8; MAC_LEN] {
+    hashed(secret, purpose, parts).finalize_fixed().into()
+}
 
-    fn hashed(&self, purpose: &[u8; 4], parts: &[&[u8]]) -> Blake2sMac256 {
-        let mut mac = <Blake2sMac256 as KeyInit>::new_from_slice(self.0.as_bytes())
-            .expect("a key of 32 bytes is allowed");
-        Update::update(&mut mac, purpose);
-        parts.iter().for_each(|part| Update::update(&mut mac, part));
-        mac
-    }
+fn is_mac(secret: &Secret, mac: &[u8], purpose: &[u8; 4], parts: &[&[u8]]) -> bool {
+    // Compares in constant time.
+    hashed(secret, purpose, parts).verify_slice(mac).is_ok()
+}
+
+fn hashed(secret: &Secret, purpose: &[u8; 4], parts: &[&[u8]]) -> Blake2sMac256 {
+    let mut mac =
+        <Blake2sMac256 as KeyInit>::new_from_slice(secret.as_bytes()).expect("a key of 32 bytes is allowed");
+    Update::update(&mut mac, purpose);
+    parts.iter().for_each(|part| Update::update(&mut mac, part));
+    mac
 }
 
 /// A daemon's question for the addresses of its parent. All daemons of a step start at once, so none knows them.
 #[derive(Debug)]
 pub(crate) struct Question {
-    secret: StepSecret,
+    secret: Secret,
     nonce: [u8; NONCE_LEN],
 }
 
 impl Question {
-    /// Asks for the parent of `node`, which listens at `own`. Returns the bytes to send to the head.
+    /// Asks for the parent of `node`, which has this secret for its question and listens at `own`. Returns the bytes to send to
+    /// the head.
     pub(crate) fn new(
-        secret: &StepSecret,
+        secret: &Secret,
         node: u32,
         own: &[SocketAddr],
     ) -> Result<(Question, [u8; QUESTION_LEN]), hydrant_reactor::Error> {
         let mut nonce = [0; NONCE_LEN];
         hydrant_reactor::fill_random(&mut nonce).map_err(hydrant_reactor::Error::during("getrandom"))?;
         let text = [&QUESTION_MAGIC[..], &node.to_be_bytes(), &nonce, &encode_addrs(own)].concat();
-        let mac = secret.mac(b"ask ", &[&text]);
+        let mac = mac(secret, b"ask ", &[&text]);
         let mut bytes = [0; QUESTION_LEN];
         bytes[..QUESTION_MAC].copy_from_slice(&text);
         bytes[QUESTION_MAC..].copy_from_slice(&mac);
@@ -91,7 +97,7 @@ impl Question {
     /// not the head's answer to this question.
     pub(crate) fn answered(&self, answer: &[u8; ANSWER_LEN]) -> Option<Vec<SocketAddr>> {
         let (addrs, mac) = answer.split_at(ADDRS_LEN);
-        self.secret.is_mac(mac, b"tell", &[&self.nonce, addrs]).then(|| decode_addrs(addrs))?
+        is_mac(&self.secret, mac, b"tell", &[&self.nonce, addrs]).then(|| decode_addrs(addrs))?
     }
 }
 
@@ -114,19 +120,20 @@ impl Guide {
 
     /// Answers a question, and remembers where the daemon that asks listens. Returns `None` if it is not of a daemon of the step.
     pub(crate) fn answer(&mut self, question: &[u8; QUESTION_LEN]) -> Option<[u8; ANSWER_LEN]> {
-        let (text, mac) = question.split_at(QUESTION_MAC);
-        if !self.secret.is_mac(mac, b"ask ", &[text]) {
-            return None;
-        }
+        let (text, tag) = question.split_at(QUESTION_MAC);
         let (node, rest) = text[QUESTION_MAGIC.len()..].split_first_chunk()?;
         let (nonce, own) = rest.split_at(NONCE_LEN);
         let node = u32::from_be_bytes(*node);
         let parent = self.tree.parent(node)?;
+        let secret = self.secret.of_question(node);
+        if !is_mac(&secret, tag, b"ask ", &[text]) {
+            return None;
+        }
         self.listening[node as usize] = decode_addrs(own)?;
         let addrs = encode_addrs(&self.listening[parent as usize]);
         let mut answer = [0; ANSWER_LEN];
         answer[..ADDRS_LEN].copy_from_slice(&addrs);
-        answer[ADDRS_LEN..].copy_from_slice(&self.secret.mac(b"tell", &[nonce, &addrs]));
+        answer[ADDRS_LEN..].copy_from_slice(&mac(&secret, b"tell", &[nonce, &addrs]));
         Some(answer)
     }
 }
@@ -172,7 +179,7 @@ mod tests {
         let head = vec!["10.0.0.9:1".parse().unwrap()];
         let mut guide = Guide::new(secret.clone(), Tree::new(8, 2), head.clone());
         let mut ask = |node, own: &[SocketAddr]| {
-            let (question, bytes) = Question::new(&secret, node, own).unwrap();
+            let (question, bytes) = Question::new(&secret.of_question(node), node, own).unwrap();
             question.answered(&guide.answer(&bytes).unwrap())
         };
         // Node 2 is below node 1, which is below the head.
@@ -188,9 +195,10 @@ mod tests {
     fn others_neither_ask_nor_answer() {
         let secret = StepSecret::random().unwrap();
         let mut guide = Guide::new(secret.clone(), Tree::new(8, 2), addrs());
-        let (question, bytes) = Question::new(&secret, 1, &addrs()).unwrap();
+        let own = secret.of_question(1);
+        let (question, bytes) = Question::new(&own, 1, &addrs()).unwrap();
         let answer = guide.answer(&bytes).unwrap();
-        let (other, _) = Question::new(&secret, 1, &addrs()).unwrap();
+        let (other, _) = Question::new(&own, 1, &addrs()).unwrap();
         assert!(question.answered(&answer).is_some() && other.answered(&answer).is_none(), "an old answer");
         for at in 0..QUESTION_LEN {
             let mut forged = bytes;
@@ -202,8 +210,10 @@ mod tests {
             forged[at] ^= 1;
             assert!(question.answered(&forged).is_none(), "{at}");
         }
-        let (_, outside) = Question::new(&secret, 8, &[]).unwrap();
-        assert!(guide.answer(&outside).is_none());
+        for (node, secret) in [(8, secret.of_question(8)), (2, own)] {
+            let (_, other) = Question::new(&secret, node, &[]).unwrap();
+            assert!(guide.answer(&other).is_none(), "{node}");
+        }
     }
 
     #[test]

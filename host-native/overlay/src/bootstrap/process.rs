@@ -225,7 +225,7 @@ mod tests {
             "Connection closed by 10.0.0.7 port 22",
             "sh: 1: /opt/bin/run: not found",
             "no route to host4",
-            "hydrant: cannot reach host n0 (node 0), which started this daemon, at 10.0.0.1:4000: Connection refused",
+            "hydrant: cannot reach host n0 (node 0), the parent of this daemon, at 10.0.0.1:4000: Connection refused",
         ] {
             assert!(!may_pass(lasting), "{lasting}");
         }

@@ -60,8 +60,8 @@ pub struct DaemonSpec {
     #[serde(with = "host_runs")]
     pub(crate) hosts: Vec<Host>,
     pub(crate) settings: DaemonSettings,
-    /// Set in a daemon of a step. `addrs` are those of the head then.
-    #[serde(skip)]
+    /// Set in a daemon that no parent has started: of a step, or of a host that has joined by itself. `addrs` are those of the head
+    /// then.
     pub(crate) step: Option<StepMember>,
     /// Set in a forked daemon: its end of the socket pair to its parent. There are no `addrs` then.
     #[serde(skip)]
@@ -79,13 +79,17 @@ impl DaemonSettings {
     }
 }
 
-/// What a daemon of a step has beside the others.
-#[derive(Clone, Debug)]
+/// What a daemon that no parent has started has beside the others.
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct StepMember {
-    pub(crate) secret: StepSecret,
+    /// Secret of its question for its parent's addresses.
+    pub(crate) question: Secret,
+    /// Secrets of the links to its children.
+    pub(crate) children: Vec<Secret>,
     /// The head's host, for messages.
     pub(crate) head: String,
     /// Addresses at which this daemon listens.
+    #[serde(skip)]
     pub(crate) own: Vec<SocketAddr>,
 }
 
@@ -126,6 +130,22 @@ impl DaemonSpec {
     /// Standard input holds no specification, or that of another version.
     pub fn read() -> Result<DaemonSpec, SpecError> {
         DaemonSpec::decode(&mut |buffer| rustix::io::read(rustix::stdio::stdin(), buffer), names_here)
+    }
+
+    /// Decodes the record that the head of a run sends to a host that has joined by itself.
+    pub(crate) fn of_record(mut bytes: &[u8]) -> Result<DaemonSpec, SpecError> {
+        let mut read = |buffer: &mut [u8]| {
+            let (read, rest) = bytes.split_at(bytes.len().min(buffer.len()));
+            buffer[..read.len()].copy_from_slice(read);
+            bytes = rest;
+            Ok(read.len())
+        };
+        DaemonSpec::decode(&mut read, names_here)
+    }
+
+    /// The daemon reaches the head at this address, whatever the head calls it.
+    pub(crate) fn with_head_at(self, addr: SocketAddr) -> DaemonSpec {
+        DaemonSpec { addrs: vec![addr], ..self }
     }
 
     /// Decodes a specification.
@@ -179,6 +199,7 @@ impl DaemonSpec {
         place.parent == Some(self.parent)
             && self.hosts.len() == place.subtree.len()
             && !self.addrs.is_empty()
+            && self.step.as_ref().is_none_or(|step| step.children.len() == place.children.clone().len())
             && self.settings.heartbeat_timeout > 0
     }
 
@@ -228,9 +249,20 @@ impl StepSpec {
         let found = found.ok_or_else(|| SpecError::NoPlace(names.join(" or ")))?;
         let node =
             self.hosts.iter().skip(1).position(|host| host.name == *found).map_or(0, |at| at as u32 + 1);
-        let Place { parent, subtree, .. } = self.tree.place(node);
-        let parent = parent.ok_or(SpecError::Malformed)?;
-        Ok(DaemonSpec {
+        self.of_node(node).ok_or(SpecError::Malformed)
+    }
+
+    /// What the daemon of a node needs. The head is none.
+    pub(crate) fn of_node(&self, node: u32) -> Option<DaemonSpec> {
+        let Place { parent, subtree, children, .. } = self.tree.place(node);
+        let parent = parent?;
+        let member = StepMember {
+            question: self.secret.of_question(node),
+            children: children.map(|child| self.secret.of_link(child.start)).collect(),
+            head: self.hosts[0].name.clone(),
+            own: Vec::new(),
+        };
+        Some(DaemonSpec {
             overlay: self.overlay,
             secret: self.secret.of_link(node),
             node,
@@ -238,9 +270,9 @@ impl StepSpec {
             parent_host: self.hosts[parent as usize].name.clone(),
             tree: self.tree,
             hosts: self.hosts[subtree.start as usize..subtree.end as usize].to_vec(),
-            settings: self.settings,
-            step: Some(StepMember { secret: self.secret, head: self.hosts[0].name.clone(), own: Vec::new() }),
-            addrs: self.addrs,
+            settings: self.settings.clone(),
+            step: Some(member),
+            addrs: self.addrs.clone(),
             inherited: None,
         })
     }

@@ -20,7 +20,7 @@ struct Parent {
 
 impl Parent {
     fn new() -> Parent {
-        let socket = ListenSocket::bind(Ipv4Addr::LOCALHOST.into()).unwrap();
+        let socket = ListenSocket::bind(Ipv4Addr::LOCALHOST.into(), 0).unwrap();
         let overlay = OverlayId::random().unwrap();
         Parent {
             socket,

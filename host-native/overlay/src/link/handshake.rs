@@ -63,7 +63,7 @@ impl OverlayId {
     }
 
     /// The identifier with these bytes.
-    pub(crate) fn of(bytes: [u8; 16]) -> OverlayId {
+    pub(crate) const fn of(bytes: [u8; 16]) -> OverlayId {
         OverlayId(bytes)
     }
 

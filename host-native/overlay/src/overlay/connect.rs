@@ -11,6 +11,8 @@ use crate::bootstrap::{ANSWER_LEN, DaemonSpec, QUESTION_LEN, Question};
 use crate::error::{AttemptError, ConnectError};
 use crate::link::{Channel, Initiator, Link, RESPONSE_LEN, start_connect};
 
+/// Number of the head.
+const HEAD: u32 = 0;
 /// Time limit of one attempt in milliseconds.
 const ATTEMPT_TIMEOUT: u64 = 10_000;
 /// First and longest delay between rounds in milliseconds. The delay doubles with each round.
@@ -69,7 +71,8 @@ impl Connector {
     pub(super) fn new(spec: DaemonSpec, key: Key, now: u64) -> Result<Connector, Error> {
         let deadline = now + spec.settings.join_timeout;
         let question = spec.step.as_ref();
-        let question = question.map(|step| Question::new(&step.secret, spec.node, &step.own)).transpose()?;
+        let question =
+            question.map(|step| Question::new(&step.question, spec.node, &step.own)).transpose()?;
         Ok(Connector {
             spec,
             question,
@@ -169,7 +172,10 @@ impl Connector {
         match known.flatten() {
             Some(addrs) if addrs.is_empty() => self.attempt_failed(now, AttemptError::Closed),
             Some(addrs) => {
-                self.spec.addrs = addrs;
+                // The head is there where it has answered. It may call itself otherwise.
+                if self.spec.parent != HEAD {
+                    self.spec.addrs = addrs;
+                }
                 (self.question, self.address, self.delay) = (None, 0, DELAY_MIN);
                 self.next_round = Some(now);
                 Ok(())
@@ -325,7 +331,7 @@ mod tests {
         let spec = spec(&[first, second]);
         let last = spec.addrs[1];
         let error = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || false).unwrap_err().to_string();
-        let expected = format!("cannot reach host head (node 0), which started this daemon, at {last}: ");
+        let expected = format!("cannot reach host head (node 0), the parent of this daemon, at {last}: ");
         assert!(error.starts_with(&expected) && error.contains("Connection refused"), "{error}");
     }
 

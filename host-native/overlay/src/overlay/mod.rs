@@ -22,6 +22,7 @@ use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 
 use crate::bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, Guide};
+use crate::enrol::Enrolment;
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
 use crate::interface::{interface_addrs, local_addr_towards_any, local_addrs_towards};
@@ -174,6 +175,25 @@ impl Overlay {
         Ok(overlay)
     }
 
+    /// Makes the links of a head whose hosts have joined by themselves. `spec` has them in the order of the enrolment.
+    ///
+    /// # Errors
+    /// A system call failed.
+    pub fn head_of_enrolled(
+        spec: TreeSpec,
+        settings: DaemonSettings,
+        enrolment: Enrolment,
+        now: u64,
+        keys: KeyRange,
+        poller: &Poller,
+    ) -> Result<Overlay, OverlayError> {
+        let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
+        let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
+        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
+        overlay.start_enrolled(enrolment, hosts, now, poller)?;
+        Ok(overlay)
+    }
+
     /// Makes the links of a daemon, starts the daemons of its children and connects to its parent. `main` is as for
     /// [`Overlay::head`].
     ///
@@ -199,7 +219,8 @@ impl Overlay {
         let is_of_step = spec.step.is_some();
         if let Some(member) = &mut spec.step {
             // The head tells the children where this node listens.
-            overlay.expect_children(&member.secret, &hosts, &parent, now, poller)?;
+            let secrets = std::mem::take(&mut member.children);
+            overlay.expect_children(secrets, &hosts, &parent, now, poller)?;
             member.own = overlay.addrs().collect();
         }
         overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)?));
@@ -284,13 +305,20 @@ impl Overlay {
             }
             (Some(name), _) => interface_addrs(name)?,
             (None, Bootstrap::Local) => vec![Ipv4Addr::LOCALHOST.into()],
+            // Names of hosts that join by themselves may be known to nobody.
+            (None, Bootstrap::Join) => vec![local_addr_towards_any(parent)],
             (None, _) => local_addrs_towards(hosts),
         };
         for ip in ips {
-            let socket = ListenSocket::bind(ip).map_err(|error| OverlayError::Listen(ip, error))?;
-            let key = LinkKey::Listener(self.listeners.len() as u32).encode(self.keys);
-            self.listeners.push(Listener::new(socket, key, poller)?);
+            let socket = ListenSocket::bind(ip, 0).map_err(|error| OverlayError::Listen(ip, error))?;
+            self.listen_at(socket, poller)?;
         }
+        Ok(())
+    }
+
+    fn listen_at(&mut self, socket: ListenSocket, poller: &Poller) -> Result<(), OverlayError> {
+        let key = LinkKey::Listener(self.listeners.len() as u32).encode(self.keys);
+        self.listeners.push(Listener::new(socket, key, poller)?);
         Ok(())
     }
 

@@ -13,9 +13,11 @@ use super::Overlay;
 use super::child::{Child, ChildState};
 use super::key::LinkKey;
 use crate::bootstrap::{
-    BootstrapProcess, DaemonSettings, Guide, StartRecord, StepSecret, StepSpec, ended_host,
+    BootstrapProcess, DaemonSettings, DaemonSpec, Guide, StartRecord, StepSecret, StepSpec, ended_host,
 };
+use crate::enrol::Enrolment;
 use crate::error::{DaemonFailure, FailureCause, OverlayError};
+use crate::link::Secret;
 
 /// Milliseconds for the rest of the output after srun has named a host. What the daemon itself wrote takes another way.
 const OUTPUT_DELAY: u64 = 200;
@@ -107,14 +109,8 @@ impl Overlay {
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<(), OverlayError> {
-        let secret = StepSecret::random()?;
-        self.expect_children(&secret, &hosts, &[], now, poller)?;
-        let addrs: Vec<SocketAddr> = self.addrs().collect();
-        self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
-        let settings = self.settings.clone();
         let daemons = hosts[1..].to_vec();
-        let record = StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings };
-        let record = StartRecord::Step(record).encode();
+        let record = StartRecord::Step(self.expect_step(hosts, now, poller)?).encode();
         let command = (words, self.settings.bootstrap.removed_variables());
         let (step, failure) = Step::start(command, record, daemons, (files, poller, self.keys))?;
         self.step = Some(step);
@@ -124,10 +120,39 @@ impl Overlay {
         Ok(())
     }
 
-    /// Listens for children whose daemons are started by the head's command.
+    /// Expects daemons that others start, and guides them. Returns what they need.
+    fn expect_step(&mut self, hosts: Vec<Host>, now: u64, poller: &Poller) -> Result<StepSpec, OverlayError> {
+        let secret = StepSecret::random()?;
+        let of_children: Vec<_> =
+            self.place.children.clone().map(|child| secret.of_link(child.start)).collect();
+        self.expect_children(of_children, &hosts, &[], now, poller)?;
+        let addrs: Vec<SocketAddr> = self.addrs().collect();
+        self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
+        let settings = self.settings.clone();
+        Ok(StepSpec { overlay: self.id, secret, addrs, tree: self.tree, hosts, settings })
+    }
+
+    /// Takes the hosts that have joined by themselves as those of the daemons, and sends them what they need.
+    pub(super) fn start_enrolled(
+        &mut self,
+        mut enrolment: Enrolment,
+        hosts: Vec<Host>,
+        now: u64,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        for socket in enrolment.take_listeners() {
+            self.listen_at(socket, poller)?;
+        }
+        let step = self.expect_step(hosts, now, poller)?;
+        let specs = (1..self.tree.nodes()).filter_map(|node| step.of_node(node));
+        enrolment.send_records(specs.map(DaemonSpec::encode));
+        Ok(())
+    }
+
+    /// Listens for children whose daemons others start, unless this node listens already. `secrets` are those of their links.
     pub(super) fn expect_children(
         &mut self,
-        secret: &StepSecret,
+        secrets: Vec<Secret>,
         hosts: &[Host],
         parent: &[SocketAddr],
         now: u64,
@@ -136,14 +161,15 @@ impl Overlay {
         let node = self.node;
         let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
         let subtrees: Vec<Range<u32>> = self.place.children.clone().collect();
-        if !subtrees.is_empty() {
+        if !subtrees.is_empty() && self.listeners.is_empty() {
             self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
         }
         let deadline = now + self.settings.join_timeout;
         self.children = subtrees
             .into_iter()
-            .map(|subtree| {
-                let (host, secret) = (host_of(&subtree), secret.of_link(subtree.start));
+            .zip(secrets)
+            .map(|(subtree, secret)| {
+                let host = host_of(&subtree);
                 Child::expected(subtree, host, secret, deadline)
             })
             .collect();

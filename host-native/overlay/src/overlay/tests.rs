@@ -370,7 +370,7 @@ fn a_lost_node_is_reported_to_the_head_and_to_its_children() {
     drop(nodes.nodes[4].take().unwrap());
     nodes.until(|nodes| !nodes.node(6).events.is_empty());
     let [Event::LifelineLost(lost)] = &nodes.events(6)[..] else { panic!("its parent is gone") };
-    let expected = "host host4 (node 4), which started this daemon, is lost: its connection was closed";
+    let expected = "host host4 (node 4), the parent of this daemon, is lost: its connection was closed";
     assert_eq!(lost.to_string(), expected);
 }
 

@@ -49,6 +49,7 @@ mod usage;
 mod wait;
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::net::Ipv4Addr;
 use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
@@ -61,7 +62,7 @@ use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_iof::{Labels, PushedInput, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
 use hydrant_names::NameClient;
-use hydrant_overlay::BEYOND_CREDIT_MAX;
+use hydrant_overlay::{BEYOND_CREDIT_MAX, Enrolment};
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
@@ -73,6 +74,7 @@ use hydrant_status::StatusServer;
 use rustix::process::Pid;
 
 use crate::backend::{BackendBuilder, read_plugin};
+use crate::enrol::await_hosts;
 use crate::error::RunError;
 use crate::json;
 use crate::messages::{self, Warnings};
@@ -82,7 +84,7 @@ use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
 use jobs::Jobs;
 use names::Names;
-pub use nodes::{DaemonError, daemon, forked_daemon};
+pub use nodes::{DaemonError, daemon, forked_daemon, join_run};
 use nodes::{LinkedBoards, Messages, Nodes};
 use output::pseudo_terminals;
 use patience::Patience;
@@ -119,6 +121,16 @@ const _: () = assert!(UNSENT_MAX + BUFFER < BEYOND_CREDIT_MAX as usize);
 /// # Errors
 /// The job was not started or could not be served. No process of it is running.
 pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
+    let mut enrolment = await_hosts(plan)?;
+    let result = run_with(plan, &mut enrolment);
+    if let (Some(enrolment), Err(error)) = (&mut enrolment, &result) {
+        enrolment.dismiss(&error.to_string());
+    }
+    result
+}
+
+/// Runs a job, whose hosts may have joined by themselves.
+fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
         Some(_) => Location::Local,
@@ -141,7 +153,7 @@ pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
             if let Some(notice) = deployment.job_map.oversubscription() {
                 messages::print(messages::HYDRANT, format_args!("warning: {notice}"));
             }
-            nodes::run(plan, &deployment)
+            nodes::run(plan, &deployment, enrolment)
         }
     }
 }
@@ -363,6 +375,10 @@ struct Daemon {
     files: FileReceiver,
     /// Credit that is held back until the children take streams: the neighbour, and a number of bytes.
     held: Vec<(u32, u32)>,
+    /// Environment of the ranks here, if their host came with the program.
+    environment: Option<Vec<(OsString, OsString)>>,
+    /// Exit code of the first rank here that failed.
+    failed: Option<u8>,
 }
 
 /// What head and daemon of a process have in common.

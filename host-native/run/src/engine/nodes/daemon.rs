@@ -1,6 +1,7 @@
 //! Daemon of a node: its start, and the adapter of its decisions.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::mem::ManuallyDrop;
 use std::rc::Rc;
 
@@ -24,9 +25,9 @@ use super::setup::plan_of;
 use super::{Nodes, ONLY_NODE};
 use crate::backend::{BackendBuilder, RunBackend, Spared};
 use crate::error::RunError;
-use crate::join::{JoinError, Joined, join};
+use crate::join::{JoinError, JoinOptions, Joined, join};
 use crate::messages::{self, Warnings};
-use crate::plan::RunSettings;
+use crate::plan::{Program, RunSettings};
 use crate::topology_file::SharedTopologyFile;
 use hydrant_core::manage::OpenNode;
 
@@ -57,7 +58,8 @@ impl Daemon {
 
     fn new(config: DaemonConfig, files: FileReceiver) -> Daemon {
         let control = hydrant_control::Daemon::new(config);
-        Daemon { control, draining: BTreeMap::new(), files, held: Vec::new() }
+        let (draining, held) = (BTreeMap::new(), Vec::new());
+        Daemon { control, draining, files, held, environment: None, failed: None }
     }
 }
 
@@ -67,6 +69,14 @@ impl DaemonError {
         match self {
             DaemonError::Join(error) => error.hint().map(str::to_owned),
             DaemonError::Run(error) => error.hint(),
+        }
+    }
+
+    /// Exit code of the command.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            DaemonError::Join(JoinError::Enrol(error)) => error.exit_code(),
+            _ => 1,
         }
     }
 }
@@ -79,13 +89,26 @@ impl DaemonError {
 /// # Errors
 /// The node could not start, or its parent is lost. All daemons below it have been killed.
 pub fn daemon() -> Result<(), DaemonError> {
-    serve(DaemonSpec::read().map_err(JoinError::from)?)
+    serve(DaemonSpec::read().map_err(JoinError::from)?, None).map(|_| ())
+}
+
+/// Makes this machine a host of a run that waits for hosts, and runs its daemon until the run ends. Returns the exit code of the
+/// first rank here that failed, otherwise 0.
+///
+/// The function takes over the calling process as [`daemon`] does, but for standard input.
+///
+/// # Errors
+/// No run takes this host, or as for [`daemon`].
+pub fn join_run(options: &JoinOptions) -> Result<u8, DaemonError> {
+    let spec = options.applicant.enrol().map_err(JoinError::from)?;
+    let comes_with_program = options.applicant.application.program.is_some();
+    serve(spec, comes_with_program.then(|| options.environment.clone()))
 }
 
 /// Returns what daemons run that this process forks, and those that they fork.
 pub fn forked_daemon() -> DaemonMain {
-    Rc::new(|spec| match serve(spec) {
-        Ok(()) => 0,
+    Rc::new(|spec| match serve(spec, None) {
+        Ok(_) => 0,
         Err(error) => {
             messages::print_error(messages::DAEMON, &error, error.hint());
             1
@@ -93,10 +116,11 @@ pub fn forked_daemon() -> DaemonMain {
     })
 }
 
-fn serve(spec: DaemonSpec) -> Result<(), DaemonError> {
+/// Runs a daemon. Returns the exit code of the first rank here that failed, otherwise 0.
+fn serve(spec: DaemonSpec, environment: Option<Vec<(OsString, OsString)>>) -> Result<u8, DaemonError> {
     match join(spec, forked_daemon(), Token::Signals.into(), LINKS)? {
-        Some(joined) => Ok(serve_node(joined)?),
-        None => Ok(()),
+        Some(joined) => Ok(serve_node(joined, environment)?),
+        None => Ok(0),
     }
 }
 
@@ -104,7 +128,7 @@ fn serve(spec: DaemonSpec) -> Result<(), DaemonError> {
 ///
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
-fn serve_node(joined: Joined) -> Result<(), RunError> {
+fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) -> Result<u8, RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
     let guardian = start_guardian(None)?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
@@ -140,15 +164,23 @@ fn serve_node(joined: Joined) -> Result<(), RunError> {
     engine.host = host;
     engine.nodes = Some(Nodes::new(links));
     engine.boards = boards;
-    let mut daemon = Daemon::new(config, received);
+    let mut daemon = Daemon { environment, ..Daemon::new(config, received) };
     daemon.begin(&mut engine, unfit, lacks_files)?;
     let mut run = Run { engine, parts: Parts::Daemon(Box::new(daemon)) };
     let result = run.run();
     run.engine.procs.kill_and_wait(|_, _| {});
+    let failed = run.parts.daemon().and_then(|daemon| daemon.failed);
     match run.engine.nodes.and_then(|nodes| nodes.lifeline_lost) {
         Some(lost) => Err(Box::new(lost).into()),
-        None => result.map(drop),
+        None => result.map(|_| failed.unwrap_or_default()),
     }
+}
+
+/// A program in the environment of its host. What the program has of its own was assigned by the user, or by who spawned it.
+fn in_environment(program: &Program, own: &[(OsString, OsString)]) -> Program {
+    let is_assigned = |name: &OsString| program.env.iter().any(|(assigned, _)| assigned == name);
+    let inherited = own.iter().filter(|(name, _)| !is_assigned(name));
+    Program { env: inherited.chain(&program.env).cloned().collect(), ..program.clone() }
 }
 
 impl<'s> ServerParts<'s> {
@@ -416,8 +448,11 @@ impl Daemon {
     ///
     /// # Errors
     /// The plugin has failed.
-    fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
+    fn open_job(&mut self, engine: &mut Engine<'_>, mut record: JobRecord) -> Result<(), RunError> {
         let job = record.id;
+        if let Some(own) = &self.environment {
+            record.programs = record.programs.iter().map(|program| in_environment(program, own)).collect();
+        }
         let opened = match engine.jobs.get(job) {
             Some(_) => Ok(()),
             None => engine.open_here(record, Some(&self.files)),
@@ -428,6 +463,7 @@ impl Daemon {
                 if let Some((_, error)) = errors.pop_if(|(_, error)| error.is_plugins()) {
                     return Err(error);
                 }
+                self.failed = self.failed.or(errors.first().map(|(_, error)| error.exit_code()));
                 let errors = errors.iter().map(|(appnum, error)| start_error(*appnum, error)).collect();
                 DaemonEvent::OpenFailed { job, errors }
             }

@@ -12,7 +12,7 @@ use hydrant_core::server::FenceMode;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
 use hydrant_names::NameClient;
-use hydrant_overlay::{DaemonSettings, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
+use hydrant_overlay::{DaemonSettings, Enrolment, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mapping};
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
@@ -100,7 +100,11 @@ impl<'s> Head<'s> {
 }
 
 /// Runs a job on several hosts, as [`run`](super::super::run) does on one.
-pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, RunError> {
+pub(in super::super) fn run(
+    plan: &Plan,
+    deployment: &Deployment,
+    enrolment: &mut Option<Enrolment>,
+) -> Result<u8, RunError> {
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
@@ -136,7 +140,10 @@ pub(in super::super) fn run(plan: &Plan, deployment: &Deployment) -> Result<u8, 
     let head = TreeSpec { head: host.clone(), hosts, radix: tree.radix() };
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
-    let links = Overlay::head(head, settings, Some(forked_daemon()), now, LINKS, &files, poller)?;
+    let links = match enrolment.take() {
+        Some(enrolment) => Overlay::head_of_enrolled(head, settings, enrolment, now, LINKS, poller)?,
+        None => Overlay::head(head, settings, Some(forked_daemon()), now, LINKS, &files, poller)?,
+    };
     let mut slabs = MappedStorage::new(&Limits::NONE);
     let mut server = ServerParts::build(&builder, (limits, seed), recording, None, (&mut slabs, false))?;
     // Whether boards are linked decides about the tree.
@@ -262,7 +269,8 @@ fn for_all_nodes(recording: Option<&Path>) -> Result<Option<OsString>, RunError>
 fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, RunError> {
     let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
     let mut programs = plan.programs.clone();
-    for program in &mut programs {
+    let of_hosts = plan.options.cluster.join.as_ref().is_some_and(|join| join.with_programs);
+    for program in programs.iter_mut().filter(|_| !of_hosts) {
         // Daemons have another working directory.
         program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
     }

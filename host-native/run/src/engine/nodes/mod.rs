@@ -28,7 +28,7 @@ use rustix::process::{Pid, WaitStatus};
 use super::Engine;
 use crate::error::RunError;
 pub(super) use boards::LinkedBoards;
-pub use daemon::{DaemonError, daemon, forked_daemon};
+pub use daemon::{DaemonError, daemon, forked_daemon, join_run};
 pub(super) use head::{plugin_of, run};
 
 /// Bytes queued for a neighbour's socket above which its PMI server stops sending to it.
