@@ -7,6 +7,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use hydrant_core::Limits;
 use hydrant_core::manage::{self, PREFIX, RECORD_MAX, Report, VERSION, Welcome};
+use hydrant_core::wire::pmix::FIRST_BYTE;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::process::Signal;
@@ -170,6 +171,22 @@ fn pmix_clients_are_served() {
     ranks[0].code(0).says("2 ranks on 1 host exchanged", 1);
     ranks[1].code(0);
     server.wait().code(0).quiet();
+}
+
+/// Only a server on each host knows which ranks share it.
+#[test]
+fn pmix_clients_of_several_hosts_are_told_to_join() {
+    let mut server = Job::command("serve --size 2 --pmi-port 127.0.0.1:0").start();
+    let line = server.line();
+    let address = line.strip_prefix("PMI_PORT=").expect("the server prints its port");
+    let mut client = TcpStream::connect(address).expect("the server listens");
+    client.write_all(&[FIRST_BYTE; 32]).expect("a new connection takes some bytes");
+    server.await_stderr(
+        "refused a PMIx client, which runs as a job of one rank: they are served with --map together, on one",
+    );
+    server.await_stderr("on several hosts use 'hydrant run --bootstrap join' and 'hydrant join'\n");
+    server.signal(Signal::TERM);
+    server.wait().code(143);
 }
 
 /// A board has programs started as the user of its host, so a host without a secret asks the kernel whose process the board is.

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hydrant_core::manage::BoardReport;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{BackendError, ConnId, Fault, Input, JobId, Limit, Limits, Rank, Server};
-use hydrant_driver::{Client, CloseReason, Driver, Event, OVERRUN, TcpPort, is_out_of_files};
+use hydrant_driver::{Client, CloseReason, Driver, Event, OVERRUN, Speaks, TcpPort, is_out_of_files};
 use hydrant_reactor::{Clock, Key, Listener, Log, Poller, Reactor, Signals, signals};
 use rustix::process::Signal;
 
@@ -396,6 +396,9 @@ impl<'s> Endpoint<'s> {
             CloseReason::Backend(why) if why != Closing::JobOver => {
                 self.counters.closed = self.counters.closed.saturating_add(1);
                 self.events.push_back(JobEvent::Closed { job, rank, why });
+            }
+            CloseReason::OtherProtocol(Speaks::Pmi) => {
+                self.events.push_back(JobEvent::Closed { job, rank: None, why: Closing::Unserved });
             }
             CloseReason::Backend(_)
             | CloseReason::TooLong(_)

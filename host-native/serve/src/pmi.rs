@@ -8,7 +8,7 @@ use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Limit, OwnedOutput, Rank, Server};
-use hydrant_driver::{MappedStorage, TcpPort, pmix_variables, refused_line};
+use hydrant_driver::{MappedStorage, Speaks, TcpPort, pmix_variables, refused_line};
 use hydrant_placement::PlacementError;
 use hydrant_reactor::{OpenFiles, Reactor, random_u32, random_u64};
 
@@ -23,6 +23,8 @@ use crate::token::Token;
 
 /// Number of the current job. Jobs run one at a time.
 const JOB: JobId = JobId(0);
+/// Why PMIx clients are not served. Each of their hosts needs a server of its own.
+const PMIX_APART: &str = "they are served with --map together, on one host; on several hosts use 'hydrant run --bootstrap join' and 'hydrant join'";
 
 /// Serves jobs of `size` ranks. Returns the exit code of the first that failed.
 pub(crate) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
@@ -42,7 +44,8 @@ pub(crate) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
     own.address = port.for_ranks(&own.host);
     // libpmix connects to IPv4 addresses only.
     own.serves_pmix = limits.commit_bytes > 0 && port.addr().is_ipv4();
-    own.endpoint.open(JOB, size, port)?;
+    let speaks = if own.serves_pmix { Speaks::Any } else { Speaks::Pmi };
+    own.endpoint.open(JOB, size, port.for_clients_of(speaks))?;
     if let Err(error) = own.endpoint.open_status(Processes::Unseen, &own.host, &own.address) {
         own.detail(|| error.to_string());
     }
@@ -236,7 +239,10 @@ impl<'o, 's> PmiServer<'o, 's> {
             }
             JobEvent::Closed { why: Closing::Unserved, .. } => {
                 self.refused += 1;
-                let why = "PMIX_NAMESPACE is of another job, or PMIX_RANK is taken";
+                let why = match self.serves_pmix {
+                    true => "PMIX_NAMESPACE is of another job, or PMIX_RANK is taken",
+                    false => PMIX_APART,
+                };
                 if let Some(line) = refused_line(self.refused, why) {
                     self.endpoint.log(&line);
                 }

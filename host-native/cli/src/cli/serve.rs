@@ -238,6 +238,15 @@ impl ServeArgs {
         if let Err(placed) = self.job.map.check_size(size) {
             return Err(format!("--map has {placed} ranks, but --size is {size}"));
         }
+        let for_pmix = |(limit, size): &&(Limit, u32)| *limit == Limit::CommitBytes && *size > 0;
+        if let Some((_, size)) =
+            self.limit.iter().find(for_pmix).filter(|_| self.job.map != NodeGrouping::Together)
+        {
+            return Err(format!(
+                "--limit commit-bytes={size}: PMIx clients are served with --map together, on one host; on several hosts use \
+                 'hydrant run --bootstrap join' and 'hydrant join'"
+            ));
+        }
         let ranks: u64 = self.job.programs.iter().map(|&ranks| u64::from(ranks)).sum();
         if !self.job.programs.is_empty() && ranks != u64::from(size) {
             return Err(format!("--programs has {ranks} ranks, but --size is {size}"));

@@ -510,6 +510,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "hydrant offload --target board:pmi a",
         "hydrant replay --rank x job.rec",
         "hydrant serve --size 4 --map 3,2",
+        "hydrant serve --size 4 --map 2,2 --limit commit-bytes=4096",
         "hydrant serve --manage --jobs 2",
         "hydrant serve --size 4 --heartbeat 5",
         "hydrant serve --size 4 --record /dev/null/job",
