@@ -13,8 +13,11 @@
 /* Monitors of libpmix 6, which the others send as they are. */
 #define PROCESSES "pmix.monitor.presuse"
 #define NODES "pmix.monitor.ndresuse"
+#define DISKS "pmix.monitor.dkresuse"
+#define NETS "pmix.monitor.netresuse"
+#define UPDATE -114
 
-static atomic_int registered, alerts, others;
+static atomic_int registered, alerts, others, reports;
 static atomic_uint source_rank;
 
 static void on_registered(pmix_status_t status, size_t handler, void *place)
@@ -35,12 +38,30 @@ static void on_alert(size_t handler, pmix_status_t code, const pmix_proc_t *sour
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 
-static void listen_for(pmix_status_t code)
+/* A report has what the reply to its monitor has: an array for a host. */
+static void on_report(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[], size_t number,
+                      pmix_info_t results[], size_t more, pmix_event_notification_cbfunc_fn_t done, void *data)
+{
+    (void)handler, (void)code, (void)results, (void)more;
+    CHECK(strcmp(source->nspace, me.nspace) == 0);
+    for (size_t at = 0; at < number; at++)
+        if (PMIX_CHECK_KEY(&infos[at], "pmix.node.res") && infos[at].value.type == PMIX_DATA_ARRAY)
+            atomic_fetch_add(&reports, 1);
+    if (done != NULL)
+        done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+static void listen_by(pmix_notification_fn_t function, pmix_status_t code)
 {
     int before = atomic_load(&registered);
-    PMIx_Register_event_handler(&code, 1, NULL, 0, on_alert, on_registered, NULL);
+    PMIx_Register_event_handler(&code, 1, NULL, 0, function, on_registered, NULL);
     while (atomic_load(&registered) == before)
         usleep(1000);
+}
+
+static void listen_for(pmix_status_t code)
+{
+    listen_by(on_alert, code);
 }
 
 static pmix_info_t *results;
@@ -203,6 +224,30 @@ static void usage(void)
     CHECK(find(&results[0], "pmix.node.mtot", PMIX_FLOAT)->data.fval > find(&results[0], "pmix.node.mfree", PMIX_FLOAT)->data.fval);
     OK(monitor(nodes, PMIX_SUCCESS, &local, 1));
     CHECK(count == 1);
+    uint32_t number = find(results, PMIX_NODEID, PMIX_UINT32)->data.uint32;
+    pmix_info_t numbers = array_of("pmix.monitor.tgtndids", PMIX_UINT32, &number, 1);
+    OK(monitor(nodes, PMIX_SUCCESS, &numbers, 1));
+    CHECK(count == 1 && find(results, PMIX_NODEID, PMIX_UINT32)->data.uint32 == number);
+    const char *nowhere = "nowhere";
+    pmix_info_t names = array_of("pmix.monitor.tgtnode", PMIX_STRING, &nowhere, 1);
+    RETURNS(PMIX_ERR_NOT_FOUND, monitor(nodes, PMIX_SUCCESS, &names, 1));
+    /* Networks, by both ways to name them. Disks are the machine's. */
+    const char *loopback = "lo";
+    pmix_info_t of_nets[] = {info_of("pmix.net.id", loopback, PMIX_STRING), flag_of("pmix.net.rcb")};
+    pmix_info_t targets = array_of("pmix.monitor.tgtnets", PMIX_STRING, &loopback, 1);
+    for (size_t way = 0; way < 2; way++) {
+        OK(monitor(array_of(NETS, PMIX_INFO, way ? of_nets : NULL, way ? 2 : 0), PMIX_SUCCESS, &targets, way ? 0 : 1));
+        CHECK(count == 1 && PMIX_CHECK_KEY(results, "pmix.net.res"));
+        CHECK(strcmp(find(results, "pmix.net.id", PMIX_STRING)->data.string, loopback) == 0);
+        CHECK(find(results, "pmix.net.rcb", PMIX_UINT64)->data.uint64 > 0);
+        CHECK((find(results, "pmix.net.sntb", PMIX_UINT64) == NULL) == way);
+    }
+    pmix_status_t disks = monitor(array_of(DISKS, PMIX_INFO, NULL, 0), PMIX_SUCCESS, NULL, 0);
+    CHECK(disks == PMIX_SUCCESS || disks == PMIX_ERR_NOT_FOUND);
+    for (size_t at = 0; at < count; at++) {
+        CHECK(PMIX_CHECK_KEY(&results[at], "pmix.disk.res") && find(&results[at], "pmix.disk.id", PMIX_STRING) != NULL);
+        CHECK(find(&results[at], "pmix.disk.rdsct", PMIX_UINT64) != NULL);
+    }
     /* The program's own query. */
     pmix_query_t query;
     pmix_status_t added;
@@ -216,12 +261,24 @@ static void usage(void)
     fence();
 }
 
+/* Reports at regular times, until they are canceled. */
+static void at_times(void)
+{
+    listen_by(on_report, UPDATE);
+    fence();
+    pmix_info_t options[] = {info_of(PMIX_MONITOR_ID, "load", PMIX_STRING), number_of("pmix.monitor.resrate", 1)};
+    OK(monitor(array_of(NODES, PMIX_INFO, NULL, 0), UPDATE, options, 2));
+    CHECK(count > 0 && PMIX_CHECK_KEY(&results[0], "pmix.node.res"));
+    while (atomic_load(&reports) < 2)
+        usleep(1000);
+    OK(monitor(info_of(PMIX_MONITOR_CANCEL, "load", PMIX_STRING), PMIX_SUCCESS, NULL, 0));
+    fence();
+}
+
 /* Monitors that are not served. */
 static void refused(void)
 {
-    pmix_info_t rate = number_of("pmix.monitor.resrate", 1);
-    RETURNS(PMIX_ERR_NOT_SUPPORTED, monitor(array_of(PROCESSES, PMIX_INFO, NULL, 0), PMIX_SUCCESS, &rate, 1));
-    RETURNS(PMIX_ERR_NOT_SUPPORTED, monitor(flag_of("pmix.monitor.dkresuse"), PMIX_SUCCESS, NULL, 0));
+    RETURNS(PMIX_ERR_NOT_SUPPORTED, monitor(flag_of("pmix.monitor.none"), PMIX_SUCCESS, NULL, 0));
     pmix_info_t pids = flag_of("pmix.monitor.tgtpid");
     RETURNS(PMIX_ERR_NOT_SUPPORTED, monitor(flag_of(NODES), PMIX_SUCCESS, &pids, 1));
     fence();
@@ -233,7 +290,8 @@ int main(int argc, char **argv)
         const char *name;
         void (*run)(void);
     } groups[] = {
-        {"heartbeats", heartbeats}, {"canceled", canceled}, {"file", file}, {"usage", usage}, {"refused", refused},
+        {"heartbeats", heartbeats}, {"canceled", canceled}, {"file", file}, {"usage", usage},
+        {"reports", at_times}, {"refused", refused},
     };
     CHECK(argc > 1);
     join();

@@ -310,6 +310,8 @@ impl Server<'_> {
                 ReplyState::Ready(Response::Pmix(PmixResponse::Published { slots })) => {
                     self.names_were_read(slots)
                 }
+                #[cfg(feature = "pmix")]
+                ReplyState::Ready(Response::Pmix(PmixResponse::Report(upcall))) => self.drop_upcall(upcall),
                 ReplyState::Upcall(_, upcall)
                 | ReplyState::UpcallEcho(_, _, upcall)
                 | ReplyState::Ready(Response::Upcall(_, upcall)) => self.drop_upcall(upcall),

@@ -88,7 +88,9 @@ impl Server<'_> {
         match response {
             Response::Upcall(..)
             | Response::Port(_)
-            | Response::Pmix(PmixResponse::Published { .. } | PmixResponse::Notice(_)) => None,
+            | Response::Pmix(
+                PmixResponse::Published { .. } | PmixResponse::Notice(_) | PmixResponse::Report(_),
+            ) => None,
             _ => Some((index, response, more)),
         }
     }

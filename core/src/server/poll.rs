@@ -122,7 +122,9 @@ impl Server<'_> {
         let (job, rank) = slot.parent?;
         Some(match slot.task {
             Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },
-            Task::Name | Task::Look(_) => Output::Upcall { upcall, job, rank, protocol, request },
+            Task::Name | Task::Look(_) | Task::Report(_) => {
+                Output::Upcall { upcall, job, rank, protocol, request }
+            }
             Task::RemoveFiles => {
                 self.upcalls.free(upcall);
                 Output::RemoveFiles { job, rank, paths: request }
@@ -192,6 +194,8 @@ impl Server<'_> {
             self.conns[id.index()].remove_reply(at);
             match answer {
                 Response::Upcall(_, upcall) => self.upcalls.free(upcall),
+                #[cfg(feature = "pmix")]
+                Response::Pmix(PmixResponse::Report(upcall)) => self.upcalls.free(upcall),
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]

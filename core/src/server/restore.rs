@@ -354,7 +354,9 @@ impl<'s> Server<'s> {
             }
             ReplyState::UpcallEcho(_, _, id) => upcall(id, true) && self.is_behind_root(),
             ReplyState::Upcall(_, id) => upcall(id, false),
-            ReplyState::Ready(Response::Upcall(_, id)) => upcall(id, true),
+            ReplyState::Ready(Response::Upcall(_, id) | Response::Pmix(PmixResponse::Report(id))) => {
+                upcall(id, true)
+            }
             ReplyState::Ready(Response::Record(_, record)) => log.holds(record),
             ReplyState::Ready(Response::Ring(part)) => self.is_sound_part(part),
             ReplyState::Ready(
@@ -417,7 +419,9 @@ impl<'s> Server<'s> {
                 conn.replies.iter().any(|reply| match reply.state {
                     ReplyState::Upcall(_, other)
                     | ReplyState::UpcallEcho(_, _, other)
-                    | ReplyState::Ready(Response::Upcall(_, other)) => other == id,
+                    | ReplyState::Ready(
+                        Response::Upcall(_, other) | Response::Pmix(PmixResponse::Report(other)),
+                    ) => other == id,
                     _ => false,
                 })
             })
@@ -436,7 +440,11 @@ impl<'s> Server<'s> {
             (Task::Look(_), Stage::Asked | Stage::Passed) => {
                 return job.0 < self.limits.jobs && slot.conn.is_none();
             }
-            (Task::Look(_), _) => false,
+            (Task::Report(_), Stage::Asked | Stage::Passed) => {
+                return job.0 < self.limits.jobs && slot.conn.is_none_or(asked);
+            }
+            (Task::Report(_), Stage::Named(_)) => true,
+            (Task::Look(_) | Task::Report(_), _) => false,
             (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
         };
         job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)

@@ -39,14 +39,21 @@ impl Server<'_> {
 
     pub(super) fn complete_upcall(&mut self, upcall: UpcallId, rc: i32, text: &[u8]) -> Result<(), Fault> {
         let slot = self.upcalls.get(upcall).ok_or(Fault::NoSuchUpcall)?;
-        #[cfg(feature = "pmix")]
-        if let (Task::Look(monitor), Stage::Passed, true) = (slot.task, slot.stage, HOST_FACTS) {
-            self.upcalls.free(upcall);
-            self.file_was_seen(monitor, FileState::read(text).filter(|_| rc == 0));
-            return Ok(());
-        }
-        if slot.task != Task::Name || slot.stage != Stage::Passed {
-            return Err(Fault::NoSuchUpcall);
+        match (slot.task, slot.stage) {
+            #[cfg(feature = "pmix")]
+            (Task::Look(monitor), Stage::Passed) if HOST_FACTS => {
+                self.upcalls.free(upcall);
+                self.file_was_seen(monitor, FileState::read(text).filter(|_| rc == 0));
+                return Ok(());
+            }
+            #[cfg(feature = "pmix")]
+            (Task::Report(monitor), Stage::Passed) if HOST_FACTS => {
+                if !self.report_arrived(upcall, monitor, rc, text) {
+                    return Ok(());
+                }
+            }
+            (Task::Name, Stage::Passed) => {}
+            _ => return Err(Fault::NoSuchUpcall),
         }
         let room = self.upcalls.room();
         let op = self.reply_to_upcall(upcall).map(|(.., op)| op);

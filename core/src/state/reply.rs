@@ -237,6 +237,8 @@ pub(crate) enum PmixResponse {
     Died(JobId, Rank),
     /// Event for a PMIx client, which another client sent.
     Notice(NameRef),
+    /// Event for a PMIx client: a report of one of its monitors.
+    Report(UpcallId),
     /// Event for a PMIx client: a process set of its job was defined, or retired.
     SetChanged {
         /// The set.

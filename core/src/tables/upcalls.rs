@@ -57,6 +57,8 @@ pub(crate) enum Task {
     Log(Stream),
     /// Look at the file of a monitor. No client waits for the answer.
     Look(NameRef),
+    /// Tell what processes or hosts use, for a monitor. The first answer is a reply. The others are events.
+    Report(NameRef),
 }
 
 impl Default for Task {
@@ -180,6 +182,13 @@ impl<'s> Upcalls<'s> {
         }
         slot.len = (room - rest.len()) as u32;
         slot.stage = stage;
+    }
+
+    /// Returns the number of requests with such a task, without a client that waits for the answer.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn unawaited(&self, is_it: impl Fn(Task) -> bool) -> usize {
+        let unawaited = |slot: &&Upcall| slot.parent.is_some() && slot.conn.is_none() && is_it(slot.task);
+        self.slots.iter().filter(unawaited).count()
     }
 
     /// Writes the request by `write`, which returns its length. Returns false if it does not fit.

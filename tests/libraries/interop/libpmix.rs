@@ -358,16 +358,18 @@ fn run_monitors(options: &str, name: &str) -> Vec<Outcome> {
 }
 
 // Serves: Requests | monitor processes (19) | in part: heartbeats of the process (`PMIX_MONITOR_HEARTBEAT`), changes of a file
-// (`PMIX_MONITOR_FILE`), and one report of what processes (`PMIX_MONITOR_PROC_RESOURCE_USAGE`) or hosts
-// (`PMIX_MONITOR_NODE_RESOURCE_USAGE`) use, on Linux. Alerts go to the other processes of the job or of `PMIX_RANGE`. Refused:
-// reports at regular times (`PMIX_MONITOR_RESOURCE_RATE`), `PMIX_MONITOR_DISK_RESOURCE_USAGE`,
-// `PMIX_MONITOR_NET_RESOURCE_USAGE`, and targets by process id or by number of the host Also: hydrant-core
-// `missing_heartbeats_are_reported_once`, `a_file_that_stays_as_it_is_is_reported`
+// (`PMIX_MONITOR_FILE`), and on Linux reports of what processes (`PMIX_MONITOR_PROC_RESOURCE_USAGE`), hosts
+// (`PMIX_MONITOR_NODE_RESOURCE_USAGE`), disks and networks (`PMIX_MONITOR_DISK_RESOURCE_USAGE`,
+// `PMIX_MONITOR_NET_RESOURCE_USAGE`) use, once or at regular times (`PMIX_MONITOR_RESOURCE_RATE`), see [Monitors](#monitors).
+// Alerts go to the other processes of the job or of `PMIX_RANGE`. Refused: targets by process id (`PMIX_MONITOR_TARGET_PIDS`) Also:
+// hydrant-core `missing_heartbeats_are_reported_once`, `a_file_that_stays_as_it_is_is_reported`,
+// `what_is_used_is_reported_at_regular_times`
 #[test]
 fn processes_and_files_are_monitored() {
     // Times are whole seconds.
-    let one = ["heartbeats", "canceled", "file"].map(|name| (String::new(), name));
-    for (hosts, name) in one.into_iter().chain([(nodes(2, 2, 2), "file")]) {
+    let one = ["heartbeats", "canceled", "file", "reports"].map(|name| (String::new(), name));
+    let several = ["file", "reports"].map(|name| (nodes(2, 2, 2), name));
+    for (hosts, name) in one.into_iter().chain(several) {
         for outcome in run_monitors(&hosts, name) {
             outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
         }

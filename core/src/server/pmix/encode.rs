@@ -98,6 +98,7 @@ impl Server<'_> {
             PmixResponse::Published { slots } => return self.write_several(slots, writer),
             PmixResponse::Died(job, rank) => return self.write_death(id, job, rank, writer),
             PmixResponse::Notice(notice) => return self.write_notice(notice, writer),
+            PmixResponse::Report(report) => return self.write_report(id, report, writer),
             PmixResponse::SetChanged { which, retired } => {
                 return self.write_set_change(id, which, retired, writer);
             }

@@ -34,7 +34,7 @@ const NOTICE_HEADER: usize = 10;
 const IS_LONG: u8 = 0x80;
 
 /// Rank that stands for the server as the source of an event: `PMIX_RANK_UNDEF`.
-const SERVER: u32 = u32::MAX;
+pub(super) const SERVER: u32 = u32::MAX;
 /// Key of the process that an event is about.
 const AFFECTED: &[u8] = b"pmix.evproc";
 /// Maximum length of the INFOs of the event that a job is over, in bytes.
@@ -255,8 +255,7 @@ impl Server<'_> {
         {
             let mut infos = [0; JOB_END_MAX];
             let mut writer = Writer::new(integers, &mut infos);
-            writer.info(b"pmix.evnondef", kind::BOOL);
-            writer.byte(1);
+            write_not_default(&mut writer);
             writer.info(AFFECTED, kind::PROC);
             writer.proc(name.as_bytes(), rank);
             writer.info(b"pmix.job.term.status", kind::STATUS);
@@ -453,16 +452,7 @@ impl Server<'_> {
 
     #[cold]
     fn push_due_event(&mut self, conn: ConnId) {
-        let slot = &self.conns[conn.index()];
-        let is_event = |reply: &PendingReply| {
-            matches!(
-                reply.state,
-                ReplyState::Ready(Response::Pmix(
-                    PmixResponse::Died(..) | PmixResponse::Notice(_) | PmixResponse::SetChanged { .. }
-                ))
-            )
-        };
-        if slot.replies.is_full() || slot.phase != Phase::Ready || slot.replies.iter().any(is_event) {
+        if !self.has_room_for_event(conn) {
             return;
         }
         let Some(requester) = self.requester(conn) else { return };
@@ -480,6 +470,23 @@ impl Server<'_> {
             return;
         };
         self.push_reply(conn, heapless::Vec::new(), ReplyState::Ready(answer));
+    }
+
+    /// Returns whether an event can be among the replies of a client.
+    pub(super) fn has_room_for_event(&self, conn: ConnId) -> bool {
+        let slot = &self.conns[conn.index()];
+        let is_event = |reply: &PendingReply| {
+            matches!(
+                reply.state,
+                ReplyState::Ready(Response::Pmix(
+                    PmixResponse::Died(..)
+                        | PmixResponse::Notice(_)
+                        | PmixResponse::Report(_)
+                        | PmixResponse::SetChanged { .. }
+                ))
+            )
+        };
+        !slot.replies.is_full() && slot.phase == Phase::Ready && !slot.replies.iter().any(is_event)
     }
 
     /// Returns the code of the event of a rank's death that a client has registered for. A process that a signal killed has ended
@@ -657,8 +664,14 @@ fn is_of_sets(code: i32) -> bool {
     code == set_code(false) || code == set_code(true)
 }
 
+/// Says that an event is not for handlers of all events.
+pub(super) fn write_not_default(writer: &mut Writer<'_>) {
+    writer.info(b"pmix.evnondef", kind::BOOL);
+    writer.byte(1);
+}
+
 /// Writes an event up to its INFOs.
-fn write_event(code: i32, namespace: &[u8], rank: Rank, writer: &mut Writer<'_>) {
+pub(super) fn write_event(code: i32, namespace: &[u8], rank: Rank, writer: &mut Writer<'_>) {
     writer.single();
     writer.byte(event::COMMAND);
     writer.single();

@@ -1,19 +1,25 @@
-//! Monitors of PMIx clients: their own heartbeats, and files that change while their writer lives.
+//! Monitors of PMIx clients: their own heartbeats, files that change while their writer lives, and what processes and hosts use.
 //!
 //! A monitor takes a slot in the table of names, as a notice does. Its period, its counts and what was seen last are in front of
 //! its name and of the path of its file. The host is asked to look at a file ([`HostCall::File`]), so the server counts alone.
+//!
+//! A monitor of what is used has its request to the host ([`HostQuery`]) in the place of a path. The first answer is the reply to
+//! the client. Each period the host is asked again, and its answer is an event for the client alone. A client that has not read
+//! the last event misses the next one, so a slow reader holds one upcall.
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::events::notice_header;
+use super::events::{SERVER, notice_header, write_event, write_not_default};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::names::{NameRef, Reach, Terms};
-use crate::tables::upcalls::Task;
+use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
-use crate::wire::pmix::{FileState, HostCall, HostQuery, Info, Infos, Integers, event, status};
+use crate::wire::pmix::{
+    FileState, HostCall, HostQuery, Info, Infos, Integers, Reader, Writer, event, status,
+};
 use crate::wire::{Op, Persistence};
 
 /// First byte of the names of monitors. No published name begins with it.
@@ -29,10 +35,10 @@ const CANCEL: &[u8] = b"pmix.monitor.cancel";
 const HEARTBEAT: &[u8] = b"pmix.monitor.mbeat";
 /// Monitors a file.
 const FILE: &[u8] = b"pmix.monitor.fmon";
-/// Asks the host what processes and hosts use.
-const PROCESSES: &[u8] = b"pmix.monitor.presuse";
-const NODES: &[u8] = b"pmix.monitor.ndresuse";
-/// Option for a report at regular times.
+/// Asks the host what processes, hosts, disks and networks use.
+const USAGE: [&[u8]; 4] =
+    [b"pmix.monitor.presuse", b"pmix.monitor.ndresuse", b"pmix.monitor.dkresuse", b"pmix.monitor.netresuse"];
+/// Option for reports at regular times: seconds.
 const RATE: &[u8] = b"pmix.monitor.resrate";
 /// Is a heartbeat.
 const BEAT: &[u8] = b"pmix.monitor.beat";
@@ -43,6 +49,8 @@ mod watched {
     pub(super) const SIZE: u64 = 2;
     pub(super) const ACCESS: u64 = 4;
     pub(super) const CHANGE: u64 = 8;
+    /// Nothing: the monitor reports what is used.
+    pub(super) const USAGE: u64 = 16;
 }
 
 /// Bits of [`Monitor::state`].
@@ -51,7 +59,7 @@ mod state {
     pub(super) const SEEN: u64 = 1;
     /// Missing heartbeats have been reported, and none has come since.
     pub(super) const REPORTED: u64 = 2;
-    /// The host looks at the file.
+    /// The host looks at the file, or makes the report.
     pub(super) const ASKED: u64 = 4;
 }
 
@@ -146,10 +154,15 @@ impl Server<'_> {
                 self.heartbeat(requester.conn);
                 Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))
             }
-            PROCESSES | NODES if asks && infos.find(RATE).is_none() => {
-                self.ask_host(requester, Op::GetJobAttr, |_, room| {
+            key if asks && USAGE.contains(&key) => {
+                let asked = self.ask_host(requester, Op::GetJobAttr, |_, room| {
                     HostQuery::write_one(integers, monitor, infos, room)
-                })
+                })?;
+                if let (ReplyState::Upcall(_, first), Some(rate)) = (asked, infos.find(RATE)) {
+                    self.start_reports(now, requester, (integers, code), &rate, infos, first)
+                        .inspect_err(|_| self.upcalls.free(first))?;
+                }
+                Ok(asked)
             }
             _ => Err(Refusal::Unsupported),
         }
@@ -184,32 +197,83 @@ impl Server<'_> {
             return Ok(ReplyState::Ready(Response::status(status::BAD_PARAM)));
         }
         let range = infos.find(b"pmix.range").and_then(|info| info.as_byte()).unwrap_or(RANGE_JOB);
-        let name = infos.find(b"pmix.monitor.id").and_then(|info| info.as_string()).unwrap_or_default();
-        let len = u8::try_from(name.len()).map_err(|_| Refusal::NameLength)?;
-        let wait = u64::from(period) * 1000;
         let monitor = Monitor {
             watched,
             integers: integers as u64,
             range: range.into(),
-            code: u64::from(if code == status::SUCCESS { alert } else { code } as u32),
+            code: chosen(code, alert),
             period: period.into(),
             drops: drops.into(),
-            due: now.after(wait).0,
             ..Monitor::default()
         };
+        let slot = self.make_room(requester, infos, &monitor, path)?;
+        self.begin(now, slot, monitor);
+        Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))
+    }
+
+    /// Starts a monitor of what is used, unless its rate is 0. `first` is the request to the host for the first report.
+    fn start_reports(
+        &mut self,
+        now: Time,
+        requester: Requester,
+        (integers, code): (Integers, i32),
+        rate: &Info<'_>,
+        infos: &Infos<'_>,
+        first: UpcallId,
+    ) -> Result<(), Refusal> {
+        let period = rate.as_u32().ok_or(Refusal::BadField)?;
+        if period == 0 {
+            return Ok(());
+        }
+        let monitor = Monitor {
+            watched: watched::USAGE,
+            state: state::ASKED,
+            integers: integers as u64,
+            code: chosen(code, event::USAGE_UPDATE),
+            period: period.into(),
+            ..Monitor::default()
+        };
+        let upcalls = core::mem::take(&mut self.upcalls);
+        let slot = self.make_room(requester, infos, &monitor, upcalls.text(first));
+        self.upcalls = upcalls;
+        let slot = slot?;
+        if let Some(upcall) = self.upcalls.get_mut(first) {
+            upcall.task = Task::Report(slot);
+        }
+        self.begin(now, slot, monitor);
+        Ok(())
+    }
+
+    /// Stores a monitor with the path of its file or with its request to the host.
+    fn make_room(
+        &mut self,
+        requester: Requester,
+        infos: &Infos<'_>,
+        monitor: &Monitor,
+        rest: &[u8],
+    ) -> Result<NameRef, Refusal> {
+        let name = infos.find(b"pmix.monitor.id").and_then(|info| info.as_string()).unwrap_or_default();
+        let len = u8::try_from(name.len()).map_err(|_| Refusal::NameLength)?;
         if self.names.marked(PREFIX[0]).count() as u32 >= self.limits.names / SHARE {
             return Err(Refusal::Full(Limit::Names, self.limits.names));
         }
         let free = |number: &u32| self.names.lookup([PREFIX, &number.to_be_bytes()].into_iter()).is_none();
         let Some(number) = (0..=self.limits.names).find(free) else { return Err(Refusal::NameTaken) };
         let owner = self.jobs[requester.job.index()].spaces;
-        let stored = [&monitor.to_bytes()[..], &[len], name, path];
+        let stored = [&monitor.to_bytes()[..], &[len], name, rest];
         let slot =
             self.names.publish(owner, [PREFIX, &number.to_be_bytes()].into_iter(), stored.into_iter())?;
         let terms = Terms { persistence: Persistence::Process, reach: Reach::All };
         self.names.describe(slot, requester.rank, terms);
+        Ok(slot)
+    }
+
+    /// Begins the first period of a monitor.
+    fn begin(&mut self, now: Time, slot: NameRef, mut monitor: Monitor) {
+        let wait = monitor.period * 1000;
+        monitor.due = now.after(wait).0;
+        self.store_monitor(slot, &monitor);
         self.schedule(now, wait);
-        Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))
     }
 
     /// Ends the monitors of a process with this name, or all.
@@ -272,7 +336,7 @@ impl Server<'_> {
         monitor.due = now.after(monitor.period.clamp(1, u32::MAX.into()) * 1000).0;
         let mut is_late = false;
         if monitor.watched != watched::BEATS {
-            if monitor.state & state::ASKED == 0 && self.ask_for_file(slot).is_some() {
+            if monitor.state & state::ASKED == 0 && self.ask_about(slot, &monitor).is_some() {
                 monitor.state |= state::ASKED;
             }
         } else {
@@ -290,14 +354,20 @@ impl Server<'_> {
         Some(Time(monitor.due))
     }
 
-    /// Asks the host to look at the file of a monitor. Without room for the request the next check asks.
-    fn ask_for_file(&mut self, slot: NameRef) -> Option<UpcallId> {
+    /// Asks the host to look at the file of a monitor, or for its report. Without room for the request the next check asks.
+    fn ask_about(&mut self, slot: NameRef, monitor: &Monitor) -> Option<UpcallId> {
         let (job, rank) = self.process_of(slot)?;
-        let conn = self.ranks[self.jobs[job.index()].slot(rank)?].pmix?;
+        let conn = self.conn_of(slot)?;
+        let is_report = monitor.watched == watched::USAGE;
+        if is_report && !self.takes_report(conn, monitor) {
+            return None;
+        }
         let Server { names, upcalls, .. } = self;
-        let (_, _, path) = Monitor::read(names.port(slot)?)?;
-        let id = upcalls.ask((job, rank), heapless::String::new(), conn, Task::Look(slot), b"").ok()?;
-        if !upcalls.fill(id, |room| HostCall::write_file(path, room)) {
+        let (_, _, rest) = Monitor::read(names.port(slot)?)?;
+        let (task, request) =
+            if is_report { (Task::Report(slot), rest) } else { (Task::Look(slot), &b""[..]) };
+        let id = upcalls.ask((job, rank), heapless::String::new(), conn, task, request).ok()?;
+        if !is_report && !upcalls.fill(id, |room| HostCall::write_file(rest, room)) {
             upcalls.free(id);
             return None;
         }
@@ -305,6 +375,69 @@ impl Server<'_> {
         upcalls.get_mut(id)?.conn = None;
         self.events_pending = true;
         Some(id)
+    }
+
+    /// Returns whether a report can be sent: its client has registered for it, and reports leave most upcalls to others.
+    fn takes_report(&self, conn: ConnId, monitor: &Monitor) -> bool {
+        let under_way = self.upcalls.unawaited(|task| matches!(task, Task::Report(_))) as u32;
+        let code = monitor.code as u32 as i32;
+        self.conns[conn.index()].events.codes.contains(&code)
+            && under_way < (self.limits.spawns / SHARE).max(1)
+    }
+
+    /// The host has answered the request of a monitor, which may have ended. Returns whether its client waits for the answer: the
+    /// first one. The others are sent as events, unless they tell nothing or the last one has not been sent. A monitor whose first
+    /// report fails ends.
+    pub(in super::super) fn report_arrived(
+        &mut self,
+        report: UpcallId,
+        slot: NameRef,
+        rc: i32,
+        text: &[u8],
+    ) -> bool {
+        let is_awaited = self.upcalls.get(report).is_some_and(|upcall| upcall.conn.is_some());
+        let monitor = self.monitor(slot).map(|(monitor, ..)| monitor);
+        if let Some(mut monitor) = monitor {
+            monitor.state &= !state::ASKED;
+            self.store_monitor(slot, &monitor);
+            let integers = Integers::of_byte(monitor.integers as u8).unwrap_or_default();
+            let tells = rc == 0 && read_report(integers, text).is_some();
+            if is_awaited && !tells {
+                self.names.withdraw_this(slot);
+            }
+            let code = (monitor.code as u32).to_le_bytes();
+            if !is_awaited
+                && tells
+                && code.len() + text.len() <= self.upcalls.room()
+                && let Some(conn) = self.conn_of(slot).filter(|&conn| self.has_room_for_event(conn))
+                && let Some(upcall) = self.upcalls.get_mut(report)
+            {
+                upcall.conn = Some(conn);
+                let stored = code.iter().chain(text).map(|&byte| (byte, 1));
+                self.upcalls.finish(report, Stage::Named(0), stored);
+                let answer = Response::Pmix(PmixResponse::Report(report));
+                self.push_reply(conn, heapless::Vec::new(), ReplyState::Ready(answer));
+                self.check_ready(conn);
+                return false;
+            }
+        }
+        if !is_awaited {
+            self.upcalls.free(report);
+        }
+        is_awaited
+    }
+
+    /// Writes the event of a report.
+    pub(super) fn write_report(&self, id: ConnId, report: UpcallId, writer: &mut Writer<'_>) {
+        let Some(requester) = self.requester(id) else { return };
+        let stored = self.upcalls.text(report).split_first_chunk();
+        let Some((&code, text)) = stored else { return };
+        let job = self.jobs[requester.job.index()].name.as_bytes();
+        write_event(i32::from_le_bytes(code), job, Rank(SERVER), writer);
+        let infos = read_report(writer.integers(), text);
+        writer.array(1 + infos.map_or(0, |infos| infos.len()));
+        write_not_default(writer);
+        writer.raw(infos.map_or(&[], |infos| infos.as_bytes()));
     }
 
     /// The host has looked at the file of a monitor, which may have ended.
@@ -342,6 +475,12 @@ impl Server<'_> {
         Some((JobId(job as u32), rank))
     }
 
+    /// Returns the connection of the process that asked for a monitor.
+    fn conn_of(&self, slot: NameRef) -> Option<ConnId> {
+        let (job, rank) = self.process_of(slot)?;
+        self.ranks[self.jobs[job.index()].slot(rank)?].pmix
+    }
+
     /// Returns the monitor in a slot, its name and its path.
     fn monitor(&self, slot: NameRef) -> Option<(Monitor, &[u8], &[u8])> {
         self.names.name(slot)?.strip_prefix(PREFIX)?;
@@ -354,4 +493,17 @@ impl Server<'_> {
             *stored = monitor.to_bytes();
         }
     }
+}
+
+/// Returns the code of the event of a monitor: that of the client, or of the library.
+fn chosen(code: i32, library: i32) -> u64 {
+    u64::from(if code == status::SUCCESS { library } else { code } as u32)
+}
+
+/// Reads the answer of a host that tells something.
+fn read_report(integers: Integers, text: &[u8]) -> Option<Infos<'_>> {
+    let mut reader = Reader::new(integers, text);
+    reader.single()?;
+    let is_success = matches!(reader.int32()?, status::SUCCESS | status::PARTIAL_SUCCESS);
+    reader.infos().filter(|infos| is_success && !infos.is_empty())
 }

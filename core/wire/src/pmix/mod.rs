@@ -121,6 +121,8 @@ pub mod event {
     pub const HEARTBEAT_ALERT: i32 = -109;
     /// A file has not changed.
     pub const FILE_ALERT: i32 = -110;
+    /// Use of processors, memory, disks or networks.
+    pub const USAGE_UPDATE: i32 = -114;
     /// All processes of a job have ended.
     pub const JOB_END: i32 = -145;
     /// A group has lost a member.

@@ -3,7 +3,9 @@
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
-use crate::protocol::{BackendFailure, JobRecord, Order, PluginFile, Report, StartError, WindowSize};
+use crate::protocol::{
+    BackendFailure, JobRecord, Order, PluginFile, Report, StartError, UsageParts, WindowSize,
+};
 
 /// Something that happened on the node of a daemon.
 #[derive(Clone, Debug)]
@@ -147,6 +149,8 @@ pub enum DaemonAction {
     QueryUsage {
         /// Number of the query.
         query: u64,
+        /// What is asked for.
+        parts: UsageParts,
     },
     /// Pushes bytes to the standard input of ranks here, if there are any. An empty vector is its end. The host sends
     /// [`Report::InputPushed`] when the push is over.

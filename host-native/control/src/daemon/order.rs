@@ -50,7 +50,7 @@ impl Daemon {
             Order::QueryRanks { query, job, first, count } => {
                 self.act(DaemonAction::QueryRanks { query, job, first, count });
             }
-            Order::QueryUsage { query } => self.act(DaemonAction::QueryUsage { query }),
+            Order::QueryUsage { query, parts } => self.act(DaemonAction::QueryUsage { query, parts }),
             Order::PushInput { push, job, rank, bytes } => {
                 self.act(DaemonAction::PushInput { push, job, rank, bytes });
             }

@@ -82,6 +82,8 @@ pub enum Order {
     QueryUsage {
         /// Number of the query.
         query: u64,
+        /// What is asked for.
+        parts: UsageParts,
     },
     /// Bytes that a tool pushes to the standard input of ranks. An empty vector is the end of their input. Each node answers with
     /// [`Report::InputPushed`].
@@ -109,6 +111,19 @@ pub enum Order {
         /// Ranks, each with true for standard error and false for standard output.
         streams: Vec<(Rank, bool)>,
     },
+}
+
+/// What a node is asked about with [`Order::QueryUsage`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UsageParts {
+    /// Counters of its ranks.
+    pub ranks: bool,
+    /// What its ranks use of pages that they share, for which the system walks all their pages.
+    pub shares: bool,
+    /// Load and memory of its host, and of the daemon.
+    pub host: bool,
+    /// Counters of disks and networks.
+    pub devices: bool,
 }
 
 impl Order {

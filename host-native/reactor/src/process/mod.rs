@@ -5,6 +5,7 @@ mod guardian;
 mod helper;
 mod lookup;
 mod spawn;
+mod stat;
 mod tree;
 
 use std::io;
@@ -14,6 +15,7 @@ pub use guardian::{Guardian, MARK};
 pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};
 pub use spawn::{Attributes, Request, spawn};
+pub use stat::{Stat, stat};
 use tree::helper_started;
 pub use tree::{
     Process, below, children, had_helpers, has_default_action, helper_collected, helpers, processes,

@@ -10,7 +10,7 @@ use rustix::event::kqueue::{Event, kevent_timespec, kqueue};
 use rustix::io::{Errno, FdFlags, fcntl_setfd, ioctl_fionbio};
 use rustix::net::{AddressFamily, SocketType, accept, socket};
 
-use crate::process::Process;
+use crate::process::{Process, Stat};
 
 /// Type of a resource limit.
 pub(crate) type RawLimit = libc::rlim_t;
@@ -95,6 +95,11 @@ pub(crate) fn reopen(_: BorrowedFd<'_>) -> Result<OwnedFd, Errno> {
 /// No processes: the systems list them in other ways.
 pub(crate) fn processes() -> Vec<Process> {
     Vec::new()
+}
+
+/// Not known, as [`processes`].
+pub(crate) fn stat(_: i32) -> Option<Stat> {
+    None
 }
 
 /// Not known, as [`processes`].

@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType, accept_with
 use rustix::process::{getpid, set_child_subreaper, set_parent_process_death_signal};
 use rustix::rand::{GetRandomFlags, getrandom};
 
-use crate::process::{Process, below};
+use crate::process::{Process, Stat, below};
 
 /// Number of the last signal.
 pub(crate) const SIGNALS: c_int = 64;
@@ -200,17 +200,15 @@ pub(crate) fn processes() -> Vec<Process> {
 
 /// The process of this number.
 fn process(pid: i32) -> Option<Process> {
-    let line = std::fs::read(format!("/proc/{pid}/stat")).ok()?;
-    // The name is in parentheses and may hold any byte.
-    let (open, close) =
-        (line.iter().position(|&byte| byte == b'(')?, line.iter().rposition(|&byte| byte == b')')?);
-    let name = String::from_utf8_lossy(line.get(open + 1..close)?).replace(char::is_control, "?");
-    let mut fields = std::str::from_utf8(line.get(close + 1..)?).ok()?.split_ascii_whitespace();
-    let state = fields.next()?;
-    let (parent, group) = (fields.next()?.parse().ok()?, fields.next()?.parse().ok()?);
-    // Field 22 of the line, and the fifth was the last.
-    let start = fields.nth(16)?.parse().ok()?;
-    Some(Process { pid, parent, group, start, name, is_zombie: matches!(state, "Z" | "X") })
+    let stat = stat(pid)?;
+    let is_zombie = stat.is_zombie();
+    let Stat { name, parent, group, start, .. } = stat;
+    Some(Process { pid, parent, group, start, name, is_zombie })
+}
+
+/// State and counters of the process of this number.
+pub(crate) fn stat(pid: i32) -> Option<Stat> {
+    Stat::parse(&std::fs::read(format!("/proc/{pid}/stat")).ok()?)
 }
 
 /// The children of this process. None if the kernel does not list them.

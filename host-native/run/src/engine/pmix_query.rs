@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use hydrant_control::protocol::{Program, decode};
+use hydrant_control::protocol::{Program, UsageParts, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{
@@ -372,41 +372,67 @@ impl Facts<'_> {
     }
 }
 
-/// Options of monitors that are not heeded.
-const UNSUPPORTED: [&[u8]; 4] =
-    [b"pmix.monitor.tgtpid", b"pmix.monitor.tgtdks", b"pmix.monitor.tgtnets", b"pmix.monitor.tgtndids"];
+/// Option of monitors that is not heeded: its type is not one of the formats that hydrant offers.
+const PIDS: &[u8] = b"pmix.monitor.tgtpid";
 
 impl Facts<'_> {
-    /// Writes the answer to a monitor, an INFO for each process or host. Returns their number.
+    /// Returns whether a monitor, or a query of memory, is about a node. Disks and networks are those of the client's host
+    /// unless hosts are named.
+    fn is_about(&self, node: u32, key: &[u8], infos: &Infos<'_>) -> bool {
+        let is_here = node == self.asker.node;
+        if !usage::is_monitor(key) || infos.is_set(b"pmix.monitor.local") {
+            return is_here || !usage::is_monitor(key);
+        }
+        let names: Vec<&[u8]> = strings(infos.find(b"pmix.monitor.tgtnode")).collect();
+        let numbers = infos.find(b"pmix.monitor.tgtndids");
+        let numbers = numbers.and_then(|info| info.array(kind::UINT32, Reader::uint32));
+        let numbers: Vec<u32> = numbers.into_iter().flatten().collect();
+        if names.is_empty() && numbers.is_empty() {
+            return is_here || ![usage::DISKS, usage::NETS].contains(&key);
+        }
+        names.contains(&self.host_of_node(node).as_bytes()) || numbers.contains(&host_number(node))
+    }
+
+    /// Writes the answer to a monitor, an INFO for each process, host or device. Returns their number.
     fn write_usage(&self, key: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<u32, Lack> {
-        if UNSUPPORTED.iter().any(|key| infos.find(key).is_some()) {
+        if infos.find(PIDS).is_some() {
             return Err(Lack::Unsupported);
         }
-        let filter = &usage::Filter::of(infos.find(key));
-        let local = infos.is_set(b"pmix.monitor.local");
-        let hosts = infos.find(b"pmix.monitor.tgtnode");
-        let hosts: Vec<&[u8]> = strings(hosts).collect();
+        let mut filter = usage::Filter::of(infos.find(key));
+        filter.add_devices(strings(infos.find(usage::DISK.targets)));
+        filter.add_devices(strings(infos.find(usage::NET.targets)));
         let procs = infos.find(b"pmix.monitor.tgtproc");
         let any = procs.is_none_or(|info| {
             info.array(kind::PROC, Reader::proc).is_none_or(|mut procs| procs.next().is_none())
         });
         let mut count = 0;
-        for (&node, used) in self.usage {
+        for (&node, used) in self.usage.iter().filter(|(node, _)| self.is_about(**node, key, infos)) {
             let host = self.host_of_node(node);
-            if local && node != self.asker.node || !hosts.is_empty() && !hosts.contains(&host.as_bytes()) {
-                continue;
-            }
-            if key == usage::NODES {
-                used.write(host, filter, writer);
-                count += 1;
-                continue;
-            }
-            for rank in &used.ranks {
-                let Some(job) = self.jobs.get(JobId(rank.job)) else { continue };
-                let name = job.name.as_bytes();
-                if any || procs.is_some_and(|procs| procs.contains(name, rank.rank)) {
-                    rank.write(name, used.time, filter, writer);
+            match key {
+                usage::NODES => {
+                    used.write((host, host_number(node)), &filter, writer);
                     count += 1;
+                }
+                usage::DISKS | usage::NETS => {
+                    let (keys, all) = if key == usage::DISKS {
+                        (&usage::DISK, &used.disks)
+                    } else {
+                        (&usage::NET, &used.nets)
+                    };
+                    for device in all.iter().filter(|device| filter.wants_device(device)) {
+                        device.write(keys, (host, used.time), &filter, writer);
+                        count += 1;
+                    }
+                }
+                _ => {
+                    for rank in &used.ranks {
+                        let Some(job) = self.jobs.get(JobId(rank.job)) else { continue };
+                        let name = job.name.as_bytes();
+                        if any || procs.is_some_and(|procs| procs.contains(name, rank.rank)) {
+                            rank.write(name, used.time, &filter, writer);
+                            count += 1;
+                        }
+                    }
                 }
             }
         }
@@ -443,6 +469,11 @@ impl Facts<'_> {
         }
         Ok(())
     }
+}
+
+/// Number of a host for clients (`PMIX_NODEID`).
+fn host_number(node: u32) -> u32 {
+    node.saturating_sub(1)
 }
 
 /// Returns the elements of an array of STRINGs.
@@ -626,9 +657,9 @@ impl Head<'_> {
         upcall: Upcall,
     ) -> Result<(), RunError> {
         let pages = self.pages_of(engine, &upcall);
-        let asks_usage = query_of(&upcall).is_some_and(|query| usage::is_wanted(&query));
-        let nodes = if asks_usage { self.query_usage(engine, asker.number()) } else { 0 };
-        let awaited = pages.len() + nodes;
+        let (parts, nodes) = self.usage_of(engine, &upcall);
+        self.query_usage(engine, asker.number(), parts, &nodes);
+        let awaited = pages.len() + nodes.len();
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
         self.pmix_queries.pending.push(PmixQuery { asker, upcall, awaited, ranks, usage });
         for (job, first) in pages {
@@ -649,6 +680,19 @@ impl Head<'_> {
         let jobs = jobs.filter(|job| job.size() <= TABLE_MAX);
         jobs.flat_map(|job| (0..job.size()).step_by(RANKS_MAX as usize).map(|first| (job.id, first)))
             .collect()
+    }
+
+    /// Returns what a request needs to know of which nodes.
+    fn usage_of(&self, engine: &Engine<'_>, upcall: &Upcall) -> (UsageParts, BTreeSet<u32>) {
+        let query = query_of(upcall);
+        let parts = query.as_ref().and_then(usage::parts_of);
+        let (Some(query), Some(parts)) = (query, parts) else { return Default::default() };
+        let (ranks, usage) = (BTreeMap::new(), Usages::new());
+        let facts = self.facts(engine, upcall, &ranks, &usage);
+        let asked: Vec<(&[u8], Infos<'_>)> =
+            query.queries.asked().filter(|(key, _)| usage::is_about_hosts(key)).collect();
+        let is_asked = |node: &u32| asked.iter().any(|(key, infos)| facts.is_about(*node, key, infos));
+        (parts, (1..=self.control.hosts().len() as u32).filter(is_asked).collect())
     }
 
     /// Answers the queries for which all nodes have answered.

@@ -1,16 +1,19 @@
-//! Use of processors and memory by processes and hosts, for PMIx clients: `PMIX_QUERY_MEMORY_USAGE`, and monitors of processes
-//! and nodes.
+//! Use of processors, memory, disks and networks by processes and hosts, for PMIx clients: `PMIX_QUERY_MEMORY_USAGE`, and
+//! monitors.
 //!
-//! Each node reads the system's counters when the head asks. Elsewhere than on Linux there are none.
+//! Nodes read the system's counters when the head asks, those nodes and counters that a request needs. Elsewhere than on Linux
+//! there are none.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use hydrant_control::protocol::{Order, Report, encode};
+use hydrant_control::protocol::{Order, Report, UsageParts, encode};
 use hydrant_core::JobId;
 use hydrant_core::wire::pmix::{HostQuery, Info, Reader, Writer, kind};
 use hydrant_overlay::Destination;
+use hydrant_reactor::process::stat;
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Head};
@@ -21,6 +24,11 @@ const PROCESS: &[u8] = b"pmix.proc.res";
 /// Monitor of hosts, and key of the answer about one.
 pub(super) const NODES: &[u8] = b"pmix.monitor.ndresuse";
 const NODE: &[u8] = b"pmix.node.res";
+/// Monitor of disks, and of networks.
+pub(super) const DISKS: &[u8] = b"pmix.monitor.dkresuse";
+pub(super) const NETS: &[u8] = b"pmix.monitor.netresuse";
+/// Use of memory by a process, with shared pages by their share.
+const SHARE: &[u8] = b"pmix.proc.pss";
 /// Query of the memory that processes use.
 pub(super) const MEMORY: &str = "pmix.qry.mem";
 /// Bytes of the unit of PMIx.
@@ -42,8 +50,68 @@ pub(super) struct NodeUsage {
     load: [f32; 3],
     /// Memory of the host, in the order of [`MEMINFO`].
     memory: [u64; MEMINFO.len()],
+    pub(super) disks: Vec<Device>,
+    pub(super) nets: Vec<Device>,
     pub(super) ranks: Vec<RankUsage>,
 }
+
+/// Disk or network interface.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub(super) struct Device {
+    pub(super) name: String,
+    /// Whether a monitor of all devices tells of it: it is not a part of another one, and no memory or file.
+    pub(super) is_whole: bool,
+    /// Counters in the order of their keys.
+    counts: Vec<u64>,
+}
+
+/// Keys of PMIx for devices of a kind.
+pub(super) struct DeviceKeys {
+    /// Key of the answer about one.
+    answer: &'static [u8],
+    /// Name of a device.
+    pub(super) name: &'static [u8],
+    /// Devices that an option of a monitor lists.
+    pub(super) targets: &'static [u8],
+    time: &'static [u8],
+    /// Keys of counters, and their places in a line of the system.
+    counts: &'static [(&'static [u8], usize)],
+}
+
+pub(super) const DISK: DeviceKeys = DeviceKeys {
+    answer: b"pmix.disk.res",
+    name: b"pmix.disk.id",
+    targets: b"pmix.monitor.tgtdks",
+    time: b"pmix.disk.samptime",
+    counts: &[
+        (b"pmix.disk.rdscomp", 0),
+        (b"pmix.disk.rdsmrgd", 1),
+        (b"pmix.disk.rdsct", 2),
+        (b"pmix.disk.rdms", 3),
+        (b"pmix.disk.wtscomp", 4),
+        (b"pmix.disk.wtsmrgd", 5),
+        (b"pmix.disk.wtsct", 6),
+        (b"pmix.disk.wtms", 7),
+        (b"pmix.disk.ios", 8),
+        (b"pmix.disk.ioms", 9),
+        (b"pmix.disk.iowght", 10),
+    ],
+};
+
+pub(super) const NET: DeviceKeys = DeviceKeys {
+    answer: b"pmix.net.res",
+    name: b"pmix.net.id",
+    targets: b"pmix.monitor.tgtnets",
+    time: b"pmix.net.samptime",
+    counts: &[
+        (b"pmix.net.rcb", 0),
+        (b"pmix.net.rcp", 1),
+        (b"pmix.net.rcerr", 2),
+        (b"pmix.net.sntb", 8),
+        (b"pmix.net.sntp", 9),
+        (b"pmix.net.snterr", 10),
+    ],
+};
 
 /// What a process uses.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -86,36 +154,75 @@ fn kilobytes(text: &str, name: &str) -> u64 {
     number.unwrap_or(0).saturating_mul(1024)
 }
 
-impl RankUsage {
-    /// Reads the text of `/proc/PID/stat`. `up` is the time since the start of the system in ticks.
-    fn parse(stat: &str, up: u64) -> Option<RankUsage> {
-        // The name of the program in front may contain anything.
-        let fields: Vec<&str> = stat.get(stat.rfind(')')? + 1..)?.split_whitespace().collect();
-        let number = |at: usize| fields.get(at).and_then(|field| field.parse::<i64>().ok());
-        let natural = |at: usize| number(at).and_then(|number| u64::try_from(number).ok());
-        let busy = natural(11)?.saturating_add(natural(12)?);
-        let age = up.saturating_sub(natural(19)?).max(1);
-        Some(RankUsage {
-            state: *fields.first()?.as_bytes().first()?,
-            busy: busy.saturating_mul(1_000_000 / TICKS),
-            percent: busy as f32 * 100.0 / age as f32,
-            priority: number(15)?.try_into().ok()?,
-            threads: number(17)?.try_into().unwrap_or(u16::MAX),
-            cpu: number(36)?.try_into().unwrap_or(0),
-            ..RankUsage::default()
-        })
+impl Device {
+    fn new(keys: &DeviceKeys, name: &str, is_whole: bool, line: &str) -> Device {
+        let fields: Vec<u64> = line.split_whitespace().map(|field| field.parse().unwrap_or(0)).collect();
+        let counts = keys.counts.iter().map(|(_, at)| fields.get(*at).copied().unwrap_or(0)).collect();
+        Device { name: name.to_owned(), is_whole, counts }
     }
 
-    /// Reads what a process uses.
-    fn of(job: JobId, rank: u32, pid: u32, up: u64) -> Option<RankUsage> {
+    /// Reads the text of `/proc/diskstats`: two numbers of the device, its name, and counters.
+    fn disks(text: &str, is_part: impl Fn(&str) -> bool) -> Vec<Device> {
+        let read = |line: &str| {
+            let name = line.split_whitespace().nth(2)?;
+            let counters = &line[line.find(name)? + name.len()..];
+            let is_memory = ["loop", "ram", "zram"].iter().any(|prefix| name.starts_with(prefix));
+            Some(Device::new(&DISK, name, !is_memory && !is_part(name), counters))
+        };
+        text.lines().filter_map(read).collect()
+    }
+
+    /// Reads the text of `/proc/net/dev`: two lines with titles, then names with colons, and counters.
+    fn nets(text: &str) -> Vec<Device> {
+        let read = |line: &str| {
+            let (name, counters) = line.split_once(':')?;
+            Some(Device::new(&NET, name.trim(), true, counters))
+        };
+        text.lines().filter_map(read).collect()
+    }
+
+    pub(super) fn write(
+        &self,
+        keys: &DeviceKeys,
+        (host, time): (&str, u64),
+        filter: &Filter<'_>,
+        writer: &mut Writer<'_>,
+    ) {
+        filter.array(keys.answer, writer, |list| {
+            list.always(keys.name, kind::STRING, |writer| writer.string(self.name.as_bytes()));
+            list.always(b"pmix.hname", kind::STRING, |writer| writer.string(host.as_bytes()));
+            list.always(keys.time, kind::TIME, |writer| writer.uint64(time));
+            for (&(key, _), &count) in keys.counts.iter().zip(&self.counts) {
+                list.item(key, kind::UINT64, |writer| writer.uint64(count));
+            }
+        });
+    }
+}
+
+impl RankUsage {
+    /// Reads what a process uses. `up` is the time since the start of the system in ticks.
+    fn of(job: JobId, rank: u32, pid: u32, up: u64, shares: bool) -> Option<RankUsage> {
         let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}"));
-        let usage = RankUsage::parse(&read("stat").ok()?, up)?;
-        let pss = read("smaps_rollup").map_or(0, |text| kilobytes(&text, "Pss"));
+        let stat = stat(pid.try_into().ok()?)?;
+        let age = up.saturating_sub(stat.start).max(1);
+        let pss = if shares { read("smaps_rollup").map_or(0, |text| kilobytes(&text, "Pss")) } else { 0 };
         let status = read("status").ok()?;
         let [peak, vsize, rss] = ["VmPeak", "VmSize", "VmRSS"].map(|name| kilobytes(&status, name));
-        // The kernel may not tell shares.
-        let pss = if pss == 0 { rss } else { pss };
-        Some(RankUsage { job: job.0, rank, pss, peak, vsize, rss, ..usage })
+        Some(RankUsage {
+            job: job.0,
+            rank,
+            state: stat.state,
+            busy: stat.busy.saturating_mul(1_000_000 / TICKS),
+            percent: stat.busy as f32 * 100.0 / age as f32,
+            priority: stat.priority,
+            threads: stat.threads.try_into().unwrap_or(u16::MAX),
+            // The kernel may not tell shares.
+            pss: if pss == 0 { rss } else { pss },
+            vsize,
+            rss,
+            peak,
+            cpu: stat.processor.try_into().unwrap_or(0),
+        })
     }
 
     pub(super) fn write(&self, name: &[u8], time: u64, filter: &Filter<'_>, writer: &mut Writer<'_>) {
@@ -131,7 +238,7 @@ impl RankUsage {
             list.float(b"pmix.proc.pcpu", self.percent);
             list.item(b"pmix.proc.pri", kind::INT32, |writer| writer.int32(self.priority));
             list.item(b"pmix.proc.nthr", kind::UINT16, |writer| writer.uint16(self.threads));
-            list.float(b"pmix.proc.pss", memory(self.pss));
+            list.float(SHARE, memory(self.pss));
             list.float(b"pmix.proc.vsize", memory(self.vsize));
             list.float(b"pmix.proc.rss", memory(self.rss));
             list.float(b"pmix.proc.pkvsize", memory(self.peak));
@@ -141,9 +248,10 @@ impl RankUsage {
 }
 
 impl NodeUsage {
-    pub(super) fn write(&self, host: &str, filter: &Filter<'_>, writer: &mut Writer<'_>) {
+    pub(super) fn write(&self, (host, number): (&str, u32), filter: &Filter<'_>, writer: &mut Writer<'_>) {
         filter.array(NODE, writer, |list| {
             list.always(b"pmix.hname", kind::STRING, |writer| writer.string(host.as_bytes()));
+            list.always(b"pmix.nodeid", kind::UINT32, |writer| writer.uint32(number));
             list.always(b"pmix.node.samptime", kind::TIME, |writer| writer.uint64(self.time));
             for (key, load) in
                 [b"pmix.node.la".as_slice(), b"pmix.node.la5", b"pmix.node.la15"].into_iter().zip(self.load)
@@ -157,13 +265,38 @@ impl NodeUsage {
     }
 }
 
-/// Keys that a monitor asks for, or all.
-pub(super) struct Filter<'a>(Vec<&'a [u8]>);
+/// What a monitor asks for.
+pub(super) struct Filter<'a> {
+    /// Keys, or all if there are none.
+    keys: Vec<&'a [u8]>,
+    /// Devices, or all if there are none.
+    devices: Vec<&'a [u8]>,
+}
 
 impl<'a> Filter<'a> {
+    /// Reads the monitor itself, an array of keys, of which names of devices have values.
     pub(super) fn of(monitor: Option<Info<'a>>) -> Filter<'a> {
-        let keys = monitor.and_then(|info| info.array(kind::INFO, Reader::info));
-        Filter(keys.into_iter().flatten().map(|info| info.key).collect())
+        let infos = monitor.and_then(|info| info.array(kind::INFO, Reader::info));
+        let (devices, keys): (Vec<Info<'a>>, Vec<Info<'a>>) =
+            infos.into_iter().flatten().partition(|info| [DISK.name, NET.name].contains(&info.key));
+        Filter {
+            keys: keys.iter().map(|info| info.key).collect(),
+            devices: devices.iter().filter_map(Info::as_string).collect(),
+        }
+    }
+
+    /// Adds devices that an option names.
+    pub(super) fn add_devices(&mut self, devices: impl Iterator<Item = &'a [u8]>) {
+        self.devices.extend(devices);
+    }
+
+    /// Returns whether a device is asked for.
+    pub(super) fn wants_device(&self, device: &Device) -> bool {
+        if self.devices.is_empty() { device.is_whole } else { self.devices.contains(&device.name.as_bytes()) }
+    }
+
+    fn wants(&self, key: &[u8]) -> bool {
+        self.keys.is_empty() || self.keys.contains(&key)
     }
 
     /// Writes an INFO with an array of those INFOs that are asked for.
@@ -194,7 +327,7 @@ impl<'b> List<'_, '_, 'b> {
     }
 
     fn item(&mut self, key: &[u8], of: u16, write: impl FnOnce(&mut Writer<'b>)) {
-        if self.filter.0.is_empty() || self.filter.0.contains(&key) {
+        if self.filter.wants(key) {
             self.always(key, of, write);
         }
     }
@@ -206,54 +339,86 @@ impl<'b> List<'_, '_, 'b> {
 }
 
 /// Returns what this host and these ranks use: job, rank and process of each.
-fn sample(ranks: impl Iterator<Item = (JobId, u32, u32)>) -> NodeUsage {
+fn sample(parts: UsageParts, ranks: impl Iterator<Item = (JobId, u32, u32)>) -> NodeUsage {
     let read = |path: &str| fs::read_to_string(path).unwrap_or_default();
-    let up = read("/proc/uptime");
-    let up = up.split_whitespace().next().and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or(0.0);
-    let up = (up * TICKS as f64) as u64;
-    let mut load = [0.0; 3];
-    let (averages, memory) = (read("/proc/loadavg"), read("/proc/meminfo"));
-    for (place, number) in load.iter_mut().zip(averages.split_whitespace()) {
-        *place = number.parse().unwrap_or(0.0);
-    }
-    NodeUsage {
+    let mut usage = NodeUsage {
         time: SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs()),
-        daemon: kilobytes(&read("/proc/self/status"), "VmRSS"),
-        load,
-        memory: MEMINFO.map(|(_, name)| kilobytes(&memory, name)),
-        ranks: ranks.filter_map(|(job, rank, pid)| RankUsage::of(job, rank, pid, up)).collect(),
+        ..NodeUsage::default()
+    };
+    if parts.host {
+        usage.daemon = kilobytes(&read("/proc/self/status"), "VmRSS");
+        let (averages, memory) = (read("/proc/loadavg"), read("/proc/meminfo"));
+        for (place, number) in usage.load.iter_mut().zip(averages.split_whitespace()) {
+            *place = number.parse().unwrap_or(0.0);
+        }
+        usage.memory = MEMINFO.map(|(_, name)| kilobytes(&memory, name));
     }
+    if parts.devices {
+        let is_part = |name: &str| Path::new("/sys/class/block").join(name).join("partition").exists();
+        usage.disks = Device::disks(&read("/proc/diskstats"), is_part);
+        usage.nets = Device::nets(&read("/proc/net/dev"));
+    }
+    if parts.ranks {
+        let up = read("/proc/uptime");
+        let up = up.split_whitespace().next().and_then(|seconds| seconds.parse::<f64>().ok()).unwrap_or(0.0);
+        let up = (up * TICKS as f64) as u64;
+        let of = |(job, rank, pid)| RankUsage::of(job, rank, pid, up, parts.shares);
+        usage.ranks = ranks.filter_map(of).collect();
+    }
+    usage
 }
 
-/// Returns whether a query needs to know what processes and hosts use.
-pub(super) fn is_wanted(query: &HostQuery<'_>) -> bool {
-    query.queries.asked().any(|(key, _)| key == MEMORY.as_bytes() || is_monitor(key))
+/// Returns what a query needs to know of hosts and processes, or `None` if it needs nothing.
+pub(super) fn parts_of(query: &HostQuery<'_>) -> Option<UsageParts> {
+    let mut parts = UsageParts::default();
+    for (key, infos) in query.queries.asked() {
+        match key {
+            PROCESSES => {
+                parts.ranks = true;
+                parts.shares |= Filter::of(infos.find(key)).wants(SHARE);
+            }
+            NODES => parts.host = true,
+            DISKS | NETS => parts.devices = true,
+            _ if key == MEMORY.as_bytes() => (parts.ranks, parts.shares, parts.host) = (true, true, true),
+            _ => {}
+        }
+    }
+    (parts != UsageParts::default()).then_some(parts)
+}
+
+/// Returns whether a key asks what hosts or processes use.
+pub(super) fn is_about_hosts(key: &[u8]) -> bool {
+    key == MEMORY.as_bytes() || is_monitor(key)
 }
 
 /// Returns whether a key is that of a monitor.
 pub(super) fn is_monitor(key: &[u8]) -> bool {
-    [PROCESSES, NODES].contains(&key)
+    [PROCESSES, NODES, DISKS, NETS].contains(&key)
 }
 
 impl Head<'_> {
-    /// Asks all nodes what their host and their ranks use. Returns their number.
-    pub(super) fn query_usage(&self, engine: &mut Engine<'_>, query: u64) -> usize {
-        let hosts = self.control.hosts().len() as u32;
-        for node in 1..=hosts {
-            engine.send_order(Destination::Node(node), Order::QueryUsage { query });
+    /// Asks these nodes what their host and their ranks use.
+    pub(super) fn query_usage(
+        &self,
+        engine: &mut Engine<'_>,
+        query: u64,
+        parts: UsageParts,
+        nodes: &BTreeSet<u32>,
+    ) {
+        for &node in nodes {
+            engine.send_order(Destination::Node(node), Order::QueryUsage { query, parts });
         }
-        hosts as usize
     }
 }
 
 impl Engine<'_> {
     /// Reports what this host and its ranks use.
-    pub(super) fn report_usage(&mut self, query: u64) {
+    pub(super) fn report_usage(&mut self, query: u64, parts: UsageParts) {
         let of_job = |job: &super::jobs::Job| {
             let ranks = (0..job.size()).filter(|&rank| job.is_running(rank));
             ranks.filter_map(|rank| Some((job.id, rank, job.pid(rank)?))).collect::<Vec<_>>()
         };
-        let usage = sample(self.jobs.iter().flat_map(of_job));
+        let usage = sample(parts, self.jobs.iter().flat_map(of_job));
         self.send_report(&Report::Usage { query, body: encode(&usage) });
     }
 }
@@ -263,24 +428,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn counters_of_a_process_are_read() {
-        let stat = "17 (a ) b) S 1 17 17 0 -1 4194560 1 0 0 0 150 50 0 0 20 0 3 0 1000 8192000 25 1844 1 1 0 0 0 0 0 0 0 0 \
-                    0 0 17 2 0 0 0 0 0 0";
-        let usage = RankUsage::parse(stat, 2000).unwrap();
-        assert_eq!((usage.state, usage.busy, usage.percent), (b'S', 2_000_000, 20.0));
-        assert_eq!((usage.priority, usage.threads, usage.cpu), (20, 3, 2));
-        assert_eq!(RankUsage::parse("17 (a) S 1", 2000), None);
-        assert_eq!(RankUsage::parse("", 2000), None);
+    fn counters_of_devices_are_read() {
+        let text = "   8       0 sda 1 2 3 4 5 6 7 8 9 10 11 12\n   8  1 sda1 1\n 7 0 loop0 1\nshort\n";
+        let disks = Device::disks(text, |name| name == "sda1");
+        let whole: Vec<(&str, bool)> = disks.iter().map(|disk| (&*disk.name, disk.is_whole)).collect();
+        assert_eq!(whole, [("sda", true), ("sda1", false), ("loop0", false)]);
+        assert_eq!(disks[0].counts, (1..12).collect::<Vec<u64>>());
+        let text = "Inter-|  Receive |  Transmit\n face |bytes |bytes\n    lo: 10 11 12 0 0 0 0 0 18 19 20 0 0 0 0 0\n";
+        let [net] = &Device::nets(text)[..] else { panic!("there is one") };
+        assert_eq!((&*net.name, &net.counts[..]), ("lo", &[10, 11, 12, 18, 19, 20][..]));
         assert_eq!(kilobytes("A: 1 kB\nPss:  12 kB\n", "Pss"), 12 * 1024);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn this_process_and_this_host_use_memory() {
-        let usage = sample([(JobId(1), 2, std::process::id())].into_iter());
+        let ranks = || [(JobId(1), 2, std::process::id())].into_iter();
+        let parts = UsageParts { ranks: true, shares: true, host: true, devices: true };
+        let usage = sample(parts, ranks());
         let [rank] = &usage.ranks[..] else { panic!("the process is found") };
         assert_eq!((rank.job, rank.rank), (1, 2));
         assert!(rank.rss > 0 && rank.pss > 0 && rank.peak >= rank.vsize && rank.threads > 0);
         assert!(usage.daemon > 0 && usage.memory[0] > usage.memory[1]);
+        assert!(usage.nets.iter().any(|net| net.name == "lo"));
+        let nothing = sample(UsageParts::default(), ranks());
+        assert_eq!(nothing, NodeUsage { time: nothing.time, ..NodeUsage::default() });
     }
 }

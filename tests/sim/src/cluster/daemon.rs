@@ -64,7 +64,7 @@ impl World<'_> {
             DaemonAction::QueryRanks { query, .. } => {
                 self.report(node, &Report::RankStates { query, body: Vec::new() });
             }
-            DaemonAction::QueryUsage { query } => {
+            DaemonAction::QueryUsage { query, .. } => {
                 self.report(node, &Report::Usage { query, body: Vec::new() });
             }
             DaemonAction::PushInput { push, .. } => {

@@ -225,6 +225,147 @@ fn an_answer_about_a_file_may_come_after_its_monitor() {
     }
 }
 
+impl Cluster {
+    /// Rank 1 asks for reports about hosts.
+    fn watch_load(&mut self, code: i32, rate: u32) {
+        self.asks(0, 1, 5, |writer| {
+            command(writer, 19);
+            writer.single();
+            writer.info(b"pmix.monitor.ndresuse", 0);
+            writer.status(code);
+            writer.array(2);
+            writer.info(b"pmix.monitor.id", kind::STRING);
+            writer.string(b"load");
+            writer.info(b"pmix.monitor.resrate", kind::UINT32);
+            writer.uint32(rate);
+        });
+    }
+
+    /// The host answers the request for a report. Returns the request.
+    fn report(&mut self, code: i32, values: &[u32]) -> Vec<u8> {
+        let request = self.requests.pop().expect("the host is asked");
+        let mut text = [0; 128];
+        let mut writer = Writer::new(Integers::Flexible, &mut text);
+        writer.status(code);
+        write_load(values, &mut writer);
+        let len = writer.finish().unwrap();
+        let upcall = UpcallId(0);
+        self.tell(self.node(1), Input::UpcallComplete { upcall, rc: 0, text: &text[..len] });
+        self.settle();
+        request
+    }
+}
+
+fn write_load(values: &[u32], writer: &mut Writer<'_>) {
+    writer.array(values.len() as u32);
+    for &value in values {
+        writer.info(b"pmix.node.load", kind::UINT32);
+        writer.uint32(value);
+    }
+}
+
+#[test]
+fn what_is_used_is_reported_at_regular_times() {
+    let mut all = cluster_of(3, 2);
+    for (code, sent) in [(0, event::USAGE_UPDATE), (CODE, CODE)] {
+        all.listen(1, &[sent]);
+        let start = all.now.0;
+        all.watch_load(code, 2);
+        let first = all.report(status::SUCCESS, &[1, 2]);
+        let (tag, _, rest) = all.reply(0, 1).unwrap();
+        let infos = Reader::new(Integers::Flexible, &rest).infos().unwrap();
+        assert_eq!((tag, infos.len()), (5, 2), "the first report is the reply");
+        all.at(1, start + 1999);
+        assert!(all.requests.is_empty());
+        for (at, values) in [(2000, &[3][..]), (4000, &[4, 5])] {
+            all.at(1, start + at);
+            all.at(1, start + at + 1999);
+            assert_eq!(all.requests.len(), 1, "the host has not answered");
+            assert_eq!(all.report(status::PARTIAL_SUCCESS, values), first, "it is asked the same again");
+            let (tag, _, rest) = all.reply(0, 1).unwrap();
+            let mut reader = Reader::new(Integers::Flexible, &rest);
+            reader.single().unwrap();
+            let code = reader.int32().unwrap();
+            reader.single().unwrap();
+            assert_eq!((tag, code, reader.proc().unwrap().rank), (0, sent, u32::MAX));
+            let infos = reader.infos().unwrap();
+            assert!(infos.is_set(b"pmix.evnondef") && infos.len() == 1 + values.len() as u32);
+            assert_eq!(infos.iter().last().unwrap().as_u32(), values.last().copied());
+        }
+        all.cancel(1, Some("load"));
+        all.at(1, start + 20_000);
+        assert!(all.requests.is_empty() && all.alerts(1).is_empty(), "it has ended");
+    }
+    assert_eq!(all.alerts(0), [], "reports are for those who ask");
+}
+
+#[test]
+fn reports_are_made_for_those_who_listen() {
+    let mut all = cluster_of(3, 2);
+    all.watch_load(0, 0);
+    all.report(status::SUCCESS, &[1]);
+    all.gets(0, 1, 5, status::SUCCESS);
+    all.at(1, 5000);
+    assert!(all.requests.is_empty(), "a rate of 0 is one report");
+    all.watch_load(0, 1);
+    all.report(status::SUCCESS, &[1]);
+    all.gets(0, 1, 5, status::SUCCESS);
+    // All events are not those of the server.
+    all.listen(1, &[]);
+    all.at(1, 7000);
+    assert!(all.requests.is_empty());
+    all.listen(1, &[event::USAGE_UPDATE]);
+    for (at, code, values) in [(8000, status::NOT_FOUND, &[][..]), (9000, status::SUCCESS, &[])] {
+        all.at(1, at);
+        all.report(code, values);
+        assert_eq!(all.alerts(1), [], "it tells nothing");
+    }
+    all.at(1, 10_000);
+    all.asks(0, 1, 6, |writer| command(writer, 5));
+    all.gets(0, 1, 6, status::SUCCESS);
+    all.report(status::SUCCESS, &[1]);
+    all.at(1, 12_000);
+    assert!(all.requests.is_empty() && all.alerts(1).is_empty(), "the process has finalized");
+}
+
+// Fault: The host cannot make the first report of a monitor (`PMIX_MONITOR_RESOURCE_RATE`), or the process closes its connection
+// Outcome: the process gets the reason, and the monitor ends
+// Guarantee: The answer to a report under way is dropped
+#[test]
+fn a_monitor_ends_with_its_first_report_or_its_process() {
+    let mut all = cluster_of(3, 2);
+    all.listen(1, &[event::USAGE_UPDATE]);
+    for code in [status::NOT_FOUND, status::NOT_SUPPORTED] {
+        all.watch_load(0, 1);
+        all.report(code, &[]);
+        all.gets(0, 1, 5, code);
+    }
+    all.at(1, 2000);
+    assert!(all.requests.is_empty());
+    for is_first in [true, false] {
+        all.watch_load(0, 1);
+        if !is_first {
+            all.report(status::SUCCESS, &[1]);
+            all.gets(0, 1, 5, status::SUCCESS);
+            all.at(1, 4000);
+        }
+        let room = &mut vec![0; 1 << 20];
+        let node = all.node(1) as usize;
+        let snapshot = all.servers[node].snapshot(room).unwrap().to_vec();
+        all.servers[node] = Server::restore(&snapshot, storage(&LIMITS)).unwrap();
+        if is_first {
+            all.cancel(1, None);
+            all.report(status::SUCCESS, &[1]);
+            all.gets(0, 1, 5, status::SUCCESS);
+        }
+    }
+    let conn = ConnId(all.conn(0, 1));
+    all.tell(all.node(1), Input::Closed { conn });
+    all.report(status::SUCCESS, &[1]);
+    let node = all.node(1) as usize;
+    assert_eq!(all.servers[node].check_monitors(Time(9000)), None);
+}
+
 #[test]
 fn texts_go_to_their_channels() {
     let mut all = cluster_of(3, 2);

@@ -430,7 +430,7 @@ impl Daemon {
             DaemonAction::QueryRanks { query, job, first, count } => {
                 engine.query_ranks_here(query, job, (first, count))?;
             }
-            DaemonAction::QueryUsage { query } => engine.report_usage(query),
+            DaemonAction::QueryUsage { query, parts } => engine.report_usage(query, parts),
             DaemonAction::PushInput { push, job, rank, bytes } => {
                 engine.push_input_here(push, (job, rank), &bytes);
             }
