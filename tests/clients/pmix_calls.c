@@ -672,6 +672,12 @@ static void logs(void)
     OK(PMIx_Log(&info, 1, NULL, 0));
     PMIX_INFO_LOAD(&info, PMIX_LOG_EMAIL, "a letter", PMIX_STRING);
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Log(&info, 1, NULL, 0));
+    /* A help text, as Open MPI sends it. */
+    pmix_info_t names[2];
+    PMIX_INFO_LOAD(&info, PMIX_LOG_STDERR, "a help text\n", PMIX_STRING);
+    PMIX_INFO_LOAD(&names[0], "pmix.log.key", "help-test.txt", PMIX_STRING);
+    PMIX_INFO_LOAD(&names[1], "pmix.log.val", "a topic", PMIX_STRING);
+    OK(PMIx_Log(&info, 1, names, 2));
     fence();
 }
 

@@ -218,15 +218,22 @@ fn older_formats_are_served() {
 // Serves: Requests | log (16) | in part: texts for standard output and standard error, each at most `spawn-bytes` long. They pass
 // through `-l`, `-outfile` and the other options for output like every line of a rank, and are dropped while the output is
 // blocked. One text of a request may be for the log of the system (`PMIX_LOG_SYSLOG`, `PMIX_LOG_LOCAL_SYSLOG`: of the rank's
-// host, `PMIX_LOG_GLOBAL_SYSLOG`: of the launcher's). `PMIX_LOG_ONCE` and `PMIX_LOG_SYSLOG_PRI` are heeded. Refused:
+// host, `PMIX_LOG_GLOBAL_SYSLOG`: of the launcher's). `PMIX_LOG_ONCE` and `PMIX_LOG_SYSLOG_PRI` are heeded. A help text, which has
+// a file and a topic (`PMIX_LOG_KEY`, `PMIX_LOG_VAL`), is printed once in a run, and then the number of the others, unless
+// `PMIX_LOG_AGG` is false. PMIx has no channel for files: `-outfile` has texts too. Refused:
 // `PMIX_LOG_EMAIL`, `PMIX_LOG_GLOBAL_DATASTORE`, `PMIX_LOG_JOB_RECORD`, and `PMIX_LOG_MSG` of Open MPI 4, which prints its text
 // itself Also: hydrant-core `texts_go_to_their_channels`
 #[test]
 fn texts_are_printed_as_output_of_their_rank() {
-    let Some(outcome) = run("-l", "log") else { return };
-    outcome.code(0);
-    for rank in 0..3 {
-        outcome.says(&format!("[{rank}] a result\n"), 1).warns(&format!("[{rank}] a text for the user\n"));
+    for hosts in [String::new(), nodes(2, 2, 2)] {
+        let Some(outcome) = run(&format!("-l {hosts}"), "log") else { return };
+        outcome.code(0).warns("hydrant: 2 more processes have sent help message help-test.txt / a topic\n");
+        assert_eq!(outcome.stderr.matches("] a help text\n").count(), 1, "{outcome}");
+        for rank in 0..3 {
+            outcome
+                .says(&format!("[{rank}] a result\n"), 1)
+                .warns(&format!("[{rank}] a text for the user\n"));
+        }
     }
 }
 

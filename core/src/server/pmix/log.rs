@@ -8,13 +8,17 @@ use crate::fault::Refusal;
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::trace::Stream;
-use crate::wire::pmix::{HostCall, Infos, status};
+use crate::wire::pmix::{HelpText, HostCall, Infos, status};
 use crate::wire::{Integers, Op};
 
 /// Priority of a text for the log of the system without a directive: an error.
 const PRIORITY: u32 = 3;
 /// Lowest priority.
 const PRIORITY_MAX: u32 = 7;
+
+/// Key of texts for standard output, and for standard error.
+const STDOUT: &[u8] = b"pmix.log.stdout";
+const STDERR: &[u8] = b"pmix.log.stderr";
 
 /// Where a text goes.
 enum Channel {
@@ -27,7 +31,7 @@ enum Channel {
 
 impl Server<'_> {
     /// Passes texts to the host, those for standard output and standard error as output of the rank. One text of a request may be
-    /// for the log of the system. A client whose texts are all refused prints them itself.
+    /// for the log of the system. A client whose texts are all refused prints them itself. The host prints a help text once.
     pub(super) fn pmix_log(
         &mut self,
         requester: Requester,
@@ -37,14 +41,18 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let asks = self.host_answers(requester);
         let channel = |key: &[u8]| match key {
-            b"pmix.log.stdout" => Some(Channel::Stream(Stream::Stdout)),
-            b"pmix.log.stderr" => Some(Channel::Stream(Stream::Stderr)),
+            STDOUT => Some(Channel::Stream(Stream::Stdout)),
+            STDERR => Some(Channel::Stream(Stream::Stderr)),
             b"pmix.log.syslog" | b"pmix.log.lsys" if asks => Some(Channel::Syslog { global: false }),
             b"pmix.log.gsys" if asks => Some(Channel::Syslog { global: true }),
             _ => None,
         };
         if infos.iter().any(|info| channel(info.key).is_some() && info.as_string().is_none()) {
             return Err(Refusal::BadField);
+        }
+        if let Some(text) = help_text(infos, directives).filter(|_| asks) {
+            let write = |room: &mut [u8]| HostCall::write_help(integers, &text, room);
+            return self.ask_host(requester, Op::GetJobAttr, |_, room| write(room));
         }
         let once = directives.is_set(b"pmix.log.once");
         // The reason of the last text that is refused.
@@ -88,4 +96,14 @@ impl Server<'_> {
         }
         Ok(())
     }
+}
+
+/// Returns the only text of a request if it has a file and a topic of help texts, unless each is to be printed (`PMIX_LOG_AGG`).
+fn help_text<'a>(infos: &Infos<'a>, directives: &Infos<'a>) -> Option<HelpText<'a>> {
+    let name = |key: &[u8]| directives.find(key)?.as_string().filter(|name| name.len() <= u8::MAX.into());
+    let (file, topic) = (name(b"pmix.log.key")?, name(b"pmix.log.val")?);
+    let info = infos.iter().next().filter(|info| infos.len() == 1 && [STDOUT, STDERR].contains(&info.key))?;
+    let is_counted = directives.find(b"pmix.log.agg").is_none_or(|agg| agg.as_bool() != Some(false));
+    let text = info.as_string().filter(|text| is_counted && !text.is_empty())?;
+    Some(HelpText { file, topic, text, to_stdout: info.key == STDOUT })
 }

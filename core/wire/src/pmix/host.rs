@@ -9,6 +9,7 @@ const FILE: u8 = 0;
 const SYSLOG: u8 = 1;
 const QUERY: u8 = 2;
 const COMMAND: u8 = 3;
+const HELP: u8 = 4;
 
 /// Request to the host of a job with the attribute `pmix.query`. Where nothing else is said, the answer is the body of the
 /// reply to the client, which begins with a STATUS.
@@ -36,12 +37,32 @@ pub enum HostCall<'a> {
         /// The command.
         command: Command<'a>,
     },
+    /// Print a help text, unless it has been printed in this run.
+    Help {
+        /// Encoding of the client's integers.
+        integers: Integers,
+        /// The text.
+        text: HelpText<'a>,
+    },
+}
+
+/// Help text of a client, which other clients may send too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HelpText<'a> {
+    /// File of help texts (`PMIX_LOG_KEY`), at most 255 bytes.
+    pub file: &'a [u8],
+    /// Topic in the file (`PMIX_LOG_VAL`), at most 255 bytes. Texts of the same file and topic count as equal.
+    pub topic: &'a [u8],
+    /// The text.
+    pub text: &'a [u8],
+    /// Whether the text is for standard output, and not for standard error.
+    pub to_stdout: bool,
 }
 
 impl<'a> HostCall<'a> {
     /// Writes a request for the state of a file to the front of `buf`. Returns its length, or `None` if it does not fit.
     pub fn write_file(path: &[u8], buf: &mut [u8]) -> Option<usize> {
-        write([&[FILE], path], buf)
+        write(&[&[FILE], path], buf)
     }
 
     /// Writes a request for a line in the log of the system, with the fields of [`Syslog`](Self::Syslog).
@@ -52,12 +73,19 @@ impl<'a> HostCall<'a> {
         text: &[u8],
         buf: &mut [u8],
     ) -> Option<usize> {
-        write([&[SYSLOG, integers as u8, u8::from(global), priority], text], buf)
+        write(&[&[SYSLOG, integers as u8, u8::from(global), priority], text], buf)
     }
 
     /// Writes a request with the body of a client's message.
     pub fn write_command(integers: Integers, body: &[u8], buf: &mut [u8]) -> Option<usize> {
-        write([&[COMMAND, integers as u8], body], buf)
+        write(&[&[COMMAND, integers as u8], body], buf)
+    }
+
+    /// Writes a request for a help text.
+    pub fn write_help(integers: Integers, text: &HelpText<'_>, buf: &mut [u8]) -> Option<usize> {
+        let HelpText { file, topic, text, to_stdout } = *text;
+        let lens = (u8::try_from(file.len()).ok()?, u8::try_from(topic.len()).ok()?);
+        write(&[&[HELP, integers as u8, u8::from(to_stdout), lens.0, lens.1], file, topic, text], buf)
     }
 
     /// Returns whether the text of an upcall is such a request, and not one that a name service may carry out.
@@ -81,14 +109,20 @@ impl<'a> HostCall<'a> {
             (COMMAND, body) => {
                 Some(HostCall::Command { integers, command: decode(integers, body).ok()?.ok()? })
             }
+            (HELP, &[to_stdout, file, topic, ref texts @ ..]) => {
+                let (file, texts) = texts.split_at_checked(file.into())?;
+                let (topic, text) = texts.split_at_checked(topic.into())?;
+                let text = HelpText { file, topic, text, to_stdout: to_stdout != 0 };
+                Some(HostCall::Help { integers, text })
+            }
             _ => None,
         }
     }
 }
 
-fn write(parts: [&[u8]; 2], buf: &mut [u8]) -> Option<usize> {
+fn write(parts: &[&[u8]], buf: &mut [u8]) -> Option<usize> {
     let mut len = 0;
-    for part in [BEGINNING, parts[0], parts[1]] {
+    for part in [BEGINNING].iter().chain(parts) {
         buf.get_mut(len..len + part.len())?.copy_from_slice(part);
         len += part.len();
     }

@@ -41,7 +41,7 @@ pub use frame::{
     FIRST_BYTE, Frame, HEADER_LEN, HEARTBEAT_TAG, HELLO_MAX, Hello, Kind, MESSAGE_MAX, is_commit, next_frame,
     write_header, write_hello_reply, write_tool_reply,
 };
-pub use host::{FileState, HostCall, HostQuery};
+pub use host::{FileState, HelpText, HostCall, HostQuery};
 pub use info::{Info, Infos};
 pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
 pub use reader::{Proc, Reader};

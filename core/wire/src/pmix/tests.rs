@@ -389,6 +389,11 @@ fn requests_to_the_host_are_read_as_written() {
     let log = HostCall::Syslog { integers, global: true, priority: 5, text: b"full" };
     assert_eq!(HostCall::read(&room[..len]), Some(log));
     assert_eq!(HostCall::write_syslog(integers, true, 5, b"full", &mut room[..len - 1]), None);
+    let text = HelpText { file: b"help.txt", topic: b"a topic", text: b"full", to_stdout: false };
+    let len = HostCall::write_help(integers, &text, &mut room).unwrap();
+    assert_eq!(HostCall::read(&room[..len]), Some(HostCall::Help { integers, text }));
+    assert_eq!(HostCall::write_help(integers, &text, &mut room[..len - 1]), None);
+    assert_eq!(HostCall::read(&room[..len - 5]), None, "no topic");
     assert_eq!(HostCall::read(b"cmd=pmix-host;\x01\x09\0\x03full"), None, "an unknown encoding");
     assert_eq!(HostCall::read(b"cmd=pmix-host;\x02\x03"), None, "a query without answers");
     let file = FileState { size: 1, accessed: u64::MAX, modified: 3 };

@@ -60,6 +60,10 @@ impl Head<'_> {
                     None => return Ok(()),
                 }
             }
+            Some(HostCall::Help { integers, text }) => {
+                self.take_help_text(engine, (upcall.job, upcall.rank), &text);
+                (0, short_body(integers, |writer| writer.status(status::SUCCESS)))
+            }
             Some(call) => {
                 let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
                 carry_out(name, upcall.rank, call)
@@ -83,7 +87,9 @@ fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
             let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
             (0, short_body(integers, |writer| writer.status(code)))
         }
-        HostCall::Query(_) | HostCall::Command { .. } => (Refusal::Unsupported.rc(), Vec::new()),
+        HostCall::Query(_) | HostCall::Command { .. } | HostCall::Help { .. } => {
+            (Refusal::Unsupported.rc(), Vec::new())
+        }
     }
 }
 

@@ -20,6 +20,7 @@ mod board;
 mod debugger;
 mod drain;
 mod event_loop;
+mod help_texts;
 mod host_call;
 mod job_control;
 mod jobs;
@@ -82,6 +83,7 @@ use crate::plan::Plan;
 use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
+use help_texts::HelpTexts;
 use jobs::Jobs;
 use names::Names;
 pub use nodes::{DaemonError, daemon, forked_daemon, join_run};
@@ -352,6 +354,8 @@ struct Head<'r> {
     replacement: Option<Replacement>,
     /// Queries of PMIx clients.
     pmix_queries: PmixQueries,
+    /// Help texts of PMIx clients.
+    help_texts: HelpTexts,
     /// Input that tools push.
     pushes: Pushes,
     /// Signal of the user that ranks may ignore.

@@ -80,7 +80,7 @@ impl Engine<'_> {
     }
 
     /// Prints text as output of a rank, with its label and to its file.
-    fn log_for(&mut self, job: JobId, Rank(rank): Rank, stream: Stream, text: &[u8]) {
+    pub(super) fn log_for(&mut self, job: JobId, Rank(rank): Rank, stream: Stream, text: &[u8]) {
         let now = self.now();
         let Some(job) = self.jobs.get(job) else { return };
         let id = 2 * job.slot(rank) + u32::from(stream == Stream::Stderr);

@@ -3,7 +3,7 @@
 use super::queries::cluster_of;
 use super::*;
 use crate::ids::UpcallId;
-use crate::wire::pmix::{FileState, HostCall, event, kind};
+use crate::wire::pmix::{FileState, HelpText, HostCall, event, kind};
 
 /// Alert that a client chooses.
 const CODE: i32 = -3000;
@@ -404,5 +404,54 @@ fn texts_go_to_their_channels() {
         let text = [2, 0x7f];
         all.tell(all.node(1), Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: &text });
         all.gets(0, 1, 7, status::NOT_AVAILABLE);
+    }
+}
+
+#[test]
+fn help_texts_are_for_the_host_to_count() {
+    let mut all = cluster_of(3, 2);
+    let log = |all: &mut Cluster, texts: &[&[u8]], agg: Option<u8>, names: &[(&str, &[u8])]| {
+        all.asks(0, 1, 7, |writer| {
+            command(writer, 16);
+            writer.raw(&[2, 0]);
+            writer.array(texts.len() as u32);
+            for text in texts {
+                writer.info(b"pmix.log.stderr", kind::STRING);
+                writer.string(text);
+            }
+            writer.array(names.len() as u32 + u32::from(agg.is_some()));
+            for (key, name) in names {
+                writer.info(key.as_bytes(), kind::STRING);
+                writer.string(name);
+            }
+            if let Some(agg) = agg {
+                writer.info(b"pmix.log.agg", kind::BOOL);
+                writer.byte(agg);
+            }
+        });
+        std::mem::take(&mut all.events).len()
+    };
+    let names: [(&str, &[u8]); 2] = [("pmix.log.key", b"file"), ("pmix.log.val", b"topic")];
+    let integers = Integers::Flexible;
+    for agg in [None, Some(1)] {
+        assert_eq!(log(&mut all, &[b"text"], agg, &names), 0);
+        let request = all.requests.pop().unwrap();
+        let text = HelpText { file: b"file", topic: b"topic", text: b"text", to_stdout: false };
+        assert_eq!(HostCall::read(&request), Some(HostCall::Help { integers, text }));
+        let text = [2, 0];
+        all.tell(all.node(1), Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: &text });
+        all.gets(0, 1, 7, status::SUCCESS);
+    }
+    let long: [(&str, &[u8]); 2] = [("pmix.log.key", &[b'f'; 256]), ("pmix.log.val", b"topic")];
+    for (texts, agg, names, printed) in [
+        (&[&b"text"[..]][..], Some(0), &names[..], 1),
+        (&[b"text"], None, &names[..1], 1),
+        (&[b"text"], None, &long, 1),
+        (&[b"text", b"text"], None, &names, 2),
+        (&[b""], None, &names, 0),
+    ] {
+        assert_eq!(log(&mut all, texts, agg, names), printed, "as it is");
+        all.gets(0, 1, 7, status::SUCCESS);
+        assert!(all.requests.is_empty());
     }
 }

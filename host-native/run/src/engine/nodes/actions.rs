@@ -288,6 +288,7 @@ impl Head<'_> {
             self.time_limit_at(plan),
             self.status_at(),
             self.progress.as_ref().and_then(Progress::poll_at),
+            self.help_texts.poll_at(),
         ];
         at.into_iter().flatten().min()
     }
@@ -301,6 +302,7 @@ impl Head<'_> {
         self.keep_patience(engine, now)?;
         self.keep_status_time(engine, now);
         self.keep_tools(engine, now)?;
+        self.show_help_texts(engine, false);
         if self.pmix_queries.are_pending() {
             // Nodes may be late with the states of ranks.
             self.finish_pmix_queries(engine)?;
@@ -324,6 +326,7 @@ impl Head<'_> {
             engine.sinks.erase_progress();
             engine.flush();
         }
+        self.show_help_texts(engine, true);
         self.end_status(engine, code);
         match self.result.write(code) {
             Ok(()) => code,

@@ -17,6 +17,7 @@ use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mappi
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
+use super::super::help_texts::HelpTexts;
 use super::super::names::Names;
 use super::super::pmix_query::PmixQueries;
 use super::super::progress::Progress;
@@ -89,6 +90,7 @@ impl<'s> Head<'s> {
             rank_queries: RankQueries::default(),
             replacement: None,
             pmix_queries: PmixQueries::default(),
+            help_texts: HelpTexts::default(),
             pushes: Pushes::default(),
             patience: None,
             time_limit: None,
