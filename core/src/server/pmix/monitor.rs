@@ -24,7 +24,7 @@ use crate::wire::{Op, Persistence};
 
 /// First byte of the names of monitors. No published name begins with it.
 const PREFIX: &[u8] = &[2];
-/// Share of the table of names that monitors may take.
+/// Share of the table of names that monitors may take, and of the upcalls.
 const SHARE: u32 = 4;
 /// Range of an alert whose request names none: the job of the process.
 const RANGE_JOB: u8 = 3;
@@ -359,7 +359,13 @@ impl Server<'_> {
         let (job, rank) = self.process_of(slot)?;
         let conn = self.conn_of(slot)?;
         let is_report = monitor.watched == watched::USAGE;
-        if is_report && !self.takes_report(conn, monitor) {
+        let code = monitor.code as u32 as i32;
+        if is_report && !self.conns[conn.index()].events.codes.contains(&code) {
+            return None;
+        }
+        // A host that is slow leaves most upcalls to others.
+        let under_way = self.upcalls.unawaited(|task| matches!(task, Task::Look(_) | Task::Report(_)));
+        if under_way as u32 >= (self.limits.spawns / SHARE).max(1) {
             return None;
         }
         let Server { names, upcalls, .. } = self;
@@ -375,14 +381,6 @@ impl Server<'_> {
         upcalls.get_mut(id)?.conn = None;
         self.events_pending = true;
         Some(id)
-    }
-
-    /// Returns whether a report can be sent: its client has registered for it, and reports leave most upcalls to others.
-    fn takes_report(&self, conn: ConnId, monitor: &Monitor) -> bool {
-        let under_way = self.upcalls.unawaited(|task| matches!(task, Task::Report(_))) as u32;
-        let code = monitor.code as u32 as i32;
-        self.conns[conn.index()].events.codes.contains(&code)
-            && under_way < (self.limits.spawns / SHARE).max(1)
     }
 
     /// The host has answered the request of a monitor, which may have ended. Returns whether its client waits for the answer: the

@@ -53,6 +53,10 @@ impl Run<'_> {
                 Token::Queries(id) => engine.accept_queries(JobId(id))?,
                 Token::Conn(key) => self.conn_ready(key, now)?,
                 Token::Board => self.take_outputs()?,
+                Token::Looks => {
+                    engine.take_looks()?;
+                    self.take_outputs()?;
+                }
                 Token::Iof(key) => engine.stream_ready(key),
                 Token::Links(key) => engine.link_ready(key)?,
                 Token::NameClient(key) => {

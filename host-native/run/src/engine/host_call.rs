@@ -1,15 +1,14 @@
 //! Requests of PMIx clients that a host carries out by itself: looks at files that are monitored, and texts for the log of the
 //! system.
 
-use std::fs;
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use hydrant_control::Upcall;
-use hydrant_core::wire::pmix::{FileState, HostCall, Integers, Writer, status};
+use hydrant_core::wire::pmix::{HostCall, Integers, Writer, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
 use super::status::Asker;
@@ -36,6 +35,9 @@ impl Engine<'_> {
     ) -> Result<(), RunError> {
         let name = self.jobs.get(job).map_or("", |job| &job.name);
         let (rc, text) = match HostCall::read(request) {
+            Some(HostCall::File(path)) => {
+                return self.ask_for_look(upcall, Path::new(OsStr::from_bytes(path)).to_owned());
+            }
             Some(call) => carry_out(name, rank, call),
             None => (Refusal::Unsupported.rc(), Vec::new()),
         };
@@ -77,17 +79,13 @@ impl Head<'_> {
 /// Carries out a request of a rank that concerns one host. Returns the result code and the answer.
 fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
     match call {
-        HostCall::File(path) => match look(path) {
-            Ok(file) => (0, file.to_bytes().to_vec()),
-            Err(_) => (Refusal::NoName.rc(), Vec::new()),
-        },
         HostCall::Syslog { integers, priority, text, .. } => {
             let line = line(priority, job, rank, text);
             let logged = SYSLOG.iter().any(|path| log(Path::new(path), &line).is_ok());
             let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
             (0, short_body(integers, |writer| writer.status(code)))
         }
-        HostCall::Query(_) | HostCall::Command { .. } | HostCall::Help { .. } => {
+        HostCall::File(_) | HostCall::Query(_) | HostCall::Command { .. } | HostCall::Help { .. } => {
             (Refusal::Unsupported.rc(), Vec::new())
         }
     }
@@ -100,17 +98,6 @@ pub(super) fn short_body(integers: Integers, write: impl FnOnce(&mut Writer<'_>)
     write(&mut writer);
     let len = writer.len();
     body[..len].to_vec()
-}
-
-/// Returns what changes in a file. Times are nanoseconds, so that changes within a second count.
-fn look(path: &[u8]) -> io::Result<FileState> {
-    let file = fs::metadata(Path::new(std::ffi::OsStr::from_bytes(path)))?;
-    let nanos = |seconds: i64, nanos: i64| seconds.wrapping_mul(1_000_000_000).wrapping_add(nanos) as u64;
-    Ok(FileState {
-        size: file.size(),
-        accessed: nanos(file.atime(), file.atime_nsec()),
-        modified: nanos(file.mtime(), file.mtime_nsec()),
-    })
 }
 
 /// Returns a message for the log of the system (RFC 3164 without a time, which the log adds).
@@ -142,18 +129,5 @@ mod tests {
         assert_eq!(String::from_utf8_lossy(&bytes[..len]), expected);
         fs::remove_file(&path).unwrap();
         assert!(log(&path, b"nobody reads").is_err());
-    }
-
-    #[test]
-    fn a_file_that_grows_looks_different() {
-        let path = std::env::temp_dir().join(format!("hydrant-look-{}", std::process::id()));
-        let name = path.as_os_str().as_bytes();
-        assert!(look(name).is_err());
-        fs::write(&path, b"1").unwrap();
-        let before = look(name).unwrap();
-        assert_eq!(look(name).unwrap(), before);
-        fs::write(&path, b"12").unwrap();
-        assert_eq!((before.size, look(name).unwrap().size), (1, 2));
-        fs::remove_file(&path).unwrap();
     }
 }

@@ -24,6 +24,7 @@ mod help_texts;
 mod host_call;
 mod job_control;
 mod jobs;
+mod look;
 mod names;
 mod nodes;
 pub(crate) mod open;
@@ -85,6 +86,7 @@ use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
 use help_texts::HelpTexts;
 use jobs::Jobs;
+use look::Looker;
 use names::Names;
 pub use nodes::{DaemonError, daemon, forked_daemon, join_run};
 use nodes::{LinkedBoards, Messages, Nodes};
@@ -413,6 +415,8 @@ struct Engine<'r> {
     unserved: u64,
     /// Tools of PMIx.
     tools: Tools,
+    /// Thread that looks at files, once one is monitored.
+    looker: Option<Looker>,
     /// Jobs that are registered at the server.
     jobs: Jobs,
     procs: Procs,
@@ -469,6 +473,7 @@ impl<'r> Engine<'r> {
             has_acted: false,
             unserved: 0,
             tools: Tools::default(),
+            looker: None,
             jobs: Jobs::default(),
             procs: Procs::new(),
             ended_helpers: Vec::new(),

@@ -30,6 +30,8 @@ pub(super) enum Token {
     Board,
     /// The port of tools.
     Tools,
+    /// Files have been looked at.
+    Looks,
     /// A descriptor of the ranks' standard streams.
     Iof(Key),
     /// A PMI connection.
@@ -51,6 +53,7 @@ impl From<Token> for Key {
             Token::Pmix(job) => (3, job),
             Token::Board => (4, 0),
             Token::Tools => (5, 0),
+            Token::Looks => (6, 0),
             Token::Iof(key)
             | Token::Conn(key)
             | Token::Links(key)
@@ -87,6 +90,7 @@ impl Token {
             3 => Token::Pmix(index),
             4 => Token::Board,
             5 => Token::Tools,
+            6 => Token::Looks,
             _ => return None,
         })
     }
@@ -105,6 +109,7 @@ mod tests {
             Token::Queries(4),
             Token::Board,
             Token::Tools,
+            Token::Looks,
             Token::Iof(IOF.key(1, 7)),
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
@@ -113,7 +118,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(6, 0)), None);
+        assert_eq!(Token::of(OWN.key(7, 0)), None);
         assert_eq!(Token::of(KeyRange(6).key(0, 0)), None);
     }
 }
