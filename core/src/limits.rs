@@ -26,6 +26,12 @@ pub const TOOL_ATTR: &str = "pmix.tool";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
 /// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
 pub const TEXT_ATTR_PREFIX: &str = "text:";
+/// Attributes of a job whose ranks wait for a debugger in `PMIx_Init`, and where their program wants: `PMIX_DEBUG_STOP_IN_INIT` and
+/// `PMIX_DEBUG_STOP_IN_APP` of PMIx. The value is the number of the rank that waits, or `TRUE` for all.
+pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];
+/// Attribute of a job of debuggers: rank, or `4294967294` for all, and job id of the processes to debug, with a blank in between.
+/// `PMIX_DEBUG_TARGET` of PMIx.
+pub const TARGET_ATTR: &str = "pmix.dbg.tgt";
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
 /// Maximum number of event codes that a PMIx client registers for. All events together count as none.

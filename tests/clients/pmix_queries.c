@@ -147,7 +147,7 @@ static void support(void)
     PMIX_INFO_LOAD(&qualifiers, PMIX_QUERY_SUPPORTED_QUALIFIERS, &(bool){true}, PMIX_BOOL);
     CHECK(strstr(answer(PMIX_QUERY_PROC_TABLE, &qualifiers, 1, PMIX_STRING)->data.string, PMIX_RANK) != NULL);
     CHECK(strstr(answer(PMIX_QUERY_SPAWN_SUPPORT, NULL, 0, PMIX_STRING)->data.string, PMIX_WDIR) != NULL);
-    answer(PMIX_QUERY_DEBUG_SUPPORT, NULL, 0, PMIX_STRING);
+    CHECK(strstr(answer(PMIX_QUERY_DEBUG_SUPPORT, NULL, 0, PMIX_STRING)->data.string, PMIX_DEBUG_STOP_IN_INIT) != NULL);
     CHECK(strstr(answer(PMIX_SERVER_URI, NULL, 0, PMIX_STRING)->data.string, ";tcp4://") != NULL);
     pmix_info_t of_host[] = {text(PMIX_HOST_FUNCTIONS, ""), text(PMIX_HOST_ATTRIBUTES, "PMIx_Query_info")};
     pmix_data_array_t *all = answer(PMIX_QUERY_ATTRIBUTE_SUPPORT, of_host, 2, PMIX_DATA_ARRAY)->data.darray;

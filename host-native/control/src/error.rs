@@ -31,6 +31,19 @@ pub enum Error {
     /// A job without ranks, or with more ranks than a number holds.
     #[error("cannot run a job of {0} ranks: give from 1 to {max}", max = i32::MAX)]
     Size(u64),
+    /// The job beside whose ranks others shall run does not exist.
+    #[error("there is no job {0} to debug")]
+    NoTarget(String),
+    /// More ranks than their number on each host allows.
+    #[error(
+        "{asked} ranks are asked for, and the hosts have places for {placed}: ask for fewer, or for more on each host"
+    )]
+    NoPlace {
+        /// Ranks of the program.
+        asked: u32,
+        /// Ranks that have a place.
+        placed: u32,
+    },
     /// The ranks of a spawned job cannot be placed.
     #[error(transparent)]
     Placement(#[from] PlacementError),

@@ -134,7 +134,8 @@ pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
 pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
 pub use head::{
-    Action, Config, Destination, Event, FirstJob, Head, NodeProgress, RequestId, SpawnProgram, Upcall,
+    Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,
+    Upcall,
 };
 pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};

@@ -156,6 +156,8 @@ pub struct Launcher {
     inherited: Vec<RawFd>,
     affinity: Affinity,
     attributes: Attributes,
+    /// Ranks that stop at their first instruction: one, or all. None if no rank does.
+    stop: Option<Option<u32>>,
 }
 
 /// One program in the form that `execve` takes.
@@ -279,6 +281,7 @@ impl Launcher {
             affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(LaunchError::system("cannot read signal dispositions"))?,
+            stop: None,
         })
     }
 
@@ -323,6 +326,11 @@ impl Launcher {
         self.attributes.allow_tracing();
     }
 
+    /// Has a rank stop at its first instruction, or all, until a debugger continues it (`SIGCONT`).
+    pub fn stop_at_exec(&mut self, rank: Option<u32>) {
+        self.stop = Some(rank);
+    }
+
     /// Returns the commands of the programs with their files.
     pub fn programs(&self) -> impl Iterator<Item = (&OsStr, PathBuf)> {
         self.programs.iter().map(|image| (image.command.as_os_str(), image.file()))
@@ -363,6 +371,7 @@ impl Launcher {
     fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let image = self.image(rank);
         let image = &mut self.programs[image];
+        self.attributes.stop_at_exec(self.stop.is_some_and(|stopped| stopped.is_none_or(|of| of == rank)));
         let mut fds = Vec::with_capacity(5 + self.inherited.len());
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);

@@ -424,8 +424,8 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
 // Serves: Queries | `PMIX_QUERY_SUPPORTED_KEYS`, `PMIX_QUERY_SUPPORTED_QUALIFIERS` | served: the latter is a qualifier
 // Serves: Queries | `PMIX_QUERY_ATTRIBUTE_SUPPORT` | in part: functions, and the attributes of `PMIx_Query_info`. Formats v3
 // and v21 have no type for attributes
-// Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: no attribute for debuggers, which attach
-// by [MPIR](running-jobs.md#debuggers)
+// Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: the attributes of spawns, and those of
+// [debuggers](#debuggers), which only tools may give
 // Serves: Queries | `PMIX_SERVER_URI` | in part: of the client's own server
 // Serves: Queries | `PMIX_QUERY_NUM_PSETS`, `PMIX_QUERY_PSET_NAMES`, `PMIX_QUERY_PSET_MEMBERSHIP` | served: sets with ranks of
 // the job, but for those of every job (`hydrant://…`), which are found by name

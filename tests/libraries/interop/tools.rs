@@ -11,16 +11,16 @@ use super::openmpi::relocated;
 
 /// Versions of libpmix that tools use.
 #[derive(Clone, Copy, Debug)]
-enum Library {
+pub(super) enum Library {
     Four,
     Five,
 }
 
 /// A run with a folder for temporary files of its own, whose ranks wait until its input ends.
-struct Run {
-    folder: Folder,
-    running: Running,
-    uri: String,
+pub(super) struct Run {
+    pub(super) folder: Folder,
+    pub(super) running: Running,
+    pub(super) uri: String,
 }
 
 impl Run {
@@ -73,7 +73,7 @@ impl Run {
         line.and_then(|line| line.split(' ').next()).unwrap_or_else(|| panic!("{outcome}")).to_owned()
     }
 
-    fn end(mut self) -> Outcome {
+    pub(super) fn end(mut self) -> Outcome {
         self.running.end_input();
         let outcome = self.running.wait();
         let left: Vec<_> =
@@ -83,7 +83,7 @@ impl Run {
     }
 }
 
-fn with_library(job: Job, library: Library) -> Job {
+pub(super) fn with_library(job: Job, library: Library) -> Job {
     match library {
         Library::Four => {
             openmpi4_variables().into_iter().fold(job, |job, (name, value)| job.env(name, value))
@@ -96,7 +96,7 @@ fn with_library(job: Job, library: Library) -> Job {
     }
 }
 
-fn there() -> bool {
+pub(super) fn there() -> bool {
     Peer::Libpmix.there() && Peer::OpenMpi5.there()
 }
 

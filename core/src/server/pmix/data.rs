@@ -6,7 +6,7 @@ use super::super::peers::REMOTE;
 use super::hosts;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR};
+use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR};
 use crate::state::{PmixResponse, RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
@@ -21,7 +21,7 @@ const SETTLED_WAIT: u64 = 100;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
 /// Keys of `Server::write_job_data`.
-const JOB_KEYS: [&[u8]; 10] = [
+const JOB_KEYS: [&[u8]; 13] = [
     b"pmix.job.size",
     b"pmix.max.size",
     b"pmix.univ.size",
@@ -32,6 +32,9 @@ const JOB_KEYS: [&[u8]; 10] = [
     b"pmix.lldr",
     b"pmix.app.size",
     OVERSUBSCRIBED_ATTR.as_bytes(),
+    STOP_ATTRS[0].as_bytes(),
+    STOP_ATTRS[1].as_bytes(),
+    TARGET_ATTR.as_bytes(),
 ];
 
 /// Keys of a rank's place on its host: its processors, and where they are in the topology. The host may know them.

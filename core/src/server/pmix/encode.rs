@@ -5,11 +5,13 @@ use super::data::{PARENT, PLACES};
 use super::groups::CONTEXT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
-use crate::limits::{COMMIT_HEADER, HOST_FACTS, OVERSUBSCRIBED_ATTR, TEXT_ATTR_PREFIX};
+use crate::limits::{
+    COMMIT_HEADER, HOST_FACTS, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR, TEXT_ATTR_PREFIX,
+};
 use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
-use crate::wire::{Op, decimal};
+use crate::wire::{Op, decimal, number};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 2048;
@@ -298,6 +300,9 @@ impl Server<'_> {
             writer.key(OVERSUBSCRIBED_ATTR.as_bytes(), kind::BOOL);
             writer.byte(1);
         }
+        if HOST_FACTS {
+            self.write_debug_options(job, writer);
+        }
         if programs == 0 {
             // Sizes of several programs would take an array for each.
             writer.key_uint32(b"pmix.app.size", job.size);
@@ -313,6 +318,32 @@ impl Server<'_> {
         }
         if self.is_small(job) {
             self.write_hosts(job, writer);
+        }
+    }
+
+    /// Writes where the ranks of a job wait for a debugger, and which processes they debug.
+    fn write_debug_options(&self, job: &Job, writer: &mut Writer<'_>) {
+        for key in STOP_ATTRS {
+            match self.job_attr(job, key).map(number) {
+                Some(Some(rank)) => {
+                    writer.key(key.as_bytes(), kind::PROC_RANK);
+                    writer.uint32(rank);
+                }
+                Some(None) => {
+                    writer.key(key.as_bytes(), kind::BOOL);
+                    writer.byte(1);
+                }
+                None => {}
+            }
+        }
+        let target = self.job_attr(job, TARGET_ATTR);
+        let parts = target.and_then(|target| {
+            let at = target.iter().position(|&byte| byte == b' ')?;
+            Some((number(&target[..at])?, &target[at + 1..]))
+        });
+        if let Some((rank, namespace)) = parts {
+            writer.key(TARGET_ATTR.as_bytes(), kind::PROC);
+            writer.proc(namespace, rank);
         }
     }
 

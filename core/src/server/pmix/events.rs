@@ -214,11 +214,15 @@ impl Server<'_> {
         let connected = || others().find(|&(at, _)| self.connections.connected(at, id));
         let tool = || others().find(|&(_, other)| !self.is_tool(job) && self.is_tool(other));
         let (owner, _) = spawner.or_else(connected).or_else(tool)?;
+        // A tool registers for the end of a job once it knows the name of the job.
+        let may_register = |job| spawner.is_some_and(|(spawner, of)| job == spawner && self.is_tool(of));
         let waits = |integers| {
             self.conns.iter().any(|conn| {
                 conn.pmix.is_some_and(|dialect| dialect.integers == integers)
-                    && conn.job.is_some_and(|job| job != id && self.reaches(owner, job))
-                    && conn.events.codes.contains(&event::JOB_END)
+                    && conn.job.is_some_and(|job| {
+                        let registered = conn.events.codes.contains(&event::JOB_END);
+                        may_register(job) || registered && job != id && self.reaches(owner, job)
+                    })
             })
         };
         let dialects = [Integers::Flexible, Integers::Fixed].map(waits);

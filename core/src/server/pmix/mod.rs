@@ -32,7 +32,7 @@ use crate::state::{Conn, Dialect, Job, PendingReply, Phase, PmixResponse, RankPh
 use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Kind, Procs, status};
+use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Kind, Procs, event, status};
 use crate::wire::{Integers, Op, Text};
 
 /// Key of files to remove after the end of a process, and beginning of the key of folders.
@@ -286,8 +286,15 @@ impl Server<'_> {
                 done
             }
             Command::RegisterEvents(codes) => self.register_events(requester, &codes),
+            Command::Notify { event: event::READY_FOR_DEBUG, .. } if self.host_answers(requester) => {
+                return self.pass_to_host(requester, integers, body);
+            }
             Command::Notify { event, range, infos } => {
-                self.notify(requester, integers, event, range, &infos)?
+                let sent = self.notify(requester, integers, event, range, &infos)?;
+                if event == event::DEBUGGER_RELEASE && self.host_answers(requester) {
+                    return self.pass_to_host(requester, integers, body);
+                }
+                sent
             }
             // The leader of a group by invitation asks so. It tells the other members itself.
             Command::JobControl { orders, .. } if orders.is_set(b"pmix.grp.actxid") => {
@@ -318,7 +325,7 @@ impl Server<'_> {
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, requester, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
             Command::Spawn { .. } if self.is_tool(&self.jobs[requester.job.index()]) => {
-                return Err(Refusal::NoSpawn);
+                return self.pass_to_host(requester, integers, body);
             }
             Command::Spawn { infos, apps } => return self.pmix_spawn(requester, &infos, &apps),
             Command::Connect(procs, infos) => {

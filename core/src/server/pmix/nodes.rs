@@ -55,6 +55,11 @@ impl Server<'_> {
         self.kvs.value(self.text(job, key, rank)?)
     }
 
+    /// Returns the value of an attribute that the host has set for a job.
+    pub(super) fn job_attr(&self, job: &Job, key: &str) -> Option<&[u8]> {
+        self.kvs.value(self.host_attr(job, key.as_bytes())?)
+    }
+
     fn numbered_attr(&self, job: &Job, name: &[&[u8]]) -> Option<&[u8]> {
         self.kvs.value(self.numbered(job, name)?)
     }

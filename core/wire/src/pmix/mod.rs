@@ -111,6 +111,8 @@ pub mod kind {
 pub mod event {
     /// Number of the command (NOTIFY).
     pub const COMMAND: u8 = 12;
+    /// A debugger lets processes go on.
+    pub const DEBUGGER_RELEASE: i32 = -3;
     /// A process aborted itself alone.
     pub const ABORTED: i32 = -7;
     /// A process ended without finalize.
@@ -131,6 +133,8 @@ pub mod event {
     pub const SET_DEFINED: i32 = -55;
     /// A process set was retired.
     pub const SET_RETIRED: i32 = -56;
+    /// A process, or all of a job, waits for a debugger.
+    pub const READY_FOR_DEBUG: i32 = -58;
     /// A signal killed a process.
     pub const SIGNALLED: i32 = -402;
     /// Stands for all events at the end of a registration.

@@ -17,7 +17,8 @@ pub fn translate_spawn(infos: &Infos<'_>, apps: &Apps<'_>, buf: &mut [u8]) -> Op
     writer.raw(b"cmd=spawn;ncmds=").number(apps.len()).raw(b";preputcount=0;");
     for app in apps.iter() {
         writer.raw(b"subcmd=").escaped(app.command);
-        writer.raw(b";maxprocs=").number(app.processes);
+        // A host may place processes without a number.
+        writer.raw(b";maxprocs=").number(app.processes.max(1));
         // The first argument is the command.
         let args = || app.args.iter().skip(1);
         writer.raw(b";argc=").number(args().count() as u32).raw(b";");

@@ -1,6 +1,7 @@
 //! Events that a daemon handles, and actions that it demands.
 
 use hydrant_core::trace::Exit;
+use hydrant_core::wire::Integers;
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
 use crate::protocol::{
@@ -119,6 +120,13 @@ pub enum DaemonAction {
         rank: Rank,
         /// The signal.
         signal: i32,
+    },
+    /// Lets ranks of a job go on that wait for a debugger. The job may have ended.
+    ReleaseRanks {
+        /// The job.
+        job: JobId,
+        /// Encoding of integers in their messages.
+        integers: Integers,
     },
     /// All ranks of the job here have ended: sends the rest of their output. The answer is
     /// [`DaemonEvent::OutputDrained`].

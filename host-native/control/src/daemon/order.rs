@@ -42,6 +42,7 @@ impl Daemon {
                 });
             }
             Order::SignalRanks { .. } => {}
+            Order::ReleaseRanks { job, integers } => self.act(DaemonAction::ReleaseRanks { job, integers }),
             Order::ResizeWindows(size) => self.act(DaemonAction::ResizeWindows(size)),
             Order::AbortJob(job) => self.terminate(now, job),
             Order::CancelJob(job) => self.cancel(job),

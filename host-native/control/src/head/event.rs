@@ -5,11 +5,13 @@ use std::ops::Range;
 use std::time::Duration;
 
 use hydrant_core::wire::Protocol;
-use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
+use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
 
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
-use crate::protocol::{BackendFailure, JobRecord, Order, Program, StartError, WindowSize};
+use crate::protocol::{
+    BackendFailure, JobRecord, Order, Program, StartError, Target, ToolOptions, WindowSize,
+};
 
 /// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
 /// again.
@@ -65,6 +67,21 @@ pub enum Event<'a> {
         nonce: u64,
         /// One result a program.
         programs: Vec<Result<SpawnProgram, (u8, String)>>,
+    },
+    /// A tool of PMIx, which is a client of the head's own PMI server, spawns a job. The answer is [`Action::AnswerTool`].
+    ToolSpawns {
+        /// Number of the request at that server.
+        upcall: UpcallId,
+        /// Job of the tool at the PMI servers.
+        job: JobId,
+        /// Its job id.
+        tool: String,
+        /// Unpredictable number for the name of the job.
+        nonce: u64,
+        /// The programs.
+        programs: Vec<SpawnProgram>,
+        /// What the tool wants of the job.
+        options: ToolOptions,
     },
     /// Answer to [`Action::Apply`].
     BackendReply {
@@ -124,6 +141,30 @@ pub struct SpawnProgram {
     pub program: Program,
     /// Names of the hosts that it may run on; all hosts if empty.
     pub hosts: Vec<String>,
+    /// How many of its ranks are on each host, if the spawn says so.
+    pub spread: Option<Spread>,
+}
+
+/// Ranks of a program that go to each host.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Spread {
+    /// Their number.
+    pub count: u32,
+    /// What that number is for.
+    pub per: Per,
+    /// Job and rank beside which they are placed, or all ranks of that job. Missing for all hosts.
+    pub beside: Option<Target>,
+    /// Most ranks of the program. `None` for as many as there are places.
+    pub most: Option<u32>,
+}
+
+/// What a number of ranks is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Per {
+    /// Each host.
+    Host,
+    /// Each rank beside which they are placed.
+    Rank,
 }
 
 /// A rank's request for a spawn or another upcall.
@@ -199,6 +240,15 @@ pub enum Action {
         request: RequestId,
         /// [`PsetRequest`](hydrant_core::InputOf::PsetRequest) or [`Connected`](hydrant_core::InputOf::Connected).
         input: OwnedInput,
+    },
+    /// Answers the spawn of a tool ([`Event::ToolSpawns`]).
+    AnswerTool {
+        /// Number of the request at the head's PMI server.
+        upcall: UpcallId,
+        /// All ranks of the job have been started.
+        started: bool,
+        /// Limit that has kept the job from being started.
+        limit: Option<Limit>,
     },
     /// Publishes, withdraws or looks up a name. The answer is [`Event::UpcallReply`].
     CallNameService {

@@ -3,7 +3,7 @@
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{JobId, Limit, OwnedInput};
 
-use super::{Action, FirstJob, Head, NodeProgress, StdinReaders};
+use super::{Action, FirstJob, HEAD, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
 use crate::exit_status::exit_code;
 use crate::job_name::job_name;
@@ -96,10 +96,11 @@ impl Head {
         let linked = if self.are_linked { self.config.hosts.len() as u32 } else { 0 };
         let unopened = (1..=linked).filter(|node| !self.lost.contains(node)).collect();
         let (starting, draining) = (nodes.clone(), false);
-        let run = NodeProgress { blocks, unopened, starting, busy: nodes, spawner, draining };
+        let of_tool = record.spawned.as_ref().is_some_and(|spawned| spawned.tool.is_some());
+        let run = NodeProgress { blocks, unopened, starting, busy: nodes, spawner, of_tool, draining };
         let first = self.jobs.free_slots(size as u32);
         self.jobs.insert(Job::new(record.clone(), first, spawn, run));
-        if let Some(origin) = &record.spawned {
+        if let Some(origin) = record.spawned.as_ref().filter(|_| !of_tool) {
             self.jobs.relate(origin.job, record.id, true);
         }
         self.actions.push_back(Action::OpenJob { record: Box::new(record.clone()) });
@@ -244,10 +245,10 @@ impl Head {
         let others = self.jobs.len() > 1;
         let job = &mut self.jobs[id];
         job.run.draining = true;
-        let (spawn, codes) = (job.spawn.take(), job.codes());
+        let (spawn, codes, of_tool) = (job.spawn.take(), job.codes(), job.run.of_tool);
         self.actions.push_back(Action::DrainOutput { job: id });
-        // Boards outlive the run.
-        if others || self.has_boards {
+        // Boards outlive the run, and a tool waits for the end of its job.
+        if others || self.has_boards || of_tool {
             self.deregister(id);
         } else {
             self.last = Some(id);
@@ -287,6 +288,9 @@ impl Head {
         full: Option<Limit>,
         codes: Vec<u8>,
     ) {
+        if node == HEAD {
+            return self.actions.push_back(Action::AnswerTool { upcall: spawn, started, limit: full });
+        }
         let input = OwnedInput::SpawnComplete { spawn, started, full, codes };
         self.send(node, Order::Input(input));
     }

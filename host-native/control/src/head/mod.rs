@@ -6,6 +6,7 @@ mod lifecycle;
 mod loss;
 mod report;
 mod spawn;
+mod spread;
 mod stdin;
 #[cfg(test)]
 mod tests;
@@ -17,7 +18,7 @@ use std::ffi::OsString;
 use hydrant_core::{JobId, OwnedOutput};
 use hydrant_placement::{Host, MapBy};
 
-pub use event::{Action, Destination, Event, RequestId, SpawnProgram, Upcall};
+pub use event::{Action, Destination, Event, Per, RequestId, SpawnProgram, Spread, Upcall};
 
 use crate::error::Error;
 use crate::exit_status::{ExitCodeOf, ExitStatus};
@@ -27,6 +28,9 @@ use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
 use boards::Boards;
 use stdin::StdinReaders;
 use upcall::Requests;
+
+/// Number of the head as a node. Tools of PMIx are its clients.
+pub(super) const HEAD: u32 = 0;
 
 /// What the head knows from the start.
 #[derive(Clone, Debug)]
@@ -92,6 +96,8 @@ pub struct NodeProgress {
     busy: Vec<u32>,
     /// The rank that asked for the spawn, for messages.
     spawner: String,
+    /// A tool asked for the spawn.
+    of_tool: bool,
     /// Output of the job is being written for the last time.
     draining: bool,
 }
@@ -224,6 +230,9 @@ impl Head {
             Event::OpenFailed { job, error } => self.open_failed(job, &error),
             Event::SpawnResolved { request, nonce, programs } => {
                 self.spawn_resolved(request, nonce, programs)
+            }
+            Event::ToolSpawns { upcall, job, tool, nonce, programs, options } => {
+                self.spawn_for_tool((upcall, job), tool, nonce, programs, options);
             }
             Event::BackendReply { request, result } => self.backend_replied(request, result),
             Event::UpcallReply { request, rc, text } => self.upcall_complete(request, rc, text),

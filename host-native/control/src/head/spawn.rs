@@ -1,12 +1,14 @@
 //! Spawned jobs: which nodes their ranks go to.
 
 use hydrant_core::wire::{Protocol, decode_spawn};
+use hydrant_core::{JobId, Rank, UpcallId};
 use hydrant_placement::{JobMap, MappingPolicy, candidates, process_mapping};
 
+use super::spread::spread;
 use super::upcall::{Request, bytes};
-use super::{Action, Head, RequestId, SpawnProgram, Upcall};
+use super::{Action, HEAD, Head, RequestId, SpawnProgram, Upcall};
 use crate::error::Error;
-use crate::protocol::{CANCELED, RankBlock, SpawnOrigin};
+use crate::protocol::{CANCELED, RankBlock, SpawnOrigin, ToolOptions};
 
 impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.
@@ -55,7 +57,8 @@ impl Head {
         }
         if reasons.is_empty() {
             let preput = preput(protocol, &request);
-            let origin = SpawnOrigin { node, upcall: id, job, ranks, rank, spawner, preput };
+            let tool = None;
+            let origin = SpawnOrigin { node, upcall: id, job, ranks, rank, spawner, preput, tool };
             match self.open_spawned(programs, origin, nonce, asker.clone()) {
                 // Answered once all ranks have been started.
                 Ok(()) => return,
@@ -71,14 +74,39 @@ impl Head {
         self.spawn_complete(key, false, None, codes);
     }
 
+    /// A tool spawns a job.
+    pub(super) fn spawn_for_tool(
+        &mut self,
+        (upcall, job): (UpcallId, JobId),
+        spawner: String,
+        nonce: u64,
+        programs: Vec<SpawnProgram>,
+        options: ToolOptions,
+    ) {
+        let asker = format!("the tool {spawner}");
+        let opened = if self.status.is_interrupted() {
+            Ok(false)
+        } else {
+            let (node, ranks, rank, preput, tool) = (HEAD, 1, Rank(0), Vec::new(), Some(options));
+            let origin = SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool };
+            self.open_spawned(programs, origin, nonce, asker.clone()).map(|()| true)
+        };
+        if let Err(error) = &opened {
+            self.print(format!("nothing is spawned for {asker}: {error}"));
+        }
+        if !opened.is_ok_and(|is_open| is_open) {
+            self.spawn_complete((HEAD, upcall), false, None, Vec::new());
+        }
+    }
+
     fn open_spawned(
         &mut self,
-        programs: Vec<SpawnProgram>,
+        mut programs: Vec<SpawnProgram>,
         origin: SpawnOrigin,
         nonce: u64,
         asker: String,
     ) -> Result<(), Error> {
-        let blocks = self.place(&programs)?;
+        let blocks = self.place(&mut programs)?;
         let mapping = process_mapping(&node_runs(&blocks))?;
         let programs = programs.into_iter().map(|program| program.program).collect();
         let key = (origin.node, origin.upcall);
@@ -88,11 +116,22 @@ impl Head {
     }
 
     /// Maps the ranks of spawned programs to nodes.
-    fn place(&self, programs: &[SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
+    fn place(&self, programs: &mut [SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
         let mut blocks = Vec::new();
         let mut used = self.used_slots();
-        let mut start = 0;
-        for SpawnProgram { program, hosts } in programs {
+        let mut start: u32 = 0;
+        for SpawnProgram { program, hosts, spread: wanted } in programs {
+            if let Some(wanted) = wanted {
+                let first = start;
+                for (node, count) in spread(&self.places(wanted, hosts)?, wanted)? {
+                    used[node as usize] += count;
+                    blocks.push(RankBlock { node, first: start, count });
+                    start =
+                        start.checked_add(count).ok_or(Error::Size(u64::from(start) + u64::from(count)))?;
+                }
+                program.ranks = start - first;
+                continue;
+            }
             let named: Vec<_> = hosts.iter().map(|name| (self.node_of(name) as usize - 1, None)).collect();
             let last = self.last_node.max(1) as usize - 1;
             let candidates = candidates(&self.config.hosts, &used[1..], &named, Some(last), program.ranks);

@@ -73,6 +73,53 @@ pub struct SpawnOrigin {
     pub spawner: String,
     /// Pairs for the key-value space of the spawned job.
     pub preput: Vec<(Vec<u8>, Vec<u8>)>,
+    /// What a tool of PMIx that has asked wants of the job. `None` if a rank has asked.
+    pub tool: Option<ToolOptions>,
+}
+
+/// What a tool of PMIx wants of a job that it spawns.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ToolOptions {
+    /// Where ranks wait for a debugger.
+    pub stop: Option<Stop>,
+    /// Processes that the job debugs.
+    pub target: Option<Target>,
+}
+
+/// Where ranks wait for a debugger.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// The place.
+    pub at: StopAt,
+    /// The rank that waits. `None` for all.
+    pub rank: Option<Rank>,
+}
+
+impl Stop {
+    /// Whether a rank waits.
+    pub fn stops(&self, rank: u32) -> bool {
+        self.rank.is_none_or(|stopped| stopped.0 == rank)
+    }
+}
+
+/// Place in a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopAt {
+    /// Its first instruction, stopped by the system.
+    Exec,
+    /// `PMIx_Init`.
+    Init,
+    /// Where its program, or its MPI library, looks for the option.
+    App,
+}
+
+/// Processes of a job.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Target {
+    /// Job id.
+    pub job: String,
+    /// The rank. `None` for all.
+    pub rank: Option<Rank>,
 }
 
 /// Serde form of a path of any bytes.

@@ -12,11 +12,12 @@ mod runs;
 mod setup;
 
 use hydrant_core::trace::Exit;
+use hydrant_core::wire::Integers;
 use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
-pub use job::{JobRecord, Program, SpawnOrigin};
+pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, Target, ToolOptions};
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
@@ -55,6 +56,13 @@ pub enum Order {
         rank: Option<Rank>,
         /// The signal.
         signal: i32,
+    },
+    /// Ranks of a job that wait for a debugger go on: the debugger has left.
+    ReleaseRanks {
+        /// The job, which may have ended.
+        job: JobId,
+        /// Encoding of integers in their messages.
+        integers: Integers,
     },
     /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to all ranks.
     ResizeWindows(WindowSize),

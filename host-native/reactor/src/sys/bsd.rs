@@ -129,3 +129,11 @@ pub(crate) fn signal_process(_: &Process, _: libc::c_int) {}
 pub(crate) fn kill_marked(_: libc::pid_t, _: &[u8]) -> bool {
     false
 }
+
+/// Fails: a process stops at the first instruction of a program on Linux only.
+pub(crate) fn be_traced() -> io::Result<()> {
+    Err(io::ErrorKind::Unsupported.into())
+}
+
+/// Does nothing, as no process has called [`be_traced`].
+pub(crate) fn stop_traced(_: libc::pid_t) {}

@@ -2,9 +2,11 @@
 
 use std::ffi::{CStr, CString, c_char, c_int};
 use std::io;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::MetadataExt;
+use std::ptr;
 
 use rustix::fs::{MemfdFlags, Mode, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create, open};
 use rustix::io::Errno;
@@ -130,6 +132,36 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 
+/// Has the system stop this process at the first instruction of the program that it runs next, for its parent.
+pub(crate) fn be_traced() -> io::Result<()> {
+    let none = ptr::null_mut::<libc::c_void>();
+    // SAFETY: the call takes a number. The others are unused.
+    let done = unsafe { libc::ptrace(libc::PTRACE_TRACEME, 0, none, none) };
+    if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Leaves a child process stopped as by `SIGSTOP` that has called [`be_traced`] and runs its program. Does nothing if the child has
+/// been killed.
+pub(crate) fn stop_traced(pid: libc::pid_t) {
+    if await_change(pid) == Some(libc::CLD_TRAPPED) {
+        let (none, signal) = (ptr::null_mut::<libc::c_void>(), libc::SIGSTOP as usize);
+        // SAFETY: the call takes numbers. The child is this process's and stopped, so it can be detached from.
+        unsafe { libc::ptrace(libc::PTRACE_DETACH, pid, none, signal) };
+        // A `SIGCONT` before the child has stopped would have no effect.
+        await_change(pid);
+    }
+}
+
+/// Waits until a child process is stopped, continued or has ended, which stays to be collected. Returns which of these.
+fn await_change(pid: libc::pid_t) -> Option<c_int> {
+    let mut state = MaybeUninit::<libc::siginfo_t>::zeroed();
+    let options = libc::WEXITED | libc::WSTOPPED | libc::WCONTINUED | libc::WNOWAIT;
+    // SAFETY: the call writes to `state`.
+    let waited = unsafe { libc::waitid(libc::P_PID, pid as libc::id_t, state.as_mut_ptr(), options) };
+    // SAFETY: all zeros is a valid value, and the call has written it.
+    (waited == 0).then(|| unsafe { state.assume_init() }.si_code)
+}
+
 /// Undoes [`die_with_parent`].
 pub(crate) fn outlive_parent() -> io::Result<()> {
     Ok(set_parent_process_death_signal(None)?)
@@ -172,7 +204,7 @@ pub(crate) fn set_title(program: &[u8], args: &[&[u8]]) {
     text.resize(room, 0);
     // SAFETY: the arguments are memory of this process that it may write, `room` bytes from the first on. The standard
     // library copies them when it is asked for them, so no reference leads there.
-    unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), start.cast(), room) };
+    unsafe { ptr::copy_nonoverlapping(text.as_ptr(), start.cast(), room) };
 }
 
 /// Makes this process the parent of the children that its child processes leave behind.
@@ -260,7 +292,7 @@ pub(crate) fn signal_process(target: &Process, signal: c_int) {
     let fd = unsafe { OwnedFd::from_raw_fd(fd) };
     // The descriptor stands for one process, so the number is checked after it is open.
     if is_same() {
-        let info: *const libc::siginfo_t = std::ptr::null();
+        let info: *const libc::siginfo_t = ptr::null();
         // SAFETY: the descriptor is open, and without information the kernel makes that of `kill`.
         unsafe { libc::syscall(libc::SYS_pidfd_send_signal, fd.as_raw_fd(), signal, info, 0) };
     }

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use hydrant_control::Upcall;
-use hydrant_core::wire::pmix::{HostCall, Integers, Writer, status};
+use hydrant_core::wire::pmix::{Command, HostCall, Integers, Writer, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
 use super::status::Asker;
@@ -56,6 +56,15 @@ impl Head<'_> {
     ) -> Result<(), RunError> {
         let (rc, text) = match HostCall::read(&upcall.request) {
             Some(HostCall::Query(_)) => return self.answer_pmix_query(engine, asker, upcall),
+            Some(HostCall::Command { integers, command: Command::Spawn { infos, apps } })
+                if matches!(asker, Asker::Tool(_)) =>
+            {
+                return self.spawn_for_tool(engine, (upcall.id, upcall.job), integers, (&infos, &apps));
+            }
+            Some(HostCall::Command { integers, command: Command::Notify { event, infos, .. } }) => {
+                self.note_debug_event(engine, (upcall.job, upcall.rank), integers, (event, &infos));
+                (0, short_body(integers, |writer| writer.status(status::SUCCESS)))
+            }
             Some(HostCall::Command { integers, command }) => {
                 match self.obey_pmix_command(engine, asker, upcall.job, integers, command) {
                     Some(body) => (0, body),

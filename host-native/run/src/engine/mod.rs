@@ -45,6 +45,7 @@ mod status;
 mod time_limit;
 mod token;
 mod tool_input;
+mod tool_jobs;
 mod tool_output;
 mod tools;
 mod usage;
@@ -102,6 +103,7 @@ use status::RankQueries;
 use time_limit::TimeLimit;
 use token::{IOF, Token};
 use tool_input::Pushes;
+use tool_jobs::ToolJob;
 use tools::Tools;
 
 /// Descriptors that the launcher needs beside those of ranks and connections: its own, and some while a rank starts.
@@ -360,6 +362,8 @@ struct Head<'r> {
     help_texts: HelpTexts,
     /// Input that tools push.
     pushes: Pushes,
+    /// Jobs that tools of PMIx have spawned.
+    tool_jobs: Vec<ToolJob>,
     /// Signal of the user that ranks may ignore.
     patience: Option<Patience>,
     /// End of the run at its time limit, once it is reached.

@@ -4,12 +4,14 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
-use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin};
+use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin, StopAt, Target, ToolOptions};
 use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
 use hydrant_core::limits::{
-    KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, TEXT_ATTR_PREFIX, VALUE_MAX,
+    KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, STOP_ATTRS, TARGET_ATTR, TEXT_ATTR_PREFIX,
+    VALUE_MAX,
 };
 use hydrant_core::server::JobSpec;
+use hydrant_core::wire::pmix::WILDCARD;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
 use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
@@ -169,7 +171,7 @@ impl Engine<'_> {
         checked: Vec<Option<PreparedProgram>>,
         here: &NodeRanks,
     ) -> Result<Prepared, RunError> {
-        let JobRecord { id, ordinal, name, programs, .. } = record;
+        let JobRecord { id, ordinal, name, programs, spawned, .. } = record;
         let Plan { settings, options, .. } = self.plan;
         let at_board = self.core.is_board();
         let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
@@ -198,7 +200,7 @@ impl Engine<'_> {
                 Some(port) => Some(PmixAddress::Port(port.addr())),
                 None => serves_pmix.then_some(PmixAddress::PortPerRank),
             },
-            spawned: *ordinal > 0,
+            spawned: record.spawned.as_ref().is_some_and(|spawned| spawned.tool.is_none()),
             psets,
             size: (size(programs)?, here.count()),
             gpus: settings.gpus_per_rank,
@@ -216,6 +218,10 @@ impl Engine<'_> {
         }
         if options.stack_traces {
             launcher.allow_tracing();
+        }
+        let options = spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
+        if let Some(stop) = options.and_then(|options| options.stop).filter(|stop| stop.at == StopAt::Exec) {
+            launcher.stop_at_exec(stop.rank.map(|rank| rank.0));
         }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
@@ -266,7 +272,8 @@ impl Engine<'_> {
         let Plan { settings, options, .. } = self.plan;
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
-        let asked_here = spawned.filter(|spawned| spawned.node == self.node()).map(|spawned| spawned.upcall);
+        let asked_here = spawned.filter(|spawned| spawned.tool.is_none() && spawned.node == self.node());
+        let asked_here = asked_here.map(|spawned| spawned.upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
             universe_size: options.universe_size.known(),
@@ -294,7 +301,10 @@ impl Engine<'_> {
         let flags = [(OVERSUBSCRIBED_ATTR, local.oversubscribed), (QUERIES_ATTR, asks)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         let flags = flags.map(|(name, _)| (name.into(), b"TRUE".as_slice()));
-        let attributes = kinds.into_iter().chain(file).chain(flags).chain(given);
+        let of_tool =
+            spawned.and_then(|spawned| spawned.tool.as_ref()).map(tool_attributes).unwrap_or_default();
+        let of_tool = of_tool.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes()));
+        let attributes = kinds.into_iter().chain(file).chain(flags).chain(of_tool).chain(given);
         let limits = self.core.limits();
         let texts = if limits.commit_bytes > 0 { texts(&record.programs, local, limits) } else { Vec::new() };
         let place = match self.nodes {
@@ -426,6 +436,26 @@ fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u
     attributes
 }
 
+/// Returns the attributes of a job for what the tool that has spawned it wants.
+fn tool_attributes(options: &ToolOptions) -> Vec<(String, String)> {
+    let [init, app] = STOP_ATTRS;
+    let stop = options.stop.and_then(|stop| {
+        let name = match stop.at {
+            StopAt::Init => init,
+            StopAt::App => app,
+            StopAt::Exec => return None,
+        };
+        Some((name.to_owned(), stop.rank.map_or("TRUE".to_owned(), |rank| rank.0.to_string())))
+    });
+    let target = options.target.iter().flat_map(|Target { job, rank }| {
+        let rank = rank.map_or(WILDCARD, |rank| rank.0);
+        // Under this key it is the job id alone.
+        let older = (format!("{TEXT_ATTR_PREFIX}pmix.dbg.job"), job.clone());
+        [(TARGET_ATTR.to_owned(), format!("{rank} {job}")), older]
+    });
+    stop.into_iter().chain(target).collect()
+}
+
 /// Place of a PMI server among those of a run.
 enum Place {
     /// It is the only one. The host has this name for ranks, or none that a reply has room for.
@@ -482,7 +512,9 @@ fn describe_job(
         };
         handle(pset).map_err(|error| pset_error(name, error))?;
     }
-    record.spawned.as_ref().map_or(Ok(()), |spawned| define_parent_psets(record, spawned, handle))
+    // A tool has no sets.
+    let parent = record.spawned.as_ref().filter(|spawned| spawned.tool.is_none());
+    parent.map_or(Ok(()), |spawned| define_parent_psets(record, spawned, handle))
 }
 
 /// Defines the set of the ranks of a spawned job's parent, and the set of the ranks of both jobs. A parent that is over has

@@ -20,6 +20,7 @@ use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
 use super::status::{Asker, Recipient};
+use super::tool_jobs;
 use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
 use crate::error::RunError;
@@ -150,7 +151,7 @@ const SUPPORTED: [Key; 19] = [
 ];
 
 /// Attributes of a spawn that are heeded.
-const OF_SPAWNS: &str = "pmix.host,pmix.hostfile,pmix.wdir";
+const OF_SPAWNS: &str = "pmix.host,pmix.hostfile,pmix.wdir,pmix.mapby,pmix.ppr,pmix.cospawn";
 
 /// Functions of clients that are served.
 const FUNCTIONS: &str = "PMIx_Init,PMIx_Finalize,PMIx_Initialized,PMIx_Abort,PMIx_Put,PMIx_Commit,PMIx_Fence,PMIx_Fence_nb,\
@@ -294,8 +295,7 @@ impl Facts<'_> {
                 number(self.slots(None)?.saturating_sub(running), writer);
             }
             SPAWN_SUPPORT => text(name, OF_SPAWNS.as_bytes(), writer),
-            // Debuggers attach by MPIR.
-            DEBUG_SUPPORT => text(name, b"", writer),
+            DEBUG_SUPPORT => text(name, tool_jobs::SUPPORTED.as_bytes(), writer),
             NODE_LIST => {
                 let job = self.job(infos)?;
                 let nodes: BTreeSet<u32> = (0..job.size()).map(|rank| job.run.node(rank)).collect();

@@ -23,7 +23,18 @@ impl Head<'_> {
     ) -> Result<(), RunError> {
         let nonce = open::nonce()?;
         let asked = RequestedProgram::decode(protocol, body);
-        let programs = if engine.is_alone() {
+        let programs = self.find_programs(engine, &asked, spawner);
+        self.answer(engine, HeadEvent::SpawnResolved { request, nonce, programs })
+    }
+
+    /// Finds programs, each as `spawner` in what the request leaves open.
+    pub(super) fn find_programs(
+        &self,
+        engine: &Engine<'_>,
+        asked: &[RequestedProgram],
+        spawner: &Program,
+    ) -> Vec<Result<SpawnProgram, (u8, String)>> {
+        if engine.is_alone() {
             AvailableHosts::alone(&engine.host, |available| {
                 asked.iter().map(|asked| find(asked, spawner, available)).collect()
             })
@@ -31,8 +42,7 @@ impl Head<'_> {
             with_hosts(self.control.hosts(), |available| {
                 asked.iter().map(|asked| resolve(asked, spawner, available)).collect()
             })
-        };
-        self.answer(engine, HeadEvent::SpawnResolved { request, nonce, programs })
+        }
     }
 }
 
@@ -44,7 +54,7 @@ fn resolve(
 ) -> Result<SpawnProgram, (u8, String)> {
     let failed = |error: SpawnInfoError| (error.errno(), format!("{}: {error}", asked.command.display()));
     let (program, hosts) = asked.program(spawner, available).map_err(failed)?;
-    Ok(SpawnProgram { program, hosts })
+    Ok(SpawnProgram { program, hosts, spread: None })
 }
 
 /// Resolves a program that runs on this machine, and checks its file, so that a failure is that of this program.

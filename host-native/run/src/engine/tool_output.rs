@@ -14,7 +14,7 @@ use super::{Engine, Head};
 /// Most requests of one tool.
 const PULLS_MAX: usize = 64;
 /// Bytes that wait for a tool, above which further output is dropped.
-const WAITING_MAX: usize = 1 << 20;
+pub(super) const WAITING_MAX: usize = 1 << 20;
 /// Bytes of a message beside the name of its process and the output.
 const MESSAGE_REST: usize = 64;
 
@@ -43,6 +43,17 @@ impl Pull {
     /// Returns a request of a tool, without processes.
     pub(super) fn new(tool: JobId, integers: Integers, channels: u32, handler: u64) -> Pull {
         Pull { tool, integers, channels, handler, sources: Vec::new() }
+    }
+
+    /// Returns the request for all processes of a job.
+    pub(super) fn of_job(mut self, ordinal: u32, name: &str) -> Pull {
+        self.sources.push(Source { job: ordinal, name: name.to_owned(), rank: None });
+        self
+    }
+
+    /// Returns whether this is a request about one job, with that name, and that number.
+    pub(super) fn is_of_job(&self, name: &str, handler: u64) -> bool {
+        self.handler == handler && matches!(&*self.sources, [source] if source.name == name)
     }
 
     /// Returns whether this is the request of a tool with that number.

@@ -28,6 +28,7 @@ use super::names::Names;
 use super::open::ALONE;
 use super::status::Asker;
 use super::token::Token;
+use super::tool_jobs::Release;
 use super::tool_output::Pull;
 use super::{Engine, Head, open::nonce};
 use crate::error::RunError;
@@ -54,8 +55,10 @@ pub(super) struct Tools {
     slots: [Slot; TOOLS_MAX as usize],
     /// Copies of output that tools get.
     pub(super) pulls: Vec<Pull>,
-    /// Jobs whose tools have left, for the name service.
+    /// Jobs whose tools have left.
     left: Vec<JobId>,
+    /// Ranks that debuggers have left waiting.
+    pub(super) releases: Vec<Release>,
     /// Number of names that have been given.
     named: u32,
     /// The limit has been reported.
@@ -72,8 +75,10 @@ struct Port {
 }
 
 /// Job for one tool at a time.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Debug, Default)]
 struct Slot {
+    /// Job id that the job was registered with.
+    name: String,
     /// The servers have the job.
     is_registered: bool,
     /// A tool is connected.
@@ -86,10 +91,16 @@ impl Tools {
         self.folder = Some(folder);
     }
 
+    /// Returns the name of the server for tools.
+    pub(super) fn server(&self) -> &str {
+        self.port.as_ref().map_or("", |port| &port.server)
+    }
+
     /// Returns the next time at which there is something to do.
     pub(super) fn poll_at(&self) -> Option<u64> {
         let port = self.port.as_ref().and_then(|port| port.listener.deadline());
-        self.opens_at.into_iter().chain(port).min()
+        let releases = self.releases.iter().map(|release| release.at);
+        self.opens_at.into_iter().chain(port).chain(releases).min()
     }
 }
 
@@ -177,6 +188,11 @@ impl Engine<'_> {
         (0..self.tools.slots.len()).find(of_job)
     }
 
+    /// Returns the job id that the job of a tool was registered with.
+    pub(super) fn name_of_tool(&self, job: JobId) -> String {
+        self.tool_of(job).map_or(String::new(), |slot| self.tools.slots[slot].name.clone())
+    }
+
     /// Returns whether a job is that of a tool.
     pub(super) fn is_tool(&self, job: JobId) -> bool {
         self.tool_of(job).is_some()
@@ -225,7 +241,9 @@ impl Head<'_> {
             if let Some(names) = &mut self.names {
                 names.process_ended(job, Rank(0), now)?;
             }
+            self.debugger_left(engine, job);
         }
+        self.release_due(engine, now);
         if engine.tools.opens_at.is_none_or(|at| at > now) {
             return Ok(());
         }
@@ -304,19 +322,20 @@ impl Head<'_> {
         }
         let Some(slot) = engine.tools.slots.iter().position(free) else { return Ok(None) };
         let Some(job) = engine.tool_job(slot) else { return Ok(None) };
-        if engine.jobs.get(job).is_some() || !self.register_tool(engine, job)? {
+        if engine.jobs.get(job).is_some() {
             return Ok(None);
         }
-        engine.tools.slots[slot].is_registered = true;
+        let Some(name) = self.register_tool(engine, job)? else { return Ok(None) };
+        engine.tools.slots[slot] = Slot { name, is_registered: true, is_taken: false };
         Ok(Some(job))
     }
 
-    /// Registers the job of a tool at the servers of all nodes. Returns false if it does not fit.
-    fn register_tool(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<bool, RunError> {
+    /// Registers the job of a tool at the servers of all nodes. Returns its job id, or none if it does not fit.
+    fn register_tool(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<Option<String>, RunError> {
         let Some((server, uri)) =
             engine.tools.port.as_ref().map(|port| (port.server.clone(), port.uri.clone()))
         else {
-            return Ok(false);
+            return Ok(None);
         };
         engine.tools.named += 1;
         let name = format!("tool_{}_{}_{:016x}", std::process::id(), engine.tools.named, nonce()?);
@@ -345,7 +364,7 @@ impl Head<'_> {
                 Ok(()) => {}
                 Err(BackendError::Fault(_)) => {
                     self.deregister_tool(engine, job)?;
-                    return Ok(false);
+                    return Ok(None);
                 }
                 Err(error) => return Err(error.into()),
             }
@@ -353,7 +372,7 @@ impl Head<'_> {
         if let Some(Names::Shared(client)) = &mut self.names {
             client.begin(job, &name, now, &engine.poller);
         }
-        Ok(true)
+        Ok(Some(name))
     }
 
     /// Deregisters the job of a tool at the servers of all nodes, as far as they have it.

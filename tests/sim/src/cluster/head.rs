@@ -296,7 +296,7 @@ fn resolve(
             command: command.into(),
             ..spawner.clone()
         };
-        Ok(SpawnProgram { program, hosts: Vec::new() })
+        Ok(SpawnProgram { program, hosts: Vec::new(), spread: None })
     });
     resolved.collect()
 }

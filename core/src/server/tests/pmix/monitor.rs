@@ -268,7 +268,7 @@ fn write_load(values: &[u32], writer: &mut Writer<'_>) {
 fn what_is_used_is_reported_at_regular_times() {
     let mut all = cluster_of(3, 2);
     for (code, sent) in [(0, event::USAGE_UPDATE), (CODE, CODE)] {
-        all.listen(1, &[sent]);
+        all.listen((0, 1), &[sent]);
         let start = all.now.0;
         all.watch_load(code, 2);
         let first = all.report(status::SUCCESS, &[1, 2]);
@@ -311,10 +311,10 @@ fn reports_are_made_for_those_who_listen() {
     all.report(status::SUCCESS, &[1]);
     all.gets(0, 1, 5, status::SUCCESS);
     // All events are not those of the server.
-    all.listen(1, &[]);
+    all.listen((0, 1), &[]);
     all.at(1, 7000);
     assert!(all.requests.is_empty());
-    all.listen(1, &[event::USAGE_UPDATE]);
+    all.listen((0, 1), &[event::USAGE_UPDATE]);
     for (at, code, values) in [(8000, status::NOT_FOUND, &[][..]), (9000, status::SUCCESS, &[])] {
         all.at(1, at);
         all.report(code, values);
@@ -334,7 +334,7 @@ fn reports_are_made_for_those_who_listen() {
 #[test]
 fn a_monitor_ends_with_its_first_report_or_its_process() {
     let mut all = cluster_of(3, 2);
-    all.listen(1, &[event::USAGE_UPDATE]);
+    all.listen((0, 1), &[event::USAGE_UPDATE]);
     for code in [status::NOT_FOUND, status::NOT_SUPPORTED] {
         all.watch_load(0, 1);
         all.report(code, &[]);

@@ -173,7 +173,7 @@ fn events_of_tools_and_ranks_reach_each_other() {
 }
 
 #[test]
-fn the_host_controls_jobs_for_tools_and_starts_nothing_for_them() {
+fn the_host_controls_and_starts_jobs_for_tools() {
     let mut all = cluster();
     all.tool_sends(&hello(3, None));
     assert!(all.tool_gets().is_some());
@@ -197,7 +197,9 @@ fn the_host_controls_jobs_for_tools_and_starts_nothing_for_them() {
         writer.array(0);
         writer.array(0);
     });
-    let reply = all.tool_gets().expect("it is answered");
-    let mut reader = Reader::new(Integers::Flexible, &reply[HEADER_LEN..]);
-    assert_eq!(reader.single().and_then(|()| reader.int32()), Some(status::NOT_SUPPORTED));
+    let request = all.requests.pop().expect("the host is asked");
+    let asked = HostCall::read(&request);
+    assert!(matches!(asked, Some(HostCall::Command { command: Command::Spawn { .. }, .. })), "{asked:?}");
+    all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x03" });
+    assert!(all.tool_gets().is_some_and(|reply| reply.ends_with(b"\x02\x03")));
 }

@@ -322,8 +322,11 @@ impl World {
             }
             2 => {
                 if let Some(request) = self.resolving.pop() {
-                    let program =
-                        SpawnProgram { program: program(1 + self.random.below(5) as u32), hosts: Vec::new() };
+                    let program = SpawnProgram {
+                        program: program(1 + self.random.below(5) as u32),
+                        hosts: Vec::new(),
+                        spread: None,
+                    };
                     let result =
                         if self.random.chance(20) { Err((2, "not found".into())) } else { Ok(program) };
                     self.handle(Event::SpawnResolved { request, nonce: 3, programs: vec![result] });

@@ -32,6 +32,7 @@ pub struct Attributes {
     parent: libc::pid_t,
     traceable: bool,
     own_session: bool,
+    stops_at_exec: bool,
 }
 
 impl Attributes {
@@ -43,7 +44,14 @@ impl Attributes {
         let reset = ignored_signals(keep);
         // SAFETY: the call cannot fail and has no effect.
         let parent = unsafe { libc::getpid() };
-        Ok(Attributes { reset, stack: Stack::new(), parent, traceable: false, own_session: false })
+        Ok(Attributes {
+            reset,
+            stack: Stack::new(),
+            parent,
+            traceable: false,
+            own_session: false,
+            stops_at_exec: false,
+        })
     }
 
     /// Allows this process and those that it starts to trace the child processes, where the kernel reserves that to their
@@ -56,6 +64,12 @@ impl Attributes {
     /// sessions (`sched(7)`, autogroups).
     pub fn give_own_session(&mut self) {
         self.own_session = true;
+    }
+
+    /// Has the next child process stop at the first instruction of its program, as by `SIGSTOP`. Only on Linux: elsewhere it cannot
+    /// be started then.
+    pub fn stop_at_exec(&mut self, stops: bool) {
+        self.stops_at_exec = stops;
     }
 }
 
@@ -132,6 +146,9 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
         }
         return Err(error);
     }
+    if attributes.stops_at_exec {
+        sys::stop_traced(pid);
+    }
     Ok(Pid::from_raw(pid).expect("a started process has a pid above zero"))
 }
 
@@ -175,6 +192,9 @@ impl Child<'_> {
                 check(libc::sigaction(signal, &raw const action, ptr::null_mut()))?;
             }
             check(libc::sigprocmask(libc::SIG_SETMASK, &raw const self.no_signals, ptr::null_mut()))?;
+            if self.attributes.stops_at_exec {
+                sys::be_traced()?;
+            }
             check(libc::execve(path.as_ptr(), argv.as_ptr(), envp.as_ptr()))
         }
     }

@@ -107,6 +107,9 @@ impl Head<'_> {
             Action::ResolveSpawn { request, spawner, upcall } => {
                 self.resolve_spawn(engine, request, &spawner, (upcall.protocol, &upcall.request))?;
             }
+            Action::AnswerTool { upcall, started, limit } => {
+                self.answer_spawn_of_tool(engine, upcall, started, limit)?;
+            }
             Action::Apply { request, input } => {
                 self.apply(engine, request, input.view())?;
                 if let OwnedInput::Connected { other, connected, job } = input {
@@ -127,12 +130,15 @@ impl Head<'_> {
             }
             Action::DrainOutput { job } => self.drain(engine, job),
             Action::DeregisterJob { job } => {
+                // Tools get the output of a job before the event of its end.
+                self.copy_output(engine);
                 engine.drop_job(job)?;
                 if let Some(names) = &mut self.names {
                     names.forget(job, now)?;
                 }
             }
-            Action::CloseJob { summary, .. } => {
+            Action::CloseJob { job, summary } => {
+                self.tool_job_ended(engine, job);
                 self.result.job_ended(*summary);
                 engine.flush();
             }
@@ -182,9 +188,14 @@ impl Head<'_> {
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
         let (job, is_first) = (record.id, record.ordinal == 0);
+        let of_tool = record.spawned.as_ref().filter(|spawned| spawned.tool.is_some());
+        if let Some(spawned) = of_tool {
+            self.name_tool_job(spawned.upcall, &record);
+        }
         let event = match engine.open_here(record, None) {
             Ok(()) => {
                 self.introduce(engine, job);
+                self.forward_output(engine, job);
                 Event::JobOpened { job }
             }
             Err(mut errors) => match errors.swap_remove(0) {

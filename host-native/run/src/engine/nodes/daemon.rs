@@ -422,6 +422,7 @@ impl Daemon {
             DaemonAction::ResizeWindows(size) => engine.resize_windows(size),
             DaemonAction::SignalJob { job, signal } => engine.signal_ranks(job, None, signal),
             DaemonAction::SignalRank { job, rank, signal } => engine.signal_ranks(job, Some(rank), signal),
+            DaemonAction::ReleaseRanks { job, integers } => engine.release_ranks(job, integers),
             DaemonAction::DrainOutput { job } => self.drain(engine, job),
             DaemonAction::DeregisterJob { job } => engine.drop_job(job)?,
             DaemonAction::Input(input) => engine.tell_core(input.view())?,

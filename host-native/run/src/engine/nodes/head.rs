@@ -92,6 +92,7 @@ impl<'s> Head<'s> {
             pmix_queries: PmixQueries::default(),
             help_texts: HelpTexts::default(),
             pushes: Pushes::default(),
+            tool_jobs: Vec::new(),
             patience: None,
             time_limit: None,
             debuggers_informed: false,

@@ -115,6 +115,7 @@ fn record(plan: &Plan) -> JobRecord {
             rank: Rank(1),
             spawner: "kvs_0".to_owned(),
             preput: vec![(b"k".to_vec(), b"v".to_vec())],
+            tool: None,
         }),
     }
 }

@@ -1,0 +1,447 @@
+//! Jobs that tools of PMIx spawn, and what debuggers among these tools ask for.
+//!
+//! Ranks stop where the tool wants: at their first instruction, by the system, or in `PMIx_Init` or the program, by libpmix, which
+//! finds an attribute of the job, says that it is ready, and waits for an event of release. When all of them have stopped, the tool
+//! gets one event about the job. When the tool leaves before a release, the ranks go on as without it.
+
+use std::collections::BTreeSet;
+
+use hydrant_control::protocol::{JobRecord, Order, Stop, StopAt, Target, ToolOptions};
+use hydrant_control::{Event as HeadEvent, Per, SpawnProgram, Spread};
+use hydrant_core::wire::Protocol;
+use hydrant_core::wire::pmix::{
+    Apps, HEADER_LEN, Info, Infos, Integers, WILDCARD, Writer, channel, event, kind, status, translate_spawn,
+    write_header,
+};
+use hydrant_core::{JobId, Limit, Rank, UpcallId};
+use hydrant_overlay::Destination;
+use hydrant_start::RequestedProgram;
+use rustix::process::Signal;
+
+use super::status::Asker;
+use super::tool_output::{Pull, WAITING_MAX};
+use super::{Engine, Head, open};
+use crate::error::RunError;
+
+/// Attributes for debuggers that are heeded.
+pub(super) const SUPPORTED: &str = if cfg!(target_os = "linux") {
+    "pmix.dbg.exec,pmix.dbg.init,pmix.dbg.notify,pmix.dbg.tgt,pmix.dbg.dpnd,pmix.dbg.dpproc"
+} else {
+    "pmix.dbg.init,pmix.dbg.notify,pmix.dbg.tgt,pmix.dbg.dpnd,pmix.dbg.dpproc"
+};
+/// Most programs and options of a spawn, in bytes as a message of PMI-2.
+const REQUEST_MAX: usize = 256 * 1024;
+/// Tag of messages with events.
+const EVENT_TAG: u32 = 0;
+/// Number of the copies of output that a tool asks for with a spawn.
+const OF_SPAWN: u64 = 0;
+/// Bytes of an event that are not the names of the server and the job.
+const EVENT_REST: usize = 128;
+/// Name of the server for ranks.
+const SERVER_OF_RANKS: &str = "hydrant";
+/// Options by which ranks stop, in the order in which they count.
+const STOPS: [(&[u8], StopAt); 3] =
+    [(b"pmix.dbg.exec", StopAt::Exec), (b"pmix.dbg.init", StopAt::Init), (b"pmix.dbg.notify", StopAt::App)];
+
+/// Milliseconds from the end of a debugger to the release of ranks that wait for it. Ranks on libpmix 4.2.2 may miss a release that
+/// follows at once on their own event; daemons of PRRTE's examples wait as long.
+const RELEASE_DELAY: u64 = 1000;
+
+/// Ranks whose debugger has left.
+pub(super) struct Release {
+    /// Time of their release.
+    pub(super) at: u64,
+    job: JobId,
+    name: String,
+    integers: Integers,
+}
+
+/// A job that a tool has spawned.
+pub(super) struct ToolJob {
+    /// Job of the tool. `None` once the tool has left.
+    tool: Option<JobId>,
+    /// Encoding of the tool's integers.
+    integers: Integers,
+    /// The spawn, until it is answered.
+    upcall: Option<UpcallId>,
+    /// The job, once it has a number, and its name.
+    job: Option<(JobId, String)>,
+    /// Streams whose output the tool gets.
+    channels: u32,
+    /// Where ranks wait for a debugger that has not released all of them.
+    stop: Option<Stop>,
+    /// Ranks that have said that they wait, and the encoding of their integers.
+    waiting: BTreeSet<u32>,
+    of_ranks: Integers,
+    /// Ranks that have been released.
+    released: BTreeSet<u32>,
+}
+
+impl ToolJob {
+    /// Returns whether this is a job.
+    fn is(&self, id: JobId) -> bool {
+        self.job.as_ref().is_some_and(|(job, _)| *job == id)
+    }
+
+    /// Returns whether some ranks, of `size`, are all that stop.
+    fn are_all(&self, ranks: &BTreeSet<u32>, size: u32) -> bool {
+        self.stop.is_some_and(|stop| (0..size).all(|rank| !stop.stops(rank) || ranks.contains(&rank)))
+    }
+}
+
+/// What the infos of a spawn say.
+struct Wishes {
+    channels: u32,
+    options: ToolOptions,
+}
+
+impl Wishes {
+    /// Reads the infos of a job and its programs. Returns the status of a refusal if one cannot be carried out.
+    fn read(infos: &Infos<'_>, apps: &Apps<'_>) -> Result<Wishes, i32> {
+        let all = || infos.iter().chain(apps.iter().flat_map(|app| app.infos.iter()));
+        let is_set = |key: &[u8]| all().any(|info| info.key == key && info.as_bool() == Some(true));
+        let mut channels = 0;
+        for (key, stream) in
+            [(&b"pmix.fwd.stdout"[..], channel::STDOUT), (b"pmix.fwd.stderr", channel::STDERR)]
+        {
+            channels |= if is_set(key) { stream } else { 0 };
+        }
+        let mut stop = None;
+        for (key, at) in STOPS {
+            let Some(info) = all().find(|info| info.key == key) else { continue };
+            let rank = match (info.as_bool(), info.as_u32()) {
+                (Some(false), _) => continue,
+                (Some(true), _) | (_, Some(WILDCARD)) => None,
+                (_, Some(rank)) => Some(Rank(rank)),
+                _ => return Err(status::NOT_SUPPORTED),
+            };
+            if at == StopAt::Exec && cfg!(not(target_os = "linux")) {
+                return Err(status::NOT_SUPPORTED);
+            }
+            stop = stop.or(Some(Stop { at, rank }));
+        }
+        let target = all().find_map(|info| target(&info));
+        Ok(Wishes { channels, options: ToolOptions { stop, target } })
+    }
+}
+
+/// Returns the processes that an info names as those to debug.
+fn target(info: &Info<'_>) -> Option<Target> {
+    let (name, rank) = match info.key {
+        b"pmix.dbg.tgt" => {
+            let proc = info.as_proc()?;
+            (proc.namespace, (proc.rank != WILDCARD).then_some(Rank(proc.rank)))
+        }
+        // Of libpmix 3.
+        b"pmix.dbg.job" => (info.as_string()?, None),
+        _ => return None,
+    };
+    Some(Target { job: String::from_utf8_lossy(name).into_owned(), rank })
+}
+
+/// Returns how many ranks of a program go to each host, if an info says so.
+fn spread(
+    infos: &Infos<'_>,
+    of_app: &Infos<'_>,
+    processes: u32,
+    target: Option<&Target>,
+) -> Result<Option<Spread>, i32> {
+    let all = || of_app.iter().chain(infos.iter());
+    let most = (processes > 0).then_some(processes);
+    let find = |key: &[u8]| all().find(|info| info.key == key);
+    for (key, per) in [(&b"pmix.dbg.dpnd"[..], Per::Host), (b"pmix.dbg.dpproc", Per::Rank)] {
+        if let Some(info) = find(key) {
+            let count = info.as_u32().filter(|&count| count > 0).ok_or(status::BAD_PARAM)?;
+            let beside = Some(target.cloned().ok_or(status::BAD_PARAM)?);
+            // The places are as many as there are hosts or ranks, whatever the number of processes.
+            return Ok(Some(Spread { count, per, beside, most: None }));
+        }
+    }
+    let per_host = |text: &[u8]| {
+        let (count, resource) = std::str::from_utf8(text).ok()?.split_once(':')?;
+        let count = count.parse().ok().filter(|&count: &u32| count > 0)?;
+        matches!(resource.split(':').next(), Some("node")).then_some(count)
+    };
+    let mapped = find(b"pmix.mapby").and_then(|info| info.as_string()?.strip_prefix(b"ppr:"));
+    let mapped = mapped.or_else(|| find(b"pmix.ppr")?.as_string());
+    let Some(text) = mapped else { return Ok(None) };
+    let count = per_host(text).ok_or(status::NOT_SUPPORTED)?;
+    Ok(Some(Spread { count, per: Per::Host, beside: target.cloned(), most }))
+}
+
+impl Head<'_> {
+    /// Starts a job for a tool. The reply follows when all of its ranks run.
+    pub(super) fn spawn_for_tool(
+        &mut self,
+        engine: &mut Engine<'_>,
+        (upcall, job): (UpcallId, JobId),
+        integers: Integers,
+        (infos, apps): (&Infos<'_>, &Apps<'_>),
+    ) -> Result<(), RunError> {
+        let read = Wishes::read(infos, apps).and_then(|wishes| {
+            let programs = self.programs_for_tool(engine, (infos, apps), wishes.options.target.as_ref())?;
+            Ok((wishes, programs))
+        });
+        let (Wishes { channels, options }, programs) = match read {
+            Ok(read) => read,
+            Err(code) => {
+                let body = spawn_body(integers, code, None);
+                return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
+            }
+        };
+        let tool = engine.name_of_tool(job);
+        self.tool_jobs.push(ToolJob {
+            tool: Some(job),
+            integers,
+            upcall: Some(upcall),
+            job: None,
+            channels,
+            stop: options.stop,
+            waiting: BTreeSet::new(),
+            of_ranks: Integers::default(),
+            released: BTreeSet::new(),
+        });
+        let nonce = open::nonce()?;
+        self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs, options })
+    }
+
+    /// Finds the programs of a spawn and the places of their ranks.
+    fn programs_for_tool(
+        &mut self,
+        engine: &mut Engine<'_>,
+        (infos, apps): (&Infos<'_>, &Apps<'_>),
+        target: Option<&Target>,
+    ) -> Result<Vec<SpawnProgram>, i32> {
+        let mut room = vec![0; REQUEST_MAX];
+        let len = translate_spawn(infos, apps, &mut room).ok_or(status::OUT_OF_RESOURCE)?;
+        let requested = RequestedProgram::decode(Protocol::V2, &room[..len]);
+        if requested.is_empty() || requested.len() != apps.len() as usize {
+            return Err(status::BAD_PARAM);
+        }
+        // What a spawn leaves open is as for the first program of the run.
+        let spawner = engine.plan.programs.first().cloned().ok_or(status::ERROR)?;
+        let (mut programs, mut failed) = (Vec::new(), None);
+        for (found, app) in self.find_programs(engine, &requested, &spawner).into_iter().zip(apps.iter()) {
+            let spread = spread(infos, &app.infos, app.processes, target)?;
+            if app.processes == 0 && spread.is_none() {
+                return Err(status::BAD_PARAM);
+            }
+            match found {
+                Ok(program) => programs.push(SpawnProgram { spread, ..program }),
+                Err((_, reason)) => failed = failed.or(Some(reason)),
+            }
+        }
+        match failed {
+            None => Ok(programs),
+            Some(reason) => {
+                engine.sinks.print(&format!("nothing is spawned for a tool of PMIx: {reason}"));
+                Err(status::NOT_FOUND)
+            }
+        }
+    }
+
+    /// The job of a tool's spawn has a number and a name.
+    pub(super) fn name_tool_job(&mut self, upcall: UpcallId, record: &JobRecord) {
+        let mut jobs = self.tool_jobs.iter_mut();
+        if let Some(of_tool) = jobs.find(|of_tool| of_tool.upcall == Some(upcall) && of_tool.job.is_none()) {
+            of_tool.job = Some((record.id, record.name.clone()));
+        }
+    }
+
+    /// Copies the output of a job to the tool that has spawned it, if the tool has asked for that.
+    pub(super) fn forward_output(&mut self, engine: &mut Engine<'_>, job: JobId) {
+        let jobs = self.control.jobs();
+        let Some(of_tool) = self.tool_jobs.iter().find(|of_tool| of_tool.is(job)) else { return };
+        if of_tool.channels != 0
+            && let Some((tool, job)) = of_tool.tool.zip(jobs.get(job))
+        {
+            let pull = Pull::new(tool, of_tool.integers, of_tool.channels, OF_SPAWN);
+            engine.tools.pulls.push(pull.of_job(job.ordinal, &job.name));
+            self.copy_output(engine);
+        }
+    }
+
+    /// All ranks of a tool's job run, or it is not started.
+    pub(super) fn answer_spawn_of_tool(
+        &mut self,
+        engine: &mut Engine<'_>,
+        upcall: UpcallId,
+        started: bool,
+        limit: Option<Limit>,
+    ) -> Result<(), RunError> {
+        let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.upcall == Some(upcall)) else {
+            return Ok(());
+        };
+        let of_tool = &mut self.tool_jobs[at];
+        of_tool.upcall = None;
+        let code = match limit {
+            _ if started => status::SUCCESS,
+            Some(_) => status::OUT_OF_RESOURCE,
+            None => status::ERROR,
+        };
+        let name = of_tool.job.as_ref().filter(|_| started).map(|(_, name)| &**name);
+        let body = spawn_body(of_tool.integers, code, name);
+        if !started {
+            self.tool_jobs.remove(at);
+        }
+        self.answer_asker(engine, Asker::Tool(upcall), 0, body)?;
+        let of_tool = &self.tool_jobs;
+        if started && let Some(stop) = of_tool[at].stop.filter(|stop| stop.at == StopAt::Exec) {
+            match (of_tool[at].tool, &of_tool[at].job) {
+                (Some(_), _) => self.tell_debugger(engine, at),
+                (None, &Some((job, _))) => engine.continue_ranks(job, stop),
+                (None, None) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// A job of a tool is over.
+    pub(super) fn tool_job_ended(&mut self, engine: &mut Engine<'_>, job: JobId) {
+        if let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.is(job)) {
+            self.copy_output(engine);
+            let ended = self.tool_jobs.remove(at);
+            let name = ended.job.map(|(_, name)| name).unwrap_or_default();
+            engine.tools.pulls.retain(|pull| !pull.is_of_job(&name, OF_SPAWN));
+        }
+    }
+
+    /// A rank waits for a debugger, or a process lets ranks go on.
+    pub(super) fn note_debug_event(
+        &mut self,
+        engine: &mut Engine<'_>,
+        (job, rank): (JobId, Rank),
+        integers: Integers,
+        (code, infos): (i32, &Infos<'_>),
+    ) {
+        let jobs = self.control.jobs();
+        let size = |job: JobId| jobs.get(job).map_or(0, |job| job.size());
+        if code == event::DEBUGGER_RELEASE {
+            let listed = infos.find(b"pmix.evrange");
+            for of_tool in &mut self.tool_jobs {
+                let Some((job, name)) = &of_tool.job else { continue };
+                let is_released =
+                    |rank: &u32| listed.is_none_or(|listed| listed.contains(name.as_bytes(), *rank));
+                of_tool.released.extend((0..size(*job)).filter(is_released));
+                // The event does not continue processes that the system has stopped.
+                let is_event = of_tool.stop.is_some_and(|stop| stop.at != StopAt::Exec);
+                if is_event && of_tool.are_all(&of_tool.released, size(*job)) {
+                    of_tool.stop = None;
+                }
+            }
+        } else if let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.is(job)) {
+            let of_tool = &mut self.tool_jobs[at];
+            of_tool.waiting.insert(rank.0);
+            of_tool.of_ranks = integers;
+            if of_tool.tool.is_none() {
+                engine.release_later(of_tool);
+            } else if of_tool.are_all(&of_tool.waiting, size(job)) {
+                self.tell_debugger(engine, at);
+            }
+        }
+    }
+
+    /// Tells a tool that the ranks of its job wait for it.
+    fn tell_debugger(&self, engine: &mut Engine<'_>, at: usize) {
+        let of_tool = &self.tool_jobs[at];
+        let Some((tool, (_, name))) = of_tool.tool.zip(of_tool.job.as_ref()) else { return };
+        let message = event_message(of_tool.integers, event::READY_FOR_DEBUG, engine.tools.server(), name);
+        engine.send_event((tool, Rank(0)), &message);
+    }
+
+    /// A tool has left: ranks that wait for it go on.
+    pub(super) fn debugger_left(&mut self, engine: &mut Engine<'_>, tool: JobId) {
+        for of_tool in self.tool_jobs.iter_mut().filter(|of_tool| of_tool.tool == Some(tool)) {
+            of_tool.tool = None;
+            let Some((job, _)) = of_tool.job else { continue };
+            match of_tool.stop {
+                Some(stop) if stop.at == StopAt::Exec => engine.continue_ranks(job, stop),
+                Some(_) => engine.release_later(of_tool),
+                None => {}
+            }
+        }
+    }
+
+    /// Lets ranks go on whose debuggers have left a while ago.
+    pub(super) fn release_due(&self, engine: &mut Engine<'_>, now: u64) {
+        let due = engine.tools.releases.extract_if(.., |release| release.at <= now);
+        for Release { job, name, integers, .. } in due.collect::<Vec<_>>() {
+            // Another job may have the number by now.
+            if self.control.jobs().get(job).is_some_and(|job| job.name == name) {
+                engine.send_order(Destination::Descendants, Order::ReleaseRanks { job, integers });
+            }
+        }
+    }
+}
+
+impl Engine<'_> {
+    /// Continues ranks of a job that the system has stopped.
+    fn continue_ranks(&mut self, job: JobId, stop: Stop) {
+        let (rank, signal) = (stop.rank, Signal::CONT.as_raw());
+        self.send_order(Destination::Descendants, Order::SignalRanks { job, rank, signal });
+    }
+
+    /// Lets the ranks of a job go on in a while.
+    fn release_later(&mut self, of_tool: &ToolJob) {
+        let Some((job, name)) = of_tool.job.clone() else { return };
+        let (at, integers) = (self.now() + RELEASE_DELAY, of_tool.of_ranks);
+        self.tools.releases.retain(|release| release.name != name);
+        self.tools.releases.push(Release { at, job, name, integers });
+    }
+
+    /// Lets ranks of a job on this node go on that wait for a debugger.
+    pub(super) fn release_ranks(&mut self, id: JobId, integers: Integers) {
+        let Some(job) = self.jobs.get(id) else { return };
+        let message = event_message(integers, event::DEBUGGER_RELEASE, SERVER_OF_RANKS, &job.name);
+        let ranks = std::iter::successors(job.run.ranks.from(0), |rank| job.run.ranks.from(rank + 1));
+        for rank in ranks.collect::<Vec<_>>() {
+            self.send_event((id, Rank(rank)), &message);
+        }
+    }
+
+    /// Sends an event to a client, if it is connected.
+    fn send_event(&mut self, client: (JobId, Rank), message: &[u8]) {
+        let now = self.now();
+        if let Some(driver) = self.core.driver() {
+            // A backend that fails is reported at its next call.
+            let _ = driver.send_aside(client, message, WAITING_MAX, now, &self.poller);
+        }
+    }
+}
+
+/// Returns the message with an event about a job, which handlers get that are registered for its code.
+fn event_message(integers: Integers, code: i32, server: &str, job: &str) -> Vec<u8> {
+    let mut message = vec![0; HEADER_LEN + EVENT_REST + server.len() + job.len()];
+    let (header, body) = message.split_at_mut(HEADER_LEN);
+    let mut writer = Writer::new(integers, body);
+    writer.single();
+    writer.byte(event::COMMAND);
+    writer.single();
+    writer.int32(code);
+    writer.single();
+    writer.proc(server.as_bytes(), 0);
+    writer.array(2);
+    writer.info(b"pmix.evnondef", kind::BOOL);
+    writer.byte(1);
+    writer.info(b"pmix.nspace", kind::STRING);
+    writer.string(job.as_bytes());
+    let len = writer.len();
+    header.copy_from_slice(&write_header(EVENT_TAG, len as u32));
+    message.truncate(HEADER_LEN + len);
+    message
+}
+
+/// Returns the body of the reply to a spawn.
+fn spawn_body(integers: Integers, code: i32, job: Option<&str>) -> Vec<u8> {
+    let mut body = vec![0; EVENT_REST + job.map_or(0, str::len)];
+    let mut writer = Writer::new(integers, &mut body);
+    writer.status(code);
+    writer.single();
+    match job {
+        Some(job) => writer.string(job.as_bytes()),
+        None => writer.null_string(),
+    }
+    let len = writer.len();
+    body.truncate(len);
+    body
+}

@@ -1,0 +1,212 @@
+/* Debugger over PMIx: `pmix_debugger URI COMMAND [ARGUMENT]... [, COMMAND ...]...` is a tool that spawns jobs of this program,
+   `pmix_debugger rank CODE` a process that it debugs, which exits with CODE, and `pmix_debugger daemon STOP` one that debugs. */
+#define _GNU_SOURCE
+#include <pmix_tool.h>
+#include <signal.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "pmix_check.h"
+
+static char self[4096];
+/* The job that was spawned first, to debug, and the latest one. */
+static pmix_nspace_t target, latest;
+static char ended[4096], ready[4096];
+
+static void say(const char *what, const char *name, long number)
+{
+    printf("%s %s %ld\n", what, name, number);
+    fflush(NULL);
+}
+
+static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo,
+                     pmix_info_t results[], size_t nresults, pmix_event_notification_cbfunc_fn_t done, void *data)
+{
+    (void)handler, (void)source, (void)results, (void)nresults;
+    for (size_t at = 0; at < ninfo; at++) {
+        if (code == PMIX_EVENT_JOB_END && PMIX_CHECK_KEY(&info[at], PMIX_EVENT_AFFECTED_PROC))
+            strcat(strcat(ended, info[at].value.data.proc->nspace), ",");
+        if (code == PMIX_EVENT_JOB_END && PMIX_CHECK_KEY(&info[at], PMIX_EXIT_CODE))
+            say("exit", "code", info[at].value.data.integer);
+        if (code == PMIX_READY_FOR_DEBUG && PMIX_CHECK_KEY(&info[at], PMIX_NSPACE))
+            strcat(strcat(ready, info[at].value.data.string), ",");
+    }
+    done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
+}
+
+static void listen_to(pmix_status_t code)
+{
+    static bool known[2];
+    if (!known[code == PMIX_EVENT_JOB_END]) {
+        known[code == PMIX_EVENT_JOB_END] = true;
+        RETURNS(0, PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) < 0);
+    }
+}
+
+static void await(pmix_status_t code, char *list, const char *name)
+{
+    listen_to(code);
+    while (strstr(list, name) == NULL)
+        usleep(1000);
+}
+
+static size_t load(pmix_info_t *infos, size_t count, const char *key, const void *value, pmix_data_type_t type)
+{
+    bool yes = true;
+    PMIX_INFO_LOAD(&infos[count], key, type == PMIX_BOOL ? &yes : value, type);
+    return count + 1;
+}
+
+/* Spawns a job: STOP (-, exec, init, or a rank that stops in init), MAP (-, ppr:N:node), PROCESSES, and the arguments of this program. */
+static pmix_status_t spawn(char **arguments, const char *per, uint16_t count)
+{
+    pmix_info_t infos[8];
+    pmix_app_t app;
+    pmix_status_t added = PMIX_SUCCESS;
+    pmix_proc_t all;
+    size_t ninfos = load(infos, 0, PMIX_FWD_STDOUT, NULL, PMIX_BOOL);
+    PMIX_APP_CONSTRUCT(&app);
+    if (per != NULL) {
+        PMIX_LOAD_PROCID(&all, target, PMIX_RANK_WILDCARD);
+        ninfos = load(infos, ninfos, PMIX_DEBUGGER_DAEMONS, NULL, PMIX_BOOL);
+        ninfos = load(infos, ninfos, PMIX_DEBUG_TARGET, &all, PMIX_PROC);
+        ninfos = load(infos, ninfos, per, &count, PMIX_UINT16);
+    } else {
+        pmix_rank_t rank = (pmix_rank_t)atoi(arguments[0]);
+        if (strcmp(arguments[0], "exec") == 0)
+            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_ON_EXEC, NULL, PMIX_BOOL);
+        else if (strcmp(arguments[0], "init") == 0)
+            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_IN_INIT, NULL, PMIX_BOOL);
+        else if (strcmp(arguments[0], "-") != 0)
+            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_IN_INIT, &rank, PMIX_PROC_RANK);
+        if (strcmp(arguments[1], "-") != 0)
+            ninfos = load(infos, ninfos, PMIX_MAPBY, arguments[1], PMIX_STRING);
+        app.maxprocs = atoi(arguments[2]);
+        arguments += 3;
+    }
+    bool other = arguments[0][0] == '/';
+    app.cmd = strdup(other ? arguments[0] : self);
+    PMIX_ARGV_APPEND(added, app.argv, app.cmd);
+    for (char **argument = arguments + other; *argument != NULL; argument++)
+        PMIX_ARGV_APPEND(added, app.argv, *argument);
+    CHECK(added == PMIX_SUCCESS);
+    pmix_status_t status = PMIx_Spawn(infos, ninfos, &app, 1, latest);
+    if (target[0] == '\0')
+        strcpy(target, latest);
+    return status;
+}
+
+/* Prints the processes that are to be debugged, all or those on this host, and sends them the signal of a daemon, if any. */
+static void table(const char *key, int signal)
+{
+    pmix_query_t query;
+    pmix_status_t added;
+    pmix_info_t *results;
+    size_t count;
+    PMIX_QUERY_CONSTRUCT(&query);
+    PMIX_ARGV_APPEND(added, query.keys, key);
+    OK(added);
+    PMIX_QUERY_QUALIFIERS_CREATE(&query, 1);
+    PMIX_INFO_LOAD(&query.qualifiers[0], PMIX_NSPACE, target, PMIX_STRING);
+    OK(PMIx_Query_info(&query, 1, &results, &count));
+    pmix_data_array_t *rows = results[0].value.data.darray;
+    for (size_t at = 0; at < rows->size; at++) {
+        const pmix_proc_info_t *row = (pmix_proc_info_t *)rows->array + at;
+        char path[64], state = '?';
+        snprintf(path, sizeof path, "/proc/%d/stat", (int)row->pid);
+        FILE *file = fopen(path, "r");
+        if (file != NULL) {
+            CHECK(fscanf(file, "%*d (%*[^)]) %c", &state) == 1);
+            fclose(file);
+        }
+        printf("%s: rank %u is in state %c\n", signal < 0 ? "tool" : "daemon", row->proc.rank, state);
+        if (signal > 0)
+            CHECK(kill(row->pid, signal) == 0);
+    }
+    fflush(NULL);
+}
+
+static void release(void)
+{
+    pmix_info_t infos[2];
+    pmix_proc_t all;
+    PMIX_LOAD_PROCID(&all, target, PMIX_RANK_WILDCARD);
+    size_t count = load(infos, 0, PMIX_EVENT_CUSTOM_RANGE, &all, PMIX_PROC);
+    count = load(infos, count, PMIX_EVENT_NON_DEFAULT, NULL, PMIX_BOOL);
+    OK(PMIx_Notify_event(PMIX_ERR_DEBUGGER_RELEASE, &me, PMIX_RANGE_CUSTOM, infos, count, NULL, NULL));
+}
+
+static int debugged(int code)
+{
+    join();
+    say("runs:", "rank", me.rank);
+    OK(PMIx_Finalize(NULL, 0));
+    return code;
+}
+
+static int debugs(const char *stop)
+{
+    pmix_value_t *value;
+    OK(PMIx_tool_init(&me, NULL, 0));
+    pmix_proc_t own = rank_of(PMIX_RANK_WILDCARD);
+    OK(PMIx_Get(&own, PMIX_DEBUG_TARGET, NULL, 0, &value));
+    CHECK(value->type == PMIX_PROC && value->data.proc->rank == PMIX_RANK_WILDCARD);
+    strcpy(target, value->data.proc->nspace);
+    listen_to(PMIX_EVENT_JOB_END);
+    table(PMIX_QUERY_LOCAL_PROC_TABLE, strcmp(stop, "exec") == 0 ? SIGCONT : 0);
+    /* All of them have the table before its processes go on and end. */
+    fence();
+    if (strcmp(stop, "init") == 0 && me.rank == 0)
+        release();
+    await(PMIX_EVENT_JOB_END, ended, target);
+    OK(PMIx_tool_finalize());
+    return 0;
+}
+
+static pmix_status_t run(char **arguments)
+{
+    const char *command = arguments[0];
+    if (strcmp(command, "spawn") == 0)
+        return spawn(arguments + 1, NULL, 0);
+    if (strcmp(command, "daemons") == 0) {
+        bool per_node = strcmp(arguments[1], "node") == 0;
+        const char *per = per_node ? PMIX_DEBUG_DAEMONS_PER_NODE : PMIX_DEBUG_DAEMONS_PER_PROC;
+        return spawn(arguments + 3, per, (uint16_t)atoi(arguments[2]));
+    }
+    if (strcmp(command, "table") == 0)
+        table(PMIX_QUERY_PROC_TABLE, -1);
+    else if (strcmp(command, "ready") == 0)
+        await(PMIX_READY_FOR_DEBUG, ready, target);
+    else if (strcmp(command, "release") == 0)
+        release();
+    else if (strcmp(command, "ended") == 0)
+        await(PMIX_EVENT_JOB_END, ended, latest);
+    else if (strcmp(command, "line") == 0)
+        while (getchar() != '\n' && !feof(stdin))
+            ;
+    else
+        return PMIX_ERR_BAD_PARAM;
+    return PMIX_SUCCESS;
+}
+
+int main(int argc, char **argv)
+{
+    if (argc == 3 && strcmp(argv[1], "rank") == 0)
+        return debugged(atoi(argv[2]));
+    if (argc == 3 && strcmp(argv[1], "daemon") == 0)
+        return debugs(argv[2]);
+    pmix_info_t infos[2];
+    CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
+    size_t count = load(infos, 0, PMIX_SERVER_URI, argv[1], PMIX_STRING);
+    count = load(infos, count, PMIX_IOF_LOCAL_OUTPUT, NULL, PMIX_BOOL);
+    OK(PMIx_tool_init(&me, infos, count));
+    for (int at = 2; at < argc; at++) {
+        char **arguments = argv + at;
+        while (at < argc && strcmp(argv[at], ",") != 0)
+            at++;
+        argv[at] = NULL;
+        say(arguments[0], "status", run(arguments));
+    }
+    PMIx_tool_finalize();
+    return 0;
+}

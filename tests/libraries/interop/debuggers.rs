@@ -1,0 +1,152 @@
+//! Jobs that tools of PMIx spawn, and debuggers over PMIx: `tests/clients/pmix_debugger.c` on libpmix 4.2.2 and that of Open MPI 5.
+//! The processes that it debugs use libpmix 4.2.2.
+
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Outcome, nodes};
+use rustix::process::Signal;
+
+use super::openmpi::relocated;
+use super::tools::{Library, Run, there, with_library};
+
+/// A run whose rank 0 waits, with libpmix 4.2.2 for what is spawned.
+fn waiting(options: &str) -> Run {
+    let folder = Folder::new("debuggers");
+    let uri = folder.path("uri");
+    let job = relocated(Job::hydrant(&format!("--report-uri {uri} {options}")));
+    let job = job.words("sh -c").arg("echo up; test $PMI_RANK != 0 || read line; :").env("TMPDIR", &folder.0);
+    let running = job.hold_input().start();
+    running.await_stdout("up\n", 1);
+    Run { folder, running, uri }
+}
+
+/// Starts the debugger.
+fn debugger(run: &Run, library: Library, commands: &str) -> Job {
+    let job = with_library(Job::new(Peer::Libpmix.program("pmix_debugger")), library);
+    job.arg(format!("file:{}", run.uri)).words(commands).env("TMPDIR", &run.folder.0)
+}
+
+fn debug(run: &Run, library: Library, commands: &str) -> Outcome {
+    debugger(run, library, commands).run()
+}
+
+fn shapes() -> [(String, &'static str); 2] {
+    [("-n 1".to_owned(), "ppr:2:node"), (format!("-n 2 {}", nodes(2, 2, 2)), "ppr:1:node")]
+}
+
+// Serves: Tools | `PMIx_Spawn` by a tool | served: the job runs in the run, whose first program gives what the request leaves
+// open, such as variables. The tool gets the job's output with `PMIX_FWD_STDOUT` and `PMIX_FWD_STDERR`, which the launcher
+// writes too, and the event of its end. `PMIX_MAPBY` and `PMIX_PPR` place so many ranks on each host (`ppr:N:node`). Other
+// mappings are as for spawns of ranks, and other resources than `node` are refused
+#[test]
+fn tools_spawn_jobs() {
+    if !there() {
+        return;
+    }
+    for (options, map) in shapes() {
+        let run = waiting(&options);
+        for library in [Library::Four, Library::Five] {
+            for (map, processes) in [("-", 2), (map, 2), (map, 0)] {
+                let commands = format!("spawn - {map} {processes} rank 3 , ended");
+                let outcome = debug(&run, library, &commands);
+                outcome.code(0).quiet().says("spawn status 0\n", 1).says("ended status 0\n", 1);
+                outcome.says("exit code 3\n", 1).says("runs: rank 0\n", 1).says("runs: rank 1\n", 1);
+            }
+        }
+        debug(&run, Library::Five, "spawn - ppr:1:core 2 rank 0").says("spawn status -47\n", 1);
+        debug(&run, Library::Five, &format!("spawn - {map} 3 rank 0")).says("spawn status -1\n", 1);
+        debug(&run, Library::Five, "spawn - - 0 rank 0").says("spawn status -27\n", 1);
+        run.end()
+            .code(3)
+            .says("runs: rank 0\n", 6)
+            .warns("3 ranks are asked for, and the hosts have places for 2");
+    }
+}
+
+/// The end of the last job of a run.
+#[test]
+fn a_tool_gets_the_end_of_the_last_job() {
+    if !there() {
+        return;
+    }
+    for options in ["-v -n 1".to_owned(), format!("-v -n 1 {}", nodes(2, 1, 2))] {
+        let mut run = waiting(&options);
+        let commands = "spawn init - 1 rank 0 , ready , line , release , ended";
+        let mut tool = debugger(&run, Library::Five, commands).hold_input().start();
+        tool.await_stdout("ready status 0\n", 1);
+        run.running.end_input();
+        run.running.await_stderr("rank 0 exited with code 0");
+        tool.end_input();
+        tool.wait().code(0).says("ended status 0\n", 1);
+        run.end().code(0);
+    }
+}
+
+// Serves: Tools | `PMIX_DEBUG_STOP_IN_INIT`, `PMIX_DEBUG_STOP_IN_APP` | served: of a job that a tool spawns, for all ranks or one. The
+// tool gets `PMIX_READY_FOR_DEBUG` once all of them wait. They go on at `PMIX_DEBUGGER_RELEASE`, or when the tool leaves
+// Serves: Tools | `PMIX_DEBUGGER_DAEMONS` with `PMIX_DEBUG_TARGET`, `PMIX_DEBUG_DAEMONS_PER_NODE`, `PMIX_DEBUG_DAEMONS_PER_PROC` |
+// served: so many processes on each host of the job, or for each of its ranks on their host. They get `PMIX_DEBUG_TARGET`, or
+// `PMIX_DEBUG_JOB`, and the table of the processes on their host
+#[test]
+fn ranks_wait_in_init_for_a_debugger() {
+    if !there() {
+        return;
+    }
+    for (options, map) in shapes() {
+        let run = waiting(&options);
+        let alone = options == "-n 1";
+        for library in [Library::Four, Library::Five] {
+            for (place, daemons) in [("node", if alone { 1 } else { 2 }), ("proc", 2)] {
+                let commands = format!(
+                    "spawn init {map} 0 rank 0 , ready , table , daemons {place} 1 daemon init , ended"
+                );
+                let outcome = debug(&run, library, &commands);
+                outcome.code(0).quiet().says("daemons status 0\n", 1).says("ended status 0\n", 1);
+                outcome.says("runs: rank 0\n", 1).says("runs: rank 1\n", 1);
+                // Each daemon sees the ranks on its host, and the tool all of them.
+                let seen = daemons * if alone { 2 } else { 1 };
+                outcome.says("is in state ", 2 + seen);
+            }
+        }
+        run.end().code(0);
+    }
+}
+
+// Serves: Tools | `PMIX_DEBUG_STOP_ON_EXEC` | served: on Linux, as the other two. The system stops the processes at their first
+// instruction (`SIGSTOP`), and `SIGCONT` continues them
+#[test]
+fn ranks_stop_at_their_first_instruction() {
+    if !there() {
+        return;
+    }
+    for (options, map) in shapes() {
+        let run = waiting(&options);
+        let commands =
+            format!("spawn exec {map} 0 rank 0 , ready , table , daemons node 1 daemon exec , ended");
+        let outcome = debug(&run, Library::Five, &commands);
+        outcome.code(0).quiet().says("tool: rank 0 is in state T\n", 1);
+        outcome.says("runs: rank 0\n", 1).says("runs: rank 1\n", 1).says("ended status 0\n", 1);
+        run.end().code(0);
+    }
+}
+
+// Fault: A debugger dies while the ranks of its job wait for it
+// Outcome: the ranks go on
+// Guarantee: A wait for a debugger ends with the debugger
+#[test]
+fn ranks_go_on_when_their_debugger_dies() {
+    if !there() {
+        return;
+    }
+    for options in ["-n 1".to_owned(), format!("-n 1 {}", nodes(2, 1, 2))] {
+        for stop in ["init", "exec", "1"] {
+            let run = waiting(&options);
+            let commands = format!("spawn {stop} - 2 rank 0 , ready , line");
+            let tool = debugger(&run, Library::Five, &commands).hold_input().start();
+            tool.await_stdout("ready status 0\n", 1);
+            tool.signal(Signal::KILL);
+            tool.wait().signaled(Signal::KILL);
+            run.running.await_stdout("runs: rank 1\n", 1).await_stdout("runs: rank 0\n", 1);
+            run.end().code(0);
+        }
+    }
+}
