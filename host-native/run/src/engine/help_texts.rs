@@ -94,8 +94,10 @@ mod tests {
 
     #[test]
     fn a_text_is_printed_once_and_then_counted() {
+        fn text(topic: &[u8]) -> HelpText<'_> {
+            HelpText { file: b"a.txt", topic, text: b"text", to_stdout: false }
+        }
         let mut texts = HelpTexts::default();
-        let text = |topic| HelpText { file: b"a.txt", topic, text: b"text", to_stdout: false };
         let (one, two) = (&text(b"one"), &text(b"t\\wo"));
         assert!(texts.count(1, one) && texts.count(1, two));
         assert_eq!(texts.poll_at(), None);
@@ -108,9 +110,11 @@ mod tests {
         assert_eq!(texts.take_lines(), lines);
         assert_eq!((texts.take_lines(), texts.poll_at()), (Vec::new(), None));
         for number in 0..=TEXTS_MAX as u32 {
-            assert!(texts.count(5, &text(&number.to_le_bytes())));
+            let number = number.to_le_bytes();
+            assert!(texts.count(5, &text(&number)));
         }
-        assert!(texts.count(5, &text(&(TEXTS_MAX as u32).to_le_bytes())), "the table is full");
+        let last = (TEXTS_MAX as u32).to_le_bytes();
+        assert!(texts.count(5, &text(&last)), "the table is full");
         assert_eq!(texts.more.len(), TEXTS_MAX);
     }
 }

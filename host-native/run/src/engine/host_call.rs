@@ -136,7 +136,7 @@ mod tests {
         let len = there.recv(&mut bytes).unwrap();
         let expected = format!("<11>hydrant[{}]: run.1 rank 2: disk full", std::process::id());
         assert_eq!(String::from_utf8_lossy(&bytes[..len]), expected);
-        fs::remove_file(&path).unwrap();
+        std::fs::remove_file(&path).unwrap();
         assert!(log(&path, b"nobody reads").is_err());
     }
 }
