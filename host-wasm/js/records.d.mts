@@ -103,7 +103,10 @@ export interface Limits {
   kvsBytes?: number;
   /** Maximum number of group barriers at the same time. The barrier of a whole job takes none. */
   groups?: number;
-  /** Maximum number of published names and of names that look-ups wait for, together. */
+  /**
+   * Maximum number of published names, of names that look-ups wait for, and of events and
+   * monitors of PMIx clients, together. Events and monitors take at most a quarter each.
+   */
   names?: number;
   /**
    * Maximum number of upcalls at the same time: spawns, files of PMIx clients to remove, and
@@ -582,6 +585,18 @@ export type Input =
       rank: Rank;
       /** The request of the upcall. */
       request: Uint8Array;
+    }
+  /**
+   * A node is lost, and with it all nodes below it in the tree. Its ranks are dead, the jobs go
+   * on: collectives do not wait for them. All servers that are left get the same changes of
+   * membership in the same order. Needs the feature `cluster`.
+   */
+  | {
+      type: "NodeLost";
+      /** Number of the change, from 1. */
+      epoch: number;
+      /** The node. */
+      node: number;
     };
 
 /** Result of `Server::handle`: the consumed part of `Input` "Bytes". */
@@ -1337,5 +1352,16 @@ export class Inputs {
     rank: Rank;
     /** The request of the upcall. */
     request: Uint8Array;
+  }): Consumed;
+  /**
+   * A node is lost, and with it all nodes below it in the tree. Its ranks are dead, the jobs go
+   * on: collectives do not wait for them. All servers that are left get the same changes of
+   * membership in the same order. Needs the feature `cluster`.
+   */
+  nodeLost(input: {
+    /** Number of the change, from 1. */
+    epoch: number;
+    /** The node. */
+    node: number;
   }): Consumed;
 }

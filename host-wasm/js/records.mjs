@@ -65,6 +65,7 @@ export const Input = variants({
   DeregisterJob: { job: u32 },
   Verified: { conn: u32 },
   PsetRequest: { job: u32, rank: u32, request: bytes },
+  NodeLost: { epoch: u32, node: u32 },
 });
 export const Consumed = struct({ bytes: u32, again: bool });
 export const Malformed = plain(["Length", "TooLong", "NoCommand", "Handshake", "Structure"]);
@@ -240,5 +241,8 @@ export class Inputs {
   }
   psetRequest({ job, rank, request }) {
     return this.handle({ type: "PsetRequest", job, rank, request });
+  }
+  nodeLost({ epoch, node }) {
+    return this.handle({ type: "NodeLost", epoch, node });
   }
 }

@@ -1,4 +1,5 @@
-/* Open MPI's fault tolerance: rank 1 is killed, and the others revoke the communicator, shrink it and go on. */
+/* Fault tolerance of Open MPI: rank 1 is killed, or with an argument whoever the test kills, and the others revoke the
+   communicator, shrink it and go on. */
 #include <signal.h>
 
 #include "mpi_check.h"
@@ -11,7 +12,10 @@ int main(int argc, char **argv)
     OK(MPI_Init(&argc, &argv));
     OK(MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN));
     OK(MPI_Comm_rank(MPI_COMM_WORLD, &rank));
-    if (rank == 1)
+    if (argc > 1) {
+        OK(MPI_Barrier(MPI_COMM_WORLD));
+        SAY("rank %d is up", rank);
+    } else if (rank == 1)
         raise(SIGKILL);
     /* The first may succeed for some ranks. */
     while (MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, MPI_COMM_WORLD) == MPI_SUCCESS)

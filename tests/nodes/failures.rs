@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::{raw, shell};
 
 /// The daemons that the launcher itself has started, in the order of their nodes.
-fn daemons(job: &Running) -> Vec<Pid> {
+pub(crate) fn daemons(job: &Running) -> Vec<Pid> {
     children(job.pid())
 }
 

@@ -10,6 +10,8 @@ mod io;
 mod join;
 /// Lazy fences.
 mod lazy;
+/// Hosts that are lost while the job goes on.
+mod membership;
 /// `hydrant status`, `kill` and `attach`.
 mod observe;
 /// Hosts of single programs, and how hosts are named.

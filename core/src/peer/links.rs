@@ -34,6 +34,8 @@ pub(crate) struct Link {
     pub(crate) blocked: bool,
     /// Whether a message may be pending.
     pub(crate) message_pending: bool,
+    /// Whether the neighbour is lost. Nothing is sent over the link or comes over it.
+    pub(crate) lost: bool,
 }
 
 /// Progress of an answer to requests for pairs of lazy jobs.
@@ -119,6 +121,7 @@ impl Link {
         echo: EchoCursor { asked: 0, passed: 0, at_parent: 0, due: 0, sent: 0 },
         blocked: false,
         message_pending: false,
+        lost: false,
     };
 
     /// Returns whether records of that node are sent over this link.
@@ -134,12 +137,14 @@ pub(crate) struct Links<'s> {
     count: usize,
     node: u32,
     tree: Tree,
+    /// Number of changes of membership.
+    epoch: u32,
 }
 
 impl<'s> Links<'s> {
     /// Creates the links of a single node, none, in unused slots.
     pub(crate) fn new(slots: &'s mut [Link]) -> Links<'s> {
-        Links { slots, count: 0, node: 0, tree: Tree::new(1, 2) }
+        Links { slots, count: 0, node: 0, tree: Tree::new(1, 2), epoch: 0 }
     }
 
     /// Makes this node a node of a tree. Returns `None`, without a change, if the tree does not have the node, or if
@@ -160,15 +165,30 @@ impl<'s> Links<'s> {
         self.slots
     }
 
-    /// Makes this node a node of a tree whose links are the first `count` slots, read from a snapshot. Returns `None` if
-    /// they do not lead to its neighbours.
-    pub(crate) fn rejoin(&mut self, count: usize, node: u32, tree: Tree) -> Option<()> {
+    /// Makes this node a node of a tree whose links are the first `count` slots, in that epoch, read from a snapshot. Returns
+    /// `None` if they do not lead to its neighbours.
+    pub(crate) fn rejoin(&mut self, count: usize, node: u32, tree: Tree, epoch: u32) -> Option<()> {
         let saved = self.slots.get(..count.min(LINKS_MAX as usize))?;
         let way = |link: &Link| (link.node, link.up, link.part.clone());
         let sound = node < tree.nodes()
             && saved.iter().map(way).eq(neighbours(tree.place(node)).map(|link| way(&link)));
-        (self.count, self.node, self.tree) = (count, node, tree);
+        (self.count, self.node, self.tree, self.epoch) = (count, node, tree, epoch);
         sound.then_some(())
+    }
+
+    /// Begins the epoch in which a node is lost. Returns the bit of its link, or 0 if it is no neighbour.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn lose(&mut self, epoch: u32, node: u32) -> u64 {
+        self.epoch = epoch;
+        let Some(at) = self.to(node) else { return 0 };
+        self.slots[at].lost = true;
+        1 << at
+    }
+
+    /// Returns the number of changes of membership.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn epoch(&self) -> u32 {
+        self.epoch
     }
 
     /// Returns the number of this node.
@@ -191,11 +211,11 @@ impl<'s> Links<'s> {
         self.slots[..self.count].first().is_some_and(|link| link.up)
     }
 
-    /// Returns the bit set of the children's links.
+    /// Returns the bit set of the links to children that are not lost.
     pub(crate) fn children(&self) -> u64 {
         (0u32..)
             .zip(&self.slots[..self.count])
-            .filter(|(_, link)| !link.up)
+            .filter(|(_, link)| !link.up && !link.lost)
             .fold(0, |set, (at, _)| set | 1 << at)
     }
 
@@ -232,7 +252,7 @@ impl<'s> Links<'s> {
 
     /// Returns a link that may have a pending message and is not blocked.
     pub(crate) fn ready(&self) -> Option<usize> {
-        self.slots[..self.count].iter().position(|link| link.message_pending && !link.blocked)
+        self.slots[..self.count].iter().position(|link| link.message_pending && !link.blocked && !link.lost)
     }
 
     /// Returns whether there is such a link.
@@ -265,9 +285,9 @@ impl<'s> Links<'s> {
         self.slots.iter_mut().for_each(|link| (link.cursor, link.answer) = (0, Answer::None));
     }
 
-    /// Returns the state for snapshots: the links in use, this node, and the tree.
-    pub(crate) fn state(&self) -> (&[Link], u32, Tree) {
-        (&self.slots[..self.count], self.node, self.tree)
+    /// Returns the state for snapshots: the links in use, this node, the tree, and the epoch.
+    pub(crate) fn state(&self) -> (&[Link], u32, Tree, u32) {
+        (&self.slots[..self.count], self.node, self.tree, self.epoch)
     }
 }
 

@@ -130,6 +130,10 @@ impl<'s> Server<'s> {
             Input::Timeout => self.handle_timeout(now),
             Input::Verified { conn } => self.conn_mut(conn)?.verified = true,
             Input::PsetRequest { job, rank, request } => self.pset_request(job, rank, request)?,
+            #[cfg(feature = "cluster")]
+            Input::NodeLost { epoch, node } => self.lose_node(now, epoch, node)?,
+            #[cfg(not(feature = "cluster"))]
+            Input::NodeLost { .. } => return Err(Fault::BadNode),
         }
         Ok(Consumed::default())
     }

@@ -198,14 +198,17 @@ impl Server<'_> {
                 return Ok(());
             }
             let Server { jobs, ranks, links, groups, .. } = self;
-            let below = |slot: usize| links.below(ranks[slot].node) == link;
-            if !slots_of(jobs, body).flatten().any(below) {
+            let below = |slot: &usize| links.below(ranks[*slot].node) == link;
+            let members = || slots_of(jobs, body).flatten().filter(below);
+            if members().next().is_none() {
                 return Err(Fault::BadPeer);
             }
+            let is_missed = members().any(|slot| !ranks[slot].excluded);
             groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
             if groups.find((kind, tag), &|slot| slot.tracker.owing & link != 0).is_some() {
                 return Ok(());
             }
+            let is_missed = is_missed || groups.find((kind, tag), &Group::is_open).is_some();
             let joined = groups.arrive_below((job, link), (kind, tag), &|slot| route(ranks, links, slot));
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
             // Their exits follow.
@@ -215,7 +218,12 @@ impl Server<'_> {
                 }
             }
             self.groups.collect(group, collects);
-            self.check_group(job, group);
+            if is_missed {
+                self.check_group(job, group);
+            } else {
+                // Nodes below the child are lost, and the others have gone on without it.
+                self.release_group(group, 0);
+            }
             return Ok(());
         }
         if self.tracker_mut(job, at, None).is_some_and(|tracker| tracker.arrived & link != 0) {
@@ -493,9 +501,16 @@ impl Server<'_> {
                 if !self.are_current(body)? || !self.are_current(lost)? {
                     return Ok(());
                 }
-                let Server { jobs, groups, .. } = self;
+                let Server { jobs, ranks, links, groups, .. } = self;
                 groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
-                let group = groups.find((kind, tag), &Group::awaits_release).ok_or(Fault::BadPeer)?;
+                let Some(group) = groups.find((kind, tag), &Group::awaits_release) else {
+                    // The members of this subtree were on nodes that are lost.
+                    let is_here = |slot: usize| {
+                        matches!(route(ranks, links, slot as u32), Route::Local | Route::Child(_))
+                    };
+                    let waits = slots_of(jobs, body).flatten().any(is_here);
+                    return if waits { Err(Fault::BadPeer) } else { Ok(()) };
+                };
                 groups.collect(group, collects);
                 #[cfg(feature = "pmix")]
                 groups.lose(group, slots_of(jobs, lost));

@@ -10,6 +10,9 @@
 //! No fence is passed over a link between the messages of an answer, and of the records before the cursor only the
 //! newest of a key is sent. A node therefore never has an older value of a key than its last fence requires.
 
+#[cfg(feature = "cluster")]
+use core::ops::Range;
+
 use super::Server;
 use super::dispatch::Requester;
 use crate::fault::{Fault, Refusal};
@@ -246,6 +249,26 @@ impl Server<'_> {
         self.settle_fetches(job, true);
         // Answers about other jobs may have waited for those about this one.
         self.links.wake_fetches(u64::MAX);
+    }
+
+    /// Nodes are lost, one of which was the neighbour with this bit: of their pairs that are not here no more will come. Other
+    /// nodes learn that from the answer to their request.
+    #[cfg(feature = "cluster")]
+    pub(super) fn end_fetches_of(&mut self, job: JobId, link: u64, lost: &Range<u32>) {
+        if link == 0 || !self.jobs[job.index()].lazy {
+            return;
+        }
+        let at = link.trailing_zeros() as usize;
+        for slot in self.jobs[job.index()].slots() {
+            if lost.contains(&self.ranks[slot].node) && self.lacks(slot as u32) {
+                self.modex.remove(at, Set::Asked, slot as u32);
+                self.modex.remove(at, Set::Pending, slot as u32);
+                self.modex.insert(at, Set::Complete, slot as u32);
+                self.jobs[job.index()].fetched += 1;
+            }
+        }
+        self.links.wake_fetches(u64::MAX);
+        self.settle_fetches(job, false);
     }
 
     /// Returns the new state of a get that waits for a key.

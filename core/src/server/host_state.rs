@@ -18,7 +18,7 @@ pub enum HostState<'a> {
         /// Radix of the tree, as [`Input::Node`](super::Input::Node) had it.
         radix: u32,
     },
-    /// A link that the host has blocked.
+    /// A link that the host has blocked, or whose neighbour is lost.
     BlockedLink {
         /// The neighbour.
         node: u32,
@@ -71,9 +71,9 @@ pub enum HostState<'a> {
 impl Server<'_> {
     /// Passes all that the host knows of to `visit`, so that another host can go on with the server.
     pub fn host_state(&self, visit: &mut dyn FnMut(HostState<'_>)) {
-        let (links, node, tree) = self.links.state();
+        let (links, node, tree, _) = self.links.state();
         visit(HostState::Node { node, nodes: tree.nodes(), radix: tree.form() });
-        for link in links.iter().filter(|link| link.blocked) {
+        for link in links.iter().filter(|link| link.blocked || link.lost) {
             visit(HostState::BlockedLink { node: link.node });
         }
         for (id, job) in (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()) {

@@ -250,6 +250,14 @@ pub enum InputOf<B, T> {
         #[serde(serialize_with = "in_one_piece")]
         request: B,
     },
+    /// A node is lost, and with it all nodes below it in the tree. Its ranks are dead, the jobs go on: collectives do not wait
+    /// for them. All servers that are left get the same changes of membership in the same order. Needs the feature `cluster`.
+    NodeLost {
+        /// Number of the change, from 1.
+        epoch: u32,
+        /// The node.
+        node: u32,
+    },
 }
 
 impl<'a> Input<'a> {
@@ -304,6 +312,7 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> InputOf<B, T> {
             InputOf::PsetRequest { job, rank, ref request } => {
                 Input::PsetRequest { job, rank, request: request.as_ref() }
             }
+            InputOf::NodeLost { epoch, node } => Input::NodeLost { epoch, node },
         }
     }
 }

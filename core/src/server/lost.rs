@@ -39,7 +39,7 @@ impl Server<'_> {
         self.check_ring(job);
         let Server { ranks, links, groups, .. } = self;
         groups.exclude(slot as u32, &|slot| route(ranks, links, slot));
-        while let Some(group) = self.groups.complete() {
+        while let Some((job, group)) = self.groups.complete() {
             self.check_group(job, group);
         }
     }

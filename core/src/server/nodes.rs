@@ -1,6 +1,8 @@
 //! Inputs about other nodes.
 
 use super::Server;
+#[cfg(feature = "cluster")]
+use super::collective::route;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
@@ -8,6 +10,10 @@ use crate::peer::tree::Tree;
 use crate::state::Job;
 use crate::tables::fence::Stall;
 use crate::tables::kvs::Kind;
+#[cfg(feature = "cluster")]
+use crate::time::Time;
+#[cfg(feature = "cluster")]
+use crate::trace::Exit;
 
 impl Server<'_> {
     pub(super) fn join_nodes(&mut self, node: u32, nodes: u32, radix: u32) -> Result<(), Fault> {
@@ -110,6 +116,47 @@ impl Server<'_> {
     /// Returns whether node 1 releases fences and is another node, which echoes.
     pub(super) fn is_behind_root(&self) -> bool {
         cfg!(feature = "cluster") && self.links.tree().has_root_one() && self.links.have_parent()
+    }
+
+    /// A node and those below it are lost: their ranks are dead, and nothing waits for them.
+    #[cfg(feature = "cluster")]
+    pub(super) fn lose_node(&mut self, now: Time, epoch: u32, node: u32) -> Result<(), Fault> {
+        let lost = self.links.tree().subtree(node);
+        let is_next = epoch == self.links.epoch().wrapping_add(1);
+        if !is_next || lost.is_empty() || lost.contains(&self.links.node()) {
+            return Err(Fault::BadNode);
+        }
+        let link = self.links.lose(epoch, node);
+        for job in (0..self.limits.jobs).map(JobId) {
+            for index in self.jobs[job.index()].slots() {
+                if !lost.contains(&self.ranks[index].node) {
+                    continue;
+                }
+                let slot = &mut self.ranks[index];
+                (slot.excluded, slot.ring) = (true, None);
+                if slot.exit.is_none() {
+                    self.end_remote(now, job, index, (Exit::Lost, true));
+                }
+            }
+            self.update_children(job);
+            let state = &mut self.jobs[job.index()];
+            state.fence_tracker.forget(link);
+            state.ring_tracker.forget(link);
+            self.end_fetches_of(job, link, &lost);
+            #[cfg(feature = "pmix")]
+            self.end_gets_on(job, &lost);
+        }
+        let Server { ranks, links, groups, .. } = self;
+        groups.lose_link(link, &|slot| route(ranks, links, slot));
+        // Collectives end when all jobs know who is dead.
+        for job in (0..self.limits.jobs).map(JobId) {
+            self.check_fence(job);
+            self.check_ring(job);
+        }
+        while let Some((job, group)) = self.groups.complete() {
+            self.check_group(job, group);
+        }
+        Ok(())
     }
 
     pub(super) fn link_mut(&mut self, node: u32) -> Result<&mut Link, Fault> {

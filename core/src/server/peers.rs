@@ -394,8 +394,11 @@ impl Server<'_> {
     #[inline(never)]
     pub(super) fn receive_message(&mut self, now: Time, node: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
-        let (head, body) = message::split(bytes).ok_or(Fault::BadPeer)?;
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
+        if link.lost {
+            return Ok(());
+        }
+        let (head, body) = message::split(bytes).ok_or(Fault::BadPeer)?;
         match head {
             Head::Exits => self.receive_exits(now, &link, body),
             #[cfg(feature = "cluster")]
@@ -515,7 +518,9 @@ impl Server<'_> {
                     self.received_newest(job, Rank(rank), index);
                 }
             }
-            if of == RecordKind::Ring && key.last() == Some(&RING_COUNT) {
+            // A rank that has died has left the ring.
+            let is_ring_part = of == RecordKind::Ring && key.last() == Some(&RING_COUNT);
+            if is_ring_part && !self.ranks[index].excluded {
                 self.ranks[index].ring = self.ring_part(job, rank, value);
             }
         }
@@ -526,6 +531,16 @@ impl Server<'_> {
             self.links.wake(u64::MAX);
         }
         Ok(())
+    }
+
+    /// Records the end of a rank of another node.
+    pub(super) fn end_remote(&mut self, now: Time, job: JobId, index: usize, (exit, dead): (Exit, bool)) {
+        let quota = self.jobs[job.index()].quota;
+        let slot = &mut self.ranks[index];
+        (slot.exit, slot.dead) = (Some(exit), dead);
+        self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
+        self.jobs[job.index()].exited += 1;
+        self.report_exit(now, index);
     }
 
     fn receive_exits(&mut self, now: Time, link: &Link, body: &[u8]) -> Result<(), Fault> {
@@ -549,16 +564,11 @@ impl Server<'_> {
             if let Some(before) = ended.replace(job).filter(|&before| before != job) {
                 self.check_for_lost(now, before);
             }
-            let Job { quota, cleanup, .. } = self.jobs[job.index()];
-            let slot = &mut self.ranks[index];
-            slot.exit = Some(exit);
-            slot.dead = dead;
             if joined {
-                slot.phase = RankPhase::Finalized;
+                self.ranks[index].phase = RankPhase::Finalized;
             }
-            self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
-            self.jobs[job.index()].exited += 1;
-            self.report_exit(now, index);
+            self.end_remote(now, job, index, (exit, dead));
+            let cleanup = self.jobs[job.index()].cleanup;
             #[cfg(feature = "pmix")]
             self.end_gets_of(job, Some(Rank(rank)));
             // Collectives do not wait for a rank that was killed alone.

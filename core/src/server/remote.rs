@@ -180,7 +180,8 @@ pub fn is_of_host(input: &Input<'_>) -> bool {
         | Input::UpcallComplete { .. }
         | Input::Exited { .. }
         | Input::DeregisterJob { .. }
-        | Input::PsetRequest { .. } => true,
+        | Input::PsetRequest { .. }
+        | Input::NodeLost { .. } => true,
         Input::Node { .. }
         | Input::Opened { .. }
         | Input::OpenedQuery { .. }

@@ -112,8 +112,8 @@ impl<'s> Server<'s> {
     /// Reads the links, and what the neighbours have asked for.
     fn read_links(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
         let count = reader.fill_front(self.links.slots_mut())?;
-        let (node, tree): (u32, Tree) = (reader.take()?, reader.take()?);
-        require(self.links.rejoin(count, node, tree).is_some(), Damage::Nodes)?;
+        let (node, tree, epoch): (u32, Tree, u32) = (reader.take()?, reader.take()?, reader.take()?);
+        require(self.links.rejoin(count, node, tree, epoch).is_some(), Damage::Nodes)?;
         require(self.kvs.load_nodes(tree.nodes()), Damage::Kvs)?;
         reader.fill(self.modex.state_mut())?;
         self.exits = reader.take()?;

@@ -66,8 +66,8 @@ pub(crate) struct State<'a> {
     pub(crate) psets: (&'a [Pset], &'a [u32], u32),
     /// Relation of connected jobs.
     pub(crate) connections: &'a [u32],
-    /// Links in use, number of this node, and the tree.
-    pub(crate) links: (&'a [Link], u32, Tree),
+    /// Links in use, number of this node, the tree, and the epoch of membership.
+    pub(crate) links: (&'a [Link], u32, Tree, u32),
     /// Requests for data of ranks on other nodes.
     pub(crate) modex: &'a [u32],
     /// Number of processes that have exited.

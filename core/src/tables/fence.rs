@@ -364,14 +364,30 @@ impl<'s> Groups<'s> {
         }
     }
 
+    /// Forgets a child that is lost, and counts the arrivals that open groups need. The ranks below it are excluded. Groups
+    /// without a member that is left in this subtree end here.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn lose_link(&mut self, link: u64, way: Way<'_>) {
+        for at in 0..self.slots.len() {
+            self.slots[at].tracker.forget(link);
+            if self.slots[at].is_open() {
+                self.count(at, way);
+                if self.slots[at].needed == 0 && self.slots[at].children == 0 {
+                    self.slots[at] = Group::EMPTY;
+                }
+            }
+            self.free_if_sent(at as u32);
+        }
+    }
+
     /// Returns whether a group is complete in this subtree.
     pub(crate) fn is_complete(&self, at: u32) -> bool {
         self.get(at).is_some_and(Group::is_complete)
     }
 
-    /// Returns a group that is complete in this subtree.
-    pub(crate) fn complete(&self) -> Option<u32> {
-        (0u32..).zip(&*self.slots).find_map(|(at, slot)| slot.is_complete().then_some(at))
+    /// Returns a group that is complete in this subtree, with the job of a member.
+    pub(crate) fn complete(&self) -> Option<(JobId, u32)> {
+        (0u32..).zip(&*self.slots).find_map(|(at, slot)| Some((slot.job.filter(|_| slot.is_complete())?, at)))
     }
 
     /// Returns the group whose message for `link` comes next, and the message.
@@ -592,7 +608,7 @@ mod tests {
         assert_eq!(groups.missing(0).collect::<Vec<_>>(), [1, 2]);
         assert_eq!(groups.waiting_for(|rank| rank == 2), Some(2));
         groups.exclude(2, &gone(2));
-        assert_eq!(groups.complete(), Some(0));
+        assert_eq!(groups.complete(), Some((JOB, 0)));
         let way = |rank| if rank > 3 { Route::Excluded } else { Route::Local };
         let what = (GroupKind::Barrier, 0);
         groups.consider((3..6).map(Some)).unwrap();
@@ -619,7 +635,7 @@ mod tests {
         assert_eq!(groups.complete(), None);
         let dead = |rank: u32| if rank == 3 { Route::Excluded } else { way(rank) };
         groups.exclude(3, &dead);
-        assert_eq!((groups.complete(), groups.get(at).unwrap().has_others), (Some(at), true));
+        assert_eq!((groups.complete(), groups.get(at).unwrap().has_others), (Some((JOB, at)), true));
         let awaiting = |groups: &Groups<'_>| groups.find(what, &Group::awaits_release);
         assert_eq!(awaiting(&groups), None, "the parent does not know yet");
         groups.tracker_mut(at).unwrap().fan_in = FanIn::Pending(40);

@@ -125,6 +125,14 @@ impl Tracker {
             Tracker { ended, owing, fan_out: self.fan_out, fan_out_log: self.fan_out_log, ..Tracker::NONE };
     }
 
+    /// Forgets a child that is lost: what has come from it, and what was to be sent to it.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn forget(&mut self, link: u64) {
+        for set in [&mut self.arrived, &mut self.fan_out, &mut self.ended, &mut self.owing] {
+            *set &= !link;
+        }
+    }
+
     /// Returns whether progress read from a snapshot is possible on a node with these children, with or without a parent,
     /// and with a log of that length.
     pub(crate) fn is_sound(&self, children: u64, has_parent: bool, log: u32) -> bool {

@@ -44,6 +44,9 @@ pub enum Error {
         /// Ranks that have a place.
         placed: u32,
     },
+    /// A spawn names a host that is lost.
+    #[error("host {0} is lost: name another one")]
+    HostLost(String),
     /// The ranks of a spawned job cannot be placed.
     #[error(transparent)]
     Placement(#[from] PlacementError),

@@ -12,6 +12,7 @@ use hydrant_core::{JobId, UpcallId};
 use crate::exit_status::{ExitStatus, exit_code};
 use crate::job_result::{AbortReason, JobResult, Progress, RankFailure, abort_text};
 use crate::protocol::{CANCELED, JobRecord, Program};
+pub(crate) use report::lost_line;
 pub use report::{EndReport, JobSummary};
 
 /// Most ranks that are listed at a time limit.

@@ -112,7 +112,9 @@
 //! - No rank starts before all daemons have joined, and, where boards are linked, before all nodes have opened its job.
 //! - A daemon starts its ranks, passes signals on and reports. Only a lost head, a failed PMI server or a failed start ends ranks
 //!   without an order.
-//! - A lost daemon ends every job, because fences went through it. Ranks on it and below it count as lost.
+//! - A lost daemon ends every job, because fences went through it. Ranks on it and below it count as lost. In a run without
+//!   cleanup it is a change of membership, which the head numbers and tells the servers of all nodes: jobs go on without these
+//!   ranks (docs/membership.md).
 //! - Output travels as bytes; lines, labels and files are made at the head. Output that its sink has not taken counts as under
 //!   way, so daemons stop reading. The head reads at most 256 KiB of rank 0's input ahead.
 

@@ -339,7 +339,8 @@ typedef struct hydrant_limits {
     uint32_t kvs_bytes;
     /* Maximum number of group barriers at the same time. The barrier of a whole job takes none. */
     uint32_t groups;
-    /* Maximum number of published names and of names that look-ups wait for, together. */
+    /* Maximum number of published names, of names that look-ups wait for, and of events and monitors of
+       PMIx clients, together. Events and monitors take at most a quarter each. */
     uint32_t names;
     /* Maximum number of upcalls at the same time: spawns, files of PMIx clients to remove, and requests
        about names if the job has remote_names. 0 on a host that supports none of these. */
@@ -651,6 +652,10 @@ int hydrant_host_connected(hydrant_host *host, uint32_t job, uint32_t other, int
 /* Applies a request about process sets, from HYDRANT_OUTPUT_UPCALL of any node. All servers get the same calls in the same
    order. */
 int hydrant_host_pset_request(hydrant_host *host, uint32_t job, uint32_t rank, const void *data, size_t len);
+
+/* A node is lost, and with it all nodes below it in the tree: its ranks are dead, and the jobs go on. epoch counts such calls
+   from 1. All servers that are left get the same calls in the same order. */
+int hydrant_host_node_lost(hydrant_host *host, uint32_t epoch, uint32_t node);
 
 #ifdef __cplusplus
 }

@@ -526,4 +526,6 @@ inputs! {
     /// Applies a request about process sets.
     fn hydrant_host_pset_request(job: u32, rank: u32, data: *const c_void, len: usize) =>
         Input::PsetRequest { job: JobId(job), rank: Rank(rank), request: bytes("the request", data, len)? };
+    /// A node is lost, and with it all nodes below it.
+    fn hydrant_host_node_lost(epoch: u32, node: u32) => Input::NodeLost { epoch, node };
 }

@@ -130,6 +130,7 @@ impl<'w> Table<'w> {
             | Input::PeerWritable { .. }
             | Input::SpawnComplete { .. }
             | Input::UpcallComplete { .. }
+            | Input::NodeLost { .. }
             | Input::Timeout => Subject::default(),
         };
         self.line(subject, '+', of_input(input));

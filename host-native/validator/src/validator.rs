@@ -369,6 +369,8 @@ impl Validator {
             Input::PeerBlocked { node } | Input::PeerWritable { node } => {
                 self.block(node, matches!(input, Input::PeerBlocked { .. }));
             }
+            // It may have been a neighbour, which gets no more messages.
+            Input::NodeLost { node, .. } => self.peers.retain(|peer| peer.node != node),
             // A deadline that has passed would make the host send timeouts without end.
             Input::Timeout => {
                 if let Some(at) = poll_at.filter(|&at| at <= now) {

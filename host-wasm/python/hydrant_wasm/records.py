@@ -152,7 +152,9 @@ class Limits(Record):
     groups: int = 0
     """Maximum number of group barriers at the same time. The barrier of a whole job takes none."""
     names: int = 0
-    """Maximum number of published names and of names that look-ups wait for, together."""
+    """Maximum number of published names, of names that look-ups wait for, and of events and
+    monitors of PMIx clients, together. Events and monitors take at most a quarter each.
+    """
     spawns: int = 0
     """Maximum number of upcalls at the same time: spawns, files of PMIx clients to remove, and
     requests about names if the job has `JobSpec.remote_names`. 0 on a host that supports none of
@@ -738,6 +740,21 @@ class InputPsetRequest(Input):
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, BYTES)
 
 
+@dataclass(frozen=True, slots=True)
+class InputNodeLost(Input):
+    """A node is lost, and with it all nodes below it in the tree. Its ranks are dead, the jobs go
+    on: collectives do not wait for them. All servers that are left get the same changes of
+    membership in the same order. Needs the feature `cluster`.
+    """
+
+    epoch: int
+    """Number of the change, from 1."""
+    node: int
+    """The node."""
+    NUMBER: ClassVar[int] = 26
+    CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32)
+
+
 Input.VARIANTS = (
     InputNode,
     InputRegisterJob,
@@ -765,6 +782,7 @@ Input.VARIANTS = (
     InputDeregisterJob,
     InputVerified,
     InputPsetRequest,
+    InputNodeLost,
 )
 
 
@@ -2065,6 +2083,17 @@ class Inputs:
         """
         return self.handle(InputPsetRequest(job, rank, request))
 
+    def node_lost(self, epoch: int, node: int) -> Consumed:
+        """A node is lost, and with it all nodes below it in the tree. Its ranks are dead, the jobs
+        go on: collectives do not wait for them. All servers that are left get the same changes
+        of membership in the same order. Needs the feature `cluster`.
+
+        `epoch`: Number of the change, from 1.
+
+        `node`: The node.
+        """
+        return self.handle(InputNodeLost(epoch, node))
+
 
 __all__ = [
     "ABI_VERSION",
@@ -2134,6 +2163,7 @@ __all__ = [
     "InputDeregisterJob",
     "InputVerified",
     "InputPsetRequest",
+    "InputNodeLost",
     "Consumed",
     "Malformed",
     "Closing",

@@ -364,7 +364,7 @@ impl<'s> Host<'s> {
 
     fn host_event(&mut self, input: &mut FuzzInput<'_>, job: JobId, number: u32) {
         let node = number % 4;
-        match input.byte() % 8 {
+        match input.byte() % 9 {
             0 => drop(self.apply(Input::Peer { node, bytes: input.string() })),
             1 => drop(self.apply(Input::PeerBlocked { node })),
             2 => drop(self.apply(Input::PeerWritable { node })),
@@ -375,6 +375,7 @@ impl<'s> Host<'s> {
                 let _ = self.apply(Input::Define { job, name: "defined", members: input.string(), other });
             }
             6 => drop(self.apply(Input::Attr { job, key: input.string(), value: input.string() })),
+            7 => drop(self.apply(Input::NodeLost { epoch: number / 4 % 4, node })),
             _ => drop(self.apply(Input::StalledFence { job })),
         }
     }

@@ -4,6 +4,7 @@ use std::fs;
 
 use hydrant_tests::nodes;
 use hydrant_tests::peers::Peer;
+use rustix::process::{Pid, Signal, kill_process};
 
 use super::openmpi::Launch;
 
@@ -73,6 +74,24 @@ fn a_communicator_over_hosts_shrinks_after_a_death() {
     let Some(launch) = launch_on(Peer::OpenMpi5, (2, 2), "--with-ft ulfm -n 4") else { return };
     let outcome = launch.program(Peer::OpenMpi5, "mpi_shrink", "").job.run();
     outcome.code(0).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
+}
+
+/// Its launcher learns of the loss by the link to the daemon, and its ranks by an event.
+#[test]
+fn a_communicator_shrinks_after_the_loss_of_a_host() {
+    let options = format!("{} --with-ft ulfm -n 6", nodes(3, 2, 3));
+    let Some(launch) = Launch::new(Peer::OpenMpi5, &options) else { return };
+    let Launch { job, folder: _kept } = launch.program(Peer::OpenMpi5, "mpi_shrink", "others");
+    let job = job.start();
+    job.await_stdout(" is up\n", 6);
+    let launcher = job.pid().as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"));
+    let children = children.expect("the launcher runs");
+    let daemon = children.split_whitespace().nth(1).and_then(|pid| Pid::from_raw(pid.parse().ok()?));
+    kill_process(daemon.expect("each host has a daemon"), Signal::KILL).expect("it runs");
+    let outcome = job.wait();
+    outcome.code(0).says(": 4 of 6 are left, agreed 1\n", 4);
+    outcome.warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
 }
 
 #[test]

@@ -25,6 +25,8 @@ pub struct Checks {
     meetings: Vec<Meeting>,
     courses: Vec<Course>,
     dead: BTreeSet<u32>,
+    /// Ranks whose values may be lost.
+    gone: BTreeSet<u32>,
     /// Ranks that leave alone, and those of a host that lies.
     excused: BTreeSet<u32>,
     /// Rounds that each rank has asked to put, with or without a reply.
@@ -42,6 +44,7 @@ impl Checks {
             meetings: meetings.to_vec(),
             courses: vec![Course::default(); meetings.len()],
             dead: BTreeSet::new(),
+            gone: BTreeSet::new(),
             excused: BTreeSet::new(),
             asked: vec![Rounds::default(); size as usize],
             floors: vec![vec![Rounds::default(); size as usize]; size as usize],
@@ -62,6 +65,14 @@ impl Checks {
     /// A rank's process has ended.
     pub fn died(&mut self, rank: u32) {
         self.dead.insert(rank);
+    }
+
+    /// A rank is lost with its host. The values that nobody has asked for are lost with it if fences are `lazy`.
+    pub fn lost(&mut self, rank: u32, lazy: bool) {
+        self.dead.insert(rank);
+        if lazy {
+            self.gone.insert(rank);
+        }
     }
 
     /// Excludes a rank from meetings, and its values from the checks.
@@ -145,7 +156,7 @@ impl Checks {
         if self.excused.contains(&of) {
             return;
         }
-        let least = known[of as usize][key as usize];
+        let least = if self.gone.contains(&of) { 0 } else { known[of as usize][key as usize] };
         let most = self.asked[of as usize][key as usize];
         let found = round.unwrap_or(0);
         assert!(

@@ -1,5 +1,8 @@
 //! Data that PMIx ranks put: commits, and gets that may wait for them.
 
+#[cfg(feature = "cluster")]
+use core::ops::Range;
+
 use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::REMOTE;
@@ -424,6 +427,19 @@ impl Server<'_> {
                 let waits =
                     rank.is_none_or(|rank| get.rank == rank && matches!(get.wanted, Wanted::Key { .. }));
                 (get.job == job && waits).then_some(missing)
+            });
+        }
+    }
+
+    /// Ends gets of the data of ranks on nodes that are lost. What is here of them is the newest.
+    #[cfg(feature = "cluster")]
+    pub(in super::super) fn end_gets_on(&mut self, job: JobId, lost: &Range<u32>) {
+        if self.gets > 0 {
+            self.end_gets(|server, get| {
+                let slot = server.jobs[job.index()].slot(get.rank).filter(|_| get.job == job)?;
+                let wanted = Some(get.wanted).filter(|_| lost.contains(&server.ranks[slot].node))?;
+                let newest = server.newest(get.node, get.integers, (job, get.rank), wanted);
+                Some(newest.unwrap_or(Response::status(status::NOT_FOUND)))
             });
         }
     }

@@ -140,23 +140,34 @@ impl Cluster {
         }
     }
 
-    /// Delivers one message. Returns false if none is in flight.
-    pub(super) fn deliver(&mut self) -> bool {
+    /// Takes one of the messages that come next on their links, with its sender and receiver.
+    pub(super) fn next_message(&mut self) -> Option<(u32, u32, Vec<u8>)> {
         self.collect();
         let full: Vec<(u32, u32)> =
             self.wires.iter().filter(|(_, wire)| !wire.is_empty()).map(|(&exits, _)| exits).collect();
         if full.is_empty() {
-            return false;
+            return None;
         }
         let (from, to) = full[self.random(full.len())];
         let message = self.wires.get_mut(&(from, to)).unwrap().pop_front().unwrap();
+        Some((from, to, message))
+    }
+
+    /// Delivers one message. Returns false if none is in flight.
+    pub(super) fn deliver(&mut self) -> bool {
+        let Some((from, to, message)) = self.next_message() else { return false };
+        self.take(from, to, &message);
+        true
+    }
+
+    /// Passes a message to its receiver.
+    pub(super) fn take(&mut self, from: u32, to: u32, message: &[u8]) {
         let host = &mut self.hosts[to as usize];
-        host.tell(Input::Peer { node: from, bytes: &message });
+        host.tell(Input::Peer { node: from, bytes: message });
         self.delivered += 1;
         if self.delivered.is_multiple_of(RESTORED) {
             check_restored(&host.server);
         }
-        true
     }
 
     pub(super) fn after_command(&mut self) {

@@ -11,6 +11,8 @@ mod events;
 #[cfg(feature = "cluster")]
 mod lazy;
 mod lost;
+#[cfg(feature = "cluster")]
+mod membership;
 mod names;
 mod nodes;
 mod peek;

@@ -250,6 +250,9 @@ pub enum Action {
         /// Limit that has kept the job from being started.
         limit: Option<Limit>,
     },
+    /// Applies a change of membership ([`NodeLost`](hydrant_core::InputOf::NodeLost)) to the head's PMI server. The order for the
+    /// other nodes follows.
+    ChangeMembership(OwnedInput),
     /// Publishes, withdraws or looks up a name. The answer is [`Event::UpcallReply`].
     CallNameService {
         /// The request.

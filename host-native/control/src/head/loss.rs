@@ -2,17 +2,23 @@
 
 use std::ops::Range;
 
-use hydrant_core::trace::SignalName;
+use hydrant_core::trace::{Exit, SignalName};
+use hydrant_core::{JobId, OwnedInput, Rank};
 
-use super::Head;
+use super::{Action, Head};
 use crate::job_result::AbortReason;
+use crate::jobs::lost_line;
 use crate::protocol::{BackendFailure, Order};
 
 impl Head {
-    /// Daemons are lost. The run cannot go on without them.
+    /// Daemons are lost: one, and all below it. Jobs end, or go on without the ranks there.
     pub(super) fn nodes_lost(&mut self, nodes: Range<u32>, reason: &str) {
         self.lost.extend(nodes.clone());
-        self.abort_all(reason, nodes.clone());
+        // The server of a lost host's board may run on.
+        match self.config.cleanup || self.has_boards || self.first.is_some() {
+            true => self.abort_all(reason, nodes.clone()),
+            false => self.go_on_without(nodes.clone(), reason),
+        }
         for job in self.jobs.iter_mut() {
             job.run.busy.retain(|node| !nodes.contains(node));
         }
@@ -53,15 +59,52 @@ impl Head {
             self.status.record_failure(1);
             return;
         }
+        self.jobs.ids(|_| true).into_iter().for_each(|id| self.abort_on(id, text, &nodes));
+    }
+
+    /// Aborts a job because of nodes whose ranks count as lost.
+    fn abort_on(&mut self, id: JobId, text: &str, nodes: &Range<u32>) {
+        let lost = self.running_on(id, nodes);
+        let job = &mut self.jobs[id];
+        lost.iter().for_each(|&rank| job.rank_lost(rank));
+        job.run.starting.retain(|node| !nodes.contains(node));
+        let (ranks, below) = (lost.len() as u32, nodes.len() as u32 - 1);
+        self.abort(id, AbortReason::Host { what: text.to_owned(), ranks, below });
+    }
+
+    /// Ranks of a job that run on these nodes.
+    fn running_on(&self, id: JobId, nodes: &Range<u32>) -> Vec<u32> {
+        let job = &self.jobs[id];
+        let is_there = |rank: &u32| nodes.contains(&job.run.node(*rank)) && job.is_running(*rank);
+        (0..job.size()).filter(is_there).collect()
+    }
+
+    /// Lost nodes are a change of membership: all servers count their ranks as dead. A job that has not started there as a whole
+    /// ends.
+    fn go_on_without(&mut self, nodes: Range<u32>, reason: &str) {
+        self.epoch += 1;
+        let change = OwnedInput::NodeLost { epoch: self.epoch, node: nodes.start };
+        self.actions.push_back(Action::ChangeMembership(change.clone()));
+        self.send_all(Order::Input(change));
+        let mut ranks = 0;
+        let mut goes_on = false;
         for id in self.jobs.ids(|_| true) {
-            let job = &mut self.jobs[id];
-            let is_lost = |rank: &u32| nodes.contains(&job.run.node(*rank)) && job.is_running(*rank);
-            let lost: Vec<u32> = (0..job.size()).filter(is_lost).collect();
-            lost.iter().for_each(|&rank| job.rank_lost(rank));
-            job.run.starting.retain(|node| !nodes.contains(node));
-            let (ranks, below) = (lost.len() as u32, nodes.len() as u32 - 1);
-            self.abort(id, AbortReason::Host { what: text.to_owned(), ranks, below });
+            let job = &self.jobs[id];
+            if job.run.starting.iter().any(|node| nodes.contains(node)) {
+                self.abort_on(id, reason, &nodes);
+                continue;
+            }
+            let is_ending = job.is_ending();
+            for rank in self.running_on(id, &nodes) {
+                ranks += u32::from(!is_ending);
+                self.rank_ended(id, Rank(rank), Exit::Lost, None);
+            }
+            goes_on |= !is_ending && self.jobs[id].running() > 0;
         }
+        if ranks > 0 || goes_on {
+            self.print(lost_line(reason, ranks, nodes.len() as u32 - 1, goes_on));
+        }
+        nodes.for_each(|node| self.stdin_closed(node));
     }
 
     /// Passes a signal of the user on.

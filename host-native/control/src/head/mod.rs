@@ -148,6 +148,8 @@ pub struct Head {
     boards: Boards,
     are_linked: bool,
     lost: BTreeSet<u32>,
+    /// Number of changes of membership that the servers have been told of.
+    epoch: u32,
     jobs: Jobs<NodeProgress>,
     status: ExitStatus,
     /// The stalled fence that is being reported.
@@ -187,6 +189,7 @@ impl Head {
             boards: Boards::default(),
             are_linked: false,
             lost: BTreeSet::new(),
+            epoch: 0,
             jobs: Jobs::default(),
             status,
             stalled: None,

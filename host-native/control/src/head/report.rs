@@ -1,6 +1,6 @@
 //! Reports of daemons: validation, then effect.
 
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
 use super::{Action, Head, NodeProgress, StalledFence, Upcall};
@@ -194,14 +194,8 @@ impl Head {
             Report::JobStarted(job) => self.node_started(node, job),
             Report::StartFailed { job, error } => self.start_failed(node, job, &error),
             Report::Exited { job: id, rank, exit, requested } => {
-                let job = &mut self.jobs[id];
-                if job.is_running(rank.0) {
-                    let first = job.rank_exited(rank.0, exit, requested);
-                    self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank.0));
-                    if first.is_some() {
-                        self.rank_is_missed(id, rank.0);
-                    }
-                    self.actions.push_back(Action::CancelLookups { job: id, rank });
+                if self.jobs[id].is_running(rank.0) && self.rank_ended(id, rank, exit, requested) {
+                    self.rank_is_missed(id, rank.0);
                 }
             }
             Report::JobDone(job) => self.node_done(node, job),
@@ -240,6 +234,15 @@ impl Head {
             }
             _ => {}
         }
+    }
+
+    /// A running rank has ended. Returns whether it is the first of its job to fail.
+    pub(super) fn rank_ended(&mut self, id: JobId, rank: Rank, exit: Exit, requested: Option<u8>) -> bool {
+        let job = &mut self.jobs[id];
+        let first = job.rank_exited(rank.0, exit, requested);
+        self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank.0));
+        self.actions.push_back(Action::CancelLookups { job: id, rank });
+        first.is_some()
     }
 
     /// A rank has failed. Without cleanup its job goes on.

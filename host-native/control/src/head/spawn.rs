@@ -2,7 +2,7 @@
 
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{JobId, Rank, UpcallId};
-use hydrant_placement::{JobMap, MappingPolicy, candidates, process_mapping};
+use hydrant_placement::{Host, JobMap, MappingPolicy, candidates, process_mapping};
 
 use super::spread::spread;
 use super::upcall::{Request, bytes};
@@ -118,13 +118,19 @@ impl Head {
     /// Maps the ranks of spawned programs to nodes.
     fn place(&self, programs: &mut [SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
         let mut blocks = Vec::new();
-        let mut used = self.used_slots();
+        let living: Vec<u32> =
+            (1..=self.config.hosts.len() as u32).filter(|node| !self.lost.contains(node)).collect();
+        let all: Vec<Host> =
+            living.iter().map(|&node| self.config.hosts[node as usize - 1].clone()).collect();
+        let mut used = self.used_slots(&living);
         let mut start: u32 = 0;
         for SpawnProgram { program, hosts, spread: wanted } in programs {
             if let Some(wanted) = wanted {
                 let first = start;
                 for (node, count) in spread(&self.places(wanted, hosts)?, wanted)? {
-                    used[node as usize] += count;
+                    if let Ok(at) = living.binary_search(&node) {
+                        used[at] += count;
+                    }
                     blocks.push(RankBlock { node, first: start, count });
                     start =
                         start.checked_add(count).ok_or(Error::Size(u64::from(start) + u64::from(count)))?;
@@ -132,15 +138,21 @@ impl Head {
                 program.ranks = start - first;
                 continue;
             }
-            let named: Vec<_> = hosts.iter().map(|name| (self.node_of(name) as usize - 1, None)).collect();
-            let last = self.last_node.max(1) as usize - 1;
-            let candidates = candidates(&self.config.hosts, &used[1..], &named, Some(last), program.ranks);
+            let place_of = |name: &String| {
+                let at = all.iter().position(|host| host.name == *name);
+                at.ok_or_else(|| Error::HostLost(name.clone()))
+            };
+            let named = |name| Ok((place_of(name)?, None));
+            let named: Vec<_> = hosts.iter().map(named).collect::<Result<_, Error>>()?;
+            let last = living.iter().rposition(|&node| node <= self.last_node.max(1)).unwrap_or(0);
+            let candidates = candidates(&all, &used, &named, Some(last), program.ranks);
             let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
             let map = JobMap::new(&candidates, &[program.ranks], policy)?;
             for mapped in map.nodes() {
-                let node = self.node_of(&mapped.host.name);
+                let at = place_of(&mapped.host.name)?;
+                let node = living[at];
                 for range in &mapped.rank_ranges {
-                    used[node as usize] += range.count;
+                    used[at] += range.count;
                     blocks.push(RankBlock { node, first: start + range.first, count: range.count });
                 }
             }
@@ -150,18 +162,13 @@ impl Head {
         Ok(blocks)
     }
 
-    /// Number of ranks on each node.
-    fn used_slots(&self) -> Vec<u32> {
+    /// Number of ranks on each of these nodes.
+    fn used_slots(&self, nodes: &[u32]) -> Vec<u32> {
         let mut used = vec![0; self.config.hosts.len() + 1];
         for block in self.jobs.iter().flat_map(|job| &job.run.blocks) {
             used[block.node as usize] += block.count;
         }
-        used
-    }
-
-    fn node_of(&self, name: &str) -> u32 {
-        let at = self.config.hosts.iter().position(|host| host.name == name);
-        at.map_or(1, |at| at as u32 + 1)
+        nodes.iter().map(|&node| used[node as usize]).collect()
     }
 }
 

@@ -21,7 +21,8 @@ impl Head {
                 }
             }
         }
-        places.retain(|node, _| named.is_empty() || named.iter().any(|name| name == self.host(*node)));
+        let is_named = |node| named.is_empty() || named.iter().any(|name| name == self.host(node));
+        places.retain(|node, _| !self.lost.contains(node) && is_named(*node));
         Ok(places)
     }
 }

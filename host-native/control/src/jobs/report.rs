@@ -203,6 +203,15 @@ fn describe_state(of: &RanksInState) -> String {
     format!("  {count} {noun} {}: {}{more}\n", of.state, format_ranges(listed))
 }
 
+/// What is printed about lost hosts, of which `below` are below the first, when jobs go on without the `ranks` there.
+pub(crate) fn lost_line(what: &str, ranks: u32, below: u32, others_go_on: bool) -> String {
+    let others = if others_go_on { "the other ranks go on" } else { "no other ranks were running" };
+    match ranks {
+        0 => format!("{what}\n  no rank was running there"),
+        ranks => format!("{what}\n  {}{others}", describe_lost_ranks(ranks, below)),
+    }
+}
+
 fn describe_lost_ranks(ranks: u32, below: u32) -> String {
     let also = match below {
         0 => String::new(),

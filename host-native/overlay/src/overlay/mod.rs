@@ -361,8 +361,10 @@ impl Overlay {
     /// Whether streams may be sent towards `node`. If not, [`Event::CreditAvailable`] follows. Streams that are sent
     /// without credit are stored in the process at the other end. It ends the link after [`BEYOND_CREDIT_MAX`] bytes.
     pub fn has_credit(&mut self, node: u32) -> bool {
-        let next = self.towards(node);
-        next.is_none_or(|next| self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit()))
+        let Some(next) = self.towards(node) else { return true };
+        // What is sent to a lost child is dropped.
+        self.child(next).is_some_and(|child| matches!(child.state, ChildState::Gone))
+            || self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit())
     }
 
     /// Returns credit to the neighbour `via` for bytes of a [`Channel::Stream`] message that have been passed on.

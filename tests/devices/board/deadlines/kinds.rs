@@ -49,7 +49,8 @@ names! {
         | Input::UpcallComplete { .. }
         | Input::OpenedQuery { .. }
         | Input::Verified { .. }
-        | Input::PsetRequest { .. } => "",
+        | Input::PsetRequest { .. }
+        | Input::NodeLost { .. } => "",
 }
 
 names! {

@@ -90,6 +90,9 @@ impl World<'_> {
                 let result = self.apply(input.view());
                 self.answer(HeadEvent::BackendReply { request, result });
             }
+            Action::ChangeMembership(input) => {
+                self.nodes[0].handle(self.now, input.view()).expect("the changes are in order");
+            }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 let upcall = Some(UpcallId(request.0));

@@ -10,6 +10,7 @@
 //!
 //! - The run has ended, and none of its processes is left.
 //! - The exit code is that of a failure that no other failure has caused, and its rank or host is named.
+//! - In a job that goes on after failures, the ranks of lost hosts are dead, and every fence among the others completes.
 //! - Each byte that a pipe took has arrived at the head, in order, unless the host of the rank is lost.
 //! - Ranks get the input in order and to its end, and the head reads at most 256 KiB ahead of the slowest of them.
 //! - Clients of other runs, which read at the head, find what was put before a meeting that a rank has left.
@@ -165,7 +166,7 @@ fn config(plan: &Plan) -> Config {
         hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
         map_by: MapBy::Slot,
         verbose: false,
-        cleanup: true,
+        cleanup: plan.cleanup,
         exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
         is_alone: false,

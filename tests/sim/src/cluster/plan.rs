@@ -42,8 +42,8 @@ pub struct Plan {
     pub places: Vec<u32>,
     /// Time at which all daemons have joined, in nanoseconds.
     pub joined_at: u64,
-    /// A daemon that is lost.
-    pub loss: Option<Loss>,
+    /// Daemons that are lost. There are several only in a run that goes on after failures.
+    pub losses: Vec<Loss>,
     /// Times at which the user presses Ctrl-C.
     pub interrupts: Vec<u64>,
     /// A node whose daemon lies, and the times of its lies.
@@ -115,11 +115,12 @@ impl Plan {
         // Of a run with a liar the lies are the only faults.
         let fails = !is_liar && random.u32(..5) < 2;
         let once = |chance: u32, random: &mut Rng| !is_liar && random.u32(..chance) == 0;
-        let loss = once(6, random).then(|| Loss {
+        let lose = |random: &mut Rng| Loss {
             node: random.u32(1..=daemons),
             at: random.u64(0..80 * MS),
             cut: random.bool(),
-        });
+        };
+        let mut losses: Vec<Loss> = once(6, random).then(|| lose(random)).into_iter().collect();
         let mut interrupts = Vec::new();
         if once(7, random) {
             interrupts.extend((0..random.u32(1..=2)).map(|_| random.u64(0..60 * MS)));
@@ -137,6 +138,10 @@ impl Plan {
         // A sequence of its own: the rest of the plan is the same with and without input.
         let others = &mut Rng::with_seed(seed ^ 0x5851_f42d);
         let input = (others.u32(..3) == 0).then(|| input(&mut programs[0], others));
+        if !cleanup && !is_liar {
+            let others = &mut Rng::with_seed(seed ^ 0x6c07_8965);
+            losses.extend((0..others.u32(..4)).map(|_| lose(others)));
+        }
         Plan {
             seed,
             daemons,
@@ -147,7 +152,7 @@ impl Plan {
             programs,
             places: places(daemons, size, random),
             joined_at: random.u64(0..20 * MS),
-            loss,
+            losses,
             interrupts,
             liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
             are_linked: !is_liar && daemons > 1 && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0,

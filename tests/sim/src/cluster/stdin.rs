@@ -27,7 +27,7 @@ impl World<'_> {
     pub(super) fn close_input(&mut self) {
         self.head.source.closed = true;
         for node in &self.nodes[1..] {
-            let excused = self.is_liar(node.number) || node.ended || !node.alive;
+            let excused = self.is_liar(node.number) || node.ended || self.is_lost(node.number);
             assert!(excused || node.fed.is_closed(), "the input of node {} is closed", node.number);
         }
     }
@@ -59,8 +59,9 @@ impl World<'_> {
 
     /// Checks that the input is not too far ahead of the slowest reader.
     fn check_ahead(&self) {
-        let honest = self.nodes[1..].iter().filter(|node| !self.is_liar(node.number));
-        for reader in honest.flat_map(|node| node.fed.readers.values()).filter(|reader| !reader.closed) {
+        let counts = |number: u32| !self.is_liar(number) && !self.is_lost(number);
+        let counted = self.nodes[1..].iter().filter(|node| counts(node.number));
+        for reader in counted.flat_map(|node| node.fed.readers.values()).filter(|reader| !reader.closed) {
             let ahead = self.head.source.at - reader.at;
             assert!(ahead <= AHEAD_MAX, "the input is {ahead} bytes ahead of {reader:?}");
         }

@@ -6,12 +6,13 @@ use std::collections::{BTreeMap, BinaryHeap};
 use hydrant_control::protocol::{BackendFailure, Order};
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::peer::tree::Tree;
+use hydrant_core::server::FenceMode;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, OwnedOutput};
 
 use super::head_host::HeadHost;
 use super::node::{Item, Node, Owner, Packet, Reader};
-use super::plan::{MS, Plan};
+use super::plan::{Loss, MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
 use crate::net::Net;
@@ -34,7 +35,7 @@ pub(super) enum Event {
     },
     Work(u32),
     Item(u32, Item),
-    Lose,
+    Lose(Loss),
     /// A rank takes its next step.
     Act(u32),
     /// A reply reaches a rank.
@@ -166,8 +167,8 @@ impl<'m> World<'m> {
         for at in self.plan.interrupts.clone() {
             self.at(at, Event::Item(0, Item::Interrupt));
         }
-        if let Some(loss) = self.plan.loss {
-            self.at(loss.at, Event::Lose);
+        for loss in self.plan.losses.clone() {
+            self.at(loss.at, Event::Lose(loss));
         }
         for (at, node) in self.plan.strangers.clone() {
             self.at(at, Event::Item(node, Item::Stranger));
@@ -232,7 +233,7 @@ impl<'m> World<'m> {
             }
             Event::Work(node) => self.work(node),
             Event::Item(node, item) => self.push(node, item),
-            Event::Lose => self.lose(),
+            Event::Lose(loss) => self.lose(loss),
             Event::Act(pid) => self.act(pid),
             Event::Reply { pid, bytes } => self.reply(pid, &bytes),
             Event::Die { pid, exit } => self.die(pid, exit),
@@ -349,15 +350,41 @@ impl<'m> World<'m> {
             Packet::Report { from, bytes } => self.at_head(HeadEvent::Message { node: from, bytes: &bytes }),
             Packet::Output { from, bytes } => self.take_output(from, &bytes),
             Packet::Failed(lost) => {
-                let control = &self.head.control;
-                let is_busy = control.jobs().iter().any(|job| !job.is_ending());
-                if is_busy || control.awaits_nodes() {
-                    self.failures.push(Failure { of: None, code: 1, culprit: format!("n{lost}") });
-                }
+                self.note_loss(lost);
                 let reason = format!("host n{lost} (node {lost}): its daemon is lost");
                 self.at_head(HeadEvent::NodesLost { nodes: self.tree.subtree(lost), reason });
             }
         }
+    }
+
+    /// Notes the failures that the loss of a node causes: that of each job that ends, or ranks of which were running there.
+    fn note_loss(&mut self, lost: u32) {
+        let nodes = self.tree.subtree(lost);
+        let control = &self.head.control;
+        let go_on = !self.plan.cleanup && !self.plan.are_linked && !control.awaits_nodes();
+        let lazy = self.plan.fence == FenceMode::Lazy;
+        let mut failed = Vec::new();
+        for job in control.jobs().iter() {
+            let there = (0..job.size()).filter(|&rank| nodes.contains(&job.run.node(rank)));
+            let there: Vec<u32> = there.collect();
+            // Ranks that have not been started are dead to the servers, too.
+            if let Some(checks) = self.checks.get_mut(&job.ordinal).filter(|_| go_on) {
+                there.iter().for_each(|&rank| checks.lost(rank, lazy));
+            }
+            match go_on {
+                _ if job.is_ending() => {}
+                true if there.iter().any(|&rank| job.pid(rank).is_none()) => failed.push(None),
+                true if there.iter().any(|&rank| job.is_running(rank)) => failed.push(Some(job.ordinal)),
+                true => {}
+                false => failed.push(None),
+            }
+        }
+        if control.awaits_nodes() {
+            failed.push(None);
+        }
+        let culprit = format!("n{lost}");
+        let failures = failed.into_iter().map(|of| Failure { of, code: 1, culprit: culprit.clone() });
+        self.failures.extend(failures);
     }
 
     /// A node's server refuses a message of a neighbour.
@@ -448,10 +475,10 @@ impl<'m> World<'m> {
         }
     }
 
-    fn lose(&mut self) {
-        let Some(loss) = self.plan.loss.filter(|_| !self.head.is_over()) else { return };
+    fn lose(&mut self, loss: Loss) {
         let node = loss.node;
-        if self.nodes[node as usize].ended {
+        let state = &self.nodes[node as usize];
+        if self.head.is_over() || state.ended || !state.alive || state.is_cut_off {
             return;
         }
         let parent = self.tree.parent(node).expect("the head is not lost");
@@ -477,7 +504,7 @@ impl<'m> World<'m> {
 
     /// Returns whether the output of a node's ranks may be incomplete.
     pub(super) fn is_lost(&self, node: u32) -> bool {
-        self.plan.loss.is_some_and(|loss| {
+        self.plan.losses.iter().any(|loss| {
             let state = &self.nodes[loss.node as usize];
             (!state.alive || state.is_cut_off) && self.tree.subtree(loss.node).contains(&node)
         })

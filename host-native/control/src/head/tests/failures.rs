@@ -1,5 +1,6 @@
 //! Failed ranks, lost daemons, and failed PMI servers.
 
+use hydrant_core::OwnedInput;
 use hydrant_core::trace::Cause;
 
 use super::*;
@@ -238,4 +239,65 @@ fn the_heads_own_backend_aborts_a_job() {
     assert_eq!(run.take_sent(), [], "there is no rank 9");
     run.event(Event::Output(OwnedOutput::AbortJob { job: FIRST, cause: cause(1), message: String::new() }));
     assert_eq!(run.take_sent(), [to_all(Order::AbortJob(FIRST))]);
+}
+
+fn lost(epoch: u32, node: u32) -> OwnedInput {
+    OwnedInput::NodeLost { epoch, node }
+}
+
+// Fault: Hosts are lost one after the other in a run that goes on after failures
+// Outcome: each loss is printed once, the servers get numbered changes, and the other ranks go on
+// Guarantee: A lost host is a change of membership
+#[test]
+fn a_run_that_goes_on_survives_lost_daemons() {
+    let mut run = Run::going_on(4, ExitCodeOf::First);
+    run.lose(3..5);
+    assert_eq!(run.take_sent(), [to_all(Order::Input(lost(1, 3)))]);
+    assert_eq!(run.others.remove(0), Action::ChangeMembership(lost(1, 3)));
+    let line = "host n3 (node 3): its daemon is lost\n  4 ranks were running there and on the host below it, the other \
+                ranks go on";
+    assert_eq!(run.printed, [line]);
+    run.report(4, exited(FIRST, 6, Exit::Code(0)));
+    run.lose(2..3);
+    assert_eq!(run.take_sent(), [to_all(Order::Input(lost(2, 2)))]);
+    run.succeed(1);
+    assert_eq!((run.finished, run.head.exit_code()), (Some(true), 1));
+    let last = "rank 4 on n3, pid 104, program a.out was lost, and 5 more ranks failed";
+    assert_eq!(run.printed.last().map(String::as_str), Some(last));
+    let mut run = Run::going_on(2, ExitCodeOf::Survivors);
+    run.lose(2..3);
+    run.succeed(1);
+    assert_eq!((run.finished, run.head.exit_code()), (Some(true), 0));
+}
+
+#[test]
+fn a_run_that_goes_on_ends_with_its_last_host() {
+    let mut run = Run::going_on(2, ExitCodeOf::Survivors);
+    run.lose(1..2);
+    run.succeed(2);
+    assert_eq!(run.finished, Some(true));
+    let mut run = Run::going_on(2, ExitCodeOf::Survivors);
+    run.lose(1..2);
+    run.lose(2..3);
+    assert_eq!((run.finished, run.head.exit_code()), (Some(true), 1), "nobody survived");
+    assert!(
+        run.printed[1].ends_with("\n  2 ranks were running there, no other ranks were running"),
+        "{:?}",
+        run.printed
+    );
+}
+
+#[test]
+fn a_job_that_has_not_started_on_a_lost_host_ends() {
+    let mut run = Run::new(Config { cleanup: false, ..config(2) }, first_job(2, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.take_sent();
+    run.lose(2..3);
+    assert_eq!(run.take_sent(), [to_all(Order::Input(lost(1, 2))), to_all(Order::AbortJob(FIRST))]);
+    run.exit(1, 0, Exit::Signal(15));
+    run.exit(1, 1, Exit::Signal(15));
+    run.report(1, Report::JobDone(FIRST));
+    let others = "2 other ranks were ended, 2 other ranks were not started";
+    run.ended(1, &[&format!("host n2 (node 2): its daemon is lost\n  {others}")]);
 }

@@ -87,7 +87,17 @@ impl Run {
 
     /// A run whose first job, of two ranks a node, runs on all nodes.
     fn started(nodes: u32) -> Run {
-        let mut run = Run::new(config(nodes), first_job(nodes, 2));
+        Run::with(config(nodes))
+    }
+
+    /// The same run, which goes on after failures.
+    fn going_on(nodes: u32, exit_code_of: ExitCodeOf) -> Run {
+        Run::with(Config { cleanup: false, exit_code_of, ..config(nodes) })
+    }
+
+    fn with(config: Config) -> Run {
+        let nodes = config.hosts.len() as u32;
+        let mut run = Run::new(config, first_job(nodes, 2));
         run.event(Event::AllJoined);
         for node in 1..=nodes {
             run.start(node, FIRST, &[2 * node - 2, 2 * node - 1]);

@@ -377,3 +377,19 @@ fn jobs_are_connected_by_name() {
     run.report(1, upcall(0, 4, b"rubbish"));
     assert_eq!(run.take_sent(), [answer(1, 4, Err(Refusal::BadField))]);
 }
+
+#[test]
+fn a_spawn_goes_to_hosts_that_are_left() {
+    let mut run = Run::going_on(3, ExitCodeOf::First);
+    run.lose(2..3);
+    run.programs = vec![resolved(3, &[])];
+    run.report(1, spawn(0, 4));
+    assert_eq!(started_blocks(&mut run), [(1, 0, 2), (3, 2, 1)]);
+    run.programs = vec![resolved(1, &["n3"])];
+    run.report(1, spawn(0, 5));
+    assert_eq!(started_blocks(&mut run), [(3, 0, 1)]);
+    run.programs = vec![resolved(1, &["n2"])];
+    run.report(1, spawn(0, 6));
+    assert_eq!(run.take_sent(), [complete(1, 6, false, &[22])]);
+    assert_eq!(run.printed[1], "nothing is spawned for rank 0: host n2 is lost: name another one");
+}

@@ -116,6 +116,9 @@ impl Head<'_> {
                     self.relate_at_name_service(engine, (job, Rank(0)), other, connected)?;
                 }
             }
+            Action::ChangeMembership(input) => {
+                engine.core.handle(Time(now), input.view())?;
+            }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;
