@@ -1,8 +1,9 @@
 //! I/O forwarding of MPI jobs: standard output, error and input of ranks.
 //!
-//! [`Streams`] are the output of ranks, [`Sinks`] its destinations, and [`Stdin`] is their input, or [`PushedInput`] where tools
-//! push it. They register descriptors in the poller of an event loop, which gives them a range of keys and handles what is ready by [`Descriptor`]. Numbers of
-//! streams follow from the launcher's numbers of processes: standard output is `2 * process`, standard error the next.
+//! [`Streams`] are the output of ranks, [`Sinks`] its destinations, and [`Stdin`] is their input, or [`PushedInput`] where
+//! tools push it. They register descriptors in the poller of an event loop, which gives them a range of keys and handles what
+//! is ready by [`Descriptor`]. Numbers of streams follow from the launcher's numbers of processes: standard output is
+//! `2 * process`, standard error the next.
 //!
 //! ```
 //! use std::fs::File;

@@ -1,7 +1,8 @@
 //! Connections of a run to the name server of another process, and to runs whose jobs its own are connected to.
 //!
-//! Each job has its own connection, so that its names and its connections to jobs of other runs are removed when the job
-//! ends. So have the run, and processes whose names end with them. Each look-up has its own connection, so that a look-up that waits delays no other. No function blocks.
+//! Each job has its own connection, so that its names and its connections to jobs of other runs are removed when the job ends.
+//! So have the run, and processes whose names end with them. Each look-up has its own connection, so that a look-up that waits
+//! delays no other. No function blocks.
 //!
 //! The name server keeps the relation of connected jobs. The values stay where they are: a get asks the name server whether
 //! the jobs are connected, then the run of the other job for the value.

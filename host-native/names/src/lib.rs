@@ -1,10 +1,10 @@
 //! Name service: names that separate runs of one user share (`MPI_Publish_name`), connections between their jobs
 //! (`PMI2_Job_Connect`), and a run's client for both.
 //!
-//! Both ends speak PMI-2 over a Unix socket. In the server each connection is a job of one rank, so the names of a
-//! connection are withdrawn, and its job is disconnected, when it closes. Names that were published for an indefinite time stay. A
-//! connection that a run opens for one of its jobs has the job's id, so the server's own relation of connected jobs is that of the runs' jobs. It stores no values.
-//! The names of one run on several hosts are kept in the head's process, without sockets.
+//! Both ends speak PMI-2 over a Unix socket. In the server each connection is a job of one rank, so the names of a connection
+//! are withdrawn, and its job is disconnected, when it closes. Names that were published for an indefinite time stay. A
+//! connection that a run opens for one of its jobs has the job's id, so the server's own relation of connected jobs is that of
+//! the runs' jobs. It stores no values. The names of one run on several hosts are kept in the head's process, without sockets.
 //!
 //! [`serve`] is the server, [`NameClient`] a run's client for it, and [`LocalNames`] the name service of one run.
 //!
