@@ -114,8 +114,15 @@ enum Expected {
 /// What a client waits for.
 #[derive(Clone, Debug, PartialEq)]
 enum Wait {
-    Fence { timed: bool },
-    Get { rank: u32, key: u8 },
+    Fence {
+        timed: bool,
+    },
+    /// For a while only, if its rank had committed other data before a fence.
+    Get {
+        rank: u32,
+        key: u8,
+        is_short: bool,
+    },
 }
 
 /// A rank.
@@ -126,6 +133,8 @@ struct Client {
     waits: Vec<(u32, Wait)>,
     /// Values that it has committed, by key.
     committed: BTreeMap<u8, Vec<u8>>,
+    /// Number of fences before its last commit.
+    committed_at: Option<u32>,
 }
 
 /// A publication.
@@ -142,6 +151,8 @@ struct World<'s> {
     host: Host<'s>,
     clients: Vec<Client>,
     ended: [bool; 2],
+    /// Fences of each job that have completed.
+    fences: [u32; 2],
     /// Publications by protocol and key.
     names: BTreeMap<(bool, u8), Name>,
     /// Pairs that PMI-2 ranks have put.
@@ -199,7 +210,7 @@ impl<'s> World<'s> {
             }
         }
         let (names, pairs) = (BTreeMap::new(), BTreeMap::new());
-        World { host, clients, ended: [false; 2], names, pairs, tag: 100 }
+        World { host, clients, ended: [false; 2], fences: [0; 2], names, pairs, tag: 100 }
     }
 
     /// Returns the state without whose turn is next, which changes with each reply.
@@ -297,7 +308,14 @@ impl<'s> World<'s> {
         assert!(before == self.snapshot(), "a refusal changes nothing");
     }
 
-    /// Fences with a time-out end.
+    /// Whether a rank had committed data before the last fence of its job, and none since.
+    fn is_settled(&self, job: usize, rank: u32) -> bool {
+        let conn = if job == 0 { 0 } else { SIZES[0] } + rank;
+        let client = self.clients.get(conn as usize).filter(|_| rank < SIZES[job]);
+        client.and_then(|client| client.committed_at).is_some_and(|number| number < self.fences[job])
+    }
+
+    /// Fences with a time-out end, and gets that wait for a while only.
     fn late(&mut self) {
         if self.host.now != Time(0) {
             return;
@@ -310,6 +328,19 @@ impl<'s> World<'s> {
             let is_timed = |(_, wait): &(u32, Wait)| *wait == Wait::Fence { timed: true };
             if ranks().any(|conn| self.clients[conn].waits.iter().any(is_timed)) {
                 ranks().for_each(|conn| self.leave_fence(conn, false, &mut expected));
+            }
+            for conn in ranks() {
+                let waits = std::mem::take(&mut self.clients[conn].waits);
+                for (tag, wait) in waits {
+                    match wait {
+                        Wait::Get { rank, is_short: true, .. } => {
+                            let is_settled = rank != UNDEFINED && self.is_settled(job, rank);
+                            let code = if is_settled { status::NOT_FOUND } else { status::TIMEOUT };
+                            expected.push((conn, tag, Expected::Status(code, Vec::new())));
+                        }
+                        wait => self.clients[conn].waits.push((tag, wait)),
+                    }
+                }
             }
         }
         self.expect(expected);
@@ -355,6 +386,7 @@ impl<'s> World<'s> {
         let all = 0..self.clients.len();
         let ranks: Vec<usize> = all.filter(|&conn| job_of(conn) == job).collect();
         if ranks.iter().all(waits) {
+            self.fences[job] += 1;
             ranks.into_iter().for_each(|conn| self.leave_fence(conn, true, &mut expected));
         }
         self.expect(expected);
@@ -483,6 +515,10 @@ impl<'s> World<'s> {
             writer.raw(&pack[..len]);
         });
         let mut expected = vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))];
+        // A removal alone is no data.
+        if value.is_some() || self.clients[conn].committed_at.is_some() {
+            self.clients[conn].committed_at = Some(self.fences[job_of(conn)]);
+        }
         let Some(value) = value else {
             self.clients[conn].committed.remove(&key);
             return self.expect(expected);
@@ -492,7 +528,8 @@ impl<'s> World<'s> {
         for other in (0..self.clients.len()).filter(|&other| job_of(other) == job) {
             let waits = std::mem::take(&mut self.clients[other].waits);
             for (tag, wait) in waits {
-                if [rank, UNDEFINED].iter().any(|&rank| wait == Wait::Get { rank, key }) {
+                if matches!(wait, Wait::Get { rank: of, key: wanted, .. } if wanted == key && [rank, UNDEFINED].contains(&of))
+                {
                     expected.push((other, tag, Expected::Status(status::SUCCESS, value.clone())));
                 } else {
                     self.clients[other].waits.push((tag, wait));
@@ -542,7 +579,8 @@ impl<'s> World<'s> {
                 assert!(!missing || before == self.snapshot(), "a get without an answer changes nothing");
             }
             None => {
-                self.clients[conn].waits.push((tag, Wait::Get { rank, key }));
+                let is_short = ranks.clone().all(|rank| self.is_settled(job, rank));
+                self.clients[conn].waits.push((tag, Wait::Get { rank, key, is_short }));
                 self.expect(Vec::new());
             }
         }
