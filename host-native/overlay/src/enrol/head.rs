@@ -18,7 +18,6 @@ use super::{
     Verdict, identity, version_field, version_text,
 };
 use crate::HEARTBEAT_DEFAULT;
-
 use crate::incoming::{HANDSHAKE_TIMEOUT, INCOMING_MAX, ListenSocket};
 use crate::interface::interface_addrs;
 use crate::link::{
