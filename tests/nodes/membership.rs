@@ -42,8 +42,8 @@ fn several_hosts_are_lost_one_after_the_other() {
     let options = format!("{} --with-ft ulfm -n 4", nodes(4, 1, 4));
     let mut job = Job::hydrant(&options).arg(crate::RAW).steps(steps).hold_input().start();
     job.await_stdout("up\n", 4);
-    for (at, host) in [(1, "n2"), (1, "n3")] {
-        kill_process(daemons(&job)[at], Signal::KILL).expect("the daemon runs");
+    for (daemon, host) in daemons(&job).into_iter().skip(1).zip(["n2", "n3"]) {
+        kill_process(daemon, Signal::KILL).expect("the daemon runs");
         job.await_stderr(&format!("host {host} (node "));
     }
     job.end_input();

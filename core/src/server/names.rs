@@ -7,7 +7,7 @@ use crate::ids::ConnId;
 use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
 #[cfg(feature = "pmix")]
-use crate::tables::names::{Reach, Terms};
+use crate::tables::names::{End, Reach, Terms};
 use crate::time::Time;
 use crate::wire::{Op, Persistence, Text};
 
@@ -22,7 +22,7 @@ impl Server<'_> {
         let owner = self.jobs[requester.job.index()].spaces;
         let published = self.names.publish(owner, name.parts(), port.parts())?;
         #[cfg(feature = "pmix")]
-        self.names.describe(published, requester.rank, Terms { persistence, reach: Reach::All });
+        self.names.describe(published, requester.rank, terms(persistence, Reach::All));
         #[cfg(not(feature = "pmix"))]
         let _ = persistence;
         self.answer_lookups(published);
@@ -123,4 +123,15 @@ impl Server<'_> {
             _ => None,
         }
     }
+}
+
+/// Returns the terms of a publication with this persistence. A session is that of the server.
+#[cfg(feature = "pmix")]
+pub(super) fn terms(persistence: Persistence, reach: Reach) -> Terms {
+    let end = match persistence {
+        Persistence::Job | Persistence::FirstRead => End::Job,
+        Persistence::Process => End::Process,
+        Persistence::Session | Persistence::Indefinite => End::Never,
+    };
+    Terms { once: persistence == Persistence::FirstRead, end, reach }
 }

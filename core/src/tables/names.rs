@@ -7,8 +7,6 @@ use super::kvs::{Pieces, Spaces};
 use crate::fault::Refusal;
 use crate::ids::Rank;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
-#[cfg(feature = "pmix")]
-use crate::wire::Persistence;
 
 /// Slot of a name: published, awaited by look-ups, or free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -72,8 +70,10 @@ pub(crate) enum Reach {
 #[cfg(feature = "pmix")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// What ends it. A session is that of the server.
-    pub(crate) persistence: Persistence,
+    /// It may be looked up once.
+    pub(crate) once: bool,
+    /// What ends it.
+    pub(crate) end: End,
     /// Who may look it up.
     pub(crate) reach: Reach,
 }
@@ -82,13 +82,13 @@ pub(crate) struct Terms {
 impl Terms {
     /// Returns whether the publication goes on after the end of its publisher's job.
     pub(crate) fn outlasts_job(&self) -> bool {
-        matches!(self.persistence, Persistence::Session | Persistence::Indefinite)
+        self.end == End::Never
     }
 }
 
 /// What ends a publication.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-enum End {
+pub(crate) enum End {
     /// The end of the job that published it.
     #[default]
     Job,
@@ -243,13 +243,8 @@ impl<'s> Names<'s> {
     pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {
         if let Some(slot) = self.slots.get_mut(name.at as usize) {
             slot.publisher = publisher;
-            let (access, end) = match terms.persistence {
-                Persistence::Job => (Access::Any, End::Job),
-                Persistence::FirstRead => (Access::First, End::Job),
-                Persistence::Process => (Access::Any, End::Process),
-                Persistence::Session | Persistence::Indefinite => (Access::Any, End::Never),
-            };
-            (slot.access, slot.end, slot.reach) = (access, end, terms.reach);
+            let access = if terms.once { Access::First } else { Access::Any };
+            (slot.access, slot.end, slot.reach) = (access, terms.end, terms.reach);
         }
     }
 

@@ -17,12 +17,12 @@ use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
-use crate::tables::names::{NameRef, Names, Reach, Terms};
+use crate::tables::names::{End, NameRef, Names, Reach, Terms};
 use crate::tables::psets::Which;
 use crate::time::Time;
 use crate::trace::{Cause, Exit};
+use crate::wire::Integers;
 use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, event, kind, status};
-use crate::wire::{Integers, Persistence};
 
 /// First byte of the names of notices. No published name begins with it.
 pub(super) const PREFIX: u8 = 1;
@@ -327,7 +327,7 @@ impl Server<'_> {
         let number = next.to_be_bytes();
         let owner = self.jobs[job.index()].spaces;
         let notice = self.names.publish(owner, [&[PREFIX][..], &number].into_iter(), stored)?;
-        let terms = Terms { persistence: Persistence::Job, reach: Reach::All };
+        let terms = Terms { once: false, end: End::Job, reach: Reach::All };
         self.names.describe(notice, rank, terms);
         self.notices = next;
         self.links.wake(u64::MAX);

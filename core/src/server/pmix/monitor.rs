@@ -14,13 +14,13 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
-use crate::tables::names::{NameRef, Reach, Terms};
+use crate::tables::names::{End, NameRef, Reach, Terms};
 use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
+use crate::wire::Op;
 use crate::wire::pmix::{
     FileState, HostCall, HostQuery, Info, Infos, Integers, Reader, Writer, event, status,
 };
-use crate::wire::{Op, Persistence};
 
 /// First byte of the names of monitors. No published name begins with it.
 const PREFIX: &[u8] = &[2];
@@ -263,7 +263,7 @@ impl Server<'_> {
         let stored = [&monitor.to_bytes()[..], &[len], name, rest];
         let slot =
             self.names.publish(owner, [PREFIX, &number.to_be_bytes()].into_iter(), stored.into_iter())?;
-        let terms = Terms { persistence: Persistence::Process, reach: Reach::All };
+        let terms = Terms { once: false, end: End::Process, reach: Reach::All };
         self.names.describe(slot, requester.rank, terms);
         Ok(slot)
     }

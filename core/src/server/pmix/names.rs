@@ -2,6 +2,7 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
+use super::super::names::terms;
 use super::events::range;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
@@ -323,7 +324,7 @@ fn terms_of(infos: &Infos<'_>) -> Result<Terms, Refusal> {
         Persistence::Session | Persistence::Indefinite if reach != Reach::All => Persistence::Job,
         persistence => persistence,
     };
-    Ok(Terms { persistence, reach })
+    Ok(terms(persistence, reach))
 }
 
 /// Returns how long a look-up waits, in milliseconds.

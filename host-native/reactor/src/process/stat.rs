@@ -1,4 +1,4 @@
-//! What the system tells of a process in one line: `/proc/PID/stat` of Linux.
+//! The line that the system has about a process: `/proc/PID/stat` of Linux.
 
 use crate::sys;
 
