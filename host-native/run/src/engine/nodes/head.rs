@@ -350,8 +350,8 @@ mod tests {
     #[test]
     fn members_of_a_group_fit_into_a_message() {
         let of = |ranks| Limits { links: 3, ..Limits::for_ranks(ranks) };
-        assert!(check_limits(&of(500_000_000), 4).is_ok());
-        let error = check_limits(&of(600_000_000), 4).unwrap_err();
-        assert!(error.with_hint().contains("ranks of 600001024 is too large") && error.hint().is_some());
+        assert!(check_limits(&of(250_000_000), 4).is_ok());
+        let error = check_limits(&of(300_000_000), 4).unwrap_err();
+        assert!(error.with_hint().contains("ranks of 300001024 is too large") && error.hint().is_some());
     }
 }
