@@ -259,7 +259,7 @@ impl Server<'_> {
         {
             let mut infos = [0; JOB_END_MAX];
             let mut writer = Writer::new(integers, &mut infos);
-            write_not_default(&mut writer);
+            writer.not_default();
             writer.info(AFFECTED, kind::PROC);
             writer.proc(name.as_bytes(), rank);
             writer.info(b"pmix.job.term.status", kind::STATUS);
@@ -618,7 +618,7 @@ impl Server<'_> {
         let state = &self.jobs[job.index()];
         let code = state.slot(rank).and_then(|slot| self.wanted_death(id, self.ranks.get(slot)?));
         let name = state.name.as_bytes();
-        write_event(code.unwrap_or(event::NO_FINALIZE), name, rank, writer);
+        writer.event(code.unwrap_or(event::NO_FINALIZE), name, rank.0);
         writer.array(1);
         writer.info(AFFECTED, kind::PROC);
         writer.proc(name, rank.0);
@@ -632,7 +632,7 @@ impl Server<'_> {
         let members = || self.members(self.asker(requester), which);
         let len: usize = members().map(|(job, _)| name(job).len() + PROC_REST).sum();
         let listed = !retired && len + EVENT_REST <= self.limits.output_max();
-        write_event(set_code(retired), job, Rank(SERVER), writer);
+        writer.event(set_code(retired), job, SERVER);
         writer.array(1 + u32::from(listed));
         writer.info(b"pmix.pset.nm", kind::STRING);
         writer.string(self.psets.name(which).as_bytes());
@@ -653,7 +653,7 @@ impl Server<'_> {
         // An event of the server about a job is from the job's rank 0, as PRRTE sends it.
         let of_job = infos.find(AFFECTED).filter(|_| rank.0 == SERVER).and_then(|info| info.as_proc());
         let (source, rank) = of_job.map_or((sender, rank), |proc| (proc.namespace, Rank(0)));
-        write_event(code, source, rank, writer);
+        writer.event(code, source, rank.0);
         writer.array(infos.len());
         writer.raw(infos.as_bytes());
     }
@@ -666,20 +666,4 @@ fn set_code(retired: bool) -> i32 {
 
 fn is_of_sets(code: i32) -> bool {
     code == set_code(false) || code == set_code(true)
-}
-
-/// Says that an event is not for handlers of all events.
-pub(super) fn write_not_default(writer: &mut Writer<'_>) {
-    writer.info(b"pmix.evnondef", kind::BOOL);
-    writer.byte(1);
-}
-
-/// Writes an event up to its INFOs.
-pub(super) fn write_event(code: i32, namespace: &[u8], rank: Rank, writer: &mut Writer<'_>) {
-    writer.single();
-    writer.byte(event::COMMAND);
-    writer.single();
-    writer.int32(code);
-    writer.single();
-    writer.proc(namespace, rank.0);
 }

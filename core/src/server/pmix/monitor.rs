@@ -9,7 +9,7 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::events::{SERVER, notice_header, write_event, write_not_default};
+use super::events::{SERVER, notice_header};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
@@ -431,10 +431,10 @@ impl Server<'_> {
         let stored = self.upcalls.text(report).split_first_chunk();
         let Some((&code, text)) = stored else { return };
         let job = self.jobs[requester.job.index()].name.as_bytes();
-        write_event(i32::from_le_bytes(code), job, Rank(SERVER), writer);
+        writer.event(i32::from_le_bytes(code), job, SERVER);
         let infos = read_report(writer.integers(), text);
         writer.array(1 + infos.map_or(0, |infos| infos.len()));
-        write_not_default(writer);
+        writer.not_default();
         writer.raw(infos.map_or(&[], |infos| infos.as_bytes()));
     }
 

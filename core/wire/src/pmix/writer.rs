@@ -1,6 +1,6 @@
 //! Writer of PMIx elements, which also measures them.
 
-use super::{Integers, kind};
+use super::{Integers, event, kind};
 
 /// Writer of elements to the front of a buffer.
 ///
@@ -183,6 +183,22 @@ impl<'b> Writer<'b> {
     pub fn proc(&mut self, namespace: &[u8], rank: u32) {
         self.string(namespace);
         self.uint32(rank);
+    }
+
+    /// Writes an event up to the array of its INFOs: its code, and the process that it is from.
+    pub fn event(&mut self, code: i32, namespace: &[u8], rank: u32) {
+        self.single();
+        self.byte(event::COMMAND);
+        self.single();
+        self.int32(code);
+        self.single();
+        self.proc(namespace, rank);
+    }
+
+    /// Writes the INFO that an event is not for handlers of all events.
+    pub fn not_default(&mut self) {
+        self.info(b"pmix.evnondef", kind::BOOL);
+        self.byte(1);
     }
 
     /// Writes a pack with one KVAL, up to its value.

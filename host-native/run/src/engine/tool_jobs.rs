@@ -414,15 +414,9 @@ fn event_message(integers: Integers, code: i32, server: &str, job: &str) -> Vec<
     let mut message = vec![0; HEADER_LEN + EVENT_REST + server.len() + job.len()];
     let (header, body) = message.split_at_mut(HEADER_LEN);
     let mut writer = Writer::new(integers, body);
-    writer.single();
-    writer.byte(event::COMMAND);
-    writer.single();
-    writer.int32(code);
-    writer.single();
-    writer.proc(server.as_bytes(), 0);
+    writer.event(code, server.as_bytes(), 0);
     writer.array(2);
-    writer.info(b"pmix.evnondef", kind::BOOL);
-    writer.byte(1);
+    writer.not_default();
     writer.info(b"pmix.nspace", kind::STRING);
     writer.string(job.as_bytes());
     let len = writer.len();

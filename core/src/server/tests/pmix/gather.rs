@@ -304,8 +304,14 @@ fn give(all: &mut Cluster, who: (u32, u32), members: &[(u32, u32)], local: Optio
     });
 }
 
-/// Returns the local context id of a member, which another one asks for.
-fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -> Option<u64> {
+/// Returns the data that a rank gets of another one, with a qualifier.
+fn data_of(
+    all: &mut Cluster,
+    from: (u32, u32),
+    of: (u32, u32),
+    key: &str,
+    qualify: impl Fn(&mut Writer<'_>),
+) -> Option<Vec<u8>> {
     all.asks(from.0, from.1, 3, |writer| {
         command(writer, 4);
         writer.single();
@@ -313,10 +319,9 @@ fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -
         writer.single();
         writer.uint32(of.1);
         writer.array(1);
-        writer.info(b"pmix.grp.ctxid", pmix::kind::SIZE);
-        writer.size(context);
+        qualify(writer);
         writer.single();
-        writer.string(b"pmix.grp.lclid");
+        writer.string(key.as_bytes());
     });
     let (_, code, rest) = all.reply(from.0, from.1).expect("it is answered at once");
     if code == status::NOT_FOUND {
@@ -324,7 +329,16 @@ fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -
     }
     let mut reader = Reader::new(Integers::Flexible, &rest);
     reader.single().unwrap();
-    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    Some(reader.blob().unwrap().to_vec())
+}
+
+/// Returns the local context id of a member, which another one asks for.
+fn local_id(all: &mut Cluster, from: (u32, u32), of: (u32, u32), context: u64) -> Option<u64> {
+    let found = data_of(all, from, of, "pmix.grp.lclid", |writer| {
+        writer.info(b"pmix.grp.ctxid", pmix::kind::SIZE);
+        writer.size(context);
+    })?;
+    let mut data = Reader::new(Integers::Flexible, &found);
     data.single().unwrap();
     let proc = data.proc().unwrap();
     assert_eq!((proc.namespace, proc.rank), (format!("job.{}", of.0).as_bytes(), of.1));
@@ -426,25 +440,11 @@ fn what_a_member_gives_is_limited() {
 
 /// Returns the value of a STRING that a rank gets, without a qualifier and without a wait.
 fn text_of(all: &mut Cluster, from: (u32, u32), of: (u32, u32), key: &str) -> Option<String> {
-    all.asks(from.0, from.1, 3, |writer| {
-        command(writer, 4);
-        writer.single();
-        writer.string(format!("job.{}", of.0).as_bytes());
-        writer.single();
-        writer.uint32(of.1);
-        writer.array(1);
+    let found = data_of(all, from, of, key, |writer| {
         writer.info(b"pmix.immediate", pmix::kind::BOOL);
         writer.byte(1);
-        writer.single();
-        writer.string(key.as_bytes());
-    });
-    let (_, code, rest) = all.reply(from.0, from.1).expect("it is answered at once");
-    if code == status::NOT_FOUND {
-        return None;
-    }
-    let mut reader = Reader::new(Integers::Flexible, &rest);
-    reader.single().unwrap();
-    let mut data = Reader::new(Integers::Flexible, reader.blob().unwrap());
+    })?;
+    let mut data = Reader::new(Integers::Flexible, &found);
     data.single().unwrap();
     data.proc().unwrap();
     let pairs = core::iter::from_fn(|| data.key_value()).filter(|pair| pair.key == key.as_bytes());
