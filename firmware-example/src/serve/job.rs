@@ -96,7 +96,9 @@ impl Serve<'_> {
             self.jobs.get_mut(id).into_iter().for_each(|job| job.served = false);
             return Err(Fault::Full(Limit::Conns, most));
         }
-        // Clients may connect as soon as the host knows. Connections that are aborted for them end before.
+        // Clients may connect as soon as the job is logged or the host knows. Connections that are aborted for them end
+        // before the poll, which refuses clients without a listening socket.
+        self.listen(net);
         self.keep_listening(net);
         net.poll();
         self.listen(net);
