@@ -1,6 +1,7 @@
 //! Jobs over several machines: real ssh between hosts made of namespaces, hosts that join, a real Grid Engine on them, and a
 //! real Slurm. Machines that lack something.
 
+mod interface;
 mod join;
 mod machine;
 #[allow(dead_code, reason = "plugins of other tests")]

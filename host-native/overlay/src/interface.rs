@@ -26,6 +26,17 @@ pub(crate) fn interface_addrs(name: &str) -> Result<Vec<IpAddr>, InterfaceError>
     Err(InterfaceError::Unknown(name.to_owned(), names))
 }
 
+/// The name that an interface, given by name or address, has on this machine. An address that this machine lacks stands for the
+/// interface that leads to the first reachable of `addrs`. None if there is no such interface.
+pub(crate) fn interface_name(name: &str, addrs: &[SocketAddr]) -> Option<String> {
+    let all = interfaces().ok()?;
+    let of = |ip: IpAddr| all.iter().find(|(_, other)| *other == Some(ip)).map(|(name, _)| name.clone());
+    match name.parse() {
+        Ok(ip) => of(ip).or_else(|| of(addrs.iter().find_map(|&addr| local_addr_towards(addr))?)),
+        Err(_) => all.iter().any(|(other, _)| other == name).then(|| name.to_owned()),
+    }
+}
+
 /// The addresses from which this machine reaches `hosts`. If the address of a host is unknown, for example because only
 /// ssh understands its name, the address of the default route is added.
 pub(crate) fn local_addrs_towards<'a>(hosts: impl Iterator<Item = &'a str>) -> Vec<IpAddr> {
@@ -124,6 +135,17 @@ mod tests {
             "{error}"
         );
         assert!(error.contains("lo") && interface_addrs("192.0.2.77").is_err());
+    }
+
+    #[test]
+    fn an_address_names_its_interface_or_the_one_of_the_route() {
+        let towards = [SocketAddr::from((Ipv4Addr::LOCALHOST, 9))];
+        let name = |text, addrs| interface_name(text, addrs);
+        assert_eq!(name("lo", &[]).as_deref(), Some("lo"));
+        assert_eq!(name("127.0.0.1", &[]).as_deref(), Some("lo"));
+        assert_eq!(name("192.0.2.77", &towards).as_deref(), Some("lo"));
+        assert_eq!(name("192.0.2.77", &[]), None);
+        assert_eq!(name("nothing0", &towards), None);
     }
 
     #[test]

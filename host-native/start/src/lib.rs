@@ -54,6 +54,7 @@ mod bind;
 mod cstrings;
 mod error;
 mod gpus;
+mod interface;
 mod memory_pool;
 mod open_mpi;
 mod preload;
@@ -309,6 +310,15 @@ impl Launcher {
     pub fn let_waiting_ranks_yield(&mut self, programs: &[Program]) {
         if !programs.iter().any(|program| is_assigned(&program.env, "OMPI_MCA_mpi_oversubscribe")) {
             self.add_variable(c"OMPI_MCA_mpi_oversubscribe=1");
+        }
+    }
+
+    /// Has the MPI libraries of the ranks use a network interface of this machine, unless the environment of a program tells a library
+    /// otherwise.
+    pub fn prefer_interface(&mut self, name: &str, programs: &[Program]) {
+        let is_assigned = |variable: &str| programs.iter().any(|program| is_assigned(&program.env, variable));
+        for variable in interface::variables(name, is_assigned) {
+            self.add_variable(&variable);
         }
     }
 

@@ -115,9 +115,10 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "PATH")]
     pub(super) remote_hydrant: Option<OsString>,
 
-    /// Network interface for connections between daemons, by name or address
+    /// Network interface between hosts, by name or address
     ///
-    /// A name applies to every host. An address belongs to this machine; daemons then use their route to their parent.
+    /// A name applies to every host. An address belongs to this machine; other hosts then use the interface that leads to their
+    /// parent. Ranks of several hosts get the variables of libfabric, UCX, MPICH and Open MPI for it, unless they have them.
     #[arg(long, value_name = "IF", value_parser = iface)]
     pub(super) iface: Option<String>,
 

@@ -25,7 +25,7 @@ use crate::bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, Guide};
 use crate::enrol::Enrolment;
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
-use crate::interface::{interface_addrs, local_addr_towards_any, local_addrs_towards};
+use crate::interface::{interface_addrs, interface_name, local_addr_towards_any, local_addrs_towards};
 use crate::link::{Channel, Link, OverlayId, RECEIVE_BUFFER_MIN};
 use child::{Child, ChildLauncher, ChildState};
 use connect::Connector;
@@ -121,6 +121,8 @@ pub struct Overlay {
     place: Place,
     id: OverlayId,
     settings: DaemonSettings,
+    /// The interface of the settings, by its name on this machine.
+    interface: Option<String>,
     parent_host: String,
     parent_link: ParentLink,
     /// Messages to the parent, until the link is established.
@@ -167,7 +169,7 @@ impl Overlay {
     ) -> Result<Overlay, OverlayError> {
         let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
         let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
-        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
+        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, &[], keys);
         match step::command(&overlay.settings, &hosts[1..]) {
             Some(words) => overlay.start_step(&words, hosts, now, files, poller)?,
             None => overlay.start_children(&hosts, &[], main, (now, files, poller))?,
@@ -189,7 +191,7 @@ impl Overlay {
     ) -> Result<Overlay, OverlayError> {
         let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
         let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
-        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, keys);
+        let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, &[], keys);
         overlay.start_enrolled(enrolment, hosts, now, poller)?;
         Ok(overlay)
     }
@@ -208,7 +210,8 @@ impl Overlay {
         poller: &Poller,
     ) -> Result<Overlay, OverlayError> {
         let (hosts, parent) = (std::mem::take(&mut spec.hosts), spec.addrs.clone());
-        let mut overlay = Overlay::new(spec.node, spec.tree, spec.overlay, spec.settings.clone(), keys);
+        let mut overlay =
+            Overlay::new(spec.node, spec.tree, spec.overlay, spec.settings.clone(), &parent, keys);
         overlay.parent_host = spec.parent_host.clone();
         if let Some(fd) = spec.inherited.take() {
             overlay.inherit(fd, spec.parent, now, poller)?;
@@ -231,8 +234,18 @@ impl Overlay {
         Ok(overlay)
     }
 
-    fn new(node: u32, tree: Tree, id: OverlayId, settings: DaemonSettings, keys: KeyRange) -> Overlay {
+    /// `parent` are the addresses of the parent.
+    fn new(
+        node: u32,
+        tree: Tree,
+        id: OverlayId,
+        settings: DaemonSettings,
+        parent: &[SocketAddr],
+        keys: KeyRange,
+    ) -> Overlay {
+        let interface = settings.iface.as_deref().and_then(|name| interface_name(name, parent));
         Overlay {
+            interface,
             node,
             tree,
             place: tree.place(node),
@@ -341,6 +354,11 @@ impl Overlay {
     /// The tree of nodes.
     pub fn tree(&self) -> Tree {
         self.tree
+    }
+
+    /// Name on this machine of the interface that the settings name. None if they name none, or one that is not here.
+    pub fn interface(&self) -> Option<&str> {
+        self.interface.as_deref()
     }
 
     /// Addresses at which this node listens for its children. Empty after all have joined.

@@ -22,6 +22,7 @@ use hydrant_start::{
 };
 
 use super::jobs::{Job, LocalRanks, RankHosts, count_ranks};
+use super::nodes::Nodes;
 use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
@@ -218,6 +219,9 @@ impl Engine<'_> {
         }
         if options.stack_traces {
             launcher.allow_tracing();
+        }
+        if let Some(name) = self.nodes.as_ref().and_then(Nodes::interface) {
+            launcher.prefer_interface(name, programs);
         }
         let options = spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
         if let Some(stop) = options.and_then(|options| options.stop).filter(|stop| stop.at == StopAt::Exec) {

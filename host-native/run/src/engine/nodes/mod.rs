@@ -70,6 +70,11 @@ impl Nodes {
         Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, unacknowledged: Vec::new() }
     }
 
+    /// Name of the interface of this machine that the user has asked for.
+    pub(super) fn interface(&self) -> Option<&str> {
+        self.links.interface()
+    }
+
     pub(super) fn deadline(&mut self) -> Option<u64> {
         self.links.deadline()
     }
