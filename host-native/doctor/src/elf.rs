@@ -10,9 +10,10 @@ use object::elf::{self, ELFMAG, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{LittleEndian, ReadCache, StringTable};
 
-/// Maximum numbers of segments, of bytes of the dynamic section and of libraries.
+/// Maximum numbers of segments, of bytes of the dynamic section and of the dynamic linker's path, and of libraries.
 const SEGMENTS_MAX: u16 = 64;
 const DYNAMIC_MAX: u64 = 64 << 10;
+const LINKER_MAX: u64 = 4096;
 const LIBRARIES_MAX: usize = 256;
 
 /// Kind of a file that the system does not execute.
@@ -72,7 +73,7 @@ pub fn library_file(
     library_path: Option<&OsStr>,
     is_it: impl Fn(&str) -> bool,
 ) -> Option<PathBuf> {
-    let Libraries { needed, rpath, runpath } = read_program(program);
+    let Libraries { needed, rpath, runpath, .. } = read_program(program);
     let name = needed.into_iter().find(|name| is_it(name))?;
     // RPATH counts only without RUNPATH.
     let first = rpath.filter(|_| runpath.is_none());
@@ -87,9 +88,15 @@ pub fn library_file(
     folders.map(|folder| Path::new(folder).join(&name)).find(|file| file.exists())
 }
 
-/// Shared libraries of a program, and the folders where it looks for them.
+/// Returns the name of a shared library (`DT_SONAME`), by which others need it. Reads a bounded part of the file and does not block.
+pub fn shared_object_name(library: &Path) -> Option<String> {
+    read_program(library).name
+}
+
+/// Name and needed libraries of a program or library, and the folders where it looks for them.
 #[derive(Default)]
 struct Libraries {
+    name: Option<String>,
     needed: Vec<String>,
     rpath: Option<String>,
     runpath: Option<String>,
@@ -127,7 +134,26 @@ fn read(file: &File) -> Option<Libraries> {
     };
     let path = |tag| tagged(tag).find_map(name);
     let needed = tagged(elf::DT_NEEDED).take(LIBRARIES_MAX).filter_map(name).collect();
-    Some(Libraries { needed, rpath: path(elf::DT_RPATH), runpath: path(elf::DT_RUNPATH) })
+    let [name, rpath, runpath] = [elf::DT_SONAME, elf::DT_RPATH, elf::DT_RUNPATH].map(path);
+    Some(Libraries { name, needed, rpath, runpath })
+}
+
+/// Returns the dynamic linker that a program names (`PT_INTERP`). None for a static program, and for a file that is no program of
+/// this machine's kind. Reads a bounded part of the file and does not block.
+pub fn dynamic_linker(program: &Path) -> Option<PathBuf> {
+    let file = open(program)?;
+    let data = &ReadCache::new(&file);
+    let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
+    if header.e_phnum(LittleEndian) > SEGMENTS_MAX {
+        return None;
+    }
+    let segments = header.program_headers(LittleEndian, data).ok()?;
+    let segment = segments.iter().find(|segment| segment.p_type(LittleEndian) == elf::PT_INTERP)?;
+    if segment.p_filesz(LittleEndian) > LINKER_MAX {
+        return None;
+    }
+    let name = segment.interpreter(LittleEndian, data).ok()??;
+    Some(PathBuf::from(OsStr::from_bytes(name)))
 }
 
 /// Returns the interpreter that the first line of a script names. A carriage return at its end is a part of the name.

@@ -25,7 +25,9 @@ mod program;
 mod ssh;
 mod system;
 
-pub use elf::{NoExec, kind, library_file, needed_libraries, script_interpreter};
+pub use elf::{
+    NoExec, dynamic_linker, kind, library_file, needed_libraries, script_interpreter, shared_object_name,
+};
 pub use finding::{Finding, Level, render};
 pub use library::{Library, Protocol, library};
 pub use machine::{Limit, Machine};

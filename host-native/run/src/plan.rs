@@ -260,8 +260,8 @@ pub struct Cluster {
     pub iface: Option<String>,
     /// Maximum number of daemons below one daemon in the tree, if the user set it.
     pub radix: Option<u32>,
-    /// Whether hosts without the files of the job's programs receive them.
-    pub preload_binary: bool,
+    /// Files of the job's programs that hosts receive.
+    pub preload: Option<Preload>,
     /// Time without a message after which a link counts as closed.
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
@@ -282,13 +282,22 @@ impl Default for Cluster {
             remote_hydrant: None,
             iface: None,
             radix: None,
-            preload_binary: false,
+            preload: None,
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),
             join: None,
         }
     }
+}
+
+/// Files that hosts receive from the head.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Preload {
+    /// Program files, unless the host has the same.
+    Programs,
+    /// Program files and the libraries that they need, without those of glibc. Hosts use no files of their own.
+    Libraries,
 }
 
 /// Hosts that join a run by themselves.

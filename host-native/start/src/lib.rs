@@ -55,6 +55,7 @@ mod cstrings;
 mod error;
 mod gpus;
 mod interface;
+mod libraries;
 mod memory_pool;
 mod open_mpi;
 mod preload;
@@ -204,6 +205,8 @@ pub struct Stdio<'a> {
 /// Program whose file and working directory were found.
 pub struct PreparedProgram {
     command: OsString,
+    /// Libraries that the dynamic linker loads first.
+    libraries: Vec<PathBuf>,
     path: CString,
     argv: Vec<CString>,
     wdir: Option<CString>,
@@ -211,11 +214,15 @@ pub struct PreparedProgram {
 
 /// Finds the file of a program and checks its working directory, before any rank is started.
 pub fn prepare(program: &Program) -> Result<PreparedProgram, LaunchError> {
-    prepare_file(program, None)
+    prepare_file(program, None, Vec::new())
 }
 
-/// As [`prepare`], with the file if it is known.
-pub fn prepare_file(program: &Program, file: Option<PathBuf>) -> Result<PreparedProgram, LaunchError> {
+/// As [`prepare`], with the file if it is known, and the files of libraries that its dynamic linker need not find.
+pub fn prepare_file(
+    program: &Program,
+    file: Option<PathBuf>,
+    libraries: Vec<PathBuf>,
+) -> Result<PreparedProgram, LaunchError> {
     if let Some(dir) = &program.wdir {
         resolve::check_wdir(dir)?;
     }
@@ -226,7 +233,7 @@ pub fn prepare_file(program: &Program, file: Option<PathBuf>) -> Result<Prepared
         argv.push(c_string(arg, "an argument")?);
     }
     let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
-    Ok(PreparedProgram { command: program.command.clone(), path, argv, wdir: wdir.transpose()? })
+    Ok(PreparedProgram { command: program.command.clone(), libraries, path, argv, wdir: wdir.transpose()? })
 }
 
 /// Job attributes in the environment of its ranks.
@@ -264,10 +271,10 @@ impl Launcher {
     ) -> Result<Launcher, LaunchError> {
         let pmi_fd = pmi_fd(setting.inherited);
         let images = programs.into_iter().map(|(program, end, checked)| {
-            let PreparedProgram { command, path, argv, wdir } = checked;
+            let PreparedProgram { command, libraries, path, argv, wdir } = checked;
             let mut shell = vec![c"sh".to_owned(), path.clone()];
             shell.extend(argv.iter().skip(1).cloned());
-            let mut env = environment(program, setting, pmi_fd)?;
+            let mut env = environment(program, &libraries, setting, pmi_fd)?;
             if let Some(prefix) = open_mpi::prefix(program, Path::new(OsStr::from_bytes(path.to_bytes()))) {
                 let variable = [open_mpi::PREFIX.as_bytes(), b"=", prefix.as_os_str().as_bytes()].concat();
                 env.push(c_string(OsStr::from_bytes(&variable), "a variable")?);
@@ -425,6 +432,7 @@ fn pmi_fd(inherited: &[RawFd]) -> RawFd {
 /// Joins a program's environment and the variables that the launcher adds for each rank.
 fn environment(
     program: &Program,
+    libraries: &[PathBuf],
     setting: &JobEnvironment<'_>,
     pmi_fd: RawFd,
 ) -> Result<EnvBlock, LaunchError> {
@@ -444,11 +452,13 @@ fn environment(
     if !is_assigned(env, GFORTRAN_UNBUFFERED) {
         own.push((GFORTRAN_UNBUFFERED, "y".into()));
     }
+    let assigned = env.iter().find(|(name, _)| name == PRELOAD).map(|(_, value)| value.as_os_str());
+    let mut preload = (!libraries.is_empty()).then(|| libraries::behind(assigned, libraries));
     if let Some((address, library)) = &setting.psets {
-        let others = env.iter().find(|(name, _)| name == PRELOAD).map(|(_, value)| value.as_os_str());
         own.push(("HYDRANT_QUERY", address.into()));
-        own.push((PRELOAD, preload::before(library, others)));
+        preload = Some(preload::before(library, preload.as_deref().or(assigned)));
     }
+    own.extend(preload.map(|value| (PRELOAD, value)));
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
     if let Some(address) = setting.pmix {
         add_pmix_variables(env, setting.jobid, address, setting.host, &mut own);

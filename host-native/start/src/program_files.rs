@@ -1,7 +1,8 @@
-//! Program files that daemons receive from the head (`--preload-binary`).
+//! Program files and shared libraries that daemons receive from the head (`--preload-binary`, `--preload-libs`).
 //!
 //! The head sends the files in pieces down the tree, once over each link, and no faster than the slowest daemon stores
-//! them. A daemon keeps a file in sealed memory, and starts its ranks from there.
+//! them. A daemon keeps a file in sealed memory. Its ranks are started from there, and their dynamic linker loads the libraries from
+//! there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -10,22 +11,23 @@ use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use hydrant_control::protocol::{FilePiece, Program, ProgramFile, encode};
+use hydrant_control::protocol::{FilePiece, FileUse, Program, ProgramFile, encode};
 use rustix::fs::{Access, access};
 use sha2::{Digest, Sha256};
 
 use crate::LaunchError;
+use crate::libraries::libraries;
 use crate::resolve::resolve;
 use crate::sys::executable_memory;
 
 /// Most bytes of all files: they lie in the memory of each host.
 const FILES_MAX: u64 = 512 << 20;
 /// Most different files: a daemon has a descriptor for each.
-const FILES: usize = 8;
+const FILES: usize = 256;
 /// Bytes of a piece.
 const PIECE: usize = 64 * 1024;
 
-/// Error of a program file that is sent along.
+/// Error of a file that is sent along.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ProgramFileError {
@@ -33,26 +35,37 @@ pub enum ProgramFileError {
     #[error(transparent)]
     Program(#[from] LaunchError),
     /// The file cannot be read.
-    #[error("--preload-binary: cannot read {}: {why}", path.display())]
+    #[error("cannot send {} to the hosts: {why}", path.display())]
     Read {
         /// The file.
         path: PathBuf,
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// The libraries of a program are not found.
+    #[error("--preload-libs: cannot list the libraries of {}: {why}", path.display())]
+    Libraries {
+        /// The program.
+        path: PathBuf,
+        /// Reason given by the dynamic linker or the operating system.
+        why: String,
+    },
     /// The files are too large.
-    #[error("--preload-binary: {} has {len} bytes, and all programs together may have {FILES_MAX}", path.display())]
+    #[error(
+        "cannot send {} to the hosts: it has {len} bytes, and all program files and libraries together may have {FILES_MAX}",
+        path.display()
+    )]
     TooLarge {
         /// The first file that does not fit.
         path: PathBuf,
         /// Its length.
         len: u64,
     },
-    /// The programs are too many different files.
-    #[error("--preload-binary: the job has more than {FILES} program files")]
+    /// The programs have too many different files.
+    #[error("cannot send the programs to the hosts: they have more than {FILES} files and libraries")]
     TooMany,
     /// The host has no memory for the file, or its programs cannot lie in memory.
-    #[error("--preload-binary: cannot store {}: {why}", path.display())]
+    #[error("cannot store {}: {why}", path.display())]
     Store {
         /// The file.
         path: PathBuf,
@@ -60,7 +73,7 @@ pub enum ProgramFileError {
         why: io::Error,
     },
     /// The received bytes are not those of the file that the head has described.
-    #[error("--preload-binary: {} was changed while it was sent", path.display())]
+    #[error("{} was changed while it was sent", path.display())]
     Changed {
         /// The file.
         path: PathBuf,
@@ -78,34 +91,26 @@ pub struct FileSender {
 }
 
 impl FileSender {
-    /// Opens the files of programs and describes them.
-    pub fn open(programs: &[Program]) -> Result<(FileSender, Vec<ProgramFile>), ProgramFileError> {
-        let mut by_path: BTreeMap<PathBuf, usize> = BTreeMap::new();
-        let (mut sender, mut described) = (FileSender::default(), Vec::<ProgramFile>::new());
-        let mut total = 0;
+    /// Opens the files of programs and describes them. `with_libraries` sends the libraries as well, and has no host look for a file of
+    /// its own: all hosts would read from one file system.
+    ///
+    /// # Errors
+    /// A program or one of its libraries is not found, cannot be read, or exceeds a limit.
+    pub fn open(
+        programs: &[Program],
+        with_libraries: bool,
+    ) -> Result<(FileSender, Vec<ProgramFile>), ProgramFileError> {
+        let mut files = Described { use_own: !with_libraries, ..Described::default() };
         for (appnum, program) in (0..).zip(programs) {
             let found = resolve(program)?;
             let path = program.wdir.as_deref().unwrap_or(Path::new("")).join(found);
-            if let Some(&at) = by_path.get(&path) {
-                described[at].programs.push(appnum);
-                continue;
+            let path = std::path::absolute(&path).map_err(|why| ProgramFileError::Read { path, why })?;
+            let libraries = if with_libraries { libraries(program, &path)? } else { Vec::new() };
+            for (place, path) in (0..).zip([path].into_iter().chain(libraries)) {
+                files.add(path, FileUse { appnum, place })?;
             }
-            if described.len() == FILES {
-                return Err(ProgramFileError::TooMany);
-            }
-            let read = |why| ProgramFileError::Read { path: path.clone(), why };
-            let file = File::open(&path).map_err(read)?;
-            let len = file.metadata().map_err(read)?.len();
-            total += len;
-            if total > FILES_MAX {
-                return Err(ProgramFileError::TooLarge { path, len });
-            }
-            let digest = digest(&file, len).map_err(read)?;
-            by_path.insert(path.clone(), described.len());
-            described.push(ProgramFile { path: path.clone().into(), len, digest, programs: vec![appnum] });
-            sender.files.push((path, file, len));
         }
-        Ok((sender, described))
+        Ok((files.sender, files.described))
     }
 
     /// A daemon lacks a file, so all files are sent.
@@ -128,6 +133,41 @@ impl FileSender {
             return Ok(Some(encode(&FilePiece { file: self.file as u32, bytes: &bytes })));
         }
         Ok(None)
+    }
+}
+
+/// Files to be sent, with their descriptions in the same order.
+#[derive(Default)]
+struct Described {
+    sender: FileSender,
+    described: Vec<ProgramFile>,
+    by_path: BTreeMap<PathBuf, usize>,
+    total: u64,
+    use_own: bool,
+}
+
+impl Described {
+    fn add(&mut self, path: PathBuf, by: FileUse) -> Result<(), ProgramFileError> {
+        if let Some(&at) = self.by_path.get(&path) {
+            self.described[at].uses.push(by);
+            return Ok(());
+        }
+        if self.described.len() == FILES {
+            return Err(ProgramFileError::TooMany);
+        }
+        let read = |why| ProgramFileError::Read { path: path.clone(), why };
+        let file = File::open(&path).map_err(read)?;
+        let len = file.metadata().map_err(read)?.len();
+        self.total = self.total.saturating_add(len);
+        if self.total > FILES_MAX {
+            return Err(ProgramFileError::TooLarge { path, len });
+        }
+        let digest = digest(&file, len).map_err(read)?;
+        self.by_path.insert(path.clone(), self.described.len());
+        let (name, use_own) = (path.clone().into(), self.use_own);
+        self.described.push(ProgramFile { path: name, len, digest, use_own, uses: vec![by] });
+        self.sender.files.push((path, file, len));
+        Ok(())
     }
 }
 
@@ -163,7 +203,7 @@ impl FileReceiver {
     /// Looks which files this host has, and makes room for the others.
     pub fn new(files: Vec<ProgramFile>) -> Result<FileReceiver, ProgramFileError> {
         let place = |file: ProgramFile| {
-            let place = match is_here(&file) {
+            let place = match file.use_own && is_here(&file) {
                 true => Place::Disk,
                 false => {
                     let memory = executable_memory().map_err(|errno| store_error(&file, errno.into()))?;
@@ -204,11 +244,31 @@ impl FileReceiver {
 
     /// The file of a program, if it was sent along. Memory has a path as long as this process runs.
     pub fn of_program(&self, appnum: u32) -> Option<PathBuf> {
-        let (file, place) = self.files.iter().find(|(file, _)| file.programs.contains(&appnum))?;
-        Some(match place {
-            Place::Memory(fd) => format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into(),
-            Place::Disk | Place::Incoming { .. } => file.path.clone().into(),
-        })
+        let is_program = |by: &FileUse| by.appnum == appnum && by.place == 0;
+        self.files.iter().find(|(file, _)| file.uses.iter().any(is_program)).map(path)
+    }
+
+    /// The libraries of a program that were sent along, in the order of loading.
+    pub fn libraries(&self, appnum: u32) -> Vec<PathBuf> {
+        let place = |file: &ProgramFile| {
+            file.uses.iter().find(|by| by.appnum == appnum && by.place > 0).map(|by| by.place)
+        };
+        let by_place: BTreeMap<_, _> =
+            self.files.iter().filter_map(|entry| Some((place(&entry.0)?, path(entry)))).collect();
+        by_place.into_values().collect()
+    }
+
+    /// Number of descriptors of the files in memory.
+    pub fn descriptors(&self) -> u64 {
+        self.files.iter().filter(|(_, place)| !matches!(place, Place::Disk)).count() as u64
+    }
+}
+
+/// The path of a file for ranks.
+fn path((file, place): &(ProgramFile, Place)) -> PathBuf {
+    match place {
+        Place::Memory(fd) => format!("/proc/{}/fd/{}", std::process::id(), fd.as_raw_fd()).into(),
+        Place::Disk | Place::Incoming { .. } => file.path.clone().into(),
     }
 }
 
@@ -251,8 +311,9 @@ mod tests {
     fn a_host_without_the_file_gets_all_of_it() {
         let own = std::env::current_exe().unwrap().into_os_string().into_string().unwrap();
         let programs = [program("/bin/sh"), program(&own), program("/bin/sh")];
-        let (mut sender, files) = FileSender::open(&programs).unwrap();
-        assert_eq!(files.iter().map(|file| &file.programs[..]).collect::<Vec<_>>(), [&[0, 2][..], &[1]]);
+        let (mut sender, files) = FileSender::open(&programs, false).unwrap();
+        let users = |file: &ProgramFile| file.uses.iter().map(|by| by.appnum).collect::<Vec<_>>();
+        assert_eq!(files.iter().map(users).collect::<Vec<_>>(), [vec![0, 2], vec![1]]);
         let mut receiver = FileReceiver::new(elsewhere(&files)).unwrap();
         assert!(receiver.is_incomplete() && sender.next_piece().unwrap().is_none(), "not wanted yet");
         sender.want();
@@ -270,7 +331,7 @@ mod tests {
 
     #[test]
     fn a_host_with_the_same_file_needs_nothing() {
-        let (_, files) = FileSender::open(&[program("/bin/sh")]).unwrap();
+        let (_, files) = FileSender::open(&[program("/bin/sh")], false).unwrap();
         let mut receiver = FileReceiver::new(files.clone()).unwrap();
         assert!(!receiver.is_incomplete());
         assert_eq!(receiver.of_program(0).as_deref(), Some(Path::new("/bin/sh")));
@@ -281,7 +342,7 @@ mod tests {
 
     #[test]
     fn other_bytes_are_refused() {
-        let (mut sender, files) = FileSender::open(&[program("/bin/sh")]).unwrap();
+        let (mut sender, files) = FileSender::open(&[program("/bin/sh")], false).unwrap();
         sender.want();
         let wrong = ProgramFile { digest: [7; 32], ..files[0].clone() };
         let mut receiver = FileReceiver::new(vec![wrong]).unwrap();
@@ -291,7 +352,7 @@ mod tests {
                 break error.to_string();
             }
         };
-        assert_eq!(error, "--preload-binary: /bin/sh was changed while it was sent");
+        assert_eq!(error, "/bin/sh was changed while it was sent");
         let short = ProgramFile { len: 1, ..files[0].clone() };
         let mut receiver = FileReceiver::new(elsewhere(&[short])).unwrap();
         assert!(receiver.take(&FilePiece { file: 0, bytes: b"xx" }).is_err(), "more than announced");

@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
-use hydrant_run::plan::{Cluster, JoinSecret, JoinedHosts};
+use hydrant_run::plan::{Cluster, JoinSecret, JoinedHosts, Preload};
 
 use super::argument::ParsedOption;
 use super::boards::{BoardArgs, boards};
@@ -132,10 +132,18 @@ pub(super) struct HostArgs {
     /// Send the program files along to hosts that do not have them
     ///
     /// A host that has the same file at the same path, by its SHA-256, uses its own. Other hosts keep the file in memory
-    /// until the run ends, 512 MiB for all programs at most. Libraries, input files and the working directory must be
-    /// there. Spawned programs are not sent.
+    /// until the run ends, 512 MiB for all programs at most. Input files and the working directory must be there, and
+    /// libraries without --preload-libs. Spawned programs are not sent.
     #[arg(long)]
     pub(super) preload_binary: bool,
+
+    /// Send the program files and their shared libraries along to all hosts
+    ///
+    /// Hosts read neither from their disk, so that many hosts do not open the same files of one file server. Libraries are those
+    /// that the program is linked with, as its dynamic linker finds them here, without those of glibc; plugins that it opens
+    /// later are not sent. Ranks load them first (LD_PRELOAD), from memory.
+    #[arg(long)]
+    pub(super) preload_libs: bool,
 
     /// Time in seconds without a message after which a host or a board is lost and the job is killed
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]
@@ -210,7 +218,11 @@ pub(super) fn cluster(
         remote_hydrant: args.remote_hydrant,
         iface: args.iface,
         radix: args.radix,
-        preload_binary: args.preload_binary,
+        preload: match (args.preload_libs, args.preload_binary) {
+            (true, _) => Some(Preload::Libraries),
+            (false, true) => Some(Preload::Programs),
+            (false, false) => None,
+        },
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
         boards: boards(args.boards, options)?,

@@ -9,7 +9,8 @@ use hydrant_placement::{
     NetworkTopology, Objects, PlacementOptions, RankBy,
 };
 use hydrant_run::plan::{
-    Boards, Cluster, JoinSecret, JoinedHosts, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget,
+    Boards, Cluster, JoinSecret, JoinedHosts, Plugin, Preload, Pty, Spare, StdinTarget, UniverseSize,
+    UriTarget,
 };
 
 use super::*;
@@ -172,7 +173,7 @@ fn every_option_with_one_dash_and_with_two() {
                 remote_hydrant: None,
                 iface: Some("ib0".to_owned()),
                 radix: Some(32),
-                preload_binary: true,
+                preload: Some(Preload::Programs),
                 heartbeat: Duration::from_millis(2500),
                 dry_run: true,
                 join: None,

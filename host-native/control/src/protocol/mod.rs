@@ -20,7 +20,7 @@ use crate::error::Error;
 pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, Target, ToolOptions};
 pub use runs::RankBlock;
 pub use setup::{
-    Attribute, AttributeOf, Boards, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
+    Attribute, AttributeOf, Boards, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
     StdinTarget, WindowSize,
 };
 

@@ -93,21 +93,32 @@ pub struct Setup {
     pub by_port: bool,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
-    /// Files of programs of the first job that hosts without them receive.
+    /// Files of programs of the first job that hosts receive.
     pub files: Vec<ProgramFile>,
 }
 
-/// File of a program that hosts without it receive.
+/// File that hosts receive for programs of the first job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramFile {
-    /// Absolute path at the head. A host that has the same file there does not need it.
+    /// Absolute path at the head.
     pub path: OsString,
     /// Length in bytes.
     pub len: u64,
     /// SHA-256 of its bytes.
     pub digest: [u8; 32],
-    /// `appnum` of its programs.
-    pub programs: Vec<u32>,
+    /// Whether a host that has the same file at the same path does not need it.
+    pub use_own: bool,
+    /// Programs that use it.
+    pub uses: Vec<FileUse>,
+}
+
+/// What a program uses a file for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileUse {
+    /// `appnum` of the program.
+    pub appnum: u32,
+    /// 0 for its program file, and its place in the order of loading for a shared library.
+    pub place: u32,
 }
 
 /// Boards that serve the ranks of nodes.

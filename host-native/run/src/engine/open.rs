@@ -86,10 +86,11 @@ impl Engine<'_> {
         let (mut checked, mut errors) = (Vec::new(), Vec::new());
         for (appnum, program) in (0..).zip(&*record.programs) {
             let file = files.and_then(|files| files.of_program(appnum));
+            let libraries = files.map(|files| files.libraries(appnum)).unwrap_or_default();
             let ranks = first..first + program.ranks;
             first = ranks.end;
             let any = here.from(ranks.start).is_some_and(|rank| ranks.contains(&rank));
-            match any.then(|| prepare_file(program, file)).transpose() {
+            match any.then(|| prepare_file(program, file, libraries)).transpose() {
                 Ok(file) => checked.push(file),
                 Err(error) => errors.push((Some(appnum), error.into())),
             }

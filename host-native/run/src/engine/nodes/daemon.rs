@@ -162,7 +162,7 @@ fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) ->
     let mut engine = Engine::new(&plan, reactor, files, outlets, server)?;
     engine.procs.guard(guardian);
     engine.host = host;
-    engine.nodes = Some(Nodes::new(links));
+    engine.nodes = Some(Nodes::new(links, received.descriptors()));
     engine.boards = boards;
     let mut daemon = Daemon { environment, ..Daemon::new(config, received) };
     daemon.begin(&mut engine, unfit, lacks_files)?;

@@ -37,7 +37,7 @@ use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Plan, Plugin};
+use crate::plan::{Plan, Plugin, Preload};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -131,8 +131,8 @@ pub(in super::super) fn run(
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let mut first = first_job(plan, job_map, setup)?;
     let mut sender = FileSender::default();
-    if cluster.preload_binary {
-        (sender, first.setup.files) = FileSender::open(&first.programs)?;
+    if let Some(preload) = cluster.preload {
+        (sender, first.setup.files) = FileSender::open(&first.programs, preload == Preload::Libraries)?;
     }
     let host = host_name();
     // A server in this process has memory of its own.
@@ -155,7 +155,7 @@ pub(in super::super) fn run(
     }
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
-    engine.nodes = Some(Nodes::new(links));
+    engine.nodes = Some(Nodes::new(links, 0));
     engine.expect_tools()?;
     let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
     let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;

@@ -47,6 +47,8 @@ pub(super) struct Nodes {
     lifeline_lost: Option<LifelineLost>,
     /// Output of ranks that is not acknowledged until its sink has room: the sink, the neighbour that sent it, and its length.
     unacknowledged: Vec<(SinkId, u32, u32)>,
+    /// Descriptors of files that the head has sent.
+    sent_files: u64,
 }
 
 /// Messages between a head and a node in this process. Reports are encoded as on a link, because the head checks their bytes.
@@ -66,8 +68,10 @@ impl Messages {
 pub(super) const ONLY_NODE: u32 = 1;
 
 impl Nodes {
-    fn new(links: Overlay) -> Nodes {
-        Nodes { links, blocked: Vec::new(), over: false, lifeline_lost: None, unacknowledged: Vec::new() }
+    /// The links of a node, and the number of descriptors of the files that the head has sent.
+    fn new(links: Overlay, sent_files: u64) -> Nodes {
+        let (blocked, unacknowledged) = (Vec::new(), Vec::new());
+        Nodes { links, blocked, over: false, lifeline_lost: None, unacknowledged, sent_files }
     }
 
     /// Name of the interface of this machine that the user has asked for.
@@ -210,11 +214,11 @@ impl Engine<'_> {
         }
     }
 
-    /// Descriptors for links.
+    /// Descriptors for links, and for files that the head has sent.
     pub(super) fn link_files(&self) -> u64 {
-        self.nodes
-            .as_ref()
-            .map_or(0, |nodes| Overlay::files(nodes.links.tree().children(nodes.links.node()).count() as u64))
+        let of_links =
+            |nodes: &Nodes| Overlay::files(nodes.links.tree().children(nodes.links.node()).count() as u64);
+        self.nodes.as_ref().map_or(0, |nodes| of_links(nodes) + nodes.sent_files)
     }
 
     /// This process is about to be stopped.

@@ -1,0 +1,77 @@
+//! Shared libraries of a program, as its dynamic linker finds them.
+
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use hydrant_control::protocol::Program;
+use hydrant_doctor::{dynamic_linker, script_interpreter, shared_object_name};
+
+use crate::ProgramFileError;
+
+/// Libraries of glibc, which fit the dynamic linker of each host, before their `.so`.
+const GLIBC: [&str; 14] = [
+    "libBrokenLocale",
+    "libanl",
+    "libc",
+    "libc_malloc_debug",
+    "libdl",
+    "libm",
+    "libmvec",
+    "libnsl",
+    "libpthread",
+    "libresolv",
+    "librt",
+    "libthread_db",
+    "libutil",
+    "linux-vdso",
+];
+
+/// Returns the libraries of a program in the order of loading, without those of glibc. For a script they are those of its
+/// interpreter.
+///
+/// The dynamic linker of a host takes a library of `LD_PRELOAD` for a needed one if its name (`DT_SONAME`) is the needed one.
+/// Libraries without that name are left out: they would be loaded twice.
+///
+/// # Errors
+/// The dynamic linker does not find a library, or is none of glibc.
+pub(crate) fn libraries(program: &Program, file: &Path) -> Result<Vec<PathBuf>, ProgramFileError> {
+    let file = script_interpreter(file).unwrap_or_else(|| file.to_owned());
+    let Some(linker) = dynamic_linker(&file) else { return Ok(Vec::new()) };
+    let error = |why: String| ProgramFileError::Libraries { path: file.clone(), why };
+    if !linker
+        .file_name()
+        .is_some_and(|name| name.as_bytes().starts_with(b"ld-linux") || name.as_bytes().starts_with(b"ld64"))
+    {
+        return Err(error(format!("{} is no dynamic linker of glibc", linker.display())));
+    }
+    let mut command = Command::new(&linker);
+    command.arg("--list").arg(&file).env_clear().envs(program.env.iter().cloned()).env_remove("LD_PRELOAD");
+    let output = command.output().map_err(|why| error(why.to_string()))?;
+    if !output.status.success() {
+        return Err(error(String::from_utf8_lossy(&output.stderr).trim_end().to_owned()));
+    }
+    Ok(output.stdout.split(|&byte| byte == b'\n').filter_map(listed).collect())
+}
+
+/// Returns the file of a library of the list, whose lines are `NAME => FILE (ADDRESS)`, if it is to be sent.
+fn listed(line: &[u8]) -> Option<PathBuf> {
+    let (name, file) = find(line, b" => ").map(|at| (&line[..at], &line[at + 4..]))?;
+    let file = &file[..find(file, b" (0x")?];
+    let (name, file) = (std::str::from_utf8(name).ok()?.trim_start(), Path::new(OsStr::from_bytes(file)));
+    let is_glibc = name.split_once(".so").is_some_and(|(name, _)| GLIBC.contains(&name));
+    let is_wanted = !is_glibc && file.is_absolute() && shared_object_name(file)? == name;
+    is_wanted.then(|| file.to_owned())
+}
+
+fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
+    text.windows(wanted.len()).position(|window| window == wanted)
+}
+
+/// Value of `LD_PRELOAD` with libraries behind those that a program has asked for.
+pub(crate) fn behind(others: Option<&OsStr>, libraries: &[PathBuf]) -> OsString {
+    let others = others.filter(|others| !others.is_empty()).map(OsStr::as_bytes);
+    let libraries = libraries.iter().map(|library| library.as_os_str().as_bytes());
+    OsString::from_vec(others.into_iter().chain(libraries).collect::<Vec<_>>().join(&b':'))
+}
