@@ -198,6 +198,7 @@ impl Server<'_> {
                 self.drop_replies(ConnId(at));
                 let conn = &mut self.conns[at as usize];
                 conn.joined_pending = false;
+                conn.events.waits = false;
                 conn.closing_pending |= conn.closing.is_none();
                 conn.closing.get_or_insert(Closing::JobOver);
                 self.check_ready(ConnId(at));

@@ -64,6 +64,8 @@ impl Server<'_> {
     #[cold]
     fn next_event(&mut self, buf: &mut [u8]) -> Option<Event> {
         if self.events_pending {
+            #[cfg(feature = "pmix")]
+            self.tell_of_waiting();
             let Server { upcalls, jobs, groups, connections, .. } = self;
             let ranks = &self.ranks[..self.ranks_end as usize];
             let job = |which: fn(&Job) -> bool| jobs.iter().position(which).map(|job| JobId(job as u32));
@@ -122,7 +124,7 @@ impl Server<'_> {
         let (job, rank) = slot.parent?;
         Some(match slot.task {
             Task::Spawn(_) => Output::Spawn { spawn: upcall, job, rank, protocol, request },
-            Task::Name | Task::Look(_) | Task::Report(_) => {
+            Task::Name | Task::Look(_) | Task::Note | Task::Report(_) => {
                 Output::Upcall { upcall, job, rank, protocol, request }
             }
             Task::RemoveFiles => {
@@ -193,9 +195,9 @@ impl Server<'_> {
             let len = self.encode(id, at, answer, buf);
             self.conns[id.index()].remove_reply(at);
             match answer {
-                Response::Upcall(_, upcall) => self.upcalls.free(upcall),
+                Response::Upcall(_, upcall) => self.free_upcall(upcall),
                 #[cfg(feature = "pmix")]
-                Response::Pmix(PmixResponse::Report(upcall)) => self.upcalls.free(upcall),
+                Response::Pmix(PmixResponse::Report(upcall)) => self.free_upcall(upcall),
                 #[cfg(feature = "pmix")]
                 Response::Port(name) => self.name_was_read(name),
                 #[cfg(feature = "pmix")]

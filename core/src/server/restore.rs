@@ -295,7 +295,7 @@ impl<'s> Server<'s> {
         job.0 < self.limits.jobs
             && placed
             && known
-            && (conn.rank.is_some() || !conn.joined_pending)
+            && (conn.rank.is_some() || !conn.joined_pending && !conn.events.waits)
             && (conn.closing.is_some() || !conn.closing_pending)
             && conn.replies.iter().all(|reply| self.is_sound_reply(id, reply.state))
     }
@@ -437,14 +437,14 @@ impl<'s> Server<'s> {
             (Task::RemoveFiles | Task::Log(_), stage) => {
                 return job.0 < self.limits.jobs && stage == Stage::Asked;
             }
-            (Task::Look(_), Stage::Asked | Stage::Passed) => {
+            (Task::Look(_) | Task::Note, Stage::Asked | Stage::Passed) => {
                 return job.0 < self.limits.jobs && slot.conn.is_none();
             }
             (Task::Report(_), Stage::Asked | Stage::Passed) => {
                 return job.0 < self.limits.jobs && slot.conn.is_none_or(asked);
             }
             (Task::Report(_), Stage::Named(_)) => true,
-            (Task::Look(_) | Task::Report(_), _) => false,
+            (Task::Look(_) | Task::Note | Task::Report(_), _) => false,
             (Task::Spawn(_), Stage::Named(_)) | (Task::Name, Stage::Begun(_) | Stage::Launched(_)) => false,
         };
         job.0 < self.limits.jobs && held && staged && printable(&slot.spawner) && printable(&slot.name)

@@ -86,9 +86,7 @@ impl Server<'_> {
         let slot = self.upcalls.get(spawn).ok_or(Fault::NoSuchUpcall)?;
         let programs = match slot.task {
             Task::Spawn(programs) => programs,
-            Task::Name | Task::RemoveFiles | Task::Log(_) | Task::Look(_) | Task::Report(_) => {
-                return Err(Fault::NoSuchUpcall);
-            }
+            _ => return Err(Fault::NoSuchUpcall),
         };
         let in_order = match slot.stage {
             Stage::Begun(_) => true,

@@ -42,8 +42,13 @@ impl Server<'_> {
         match (slot.task, slot.stage) {
             #[cfg(feature = "pmix")]
             (Task::Look(monitor), Stage::Passed) if HOST_FACTS => {
-                self.upcalls.free(upcall);
+                self.free_upcall(upcall);
                 self.file_was_seen(monitor, FileState::read(text).filter(|_| rc == 0));
+                return Ok(());
+            }
+            #[cfg(feature = "pmix")]
+            (Task::Note, Stage::Passed) if HOST_FACTS => {
+                self.free_upcall(upcall);
                 return Ok(());
             }
             #[cfg(feature = "pmix")]
@@ -66,7 +71,7 @@ impl Server<'_> {
         };
         if let Some(refusal) = refusal {
             self.respond_to_upcall(upcall, |op| Response::Refused(op, refusal));
-            self.upcalls.free(upcall);
+            self.free_upcall(upcall);
             return Ok(());
         }
         let room = if rc == 0 { room } else { room.min(MESSAGE_TEXT_MAX) };
@@ -83,7 +88,7 @@ impl Server<'_> {
     /// Makes the reply to an upcall ready. Frees the upcall if no reply is pending for it.
     pub(super) fn respond_to_upcall(&mut self, upcall: UpcallId, answer: impl Fn(Op) -> Response) {
         let Some((conn, at, op)) = self.reply_to_upcall(upcall) else {
-            self.upcalls.free(upcall);
+            self.free_upcall(upcall);
             return;
         };
         self.conns[conn.index()].replies[at].state = ReplyState::Ready(answer(op));
@@ -107,7 +112,16 @@ impl Server<'_> {
         slot.conn = None;
         // The host has not seen the upcall, or has completed it.
         if slot.stage == Stage::Asked || slot.stage.is_done() {
-            self.upcalls.free(upcall);
+            self.free_upcall(upcall);
+        }
+    }
+
+    /// Frees an upcall. Its place may be that which others wait for.
+    pub(super) fn free_upcall(&mut self, upcall: UpcallId) {
+        self.upcalls.free(upcall);
+        #[cfg(feature = "pmix")]
+        {
+            self.events_pending |= self.next_waiting().is_some();
         }
     }
 

@@ -51,6 +51,8 @@ pub(crate) struct Events {
     pub(crate) all: bool,
     /// Whether there may be an event that it has not got.
     pub(crate) due: bool,
+    /// Whether its process waits for a debugger, which the host has to be told.
+    pub(crate) waits: bool,
     /// Number of the last exit of a process that it has got.
     pub(crate) exits: u32,
     /// Number of the last notice that it has got.
@@ -61,7 +63,8 @@ pub(crate) struct Events {
 
 impl Events {
     /// Unused slot.
-    const EMPTY: Events = Events { codes: Vec::new(), all: false, due: false, exits: 0, notices: 0, sets: 0 };
+    const EMPTY: Events =
+        Events { codes: Vec::new(), all: false, due: false, waits: false, exits: 0, notices: 0, sets: 0 };
 }
 
 impl Conn {

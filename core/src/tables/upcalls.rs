@@ -57,6 +57,8 @@ pub(crate) enum Task {
     Log(Stream),
     /// Look at the file of a monitor. No client waits for the answer.
     Look(NameRef),
+    /// Take note of a rank that waits for a debugger. The rank does not wait for the answer.
+    Note,
     /// Tell what processes or hosts use, for a monitor. The first answer is a reply. The others are events.
     Report(NameRef),
 }

@@ -181,13 +181,13 @@ fn due(command: &Command<'_>, own: Option<&str>, lazy: bool) -> Due {
 /// Returns when the reply to a command of PMIx is due.
 fn due_pmix(command: &pmix::Command<'_>) -> Due {
     use pmix::Command;
-    use pmix::event::{DEBUGGER_RELEASE, READY_FOR_DEBUG};
+    use pmix::event::DEBUGGER_RELEASE;
     match command {
         Command::DeregisterEvents(_) | Command::Heartbeat => Due::Never,
         // An abort of the job has no reply, and one of the rank alone has one. Only the server knows the job's name.
         Command::Abort { .. } => Due::Later,
-        // The host is told of the events between a debugger and its ranks.
-        Command::Notify { event: READY_FOR_DEBUG | DEBUGGER_RELEASE, .. } => Due::Later,
+        // The host is told.
+        Command::Notify { event: DEBUGGER_RELEASE, .. } => Due::Later,
         Command::JobInfo
         | Command::Commit(_)
         | Command::Finalize

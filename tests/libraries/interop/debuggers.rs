@@ -129,6 +129,24 @@ fn ranks_stop_at_their_first_instruction() {
     }
 }
 
+// Fault: More ranks of a host report at once that they wait for a debugger than the server has places for requests
+// Outcome: their debugger gets all of them
+// Guarantee: The report of a rank that waits for a debugger is never refused
+#[test]
+fn many_ranks_of_a_host_wait_for_a_debugger() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(1, 1, 2)] {
+        let run = waiting(&format!("-n 1 --limit spawns=1 {hosts}"));
+        let commands = "spawn init - 100 rank 0 , ready , release , ended";
+        let outcome = debug(&run, Library::Five, commands);
+        outcome.code(0).quiet().says("ready status 0\n", 1).says("ended status 0\n", 1);
+        outcome.says("runs: rank ", 100);
+        run.end().code(0).says("runs: rank 99\n", 1);
+    }
+}
+
 // Fault: A debugger dies while the ranks of its job wait for it
 // Outcome: the ranks go on
 // Guarantee: A wait for a debugger ends with the debugger

@@ -287,12 +287,17 @@ impl Server<'_> {
             }
             Command::RegisterEvents(codes) => self.register_events(requester, &codes),
             Command::Notify { event: event::READY_FOR_DEBUG, .. } if self.host_answers(requester) => {
-                return self.pass_to_host(requester, integers, body);
+                self.conns[requester.conn.index()].events.waits = true;
+                self.events_pending = true;
+                done
             }
             Command::Notify { event, range, infos } => {
                 let sent = self.notify(requester, integers, event, range, &infos)?;
-                if event == event::DEBUGGER_RELEASE && self.host_answers(requester) {
-                    return self.pass_to_host(requester, integers, body);
+                // The ranks go on, whether or not the host has room for another request.
+                if event == event::DEBUGGER_RELEASE
+                    && let Ok(waits) = self.pass_to_host(requester, integers, body)
+                {
+                    return Ok(waits);
                 }
                 sent
             }

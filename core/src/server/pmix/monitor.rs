@@ -420,7 +420,7 @@ impl Server<'_> {
             }
         }
         if !is_awaited {
-            self.upcalls.free(report);
+            self.free_upcall(report);
         }
         is_awaited
     }

@@ -1,5 +1,7 @@
 //! Queries of PMIx clients: process sets, and those that the host answers.
 
+use heapless::String;
+
 use super::super::Server;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
@@ -7,6 +9,7 @@ use crate::ids::ConnId;
 use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{PmixResponse, ReplyState, Response};
 use crate::tables::psets::Which;
+use crate::tables::upcalls::Task;
 use crate::wire::pmix::{HostCall, HostQuery, Infos, Queries, Writer, kind, status};
 use crate::wire::{Integers, Op};
 
@@ -71,6 +74,29 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         self.check_host(requester)?;
         self.ask_host(requester, Op::GetJobAttr, |_, room| HostCall::write_command(integers, body, room))
+    }
+
+    /// Returns a client that waits for a debugger, which the host has not been told.
+    pub(in super::super) fn next_waiting(&self) -> Option<ConnId> {
+        let waits = |conn: &ConnId| self.conns[conn.index()].events.waits;
+        if HOST_FACTS { (0..self.conns_end).map(ConnId).find(waits) } else { None }
+    }
+
+    /// Tells the host of the ranks that wait for a debugger, as far as there is room for requests. It is told of the others when it
+    /// has answered some.
+    pub(in super::super) fn tell_of_waiting(&mut self) {
+        while let Some(conn) = self.next_waiting() {
+            let integers = self.conns[conn.index()].pmix.map(|dialect| dialect.integers).unwrap_or_default();
+            if let Some(Requester { job, rank, .. }) = self.requester(conn) {
+                let asked = self.upcalls.ask((job, rank), String::new(), conn, Task::Note, b"");
+                let Ok(upcall) = asked else { return };
+                if let Some(slot) = self.upcalls.get_mut(upcall) {
+                    slot.conn = None;
+                }
+                self.upcalls.fill(upcall, |room| HostCall::write_waits(integers, room));
+            }
+            self.conns[conn.index()].events.waits = false;
+        }
     }
 
     /// Returns the set that qualifiers name.

@@ -10,6 +10,7 @@ const SYSLOG: u8 = 1;
 const QUERY: u8 = 2;
 const COMMAND: u8 = 3;
 const HELP: u8 = 4;
+const WAITS: u8 = 5;
 
 /// Request to the host of a job with the attribute `pmix.query`. Where nothing else is said, the answer is the body of the
 /// reply to the client, which begins with a STATUS.
@@ -43,6 +44,11 @@ pub enum HostCall<'a> {
         integers: Integers,
         /// The text.
         text: HelpText<'a>,
+    },
+    /// Take note that the rank waits for a debugger. No client gets the answer.
+    Waits {
+        /// Encoding of the rank's integers.
+        integers: Integers,
     },
 }
 
@@ -88,6 +94,11 @@ impl<'a> HostCall<'a> {
         write(&[&[HELP, integers as u8, u8::from(to_stdout), lens.0, lens.1], file, topic, text], buf)
     }
 
+    /// Writes a request to take note of a rank that waits for a debugger.
+    pub fn write_waits(integers: Integers, buf: &mut [u8]) -> Option<usize> {
+        write(&[&[WAITS, integers as u8]], buf)
+    }
+
     /// Returns whether the text of an upcall is such a request, and not one that a name service may carry out.
     pub fn is(request: &[u8]) -> bool {
         request.starts_with(BEGINNING)
@@ -105,6 +116,7 @@ impl<'a> HostCall<'a> {
             (SYSLOG, &[global, priority, ref text @ ..]) => {
                 Some(HostCall::Syslog { integers, global: global != 0, priority, text })
             }
+            (WAITS, []) => Some(HostCall::Waits { integers }),
             (QUERY, body) => Some(HostCall::Query(HostQuery::read(integers, body)?)),
             (COMMAND, body) => {
                 Some(HostCall::Command { integers, command: decode(integers, body).ok()?.ok()? })

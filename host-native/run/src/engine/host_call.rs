@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use hydrant_control::Upcall;
-use hydrant_core::wire::pmix::{Command, HostCall, Integers, Writer, status};
+use hydrant_core::wire::pmix::{Command, HostCall, Integers, Writer, event, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
 use super::status::Asker;
@@ -62,8 +62,14 @@ impl Head<'_> {
                 return self.spawn_for_tool(engine, (upcall.id, upcall.job), integers, (&infos, &apps));
             }
             Some(HostCall::Command { integers, command: Command::Notify { event, infos, .. } }) => {
-                self.note_debug_event(engine, (upcall.job, upcall.rank), integers, (event, &infos));
+                if event == event::DEBUGGER_RELEASE {
+                    self.note_release(&infos);
+                }
                 (0, short_body(integers, |writer| writer.status(status::SUCCESS)))
+            }
+            Some(HostCall::Waits { integers }) => {
+                self.note_waiting(engine, (upcall.job, upcall.rank), integers);
+                (0, Vec::new())
             }
             Some(HostCall::Command { integers, command }) => {
                 match self.obey_pmix_command(engine, asker, upcall.job, integers, command) {
@@ -94,9 +100,11 @@ fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
             let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
             (0, short_body(integers, |writer| writer.status(code)))
         }
-        HostCall::File(_) | HostCall::Query(_) | HostCall::Command { .. } | HostCall::Help { .. } => {
-            (Refusal::Unsupported.rc(), Vec::new())
-        }
+        HostCall::File(_)
+        | HostCall::Query(_)
+        | HostCall::Command { .. }
+        | HostCall::Help { .. }
+        | HostCall::Waits { .. } => (Refusal::Unsupported.rc(), Vec::new()),
     }
 }
 

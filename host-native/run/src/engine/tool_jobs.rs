@@ -306,38 +306,40 @@ impl Head<'_> {
         }
     }
 
-    /// A rank waits for a debugger, or a process lets ranks go on.
-    pub(super) fn note_debug_event(
+    /// A process lets ranks go on that wait for a debugger.
+    pub(super) fn note_release(&mut self, infos: &Infos<'_>) {
+        let jobs = self.control.jobs();
+        let listed = infos.find(b"pmix.evrange");
+        for of_tool in &mut self.tool_jobs {
+            let Some((job, name)) = &of_tool.job else { continue };
+            let size = jobs.get(*job).map_or(0, |job| job.size());
+            let is_released =
+                |rank: &u32| listed.is_none_or(|listed| listed.contains(name.as_bytes(), *rank));
+            of_tool.released.extend((0..size).filter(is_released));
+            // The event does not continue processes that the system has stopped.
+            let is_event = of_tool.stop.is_some_and(|stop| stop.at != StopAt::Exec);
+            if is_event && of_tool.are_all(&of_tool.released, size) {
+                of_tool.stop = None;
+            }
+        }
+    }
+
+    /// A rank waits for a debugger.
+    pub(super) fn note_waiting(
         &mut self,
         engine: &mut Engine<'_>,
         (job, rank): (JobId, Rank),
         integers: Integers,
-        (code, infos): (i32, &Infos<'_>),
     ) {
-        let jobs = self.control.jobs();
-        let size = |job: JobId| jobs.get(job).map_or(0, |job| job.size());
-        if code == event::DEBUGGER_RELEASE {
-            let listed = infos.find(b"pmix.evrange");
-            for of_tool in &mut self.tool_jobs {
-                let Some((job, name)) = &of_tool.job else { continue };
-                let is_released =
-                    |rank: &u32| listed.is_none_or(|listed| listed.contains(name.as_bytes(), *rank));
-                of_tool.released.extend((0..size(*job)).filter(is_released));
-                // The event does not continue processes that the system has stopped.
-                let is_event = of_tool.stop.is_some_and(|stop| stop.at != StopAt::Exec);
-                if is_event && of_tool.are_all(&of_tool.released, size(*job)) {
-                    of_tool.stop = None;
-                }
-            }
-        } else if let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.is(job)) {
-            let of_tool = &mut self.tool_jobs[at];
-            of_tool.waiting.insert(rank.0);
-            of_tool.of_ranks = integers;
-            if of_tool.tool.is_none() {
-                engine.release_later(of_tool);
-            } else if of_tool.are_all(&of_tool.waiting, size(job)) {
-                self.tell_debugger(engine, at);
-            }
+        let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.is(job)) else { return };
+        let size = self.control.jobs().get(job).map_or(0, |job| job.size());
+        let of_tool = &mut self.tool_jobs[at];
+        of_tool.waiting.insert(rank.0);
+        of_tool.of_ranks = integers;
+        if of_tool.tool.is_none() {
+            engine.release_later(of_tool);
+        } else if of_tool.are_all(&of_tool.waiting, size) {
+            self.tell_debugger(engine, at);
         }
     }
 

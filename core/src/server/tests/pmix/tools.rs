@@ -203,3 +203,44 @@ fn the_host_controls_and_starts_jobs_for_tools() {
     all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x03" });
     assert!(all.tool_gets().is_some_and(|reply| reply.ends_with(b"\x02\x03")));
 }
+
+/// More ranks of a node wait than the host has places for requests. Those are taken by others first.
+#[test]
+fn the_host_learns_of_all_ranks_that_wait_for_a_debugger() {
+    let mut all = queries::cluster_of(2, 8);
+    for rank in 0..LIMITS.spawns {
+        all.asks(0, rank, 3, |writer| {
+            command(writer, 18);
+            procs(writer, &[("job.0", WILDCARD)]);
+            writer.array(0);
+        });
+    }
+    let asked = std::mem::take(&mut all.requests).len() as u32;
+    assert_eq!(asked, LIMITS.spawns);
+    // The second report of a rank adds nothing.
+    for rank in (0..8).chain([7]) {
+        all.asks(0, rank, 4, |writer| {
+            command(writer, 12);
+            writer.single();
+            writer.int32(pmix::event::READY_FOR_DEBUG);
+            writer.single();
+            writer.byte(6);
+            writer.array(0);
+        });
+    }
+    for rank in LIMITS.spawns..8 {
+        assert!(all.gets(0, rank, 4, status::SUCCESS).is_empty());
+    }
+    assert!(all.requests.is_empty());
+    let mut snapshot = vec![0; all.servers[1].snapshot_len()];
+    all.servers[1].snapshot(&mut snapshot).expect("it has room");
+    all.servers[1] = Server::restore(&snapshot, storage(&LIMITS)).expect("it is sound");
+    for told in 0..8 + asked {
+        let upcall = UpcallId(told % LIMITS.spawns);
+        all.tell(1, Input::UpcallComplete { upcall, rc: 0, text: b"" });
+    }
+    let waits = |request: &Vec<u8>| matches!(HostCall::read(request), Some(HostCall::Waits { .. }));
+    assert!(all.requests.iter().all(waits));
+    assert_eq!(all.requests.len(), 8);
+    assert_eq!(all.servers[1].used(Limit::Spawns), 0);
+}
