@@ -13,7 +13,7 @@ pub use hydrant_control::protocol::{Attribute, Program, RunSettings, StdinTarget
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
-use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, radix_default};
+use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX, radix_default};
 use hydrant_placement::{
     Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
@@ -41,6 +41,14 @@ impl Plan {
     /// Number of ranks of all programs.
     pub fn size(&self) -> u32 {
         self.programs.iter().map(|program| program.ranks).sum()
+    }
+
+    /// Maximum number of children in the tree of daemons that this method starts. In a run that goes on after failures a lost
+    /// daemon takes those below it along, so that the widest tree loses least. Boards have few links.
+    pub fn radix(&self, bootstrap: &Bootstrap) -> u32 {
+        let Cluster { radix, boards, .. } = &self.options.cluster;
+        let goes_on = !self.settings.cleanup && !boards.are_any();
+        radix.unwrap_or_else(|| if goes_on { RADIX_MAX } else { radix_default(bootstrap) })
     }
 
     /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
@@ -320,13 +328,6 @@ pub enum JoinSecret {
     One(Secret),
     /// A folder with a file for each, named by its index.
     Folder(PathBuf),
-}
-
-impl Cluster {
-    /// Maximum number of children in the tree of daemons that this method starts.
-    pub fn radix_of(&self, bootstrap: &Bootstrap) -> u32 {
-        self.radix.unwrap_or_else(|| radix_default(bootstrap))
-    }
 }
 
 /// Boards that serve the ranks of hosts.

@@ -125,7 +125,8 @@ pub(super) struct HostArgs {
     /// Largest number of children of a daemon in the tree of daemons: 2 to 32
     ///
     /// The depth of the tree is the logarithm of the number of hosts to this base. Default: 8, because daemons start their
-    /// children, and 4 with srun, which starts all daemons at once.
+    /// children, and 4 with srun, which starts all daemons at once. With --disable-auto-cleanup it is 32, because a host that is
+    /// lost takes those below it along.
     #[arg(long, value_name = "N", value_parser = radix)]
     pub(super) radix: Option<u32>,
 

@@ -92,6 +92,7 @@ fn plans_read_as_reviewed() {
         described(many, &[]),
         described("--nodes 2 -n 7 ./a.out", &SLURM),
         described("--nodes 2 -n 1 ./a.out", &SLURM),
+        described("-hosts n[1-9] -bootstrap local -disable-auto-cleanup -n 9 a", &[]),
     ];
     insta::assert_snapshot!(plans.join("\n"));
 }

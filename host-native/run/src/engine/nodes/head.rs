@@ -112,7 +112,7 @@ pub(in super::super) fn run(
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
     let job_map = &deployment.job_map;
-    let tree = job_map.tree(cluster.radix_of(&deployment.bootstrap));
+    let tree = job_map.tree(plan.radix(&deployment.bootstrap));
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
     let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
