@@ -2,11 +2,10 @@
 //!
 //! [`hydrant_tests::Running::wait`] fails when a process of the job is left.
 
-use std::fs;
 use std::process::Command;
 
 use hydrant_tests::{Folder, Job, Running, hydrant_path, nodes};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Signal, kill_process};
 
 /// A shell script for bash as a job's only program.
 fn bash(options: &str, script: &str) -> Job {
@@ -194,10 +193,7 @@ fn a_launcher_that_is_killed_while_it_starts_ranks_leaves_nothing() {
 fn a_stopped_guardian_holds_up_nothing() {
     let mut job = bash("-n 1", "echo up; read line").hold_input().start();
     job.await_stdout("up\n", 1);
-    let pid = job.pid().as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the launcher runs");
-    let mut children = children.split_whitespace().map(|pid| pid.parse().expect("a process id"));
-    let guardian = children.next().and_then(Pid::from_raw).expect("it starts before the ranks");
+    let guardian = *job.children().first().expect("it starts before the ranks");
     kill_process(guardian, Signal::STOP).expect("it runs");
     job.end_input();
     job.wait().code(1);

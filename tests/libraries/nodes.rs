@@ -3,6 +3,7 @@
 use hydrant_tests::peers::{Peer, SLURM_LIBPMI2, clients_dir, intel_bin, intel_lib, python};
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{SHAPES, nodes};
+use rustix::process::{Signal, kill_process};
 
 /// A program of MPICH 5.0.2's on hosts of two slots, where there is an MPICH to build it with.
 fn mpich(hosts: u32, radix: u32, options: &str, program: &str, args: &str) -> Option<Job> {
@@ -93,6 +94,22 @@ fn mpi4py_spawns() {
         let outcome = job.arg(clients_dir().join("mpi_spawn.py")).run();
         assert_eq!(outcome.code(0).quiet().lines(), ["gathered [0, 7, 14]"], "{outcome}");
     }
+}
+
+/// The rank that is left on the first host starts as many on the hosts that are left as it has lost.
+#[test]
+fn a_lost_host_is_made_up_for_by_spawn() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let job = Job::hydrant(&nodes(3, 2, 3)).words("-disable-auto-cleanup -n 6").arg(python());
+    let mut job = job.arg(clients_dir().join("mpi_refill.py")).args(["2", "3"]).hold_input().start();
+    job.await_stdout("up\n", 6);
+    kill_process(job.children()[1], Signal::KILL).expect("it runs");
+    job.await_stderr("host n2 (node 2): its daemon is lost: its connection was closed\n");
+    job.end_input();
+    let outcome = job.wait();
+    outcome.code(1).says("parent of 3\n", 1).says("child of 3\n", 2).says("done\n", 4);
 }
 
 /// All nodes know the same names, and they are told apart from those that are not there.

@@ -1,23 +1,9 @@
 //! Ranks, daemons and launchers that fail: the job ends, the host is named, and nothing is left running anywhere.
 
-use std::fs;
-
-use hydrant_tests::{Folder, Job, Running, nodes};
-use rustix::process::{Pid, Signal, kill_process};
+use hydrant_tests::{Folder, Job, children, nodes};
+use rustix::process::{Signal, kill_process};
 
 use crate::{raw, shell};
-
-/// The daemons that the launcher itself has started, in the order of their nodes.
-pub(crate) fn daemons(job: &Running) -> Vec<Pid> {
-    children(job.pid())
-}
-
-/// The processes that another one has started, the oldest first; of a daemon that is the daemons below it, then its ranks.
-fn children(pid: Pid) -> Vec<Pid> {
-    let pid = pid.as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process runs");
-    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
-}
 
 #[test]
 fn a_rank_that_dies_is_named_with_its_host() {
@@ -82,7 +68,7 @@ fn a_daemon_that_is_killed_ends_the_job() {
     let job = raw("-n 8", "init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 8);
     // Of four hosts in a binary tree the head starts n1, with n2 and n3 below, and n4.
-    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    kill_process(job.children()[0], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).warns("host n1 (node 1): its daemon is lost: its connection was closed\n");
     outcome.warns("6 ranks were running there and on the 2 hosts below it, 2 other ranks were ended\n");
@@ -110,7 +96,7 @@ fn a_rank_that_is_cut_off_from_pmi_is_lost_to_other_hosts() {
 fn a_daemon_that_stands_still_ends_the_job() {
     let job = raw("--heartbeat 4 -n 8", "init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 8);
-    kill_process(daemons(&job)[0], Signal::STOP).expect("the daemon runs");
+    kill_process(job.children()[0], Signal::STOP).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).warns("host n1 (node 1): its daemon is lost: no message for 4 s\n");
 }
@@ -121,7 +107,7 @@ fn a_daemon_in_the_middle_takes_only_those_below_it_along() {
     let job = Job::hydrant(&nodes(7, 1, 2)).words("-n 7").arg(crate::RAW);
     let job = job.steps("init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 7);
-    kill_process(children(daemons(&job)[0])[0], Signal::KILL).expect("the daemon runs");
+    kill_process(children(job.children()[0])[0], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
     outcome.warns("2 ranks were running there and on the host below it, 5 other ranks were ended\n");
@@ -268,7 +254,7 @@ fn background_children_end_with_the_job() {
 fn a_killed_daemon_leaves_no_child_of_a_rank_behind() {
     let job = shell("-n 8", "sleep 1000 & echo up; wait").start();
     job.await_stdout("up\n", 8);
-    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    kill_process(job.children()[0], Signal::KILL).expect("the daemon runs");
     job.wait().code(1);
 }
 
@@ -277,7 +263,7 @@ fn a_killed_daemon_leaves_no_group_or_session_of_a_rank_behind() {
     let script = "setsid sh -c 'sleep 1000 & sleep 1000' & echo up; timeout 1000 sleep 1000; echo no";
     let job = shell("-n 8", script).start();
     job.await_stdout("up\n", 8);
-    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    kill_process(job.children()[0], Signal::KILL).expect("the daemon runs");
     job.wait().code(1);
 }
 

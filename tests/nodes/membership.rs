@@ -3,8 +3,6 @@
 use hydrant_tests::{Job, nodes};
 use rustix::process::{Signal, kill_process};
 
-use crate::failures::daemons;
-
 const LOST: &str = "its daemon is lost: its connection was closed\n";
 
 // Fault: The daemon of a host is killed in a job that goes on after failures
@@ -26,7 +24,7 @@ fn survivors_of_a_lost_host_meet_and_know_the_dead() {
         let job = Job::hydrant(&nodes(3, 2, 3)).words("-disable-auto-cleanup -n 6").arg(crate::RAW);
         let mut job = job.steps(&steps).hold_input().start();
         job.await_stdout("up\n", 6);
-        kill_process(daemons(&job)[1], Signal::KILL).expect("the daemon runs");
+        kill_process(job.children()[1], Signal::KILL).expect("the daemon runs");
         job.await_stderr(&format!("host n2 (node 2): {LOST}"));
         job.end_input();
         let outcome = job.wait();
@@ -42,7 +40,7 @@ fn several_hosts_are_lost_one_after_the_other() {
     let options = format!("{} --with-ft ulfm -n 4", nodes(4, 1, 4));
     let mut job = Job::hydrant(&options).arg(crate::RAW).steps(steps).hold_input().start();
     job.await_stdout("up\n", 4);
-    for (daemon, host) in daemons(&job).into_iter().skip(1).zip(["n2", "n3"]) {
+    for (daemon, host) in job.children().into_iter().skip(1).zip(["n2", "n3"]) {
         kill_process(daemon, Signal::KILL).expect("the daemon runs");
         job.await_stderr(&format!("host {host} (node "));
     }
@@ -61,7 +59,7 @@ fn hosts_below_a_lost_one_are_lost_with_it() {
     let steps = "init2\nfence2\nsay up\nonly 0,1,2,3,4,5\nforever\nonly 6,7\nfence2\nend2\nsay done";
     let job = crate::raw("-disable-auto-cleanup -n 8", steps).start();
     job.await_stdout("up\n", 8);
-    kill_process(daemons(&job)[0], Signal::KILL).expect("the daemon runs");
+    kill_process(job.children()[0], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).says("done", 2).warns(&format!("host n1 (node 1): {LOST}"));
     outcome.warns("  6 ranks were running there and on the 2 hosts below it, the other ranks go on\n");

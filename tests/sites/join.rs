@@ -14,10 +14,10 @@ use crate::ssh::parent;
 /// Where the run listens, as all machines know it.
 const ADDRESS: &str = "login:4200";
 /// The machines that join, in the order of their numbers.
-const ALL: [&str; 4] = [LOGIN, HOSTS[0], HOSTS[1], HOSTS[2]];
+pub(crate) const ALL: [&str; 4] = [LOGIN, HOSTS[0], HOSTS[1], HOSTS[2]];
 
 /// A folder with the secret, which all machines see.
-fn folder() -> Folder {
+pub(crate) fn folder() -> Folder {
     let folder = Folder::new("join");
     let path = folder.file("secret", "a secret of sixteen bytes or more\n");
     fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("the file is this user's");
@@ -25,13 +25,13 @@ fn folder() -> Folder {
 }
 
 /// `hydrant run` on the login machine, for the hosts that join.
-fn head(site: &Site, folder: &Folder, options: &str) -> Job {
+pub(crate) fn head(site: &Site, folder: &Folder, options: &str) -> Job {
     let job = site.hydrant("--bootstrap join --join-port 4200 --secret-file").arg(folder.path("secret"));
     job.words(options)
 }
 
 /// `hydrant join` on a machine, with four slots.
-fn host(site: &Site, folder: &Folder, number: usize) -> Job {
+pub(crate) fn host(site: &Site, folder: &Folder, number: usize) -> Job {
     let job = site.on(ALL[number], hydrant_bin()).words("join").arg(ADDRESS);
     job.arg("--secret-file").arg(folder.path("secret")).words(&format!("-n 4 --index {number}"))
 }

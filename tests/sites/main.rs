@@ -3,6 +3,7 @@
 
 mod interface;
 mod join;
+mod losses;
 mod machine;
 #[allow(dead_code, reason = "plugins of other tests")]
 #[path = "../sandbox/made.rs"]

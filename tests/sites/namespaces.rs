@@ -257,6 +257,11 @@ impl Site {
         self.login.ip(&format!("link set {host}0 down\nlink set {host}1 down\n"));
     }
 
+    /// Connects a host that was cut off again.
+    pub(crate) fn mend(&self, host: &str) {
+        self.login.ip(&format!("link set {host}0 up\nlink set {host}1 up\n"));
+    }
+
     /// The addresses and ports of the login machine's connections, but for those of ssh.
     pub(crate) fn connections(&self) -> Vec<String> {
         self.sockets("established dport != :22")

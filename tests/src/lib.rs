@@ -36,7 +36,7 @@ pub use programs::{
     cross, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
 };
 pub use recording::in_sandbox;
-pub use running::{PATIENCE, Running};
+pub use running::{PATIENCE, Running, children};
 pub use signals::reset_signals;
 
 /// Prints a line on standard error, past the capture of the test runner.

@@ -125,6 +125,12 @@ impl Running {
         Pid::from_child(&self.child)
     }
 
+    /// The processes that it has started itself, the oldest first. Of a launcher of local daemons those are the daemons below it,
+    /// in the order of their nodes.
+    pub fn children(&self) -> Vec<Pid> {
+        children(self.pid())
+    }
+
     /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()
@@ -283,6 +289,13 @@ impl Drop for Running {
             drop(self.child.wait());
         }
     }
+}
+
+/// The processes that another one has started, the oldest first. A daemon's are the daemons below it, then its ranks.
+pub fn children(pid: Pid) -> Vec<Pid> {
+    let pid = pid.as_raw_nonzero();
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the process runs");
+    children.split_whitespace().filter_map(|pid| Pid::from_raw(pid.parse().ok()?)).collect()
 }
 
 /// Waits until the process has ended or the deadline has passed; whether it has ended.

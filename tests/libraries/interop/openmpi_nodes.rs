@@ -2,9 +2,9 @@
 
 use std::fs;
 
-use hydrant_tests::nodes;
 use hydrant_tests::peers::Peer;
-use rustix::process::{Pid, Signal, kill_process};
+use hydrant_tests::{Outcome, nodes};
+use rustix::process::{Signal, kill_process};
 
 use super::openmpi::Launch;
 
@@ -76,22 +76,30 @@ fn a_communicator_over_hosts_shrinks_after_a_death() {
     outcome.code(0).says(": 3 of 4 are left, agreed 1\n", 3).warns("rank 1 on ");
 }
 
+/// Runs a program on three hosts, kills the daemon of the second one when all six ranks are up, and returns the outcome.
+fn lose_a_host(program: &str, args: &str) -> Option<Outcome> {
+    let options = format!("{} --with-ft ulfm -ppn 2 -n 6", nodes(3, 4, 3));
+    let Launch { job, folder: _kept } =
+        Launch::new(Peer::OpenMpi5, &options)?.program(Peer::OpenMpi5, program, args);
+    let job = job.start();
+    job.await_stdout(" is up\n", 6);
+    kill_process(job.children()[1], Signal::KILL).expect("it runs");
+    let outcome = job.wait();
+    outcome.code(0).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
+    Some(outcome)
+}
+
 /// Its launcher learns of the loss by the link to the daemon, and its ranks by an event.
 #[test]
 fn a_communicator_shrinks_after_the_loss_of_a_host() {
-    let options = format!("{} --with-ft ulfm -n 6", nodes(3, 2, 3));
-    let Some(launch) = Launch::new(Peer::OpenMpi5, &options) else { return };
-    let Launch { job, folder: _kept } = launch.program(Peer::OpenMpi5, "mpi_shrink", "others");
-    let job = job.start();
-    job.await_stdout(" is up\n", 6);
-    let launcher = job.pid().as_raw_nonzero();
-    let children = fs::read_to_string(format!("/proc/{launcher}/task/{launcher}/children"));
-    let children = children.expect("the launcher runs");
-    let daemon = children.split_whitespace().nth(1).and_then(|pid| Pid::from_raw(pid.parse().ok()?));
-    kill_process(daemon.expect("each host has a daemon"), Signal::KILL).expect("it runs");
-    let outcome = job.wait();
-    outcome.code(0).says(": 4 of 6 are left, agreed 1\n", 4);
-    outcome.warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
+    let Some(outcome) = lose_a_host("mpi_shrink", "others") else { return };
+    outcome.says(": 4 of 6 are left, agreed 1\n", 4);
+}
+
+#[test]
+fn a_communicator_is_filled_up_by_spawn_after_the_loss_of_a_host() {
+    let Some(outcome) = lose_a_host("mpi_survive", "1000000000 refill") else { return };
+    outcome.says(": 6 are left after 1 losses\n", 4).says(": 6 are left after 0 losses\n", 2);
 }
 
 #[test]

@@ -12,6 +12,7 @@
 //! | `ack1` | says by `initack` which rank it is, as PMI-1 over a port begins, replies included |
 //! | `init1` / `init2` | the handshake of PMI-1 / PMI-2 as every library sends it, replies included |
 //! | `fence1` / `fence2` | a whole fence |
+//! | `fences1 N` / `fences2 N` | as many |
 //! | `end1` / `end2` | finalize, with its reply |
 //! | `hangup` | closes the connection |
 //! | `eof` | the server must have closed the connection |
@@ -210,6 +211,13 @@ fn act(server: &mut Server, step: &str, text: &str) {
         "expect" => drop(expect(server, text)),
         "refused" => refused(server, text),
         "say" => say(&String::from_utf8_lossy(&unescape(text))),
+        "fences1" | "fences2" => {
+            let times = text.parse().unwrap_or_else(|_| fail(&format!("{step} takes a number")));
+            let fence = if step == "fences1" { "fence1" } else { "fence2" };
+            for (step, text) in (0..times).flat_map(|_: u32| whole(fence)) {
+                act(server, step, text);
+            }
+        }
         "exit" => exit(text.parse().unwrap_or_else(|_| fail("exit takes a number"))),
         "kill" => {
             let signal = text.parse().ok().and_then(Signal::from_named_raw);
@@ -262,7 +270,7 @@ fn main() {
                 let ranks = args.next().unwrap_or_default();
                 mine = ranks.split(',').any(|one| one == rank());
             }
-            "send" | "frame" | "expect" | "refused" | "say" | "exit" | "kill" => {
+            "send" | "frame" | "expect" | "refused" | "say" | "fences1" | "fences2" | "exit" | "kill" => {
                 let text = args.next().unwrap_or_else(|| fail(&format!("{step} needs a text")));
                 if mine {
                     act(&mut server, &step, &text);
