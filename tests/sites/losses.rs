@@ -25,7 +25,7 @@ const SLOTS: u32 = 4;
 /// Sites at the same time.
 const SITES: usize = 2;
 /// Options of a job that goes on. The machine is busy, so that a shorter silence would be no sign of a loss.
-const GOES_ON: &str = "-heartbeat 3 -bootstrap-timeout 6 -l";
+const GOES_ON: &str = "-heartbeat 4 -l";
 /// Fences of a rank, which take about a second.
 const FENCES: u32 = 400;
 /// Sums of an MPI rank, which take about as long.
@@ -241,10 +241,13 @@ fn play(site: &Site, folder: &Folder, seed: u64) {
         0 if Peer::OpenMpi5.there() => Client::OpenMpi(Peer::OpenMpi5.program("mpi_survive")),
         version => Client::Raw(version as u32 % 2 + 1),
     };
+    // MPI_Init survives no loss.
+    let is_early = random.below(4) == 0 && matches!(client, Client::Raw(_));
+    let patience = if is_early { 6 } else { 60 };
     let lazy = random.choose(&["", "-fence lazy"]);
     let hosts: &[_] = if joins { &ALL } else { &HOSTS };
     let ranks = hosts.len() as u32 * SLOTS;
-    let options = format!("{GOES_ON} -radix {radix} {lazy} -n {ranks}");
+    let options = format!("{GOES_ON} -bootstrap-timeout {patience} -radix {radix} {lazy} -n {ranks}");
     let (job, joined): (Job, Vec<Running>) = if joins {
         let head = crate::join::head(site, folder, &format!("--expect 4 {options}"));
         (head, (0..4).map(|number| host(site, folder, number).start()).collect())
@@ -252,8 +255,6 @@ fn play(site: &Site, folder: &Folder, seed: u64) {
         (site.hydrant(&format!("-hosts a:4,b:4,c:4 {options}")), Vec::new())
     };
     let job = client.start(job, folder);
-    // MPI_Init survives no loss.
-    let is_early = random.below(4) == 0 && matches!(client, Client::Raw(_));
     if !is_early {
         job.await_stdout("up\n", ranks as usize);
     }
