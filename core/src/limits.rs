@@ -27,7 +27,7 @@ pub const TOOL_ATTR: &str = "pmix.tool";
 /// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
 pub const TEXT_ATTR_PREFIX: &str = "text:";
 /// Attributes of a job whose ranks wait for a debugger in `PMIx_Init`, and where their program wants: `PMIX_DEBUG_STOP_IN_INIT` and
-/// `PMIX_DEBUG_STOP_IN_APP` of PMIx. The value is the number of the rank that waits, or `TRUE` for all.
+/// `PMIX_DEBUG_STOP_IN_APP` of PMIx. The value is a list of the ranks that wait, such as `0-3,7`, or `TRUE` for all.
 pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];
 /// Attribute of a job of debuggers: rank, or `4294967294` for all, and job id of the processes to debug, with a blank in between.
 /// `PMIX_DEBUG_TARGET` of PMIx.

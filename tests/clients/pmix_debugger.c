@@ -57,7 +57,29 @@ static size_t load(pmix_info_t *infos, size_t count, const char *key, const void
     return count + 1;
 }
 
-/* Spawns a job: STOP (-, exec, init, or a rank that stops in init), MAP (-, ppr:N:node), PROCESSES, and the arguments of this program. */
+/* Where processes stop: -, exec or init, all of them or those that are listed (init=1, init=0,2), as processes after an @. */
+static size_t load_stop(pmix_info_t *infos, size_t count, char *stop)
+{
+    static pmix_proc_t procs[8];
+    static pmix_rank_t ranks[8];
+    const char *key = strncmp(stop, "exec", 4) == 0 ? PMIX_DEBUG_STOP_ON_EXEC : PMIX_DEBUG_STOP_IN_INIT;
+    char *list = strchr(stop, '=');
+    if (strcmp(stop, "-") == 0)
+        return count;
+    if (list == NULL)
+        return load(infos, count, key, NULL, PMIX_BOOL);
+    bool are_procs = list[1] == '@', is_one = strchr(list, ',') == NULL;
+    pmix_data_array_t array = {.type = are_procs ? PMIX_PROC : PMIX_PROC_RANK, .array = are_procs ? (void *)procs : ranks};
+    for (char *next = list + are_procs; next != NULL; next = strchr(next + 1, ','), array.size++) {
+        ranks[array.size] = (pmix_rank_t)atoi(next + 1);
+        PMIX_LOAD_PROCID(&procs[array.size], "", ranks[array.size]);
+    }
+    if (is_one)
+        return load(infos, count, key, array.array, array.type);
+    return load(infos, count, key, &array, PMIX_DATA_ARRAY);
+}
+
+/* Spawns a job: STOP, MAP (-, ppr:N:node), PROCESSES, and the arguments of this program. */
 static pmix_status_t spawn(char **arguments, const char *per, uint16_t count)
 {
     pmix_info_t infos[8];
@@ -72,13 +94,7 @@ static pmix_status_t spawn(char **arguments, const char *per, uint16_t count)
         ninfos = load(infos, ninfos, PMIX_DEBUG_TARGET, &all, PMIX_PROC);
         ninfos = load(infos, ninfos, per, &count, PMIX_UINT16);
     } else {
-        pmix_rank_t rank = (pmix_rank_t)atoi(arguments[0]);
-        if (strcmp(arguments[0], "exec") == 0)
-            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_ON_EXEC, NULL, PMIX_BOOL);
-        else if (strcmp(arguments[0], "init") == 0)
-            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_IN_INIT, NULL, PMIX_BOOL);
-        else if (strcmp(arguments[0], "-") != 0)
-            ninfos = load(infos, ninfos, PMIX_DEBUG_STOP_IN_INIT, &rank, PMIX_PROC_RANK);
+        ninfos = load_stop(infos, ninfos, arguments[0]);
         if (strcmp(arguments[1], "-") != 0)
             ninfos = load(infos, ninfos, PMIX_MAPBY, arguments[1], PMIX_STRING);
         app.maxprocs = atoi(arguments[2]);
@@ -93,6 +109,36 @@ static pmix_status_t spawn(char **arguments, const char *per, uint16_t count)
     pmix_status_t status = PMIx_Spawn(infos, ninfos, &app, 1, latest);
     if (target[0] == '\0')
         strcpy(target, latest);
+    return status;
+}
+
+/* Spawns two processes of this program and a daemon in one job: for the job or its first program alone (job, app), STOP. */
+static pmix_status_t cospawn(char **arguments)
+{
+    pmix_info_t of_job[2], of_app[1];
+    pmix_app_t apps[2];
+    pmix_status_t added = PMIX_SUCCESS;
+    bool is_of_job = strcmp(arguments[0], "job") == 0;
+    size_t ninfos = load(of_job, 0, PMIX_FWD_STDOUT, NULL, PMIX_BOOL);
+    for (int at = 0; at < 2; at++) {
+        PMIX_APP_CONSTRUCT(&apps[at]);
+        apps[at].cmd = strdup(self);
+        apps[at].maxprocs = 2 - at;
+        PMIX_ARGV_APPEND(added, apps[at].argv, self);
+        PMIX_ARGV_APPEND(added, apps[at].argv, at == 0 ? "rank" : "daemon");
+        PMIX_ARGV_APPEND(added, apps[at].argv, at == 0 ? "0" : "together");
+        CHECK(added == PMIX_SUCCESS);
+    }
+    if (is_of_job) {
+        ninfos = load_stop(of_job, ninfos, arguments[1]);
+    } else {
+        apps[0].info = of_app;
+        apps[0].ninfo = load_stop(of_app, 0, arguments[1]);
+    }
+    PMIX_INFO_CREATE(apps[1].info, 1);
+    apps[1].ninfo = load(apps[1].info, 0, PMIX_DEBUGGER_DAEMONS, NULL, PMIX_BOOL);
+    pmix_status_t status = PMIx_Spawn(of_job, ninfos, apps, 2, latest);
+    strcpy(target, latest);
     return status;
 }
 
@@ -147,6 +193,12 @@ static int debugged(int code)
 static int debugs(const char *stop)
 {
     pmix_value_t *value;
+    if (strcmp(stop, "together") == 0) {
+        join();
+        say("daemon:", "rank", me.rank);
+        OK(PMIx_Finalize(NULL, 0));
+        return 0;
+    }
     OK(PMIx_tool_init(&me, NULL, 0));
     pmix_proc_t own = rank_of(PMIX_RANK_WILDCARD);
     OK(PMIx_Get(&own, PMIX_DEBUG_TARGET, NULL, 0, &value));
@@ -168,6 +220,8 @@ static pmix_status_t run(char **arguments)
     const char *command = arguments[0];
     if (strcmp(command, "spawn") == 0)
         return spawn(arguments + 1, NULL, 0);
+    if (strcmp(command, "cospawn") == 0)
+        return cospawn(arguments + 1);
     if (strcmp(command, "daemons") == 0) {
         bool per_node = strcmp(arguments[1], "node") == 0;
         const char *per = per_node ? PMIX_DEBUG_DAEMONS_PER_NODE : PMIX_DEBUG_DAEMONS_PER_PROC;

@@ -44,6 +44,20 @@ pub enum Error {
         /// Ranks that have a place.
         placed: u32,
     },
+    /// A rank is to wait for a debugger that the job does not have.
+    #[error("rank {rank} is to wait for a debugger, and the job has {size} ranks: name one below {size}")]
+    NoRankToStop {
+        /// The rank.
+        rank: u32,
+        /// Number of ranks.
+        size: u32,
+    },
+    /// The list of the ranks that wait for a debugger is too long.
+    #[error("ranks in {ranges} ranges are to wait for a debugger: name fewer, or all")]
+    TooManyToStop {
+        /// Number of ranges.
+        ranges: usize,
+    },
     /// A spawn names a host that is lost.
     #[error("host {0} is lost: name another one")]
     HostLost(String),

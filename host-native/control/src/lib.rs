@@ -137,7 +137,7 @@ pub use error::Error;
 pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
 pub use head::{
     Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,
-    Upcall,
+    Stopped, Upcall,
 };
 pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};

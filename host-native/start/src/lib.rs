@@ -65,6 +65,7 @@ mod soft;
 mod spawn_info;
 mod sys;
 
+use std::collections::BTreeSet;
 use std::ffi::{CStr, CString, OsStr, OsString};
 use std::io;
 use std::net::{IpAddr, SocketAddr};
@@ -158,8 +159,8 @@ pub struct Launcher {
     inherited: Vec<RawFd>,
     affinity: Affinity,
     attributes: Attributes,
-    /// Ranks that stop at their first instruction: one, or all. None if no rank does.
-    stop: Option<Option<u32>>,
+    /// Ranks that stop at their first instruction.
+    stopped: BTreeSet<u32>,
 }
 
 /// One program in the form that `execve` takes.
@@ -289,7 +290,7 @@ impl Launcher {
             affinity: Affinity::new(binding)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(LaunchError::system("cannot read signal dispositions"))?,
-            stop: None,
+            stopped: BTreeSet::new(),
         })
     }
 
@@ -343,9 +344,9 @@ impl Launcher {
         self.attributes.allow_tracing();
     }
 
-    /// Has a rank stop at its first instruction, or all, until a debugger continues it (`SIGCONT`).
-    pub fn stop_at_exec(&mut self, rank: Option<u32>) {
-        self.stop = Some(rank);
+    /// Has ranks stop at their first instruction, until a debugger continues them (`SIGCONT`).
+    pub fn stop_at_exec(&mut self, ranks: impl Iterator<Item = u32>) {
+        self.stopped.extend(ranks);
     }
 
     /// Returns the commands of the programs with their files.
@@ -388,7 +389,7 @@ impl Launcher {
     fn spawn(&mut self, rank: u32, local: u32, stdio: &Stdio<'_>, files: &OpenFiles) -> io::Result<Pid> {
         let image = self.image(rank);
         let image = &mut self.programs[image];
-        self.attributes.stop_at_exec(self.stop.is_some_and(|stopped| stopped.is_none_or(|of| of == rank)));
+        self.attributes.stop_at_exec(self.stopped.contains(&rank));
         let mut fds = Vec::with_capacity(5 + self.inherited.len());
         fds.extend(stdio.stdin.map(|fd| (fd, 0)));
         fds.extend([(stdio.stdout, 1), (stdio.stderr, 2)]);

@@ -81,8 +81,10 @@ fn a_tool_gets_the_end_of_the_last_job() {
     }
 }
 
-// Serves: Tools | `PMIX_DEBUG_STOP_IN_INIT`, `PMIX_DEBUG_STOP_IN_APP` | served: of a job that a tool spawns, for all ranks or one. The
-// tool gets `PMIX_READY_FOR_DEBUG` once all of them wait. They go on at `PMIX_DEBUGGER_RELEASE`, or when the tool leaves
+// Serves: Tools | `PMIX_DEBUG_STOP_IN_INIT`, `PMIX_DEBUG_STOP_IN_APP` | served: of a job that a tool spawns, for all ranks, one, or those
+// of an array. The tool gets `PMIX_READY_FOR_DEBUG` once all of them wait. They go on at `PMIX_DEBUGGER_RELEASE`, or when the tool
+// leaves
+// Also: libraries `interop::debuggers::some_ranks_wait_for_a_debugger`
 // Serves: Tools | `PMIX_DEBUGGER_DAEMONS` with `PMIX_DEBUG_TARGET`, `PMIX_DEBUG_DAEMONS_PER_NODE`, `PMIX_DEBUG_DAEMONS_PER_PROC` |
 // served: so many processes on each host of the job, or for each of its ranks on their host. They get `PMIX_DEBUG_TARGET`, or
 // `PMIX_DEBUG_JOB`, and the table of the processes on their host
@@ -120,12 +122,48 @@ fn ranks_stop_at_their_first_instruction() {
     }
     for (options, map) in shapes() {
         let run = waiting(&options);
+        let commands = "spawn exec=1 - 2 rank 0 , ready , table , line";
+        let mut tool = debugger(&run, Library::Five, commands).hold_input().start();
+        tool.await_stdout("runs: rank 0\n", 1).await_stdout("tool: rank 1 is in state T\n", 1);
+        tool.end_input();
+        tool.wait().code(0);
+        run.running.await_stdout("runs: rank 1\n", 1);
         let commands =
             format!("spawn exec {map} 0 rank 0 , ready , table , daemons node 1 daemon exec , ended");
         let outcome = debug(&run, Library::Five, &commands);
         outcome.code(0).quiet().says("tool: rank 0 is in state T\n", 1);
         outcome.says("runs: rank 0\n", 1).says("runs: rank 1\n", 1).says("ended status 0\n", 1);
         run.end().code(0);
+    }
+}
+
+/// Ranks that an array names, and those of one of two programs.
+#[test]
+fn some_ranks_wait_for_a_debugger() {
+    if !there() {
+        return;
+    }
+    for options in ["-n 1".to_owned(), format!("-n 1 {}", nodes(2, 2, 2))] {
+        let run = waiting(&options);
+        for library in [Library::Four, Library::Five] {
+            for (spawn, others, stopped) in [
+                ("spawn init=1 - 2 rank 0", "runs: rank 0\n", 1),
+                ("spawn init=0,2 - 3 rank 0", "runs: rank 1\n", 2),
+                ("spawn init=@0,2 - 3 rank 0", "runs: rank 1\n", 2),
+                ("cospawn app init", "daemon: rank 2\n", 2),
+                ("cospawn job init", "daemon: rank 2\n", 2),
+            ] {
+                let commands = format!("{spawn} , ready , line , release , ended");
+                let mut tool = debugger(&run, library, &commands).hold_input().start();
+                tool.await_stdout("ready status 0\n", 1).await_stdout(others, 1);
+                assert_eq!(tool.stdout().matches(": rank ").count(), 1, "{spawn}: {}", tool.stdout());
+                tool.end_input();
+                let outcome = tool.wait();
+                outcome.code(0).quiet().says("ended status 0\n", 1).says(": rank ", 1 + stopped);
+            }
+        }
+        debug(&run, Library::Five, "spawn init=2 - 2 rank 0").says("spawn status -1\n", 1);
+        run.end().code(0).warns("rank 2 is to wait for a debugger, and the job has 2 ranks");
     }
 }
 
@@ -156,7 +194,7 @@ fn ranks_go_on_when_their_debugger_dies() {
         return;
     }
     for options in ["-n 1".to_owned(), format!("-n 1 {}", nodes(2, 1, 2))] {
-        for stop in ["init", "exec", "1"] {
+        for stop in ["init", "exec", "init=1", "exec=0,1"] {
             let run = waiting(&options);
             let commands = format!("spawn {stop} - 2 rank 0 , ready , line");
             let tool = debugger(&run, Library::Five, &commands).hold_input().start();

@@ -11,7 +11,7 @@ use crate::limits::{
 use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
 use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
-use crate::wire::{Op, decimal, number};
+use crate::wire::{Op, RankRanges, decimal, number};
 
 /// Bytes of a reply about a job that are not its list of ranks.
 const LIST_REST: usize = 2048;
@@ -130,7 +130,7 @@ impl Server<'_> {
             writer.single();
             writer.proc(of.name.as_bytes(), rank);
             match answer {
-                PmixResponse::JobData(_) => self.write_job_data(job, writer),
+                PmixResponse::JobData(_) => self.write_job_data(id, job, writer),
                 PmixResponse::Text(_, record) => self.write_text(record, writer),
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
@@ -179,7 +179,7 @@ impl Server<'_> {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
         writer.single();
         writer.string(self.jobs[requester.job.index()].name.as_bytes());
-        self.write_job_data(requester.job, writer);
+        self.write_job_data(id, requester.job, writer);
         let job = &self.jobs[requester.job.index()];
         self.write_program(job, self.ranks[requester.index].appnum, writer);
         self.write_programs(job, writer);
@@ -280,8 +280,8 @@ impl Server<'_> {
         list + LIST_REST + self.argv_room(job)
     }
 
-    /// Writes the attributes of a job.
-    fn write_job_data(&self, id: JobId, writer: &mut Writer<'_>) {
+    /// Writes the attributes of a job for a client.
+    fn write_job_data(&self, client: ConnId, id: JobId, writer: &mut Writer<'_>) {
         let job = &self.jobs[id.index()];
         let here = self.links.node();
         let ranks = &self.ranks[job.slots()];
@@ -301,7 +301,8 @@ impl Server<'_> {
             writer.byte(1);
         }
         if HOST_FACTS {
-            self.write_debug_options(job, writer);
+            let asker = self.requester(client).filter(|asker| asker.job == id);
+            self.write_debug_options(job, asker.map(|asker| asker.rank), writer);
         }
         if programs == 0 {
             // Sizes of several programs would take an array for each.
@@ -321,19 +322,21 @@ impl Server<'_> {
         }
     }
 
-    /// Writes where the ranks of a job wait for a debugger, and which processes they debug.
-    fn write_debug_options(&self, job: &Job, writer: &mut Writer<'_>) {
+    /// Writes for a rank of a job where it waits for a debugger, and which processes the job debugs. libpmix understands all ranks
+    /// or one.
+    fn write_debug_options(&self, job: &Job, rank: Option<Rank>, writer: &mut Writer<'_>) {
         for key in STOP_ATTRS {
-            match self.job_attr(job, key).map(number) {
-                Some(Some(rank)) => {
-                    writer.key(key.as_bytes(), kind::PROC_RANK);
-                    writer.uint32(rank);
-                }
-                Some(None) => {
+            let Some(listed) = self.job_attr(job, key) else { continue };
+            match (RankRanges::new(listed), rank) {
+                (None, _) => {
                     writer.key(key.as_bytes(), kind::BOOL);
                     writer.byte(1);
                 }
-                None => {}
+                (Some(listed), Some(Rank(rank))) if listed.iter().any(|listed| listed == rank) => {
+                    writer.key(key.as_bytes(), kind::PROC_RANK);
+                    writer.uint32(rank);
+                }
+                _ => {}
             }
         }
         let target = self.job_attr(job, TARGET_ATTR);

@@ -1,6 +1,6 @@
 //! Events that the head handles, and actions that it demands.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::time::Duration;
 
@@ -143,6 +143,20 @@ pub struct SpawnProgram {
     pub hosts: Vec<String>,
     /// How many of its ranks are on each host, if the spawn says so.
     pub spread: Option<Spread>,
+    /// Its ranks that wait for a debugger.
+    pub stopped: Stopped,
+}
+
+/// Ranks of a program that wait for a debugger.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Stopped {
+    /// None of them.
+    #[default]
+    No,
+    /// All of them.
+    All,
+    /// Those among these ranks of the job.
+    Some(BTreeSet<u32>),
 }
 
 /// Ranks of a program that go to each host.

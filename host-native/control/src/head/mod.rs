@@ -18,7 +18,7 @@ use std::ffi::OsString;
 use hydrant_core::{JobId, OwnedOutput};
 use hydrant_placement::{Host, MapBy};
 
-pub use event::{Action, Destination, Event, Per, RequestId, SpawnProgram, Spread, Upcall};
+pub use event::{Action, Destination, Event, Per, RequestId, SpawnProgram, Spread, Stopped, Upcall};
 
 use crate::error::Error;
 use crate::exit_status::{ExitCodeOf, ExitStatus};

@@ -1,14 +1,16 @@
 //! Spawned jobs: which nodes their ranks go to.
 
+use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{JobId, Rank, UpcallId};
 use hydrant_placement::{Host, JobMap, MappingPolicy, candidates, process_mapping};
 
 use super::spread::spread;
 use super::upcall::{Request, bytes};
-use super::{Action, HEAD, Head, RequestId, SpawnProgram, Upcall};
+use super::{Action, HEAD, Head, RequestId, SpawnProgram, Stopped, Upcall};
 use crate::error::Error;
 use crate::protocol::{CANCELED, RankBlock, SpawnOrigin, ToolOptions};
+use crate::psets::{RankRanges, format_ranges, ranges_of};
 
 impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.
@@ -102,11 +104,14 @@ impl Head {
     fn open_spawned(
         &mut self,
         mut programs: Vec<SpawnProgram>,
-        origin: SpawnOrigin,
+        mut origin: SpawnOrigin,
         nonce: u64,
         asker: String,
     ) -> Result<(), Error> {
         let blocks = self.place(&mut programs)?;
+        if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
+            stop.ranks = stopped(&programs)?;
+        }
         let mapping = process_mapping(&node_runs(&blocks))?;
         let programs = programs.into_iter().map(|program| program.program).collect();
         let key = (origin.node, origin.upcall);
@@ -124,7 +129,7 @@ impl Head {
             living.iter().map(|&node| self.config.hosts[node as usize - 1].clone()).collect();
         let mut used = self.used_slots(&living);
         let mut start: u32 = 0;
-        for SpawnProgram { program, hosts, spread: wanted } in programs {
+        for SpawnProgram { program, hosts, spread: wanted, .. } in programs {
             if let Some(wanted) = wanted {
                 let first = start;
                 for (node, count) in spread(&self.places(wanted, hosts)?, wanted)? {
@@ -170,6 +175,31 @@ impl Head {
         }
         nodes.iter().map(|&node| used[node as usize]).collect()
     }
+}
+
+/// Returns the ranks of a job that wait for a debugger.
+fn stopped(programs: &[SpawnProgram]) -> Result<RankRanges, Error> {
+    let mut stopped = Vec::new();
+    let mut size = 0;
+    for SpawnProgram { program, stopped: of_program, .. } in programs {
+        let ranks = size..size + program.ranks;
+        size = ranks.end;
+        match of_program {
+            Stopped::No => {}
+            Stopped::All => stopped.extend(ranks),
+            Stopped::Some(listed) => stopped.extend(listed.range(ranks)),
+        }
+    }
+    let listed = programs.iter().filter_map(|program| match &program.stopped {
+        Stopped::Some(listed) => listed.last(),
+        Stopped::No | Stopped::All => None,
+    });
+    if let Some(&rank) = listed.max().filter(|&&rank| rank >= size) {
+        return Err(Error::NoRankToStop { rank, size });
+    }
+    let ranges = ranges_of(stopped.into_iter());
+    let len = format_ranges(&ranges).len();
+    if len <= VALUE_MAX as usize { Ok(ranges) } else { Err(Error::TooManyToStop { ranges: ranges.len() }) }
 }
 
 /// Pairs that a spawn puts into the key-value space of its job.

@@ -87,18 +87,18 @@ pub struct ToolOptions {
 }
 
 /// Where ranks wait for a debugger.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Stop {
     /// The place.
     pub at: StopAt,
-    /// The rank that waits. `None` for all.
-    pub rank: Option<Rank>,
+    /// The ranks that wait, as ranges (first rank, number of ranks), once they have places.
+    pub ranks: Vec<(u32, u32)>,
 }
 
 impl Stop {
-    /// Whether a rank waits.
-    pub fn stops(&self, rank: u32) -> bool {
-        self.rank.is_none_or(|stopped| stopped.0 == rank)
+    /// Returns the ranks that wait.
+    pub fn ranks(&self) -> impl Iterator<Item = u32> + '_ {
+        self.ranks.iter().flat_map(|&(first, count)| first..first + count)
     }
 }
 

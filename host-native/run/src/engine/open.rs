@@ -225,8 +225,9 @@ impl Engine<'_> {
             launcher.prefer_interface(name, programs);
         }
         let options = spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
-        if let Some(stop) = options.and_then(|options| options.stop).filter(|stop| stop.at == StopAt::Exec) {
-            launcher.stop_at_exec(stop.rank.map(|rank| rank.0));
+        let stop = options.and_then(|options| options.stop.as_ref());
+        if let Some(stop) = stop.filter(|stop| stop.at == StopAt::Exec) {
+            launcher.stop_at_exec(stop.ranks());
         }
         let port = port.map(|port| Listener::new(port, Token::Listener(id.0), &self.poller)).transpose()?;
         let pmix = pmix.map(|port| Listener::new(port, Token::Pmix(id.0), &self.poller)).transpose()?;
@@ -306,8 +307,9 @@ impl Engine<'_> {
         let flags = [(OVERSUBSCRIBED_ATTR, local.oversubscribed), (QUERIES_ATTR, asks)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         let flags = flags.map(|(name, _)| (name.into(), b"TRUE".as_slice()));
-        let of_tool =
-            spawned.and_then(|spawned| spawned.tool.as_ref()).map(tool_attributes).unwrap_or_default();
+        let ranks = size(&record.programs)?;
+        let of_tool = spawned.and_then(|spawned| spawned.tool.as_ref());
+        let of_tool = of_tool.map_or(Vec::new(), |options| tool_attributes(options, ranks));
         let of_tool = of_tool.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes()));
         let attributes = kinds.into_iter().chain(file).chain(flags).chain(of_tool).chain(given);
         let limits = self.core.limits();
@@ -442,15 +444,16 @@ fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u
 }
 
 /// Returns the attributes of a job for what the tool that has spawned it wants.
-fn tool_attributes(options: &ToolOptions) -> Vec<(String, String)> {
+fn tool_attributes(options: &ToolOptions, size: u32) -> Vec<(String, String)> {
     let [init, app] = STOP_ATTRS;
-    let stop = options.stop.and_then(|stop| {
+    let stop = options.stop.as_ref().and_then(|stop| {
         let name = match stop.at {
             StopAt::Init => init,
             StopAt::App => app,
             StopAt::Exec => return None,
         };
-        Some((name.to_owned(), stop.rank.map_or("TRUE".to_owned(), |rank| rank.0.to_string())))
+        let ranks = if stop.ranks == [(0, size)] { "TRUE".to_owned() } else { format_ranges(&stop.ranks) };
+        (!ranks.is_empty()).then(|| (name.to_owned(), ranks))
     });
     let target = options.target.iter().flat_map(|Target { job, rank }| {
         let rank = rank.map_or(WILDCARD, |rank| rank.0);

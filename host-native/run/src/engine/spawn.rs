@@ -1,6 +1,6 @@
 //! Programs of spawned jobs, as the head reads them.
 
-use hydrant_control::{Event as HeadEvent, RequestId, SpawnProgram};
+use hydrant_control::{Event as HeadEvent, RequestId, SpawnProgram, Stopped};
 use hydrant_core::wire::Protocol;
 use hydrant_placement::{Host, position};
 use hydrant_start::{AvailableHosts, RequestedProgram, SpawnInfoError, prepare};
@@ -54,7 +54,7 @@ fn resolve(
 ) -> Result<SpawnProgram, (u8, String)> {
     let failed = |error: SpawnInfoError| (error.errno(), format!("{}: {error}", asked.command.display()));
     let (program, hosts) = asked.program(spawner, available).map_err(failed)?;
-    Ok(SpawnProgram { program, hosts, spread: None })
+    Ok(SpawnProgram { program, hosts, spread: None, stopped: Stopped::No })
 }
 
 /// Resolves a program that runs on this machine, and checks its file, so that a failure is that of this program.

@@ -7,11 +7,11 @@
 use std::collections::BTreeSet;
 
 use hydrant_control::protocol::{JobRecord, Order, Stop, StopAt, Target, ToolOptions};
-use hydrant_control::{Event as HeadEvent, Per, SpawnProgram, Spread};
+use hydrant_control::{Event as HeadEvent, Per, SpawnProgram, Spread, Stopped};
 use hydrant_core::wire::Protocol;
 use hydrant_core::wire::pmix::{
-    Apps, HEADER_LEN, Info, Infos, Integers, WILDCARD, Writer, channel, event, kind, status, translate_spawn,
-    write_header,
+    Apps, HEADER_LEN, Info, Infos, Integers, Reader, WILDCARD, Writer, channel, event, kind, status,
+    translate_spawn, write_header,
 };
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use hydrant_overlay::Destination;
@@ -39,6 +39,8 @@ const OF_SPAWN: u64 = 0;
 const EVENT_REST: usize = 128;
 /// Name of the server for ranks.
 const SERVER_OF_RANKS: &str = "hydrant";
+/// Option of a program of debuggers: `PMIX_DEBUGGER_DAEMONS`.
+const DAEMONS: &[u8] = b"pmix.debugger";
 /// Options by which ranks stop, in the order in which they count.
 const STOPS: [(&[u8], StopAt); 3] =
     [(b"pmix.dbg.exec", StopAt::Exec), (b"pmix.dbg.init", StopAt::Init), (b"pmix.dbg.notify", StopAt::App)];
@@ -83,9 +85,9 @@ impl ToolJob {
         self.job.as_ref().is_some_and(|(job, _)| *job == id)
     }
 
-    /// Returns whether some ranks, of `size`, are all that stop.
-    fn are_all(&self, ranks: &BTreeSet<u32>, size: u32) -> bool {
-        self.stop.is_some_and(|stop| (0..size).all(|rank| !stop.stops(rank) || ranks.contains(&rank)))
+    /// Returns whether some ranks are all that stop.
+    fn are_all(&self, ranks: &BTreeSet<u32>) -> bool {
+        self.stop.as_ref().is_some_and(|stop| stop.ranks().all(|rank| ranks.contains(&rank)))
     }
 }
 
@@ -93,6 +95,8 @@ impl ToolJob {
 struct Wishes {
     channels: u32,
     options: ToolOptions,
+    /// Ranks of each program that wait for a debugger.
+    stopped: Vec<Stopped>,
 }
 
 impl Wishes {
@@ -106,22 +110,48 @@ impl Wishes {
         {
             channels |= if is_set(key) { stream } else { 0 };
         }
-        let mut stop = None;
+        let (mut stop, mut stopped) = (None, vec![Stopped::No; apps.len() as usize]);
         for (key, at) in STOPS {
-            let Some(info) = all().find(|info| info.key == key) else { continue };
-            let rank = match (info.as_bool(), info.as_u32()) {
-                (Some(false), _) => continue,
-                (Some(true), _) | (_, Some(WILDCARD)) => None,
-                (_, Some(rank)) => Some(Rank(rank)),
-                _ => return Err(status::NOT_SUPPORTED),
-            };
+            // What is said of the job is not meant for daemons.
+            let of_job = infos.find(key).map_or(Ok(Stopped::No), |info| stopped_by(&info))?;
+            let mut of_apps = Vec::new();
+            for app in apps.iter() {
+                of_apps.push(match app.infos.find(key) {
+                    Some(info) => stopped_by(&info)?,
+                    None if app.infos.is_set(DAEMONS) => Stopped::No,
+                    None => of_job.clone(),
+                });
+            }
+            if of_apps.iter().all(|stopped| *stopped == Stopped::No) {
+                continue;
+            }
             if at == StopAt::Exec && cfg!(not(target_os = "linux")) {
                 return Err(status::NOT_SUPPORTED);
             }
-            stop = stop.or(Some(Stop { at, rank }));
+            if stop.is_none() {
+                (stop, stopped) = (Some(Stop { at, ranks: Vec::new() }), of_apps);
+            }
         }
         let target = all().find_map(|info| target(&info));
-        Ok(Wishes { channels, options: ToolOptions { stop, target } })
+        Ok(Wishes { channels, options: ToolOptions { stop, target }, stopped })
+    }
+}
+
+/// Returns the ranks that an info has wait for a debugger: all, one, or those of an array.
+fn stopped_by(info: &Info<'_>) -> Result<Stopped, i32> {
+    match (info.as_bool(), info.as_u32()) {
+        (Some(is_set), _) => return Ok(if is_set { Stopped::All } else { Stopped::No }),
+        (_, Some(WILDCARD)) => return Ok(Stopped::All),
+        (_, Some(rank)) => return Ok(Stopped::Some(BTreeSet::from([rank]))),
+        (None, None) => {}
+    }
+    // The job of these processes has no name yet.
+    let procs = info.as_proc().map(|proc| BTreeSet::from([proc.rank]));
+    let procs = procs.or_else(|| Some(info.array(kind::PROC, Reader::proc)?.map(|proc| proc.rank).collect()));
+    let listed = procs.or_else(|| Some(info.array(kind::PROC_RANK, Reader::uint32)?.collect()));
+    match listed.ok_or(status::NOT_SUPPORTED)? {
+        listed if listed.contains(&WILDCARD) => Ok(Stopped::All),
+        listed => Ok(Stopped::Some(listed)),
     }
 }
 
@@ -179,10 +209,10 @@ impl Head<'_> {
         (infos, apps): (&Infos<'_>, &Apps<'_>),
     ) -> Result<(), RunError> {
         let read = Wishes::read(infos, apps).and_then(|wishes| {
-            let programs = self.programs_for_tool(engine, (infos, apps), wishes.options.target.as_ref())?;
+            let programs = self.programs_for_tool(engine, (infos, apps), &wishes)?;
             Ok((wishes, programs))
         });
-        let (Wishes { channels, options }, programs) = match read {
+        let (Wishes { channels, options, .. }, programs) = match read {
             Ok(read) => read,
             Err(code) => {
                 let body = spawn_body(integers, code, None);
@@ -196,7 +226,7 @@ impl Head<'_> {
             upcall: Some(upcall),
             job: None,
             channels,
-            stop: options.stop,
+            stop: None,
             waiting: BTreeSet::new(),
             of_ranks: Integers::default(),
             released: BTreeSet::new(),
@@ -210,7 +240,7 @@ impl Head<'_> {
         &mut self,
         engine: &mut Engine<'_>,
         (infos, apps): (&Infos<'_>, &Apps<'_>),
-        target: Option<&Target>,
+        wishes: &Wishes,
     ) -> Result<Vec<SpawnProgram>, i32> {
         let mut room = vec![0; REQUEST_MAX];
         let len = translate_spawn(infos, apps, &mut room).ok_or(status::OUT_OF_RESOURCE)?;
@@ -221,13 +251,15 @@ impl Head<'_> {
         // What a spawn leaves open is as for the first program of the run.
         let spawner = engine.plan.programs.first().cloned().ok_or(status::ERROR)?;
         let (mut programs, mut failed) = (Vec::new(), None);
-        for (found, app) in self.find_programs(engine, &requested, &spawner).into_iter().zip(apps.iter()) {
+        let target = wishes.options.target.as_ref();
+        let found = self.find_programs(engine, &requested, &spawner);
+        for ((found, app), stopped) in found.into_iter().zip(apps.iter()).zip(&wishes.stopped) {
             let spread = spread(infos, &app.infos, app.processes, target)?;
             if app.processes == 0 && spread.is_none() {
                 return Err(status::BAD_PARAM);
             }
             match found {
-                Ok(program) => programs.push(SpawnProgram { spread, ..program }),
+                Ok(program) => programs.push(SpawnProgram { spread, stopped: stopped.clone(), ..program }),
                 Err((_, reason)) => failed = failed.or(Some(reason)),
             }
         }
@@ -245,6 +277,8 @@ impl Head<'_> {
         let mut jobs = self.tool_jobs.iter_mut();
         if let Some(of_tool) = jobs.find(|of_tool| of_tool.upcall == Some(upcall) && of_tool.job.is_none()) {
             of_tool.job = Some((record.id, record.name.clone()));
+            let options = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
+            of_tool.stop = options.and_then(|options| options.stop.clone());
         }
     }
 
@@ -286,7 +320,7 @@ impl Head<'_> {
         }
         self.answer_asker(engine, Asker::Tool(upcall), 0, body)?;
         let of_tool = &self.tool_jobs;
-        if started && let Some(stop) = of_tool[at].stop.filter(|stop| stop.at == StopAt::Exec) {
+        if started && let Some(stop) = of_tool[at].stop.as_ref().filter(|stop| stop.at == StopAt::Exec) {
             match (of_tool[at].tool, &of_tool[at].job) {
                 (Some(_), _) => self.tell_debugger(engine, at),
                 (None, &Some((job, _))) => engine.continue_ranks(job, stop),
@@ -317,8 +351,8 @@ impl Head<'_> {
                 |rank: &u32| listed.is_none_or(|listed| listed.contains(name.as_bytes(), *rank));
             of_tool.released.extend((0..size).filter(is_released));
             // The event does not continue processes that the system has stopped.
-            let is_event = of_tool.stop.is_some_and(|stop| stop.at != StopAt::Exec);
-            if is_event && of_tool.are_all(&of_tool.released, size) {
+            let is_event = of_tool.stop.as_ref().is_some_and(|stop| stop.at != StopAt::Exec);
+            if is_event && of_tool.are_all(&of_tool.released) {
                 of_tool.stop = None;
             }
         }
@@ -332,13 +366,12 @@ impl Head<'_> {
         integers: Integers,
     ) {
         let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.is(job)) else { return };
-        let size = self.control.jobs().get(job).map_or(0, |job| job.size());
         let of_tool = &mut self.tool_jobs[at];
         of_tool.waiting.insert(rank.0);
         of_tool.of_ranks = integers;
         if of_tool.tool.is_none() {
             engine.release_later(of_tool);
-        } else if of_tool.are_all(&of_tool.waiting, size) {
+        } else if of_tool.are_all(&of_tool.waiting) {
             self.tell_debugger(engine, at);
         }
     }
@@ -356,7 +389,7 @@ impl Head<'_> {
         for of_tool in self.tool_jobs.iter_mut().filter(|of_tool| of_tool.tool == Some(tool)) {
             of_tool.tool = None;
             let Some((job, _)) = of_tool.job else { continue };
-            match of_tool.stop {
+            match &of_tool.stop {
                 Some(stop) if stop.at == StopAt::Exec => engine.continue_ranks(job, stop),
                 Some(_) => engine.release_later(of_tool),
                 None => {}
@@ -378,9 +411,11 @@ impl Head<'_> {
 
 impl Engine<'_> {
     /// Continues ranks of a job that the system has stopped.
-    fn continue_ranks(&mut self, job: JobId, stop: Stop) {
-        let (rank, signal) = (stop.rank, Signal::CONT.as_raw());
-        self.send_order(Destination::Descendants, Order::SignalRanks { job, rank, signal });
+    fn continue_ranks(&mut self, job: JobId, stop: &Stop) {
+        let signal = Signal::CONT.as_raw();
+        for rank in stop.ranks().map(Rank) {
+            self.send_order(Destination::Descendants, Order::SignalRanks { job, rank: Some(rank), signal });
+        }
     }
 
     /// Lets the ranks of a job go on in a while.

@@ -1,7 +1,7 @@
 //! The host of the head: actions, names, and the destination of the output.
 
 use hydrant_control::protocol::{BackendFailure, JobRecord, Order, Report, StartError};
-use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram, Upcall};
+use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram, Stopped, Upcall};
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
 use hydrant_names::{Answer, Request};
@@ -299,7 +299,7 @@ fn resolve(
             command: command.into(),
             ..spawner.clone()
         };
-        Ok(SpawnProgram { program, hosts: Vec::new(), spread: None })
+        Ok(SpawnProgram { program, hosts: Vec::new(), spread: None, stopped: Stopped::No })
     });
     resolved.collect()
 }

@@ -326,6 +326,7 @@ impl World {
                         program: program(1 + self.random.below(5) as u32),
                         hosts: Vec::new(),
                         spread: None,
+                        stopped: Stopped::No,
                     };
                     let result =
                         if self.random.chance(20) { Err((2, "not found".into())) } else { Ok(program) };

@@ -33,7 +33,7 @@ fn upcall(rank: u32, upcall: u32, request: &[u8]) -> Report {
 
 fn resolved(ranks: u32, hosts: &[&str]) -> Result<SpawnProgram, (u8, String)> {
     let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
-    Ok(SpawnProgram { program: program(ranks), hosts, spread: None })
+    Ok(SpawnProgram { program: program(ranks), hosts, spread: None, stopped: Stopped::No })
 }
 
 fn complete(node: u32, upcall: u32, started: bool, codes: &[u8]) -> (Destination, Order) {
