@@ -2,6 +2,8 @@
 
 /// Commands in README.md and in the book.
 mod documents;
+/// Launchers in Rust on `hydrant-host`: its examples.
+mod embedded;
 /// Unmodified MPI libraries and PMI clients under `hydrant run`.
 mod interop;
 /// `libhydrant_mpi.so`, alone and in front of MPICH 5.0.2.

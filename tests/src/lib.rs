@@ -33,7 +33,7 @@ pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
 pub use ports::free_ports;
 pub use programs::{
-    cross, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
+    cross, example, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
 };
 pub use recording::in_sandbox;
 pub use running::{PATIENCE, Running, children};

@@ -70,6 +70,20 @@ pub fn library(package: &str, file: &str) -> PathBuf {
     library
 }
 
+/// An example of a package, built here.
+pub fn example(package: &str, name: &str) -> PathBuf {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let status = Command::new(cargo)
+        .args(["build", "--quiet", "--package", package, "--example", name, "--target-dir"])
+        .arg(target_dir())
+        .current_dir(env!("CARGO_MANIFEST_DIR"))
+        .stdin(Stdio::null())
+        .status()
+        .expect("cargo runs, since it runs this test");
+    assert!(status.success(), "building the example {name} failed");
+    target_dir().join("debug/examples").join(name)
+}
+
 /// Runs a cargo command through `tests/cross`, on the workspace of that `Cargo.toml` for that target. Returns the folder that
 /// holds a folder for each profile.
 pub fn cross(target: &str, manifest: &Path, args: &[&str]) -> PathBuf {

@@ -1,61 +1,118 @@
-//! `libhydrant_host.so.0`: hydrant's PMI server for launchers in C.
+//! PMI server for launchers: a batch system's starter, a container runtime, a launcher of one's own.
 //!
-//! A host (a batch system's starter, a launcher of one's own) starts and ends processes. The library has the server and the
-//! sockets of its clients; a host may also carry the bytes of clients itself. The server is the one that is built in, or
-//! `hydrant.wasm` in a sandbox (feature `sandbox`). `include/hydrant_host.h` documents each function, and
-//! `host-wasm/examples/launch.c` is a launcher.
+//! The launcher starts and ends processes. The library serves them: PMI-1, PMI-2 and PMIx, which MPICH, Open MPI, Intel MPI and all
+//! that is built on them speak. It makes their connections or accepts them, and answers requests. The launcher waits for one
+//! descriptor, beside what else it waits for, and carries out what the server asks for.
 //!
-//! ```
-//! use std::mem::MaybeUninit;
-//! use std::ptr;
+//! # A launcher
 //!
-//! use hydrant_host::{
-//!     ABI_VERSION, hydrant_host_blocked, hydrant_host_close, hydrant_host_open, hydrant_settings_init,
-//! };
+//! This one runs four ranks of a program, with MPICH or Open MPI. It is the whole of `examples/four_ranks.rs`:
 //!
-//! let mut settings = MaybeUninit::uninit();
-//! // SAFETY: a structure to write to.
-//! assert_eq!(unsafe { hydrant_settings_init(settings.as_mut_ptr(), ABI_VERSION, 8) }, 0);
-//! let mut host = ptr::null_mut();
-//! // SAFETY: the call has written the settings, and the host is a pointer to write to.
-//! assert_eq!(unsafe { hydrant_host_open(settings.as_ptr(), &mut host) }, 0);
-//! // A fault: connection 3 is not open. SAFETY: the host is open.
-//! assert_eq!(unsafe { hydrant_host_blocked(host, 3) }, -2);
-//! // SAFETY: the host is open.
-//! unsafe { hydrant_host_close(host) };
+//! ```no_run
+#![doc = include_str!("../examples/four_ranks.rs")]
 //! ```
 //!
-//! The library is for Linux. Elsewhere the crate is empty. Modules import only from rows below their own:
+//! | what | how |
+//! |---|---|
+//! | a server | [`Host::open`] with [`Settings`]: limits, a plugin, the place among several nodes |
+//! | a job | [`Job::new`], its programs, nodes, attributes and process sets; [`Host::register_job`], [`Host::deregister_job`] |
+//! | ranks of this process | [`Host::setup_fork`] for each `Command`; [`Host::pass_socket`] for other ways of starting |
+//! | ranks elsewhere, in containers | [`Host::listen`] and [`Host::rank_env`] |
+//! | the loop | [`as_fd`](Host#impl-AsFd-for-Host) is readable while [`Host::next_event`] has work; [`Host::wait`]; `AsyncHost` |
+//! | ends of processes | [`Host::watch`] and [`Event::Exited`], or [`Host::exited`] |
+//! | a job aborted, a rank to kill | [`Output::AbortJob`], [`Output::KillRank`] |
+//! | a fence that is late | [`Job::fence_warning`], [`Output::StalledFence`] |
+//! | a spawn | [`Output::Spawn`], [`decode_spawn`], [`Job::spawned_by`], [`Host::spawn_complete`] |
+//! | several nodes | [`Settings::on_node`], [`Job::node`], [`Output::Peer`], [`Host::peer`] |
+//!
+//! Functions of the same names are in `hydrant_host.h`, as `hydrant_host_register_job`, and inputs and outputs have the same names
+//! in the packages for Python and JavaScript.
+//!
+//! # Several nodes
+//!
+//! Each node has a launcher with a server of its own. The servers exchange messages, which the launchers carry over whatever they
+//! have between them, whole, in order, each in at most 32 KiB for jobs of up to 100,000 ranks. All register the same jobs in the
+//! same order. A launcher tells its own server of its own ranks only. [`Output::AbortJob`] is the output of one server: its
+//! launcher tells the others. This one is `examples/two_nodes.rs`:
+//!
+//! ```no_run
+#![doc = include_str!("../examples/two_nodes.rs")]
+//! ```
+//!
+//! # Limits
+//!
+//! [`Limits`] are fixed when the server is created: [`Settings::for_ranks`] is enough for one job of MPI, and takes memory as pairs
+//! are stored. A request beyond a limit is refused with an error that names it. Jobs have up to 100,000 ranks. Clients have
+//! budgets: one that does not read its replies is not read from, and one without a handshake is closed after 10 s. The crate is for
+//! Linux; elsewhere it is empty.
+//!
+//! # Features
+//!
+//! | feature | |
+//! |---|---|
+//! | `c` (default) | the exported functions of `hydrant_host.h` |
+//! | `tokio` | `AsyncHost`: a task awaits the events |
+//! | `sandbox` | [`Plugin`]: the server as `hydrant.wasm`; brings in wasmtime and its compiler |
+//!
+//! # Modules
+//!
+//! They import only from rows below their own:
 //!
 //! | module | contents |
 //! |---|---|
-//! | `exports` | the exported functions |
-//! | `port` | port of the loopback interface for PMIx clients |
-//! | `pointer` | checked access to pointers from C callers |
+//! | `c` | the exported functions |
+//! | `tokio` | a host in a program of tokio |
 //! | `host` | server, clock, timer and connections |
-//! | `job` | name of a job, its port for PMIx clients, and the variables of its ranks |
-//! | `environment` | variables of a rank in the form that `execve` takes |
-//! | `backend` | the built-in server, or a plugin |
-//! | `types` | structures of the header |
+//! | `served` | a registered job: its port, the variables of its ranks, and which of them run |
+//! | `job` | description of a job |
+//! | `settings` | settings, and the built-in server or a plugin |
+//! | `event` | what the host reports |
 //! | `timer` | descriptor that is readable when a deadline has passed |
-//! | `error` | errors, their codes, and the last one of each thread |
+//! | `error` | errors |
 #![cfg(target_os = "linux")]
 
-mod backend;
-mod environment;
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
+#[cfg(feature = "c")]
+pub mod c;
 mod error;
-mod exports;
-#[cfg(test)]
-mod header;
+mod event;
 mod host;
 mod job;
-mod pointer;
-mod port;
+mod served;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod timer;
-mod types;
+#[cfg(feature = "tokio")]
+mod tokio;
 
-pub use exports::*;
-pub use hydrant_abi::ABI_VERSION;
-pub use types::{HostJob, HostLimits, HostOutput, HostSettings};
+use std::os::unix::process::ExitStatusExt;
+use std::process::ExitStatus;
+
+pub use error::Error;
+pub use event::Event;
+pub use host::Host;
+pub use hydrant_core::server::RankReport;
+pub use hydrant_core::trace::{Cause, Stream};
+pub use hydrant_core::wire::{Protocol, decode_spawn, decode_upcall};
+pub use hydrant_core::{
+    ConnId, Exit, Fault, Input, JobId, Limit, Limits, OwnedOutput as Output, Rank, UpcallId,
+};
+pub use hydrant_driver::{CloseReason, Speaks, is_foreign_variable};
+pub use job::{Job, random_name};
+pub use settings::{Node, Plugin, Settings};
+
+#[cfg(feature = "tokio")]
+pub use crate::tokio::AsyncHost;
+
+/// Returns the exit of a process with this status, for [`Host::exited`].
+pub fn exit_of(status: ExitStatus) -> Exit {
+    let number = |of: i32| u8::try_from(of).unwrap_or(u8::MAX);
+    match status.signal() {
+        Some(signal) => Exit::Signal(number(signal)),
+        None => Exit::Code(status.code().map_or(u8::MAX, number)),
+    }
+}

@@ -3,7 +3,7 @@
 use std::ffi::{CStr, c_char, c_void};
 use std::{ptr, slice};
 
-use crate::error::Error;
+use super::error::Error;
 
 /// Longest name in bytes. Each name of the server is shorter.
 const TEXT_MAX: usize = 1024;

@@ -9,7 +9,7 @@ use hydrant_core::wire::Integers;
 use hydrant_core::wire::pmix::{FIRST_BYTE, Writer, write_header};
 
 use super::*;
-use crate::types::{DISCONNECTED, NO_HANDSHAKE, NONE};
+use crate::c::types::{DISCONNECTED, NO_HANDSHAKE, NONE};
 
 const ABORT: &[u8] = b"cmd=abort exitcode=7\n";
 
@@ -301,8 +301,8 @@ fn sockets_of_the_library_are_not_the_hosts() {
     assert_eq!((codes, room(&host, 0)), ([Code::Argument as i32; 5], 0));
     assert_eq!(
         message(),
-        "connection 0 is a socket of the library, which reads, writes and closes it: hydrant_host_closed is for \
-         connections of hydrant_host_opened"
+        "connection 0 is a socket of the library, which reads, writes and closes it: `closed` is for connections whose \
+         bytes the host carries (`opened`)"
     );
     // SAFETY: an open host.
     assert_eq!(unsafe { hydrant_host_opened(host.0, 0, 0, 1) }, Code::Fault as i32);

@@ -7,9 +7,9 @@ use std::fs;
 
 use serde_json::Value;
 
-use crate::error::Code;
-use crate::exports::INPUTS;
-use crate::types::{DISCONNECTED, NO_HANDSHAKE, NONE, OVERRUN, STRUCTURES};
+use super::INPUTS;
+use super::error::Code;
+use super::types::{DISCONNECTED, NO_HANDSHAKE, NONE, OVERRUN, STRUCTURES};
 
 const HEADER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/include/hydrant_host.h");
 const ABI: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../host-wasm/abi/hydrant-abi.json");

@@ -1,33 +1,75 @@
-//! The exported functions, which `hydrant_host.h` documents.
+//! The exported functions, which `hydrant_host.h` documents: the [`Host`] for launchers in C. Feature `c`.
+//!
+//! | module | contents |
+//! |---|---|
+//! | `port` | port of the loopback interface for PMIx clients, for hosts with transports of their own |
+//! | `pointer` | checked access to pointers from C callers |
+//! | `environment` | variables of a rank in the form that `execve` takes |
+//! | `types` | structures of the header |
+//! | `error` | codes of errors, and the last one of each thread |
+
+mod environment;
+mod error;
+#[cfg(test)]
+mod header;
+mod pointer;
+mod port;
+#[cfg(test)]
+mod tests;
+mod types;
 
 use std::ffi::{OsStr, c_char, c_int, c_void};
-use std::os::fd::IntoRawFd;
+use std::net::Ipv4Addr;
+use std::os::fd::{AsRawFd, IntoRawFd};
 use std::os::unix::ffi::OsStrExt;
 use std::panic::{self, AssertUnwindSafe};
-use std::path::Path;
+use std::path::PathBuf;
 use std::ptr;
 use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::Duration;
 
-use hydrant_abi::ABI_VERSION;
+pub use hydrant_abi::ABI_VERSION;
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{ConnId, Exit, Input, JobId, JobSpec, Limit, Rank, UpcallId};
 use serde::de::DeserializeOwned;
 
-use crate::backend::PluginFile;
-use crate::error::{self, Error};
-use crate::host::Host;
-use crate::job::random_name;
-use crate::pointer::{bytes, path, record, strings, text, write, write_bytes};
-use crate::port::Port;
-use crate::types::{HostJob, HostLimits, HostOutput, HostSettings, NONE};
+use self::environment::Environment;
+use self::error::Error;
+use self::pointer::{bytes, path, record, strings, text, write, write_bytes};
+use self::port::Port;
+use self::types::NONE;
+pub use self::types::{HostJob, HostLimits, HostOutput, HostSettings};
+use crate::{Event, Host, Plugin, Settings, Speaks, random_name};
 
 /// Time of one call of a plugin unless the settings have another one.
-const CALL: Duration = Duration::from_secs(5);
+const CALL: Duration = Plugin::CALL;
 
 /// Server of a C program: `hydrant_host`.
 #[derive(Debug)]
-pub struct HydrantHost(pub(crate) Mutex<Host>);
+pub struct HydrantHost(Mutex<Open>);
+
+/// An open server, and what its last calls have lent to the program.
+#[derive(Debug)]
+struct Open {
+    host: Host,
+    /// Holds the bytes of the last output.
+    event: Option<Event>,
+    /// That of the last rank.
+    environment: Option<Environment>,
+}
+
+impl Open {
+    /// Returns the next output, whose bytes are valid until the next call.
+    fn next(&mut self) -> Result<Option<HostOutput>, Error> {
+        while let Some(event) = self.host.next_event()? {
+            let output = HostOutput::of_event(self.event.insert(event));
+            if output.is_some() {
+                return Ok(output);
+            }
+        }
+        Ok(None)
+    }
+}
 
 /// Port of a C program: `hydrant_port`.
 #[derive(Debug)]
@@ -43,7 +85,7 @@ fn call(body: impl FnOnce() -> Result<c_int, Error>) -> c_int {
 ///
 /// # Safety
 /// `host` is NULL or open.
-unsafe fn lock<'a>(host: *const HydrantHost) -> Result<MutexGuard<'a, Host>, Error> {
+unsafe fn lock<'a>(host: *const HydrantHost) -> Result<MutexGuard<'a, Open>, Error> {
     // SAFETY: guaranteed by the caller.
     lock_mutex(&unsafe { record("the host", host)? }.0)
 }
@@ -88,8 +130,9 @@ pub unsafe extern "C" fn hydrant_settings_init(
 ) -> c_int {
     call(|| {
         check_version(abi_version)?;
-        let (plugin, cache, limits) = (ptr::null(), ptr::null(), HostLimits::for_job(ranks));
-        let init = HostSettings { abi_version, call_ms: CALL.as_millis() as u32, plugin, cache, limits };
+        let (plugin, cache) = (ptr::null(), ptr::null());
+        let (call_ms, limits) = (CALL.as_millis() as u32, Settings::for_ranks(ranks).limits.into());
+        let init = HostSettings { abi_version, call_ms, plugin, cache, limits };
         // SAFETY: guaranteed by the caller.
         unsafe { write("the settings", settings, init)? };
         Ok(0)
@@ -151,13 +194,14 @@ pub unsafe extern "C" fn hydrant_host_open(
         // SAFETY: as above.
         let (file, cache) =
             unsafe { (path("the plugin", settings.plugin)?, path("the cache", settings.cache)?) };
-        let path = |bytes| Path::new(OsStr::from_bytes(bytes));
+        let path = |bytes| PathBuf::from(OsStr::from_bytes(bytes));
         let call = match settings.call_ms {
             0 => CALL,
             millis => Duration::from_millis(millis.into()),
         };
-        let plugin = file.map(|file| PluginFile { file: path(file), cache: cache.map(path), call });
-        let opened = HydrantHost(Mutex::new(Host::new(settings.limits.into(), plugin)?));
+        let plugin = file.map(|file| Plugin { cache: cache.map(path), call, ..Plugin::new(path(file)) });
+        let created = Host::open(&Settings { limits: settings.limits.into(), plugin, node: None })?;
+        let opened = HydrantHost(Mutex::new(Open { host: created, event: None, environment: None }));
         // SAFETY: as above.
         unsafe { write("the pointer to the host", host, Box::into_raw(Box::new(opened)))? };
         Ok(0)
@@ -186,7 +230,7 @@ pub unsafe extern "C" fn hydrant_host_close(host: *mut HydrantHost) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hydrant_host_fd(host: *const HydrantHost) -> c_int {
     // SAFETY: guaranteed by the caller.
-    call(|| Ok(unsafe { lock(host)? }.fd()))
+    call(|| Ok(unsafe { lock(host)? }.host.as_raw_fd()))
 }
 
 /// Takes the next output. Returns 1, or 0 if there is none.
@@ -216,7 +260,7 @@ pub unsafe extern "C" fn hydrant_host_next(host: *const HydrantHost, output: *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hydrant_host_room(host: *const HydrantHost, conn: u32) -> usize {
     // SAFETY: guaranteed by the caller.
-    let room = call(|| Ok(unsafe { lock(host)? }.room(conn).min(MESSAGE_MAX as usize) as c_int));
+    let room = call(|| Ok(unsafe { lock(host)? }.host.room(ConnId(conn)).min(MESSAGE_MAX as usize) as c_int));
     usize::try_from(room).unwrap_or(0)
 }
 
@@ -234,7 +278,8 @@ pub unsafe extern "C" fn hydrant_host_bytes(
     call(|| {
         // SAFETY: guaranteed by the caller.
         let (mut host, data) = unsafe { (lock(host)?, bytes("the data", data, len)?) };
-        host.bytes(conn, data).map(|()| 0)
+        host.host.bytes(ConnId(conn), data)?;
+        Ok(0)
     })
 }
 
@@ -269,7 +314,8 @@ pub unsafe extern "C" fn hydrant_host_register_job(host: *const HydrantHost, job
             fence: variant("the fence mode", job.fence.try_into().unwrap_or(-1), &[])?,
             ..JobSpec::new(JobId(job.job), name, job.size)
         };
-        host.input(Input::RegisterJob(spec)).map(|()| 0)
+        host.host.input(Input::RegisterJob(spec))?;
+        Ok(0)
     })
 }
 
@@ -295,7 +341,10 @@ pub unsafe extern "C" fn hydrant_host_setup_fork(
         unsafe { (write("the descriptor", fd, -1)?, write("the environment", env, ptr::null_mut())?) };
         // SAFETY: as above.
         let inherited = unsafe { strings(inherited) };
-        let (end, variables) = host.setup_fork(JobId(job), Rank(rank), &inherited)?;
+        let (job, rank) = (JobId(job), Rank(rank));
+        let end = host.host.pass_socket(job, rank)?;
+        let own = host.host.inherited_env(job, rank, end.as_raw_fd())?;
+        let variables = host.environment.insert(Environment::new(&inherited, &own)).as_ptr();
         // SAFETY: as above.
         unsafe {
             (write("the descriptor", fd, end.into_raw_fd())?, write("the environment", env, variables)?)
@@ -311,7 +360,12 @@ pub unsafe extern "C" fn hydrant_host_setup_fork(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn hydrant_host_listen(host: *const HydrantHost, job: u32, number: u16) -> c_int {
     // SAFETY: guaranteed by the caller.
-    call(|| unsafe { lock(host)? }.listen(JobId(job), number).map(|()| 0))
+    call(|| {
+        // SAFETY: guaranteed by the caller.
+        let mut host = unsafe { lock(host)? };
+        host.host.listen(JobId(job), (Ipv4Addr::LOCALHOST, number).into(), Speaks::Pmix)?;
+        Ok(0)
+    })
 }
 
 /// Listens at a port of the loopback interface.
@@ -431,7 +485,8 @@ macro_rules! inputs {
                     // SAFETY: guaranteed by the caller.
                     #[allow(unused_unsafe, reason = "some inputs have no pointers")]
                     let input = unsafe { $input };
-                    host.input(input).map(|()| 0)
+                    host.host.input(input)?;
+                    Ok(0)
                 })
             }
         )*

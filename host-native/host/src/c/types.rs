@@ -3,12 +3,11 @@
 use std::ffi::c_char;
 use std::ptr;
 
-use hydrant_core::limits::{MESSAGE_MAX, SPAWN_BYTES_MIN};
 use hydrant_core::trace::{Cause, Closing, Exit};
 use hydrant_core::{Limits, Malformed, Output};
-use hydrant_driver::{CloseReason, Event};
 
-use crate::error::number;
+use super::error::number;
+use crate::{CloseReason, Event};
 
 /// Number that stands for none: `HYDRANT_NONE`.
 pub(crate) const NONE: u32 = u32::MAX;
@@ -147,24 +146,21 @@ structures! {
     }
 }
 
-impl HostLimits {
-    /// Limits for one job on this machine: PMI and PMIx, without spawns. A rank has 64 pairs and 64 KiB, and a second
-    /// connection for PMIx.
-    pub(crate) fn for_job(ranks: u32) -> HostLimits {
+impl From<Limits> for HostLimits {
+    fn from(limits: Limits) -> HostLimits {
         HostLimits {
-            jobs: 1,
-            ranks,
-            conns: ranks.saturating_mul(2),
-            keys: ranks.saturating_mul(64),
-            kvs_bytes: ranks.saturating_mul(1 << 16),
-            groups: 16,
-            names: 16,
-            // So few bytes are for files to remove and for text of PMIx clients only.
-            spawns: 16,
-            spawn_bytes: SPAWN_BYTES_MIN - 1,
-            psets: 16,
-            links: 0,
-            commit_bytes: MESSAGE_MAX / 4,
+            jobs: limits.jobs,
+            ranks: limits.ranks,
+            conns: limits.conns,
+            keys: limits.keys,
+            kvs_bytes: limits.kvs_bytes,
+            groups: limits.groups,
+            names: limits.names,
+            spawns: limits.spawns,
+            spawn_bytes: limits.spawn_bytes,
+            psets: limits.psets,
+            links: limits.links,
+            commit_bytes: limits.commit_bytes,
         }
     }
 }
@@ -281,6 +277,8 @@ impl HostOutput {
     pub(crate) fn of_event(event: &Event) -> Option<HostOutput> {
         Some(match *event {
             Event::Output(ref output) => HostOutput::of_output(output.view()),
+            // The functions watch no processes.
+            Event::Exited { .. } => return None,
             Event::Closed { conn, job, rank, why } => {
                 let rank = rank.map_or(NONE, |rank| rank.0);
                 let closed =
