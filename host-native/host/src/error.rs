@@ -42,6 +42,9 @@ pub enum Error {
     /// A job has one port.
     #[error("job {0} has a port already")]
     HasPort(u32),
+    /// A rank would connect to the port of a job without one.
+    #[error("job {0} has no port for its ranks to connect to")]
+    NoPort(u32),
     /// Nothing can connect to a wildcard address.
     #[error("ranks cannot connect to {0}: give the address by which they reach this host")]
     Wildcard(SocketAddr),

@@ -340,11 +340,7 @@ impl Host {
     /// As [`pass_socket`](Host::pass_socket).
     pub fn setup_fork(&mut self, job: JobId, rank: Rank, command: &mut Command) -> Result<(), Error> {
         let socket = self.pass_socket(job, rank)?;
-        let own = self.inherited_env(job, rank, socket.as_raw_fd())?;
-        for (name, _) in env::vars_os().filter(|(name, _)| is_foreign_variable(name.as_bytes())) {
-            command.env_remove(name);
-        }
-        command.envs(own);
+        set_env(command, self.inherited_env(job, rank, socket.as_raw_fd())?);
         // SAFETY: the descriptor is the closure's.
         let inherit = move || match unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_SETFD, 0) } {
             0 => Ok(()),
@@ -352,6 +348,19 @@ impl Host {
         };
         // SAFETY: the closure makes one system call, which is safe after a fork, and allocates nothing.
         unsafe { command.pre_exec(inherit) };
+        Ok(())
+    }
+
+    /// Gives a command the variables of a rank that connects to the port of its job: [`rank_env`](Host::rank_env), without those by
+    /// which other launchers describe their ranks.
+    ///
+    /// # Errors
+    /// [`Error::Fault`]: there is no such job or rank. [`Error::NoPort`]: [`listen`](Host::listen) has not been called for the job.
+    pub fn setup_env(&self, job: JobId, rank: Rank, command: &mut Command) -> Result<(), Error> {
+        if self.served(job)?.port.is_none() {
+            return Err(Error::NoPort(job.0));
+        }
+        set_env(command, self.rank_env(job, rank)?);
         Ok(())
     }
 
@@ -551,4 +560,12 @@ impl Host {
         };
         self.timer.set(due, self.clock.now())
     }
+}
+
+/// Gives a command the variables of a rank, and none of other launchers.
+fn set_env(command: &mut Command, own: Vec<(&'static str, String)>) {
+    for (name, _) in env::vars_os().filter(|(name, _)| is_foreign_variable(name.as_bytes())) {
+        command.env_remove(name);
+    }
+    command.envs(own);
 }

@@ -17,7 +17,7 @@
 //! | a server | [`Host::open`] with [`Settings`]: limits, a plugin, the place among several nodes |
 //! | a job | [`Job::new`], its programs, nodes, attributes and process sets; [`Host::register_job`], [`Host::deregister_job`] |
 //! | ranks of this process | [`Host::setup_fork`] for each `Command`; [`Host::pass_socket`] for other ways of starting |
-//! | ranks elsewhere, in containers | [`Host::listen`] and [`Host::rank_env`] |
+//! | ranks elsewhere, in containers | [`Host::listen`], [`Host::setup_env`] and [`Host::rank_env`] |
 //! | the loop | [`as_fd`](Host#impl-AsFd-for-Host) is readable while [`Host::next_event`] has work; [`Host::wait`]; `AsyncHost` |
 //! | ends of processes | [`Host::watch`] and [`Event::Exited`], or [`Host::exited`] |
 //! | a job aborted, a rank to kill | [`Output::AbortJob`], [`Output::KillRank`] |

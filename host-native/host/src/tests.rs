@@ -87,6 +87,9 @@ fn a_rank_elsewhere_connects_to_the_port() {
     assert_eq!((of("PMI_PORT"), of("PMI_ID")), (Some(&*address.to_string()), Some("0")));
     assert_eq!((of("PMIX_NAMESPACE"), of("PMIX_HOSTNAME")), (Some("app"), Some("here")));
     assert_eq!(host.rank_env(job, Rank(1)).expect_err("there is one rank").fault(), Some(Fault::NoSuchRank));
+    let mut command = Command::new("env");
+    host.setup_env(job, Rank(0), &mut command).expect("there is a port");
+    assert!(command.get_envs().any(|(name, value)| name == "PMI_ID" && value.is_some()));
     let mut client = BufReader::new(TcpStream::connect(address).expect("it listens"));
     client.get_mut().write_all(format!("cmd=initack pmiid=0\n{INIT}\n").as_bytes()).expect("it reads");
     loop {

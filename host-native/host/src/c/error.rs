@@ -75,6 +75,7 @@ impl Error {
                 HostError::TooLong { .. }
                 | HostError::Socket(..)
                 | HostError::HasPort(_)
+                | HostError::NoPort(_)
                 | HostError::Wildcard(_)
                 | HostError::Nodes { .. }
                 | HostError::Mapping(_) => Code::Argument,
