@@ -121,6 +121,26 @@ fn a_lost_step_ends_the_job() {
     };
 }
 
+// Fault: A node of an allocation with `--no-kill` fails in a job that goes on after failures
+// Outcome: the ranks there are dead, the host is named, and the others go on
+// Guarantee: The step of the daemons is not ended for a failed node
+#[test]
+fn a_node_that_fails_is_survived() {
+    // A cluster of its own, because a node of it fails.
+    let Some(cluster) = Cluster::with_plugins("", &[]) else { return };
+    let steps = "init1\nfence1\nsay up\nonly 0\ncount\nall\nfence1\nend1\nsay done";
+    let job = allocated(&cluster, &format!("--no-kill {FOUR}"), "-disable-auto-cleanup -n 8").arg(RAW);
+    let mut job = job.steps(steps).hold_input().start();
+    job.await_stdout("up\n", 8);
+    let fail = cluster.command("scontrol").words("update nodename=n2 state=down reason=test");
+    fail.run().code(0);
+    job.await_stderr("host n2 (node 3): its daemon is lost: its connection was closed\n");
+    job.end_input();
+    let outcome = job.wait();
+    assert!(!outcome.status.success(), "{outcome}");
+    outcome.says("done\n", 6);
+}
+
 #[test]
 fn a_launcher_that_is_killed_leaves_nothing_in_its_allocation() {
     let Some(cluster) = Cluster::running() else { return };

@@ -14,9 +14,9 @@ use crate::hosts::Host;
 /// Options of `srun` for a step of one process that shares the processors of other steps.
 const SRUN_STEP: [&str; 5] = ["--nodes=1", "--ntasks=1", "--overlap", "--mpi=none", "--cpu-bind=none"];
 
-/// Options of `srun` for a step of one process on each of several hosts. It goes on when a process ends, and all processes get
-/// its standard input.
-const SRUN_STEP_OF_ALL: [&str; 7] = [
+/// Options of `srun` for a step of one process on each of several hosts. It goes on when a process ends or a host fails, and all
+/// processes get its standard input.
+const SRUN_STEP_OF_ALL: [&str; 8] = [
     "--ntasks-per-node=1",
     "--overlap",
     "--mpi=none",
@@ -24,6 +24,7 @@ const SRUN_STEP_OF_ALL: [&str; 7] = [
     "--input=all",
     "--kill-on-bad-exit=0",
     "--wait=0",
+    "--no-kill",
 ];
 /// Variables by which `srun` gives each task a part of the job's processors and GPUs. A daemon is the only task on its host and
 /// serves all ranks there. `SLURM_CPUS_PER_TASK` has this effect since Slurm 23.11.
@@ -330,7 +331,7 @@ mod tests {
             Some(started.iter().map(|word| format!("[{}]", word.to_str().unwrap())).collect::<String>())
         };
         let all = "[srun][--nodes=3][--ntasks=3][--ntasks-per-node=1][--overlap][--mpi=none][--cpu-bind=none]\
-                   [--input=all][--kill-on-bad-exit=0][--wait=0][--nodelist=n[1-2],x][/hydrant][daemon]";
+                   [--input=all][--kill-on-bad-exit=0][--wait=0][--no-kill][--nodelist=n[1-2],x][/hydrant][daemon]";
         assert_eq!(command(&Bootstrap::Srun, &["n1", "n2", "x"]).as_deref(), Some(all));
         assert_eq!(command(&Bootstrap::Srun, &["n1", "n2", "n1"]), None);
         assert_eq!(command(&Bootstrap::Ssh, &["n1", "n2"]), None);
