@@ -57,7 +57,8 @@ static size_t load(pmix_info_t *infos, size_t count, const char *key, const void
     return count + 1;
 }
 
-/* Where processes stop: -, exec or init, all of them or those that are listed (init=1, init=0,2), as processes after an @. */
+/* Where processes stop: -, exec or init, all of them or those that are listed (init=1, init=0,2), as processes after an @. Or who
+   reads standard input: stdin, or stdin=1, stdin=all, stdin=none. */
 static size_t load_stop(pmix_info_t *infos, size_t count, char *stop)
 {
     static pmix_proc_t procs[8];
@@ -66,6 +67,14 @@ static size_t load_stop(pmix_info_t *infos, size_t count, char *stop)
     char *list = strchr(stop, '=');
     if (strcmp(stop, "-") == 0)
         return count;
+    if (strncmp(stop, "stdin", 5) == 0) {
+        if (list == NULL)
+            return load(infos, count, PMIX_FWD_STDIN, NULL, PMIX_BOOL);
+        if (list[1] < '0' || list[1] > '9')
+            return load(infos, count, PMIX_STDIN_TGT, list + 1, PMIX_STRING);
+        PMIX_LOAD_PROCID(&procs[0], "", (pmix_rank_t)atoi(list + 1));
+        return load(infos, count, PMIX_STDIN_TGT, &procs[0], PMIX_PROC);
+    }
     if (list == NULL)
         return load(infos, count, key, NULL, PMIX_BOOL);
     bool are_procs = list[1] == '@', is_one = strchr(list, ',') == NULL;
@@ -182,6 +191,33 @@ static void release(void)
     OK(PMIx_Notify_event(PMIX_ERR_DEBUGGER_RELEASE, &me, PMIX_RANGE_CUSTOM, infos, count, NULL, NULL));
 }
 
+static pmix_status_t push_status;
+static volatile int pushed;
+
+static void on_push(pmix_status_t status, void *data)
+{
+    (void)data;
+    push_status = status;
+    pushed = 1;
+}
+
+/* Input for a process of the latest job, or for all: RANK TEXT. Without a text it ends. */
+static pmix_status_t push(char **arguments)
+{
+    char line[256] = "";
+    pmix_proc_t to;
+    bool is_all = strcmp(arguments[0], "all") == 0;
+    PMIX_LOAD_PROCID(&to, latest, is_all ? PMIX_RANK_WILDCARD : (pmix_rank_t)atoi(arguments[0]));
+    if (arguments[1] != NULL)
+        snprintf(line, sizeof line, "%s\n", arguments[1]);
+    pmix_byte_object_t bytes = {line, strlen(line)};
+    pushed = 0;
+    OK(PMIx_IOF_push(&to, 1, &bytes, NULL, 0, on_push, NULL));
+    while (!pushed)
+        usleep(1000);
+    return push_status;
+}
+
 static int debugged(int code)
 {
     join();
@@ -220,6 +256,8 @@ static pmix_status_t run(char **arguments)
     const char *command = arguments[0];
     if (strcmp(command, "spawn") == 0)
         return spawn(arguments + 1, NULL, 0);
+    if (strcmp(command, "push") == 0)
+        return push(arguments + 1);
     if (strcmp(command, "cospawn") == 0)
         return cospawn(arguments + 1);
     if (strcmp(command, "daemons") == 0) {

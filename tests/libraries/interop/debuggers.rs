@@ -62,6 +62,59 @@ fn tools_spawn_jobs() {
     }
 }
 
+// Serves: Tools | `PMIX_STDIN_TGT`, `PMIX_FWD_STDIN` | served: of a job that a tool spawns. The process that is named, or all
+// or none, reads what tools push to the job (`PMIx_IOF_push`); without a name rank 0. The value is a PROC, its rank, or a text
+// (`all`, `none` or the number of a rank), as PRRTE has it. Other ranks have no input
+#[test]
+fn tools_push_input_to_jobs_that_they_spawn() {
+    if !there() {
+        return;
+    }
+    for options in ["-n 1".to_owned(), format!("-n 1 {}", nodes(2, 2, 2))] {
+        let run = waiting(&options);
+        for library in [Library::Four, Library::Five] {
+            for (stdin, readers) in [
+                ("stdin=1", &[1][..]),
+                ("stdin", &[0]),
+                ("stdin=all", &[0, 1]),
+                ("stdin=none", &[]),
+                ("-", &[]),
+            ] {
+                let folder = Folder::new("go");
+                let go = folder.path("go");
+                let script = format!(
+                    "while read line; do echo $PMIX_RANK got $line; done; echo $PMIX_RANK has all; \
+                     while [ ! -e {go} ]; do sleep 0.01; done"
+                );
+                let job = debugger(&run, library, &format!("spawn {stdin} - 2 /bin/sh -c")).arg(script);
+                let job = job.words(", push all one , push 0 two , push 1 three , push all , line , ended");
+                let mut tool = job.hold_input().start();
+                // No job ends before the last push.
+                tool.await_stdout("push status ", 4).await_stdout(" has all\n", 2);
+                std::fs::write(&go, "").expect("the folder is there");
+                tool.end_input();
+                let outcome = tool.wait();
+                let none = if stdin == "-" { -47 } else { -173 };
+                let pushed = |reads| format!("push status {}\n", if reads { 0 } else { none });
+                let all = [true, readers.contains(&0), readers.contains(&1), true];
+                for reads in [true, false] {
+                    let count = all.iter().filter(|&&taken| (taken && !readers.is_empty()) == reads).count();
+                    assert_eq!(outcome.stdout.matches(&pushed(reads)).count(), count, "{stdin}: {outcome}");
+                }
+                outcome.code(0).quiet().says("ended status 0\n", 1).says(" has all\n", 2);
+                for (rank, own) in [(0, "two"), (1, "three")] {
+                    let gets = usize::from(readers.contains(&rank));
+                    outcome
+                        .says(&format!("{rank} got one\n"), gets)
+                        .says(&format!("{rank} got {own}\n"), gets);
+                }
+                outcome.says(" got ", 2 * readers.len());
+            }
+        }
+        run.end().code(0);
+    }
+}
+
 /// The end of the last job of a run.
 #[test]
 fn a_tool_gets_the_end_of_the_last_job() {

@@ -255,8 +255,8 @@ fn output_is_copied_to_tools() {
 }
 
 // Serves: Requests | input of processes (23) | in part: of [tools](#tools)
-// Serves: Tools | `PMIx_IOF_push` | served: input of a run with `--stdin tools`. A push is answered when its processes have taken
-// it. `PMIX_ERR_IOF_COMPLETE` says that their input has ended
+// Serves: Tools | `PMIx_IOF_push` | served: input of a run with `--stdin tools`, and of jobs that tools spawn for it. A push is
+// answered when its processes have taken it. `PMIX_ERR_IOF_COMPLETE` says that their input has ended
 #[test]
 fn input_is_pushed_by_tools() {
     if !there() {

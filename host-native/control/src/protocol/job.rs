@@ -7,6 +7,7 @@ use std::rc::Rc;
 use hydrant_core::{JobId, Rank, UpcallId};
 use serde::{Deserialize, Serialize};
 
+use super::StdinTarget;
 use super::runs::{self, RankBlock};
 
 /// One program of a job (PRRTE: app context). Its position in the job is its `appnum`.
@@ -84,6 +85,8 @@ pub struct ToolOptions {
     pub stop: Option<Stop>,
     /// Processes that the job debugs.
     pub target: Option<Target>,
+    /// Ranks that read what tools push. `None` if no rank does.
+    pub stdin: Option<StdinTarget>,
 }
 
 /// Where ranks wait for a debugger.

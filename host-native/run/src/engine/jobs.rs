@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::NodeRanks;
-use hydrant_control::protocol::{JobRecord, RankBlock};
+use hydrant_control::protocol::{JobRecord, RankBlock, StdinTarget};
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 use hydrant_start::{Launcher, MemoryPool};
@@ -74,6 +74,8 @@ pub(super) struct LocalRanks {
     pub(super) fences_collect: Option<bool>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
+    /// Ranks that read what tools push.
+    pub(super) pushed_to: Option<StdinTarget>,
 }
 
 impl LocalRanks {
@@ -106,6 +108,12 @@ impl LocalRanks {
     pub(super) fn ports_mut(&mut self) -> impl Iterator<Item = &mut Listener<TcpPort>> {
         self.port.iter_mut().chain(&mut self.pmix)
     }
+}
+
+/// Most pipes of jobs that tools have spawned, for what tools push to ranks on this machine.
+pub(super) fn count_pushed(jobs: &Jobs) -> u64 {
+    let spawned = jobs.iter().filter(|job| job.ordinal > 0 && job.run.pushed_to.is_some());
+    spawned.map(|job| u64::from(job.run.ranks.count())).sum()
 }
 
 /// Number of ranks of all jobs on this machine.

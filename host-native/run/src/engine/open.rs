@@ -4,7 +4,9 @@ use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
-use hydrant_control::protocol::{JobRecord, Program, RankBlock, SpawnOrigin, StopAt, Target, ToolOptions};
+use hydrant_control::protocol::{
+    JobRecord, Program, RankBlock, SpawnOrigin, StdinTarget, StopAt, Target, ToolOptions,
+};
 use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
 use hydrant_core::limits::{
     KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, STOP_ATTRS, TARGET_ATTR, TEXT_ATTR_PREFIX,
@@ -21,7 +23,7 @@ use hydrant_start::{
     PreparedProgram, find_mpi_library, prepare_file,
 };
 
-use super::jobs::{Job, LocalRanks, RankHosts, count_ranks};
+use super::jobs::{Job, LocalRanks, RankHosts, count_pushed, count_ranks};
 use super::nodes::Nodes;
 use super::query::query_address;
 use super::token::Token;
@@ -105,7 +107,14 @@ impl Engine<'_> {
         let size = size(&record.programs)?;
         let ranks = NodeRanks::of_node(&record.blocks, self.node());
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
-        self.check_room(id, all, self.jobs.len() as u64 + 1)?;
+        let tool = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
+        let pushed_to = match tool {
+            Some(options) => options.stdin,
+            None => (record.ordinal == 0 && self.plan.settings.stdin == StdinTarget::Tools)
+                .then_some(StdinTarget::All),
+        };
+        let of_job = pushed_to.filter(|_| record.ordinal > 0).map_or(0, |_| u64::from(ranks.count()));
+        self.check_room(id, all, self.jobs.len() as u64 + 1, count_pushed(&self.jobs) + of_job)?;
         let prepared = (ranks.count() > 0).then(|| self.prepare(&record, checked, &ranks)).transpose()?;
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         let oversubscribed = self.is_oversubscribed(launcher.as_ref(), &ranks);
@@ -129,7 +138,17 @@ impl Engine<'_> {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
         let hosts = RankHosts::take(&mut record);
-        let run = LocalRanks { ranks, hosts, launcher, port, pmix, pool, queries, ..LocalRanks::default() };
+        let run = LocalRanks {
+            ranks,
+            hosts,
+            launcher,
+            port,
+            pmix,
+            pool,
+            queries,
+            pushed_to,
+            ..LocalRanks::default()
+        };
         let first = self.jobs.free_slots(size);
         self.jobs.insert(Job::new(record, first, None, run));
         match self.make_room(id) {
@@ -258,7 +277,7 @@ impl Engine<'_> {
 
     /// Checks that jobs, connections and descriptors suffice for another job. Its ranks here make `all` ranks of `jobs`
     /// jobs.
-    fn check_room(&mut self, id: JobId, all: u64, jobs: u64) -> Result<(), RunError> {
+    fn check_room(&mut self, id: JobId, all: u64, jobs: u64, pipes: u64) -> Result<(), RunError> {
         let limits = *self.core.limits();
         let most = self.jobs_max();
         if id.0 >= most || self.is_tool(id) {
@@ -267,7 +286,7 @@ impl Engine<'_> {
         if all > u64::from(limits.conns) {
             return Err(Fault::Full(Limit::Conns, limits.conns).into());
         }
-        let needed = needed_files(self.plan, all, jobs) + self.link_files();
+        let needed = needed_files(self.plan, all, jobs) + pipes + self.link_files();
         Ok(self.files.grow(needed)?)
     }
 

@@ -3,7 +3,7 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use hydrant_control::protocol::{StdinTarget, WindowSize};
+use hydrant_control::protocol::WindowSize;
 use hydrant_control::{DaemonEvent, exit_code, format_ranges};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
@@ -50,7 +50,7 @@ impl Daemon {
     fn start(&mut self, engine: &mut Engine<'_>, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &engine.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || engine.core.is_board());
-        let is_first = job.ordinal == 0;
+        let (is_first, pushed_to) = (job.ordinal == 0, job.run.pushed_to);
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = engine.streams.open(2 * slot, &engine.poller).map_err(&pipe)?;
         let stderr = match engine.plan.settings.merge_stderr {
@@ -69,12 +69,12 @@ impl Daemon {
                 Some(OwnedFd::from(theirs))
             }
         };
-        let input = match is_first {
-            true if engine.plan.settings.stdin == StdinTarget::Tools => {
+        let input = match pushed_to {
+            Some(target) if target.includes(rank) => {
                 engine.pushed.open(slot, &engine.poller).map(RankInput::Pipe)
             }
-            true => engine.stdin.for_rank(rank, &engine.poller),
-            false => Ok(RankInput::Null),
+            None if is_first => engine.stdin.for_rank(rank, &engine.poller),
+            Some(_) | None => Ok(RankInput::Null),
         };
         let input = input.map_err(RunError::system("cannot make a pipe for standard input"))?;
         let stdin = match &input {

@@ -58,7 +58,10 @@ impl Head<'_> {
         let targets = self.targets(tool, targets).ok_or(status::NOT_FOUND)?;
         let takes_input = |target: &Target| {
             let job = self.control.jobs().get(target.job);
-            engine.plan.settings.stdin == StdinTarget::Tools && job.is_some_and(|job| job.ordinal == 0)
+            job.is_some_and(|job| match job.ordinal {
+                0 => engine.plan.settings.stdin == StdinTarget::Tools,
+                _ => self.takes_input(job.id),
+            })
         };
         if !targets.iter().all(takes_input) {
             engine.note_refused_input();

@@ -6,7 +6,7 @@
 
 use std::collections::BTreeSet;
 
-use hydrant_control::protocol::{JobRecord, Order, Stop, StopAt, Target, ToolOptions};
+use hydrant_control::protocol::{JobRecord, Order, StdinTarget, Stop, StopAt, Target, ToolOptions};
 use hydrant_control::{Event as HeadEvent, Per, SpawnProgram, Spread, Stopped};
 use hydrant_core::wire::Protocol;
 use hydrant_core::wire::pmix::{
@@ -45,6 +45,9 @@ const DAEMONS: &[u8] = b"pmix.debugger";
 const STOPS: [(&[u8], StopAt); 3] =
     [(b"pmix.dbg.exec", StopAt::Exec), (b"pmix.dbg.init", StopAt::Init), (b"pmix.dbg.notify", StopAt::App)];
 
+/// Rank of no process: `PMIX_RANK_INVALID`.
+const INVALID: u32 = u32::MAX - 3;
+
 /// Milliseconds from the end of a debugger to the release of ranks that wait for it. Ranks on libpmix 4.2.2 may miss a release that
 /// follows at once on their own event; daemons of PRRTE's examples wait as long.
 const RELEASE_DELAY: u64 = 1000;
@@ -70,6 +73,8 @@ pub(super) struct ToolJob {
     job: Option<(JobId, String)>,
     /// Streams whose output the tool gets.
     channels: u32,
+    /// Ranks read what tools push.
+    takes_input: bool,
     /// Where ranks wait for a debugger that has not released all of them.
     stop: Option<Stop>,
     /// Ranks that have said that they wait, and the encoding of their integers.
@@ -133,7 +138,12 @@ impl Wishes {
             }
         }
         let target = all().find_map(|info| target(&info));
-        Ok(Wishes { channels, options: ToolOptions { stop, target }, stopped })
+        let stdin = match all().find(|info| info.key == b"pmix.stdin") {
+            Some(info) => Some(stdin_target(&info).ok_or(status::BAD_PARAM)?),
+            // As with other managers.
+            None => is_set(b"pmix.fwd.stdin").then_some(StdinTarget::Rank(0)),
+        };
+        Ok(Wishes { channels, options: ToolOptions { stop, target, stdin }, stopped })
     }
 }
 
@@ -153,6 +163,21 @@ fn stopped_by(info: &Info<'_>) -> Result<Stopped, i32> {
         listed if listed.contains(&WILDCARD) => Ok(Stopped::All),
         listed => Ok(Stopped::Some(listed)),
     }
+}
+
+/// Returns the ranks that an info names as the readers of standard input. It is a process, its rank, or a text as PRRTE has it.
+fn stdin_target(info: &Info<'_>) -> Option<StdinTarget> {
+    let rank = match info.as_string() {
+        Some(b"all") => WILDCARD,
+        Some(b"none") => INVALID,
+        Some(text) => std::str::from_utf8(text).ok()?.parse().ok()?,
+        None => info.as_proc().map(|proc| proc.rank).or(info.as_u32())?,
+    };
+    Some(match rank {
+        WILDCARD => StdinTarget::All,
+        INVALID => StdinTarget::None,
+        rank => StdinTarget::Rank(rank),
+    })
 }
 
 /// Returns the processes that an info names as those to debug.
@@ -226,6 +251,7 @@ impl Head<'_> {
             upcall: Some(upcall),
             job: None,
             channels,
+            takes_input: options.stdin.is_some(),
             stop: None,
             waiting: BTreeSet::new(),
             of_ranks: Integers::default(),
@@ -280,6 +306,11 @@ impl Head<'_> {
             let options = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
             of_tool.stop = options.and_then(|options| options.stop.clone());
         }
+    }
+
+    /// Returns whether ranks of a job that a tool has spawned read what tools push.
+    pub(super) fn takes_input(&self, job: JobId) -> bool {
+        self.tool_jobs.iter().any(|of_tool| of_tool.is(job) && of_tool.takes_input)
     }
 
     /// Copies the output of a job to the tool that has spawned it, if the tool has asked for that.
