@@ -27,6 +27,7 @@ if (!program || !Number.isInteger(size) || size < 1) quit(2, "usage: launch.mjs 
 const server = load();
 const processes = []; // By rank: child process, and files to remove after its exit.
 const sockets = new Map(); // By connection. The ranks' own come first, then PMIx clients.
+const arrived = []; // Connections and bytes, for the next call.
 let timer;
 let stopped = false;
 
@@ -57,10 +58,11 @@ function stop(code, why) {
 // A process that did not start has no pid. Killing it would send the signal to this process group.
 const kill = (killed) => killed.filter(({ child }) => child.pid).forEach(({ child }) => child.kill("SIGKILL"));
 
-// Passes an event to the server, and carries out its outputs. A plugin that fails ends the job.
+// Passes arrived bytes and an event to the server, and carries out its outputs. A plugin that fails ends the job.
 function tell(event) {
   if (stopped) return;
   try {
+    server.receiveAll(arrived.splice(0));
     event();
     handleOutputs();
   } catch (error) {
@@ -105,7 +107,10 @@ function handleOutputs() {
 function open(conn, socket, rank) {
   sockets.set(conn, socket);
   tell(() => server.opened({ conn, job: JOB, rank }));
-  socket.on("data", (data) => tell(() => server.receive(conn, data)));
+  socket.on("data", (data) => {
+    if (arrived.length === 0) setImmediate(tell, () => {}); // One call for all connections that are ready now.
+    arrived.push([conn, data]);
+  });
   socket.on("error", () => {}); // "close" follows.
   socket.on("close", () => { sockets.delete(conn); tell(() => server.closed({ conn })); });
 }

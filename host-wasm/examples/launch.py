@@ -17,13 +17,12 @@ from contextlib import suppress
 import hydrant_wasm as hydrant
 from hydrant_wasm import ranks
 
-JOB = 0
-READ_MAX = 32 << 10
+JOB, READ_MAX = 0, 32 << 10
 class Job:
     def __init__(self, server, size):
         self.server, self.size, self.code, self.stopped, self.timer = server, size, 0, False, None
         # By connection: the ranks' own sockets come first, then PMIx clients.
-        self.sockets, self.processes, self.leftovers, self.tasks = {}, {}, {}, set()
+        self.sockets, self.processes, self.leftovers, self.tasks, self.arrived = {}, {}, {}, set(), {}
         self.name = ranks.job_name()
         self.listener = socket.create_server(("127.0.0.1", 0), backlog=size)
         self.listener.setblocking(False)
@@ -91,17 +90,21 @@ class Job:
         loop, ours = asyncio.get_running_loop(), self.sockets[conn]
         with suppress(ConnectionError):
             while data := await loop.sock_recv(ours, READ_MAX):
-                self.tell(self.server.receive, conn, data)
+                self.arrived or loop.call_soon(self.tell)  # One call for all connections that are ready now.
+                self.arrived[conn] = self.arrived.get(conn, b"") + data
+                await asyncio.sleep(0)
         ours.close()
         del self.sockets[conn]
         self.tell(self.server.closed, conn)
 
-    def tell(self, event, *arguments):
-        """Passes an event to the server, and carries out its outputs. A plugin that fails ends the job."""
+    def tell(self, event=None, *arguments):
+        """Passes arrived bytes and an event to the server, and carries out its outputs. A plugin that fails ends the job."""
         if self.stopped:
             return
+        arrived, self.arrived = self.arrived, {}
         try:
-            event(*arguments)
+            self.server.receive_all(arrived)
+            event and event(*arguments)
             self.handle_outputs()
         except hydrant.PluginError as error:
             self.stop(1, f"the plugin failed: {error}")

@@ -45,6 +45,7 @@ class Job:
         self.server, self.size, self.exits, self.timer = server, size, 0, None
         self.processes, self.sockets = {}, {}
         self.end = asyncio.get_running_loop().create_future()
+        self.arrived = {}  # Bytes by connection, for the next call.
         self.tell(server.register_job, JOB, ranks.job_name(), size)
         self.tell(server.attr, JOB, *ranks.process_mapping(size))
 
@@ -85,15 +86,19 @@ class Job:
         self.tell(self.server.opened, rank, JOB, rank)
         with suppress(ConnectionError):
             while data := await asyncio.get_running_loop().sock_recv(ours, READ_MAX):
-                self.tell(self.server.receive, rank, data)
+                self.arrived or asyncio.get_running_loop().call_soon(self.tell)  # One call for all that are ready now.
+                self.arrived[rank] = self.arrived.get(rank, b"") + data
+                await asyncio.sleep(0)
         self.tell(self.server.closed, rank)
 
-    def tell(self, event, *arguments):
-        """Passes an event to the server, and carries out its outputs. A plugin that fails ends the job."""
+    def tell(self, event=None, *arguments):
+        """Passes arrived bytes and an event to the server, and carries out its outputs. A plugin that fails ends the job."""
         if self.end.done():
             return
+        arrived, self.arrived = self.arrived, {}
         try:
-            event(*arguments)
+            self.server.receive_all(arrived)
+            event and event(*arguments)
             self.handle_outputs()
         except hydrant.PluginError as error:
             self.fail(1, f"the plugin failed: {error}")

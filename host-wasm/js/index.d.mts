@@ -15,11 +15,12 @@ export class AbiVersionError extends PluginError {
 
 /**
  * A refused call. The server is unchanged. `call` is the name of the export. An error of type "Fault" is the host's: the server
- * refused an input.
+ * refused an input. `consumed` has the results of the inputs of `handleAll` before that one, which are applied.
  */
 export class CallFailed extends PluginError {
   call: string;
   error: CallError;
+  consumed: Consumed[];
 }
 
 /** Returns milliseconds that do not decrease. */
@@ -49,10 +50,17 @@ export class Server extends Inputs {
   /** Applies an input. The methods of the inputs call this one. */
   handle(input: Input): Consumed;
   /**
+   * Applies inputs in their order, up to `INPUTS_MAX` in a call of the plugin, and returns what is consumed of each. The inputs behind
+   * one that is refused are not applied.
+   */
+  handleAll(inputs: Iterable<Input>): Consumed[];
+  /**
    * Passes bytes of a client to the server, in place of the input "Bytes". The bytes that the server does not consume are kept. A
    * host does not read from a connection while it is blocked.
    */
   receive(conn: ConnId, data: Uint8Array): void;
+  /** Passes bytes of many clients to the server, as `receive` does, with few calls. */
+  receiveAll(arrived: Iterable<[ConnId, Uint8Array]>): void;
   /** Takes the next output, if there is one. Use `outputs`, which also passes bytes that wait for a reply. */
   poll(): Output | null;
   /** Yields the outputs until there is none. The host carries out each before it takes the next one, and may apply inputs. */

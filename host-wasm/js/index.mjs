@@ -4,7 +4,7 @@ import { readFileSync } from "node:fs";
 
 import { InvalidRecord, Reader, bool, encode, known } from "./postcard.mjs";
 import {
-  ABI_VERSION, CallError, DEADLINE, FULL, Input, InputResult, Inputs, MESSAGE_MAX, MORE, MemorySpan, Output, Part, RECORD,
+  ABI_VERSION, CallError, DEADLINE, FULL, INPUTS_MAX, Input, InputResult, Inputs, MESSAGE_MAX, MORE, MemorySpan, Output, Part, RECORD,
   ReserveCall, StartResult, TurnHead,
 } from "./records.mjs";
 
@@ -27,9 +27,9 @@ export class AbiVersionError extends PluginError {
 export class CallFailed extends PluginError {
   name = "CallFailed";
 
-  constructor(call, error) {
+  constructor(call, error, consumed = []) {
     super(`${call}: ${JSON.stringify(error.type === "Fault" ? error.fault : error)}`);
-    Object.assign(this, { call, error });
+    Object.assign(this, { call, error, consumed });
   }
 }
 
@@ -97,19 +97,40 @@ export class Server extends Inputs {
   }
 
   handle(input) {
-    const plain = input.type === "Bytes";
-    const bytes = plain ? input.bytes : encode(Input, input);
-    if (Part.LENGTH + bytes.length > this.#inputSize) throw tooLong(bytes);
-    const part = this.#memory(this.#input, Part.LENGTH + bytes.length);
-    Part.write(part, 0, { conn: plain ? input.conn : RECORD, len: bytes.length + (plain && input.full ? FULL : 0) });
-    part.set(bytes, Part.LENGTH);
-    const taken = this.#takes();
-    return this.#returned("hydrant_handle", this.#export("hydrant_handle", part.length, taken, BigInt(this.#clock())));
+    return this.handleAll([input])[0];
+  }
+
+  handleAll(inputs) {
+    const consumed = [];
+    let parts = [];
+    let length = 0;
+    for (const input of inputs) {
+      const plain = input.type === "Bytes";
+      const bytes = plain ? input.bytes : encode(Input, input);
+      const size = Part.LENGTH + bytes.length;
+      if (size > this.#inputSize) throw tooLong(bytes);
+      if (parts.length === INPUTS_MAX || length + size > this.#inputSize) {
+        this.#apply(parts, length, consumed);
+        [parts, length] = [[], 0];
+      }
+      parts.push({ conn: plain ? input.conn : RECORD, flags: plain && input.full ? FULL : 0, bytes });
+      length += size;
+    }
+    if (parts.length > 0) this.#apply(parts, length, consumed);
+    return consumed;
   }
 
   receive(conn, data) {
-    this.#held.set(conn, Buffer.concat([this.held(conn), data]));
-    this.#passHeld(conn);
+    this.receiveAll([[conn, data]]);
+  }
+
+  receiveAll(arrived) {
+    const conns = new Set();
+    for (const [conn, data] of arrived) {
+      this.#held.set(conn, Buffer.concat([this.held(conn), data]));
+      conns.add(conn);
+    }
+    this.#passHeld([...conns]);
   }
 
   closed({ conn }) {
@@ -119,7 +140,7 @@ export class Server extends Inputs {
   }
 
   poll() {
-    if (this.#offered.length === 0 && this.#more) this.#returned("hydrant_poll", this.#export("hydrant_poll", this.#takes()));
+    if (this.#offered.length === 0 && this.#more) this.#returned("hydrant_poll", this.#export("hydrant_poll", this.#takes()), 0, []);
     const output = this.#offered.shift();
     if (output === undefined) {
       this.#more = false;
@@ -130,9 +151,15 @@ export class Server extends Inputs {
   }
 
   *outputs() {
-    for (let output; (output = this.poll()) !== null; ) {
-      yield output;
-      if (output.type === "Bytes" && this.#again.has(output.conn)) this.#passHeld(output.conn);
+    for (let waiting = []; ; ) {
+      for (let output; (output = this.poll()) !== null; ) {
+        yield output;
+        if (output.type === "Bytes") waiting.push(output.conn);
+      }
+      const conns = [...new Set(waiting)].filter((conn) => this.#again.has(conn));
+      if (conns.length === 0) return;
+      waiting = [];
+      this.#passHeld(conns);
     }
   }
 
@@ -150,15 +177,42 @@ export class Server extends Inputs {
     return this.#held.get(conn) ?? new Uint8Array();
   }
 
-  // Passes held bytes until a message is incomplete or has to wait for a reply.
-  #passHeld(conn) {
-    for (;;) {
-      const held = this.#held.get(conn);
-      const consumed = this.bytes({ conn, bytes: held.subarray(0, MESSAGE_MAX), full: held.length >= MESSAGE_MAX });
-      this.#held.set(conn, held.subarray(consumed.bytes));
-      this.#again[consumed.again ? "add" : "delete"](conn);
-      if (consumed.again || consumed.bytes === 0 || held.length <= MESSAGE_MAX) return;
+  // Passes held bytes until a message of each connection is incomplete or has to wait for a reply.
+  #passHeld(conns) {
+    while (conns.length > 0) {
+      const held = conns.map((conn) => this.#held.get(conn));
+      let consumed, refused;
+      try {
+        consumed = this.handleAll(conns.map((conn, at) => (
+          known({ type: "Bytes", conn, bytes: held[at].subarray(0, MESSAGE_MAX), full: held[at].length >= MESSAGE_MAX })
+        )));
+      } catch (error) {
+        if (!(error instanceof CallFailed)) throw error;
+        [refused, consumed] = [error, error.consumed];
+      }
+      const left = [];
+      consumed.forEach(({ bytes, again }, at) => {
+        this.#held.set(conns[at], held[at].subarray(bytes));
+        this.#again[again ? "add" : "delete"](conns[at]);
+        if (!again && bytes > 0 && held[at].length > MESSAGE_MAX) left.push(conns[at]);
+      });
+      if (refused) throw refused;
+      conns = left;
     }
+  }
+
+  // Applies the inputs of one call, and adds what the server has consumed of each.
+  #apply(parts, length, consumed) {
+    const input = this.#memory(this.#input, length);
+    let at = 0;
+    for (const { conn, flags, bytes } of parts) {
+      Part.write(input, at, { conn, len: bytes.length + flags });
+      input.set(bytes, at + Part.LENGTH);
+      at += Part.LENGTH + bytes.length;
+    }
+    const taken = this.#takes();
+    const left = this.#export("hydrant_handle", length, taken, BigInt(this.#clock()));
+    this.#returned("hydrant_handle", left, parts.length, consumed);
   }
 
   #started({ pollAt, hasOutput }) {
@@ -176,16 +230,22 @@ export class Server extends Inputs {
     return taken;
   }
 
-  // Reads a return. Gives what the server has consumed of the input.
-  #returned(call, length) {
+  // Reads a return, and adds what the server has consumed of each input.
+  #returned(call, length, inputs, consumed) {
     const bytes = this.#record(length);
-    return this.#valid(call, () => {
+    this.#valid(call, () => {
       const { results, outputs, flags, error, pollAt } = TurnHead.read(bytes, 0);
       this.#pollAt = flags & DEADLINE ? pollAt : null;
       this.#more = (flags & MORE) !== 0;
+      if (results > inputs || (results < inputs && error === 0)) {
+        throw new PluginError(`${call}: ${results} results of ${inputs} inputs`);
+      }
       const end = TurnHead.LENGTH + results * InputResult.LENGTH;
-      if (error > 0) throw new CallFailed(call, CallError.read(new Reader(part(bytes, end, error))));
-      const consumed = results > 0 ? InputResult.read(bytes, TurnHead.LENGTH) : { bytes: 0, again: 0 };
+      for (let at = TurnHead.LENGTH; at < end; at += InputResult.LENGTH) {
+        const result = InputResult.read(bytes, at);
+        consumed.push({ bytes: result.bytes, again: result.again !== 0 });
+      }
+      if (error > 0) throw new CallFailed(call, CallError.read(new Reader(part(bytes, end, error))), consumed);
       for (let at = end, left = outputs; left > 0; left -= 1) {
         const { conn, len } = Part.read(bytes, at);
         const data = part(bytes, at + Part.LENGTH, len);
@@ -193,7 +253,6 @@ export class Server extends Inputs {
         this.#offered.push({ reply, output: reply ? known({ type: "Bytes", conn, bytes: data }) : Output.read(new Reader(data)) });
         at += Part.LENGTH + len;
       }
-      return { bytes: consumed.bytes, again: consumed.again !== 0 };
     });
   }
 

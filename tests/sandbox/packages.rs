@@ -135,6 +135,78 @@ console.log(causes.map((cause) => failure(cause)[0]).join(), failure(causes[0])[
     outcome.says("137,7,1,1,5,1,1,0 rank 2 died\n", 1);
 }
 
+/// Requests of 300 connections take two calls. A refused input names those before it, which are applied, and long requests of one
+/// connection wait for replies.
+const MANY: &str = "300 300\nNoSuchConn 14 False\n1 5000\n";
+
+#[test]
+fn python_passes_many_inputs_in_a_call() {
+    const SCRIPT: &str = r#"
+import sys
+from hydrant_wasm import *
+from hydrant_wasm.ranks import job_limits
+server = Plugin.load(sys.argv[1]).server(job_limits(300))
+server.register_job(0, "job-1", 300)
+server.handle_all([InputOpened(rank, 0, rank) for rank in range(300)])
+replies = lambda: sum(isinstance(output, OutputBytes) for output in server.outputs())
+counts = []
+for request in b"cmd=init pmi_version=1 pmi_subversion=1\n", b"cmd=get_maxes\n":
+    server.receive_all({conn: request for conn in range(300)})
+    counts.append(replies())
+print(*counts)
+server.receive(1, b"cmd=get_m")
+try:
+    server.receive_all({1: b"axes\n", 300: b"x", 2: b"cmd=get_maxes\n"})
+except CallFailed as failed:
+    print(type(failed.error.fault).__name__.removeprefix("Fault"), *[word for it in failed.consumed for word in (it.bytes, it.again)])
+first = replies()
+server.receive(0, b"cmd=get_maxes\n" * 5000)
+print(first, replies())
+"#;
+    if !Peer::Wasmtime.there() {
+        return;
+    }
+    let job = python_with(&host_wasm("python")).arg("-c").arg(SCRIPT).arg(plugin());
+    job.run().code(0).quiet().stdout_is(MANY);
+}
+
+#[test]
+fn node_passes_many_inputs_in_a_call() {
+    const SCRIPT: &str = r#"
+import { CallFailed, Plugin, ranks } from "hydrant-wasm";
+const server = Plugin.load(process.argv[2]).server(ranks.jobLimits(300));
+server.registerJob({ job: 0, name: "job-1", size: 300 });
+const conns = Array.from({ length: 300 }, (_, conn) => conn);
+server.handleAll(conns.map((conn) => ({ type: "Opened", conn, job: 0, rank: conn })));
+const replies = () => [...server.outputs()].filter(({ type }) => type === "Bytes").length;
+const counts = ["cmd=init pmi_version=1 pmi_subversion=1\n", "cmd=get_maxes\n"].map((request) => {
+  server.receiveAll(conns.map((conn) => [conn, Buffer.from(request)]));
+  return replies();
+});
+console.log(...counts);
+server.receive(1, Buffer.from("cmd=get_m"));
+try {
+  server.receiveAll([[1, Buffer.from("axes\n")], [300, Buffer.from("x")], [2, Buffer.from("cmd=get_maxes\n")]]);
+} catch (error) {
+  if (!(error instanceof CallFailed)) throw error;
+  const { bytes, again } = error.consumed[0];
+  console.log(error.error.fault.type ?? error.error.fault, bytes, again ? "True" : "False");
+}
+const first = replies();
+server.receive(0, Buffer.from("cmd=get_maxes\n".repeat(5000)));
+console.log(first, replies());
+"#;
+    if !Peer::Node.there() {
+        return;
+    }
+    let folder = Folder::new("js-many");
+    let modules = folder.0.join("node_modules");
+    fs::create_dir(&modules).expect("the folder is new");
+    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    let script = folder.file("many.mjs", SCRIPT);
+    Job::new(node()).arg(script).arg(plugin()).run().code(0).quiet().stdout_is(MANY);
+}
+
 /// Jobs of mpi4py side by side. The third one aborts, and the others end well.
 const JOBS: &str = r#"
 import asyncio, sys

@@ -8,7 +8,7 @@ import secrets
 import struct
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import wasmtime
@@ -18,6 +18,7 @@ from .records import (
     ABI_VERSION,
     DEADLINE,
     FULL,
+    INPUTS_MAX,
     MESSAGE_MAX,
     MORE,
     RECORD,
@@ -57,13 +58,13 @@ class CallFailed(PluginError):
     """A refused call. The server is unchanged.
 
     `call` is the name of the export. `error` is a `CallErrorFault` if the server refused an input: the host is at fault, and
-    `error.fault` says how.
+    `error.fault` says how. `consumed` has the results of the inputs of `Server.handle_all` before that one, which are applied.
     """
 
-    def __init__(self, call: str, error: CallError) -> None:
+    def __init__(self, call: str, error: CallError, consumed: Iterable[Consumed] = ()) -> None:
         reason = error.fault if isinstance(error, CallErrorFault) else error
         super().__init__(f"{call}: {reason}: {' '.join((reason.__doc__ or '').split())}")
-        self.call, self.error = call, error
+        self.call, self.error, self.consumed = call, error, list(consumed)
 
 
 class Plugin:
@@ -144,14 +145,30 @@ class Server(Inputs):
 
     def handle(self, input: Input) -> Consumed:
         """Applies an input. The methods of the inputs call this one."""
-        if isinstance(input, InputBytes):
-            conn, data, full = input.conn, input.bytes, input.full
-        else:
-            conn, data, full = RECORD, encode(input), False
-        part = Part.LAYOUT.pack(conn, len(data) | (FULL if full else 0)) + data
-        self._write(part)
-        taken = self._takes()
-        return self._returned("hydrant_handle", self._export("hydrant_handle", len(part), taken, self._clock()))
+        return self.handle_all([input])[0]
+
+    def handle_all(self, inputs: Iterable[Input]) -> list[Consumed]:
+        """Applies inputs in their order, up to `INPUTS_MAX` in a call of the plugin, and returns what is consumed of each.
+
+        32 inputs in a call take about a tenth of the time of 32 calls. The inputs behind one that is refused are not applied.
+        """
+        consumed: list[Consumed] = []
+        parts: list[builtins.bytes] = []
+        length = 0
+        for input in inputs:
+            if isinstance(input, InputBytes):
+                conn, data, full = input.conn, input.bytes, input.full
+            else:
+                conn, data, full = RECORD, encode(input), False
+            part = Part.LAYOUT.pack(conn, len(data) | (FULL if full else 0)) + data
+            if parts and (len(parts) == INPUTS_MAX or length + len(part) > self._input_size):
+                self._apply(parts, consumed)
+                parts, length = [], 0
+            parts.append(part)
+            length += len(part)
+        if parts:
+            self._apply(parts, consumed)
+        return consumed
 
     def receive(self, conn: int, data: builtins.bytes) -> None:
         """Passes bytes of a client to the server, in place of the input `bytes`.
@@ -159,8 +176,13 @@ class Server(Inputs):
         The bytes that the server does not consume are kept, at most as many as the host passes while the connection is
         blocked: a host does not read from a blocked connection.
         """
-        self._held[conn] = self._held.get(conn, b"") + data
-        self._pass_held(conn)
+        self.receive_all({conn: data})
+
+    def receive_all(self, arrived: Mapping[int, builtins.bytes]) -> None:
+        """Passes bytes of many clients to the server, by connection, with few calls. Otherwise as `receive`."""
+        for conn, data in arrived.items():
+            self._held[conn] = self._held.get(conn, b"") + data
+        self._pass_held(list(arrived))
 
     def closed(self, conn: int) -> Consumed:
         """The connection was closed by either side. Its number may be reused."""
@@ -171,7 +193,7 @@ class Server(Inputs):
     def poll(self) -> Output | None:
         """Takes the next output, if there is one. Use `outputs`, which also passes bytes that wait for a reply."""
         if not self._offered and self._more:
-            self._returned("hydrant_poll", self._export("hydrant_poll", self._takes()))
+            self._returned("hydrant_poll", self._export("hydrant_poll", self._takes()), 0, [])
         if not self._offered:
             self._more = False
             return None
@@ -184,10 +206,17 @@ class Server(Inputs):
 
         The host may apply inputs meanwhile.
         """
-        while (output := self.poll()) is not None:
-            yield output
-            if isinstance(output, OutputBytes) and output.conn in self._again:
-                self._pass_held(output.conn)
+        waiting: dict[int, None] = {}
+        while True:
+            while (output := self.poll()) is not None:
+                yield output
+                if isinstance(output, OutputBytes) and output.conn in self._again:
+                    waiting[output.conn] = None
+            conns = [conn for conn in waiting if conn in self._again]
+            if not conns:
+                return
+            waiting.clear()
+            self._pass_held(conns)
 
     def timeout_in(self) -> float | None:
         """Returns the seconds until the host calls `timeout`, unless another input comes first, or None for never.
@@ -206,18 +235,36 @@ class Server(Inputs):
         """Returns the bytes of a connection that the server has not consumed."""
         return self._held.get(conn, b"")
 
-    def _pass_held(self, conn: int) -> None:
-        """Passes held bytes until a message is incomplete or has to wait for a reply."""
-        while True:
-            held = self._held[conn]
-            consumed = self.handle(InputBytes(conn, held[:MESSAGE_MAX], len(held) >= MESSAGE_MAX))
-            self._held[conn] = held[consumed.bytes :]
-            if consumed.again:
-                self._again.add(conn)
-                return
-            self._again.discard(conn)
-            if consumed.bytes == 0 or len(held) <= MESSAGE_MAX:
-                return
+    def _pass_held(self, conns: list[int]) -> None:
+        """Passes held bytes until a message of each connection is incomplete or has to wait for a reply."""
+        while conns:
+            held = [self._held[conn] for conn in conns]
+            refused = None
+            try:
+                inputs = [InputBytes(c, h[:MESSAGE_MAX], len(h) >= MESSAGE_MAX) for c, h in zip(conns, held)]
+                consumed = self.handle_all(inputs)
+            except CallFailed as error:
+                refused, consumed = error, error.consumed
+            left = []
+            for conn, bytes, done in zip(conns, held, consumed):
+                self._held[conn] = bytes[done.bytes :]
+                if done.again:
+                    self._again.add(conn)
+                    continue
+                self._again.discard(conn)
+                if done.bytes > 0 and len(bytes) > MESSAGE_MAX:
+                    left.append(conn)
+            if refused is not None:
+                raise refused
+            conns = left
+
+    def _apply(self, parts: list[builtins.bytes], consumed: list[Consumed]) -> None:
+        """Applies the inputs of one call, and adds what the server has consumed of each."""
+        data = b"".join(parts)
+        self._write(data)
+        taken = self._takes()
+        length = self._export("hydrant_handle", len(data), taken, self._clock())
+        self._returned("hydrant_handle", length, len(parts), consumed)
 
     def _start(self, call: str, record: builtins.bytes) -> None:
         result = self._call(call, record, StartResult)
@@ -247,19 +294,22 @@ class Server(Inputs):
         self._offered.clear()
         return taken
 
-    def _returned(self, call: str, length: int) -> Consumed:
-        """Reads a return. Returns what the server has consumed of the input."""
+    def _returned(self, call: str, length: int, inputs: int, consumed: list[Consumed]) -> None:
+        """Reads a return, and adds what the server has consumed of each input."""
         left = self._record(length)
         try:
             head = TurnHead(*TurnHead.LAYOUT.unpack_from(left))
             self._poll_at = head.poll_at if head.flags & DEADLINE else None
             self._more = bool(head.flags & MORE)
-            at = TurnHead.LAYOUT.size + head.results * InputResult.LAYOUT.size
+            at = TurnHead.LAYOUT.size
+            if head.results > inputs or (head.results < inputs and not head.error):
+                raise PluginError(f"{call}: {head.results} results of {inputs} inputs")
+            for _ in range(head.results):
+                result = InputResult(*InputResult.LAYOUT.unpack_from(left, at))
+                consumed.append(Consumed(result.bytes, bool(result.again)))
+                at += InputResult.LAYOUT.size
             if head.error:
-                raise CallFailed(call, CallError.read(Reader(left[at : at + head.error])))
-            result = InputResult(0, 0)
-            if head.results:
-                result = InputResult(*InputResult.LAYOUT.unpack_from(left, TurnHead.LAYOUT.size))
+                raise CallFailed(call, CallError.read(Reader(left[at : at + head.error])), consumed)
             for _ in range(head.outputs):
                 part = Part(*Part.LAYOUT.unpack_from(left, at))
                 at += Part.LAYOUT.size
@@ -272,7 +322,6 @@ class Server(Inputs):
             raise PluginError(f"{call}: {invalid}") from invalid
         if at > length:
             raise PluginError(f"{call}: the return is truncated")
-        return Consumed(result.bytes, bool(result.again))
 
     def _write(self, data: builtins.bytes) -> None:
         if len(data) > self._input_size:
