@@ -20,17 +20,30 @@ static const struct {
               {"job", PMIX_RANGE_NAMESPACE},
               {"node", PMIX_RANGE_LOCAL},
               {"run", PMIX_RANGE_SESSION},
-              {"all", PMIX_RANGE_GLOBAL}};
+              {"all", PMIX_RANGE_GLOBAL},
+              {"listed", PMIX_RANGE_CUSTOM},
+              {"unlisted", PMIX_RANGE_CUSTOM},
+              {"launcher", PMIX_RANGE_RM}};
 
 #define COUNT(array) (sizeof(array) / sizeof *(array))
 
-static void publish(const char *key, pmix_persistence_t persistence, pmix_data_range_t range)
+/* In a custom range a list of users, this one or another one, may look data up. */
+static pmix_status_t publishes(const char *key, pmix_persistence_t persistence, pmix_data_range_t range)
 {
-    pmix_info_t infos[3];
+    pmix_info_t infos[4];
+    uint32_t users[] = {12345, geteuid()};
+    pmix_data_array_t list = {.type = PMIX_UINT32, .array = users};
+    list.size = strcmp(key, "unlisted") == 0 ? 1 : 2;
     PMIX_INFO_LOAD(&infos[0], key, "text", PMIX_STRING);
     PMIX_INFO_LOAD(&infos[1], PMIX_PERSISTENCE, &persistence, PMIX_PERSIST);
     PMIX_INFO_LOAD(&infos[2], PMIX_RANGE, &range, PMIX_DATA_RANGE);
-    OK(PMIx_Publish(infos, 3));
+    PMIX_INFO_LOAD(&infos[3], PMIX_ACCESS_USERIDS, &list, PMIX_DATA_ARRAY);
+    return PMIx_Publish(infos, range == PMIX_RANGE_CUSTOM ? 4 : 3);
+}
+
+static void publish(const char *key, pmix_persistence_t persistence, pmix_data_range_t range)
+{
+    OK(publishes(key, persistence, range));
 }
 
 static bool finds(const char *key, pmix_pdata_t *data)
@@ -133,12 +146,48 @@ static void show_ranges(void)
     SAY("rank %u of %u finds:%s", me.rank, size, line);
 }
 
+static void publish_ranges(void)
+{
+    for (size_t at = 0; at < COUNT(ranges); at++)
+        publish(ranges[at].key, PMIX_PERSIST_APP, ranges[at].value);
+}
+
+/* The rank whose data this process finds under a key that several have published. */
+static uint32_t publisher_of(const char *key)
+{
+    pmix_pdata_t data;
+    CHECK(finds(key, &data));
+    return data.proc.rank;
+}
+
+/* A key is published once in each range. */
+static void publish_same(void)
+{
+    publish("same", PMIX_PERSIST_APP, PMIX_RANGE_PROC_LOCAL);
+    RETURNS(PMIX_ERR_DUPLICATE_KEY, publishes("same", PMIX_PERSIST_APP, PMIX_RANGE_PROC_LOCAL));
+    if (me.rank == 0)
+        publish("same", PMIX_PERSIST_APP, PMIX_RANGE_NAMESPACE);
+    fence();
+    if (me.rank == 1) {
+        RETURNS(PMIX_ERR_DUPLICATE_KEY, publishes("same", PMIX_PERSIST_APP, PMIX_RANGE_NAMESPACE));
+        publish("same", PMIX_PERSIST_APP, PMIX_RANGE_GLOBAL);
+    }
+    CHECK(publisher_of("same") == me.rank);
+    fence();
+    char *keys[] = {"same", NULL};
+    OK(PMIx_Unpublish(keys, NULL, 0));
+    fence();
+    /* Rank 0 and rank 1 have withdrawn those for the process. */
+    CHECK(publisher_of("same") == 0);
+    fence();
+}
+
 /* Data of rank 0 that ranks of its job and a spawned one of one rank look for. */
 static void reach(const char *program)
 {
+    publish_same();
     if (me.rank == 0) {
-        for (size_t at = 0; at < COUNT(ranges); at++)
-            publish(ranges[at].key, PMIX_PERSIST_APP, ranges[at].value);
+        publish_ranges();
         char nspace[PMIX_MAX_NSLEN + 1];
         pmix_app_t app;
         PMIX_APP_CONSTRUCT(&app);
@@ -147,10 +196,21 @@ static void reach(const char *program)
         app.argv = (char *[]){(char *)program, "stranger", NULL};
         OK(PMIx_Spawn(NULL, 0, &app, 1, nspace));
         await_key("looked");
+        publish("later", PMIX_PERSIST_APP, PMIX_RANGE_NAMESPACE);
+    } else {
+        await_key("later");
     }
-    fence();
     show_ranges();
     fence();
+}
+
+/* Data of a process that lives until its input ends. */
+static void stay(void)
+{
+    publish_ranges();
+    SAY("published");
+    while (getchar() != EOF)
+        ;
 }
 
 static void stranger(void)
@@ -175,6 +235,8 @@ int main(int argc, char **argv)
         reach(argv[0]);
     else if (strcmp(argv[1], "stranger") == 0)
         stranger();
+    else if (strcmp(argv[1], "stay") == 0)
+        stay();
     SAY("rank %u: %s done", me.rank, argv[1]);
     OK(PMIx_Finalize(NULL, 0));
     return 0;

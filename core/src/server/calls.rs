@@ -60,7 +60,12 @@ impl<'s> Server<'s> {
             ranks_end: 0,
             kvs: Kvs::new(Log::new(log, index, limits.keys, seed).ok_or(short_index)?, &limits),
             groups: Groups::new(groups, group_sets, limits.ranks).ok_or(short_bits)?,
-            names: Names::new(names),
+            names: {
+                let names = Names::new(names);
+                #[cfg(all(feature = "pmix", feature = "cluster"))]
+                let names = names.with_remote(super::pmix::publisher_in);
+                names
+            },
             upcalls: Upcalls::new(upcalls, requests, limits.spawn_bytes).ok_or(short_requests)?,
             messages: Messages::new(messages, &limits).ok_or(short_requests)?,
             psets: Psets::new(psets, pset_sets, limits.ranks).ok_or(short_bits)?,

@@ -250,8 +250,10 @@ impl Server<'_> {
             Command::Publish { name, port, persistence } => {
                 self.publish(requester, name, port, persistence)?
             }
-            Command::Unpublish { name } => self.unpublish(name)?,
-            Command::Lookup { name, wait } => return self.lookup(now, requester, name, wait),
+            Command::Unpublish { name, party } => self.unpublish(name, party)?,
+            Command::Lookup { name, wait, party } => {
+                return self.lookup(now, requester, (name, party), wait);
+            }
             Command::Spawn(spawn) => return self.spawn(requester, &spawn, frame),
             Command::Connect { jobid } => self.connect(requester, jobid)?,
             Command::Disconnect { jobid } => self.disconnect(requester, jobid)?,

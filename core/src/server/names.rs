@@ -2,13 +2,21 @@
 
 use super::Server;
 use super::dispatch::Requester;
+#[cfg(feature = "pmix")]
+use super::pmix::{reach_of, remote, terms};
 use crate::fault::Refusal;
 use crate::ids::ConnId;
+#[cfg(feature = "pmix")]
+use crate::limits::HOST_FACTS;
 use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
 #[cfg(feature = "pmix")]
-use crate::tables::names::{End, Reach, Terms};
+use crate::tables::names::Reach;
+#[cfg(not(feature = "pmix"))]
+use crate::tables::names::Terms;
 use crate::time::Time;
+#[cfg(feature = "pmix")]
+use crate::wire::pmix;
 use crate::wire::{Op, Persistence, Text};
 
 impl Server<'_> {
@@ -19,12 +27,12 @@ impl Server<'_> {
         port: Text<'_>,
         persistence: Persistence,
     ) -> Result<Response, Refusal> {
-        let owner = self.jobs[requester.job.index()].spaces;
-        let published = self.names.publish(owner, name.parts(), port.parts())?;
+        let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
         #[cfg(feature = "pmix")]
-        self.names.describe(published, requester.rank, terms(persistence, Reach::All));
+        let terms = terms(persistence, shared_reach(name, port));
         #[cfg(not(feature = "pmix"))]
-        let _ = persistence;
+        let (terms, _) = (Terms::JOB, persistence);
+        let published = self.names.publish(owner, name.parts(), port.parts(), terms)?;
         self.answer_lookups(published);
         Ok(Response::Done(Op::Publish))
     }
@@ -36,8 +44,16 @@ impl Server<'_> {
         }
     }
 
-    pub(super) fn unpublish(&mut self, name: Text<'_>) -> Result<Response, Refusal> {
-        self.names.unpublish(name.parts()).map(|()| Response::Done(Op::Unpublish))
+    pub(super) fn unpublish(&mut self, name: Text<'_>, party: Option<Text<'_>>) -> Result<Response, Refusal> {
+        match party {
+            #[cfg(feature = "pmix")]
+            Some(party) if HOST_FACTS => {
+                let (party, _) = remote(plain(party)?)?;
+                self.names.unpublish_for(name.parts(), party)?;
+            }
+            _ => self.names.unpublish(name.parts())?,
+        }
+        Ok(Response::Done(Op::Unpublish))
     }
 
     /// Looks up a name. `wait` is the timeout in milliseconds that the request contains.
@@ -45,10 +61,18 @@ impl Server<'_> {
         &mut self,
         now: Time,
         requester: Requester,
-        name: Text<'_>,
+        (name, party): (Text<'_>, Option<Text<'_>>),
         wait: Option<u32>,
     ) -> Result<ReplyState, Refusal> {
-        if let Some(published) = self.names.lookup(name.parts()) {
+        let (published, alike) = match party {
+            #[cfg(feature = "pmix")]
+            Some(party) if HOST_FACTS => {
+                let party = plain(party)?;
+                (self.names.find_for(name.parts(), remote(party)?), party)
+            }
+            _ => (self.names.lookup(name.parts()), &[][..]),
+        };
+        if let Some(published) = published {
             #[cfg(feature = "pmix")]
             self.names.take(published);
             return Ok(ReplyState::Ready(Response::Port(published)));
@@ -57,7 +81,7 @@ impl Server<'_> {
         if wait == 0 {
             return Err(Refusal::NoName);
         }
-        let at = self.names.wait(name.parts())?;
+        let at = self.names.wait(name.parts(), alike)?;
         self.schedule(now, wait);
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
@@ -111,9 +135,9 @@ impl Server<'_> {
                 self.end_lookup_of_several(conn, slots, expired).map(|found| found.unwrap_or(refused))
             }
             ReplyState::Lookup { at, .. } => {
-                let found = published.filter(|name| name.at == at);
+                let found = published.filter(|name| self.names.are_named_alike(name.at, at));
                 #[cfg(feature = "pmix")]
-                let found = found.filter(|_| self.may_read(conn, at));
+                let found = found.filter(|name| self.may_read(conn, at, name.at));
                 let answer = found.map(Response::Port).or(expired.then_some(refused))?;
                 self.names.leave(at);
                 #[cfg(feature = "pmix")]
@@ -125,13 +149,15 @@ impl Server<'_> {
     }
 }
 
-/// Returns the terms of a publication with this persistence. A session is that of the server.
+/// Returns the reach of a name: data of another server's PMIx client say which.
 #[cfg(feature = "pmix")]
-pub(super) fn terms(persistence: Persistence, reach: Reach) -> Terms {
-    let end = match persistence {
-        Persistence::Job | Persistence::FirstRead => End::Job,
-        Persistence::Process => End::Process,
-        Persistence::Session | Persistence::Indefinite => End::Never,
-    };
-    Terms { once: persistence == Persistence::FirstRead, end, reach }
+fn shared_reach(name: Text<'_>, port: Text<'_>) -> Reach {
+    let is_shared = HOST_FACTS && name.parts().flatten().next() == Some(&pmix::SHARED);
+    let range = if is_shared { pmix::range_of(port.parts().flatten()) } else { None };
+    range.map_or(Reach::All, reach_of)
+}
+
+#[cfg(feature = "pmix")]
+fn plain<'a>(text: Text<'a>) -> Result<&'a [u8], Refusal> {
+    text.as_plain().ok_or(Refusal::BadField)
 }

@@ -8,10 +8,14 @@ use crate::fault::Refusal;
 use crate::ids::Rank;
 use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 
+/// Whether a name is published once in each range. A board has it once.
+const RANGES: bool = cfg!(all(feature = "pmix", feature = "cluster"));
+
 /// Slot of a name: published, awaited by look-ups, or free.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Name {
     name: Vec<u8, NAME_MAX, u8>,
+    /// Port. Of a name that is awaited and not published, what distinguishes the look-ups that wait.
     port: Vec<u8, PORT_MAX, u16>,
     /// Spaces of the job that published it.
     owner: Option<Spaces>,
@@ -54,20 +58,93 @@ impl Name {
     }
 }
 
-/// Who may look up a publication.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Who may look up a publication, from the most to the fewest.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Reach {
     /// All processes.
     #[default]
     All,
+    /// Those on the publisher's host.
+    Host,
     /// Those of the publisher's job.
     Job,
     /// The publisher.
     Process,
+    /// None.
+    Nobody,
+}
+
+#[cfg(feature = "pmix")]
+impl Reach {
+    /// Returns whether a process is in reach.
+    fn admits(self, relation: Relation) -> bool {
+        match self {
+            Reach::All => true,
+            Reach::Host => relation.host,
+            Reach::Job => relation.job,
+            Reach::Process => relation.process,
+            Reach::Nobody => false,
+        }
+    }
+}
+
+/// Process that publishes data or looks for some.
+#[cfg(feature = "pmix")]
+#[derive(Clone, Copy)]
+pub(crate) enum Party<'a> {
+    /// Of this server, whose ranks share a host.
+    Here(Spaces, Rank),
+    /// Of another server, for which a name service is asked.
+    Remote(Remote<'a>),
+}
+
+/// Process of another server.
+#[cfg(feature = "pmix")]
+#[derive(Clone, Copy)]
+pub(crate) struct Remote<'a> {
+    /// Its job.
+    pub(crate) job: &'a [u8],
+    /// Its rank.
+    pub(crate) rank: u32,
+    /// Number of its host.
+    pub(crate) host: u32,
+}
+
+/// Reads the publisher of a name and its port, if it is of another server.
+#[cfg(all(feature = "pmix", feature = "cluster"))]
+pub(crate) type PublisherIn = for<'a> fn(&[u8], &'a [u8]) -> Option<Remote<'a>>;
+
+#[cfg(feature = "pmix")]
+impl Party<'_> {
+    fn relation_to(self, other: Party<'_>) -> Relation {
+        match (self, other) {
+            (Party::Here(job, rank), Party::Here(of, other)) => {
+                Relation { host: true, job: job == of, process: job == of && rank == other }
+            }
+            (Party::Remote(own), Party::Remote(other)) if RANGES => Relation {
+                host: own.host == other.host,
+                job: own.job == other.job,
+                process: own.job == other.job && own.rank == other.rank,
+            },
+            _ => Relation::default(),
+        }
+    }
+}
+
+/// Process that looks for data, and the range in which it looks.
+#[cfg(feature = "pmix")]
+pub(crate) type Reader<'a> = (Party<'a>, Reach);
+
+/// What two processes have in common.
+#[cfg(feature = "pmix")]
+#[derive(Clone, Copy, Default)]
+struct Relation {
+    host: bool,
+    job: bool,
+    process: bool,
 }
 
 /// How long a publication lasts, and for whom.
-#[cfg(feature = "pmix")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// It may be looked up once.
@@ -78,9 +155,12 @@ pub(crate) struct Terms {
     pub(crate) reach: Reach,
 }
 
-#[cfg(feature = "pmix")]
 impl Terms {
+    /// For all, until the end of the job.
+    pub(crate) const JOB: Terms = Terms { once: false, end: End::Job, reach: Reach::All };
+
     /// Returns whether the publication goes on after the end of its publisher's job.
+    #[cfg(feature = "pmix")]
     pub(crate) fn outlasts_job(&self) -> bool {
         self.end == End::Never
     }
@@ -122,37 +202,109 @@ pub(crate) struct NameRef {
 #[derive(Debug)]
 pub(crate) struct Names<'s> {
     slots: &'s mut [Name],
+    #[cfg(all(feature = "pmix", feature = "cluster"))]
+    publisher_in: PublisherIn,
 }
 
 impl<'s> Names<'s> {
     /// Creates a table in unused slots.
     pub(crate) fn new(slots: &'s mut [Name]) -> Names<'s> {
-        Names { slots }
+        Names {
+            slots,
+            #[cfg(all(feature = "pmix", feature = "cluster"))]
+            publisher_in: |_, _| None,
+        }
     }
 
-    /// Publishes a name for a job.
+    /// Has names of processes of other servers, whose publishers `publisher_in` reads.
+    #[cfg(all(feature = "pmix", feature = "cluster"))]
+    pub(crate) fn with_remote(self, publisher_in: PublisherIn) -> Names<'s> {
+        Names { publisher_in, ..self }
+    }
+
+    /// Returns the process that published a name.
+    #[cfg(feature = "pmix")]
+    fn party<'n>(&self, slot: &'n Name) -> Option<Party<'n>> {
+        #[cfg(feature = "cluster")]
+        if let Some(remote) = (self.publisher_in)(&slot.name, &slot.port) {
+            return Some(Party::Remote(remote));
+        }
+        Some(Party::Here(slot.owner?, slot.publisher))
+    }
+
+    /// Returns what the publisher has in common with a process.
+    #[cfg(feature = "pmix")]
+    fn relation(&self, slot: &Name, other: Party<'_>) -> Relation {
+        self.party(slot).map_or(Relation::default(), |own| own.relation_to(other))
+    }
+
+    /// Returns whether two publications are for the same processes.
+    #[cfg(feature = "pmix")]
+    fn overlap(&self, one: &Name, other: &Name) -> bool {
+        self.party(other).filter(|_| one.reach == other.reach).is_some_and(|party| {
+            let relation = self.relation(one, party);
+            one.reach.admits(relation) || relation.process
+        })
+    }
+
+    /// Returns whether a process may look up a publication, of those in a range around the process.
+    #[cfg(feature = "pmix")]
+    fn is_for(&self, slot: &Name, (party, range): Reader<'_>) -> bool {
+        let relation = self.relation(slot, party);
+        slot.reach.admits(relation) && (!RANGES || range.admits(relation))
+    }
+
+    /// Publishes a name for a process.
     ///
     /// # Errors
-    /// [`Refusal::NameLength`], [`Refusal::NameTaken`], or [`Refusal::Full`]. Nothing is changed then.
+    /// [`Refusal::NameLength`], [`Refusal::NameTaken`] if the name is published in the same range, or [`Refusal::Full`]. Nothing
+    /// is changed then.
     pub(crate) fn publish<'a, 'b>(
         &mut self,
-        owner: Spaces,
+        publisher: (Spaces, Rank),
         name: impl Pieces<'a>,
         port: impl Pieces<'b>,
+        terms: Terms,
     ) -> Result<NameRef, Refusal> {
         if length(port.clone()) > PORT_MAX {
             return Err(Refusal::NameLength);
         }
-        let at = self.place(name)?;
+        let first = self.find(name.clone());
+        let vacant = self.fitting(first, |slot| slot.owner.is_none() && slot.port.is_empty());
+        let at = match vacant {
+            Some(at) => at,
+            None if !RANGES && first.is_some() => return Err(Refusal::NameTaken),
+            None => {
+                let taken = self.fitting(first, |slot| slot.owner.is_some()).is_some();
+                self.place(name).map_err(|why| if taken { Refusal::NameTaken } else { why })?
+            }
+        };
+        fill(&mut self.slots[at].port, port);
+        self.begin(at, publisher, terms)
+    }
+
+    /// Publishes the name and port in a slot.
+    fn begin(&mut self, at: usize, (owner, rank): (Spaces, Rank), terms: Terms) -> Result<NameRef, Refusal> {
         let slot = &mut self.slots[at];
-        if slot.owner.is_some() {
+        (slot.owner, slot.publisher) = (Some(owner), rank);
+        slot.access = if terms.once { Access::First } else { Access::Any };
+        (slot.end, slot.reach) = (terms.end, terms.reach);
+        #[cfg(feature = "pmix")]
+        if self.is_taken_in_reach(at) {
+            self.withdraw(at);
             return Err(Refusal::NameTaken);
         }
-        fill(&mut slot.port, port);
-        slot.owner = Some(owner);
-        (slot.access, slot.reach, slot.end) = (Access::Any, Reach::All, End::Job);
+        let slot = &mut self.slots[at];
         slot.serial = slot.serial.wrapping_add(1);
-        Ok(NameRef { at: at as u32, serial: slot.serial })
+        Ok(self.reference(at))
+    }
+
+    /// Returns whether the name in a slot is published a second time in the same range.
+    #[cfg(feature = "pmix")]
+    fn is_taken_in_reach(&self, at: usize) -> bool {
+        let new = &self.slots[at];
+        let is_other = |&other: &usize| other != at && self.slots[other].owner.is_some();
+        RANGES && self.namesakes(Some(at)).filter(is_other).any(|other| self.overlap(&self.slots[other], new))
     }
 
     /// Withdraws a name, whichever job published it.
@@ -160,39 +312,72 @@ impl<'s> Names<'s> {
     /// # Errors
     /// [`Refusal::NoName`]
     pub(crate) fn unpublish<'a>(&mut self, name: impl Pieces<'a>) -> Result<(), Refusal> {
-        let at = self.find(name).filter(|&at| self.slots[at].owner.is_some()).ok_or(Refusal::NoName)?;
+        let is_it = |slot: &Name| slot.owner.is_some() && (!RANGES || slot.reach == Reach::All);
+        let at = self.fitting(self.find(name), is_it).ok_or(Refusal::NoName)?;
         self.withdraw(at);
         Ok(())
     }
 
-    /// Undoes the last publication of a name. The slot is then as it was before.
+    /// Undoes a publication. The slot is then as it was before.
     #[cfg(feature = "pmix")]
-    pub(crate) fn undo<'a>(&mut self, name: impl Pieces<'a>) {
-        if let Some(at) = self.find(name) {
+    pub(crate) fn undo(&mut self, name: NameRef) {
+        if self.port(name).is_some() {
+            let at = name.at as usize;
             self.withdraw(at);
             self.slots[at].serial = self.slots[at].serial.wrapping_sub(1);
         }
     }
 
-    /// Returns whether look-ups wait for it.
+    /// Returns whether look-ups wait for the name of a publication.
     pub(crate) fn is_awaited(&self, name: NameRef) -> bool {
-        self.slots.get(name.at as usize).is_some_and(|slot| slot.waiting > 0)
+        self.fitting(Some(name.at as usize), |slot| slot.waiting > 0).is_some()
     }
 
-    /// Returns the publication of a name, if it is published.
+    /// Returns the publication of a name for all, if it is published.
     pub(crate) fn lookup<'a>(&self, name: impl Pieces<'a>) -> Option<NameRef> {
-        let at = self.find(name).filter(|&at| self.slots[at].is_readable())?;
-        Some(NameRef { at: at as u32, serial: self.slots[at].serial })
+        let is_it = |slot: &Name| slot.is_readable() && slot.reach == Reach::All;
+        self.fitting(self.find(name), is_it).map(|at| self.reference(at))
     }
 
-    /// Counts a look-up that waits for an unpublished name. Returns the index of the name's slot.
+    /// Counts a look-up that waits for a name. Look-ups that are not `alike` wait in different slots. Returns the index of the
+    /// slot.
     ///
     /// # Errors
     /// [`Refusal::NameLength`] or [`Refusal::Full`]. Nothing is changed then.
-    pub(crate) fn wait<'a>(&mut self, name: impl Pieces<'a>) -> Result<u32, Refusal> {
-        let at = self.place(name)?;
-        self.slots[at].waiting += 1;
+    pub(crate) fn wait<'a>(&mut self, name: impl Pieces<'a>, alike: &[u8]) -> Result<u32, Refusal> {
+        if RANGES && alike.len() > PORT_MAX {
+            return Err(Refusal::NameLength);
+        }
+        let first = self.find(name.clone());
+        let is_alike = |slot: &Name| match slot.owner {
+            Some(_) => !RANGES || alike.is_empty(),
+            None => !RANGES || slot.port == alike,
+        };
+        let at = match self.fitting(first, is_alike) {
+            Some(at) => at,
+            None => {
+                let at = self.place(name)?;
+                if RANGES {
+                    fill(&mut self.slots[at].port, core::iter::once(alike));
+                }
+                at
+            }
+        };
+        let slot = &mut self.slots[at];
+        slot.waiting += 1;
         Ok(at as u32)
+    }
+
+    /// Returns whether two slots have the same name.
+    pub(crate) fn are_named_alike(&self, one: u32, other: u32) -> bool {
+        one == other || RANGES && self.awaited(one) == self.awaited(other)
+    }
+
+    /// Returns what distinguishes the look-ups that wait in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn alike(&self, at: u32) -> &[u8] {
+        let slot = self.slots.get(at as usize).filter(|slot| slot.owner.is_none());
+        slot.map_or(&[], |slot| &slot.port)
     }
 
     /// Ends the wait of a look-up that [waited](Names::wait).
@@ -201,6 +386,7 @@ impl<'s> Names<'s> {
             slot.waiting = slot.waiting.saturating_sub(1);
             if slot.waiting == 0 && slot.owner.is_none() {
                 slot.name.clear();
+                slot.port.clear();
             }
         }
     }
@@ -238,14 +424,46 @@ impl<'s> Names<'s> {
         self.slots.get(name.at as usize).is_some_and(|slot| slot.reach == Reach::Process)
     }
 
-    /// Notes the rank that published a name, and on which terms.
+    /// Returns the publication of a name for the fewest processes that a process finds.
     #[cfg(feature = "pmix")]
-    pub(crate) fn describe(&mut self, name: NameRef, publisher: Rank, terms: Terms) {
-        if let Some(slot) = self.slots.get_mut(name.at as usize) {
-            slot.publisher = publisher;
-            let access = if terms.once { Access::First } else { Access::Any };
-            (slot.access, slot.end, slot.reach) = (access, terms.end, terms.reach);
+    pub(crate) fn find_for<'a>(&self, name: impl Pieces<'a>, reader: Reader<'_>) -> Option<NameRef> {
+        self.nearest(self.find(name)?, reader)
+    }
+
+    /// Returns it for the name in a slot.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn nearest(&self, at: usize, reader: Reader<'_>) -> Option<NameRef> {
+        let is_found = |&at: &usize| self.slots[at].is_readable() && self.is_for(&self.slots[at], reader);
+        if !RANGES {
+            return Some(at).filter(is_found).map(|at| self.reference(at));
         }
+        let found = self.namesakes(Some(at)).filter(is_found);
+        found.max_by_key(|&at| self.slots[at].reach).map(|at| self.reference(at))
+    }
+
+    /// Withdraws a name for a process: its own, or the one that it finds.
+    ///
+    /// # Errors
+    /// [`Refusal::NoName`]
+    #[cfg(feature = "pmix")]
+    pub(crate) fn unpublish_for<'a>(
+        &mut self,
+        name: impl Pieces<'a>,
+        party: Party<'_>,
+    ) -> Result<(), Refusal> {
+        if !RANGES {
+            return self.unpublish(name);
+        }
+        let first = self.find(name);
+        let is_own = |&at: &usize| {
+            let slot = &self.slots[at];
+            slot.owner.is_some() && self.relation(slot, party).process
+        };
+        let own = self.namesakes(first).filter(is_own).max_by_key(|&at| self.slots[at].reach);
+        let found = || self.nearest(first?, (party, Reach::All)).map(|name| name.at as usize);
+        let at = own.or_else(found).ok_or(Refusal::NoName)?;
+        self.withdraw(at);
+        Ok(())
     }
 
     /// Withdraws the publications of a process that end with it.
@@ -305,17 +523,24 @@ impl<'s> Names<'s> {
         marked.map(|(at, slot)| NameRef { at, serial: slot.serial })
     }
 
-    /// Returns whether a look-up of that process finds a publication in a slot.
+    /// Returns whether a process finds the publication in a slot.
     #[cfg(feature = "pmix")]
-    pub(crate) fn is_readable_by(&self, (owner, rank): (Spaces, Rank), at: u32) -> bool {
-        self.slots.get(at as usize).is_some_and(|slot| {
-            slot.is_readable()
-                && match slot.reach {
-                    Reach::All => true,
-                    Reach::Job => slot.owner == Some(owner),
-                    Reach::Process => slot.owner == Some(owner) && slot.publisher == rank,
-                }
-        })
+    pub(crate) fn is_readable_by(&self, reader: Reader<'_>, at: u32) -> bool {
+        self.slots.get(at as usize).is_some_and(|slot| slot.is_readable() && self.is_for(slot, reader))
+    }
+
+    /// Returns what a process has published under a name, with this reach.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn published_by<'a>(
+        &self,
+        (owner, rank): (Spaces, Rank),
+        name: impl Pieces<'a>,
+        reach: Reach,
+    ) -> Option<NameRef> {
+        let is_it = |slot: &Name| {
+            !RANGES || slot.owner == Some(owner) && slot.publisher == rank && slot.reach == reach
+        };
+        self.fitting(self.find(name), is_it).map(|at| self.reference(at))
     }
 
     /// Returns the publication in a slot.
@@ -368,7 +593,7 @@ impl<'s> Names<'s> {
         (0u32..).zip(&*self.slots).all(|(at, slot)| {
             let used = slot.owner.is_some() || slot.waiting > 0;
             used != slot.name.is_empty()
-                && (slot.owner.is_some() || slot.port.is_empty())
+                && (used || slot.port.is_empty())
                 && (!used || slot.waiting as usize == waiting(at))
         })
     }
@@ -394,13 +619,10 @@ impl<'s> Names<'s> {
         }
     }
 
-    /// Returns the slot of a name, which is taken if there is none.
+    /// Takes a free slot for a name.
     fn place<'a>(&mut self, name: impl Pieces<'a>) -> Result<usize, Refusal> {
         if !(1..=NAME_MAX).contains(&length(name.clone())) {
             return Err(Refusal::NameLength);
-        }
-        if let Some(at) = self.find(name.clone()) {
-            return Ok(at);
         }
         let full = Refusal::Full(Limit::Names, self.slots.len() as u32);
         let at = self.slots.iter().position(|slot| slot.name.is_empty()).ok_or(full)?;
@@ -408,10 +630,32 @@ impl<'s> Names<'s> {
         Ok(at)
     }
 
+    /// Returns the first slot of a name.
     fn find<'a>(&self, name: impl Pieces<'a>) -> Option<usize> {
         self.slots
             .iter()
             .position(|slot| !slot.name.is_empty() && slot.name.iter().eq(name.clone().flatten()))
+    }
+
+    /// Returns all slots with the name of one.
+    fn namesakes(&self, at: Option<usize>) -> impl Iterator<Item = usize> {
+        let slots = match at {
+            None => 0..0,
+            Some(_) if RANGES => 0..self.slots.len(),
+            Some(at) => at..at + 1,
+        };
+        slots.filter(move |&other| {
+            !RANGES || at.is_some_and(|at| self.slots[other].name == self.slots[at].name)
+        })
+    }
+
+    /// Returns the first of these that fits.
+    fn fitting(&self, at: Option<usize>, fits: impl Fn(&Name) -> bool) -> Option<usize> {
+        self.namesakes(at).find(|&at| fits(&self.slots[at]))
+    }
+
+    fn reference(&self, at: usize) -> NameRef {
+        NameRef { at: at as u32, serial: self.slots[at].serial }
     }
 }
 
@@ -437,21 +681,27 @@ mod tests {
         let mut slots = [const { None }; 2].map(|_: Option<()>| Name::EMPTY);
         let mut names = Names::new(&mut slots);
         let (mine, yours) = (Spaces::test(1), Spaces::test(2));
-        let first = names.publish(mine, once(&b"a"[..]), once(&b"port"[..])).unwrap();
-        assert_eq!(names.publish(yours, once(&b"a"[..]), once(&b"x"[..])), Err(Refusal::NameTaken));
+        let first = names.publish((mine, Rank(0)), once(&b"a"[..]), once(&b"port"[..]), Terms::JOB).unwrap();
+        assert_eq!(
+            names.publish((yours, Rank(0)), once(&b"a"[..]), once(&b"x"[..]), Terms::JOB),
+            Err(Refusal::NameTaken)
+        );
         assert_eq!(names.port(first), Some(&b"port"[..]));
-        let slot = names.wait(once(&b"b"[..])).unwrap();
-        assert_eq!(names.wait(once(&b"c"[..])), Err(Refusal::Full(Limit::Names, 2)));
-        assert_eq!(names.publish(yours, once(&b"b"[..]), once(&b"y"[..])).unwrap().at, slot);
+        let slot = names.wait(once(&b"b"[..]), b"").unwrap();
+        assert_eq!(names.wait(once(&b"c"[..]), b""), Err(Refusal::Full(Limit::Names, 2)));
+        assert_eq!(
+            names.publish((yours, Rank(0)), once(&b"b"[..]), once(&b"y"[..]), Terms::JOB).unwrap().at,
+            slot
+        );
         names.forget(mine);
         assert_eq!((names.port(first), names.lookup(once(&b"a"[..]))), (None, None));
         assert_eq!(names.unpublish(once(&b"a"[..])), Err(Refusal::NoName));
         assert_eq!(names.unpublish(once(&b"b"[..])), Ok(()));
-        assert_eq!(names.wait(once(&b"b"[..])), Ok(slot), "who waits keeps the place");
+        assert_eq!(names.wait(once(&b"b"[..]), b""), Ok(slot), "who waits keeps the place");
         names.leave(slot);
         names.leave(slot);
-        assert!(names.wait(once(&b"c"[..])).is_ok() && names.wait(once(&b"d"[..])).is_ok());
-        let again = names.publish(mine, once(&b"c"[..]), once(&b"z"[..])).unwrap();
+        assert!(names.wait(once(&b"c"[..]), b"").is_ok() && names.wait(once(&b"d"[..]), b"").is_ok());
+        let again = names.publish((mine, Rank(0)), once(&b"c"[..]), once(&b"z"[..]), Terms::JOB).unwrap();
         assert!(again != first && names.port(first).is_none());
     }
 
@@ -461,9 +711,22 @@ mod tests {
         let mut names = Names::new(&mut slots);
         let long = [b'x'; PORT_MAX + 1];
         let job = Spaces::test(1);
-        assert_eq!(names.publish(job, once(&b""[..]), once(&b"p"[..])), Err(Refusal::NameLength));
-        assert_eq!(names.publish(job, once(&long[..=NAME_MAX]), once(&b"p"[..])), Err(Refusal::NameLength));
-        assert_eq!(names.publish(job, once(&b"n"[..]), once(&long[..])), Err(Refusal::NameLength));
-        assert!(names.publish(job, once(&long[..NAME_MAX]), once(&long[..PORT_MAX])).is_ok());
+        assert_eq!(
+            names.publish((job, Rank(0)), once(&b""[..]), once(&b"p"[..]), Terms::JOB),
+            Err(Refusal::NameLength)
+        );
+        assert_eq!(
+            names.publish((job, Rank(0)), once(&long[..=NAME_MAX]), once(&b"p"[..]), Terms::JOB),
+            Err(Refusal::NameLength)
+        );
+        assert_eq!(
+            names.publish((job, Rank(0)), once(&b"n"[..]), once(&long[..]), Terms::JOB),
+            Err(Refusal::NameLength)
+        );
+        assert!(
+            names
+                .publish((job, Rank(0)), once(&long[..NAME_MAX]), once(&long[..PORT_MAX]), Terms::JOB)
+                .is_ok()
+        );
     }
 }

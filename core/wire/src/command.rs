@@ -143,6 +143,8 @@ pub enum Command<'a> {
     Unpublish {
         /// PMI-1 `service`, PMI-2 `name`.
         name: Text<'a>,
+        /// PMI-2 `for`, an extension of hydrant for PMIx clients: the process that a name service is asked for.
+        party: Option<Text<'a>>,
     },
     /// `lookup_name`, `name-lookup`
     Lookup {
@@ -151,6 +153,8 @@ pub enum Command<'a> {
         /// PMI-2 `wait`, an extension of hydrant: timeout in milliseconds for a name that is not published. The
         /// server's default if missing.
         wait: Option<u32>,
+        /// PMI-2 `for`, as in [`Unpublish`](Command::Unpublish).
+        party: Option<Text<'a>>,
     },
     /// `mcmd=spawn`, `spawn`
     Spawn(Spawn<'a>),

@@ -269,8 +269,10 @@ fn command<'a>(
             let persistence = if parts.flags[0] { Persistence::FirstRead } else { Persistence::Job };
             Command::Publish { name: a, port: b, persistence }
         }
-        17 => Command::Unpublish { name: a },
-        18 => Command::Lookup { name: a, wait: parts.flags[0].then_some(m) },
+        17 => Command::Unpublish { name: a, party: parts.flags[1].then_some(b) },
+        18 => {
+            Command::Lookup { name: a, wait: parts.flags[0].then_some(m), party: parts.flags[1].then_some(b) }
+        }
         19 => Command::Connect { jobid: a },
         20 => Command::Disconnect { jobid: a },
         21 => Command::Ring { count: m, left: a, right: b },
@@ -355,6 +357,8 @@ fn check_command(command: Command<'_>, protocol: Protocol) {
                     || matches!(
                         command,
                         Command::Lookup { wait: Some(_), .. }
+                            | Command::Lookup { party: Some(_), .. }
+                            | Command::Unpublish { party: Some(_), .. }
                             | Command::Publish { persistence: Persistence::FirstRead, .. }
                     )
                     || is_pset(command.op());

@@ -54,7 +54,9 @@ impl Request {
     /// Returns the PMI command of the request.
     fn command(&self) -> Option<Command<'_>> {
         match decode_upcall(self.protocol, &self.body)? {
-            Command::Lookup { name, wait } => Some(Command::Lookup { name, wait: wait.or(Some(self.wait)) }),
+            Command::Lookup { name, wait, party } => {
+                Some(Command::Lookup { name, wait: wait.or(Some(self.wait)), party })
+            }
             other => Some(other),
         }
     }

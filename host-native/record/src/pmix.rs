@@ -125,7 +125,7 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
         }
         Command::Refresh(proc) => ("refresh", format!(": {}", process(*proc))),
         Command::Finalize => ("finalize", String::new()),
-        Command::Publish(data) => ("publish", format!(":{}", infos(data))),
+        Command::Publish(_, data) => ("publish", format!(":{}", infos(data))),
         Command::Lookup(keys, options) => ("lookup", format!(":{}{}", list(keys.iter()), infos(options))),
         Command::Unpublish(keys, options) => {
             ("unpublish", format!(":{}{}", list(keys.iter()), infos(options)))

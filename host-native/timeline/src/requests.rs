@@ -172,7 +172,7 @@ impl Decoder {
             pmix::Command::Get { .. } | pmix::Command::Refresh(_) | pmix::Command::Query(_) => {
                 (Phase::Get, None)
             }
-            pmix::Command::Publish(_) | pmix::Command::Lookup(..) | pmix::Command::Unpublish(..) => {
+            pmix::Command::Publish(..) | pmix::Command::Lookup(..) | pmix::Command::Unpublish(..) => {
                 (Phase::Name, None)
             }
             pmix::Command::Spawn { .. } => (Phase::Spawn, None),

@@ -77,8 +77,8 @@ fn encode(ask: &Ask, job: Option<&str>, counted: bool, thrid: Option<&str>) -> R
         Ask::GetNodeAttr { wait, .. } => Command::GetNodeAttr { key: ta, wait },
         Ask::GetJobAttr { .. } => Command::GetJobAttr { key: ta },
         Ask::Publish { .. } => Command::Publish { name: ta, port: tb, persistence: Persistence::Job },
-        Ask::Unpublish { .. } => Command::Unpublish { name: ta },
-        Ask::Lookup { .. } => Command::Lookup { name: ta, wait: None },
+        Ask::Unpublish { .. } => Command::Unpublish { name: ta, party: None },
+        Ask::Lookup { .. } => Command::Lookup { name: ta, wait: None, party: None },
         Ask::Spawn { preput, .. } => {
             Command::Spawn(Spawn::new(&programs, if preput.is_some() { &pairs } else { &[] }))
         }

@@ -443,7 +443,7 @@ impl<'s> World<'s> {
                         let free = NAMES as usize - self.names.len();
                         let mut seen = BTreeSet::new();
                         let fresh = keys.iter().take_while(|&key| !taken(key) && seen.insert(*key)).count();
-                        if fresh > free { status::OUT_OF_RESOURCE } else { status::EXISTS }
+                        if fresh > free { status::OUT_OF_RESOURCE } else { status::DUPLICATE_KEY }
                     }
                 };
                 let tag = self.send(conn, |writer| {

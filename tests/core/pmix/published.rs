@@ -2,9 +2,13 @@
 
 use hydrant_core::server::{Input, Server};
 use hydrant_core::storage::OwnedStorage;
-use hydrant_core::wire::pmix::{Integers, Reader, kind, status};
+use hydrant_core::wire::Persistence;
+use hydrant_core::wire::pmix::{
+    Integers, Party, Published, Reader, Writer, kind, status, translate_lookup, translate_publish,
+    translate_unpublish,
+};
 use hydrant_core::{ConnId, Exit, JobId, Limit, Time};
-use hydrant_tests::host::Host;
+use hydrant_tests::host::{Host, counted};
 use hydrant_tests::pmix::message;
 
 use super::events::{exits, limits, result, with_jobs};
@@ -19,28 +23,70 @@ const SESSION: u8 = 4;
 const MANAGER: u8 = 1;
 const NODE: u8 = 2;
 const JOB: u8 = 3;
+const SESSION_RANGE: u8 = 4;
 const GLOBAL: u8 = 5;
 const CUSTOM: u8 = 6;
 const ITSELF: u8 = 7;
 
 /// Publishes a text of the key's name.
 fn publish(host: &mut Host<'_>, conn: u32, key: &str, persistence: u8, range: u8) -> i32 {
+    publish_for(host, conn, key, (persistence, range), None)
+}
+
+/// Publishes it as user 7 for a list of users, which is that of user ids or of group ids.
+fn publish_for(
+    host: &mut Host<'_>,
+    conn: u32,
+    key: &str,
+    (persistence, range): (u8, u8),
+    list: Option<(&[u8], &[u32])>,
+) -> i32 {
     let request = message(5, 6, |writer| {
         writer.single();
-        writer.uint32(0);
-        writer.array(3);
+        writer.uint32(7);
+        writer.array(3 + u32::from(list.is_some()));
         writer.info(b"pmix.persist", kind::PERSIST);
         writer.byte(persistence);
         writer.info(b"pmix.range", kind::DATA_RANGE);
         writer.byte(range);
+        if let Some((of, ids)) = list {
+            writer.info(b"pmix.aperms", kind::DATA_ARRAY);
+            writer.data_type(kind::INFO);
+            writer.size(1);
+            writer.info(of, kind::DATA_ARRAY);
+            writer.data_type(kind::UINT32);
+            writer.size(ids.len() as u64);
+            ids.iter().for_each(|&id| writer.uint32(id));
+        }
         writer.info(key.as_bytes(), kind::STRING);
         writer.string(key.as_bytes());
     });
     result(&host.ask(conn, &request))
 }
 
+/// Withdraws a key, or all data of the process.
+fn withdraw(host: &mut Host<'_>, conn: u32, key: Option<&str>) -> i32 {
+    let request = message(7, 8, |writer| {
+        writer.single();
+        writer.uint32(7);
+        writer.single();
+        writer.size(key.iter().count() as u64);
+        if let Some(key) = key {
+            writer.single();
+            writer.string(key.as_bytes());
+        }
+        writer.array(0);
+    });
+    result(&host.ask(conn, &request))
+}
+
 /// Looks up keys, and waits for them for some seconds if `wait` is not 0.
 fn ask(host: &mut Host<'_>, conn: u32, keys: &[&str], wait: u32) {
+    ask_in(host, conn, keys, wait, SESSION_RANGE);
+}
+
+/// Looks up keys in a range.
+fn ask_in(host: &mut Host<'_>, conn: u32, keys: &[&str], wait: u32, range: u8) {
     let request = message(6, 7, |writer| {
         writer.single();
         writer.uint32(0);
@@ -50,7 +96,9 @@ fn ask(host: &mut Host<'_>, conn: u32, keys: &[&str], wait: u32) {
             writer.single();
             writer.string(key.as_bytes());
         }
-        writer.array(if wait > 0 { 2 } else { 0 });
+        writer.array(if wait > 0 { 3 } else { 1 });
+        writer.info(b"pmix.range", kind::DATA_RANGE);
+        writer.byte(range);
         if wait > 0 {
             writer.info(b"pmix.wait", kind::BOOL);
             writer.byte(1);
@@ -143,29 +191,143 @@ fn data_are_found_in_their_range() {
     with_jobs(|host| {
         let missing = Err(status::NOT_FOUND);
         // Rank 3 is of another job.
-        for (range, others, strangers) in
-            [(NODE, true, true), (JOB, true, false), (ITSELF, false, false), (MANAGER, false, false)]
-        {
+        for (range, others, strangers) in [
+            (NODE, true, true),
+            (JOB, true, false),
+            (ITSELF, false, false),
+            (MANAGER, false, false),
+            (CUSTOM, false, false),
+        ] {
             ask(host, 3, &["key"], 1);
             assert_eq!(publish(host, 0, "key", SESSION, range), status::SUCCESS);
             let read = |may| if may { names(["key"]) } else { missing.clone() };
-            assert_eq!(looks_up(host, 0, &["key"]), names(["key"]));
+            assert_eq!(looks_up(host, 0, &["key"]), read(![MANAGER, CUSTOM].contains(&range)));
             assert_eq!(looks_up(host, 1, &["key"]), read(others));
             assert_eq!(looks_up(host, 1, &["key", "other"]), read(others));
             host.now = host.now.after(1000);
             host.tell(Input::Timeout).expect("it is always valid");
             assert_eq!(found(host, 3), Some(read(strangers)), "range {range}");
-            let withdraw = message(7, 8, |writer| {
-                writer.single();
-                writer.uint32(0);
-                writer.single();
-                writer.size(0);
-                writer.array(0);
-            });
-            assert_eq!(result(&host.ask(0, &withdraw)), status::SUCCESS);
+            assert_eq!(withdraw(host, 0, None), status::SUCCESS);
         }
-        assert_eq!(publish(host, 0, "key", SESSION, CUSTOM), status::NOT_SUPPORTED);
         assert_eq!(host.server.used(Limit::Names), 0);
+    });
+}
+
+#[test]
+fn users_are_listed_who_find_data() {
+    with_jobs(|host| {
+        let lists: [(&str, u8, &[u32], bool); 4] = [
+            ("custom", CUSTOM, &[8, 7], true),
+            ("others", CUSTOM, &[8], false),
+            ("all", GLOBAL, &[7], true),
+            ("none", GLOBAL, &[9, 8], false),
+        ];
+        for (key, range, users, is_found) in lists {
+            let list = Some((&b"pmix.auids"[..], users));
+            assert_eq!(publish_for(host, 0, key, (SESSION, range), list), status::SUCCESS);
+            for conn in [0, 3] {
+                let wanted = if is_found { names([key]) } else { Err(status::NOT_FOUND) };
+                assert_eq!(looks_up(host, conn, &[key]), wanted);
+            }
+        }
+        // Requests name no group of the client.
+        let list = Some((&b"pmix.agids"[..], &[7][..]));
+        assert_eq!(publish_for(host, 0, "group", (SESSION, CUSTOM), list), status::NOT_SUPPORTED);
+        assert_eq!(publish_for(host, 0, "group", (SESSION, GLOBAL), list), status::NOT_SUPPORTED);
+    });
+}
+
+#[test]
+fn a_key_is_published_once_in_each_range() {
+    with_jobs(|host| {
+        // Who publishes in which range, and whether that is the first time there.
+        let all = [
+            (0, ITSELF, true),
+            (0, ITSELF, false),
+            (1, ITSELF, true),
+            (0, JOB, true),
+            (1, JOB, false),
+            (3, JOB, true),
+            (1, NODE, true),
+            (3, NODE, false),
+            (3, GLOBAL, true),
+            (0, SESSION_RANGE, false),
+            (0, MANAGER, true),
+            (0, MANAGER, false),
+            (3, MANAGER, true),
+        ];
+        for (conn, range, is_first) in all {
+            let wanted = if is_first { status::SUCCESS } else { status::DUPLICATE_KEY };
+            assert_eq!(publish(host, conn, "key", SESSION, range), wanted, "{conn} {range}");
+        }
+        assert_eq!(host.server.used(Limit::Names), 8);
+        // Each finds those for the fewest first, and withdraws its own first.
+        let publisher = |host: &mut Host<'_>, conn: u32| {
+            ask(host, conn, &["key"], 0);
+            let replies = host.take(conn);
+            let mut reader = Reader::new(Integers::Flexible, replies.first()?.get(16..)?);
+            reader.single().and_then(|()| reader.int32()).filter(|&result| result == status::SUCCESS)?;
+            reader.array()?;
+            let proc = reader.proc()?;
+            Some((String::from_utf8_lossy(proc.namespace).into_owned(), proc.rank))
+        };
+        let one = |rank| Some(("one".to_owned(), rank));
+        let two = Some(("two".to_owned(), 0));
+        assert_eq!([0, 1, 2, 3].map(|conn| publisher(host, conn)), [one(0), one(1), one(0), two.clone()]);
+        assert_eq!(withdraw(host, 0, Some("key")), status::SUCCESS, "for the launcher");
+        assert_eq!(withdraw(host, 0, Some("key")), status::SUCCESS, "for itself");
+        assert_eq!(withdraw(host, 2, Some("key")), status::SUCCESS, "for the job, by another one");
+        assert_eq!(withdraw(host, 3, Some("key")), status::SUCCESS, "for the launcher");
+        assert_eq!(withdraw(host, 3, Some("key")), status::SUCCESS, "for the job");
+        assert_eq!([0, 1, 2, 3].map(|conn| publisher(host, conn)), [one(1), one(1), one(1), one(1)]);
+        assert_eq!(withdraw(host, 0, Some("key")), status::SUCCESS, "on the host");
+        assert_eq!([0, 1, 2, 3].map(|conn| publisher(host, conn)), [two.clone(), one(1), two.clone(), two]);
+        assert_eq!(withdraw(host, 0, Some("key")), status::SUCCESS);
+        assert_eq!(withdraw(host, 0, Some("key")), status::NOT_FOUND);
+        assert_eq!(withdraw(host, 1, None), status::SUCCESS);
+        assert_eq!(host.server.used(Limit::Names), 0);
+    });
+}
+
+#[test]
+fn a_look_up_has_a_range() {
+    with_jobs(|host| {
+        let missing = Err(status::NOT_FOUND);
+        assert_eq!(publish(host, 0, "key", SESSION, GLOBAL), status::SUCCESS);
+        let ranges = [
+            (NODE, [true; 3]),
+            (JOB, [true, true, false]),
+            (ITSELF, [true, false, false]),
+            (CUSTOM, [false; 3]),
+            (MANAGER, [false; 3]),
+        ];
+        for (range, wanted) in ranges {
+            for (conn, finds) in [0, 1, 3].into_iter().zip(wanted) {
+                for keys in [&["key"][..], &["key", "other"]] {
+                    ask_in(host, conn, keys, 0, range);
+                    let wanted = if finds { names(["key"]) } else { missing.clone() };
+                    assert_eq!(found(host, conn), Some(wanted), "{conn} {range}");
+                }
+            }
+        }
+        // Look-ups that wait for one key in different ranges, alone and with others.
+        ask_in(host, 1, &["late"], 9, JOB);
+        ask_in(host, 2, &["late", "key"], 9, JOB);
+        ask_in(host, 3, &["late", "key"], 9, JOB);
+        let snapshot = host.snapshot(host.server.snapshot_len());
+        let mut storage = OwnedStorage::new(&limits());
+        assert!(Server::restore(&snapshot, storage.lend()).is_ok());
+        assert_eq!(publish(host, 0, "late", SESSION, GLOBAL), status::SUCCESS);
+        assert_eq!(found(host, 1), Some(names(["late"])));
+        assert_eq!(found(host, 2).map(|found| found.map(|keys| keys.len())), Some(Ok(2)));
+        assert_eq!(host.server.used(Limit::Names), 4, "both, and what the other job waits for");
+        ask_in(host, 1, &["late"], 1, ITSELF);
+        assert_eq!(publish(host, 0, "late", SESSION, JOB), status::SUCCESS);
+        assert_eq!((found(host, 1), found(host, 3)), (None, None));
+        host.now = host.now.after(9000);
+        host.tell(Input::Timeout).expect("it is always valid");
+        assert_eq!((found(host, 1), found(host, 3)), (Some(missing.clone()), Some(missing)));
+        assert_eq!(host.server.used(Limit::Names), 3);
     });
 }
 
@@ -208,16 +370,100 @@ fn data_outlast_the_job_of_their_publisher() {
         assert!(Server::restore(&snapshot, storage.lend()).is_ok());
         // Rank 3 is of another job, and may withdraw them.
         assert_eq!(looks_up(host, 3, &all), names(["session", "indefinite"]));
-        let withdraw = message(7, 8, |writer| {
-            writer.single();
-            writer.uint32(0);
-            writer.single();
-            writer.size(1);
-            writer.single();
-            writer.string(b"indefinite");
-            writer.array(0);
-        });
-        assert_eq!(result(&host.ask(3, &withdraw)), status::SUCCESS);
+        assert_eq!(withdraw(host, 3, Some("indefinite")), status::SUCCESS);
         assert_eq!(looks_up(host, 3, &all), names(["session"]));
+    });
+}
+
+/// What a name service is asked for a process, by a connection that is not the process's alone.
+#[test]
+fn a_name_service_heeds_ranges() {
+    const OTHER: u8 = 3;
+    let process = |name: &'static str, rank, host| Party { namespace: name.as_bytes(), rank, host };
+    let (one, two, far) = (process("one", 0, 7), process("one", 1, 7), process("two", 0, 8));
+    with_jobs(|service| {
+        for conn in 0..4 {
+            service.tell(Input::Closed { conn: ConnId(conn) }).expect("the connection is open");
+            let (job, rank) = if conn < 3 { (0, conn) } else { (1, 0) };
+            let opened = Input::Opened { conn: ConnId(conn), job: JobId(job), rank: None };
+            service.tell(opened).expect("the number is free");
+            service.ask(conn, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+            service.ask(conn, &counted(&format!("cmd=fullinit;pmirank={rank};")));
+        }
+        let send = |body: &[u8]| [format!("{:<6}", body.len()).as_bytes(), body].concat();
+        let rc = |reply: &[u8]| {
+            let text = String::from_utf8_lossy(reply).into_owned();
+            text.split(';').find_map(|field| field.strip_prefix("rc=")?.parse::<i32>().ok())
+        };
+        let publish = |service: &mut Host<'_>, party, range| {
+            let mut bytes = [0; 64];
+            let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+            writer.info(b"key", kind::STRING);
+            writer.string(b"value");
+            let len = writer.finish().expect("it fits");
+            let info = Reader::new(Integers::Flexible, &bytes[..len]).info().expect("it is an INFO");
+            let mut body = [0; 256];
+            let terms = (range, Persistence::Job);
+            let len = translate_publish(&info, party, terms, &mut body).expect("it fits");
+            rc(&service.ask(0, &send(&body[..len])))
+        };
+        let look = |service: &mut Host<'_>, conn, party, range, wait| {
+            let mut body = [0; 256];
+            let len = translate_lookup(b"key", (party, range), wait, &mut body).expect("it fits");
+            service.arrive(conn, &send(&body[..len])).expect("the connection is open");
+        };
+        // The range in which the data were published that a look-up finds.
+        let found = |service: &mut Host<'_>, conn| {
+            let replies = service.take(conn);
+            let reply = replies.first()?;
+            let at = reply.windows(6).position(|part| part == b";port=").map(|at| at + 6);
+            Some(at.and_then(|at| Published::read(&reply[at..])).map_or(0, |data| data.range))
+        };
+        let finds = |service: &mut Host<'_>, party, range| {
+            look(service, 1, party, range, 0);
+            found(service, 1).expect("it is answered at once")
+        };
+        // Those that wait for themselves, for the job, and for all.
+        look(service, 2, two, ITSELF, 5000);
+        look(service, OTHER.into(), far, SESSION_RANGE, 5000);
+        let snapshot = service.snapshot(service.server.snapshot_len());
+        let mut storage = OwnedStorage::new(&limits());
+        assert!(Server::restore(&snapshot, storage.lend()).is_ok());
+        for (party, range, is_first) in [
+            (one, ITSELF, true),
+            (one, ITSELF, false),
+            (one, JOB, true),
+            (two, JOB, false),
+            (far, JOB, true),
+            (two, NODE, true),
+            (one, NODE, false),
+            (far, MANAGER, true),
+        ] {
+            assert_eq!(publish(service, party, range), Some(if is_first { 0 } else { 14 }), "{range}");
+        }
+        assert_eq!((found(service, 2), found(service, OTHER.into())), (Some(NODE), Some(JOB)));
+        let all = |service: &mut Host<'_>| [one, two, far].map(|party| finds(service, party, GLOBAL));
+        assert_eq!(all(service), [ITSELF, JOB, JOB]);
+        assert_eq!([ITSELF, JOB, NODE, CUSTOM].map(|range| finds(service, two, range)), [NODE, JOB, JOB, 0]);
+        assert_eq!(finds(service, far, NODE), JOB);
+        assert_eq!(finds(service, process("three", 0, 7), GLOBAL), NODE);
+        assert_eq!(finds(service, process("three", 0, 9), GLOBAL), 0);
+        let withdraw = |service: &mut Host<'_>, party| {
+            let mut body = [0; 256];
+            let len = translate_unpublish(b"key", party, &mut body).expect("it fits");
+            rc(&service.ask(3, &send(&body[..len])))
+        };
+        assert_eq!(
+            [two, two, one, two].map(|party| withdraw(service, party)),
+            [Some(0), Some(0), Some(0), Some(14)]
+        );
+        assert_eq!(all(service), [0, 0, JOB]);
+        assert_eq!(publish(service, two, GLOBAL), Some(0));
+        assert_eq!(all(service), [GLOBAL, GLOBAL, JOB]);
+        // A request that names nobody, and one that names no process.
+        let raw = |service: &mut Host<'_>, end: &str| {
+            rc(&service.ask(1, &counted(&format!("cmd=name-lookup;name=\u{2}key;{end}"))))
+        };
+        assert_eq!((raw(service, ""), raw(service, "for=4.7.0;")), (Some(0), Some(3)));
     });
 }

@@ -31,7 +31,7 @@ fn command(number: u8) -> Command<'static> {
     match number % 6 {
         0 => Command::Get { kvs: None, key, source: None },
         1 => Command::Put { kvs: None, key, value: Text::plain(b"value") },
-        2 => Command::Lookup { name: key, wait: None },
+        2 => Command::Lookup { name: key, wait: None, party: None },
         3 => Command::Fence { group: None },
         4 => Command::Abort { code: Some(1), world: true, message: Text::plain(b"bye") },
         _ => Command::Finalize,

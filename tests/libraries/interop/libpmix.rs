@@ -254,7 +254,8 @@ fn an_abort_has_its_code_and_its_text() {
 // Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key, see
 // [Published data](#published-data). Look-ups may wait, those of several keys until all are there. After their time-out they get
 // those that are. Without keys, a process withdraws all its data Also: libraries
-// `interop::libpmix::a_process_withdraws_all_of_its_data`, hydrant-core `the_host_keeps_published_data`
+// `interop::libpmix::a_process_withdraws_all_of_its_data`, `interop::libpmix::a_name_server_heeds_ranges`, hydrant-core
+// `the_host_keeps_published_data`
 #[test]
 fn runs_share_data_by_a_name_server() {
     if !Peer::Libpmix.there() {
@@ -298,9 +299,46 @@ fn published_data_end_with_their_process_or_job_or_stay() {
 
 #[test]
 fn published_data_have_a_range() {
-    let Some(outcome) = run_published("-n 2", "reach") else { return };
-    outcome.code(0).quiet().says("rank 0 of 2 finds: itself job node run all\n", 1);
-    outcome.says("rank 1 of 2 finds: job node run all\n", 1).says("rank 0 of 1 finds: node run all\n", 1);
+    // The last rank and the job that finds what strangers do are on the second host.
+    for (hosts, node) in [(String::new(), " node"), (nodes(2, 2, 2), "")] {
+        let Some(outcome) = run_published(&format!("-n 3 {hosts}"), "reach") else { return };
+        outcome.code(0).quiet().says("rank 0 of 3 finds: itself job node run all listed\n", 1);
+        outcome.says("rank 1 of 3 finds: job node run all listed\n", 1);
+        outcome.says(&format!("rank 2 of 3 finds: job{node} run all listed\n"), 1);
+        outcome.says(&format!("rank 0 of 1 finds:{node} run all listed\n"), 1);
+    }
+}
+
+#[test]
+fn a_name_server_heeds_ranges() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let folder = Folder::new("pmix-ranges");
+    let path = folder.path("names");
+    let server = Job::command("serve --name-server").arg(&path).start();
+    server.await_stdout("listening at", 1);
+    let run = |options: &str, name: &str| {
+        let job = relocated(Job::hydrant("--name-server").arg(&path).words(options));
+        job.arg(Peer::Libpmix.program("pmix_published")).arg(name)
+    };
+    for hosts in ["".to_owned(), nodes(2, 1, 2)] {
+        let mut first = run(&format!("-n 1 {hosts}"), "stay").hold_input().start();
+        first.await_stdout("published\n", 1);
+        let seen = |hosts: &str, node: &str| {
+            let found = format!("rank 0 of 1 finds:{node} run all listed\n");
+            run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says(&found, 1);
+        };
+        seen(&hosts, " node");
+        seen("-hosts n2 --bootstrap local", "");
+        first.end_input();
+        first.wait().code(0).quiet();
+        // The data have ended with their job.
+        run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says("finds:\n", 1);
+        run(&format!("-n 3 {}", nodes(2, 2, 2)), "reach").run().code(0).quiet();
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0);
 }
 
 /// The run that published them is over.

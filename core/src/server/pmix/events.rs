@@ -17,7 +17,7 @@ use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
 use crate::tables::kvs::Pieces;
-use crate::tables::names::{End, NameRef, Names, Reach, Terms};
+use crate::tables::names::{NameRef, Names, Terms};
 use crate::tables::psets::Which;
 use crate::time::Time;
 use crate::trace::{Cause, Exit};
@@ -48,10 +48,14 @@ const EVENT_REST: usize = 512;
 pub(super) mod range {
     /// The launcher.
     pub(in super::super) const MANAGER: u8 = 1;
+    /// Processes on the host.
+    pub(in super::super) const LOCAL: u8 = 2;
     /// The sender's job.
     pub(in super::super) const JOB: u8 = 3;
     /// The sender's job and those connected to it.
     pub(in super::super) const SESSION: u8 = 4;
+    /// All.
+    pub(in super::super) const GLOBAL: u8 = 5;
     /// Processes that an INFO lists.
     pub(in super::super) const CUSTOM: u8 = 6;
     /// The sender.
@@ -326,9 +330,7 @@ impl Server<'_> {
         let next = self.notices.wrapping_add(1);
         let number = next.to_be_bytes();
         let owner = self.jobs[job.index()].spaces;
-        let notice = self.names.publish(owner, [&[PREFIX][..], &number].into_iter(), stored)?;
-        let terms = Terms { once: false, end: End::Job, reach: Reach::All };
-        self.names.describe(notice, rank, terms);
+        self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
         self.notices = next;
         self.links.wake(u64::MAX);
         self.events_are_due();

@@ -14,6 +14,10 @@ mod nodes;
 mod query;
 mod shared;
 
+#[cfg(feature = "cluster")]
+pub(super) use names::publisher_in;
+pub(super) use names::{reach_of, remote, terms};
+
 use core::fmt::Write as _;
 
 use heapless::{String, Vec};
@@ -317,8 +321,8 @@ impl Server<'_> {
                 }
                 done
             }
-            Command::Publish(infos) if self.has_shared_names(requester.job) => {
-                return self.share(requester, &infos);
+            Command::Publish(user, infos) if self.has_shared_names(requester.job) => {
+                return self.share(requester, (user, &infos));
             }
             Command::Lookup(keys, infos) if self.has_shared_names(requester.job) => {
                 return self.lookup_shared(requester, &keys, &infos);
@@ -326,7 +330,7 @@ impl Server<'_> {
             Command::Unpublish(keys, _) if self.has_shared_names(requester.job) => {
                 return self.unshare(requester, &keys);
             }
-            Command::Publish(infos) => self.pmix_publish(requester, integers, &infos)?,
+            Command::Publish(user, infos) => self.pmix_publish(requester, integers, (user, &infos))?,
             Command::Lookup(keys, infos) => return self.pmix_lookup(now, requester, &keys, &infos),
             Command::Unpublish(keys, _) => self.pmix_unpublish(requester, &keys)?,
             Command::Spawn { .. } if self.is_tool(&self.jobs[requester.job.index()]) => {

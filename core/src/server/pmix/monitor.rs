@@ -14,7 +14,7 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
-use crate::tables::names::{End, NameRef, Reach, Terms};
+use crate::tables::names::{End, NameRef, Terms};
 use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
 use crate::wire::Op;
@@ -259,13 +259,10 @@ impl Server<'_> {
         }
         let free = |number: &u32| self.names.lookup([PREFIX, &number.to_be_bytes()].into_iter()).is_none();
         let Some(number) = (0..=self.limits.names).find(free) else { return Err(Refusal::NameTaken) };
-        let owner = self.jobs[requester.job.index()].spaces;
+        let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
         let stored = [&monitor.to_bytes()[..], &[len], name, rest];
-        let slot =
-            self.names.publish(owner, [PREFIX, &number.to_be_bytes()].into_iter(), stored.into_iter())?;
-        let terms = Terms { once: false, end: End::Process, reach: Reach::All };
-        self.names.describe(slot, requester.rank, terms);
-        Ok(slot)
+        let terms = Terms { end: End::Process, ..Terms::JOB };
+        self.names.publish(owner, [PREFIX, &number.to_be_bytes()].into_iter(), stored.into_iter(), terms)
     }
 
     /// Begins the first period of a monitor.

@@ -2,15 +2,14 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::super::names::terms;
 use super::events::range;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
+use crate::limits::HOST_FACTS;
 use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
-use crate::tables::kvs::Spaces;
-use crate::tables::names::{NameRef, Reach, Terms};
+use crate::tables::names::{End, NameRef, Party, Reach, Reader, Remote, Terms};
 use crate::time::Time;
-use crate::wire::pmix::{Info, Infos, Keys, Writer, status};
+use crate::wire::pmix::{self, Info, Infos, Keys, Writer, status};
 use crate::wire::{Integers, Persistence};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
@@ -33,12 +32,13 @@ impl Server<'_> {
         &mut self,
         requester: Requester,
         integers: Integers,
-        infos: &Infos<'_>,
+        (user, infos): (u32, &Infos<'_>),
     ) -> Result<Response, Refusal> {
         let data = || data_of(infos);
-        let terms = terms_of(infos)?;
+        let (persistence, reach) = terms_of(user, infos)?;
+        let terms = terms(persistence, reach);
         let job = &self.jobs[requester.job.index()];
-        let owner = job.spaces;
+        let owner = (job.spaces, requester.rank);
         let (mark, len) =
             if terms.outlasts_job() { (NAMED, &[job.name.len() as u8][..]) } else { (0, &[][..]) };
         let name = if len.is_empty() { "" } else { job.name.as_str() };
@@ -46,17 +46,17 @@ impl Server<'_> {
             let mut header = header(integers, kind);
             header[0] |= mark;
             let stored = [&header[..], len, name.as_bytes(), value];
-            let published = self.names.publish(owner, [PREFIX, key].into_iter(), stored.into_iter());
-            match published {
-                Ok(name) => self.names.describe(name, requester.rank, terms),
-                Err(why) => {
-                    data().take(done).for_each(|info| self.names.undo([PREFIX, info.key].into_iter()));
-                    return Err(why);
+            let name = [PREFIX, key].into_iter();
+            if let Err(why) = self.names.publish(owner, name, stored.into_iter(), terms) {
+                for info in data().take(done) {
+                    let name = self.names.published_by(owner, [PREFIX, info.key].into_iter(), reach);
+                    name.into_iter().for_each(|name| self.names.undo(name));
                 }
+                return Err(why);
             }
         }
         for info in data() {
-            if let Some(name) = self.names.lookup([PREFIX, info.key].into_iter()) {
+            if let Some(name) = self.names.published_by(owner, [PREFIX, info.key].into_iter(), reach) {
                 self.answer_lookups(name);
             }
         }
@@ -72,14 +72,12 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
         if keys.len() > 1 {
-            return self.lookup_several(now, requester, keys, wait_of(infos));
+            return self.lookup_several(now, requester, keys, infos);
         }
         let Some(key) = keys.iter().next() else { return Err(Refusal::MissingField) };
         let name = [PREFIX, key].into_iter();
-        let who = self.reader(requester);
-        if let Some(name) =
-            self.names.lookup(name.clone()).filter(|name| self.names.is_readable_by(who, name.at))
-        {
+        let range = range_of(infos);
+        if let Some(name) = self.names.find_for(name.clone(), self.reader(requester, range)) {
             self.names.take(name);
             return Ok(ReplyState::Ready(Response::Port(name)));
         }
@@ -87,14 +85,25 @@ impl Server<'_> {
         if wait == 0 {
             return Err(Refusal::NoName);
         }
-        let at = self.names.wait(name)?;
+        let at = self.names.wait(name, alike(&range))?;
         self.schedule(now, wait);
         Ok(ReplyState::Lookup { at, until: now.after(wait) })
     }
 
-    /// Returns a process as a reader of publications.
-    fn reader(&self, requester: Requester) -> (Spaces, Rank) {
-        (self.jobs[requester.job.index()].spaces, requester.rank)
+    /// Returns a process that looks for data in a range.
+    fn reader(&self, requester: Requester, range: u8) -> Reader<'static> {
+        let party = Party::Here(self.jobs[requester.job.index()].spaces, requester.rank);
+        (party, if HOST_FACTS { reach_of(range) } else { Reach::All })
+    }
+
+    /// Returns for whom a look-up of a connection waits in a slot.
+    fn reader_at(&self, conn: ConnId, at: u32) -> Option<Reader<'_>> {
+        let alike = if HOST_FACTS { self.names.alike(at) } else { &[] };
+        match alike {
+            [] => Some(self.reader(self.requester(conn)?, range::GLOBAL)),
+            &[range] => Some(self.reader(self.requester(conn)?, range)),
+            text => remote(text).ok(),
+        }
     }
 
     /// Looks up data under several keys, and waits until all are there.
@@ -103,16 +112,14 @@ impl Server<'_> {
         now: Time,
         requester: Requester,
         keys: &Keys<'_>,
-        wait: u64,
+        infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let who = self.reader(requester);
-        let find = |key| {
-            let name = self.names.lookup([PREFIX, key].into_iter())?;
-            self.names.is_readable_by(who, name.at).then_some(name)
-        };
+        let (range, wait) = (range_of(infos), wait_of(infos));
+        let who = self.reader(requester, range);
+        let find = |key| self.names.find_for([PREFIX, key].into_iter(), who);
         let all = keys.iter().all(|key| find(key).is_some());
         if wait > 0 && !all {
-            return self.await_several(now, keys, wait);
+            return self.await_several(now, (keys, range), wait);
         }
         let found = || keys.iter().filter_map(find).map(|name| name.at);
         if found().any(|at| at >= u64::BITS) {
@@ -123,10 +130,15 @@ impl Server<'_> {
     }
 
     /// Lets a look-up wait for several keys. Those that are published count as awaited, too: they may be withdrawn meanwhile.
-    fn await_several(&mut self, now: Time, keys: &Keys<'_>, wait: u64) -> Result<ReplyState, Refusal> {
+    fn await_several(
+        &mut self,
+        now: Time,
+        (keys, range): (&Keys<'_>, u8),
+        wait: u64,
+    ) -> Result<ReplyState, Refusal> {
         let mut slots = 0;
         for key in keys.iter() {
-            let place = self.names.wait([PREFIX, key].into_iter());
+            let place = self.names.wait([PREFIX, key].into_iter(), alike(&range));
             let why = match place {
                 Ok(at) if at < u64::BITS && slots & 1 << at == 0 => {
                     slots |= 1 << at;
@@ -164,9 +176,9 @@ impl Server<'_> {
         slots_of(slots).for_each(|at| self.names.leave(at));
     }
 
-    /// Returns whether the process of a connection finds the data in a slot.
-    pub(in super::super) fn may_read(&self, conn: ConnId, at: u32) -> bool {
-        self.requester(conn).is_some_and(|requester| self.names.is_readable_by(self.reader(requester), at))
+    /// Returns whether the look-up of a connection that waits in one slot finds the data in another one.
+    pub(in super::super) fn may_read(&self, conn: ConnId, waits: u32, at: u32) -> bool {
+        self.reader_at(conn, waits).is_some_and(|reader| self.names.is_readable_by(reader, at))
     }
 
     /// Ends a look-up of the keys in these slots if all are there, or if it has `expired` with what there is.
@@ -176,8 +188,12 @@ impl Server<'_> {
         slots: u64,
         expired: bool,
     ) -> Option<Option<Response>> {
-        let found = slots_of(slots).filter(|&at| self.may_read(conn, at)).fold(0, |set, at| set | 1 << at);
-        (found == slots || expired).then(|| {
+        let find = |at| {
+            let found = self.names.nearest(at as usize, self.reader_at(conn, at)?)?;
+            (found.at < u64::BITS).then_some(found.at)
+        };
+        let found = slots_of(slots).filter_map(find).fold(0u64, |set, at| set | 1 << at);
+        (found.count_ones() == slots.count_ones() || expired).then(|| {
             self.leave_all(slots);
             self.take_all(found)
         })
@@ -194,9 +210,10 @@ impl Server<'_> {
             self.names.forget_process(PREFIX, owner);
             return Ok(Response::status(status::SUCCESS));
         }
+        let (party, _) = self.reader(requester, range::GLOBAL);
         let mut result = Err(Refusal::NoName);
         for key in keys.iter() {
-            result = self.names.unpublish([PREFIX, key].into_iter()).or(result);
+            result = self.names.unpublish_for([PREFIX, key].into_iter(), party).or(result);
         }
         result.map(|()| Response::status(status::SUCCESS))
     }
@@ -298,33 +315,83 @@ pub(super) fn data_of<'a>(infos: &Infos<'a>) -> impl Iterator<Item = Info<'a>> +
     infos.iter().filter(|info| !info.key.starts_with(b"pmix."))
 }
 
-/// Returns what ends the data of a publication.
-pub(super) fn persistence_of(infos: &Infos<'_>) -> Persistence {
-    match infos.find(b"pmix.persist").and_then(|info| info.as_byte()) {
+/// Returns the process of another server that a name service is asked for, and the range in which it looks.
+pub(in super::super) fn remote(text: &[u8]) -> Result<Reader<'_>, Refusal> {
+    let (party, range) = pmix::Party::read(text).ok_or(Refusal::BadField)?;
+    Ok((Party::Remote(known(party)), reach_of(range)))
+}
+
+/// Returns the publisher of a name at a name service, if it is a PMIx client of another server.
+#[cfg(feature = "cluster")]
+pub(in super::super) fn publisher_in<'a>(name: &[u8], port: &'a [u8]) -> Option<Remote<'a>> {
+    let data = if name.first() == Some(&pmix::SHARED) { pmix::Published::read(port) } else { None };
+    data.map(|data| known(data.publisher))
+}
+
+fn known(party: pmix::Party<'_>) -> Remote<'_> {
+    Remote { job: party.namespace, rank: party.rank, host: party.host }
+}
+
+/// Returns the reach of a range (`pmix_data_range_t`). Clients are not the launcher, and a custom range lists users.
+pub(in super::super) fn reach_of(range: u8) -> Reach {
+    match range {
+        range::LOCAL => Reach::Host,
+        range::JOB => Reach::Job,
+        range::SENDER => Reach::Process,
+        range::MANAGER | range::CUSTOM => Reach::Nobody,
+        _ => Reach::All,
+    }
+}
+
+/// Returns the range that a request names (`pmix_data_range_t`).
+pub(super) fn range_of(infos: &Infos<'_>) -> u8 {
+    infos.find(b"pmix.range").and_then(|info| info.as_byte()).unwrap_or(range::SESSION)
+}
+
+/// Returns what distinguishes look-ups in a range from others of the same key.
+fn alike(range: &u8) -> &[u8] {
+    if !HOST_FACTS || reach_of(*range) == Reach::All { &[] } else { core::slice::from_ref(range) }
+}
+
+/// Returns what ends the data of a publication, and who finds them.
+pub(super) fn terms_of(user: u32, infos: &Infos<'_>) -> Result<(Persistence, Reach), Refusal> {
+    let persistence = match infos.find(b"pmix.persist").and_then(|info| info.as_byte()) {
         Some(0) => Persistence::Indefinite,
         Some(1) => Persistence::FirstRead,
         Some(2) => Persistence::Process,
         Some(4) => Persistence::Session,
         _ => Persistence::Job,
+    };
+    let range = range_of(infos);
+    let reach = match permitted(user, infos)? {
+        Some(false) => Reach::Nobody,
+        Some(true) if range == range::CUSTOM => Reach::All,
+        _ => reach_of(range),
+    };
+    // Nobody finds them after the end of the job.
+    let ends = matches!(reach, Reach::Job | Reach::Process | Reach::Nobody);
+    match persistence {
+        Persistence::Session | Persistence::Indefinite if ends => Ok((Persistence::Job, reach)),
+        persistence => Ok((persistence, reach)),
     }
 }
 
-/// Returns the terms of a publication.
-fn terms_of(infos: &Infos<'_>) -> Result<Terms, Refusal> {
-    let reach = match infos.find(b"pmix.range").and_then(|info| info.as_byte()) {
-        Some(range::JOB) => Reach::Job,
-        // Data for the host are not kept from their publisher.
-        Some(range::SENDER | range::MANAGER) => Reach::Process,
-        // A publication has no list of processes.
-        Some(range::CUSTOM) => return Err(Refusal::Unsupported),
-        _ => Reach::All,
-    };
-    let persistence = match persistence_of(infos) {
-        // Nobody finds them after the end of the job.
-        Persistence::Session | Persistence::Indefinite if reach != Reach::All => Persistence::Job,
-        persistence => persistence,
-    };
-    Ok(terms(persistence, reach))
+/// Returns whether the list of users that may look up data has this one, that of all clients. `None` without a list.
+fn permitted(user: u32, infos: &Infos<'_>) -> Result<Option<bool>, Refusal> {
+    if !HOST_FACTS {
+        return if range_of(infos) == range::CUSTOM { Err(Refusal::Unsupported) } else { Ok(None) };
+    }
+    let inner = infos.find(b"pmix.aperms").and_then(|info| info.as_infos());
+    let find = |key| infos.find(key).or_else(|| inner?.find(key));
+    // The requests of clients name no group.
+    if find(b"pmix.agids").is_some() {
+        return Err(Refusal::Unsupported);
+    }
+    Ok(find(b"pmix.auids").map(|users| {
+        let mut listed = users.array(pmix::kind::UINT32, pmix::Reader::uint32);
+        users.as_u32() == Some(user)
+            || listed.as_mut().is_some_and(|users| users.any(|listed| listed == user))
+    }))
 }
 
 /// Returns how long a look-up waits, in milliseconds.
@@ -333,4 +400,14 @@ pub(super) fn wait_of(infos: &Infos<'_>) -> u64 {
         return 0;
     }
     infos.timeout().unwrap_or(FOREVER)
+}
+
+/// Returns the terms of a publication with this persistence. A session is that of the server.
+pub(in super::super) fn terms(persistence: Persistence, reach: Reach) -> Terms {
+    let end = match persistence {
+        Persistence::Job | Persistence::FirstRead => End::Job,
+        Persistence::Process => End::Process,
+        Persistence::Session | Persistence::Indefinite => End::Never,
+    };
+    Terms { once: persistence == Persistence::FirstRead, end, reach }
 }

@@ -5,14 +5,17 @@ use heapless::String;
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::names::{data_of, persistence_of, wait_of};
+use super::events::range;
+use super::names::{data_of, range_of, terms_of, wait_of};
 use crate::fault::Refusal;
 use crate::ids::{JobId, UpcallId};
 use crate::limits::Limit;
 use crate::state::ReplyState;
+use crate::store::log::hash;
+use crate::tables::names::Reach;
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::Op;
-use crate::wire::pmix::{self, Infos, Keys, Published, Writer, status};
+use crate::wire::pmix::{self, Infos, Keys, Party, Published, Writer, status};
 
 impl Server<'_> {
     /// Returns whether the host keeps the names of a job.
@@ -21,13 +24,24 @@ impl Server<'_> {
     }
 
     /// Publishes data at the host. A request has one datum.
-    pub(super) fn share(&mut self, requester: Requester, infos: &Infos<'_>) -> Result<ReplyState, Refusal> {
+    pub(super) fn share(
+        &mut self,
+        requester: Requester,
+        (user, infos): (u32, &Infos<'_>),
+    ) -> Result<ReplyState, Refusal> {
         let mut data = data_of(infos);
         let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
-        let name = self.jobs[requester.job.index()].name.clone();
-        self.ask_host(requester, Op::Publish, |_, room| {
-            let publisher = (name.as_bytes(), requester.rank.0);
-            pmix::translate_publish(&info, publisher, persistence_of(infos), room)
+        let (persistence, reach) = terms_of(user, infos)?;
+        // The lists of users of a custom range have been read here.
+        let range = match reach {
+            Reach::All => range::GLOBAL,
+            Reach::Host => range::LOCAL,
+            Reach::Job => range::JOB,
+            Reach::Process => range::SENDER,
+            Reach::Nobody => range::MANAGER,
+        };
+        self.ask_host(requester, Op::Publish, |server, room| {
+            pmix::translate_publish(&info, server.party(requester), (range, persistence), room)
         })
     }
 
@@ -39,13 +53,24 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
         let key = single(keys)?;
-        self.ask_host(requester, Op::Lookup, |_, room| pmix::translate_lookup(key, wait_of(infos), room))
+        self.ask_host(requester, Op::Lookup, |server, room| {
+            pmix::translate_lookup(key, (server.party(requester), range_of(infos)), wait_of(infos), room)
+        })
     }
 
     /// Withdraws data under one key at the host.
     pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
         let key = single(keys)?;
-        self.ask_host(requester, Op::Unpublish, |_, room| pmix::translate_unpublish(key, room))
+        self.ask_host(requester, Op::Unpublish, |server, room| {
+            pmix::translate_unpublish(key, server.party(requester), room)
+        })
+    }
+
+    /// Returns a rank of this server as a name service knows it.
+    fn party(&self, requester: Requester) -> Party<'_> {
+        let (job, node) = (&self.jobs[requester.job.index()], self.links.node());
+        let host = self.host_name(job, node).map_or(self.host_number(node), |name| hash(0, name));
+        Party { namespace: job.name.as_bytes(), rank: requester.rank.0, host }
     }
 
     /// Stores a request for the host, which `write` writes.
@@ -86,7 +111,7 @@ impl Server<'_> {
             // Codes of pmi2.h.
             (Some(Stage::Named(2)), _) => writer.status(status::OUT_OF_RESOURCE),
             (Some(Stage::Named(8)), _) => writer.status(status::BAD_PARAM),
-            (_, Op::Publish) => writer.status(status::EXISTS),
+            (_, Op::Publish) => writer.status(status::DUPLICATE_KEY),
             _ => writer.status(status::NOT_FOUND),
         }
     }
@@ -96,7 +121,7 @@ fn write_found(found: &Published<'_>, writer: &mut Writer<'_>) {
     writer.status(status::SUCCESS);
     writer.array(1);
     writer.string_of(|writer| found.namespace().for_each(|byte| writer.byte(byte)));
-    writer.uint32(found.rank);
+    writer.uint32(found.publisher.rank);
     writer.string_of(|writer| found.key().for_each(|byte| writer.byte(byte)));
     writer.data_type(found.kind);
     found.value().for_each(|byte| writer.byte(byte));

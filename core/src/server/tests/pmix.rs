@@ -738,8 +738,14 @@ fn the_host_keeps_published_data() {
     else {
         panic!("{}", publish.escape_ascii())
     };
-    let wanted = Command::Lookup { name, wait: Some(0) };
-    assert_eq!(decode_upcall(Protocol::V2, &requests[0]), Some(wanted));
+    let Some(Command::Lookup { name: wanted, wait: Some(0), party: Some(party) }) =
+        decode_upcall(Protocol::V2, &requests[0])
+    else {
+        panic!("{}", requests[0].escape_ascii())
+    };
+    assert_eq!(wanted, name);
+    let (party, range) = pmix::Party::read(party.as_plain().unwrap()).unwrap();
+    assert_eq!((party.namespace, party.rank, range), (&b"job.0"[..], 1, 4));
     let port: Vec<u8> = port.parts().flatten().copied().collect();
     all.tell(1, Input::UpcallComplete { upcall, rc: 0, text: b"" });
     all.gets(0, 0, 5, status::SUCCESS);

@@ -44,8 +44,8 @@ pub enum Command<'a> {
     Refresh(Proc<'a>),
     /// End of use (FINALIZE).
     Finalize,
-    /// Publication of data (PUBLISHNB).
-    Publish(Infos<'a>),
+    /// Publication of data (PUBLISHNB), with the user id of the client.
+    Publish(u32, Infos<'a>),
     /// Look-up of published data (LOOKUPNB).
     Lookup(Keys<'a>, Infos<'a>),
     /// End of a publication (UNPUBLISHNB).
@@ -343,8 +343,8 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
         4 => get(reader)?,
         5 => Command::Finalize,
         6 => {
-            user(reader)?;
-            Command::Publish(reader.infos()?)
+            let user = user(reader)?;
+            Command::Publish(user, reader.infos()?)
         }
         7 | 8 => {
             user(reader)?;

@@ -43,7 +43,9 @@ pub use frame::{
 };
 pub use host::{FileState, HelpText, HostCall, HostQuery};
 pub use info::{Info, Infos};
-pub use names::{Published, translate_lookup, translate_publish, translate_unpublish};
+pub use names::{
+    Party, Published, SHARED, range_of, translate_lookup, translate_publish, translate_unpublish,
+};
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;
@@ -158,8 +160,10 @@ pub mod status {
     pub const SUCCESS: i32 = 0;
     /// Any failure without a code of its own.
     pub const ERROR: i32 = -1;
-    /// The name or key exists.
+    /// The name exists.
     pub const EXISTS: i32 = -11;
+    /// Data are published under the key, in the same range.
+    pub const DUPLICATE_KEY: i32 = -53;
     /// A message that cannot be decoded.
     pub const UNPACK_FAILURE: i32 = -20;
     /// The request is not permitted.
@@ -198,7 +202,8 @@ impl Refusal {
             Refusal::BadField | Refusal::MissingField => status::UNPACK_FAILURE,
             Refusal::Unsupported | Refusal::NoSpawn => status::NOT_SUPPORTED,
             Refusal::TimedOut => status::TIMEOUT,
-            Refusal::NameTaken | Refusal::PsetTaken | Refusal::PsetRetired => status::EXISTS,
+            Refusal::NameTaken => status::DUPLICATE_KEY,
+            Refusal::PsetTaken | Refusal::PsetRetired => status::EXISTS,
             Refusal::NoName | Refusal::NoJob | Refusal::NoKvs | Refusal::NoPset => status::NOT_FOUND,
             Refusal::Rank
             | Refusal::EmptyKey

@@ -5,37 +5,70 @@
 
 use super::{Info, Integers};
 use crate::command::Persistence;
+use crate::scan;
 use crate::write::{Style, Writer};
 
 /// First byte of the names of PMIx data.
-const PREFIX: &[u8] = &[2];
+pub const SHARED: u8 = 2;
 /// Escape in data.
 const ESCAPE: u8 = 1;
-/// Bytes of a header: encoding of integers, type, rank, lengths of the namespace and of the key.
-const HEADER: usize = 9;
+/// Bytes of a header: encoding of integers, type, range, number of the host, rank, lengths of the namespace and of the key.
+const HEADER: usize = 14;
+/// Place of the range in a header.
+const RANGE: usize = 3;
 /// Longest wait of a look-up in milliseconds.
 const WAIT_MAX: u32 = i32::MAX as u32;
 
-/// Writes a publication of a process to the front of `buf`, as the body of a PMI-2 message. Returns its length, or `None` if it
-/// does not fit.
+/// Process that publishes data, or that a name service is asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Party<'a> {
+    /// Its namespace.
+    pub namespace: &'a [u8],
+    /// Its rank.
+    pub rank: u32,
+    /// Number of its host, the same in all runs of a name service.
+    pub host: u32,
+}
+
+impl<'a> Party<'a> {
+    /// Reads the field `for` of a request. Returns the process, and the range (`pmix_data_range_t`) in which it looks for data.
+    pub fn read(text: &'a [u8]) -> Option<(Party<'a>, u8)> {
+        let mut parts = text.splitn(4, |&byte| byte == b'.');
+        let mut number = || scan::number(parts.next()?);
+        let (range, host, rank) = (u8::try_from(number()?).ok()?, number()?, number()?);
+        Some((Party { namespace: parts.next()?, rank, host }, range))
+    }
+
+    fn write(&self, range: u8, writer: &mut Writer<'_>) {
+        writer
+            .raw(b"for=")
+            .number(range.into())
+            .raw(b".")
+            .number(self.host)
+            .raw(b".")
+            .number(self.rank)
+            .raw(b".");
+        escape(self.namespace.iter(), writer);
+        writer.raw(b";");
+    }
+}
+
+/// Writes a publication of a process in a range to the front of `buf`, as the body of a PMI-2 message. Returns its length, or
+/// `None` if it does not fit.
 pub fn translate_publish(
     info: &Info<'_>,
-    (namespace, rank): (&[u8], u32),
-    persistence: Persistence,
+    publisher: Party<'_>,
+    (range, persistence): (u8, Persistence),
     buf: &mut [u8],
 ) -> Option<usize> {
     let [low, high] = info.kind.to_le_bytes();
-    let [a, b, c, d] = rank.to_le_bytes();
-    let [of_namespace, of_key] = [namespace, info.key].map(|name| u8::try_from(name.len()));
-    let header: [u8; HEADER] = [info.integers as u8, low, high, a, b, c, d, of_namespace.ok()?, of_key.ok()?];
+    let [[a, b, c, d], [e, f, g, h]] = [publisher.host, publisher.rank].map(u32::to_le_bytes);
+    let [of_namespace, of_key] = [publisher.namespace, info.key].map(|name| u8::try_from(name.len()).ok());
+    let header: [u8; HEADER] =
+        [info.integers as u8, low, high, range, a, b, c, d, e, f, g, h, of_namespace?, of_key?];
     let mut writer = named(b"publish", info.key, buf);
     writer.raw(b"port=");
-    for byte in header.iter().chain(namespace).chain(info.key).chain(info.value) {
-        match byte {
-            0 | 1 => writer.raw(&[ESCAPE, byte + 1]),
-            byte => writer.escaped(&[*byte]),
-        };
-    }
+    escape(header.iter().chain(publisher.namespace).chain(info.key).chain(info.value), &mut writer);
     writer.raw(b";");
     if let Some(name) = persistence.name() {
         writer.raw(b"persist=").raw(name).raw(b";");
@@ -43,23 +76,40 @@ pub fn translate_publish(
     writer.finish().ok().map(<[u8]>::len)
 }
 
-/// Writes a look-up that waits for `wait` milliseconds, in the same way.
-pub fn translate_lookup(key: &[u8], wait: u64, buf: &mut [u8]) -> Option<usize> {
+/// Writes a look-up of a process in a range that waits for `wait` milliseconds, in the same way.
+pub fn translate_lookup(
+    key: &[u8],
+    (party, range): (Party<'_>, u8),
+    wait: u64,
+    buf: &mut [u8],
+) -> Option<usize> {
     let mut writer = named(b"lookup", key, buf);
     let wait = u32::try_from(wait).unwrap_or(WAIT_MAX).min(WAIT_MAX);
     writer.raw(b"wait=").number(wait).raw(b";");
+    party.write(range, &mut writer);
     writer.finish().ok().map(<[u8]>::len)
 }
 
-/// Writes the end of a publication, in the same way.
-pub fn translate_unpublish(key: &[u8], buf: &mut [u8]) -> Option<usize> {
-    named(b"unpublish", key, buf).finish().ok().map(<[u8]>::len)
+/// Writes the end of a publication for a process, in the same way.
+pub fn translate_unpublish(key: &[u8], party: Party<'_>, buf: &mut [u8]) -> Option<usize> {
+    let mut writer = named(b"unpublish", key, buf);
+    party.write(0, &mut writer);
+    writer.finish().ok().map(<[u8]>::len)
 }
 
 fn named<'b>(command: &[u8], key: &[u8], buf: &'b mut [u8]) -> Writer<'b> {
     let mut writer = Writer::new(buf, Style::Counted);
-    writer.raw(b"cmd=name-").raw(command).raw(b";name=").raw(PREFIX).escaped(key).raw(b";");
+    writer.raw(b"cmd=name-").raw(command).raw(b";name=").raw(&[SHARED]).escaped(key).raw(b";");
     writer
+}
+
+fn escape<'a>(bytes: impl Iterator<Item = &'a u8>, writer: &mut Writer<'_>) {
+    for byte in bytes {
+        match byte {
+            0 | 1 => writer.raw(&[ESCAPE, byte + 1]),
+            byte => writer.escaped(&[*byte]),
+        };
+    }
 }
 
 /// Published data, still escaped.
@@ -69,46 +119,71 @@ pub struct Published<'a> {
     pub integers: Integers,
     /// Type of the value.
     pub kind: u16,
-    /// Rank that published it.
-    pub rank: u32,
-    /// Lengths of the namespace and of the key.
-    lens: [usize; 2],
-    bytes: &'a [u8],
+    /// Range of the publication (`pmix_data_range_t`).
+    pub range: u8,
+    /// The process that published it.
+    pub publisher: Party<'a>,
+    key: &'a [u8],
+    value: &'a [u8],
 }
 
 impl<'a> Published<'a> {
     /// Reads the port of a name that [`translate_publish`] has written. Returns `None` for other bytes.
     pub fn read(port: &'a [u8]) -> Option<Published<'a>> {
+        let (header, rest) = split(port, HEADER);
+        let mut bytes = unescaped(header);
         let mut header = [0; HEADER];
-        let mut bytes = unescaped(port);
         for place in &mut header {
             *place = bytes.next()?;
         }
-        let [integers, low, high, a, b, c, d, of_namespace, of_key] = header;
+        let [integers, low, high, range, a, b, c, d, e, f, g, h, of_namespace, of_key] = header;
         let integers = Integers::of_byte(integers)?;
-        let (kind, rank) = (u16::from_le_bytes([low, high]), u32::from_le_bytes([a, b, c, d]));
-        let lens = [of_namespace, of_key].map(usize::from);
-        Some(Published { integers, kind, rank, lens, bytes: port })
+        let [host, rank] = [[a, b, c, d], [e, f, g, h]].map(u32::from_le_bytes);
+        let (namespace, rest) = split(rest, of_namespace.into());
+        let (key, value) = split(rest, of_key.into());
+        let publisher = Party { namespace, rank, host };
+        Some(Published { integers, kind: u16::from_le_bytes([low, high]), range, publisher, key, value })
     }
 
     /// Returns the namespace of the process that published it.
     pub fn namespace(&self) -> impl Iterator<Item = u8> + Clone + use<'a> {
-        unescaped(self.bytes).skip(HEADER).take(self.lens[0])
+        unescaped(self.publisher.namespace)
     }
 
     /// Returns the key.
     pub fn key(&self) -> impl Iterator<Item = u8> + Clone + use<'a> {
-        unescaped(self.bytes).skip(HEADER + self.lens[0]).take(self.lens[1])
+        unescaped(self.key)
     }
 
     /// Returns the encoded value.
     pub fn value(&self) -> impl Iterator<Item = u8> + Clone + use<'a> {
-        unescaped(self.bytes).skip(HEADER + self.lens[0] + self.lens[1])
+        unescaped(self.value)
     }
 }
 
+/// Splits escaped bytes behind the first `count` that they stand for.
+fn split(bytes: &[u8], count: usize) -> (&[u8], &[u8]) {
+    let mut rest = bytes.iter();
+    for _ in 0..count {
+        if rest.next() == Some(&ESCAPE) {
+            rest.next();
+        }
+    }
+    bytes.split_at(bytes.len() - rest.len())
+}
+
+/// Returns the range of published data (`pmix_data_range_t`).
+pub fn range_of<'a>(port: impl Iterator<Item = &'a u8> + Clone) -> Option<u8> {
+    unescape(port).nth(RANGE)
+}
+
 fn unescaped(bytes: &[u8]) -> impl Iterator<Item = u8> + Clone + use<'_> {
-    let mut bytes = bytes.iter();
+    unescape(bytes.iter())
+}
+
+fn unescape<'a, I: Iterator<Item = &'a u8> + Clone>(
+    mut bytes: I,
+) -> impl Iterator<Item = u8> + Clone + use<'a, I> {
     core::iter::from_fn(move || match bytes.next() {
         Some(&ESCAPE) => Some(bytes.next()?.wrapping_sub(1)),
         byte => byte.copied(),
@@ -131,8 +206,9 @@ mod tests {
         let len = writer.finish().unwrap();
         let info = Reader::new(Integers::Fixed, &bytes[..len]).info().unwrap();
         let mut room = [0; 256];
-        let persistence = Persistence::Session;
-        let len = translate_publish(&info, (b"job;1", 258), persistence, &mut room).unwrap();
+        let publisher = Party { namespace: b"job;1", rank: 258, host: 1 << 24 };
+        let terms = (3, Persistence::Session);
+        let len = translate_publish(&info, publisher, terms, &mut room).unwrap();
         let Some(Command::Publish { name, port, persistence: Persistence::Session }) =
             decode_upcall(Protocol::V2, &room[..len])
         else {
@@ -142,13 +218,37 @@ mod tests {
         let port: Vec<u8> = port.parts().flatten().copied().collect();
         assert!(!port.contains(&0));
         let read = Published::read(&port).unwrap();
-        assert_eq!((read.integers, read.kind, read.rank), (Integers::Fixed, info.kind, 258));
+        assert_eq!((read.integers, read.kind, read.range), (Integers::Fixed, info.kind, 3));
+        assert_eq!(read.publisher, publisher);
         assert_eq!(read.namespace().collect::<Vec<_>>(), b"job;1");
         assert_eq!(read.key().collect::<Vec<_>>(), b"a;b");
         assert_eq!(read.value().collect::<Vec<_>>(), info.value);
-        assert_eq!(translate_publish(&info, (b"job;1", 258), persistence, &mut room[..len - 1]), None);
-        for port in [&b""[..], b"port", b"\x072345678901"] {
+        assert_eq!(translate_publish(&info, publisher, terms, &mut room[..len - 1]), None);
+        for port in [&b""[..], b"port", b"\x07234567890123456"] {
             assert_eq!(Published::read(port), None);
+        }
+    }
+
+    #[test]
+    fn a_name_service_is_told_for_whom_it_is_asked() {
+        let mut room = [0; 128];
+        let party = Party { namespace: b"job.1", rank: 7, host: u32::MAX };
+        let len = translate_lookup(b"key", (party, 3), 20, &mut room).unwrap();
+        let Some(Command::Lookup { name, wait: Some(20), party: Some(text) }) =
+            decode_upcall(Protocol::V2, &room[..len])
+        else {
+            panic!("{}", room[..len].escape_ascii())
+        };
+        assert_eq!(name, b"\x02key"[..]);
+        assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 3)));
+        let len = translate_unpublish(b"key", party, &mut room).unwrap();
+        let Some(Command::Unpublish { party: Some(text), .. }) = decode_upcall(Protocol::V2, &room[..len])
+        else {
+            panic!("{}", room[..len].escape_ascii())
+        };
+        assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 0)));
+        for text in ["", "1", "1.2", "1.2.3", "256.2.3.job", "a.2.3.job"] {
+            assert_eq!(Party::read(text.as_bytes()), None, "{text}");
         }
     }
 }

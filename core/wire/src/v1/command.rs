@@ -93,11 +93,11 @@ fn command<'a>(op: Op, mut fields: Fields<'a>) -> Result<Command<'a>, Refusal> {
         }
         Op::Unpublish => {
             let [name] = fields.pick([b"service"]);
-            Command::Unpublish { name: need(name)? }
+            Command::Unpublish { name: need(name)?, party: None }
         }
         Op::Lookup => {
             let [name] = fields.pick([b"service"]);
-            Command::Lookup { name: need(name)?, wait: None }
+            Command::Lookup { name: need(name)?, wait: None, party: None }
         }
         Op::Abort => {
             // An abort has no reply, so malformed fields are ignored.
@@ -158,8 +158,8 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
         Command::Publish { name, port, persistence: Persistence::Job } => {
             w.raw(b"cmd=publish_name service=").text(name).raw(b" port=").text(port)
         }
-        Command::Unpublish { name } => w.raw(b"cmd=unpublish_name service=").text(name),
-        Command::Lookup { name, wait: None } => w.raw(b"cmd=lookup_name service=").text(name),
+        Command::Unpublish { name, party: None } => w.raw(b"cmd=unpublish_name service=").text(name),
+        Command::Lookup { name, wait: None, party: None } => w.raw(b"cmd=lookup_name service=").text(name),
         Command::Abort { code, message, world: _ } => {
             w.raw(b"cmd=abort");
             if let Some(code) = code {
@@ -173,7 +173,8 @@ pub fn encode<'b>(command: &Command<'_>, buf: &'b mut [u8]) -> Result<&'b [u8], 
             return w.finish();
         }
         Command::FullInit { .. }
-        | Command::Lookup { wait: Some(_), .. }
+        | Command::Unpublish { .. }
+        | Command::Lookup { .. }
         | Command::Publish { .. }
         | Command::PutNodeAttr { .. }
         | Command::GetNodeAttr { .. }

@@ -89,10 +89,13 @@ fn command<'a>(op: Op, fields: &mut Fields<'a>) -> Result<Command<'a>, Refusal> 
             let persistence = Persistence::named(persistence)?;
             Command::Publish { name: need(name)?, port: need(port)?, persistence }
         }
-        Op::Unpublish => Command::Unpublish { name: need(fields.pick([b"name"])[0])? },
+        Op::Unpublish => {
+            let [name, party] = fields.pick([b"name", b"for"]);
+            Command::Unpublish { name: need(name)?, party }
+        }
         Op::Lookup => {
-            let [name, wait] = fields.pick([b"name", b"wait"]);
-            Command::Lookup { name: need(name)?, wait: wait.map(number).transpose()? }
+            let [name, wait, party] = fields.pick([b"name", b"wait", b"for"]);
+            Command::Lookup { name: need(name)?, wait: wait.map(number).transpose()?, party }
         }
         Op::Connect => Command::Connect { jobid: need(fields.pick([b"jobid"])[0])? },
         Op::Disconnect => Command::Disconnect { jobid: need(fields.pick([b"jobid"])[0])? },
@@ -262,12 +265,16 @@ fn put(w: &mut Writer<'_>, command: &Command<'_>) {
                 field(w, b"persist", &Text::plain(persistence));
             }
         }
-        Command::Unpublish { name } => field(w, b"name", name),
-        Command::Lookup { name, wait } => {
+        Command::Unpublish { name, party } => {
+            field(w, b"name", name);
+            party.iter().for_each(|party| field(w, b"for", party));
+        }
+        Command::Lookup { name, wait, party } => {
             field(w, b"name", name);
             if let Some(wait) = wait {
                 w.raw(b"wait=").number(*wait).raw(b";");
             }
+            party.iter().for_each(|party| field(w, b"for", party));
         }
         Command::Connect { jobid } | Command::Disconnect { jobid } => field(w, b"jobid", jobid),
         Command::Ring { count, left, right } => {
@@ -393,7 +400,7 @@ mod tests {
             ),
             (
                 b"33    cmd=name-lookup;name=s;wait=2500;",
-                Command::Lookup { name: "s".into(), wait: Some(2500) },
+                Command::Lookup { name: "s".into(), wait: Some(2500), party: None },
             ),
             (
                 b"41    cmd=info-getnodeattr;key=nope;wait=FALSE;",

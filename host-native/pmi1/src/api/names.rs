@@ -41,7 +41,7 @@ pub unsafe extern "C" fn PMI_Unpublish_name(service_name: *const c_char) -> c_in
         let process = Process::current()?;
         // SAFETY: a valid pointer by the contract of pmi.h.
         let name = unsafe { nonempty(service_name, NO_NAME)? };
-        process.execute(&Command::Unpublish { name: Text::plain(name) })
+        process.execute(&Command::Unpublish { name: Text::plain(name), party: None })
     })
 }
 
@@ -56,7 +56,7 @@ pub unsafe extern "C" fn PMI_Lookup_name(service_name: *const c_char, port: *mut
         // SAFETY: valid pointers by the contract of pmi.h.
         let (name, buffer) =
             unsafe { (nonempty(service_name, NO_NAME)?, OutBuffer::new(port, PORT_SIZE, Code::InvalidArg)?) };
-        let lookup = Command::Lookup { name: Text::plain(name), wait: None };
+        let lookup = Command::Lookup { name: Text::plain(name), wait: None, party: None };
         let port = process.request(&lookup, |reply| match reply {
             Reply::Port(port) => Some(to_bytes(port)),
             _ => None,

@@ -51,7 +51,7 @@ pub unsafe extern "C" fn PMI2_Nameserv_lookup(
             (nonempty(service_name, NO_NAME)?, OutBuffer::nonempty(port, port_len, Code::InvalidLength)?)
         };
         let port = process.connection.request(
-            &Command::Lookup { name: Text::plain(name), wait: None },
+            &Command::Lookup { name: Text::plain(name), wait: None, party: None },
             |reply| match reply {
                 Reply::Port(port) => Some(to_bytes(port)),
                 _ => None,
@@ -74,6 +74,6 @@ pub unsafe extern "C" fn PMI2_Nameserv_unpublish(
         let process = Process::current()?;
         // SAFETY: a valid pointer by the contract of pmi2.h.
         let name = unsafe { nonempty(service_name, NO_NAME)? };
-        Ok(process.connection.execute(&Command::Unpublish { name: Text::plain(name) })?)
+        Ok(process.connection.execute(&Command::Unpublish { name: Text::plain(name), party: None })?)
     })
 }

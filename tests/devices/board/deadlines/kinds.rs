@@ -97,7 +97,7 @@ names! {
     pmix::Command::Fence { .. } => "PMIx fence",
     pmix::Command::Get { .. } | pmix::Command::Refresh(_) => "PMIx get",
     pmix::Command::Finalize => "PMIx finalize",
-    pmix::Command::Publish(_) => "PMIx publish",
+    pmix::Command::Publish(..) => "PMIx publish",
     pmix::Command::Lookup(..) => "PMIx look-up",
     pmix::Command::Unpublish(..) => "PMIx unpublish",
     pmix::Command::Spawn { .. } => "PMIx spawn (refused)",

@@ -44,7 +44,7 @@ impl Known {
             |text: &hydrant_core::wire::Text<'_>| text.parts().flatten().copied().collect::<Vec<u8>>();
         let (name, ask) = match decode_upcall(request.protocol, &request.body) {
             Some(Command::Publish { name, port, .. }) => (bytes(&name), Ask::Publish(bytes(&port))),
-            Some(Command::Unpublish { name }) => (bytes(&name), Ask::Unpublish),
+            Some(Command::Unpublish { name, .. }) => (bytes(&name), Ask::Unpublish),
             Some(Command::Lookup { name, .. }) => {
                 let name = bytes(&name);
                 let ports = self.names.get(&name).map(|(_, port)| port.clone());
