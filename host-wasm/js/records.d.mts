@@ -316,7 +316,8 @@ export type Input =
       nodes: number;
       /**
        * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf
-       * below node 1.
+       * below node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node
+       * 0.
        */
       radix: number;
     }
@@ -594,6 +595,19 @@ export type Input =
   | {
       type: "NodeLost";
       /** Number of the change, from 1. */
+      epoch: number;
+      /** The node. */
+      node: number;
+    }
+  /**
+   * A node has joined that the tree has had from the start (`LATE`). It has got the inputs about
+   * jobs that are registered, process sets and connections that all servers had got before. Jobs
+   * have ranks on it from now on. All servers get the same changes of membership in the same
+   * order. Needs the feature `cluster`.
+   */
+  | {
+      type: "NodeJoined";
+      /** Number of the change, from 1. For the node that joins it is the first one. */
       epoch: number;
       /** The node. */
       node: number;
@@ -1109,7 +1123,7 @@ export class Inputs {
     nodes: number;
     /**
      * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
-     * node 1.
+     * node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node 0.
      */
     radix: number;
   }): Consumed;
@@ -1360,6 +1374,18 @@ export class Inputs {
    */
   nodeLost(input: {
     /** Number of the change, from 1. */
+    epoch: number;
+    /** The node. */
+    node: number;
+  }): Consumed;
+  /**
+   * A node has joined that the tree has had from the start (`LATE`). It has got the inputs about
+   * jobs that are registered, process sets and connections that all servers had got before. Jobs
+   * have ranks on it from now on. All servers get the same changes of membership in the same
+   * order. Needs the feature `cluster`.
+   */
+  nodeJoined(input: {
+    /** Number of the change, from 1. For the node that joins it is the first one. */
     epoch: number;
     /** The node. */
     node: number;

@@ -66,6 +66,7 @@ export const Input = variants({
   Verified: { conn: u32 },
   PsetRequest: { job: u32, rank: u32, request: bytes },
   NodeLost: { epoch: u32, node: u32 },
+  NodeJoined: { epoch: u32, node: u32 },
 });
 export const Consumed = struct({ bytes: u32, again: bool });
 export const Malformed = plain(["Length", "TooLong", "NoCommand", "Handshake", "Structure"]);
@@ -244,5 +245,8 @@ export class Inputs {
   }
   nodeLost({ epoch, node }) {
     return this.handle({ type: "NodeLost", epoch, node });
+  }
+  nodeJoined({ epoch, node }) {
+    return this.handle({ type: "NodeJoined", epoch, node });
   }
 }

@@ -36,6 +36,8 @@ pub(crate) struct Link {
     pub(crate) message_pending: bool,
     /// Whether the neighbour is lost. Nothing is sent over the link or comes over it.
     pub(crate) lost: bool,
+    /// Whether the neighbour has not joined yet. Nothing is sent over the link or comes over it.
+    pub(crate) awaited: bool,
 }
 
 /// Progress of an answer to requests for pairs of lazy jobs.
@@ -122,7 +124,13 @@ impl Link {
         blocked: false,
         message_pending: false,
         lost: false,
+        awaited: false,
     };
+
+    /// Returns whether the neighbour is a member.
+    pub(crate) fn is_open(&self) -> bool {
+        !self.lost && !self.awaited
+    }
 
     /// Returns whether records of that node are sent over this link.
     pub(crate) fn carries(&self, origin: u32) -> bool {
@@ -155,7 +163,10 @@ impl<'s> Links<'s> {
         if node >= tree.nodes() || count > self.slots.len().min(LINKS_MAX as usize) {
             return None;
         }
-        self.slots.iter_mut().zip(neighbours(place)).for_each(|(slot, link)| *slot = link);
+        let from = tree.nodes() - tree.late();
+        let is_awaited = |link: &Link| !link.up && link.node >= from;
+        let links = neighbours(place).map(|link| Link { awaited: is_awaited(&link), ..link });
+        self.slots.iter_mut().zip(links).for_each(|(slot, link)| *slot = link);
         (self.count, self.node, self.tree) = (count, node, tree);
         Some(())
     }
@@ -185,6 +196,17 @@ impl<'s> Links<'s> {
         1 << at
     }
 
+    /// Begins the epoch in which a node has joined. Returns `None`, without a change, if it is this node's child already, or was.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn admit(&mut self, epoch: u32, node: u32) -> Option<()> {
+        if let Some(at) = self.to(node) {
+            let link = self.slots.get_mut(at).filter(|link| link.awaited)?;
+            (link.awaited, link.message_pending) = (false, true);
+        }
+        self.epoch = epoch;
+        Some(())
+    }
+
     /// Returns the number of changes of membership.
     #[cfg(feature = "cluster")]
     pub(crate) fn epoch(&self) -> u32 {
@@ -211,11 +233,11 @@ impl<'s> Links<'s> {
         self.slots[..self.count].first().is_some_and(|link| link.up)
     }
 
-    /// Returns the bit set of the links to children that are not lost.
+    /// Returns the bit set of the links to children that are members.
     pub(crate) fn children(&self) -> u64 {
         (0u32..)
             .zip(&self.slots[..self.count])
-            .filter(|(_, link)| !link.up && !link.lost)
+            .filter(|(_, link)| !link.up && link.is_open())
             .fold(0, |set, (at, _)| set | 1 << at)
     }
 
@@ -252,7 +274,9 @@ impl<'s> Links<'s> {
 
     /// Returns a link that may have a pending message and is not blocked.
     pub(crate) fn ready(&self) -> Option<usize> {
-        self.slots[..self.count].iter().position(|link| link.message_pending && !link.blocked && !link.lost)
+        self.slots[..self.count]
+            .iter()
+            .position(|link| link.message_pending && !link.blocked && link.is_open())
     }
 
     /// Returns whether there is such a link.

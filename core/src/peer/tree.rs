@@ -17,6 +17,11 @@ pub const RADIX_MAX: u32 = 32;
 /// Added to a radix: node 1 is the root of the tree, and node 0 is a leaf below it.
 pub const ROOT_ONE: u32 = 1 << 31;
 
+/// Added to a radix, times a number of nodes: so many nodes at the end join later, as children of node 0.
+pub const LATE: u32 = 1 << 8;
+/// Bits of the number of nodes that join later.
+const LATE_BITS: u32 = 0xff * LATE;
+
 /// Tree over the nodes `0..nodes`. Every subtree is a range of node numbers.
 ///
 /// The root of a range is its first node. The others are divided into at most `radix` ranges, each of them a tree of
@@ -30,6 +35,8 @@ pub const ROOT_ONE: u32 = 1 << 31;
 ///
 /// With [`ROOT_ONE`] the nodes from 1 on form a tree of this kind, and node 0 is one more child of its root, node 1. Nodes
 /// exchange messages without node 0 then.
+///
+/// With [`LATE`] the last nodes are leaves below node 0, beside the tree of the others. Node 0 has at most [`RADIX_MAX`] children.
 ///
 /// A method takes some thousand instructions for each level on the way from the root; [`Tree::place`] is for those that
 /// ask often. The depth is at most 32. Node numbers that are not in the tree give `None` or an empty range.
@@ -54,16 +61,26 @@ impl Tree {
     /// Returns the maximum number of children of a node. The bounds are applied here because a deserialized tree
     /// may contain another value.
     pub const fn radix(&self) -> u32 {
-        match self.radix & !ROOT_ONE {
+        match self.radix & !ROOT_ONE & !LATE_BITS {
             ..RADIX_MIN => RADIX_MIN,
             radix @ RADIX_MIN..RADIX_MAX => radix,
             _ => RADIX_MAX,
         }
     }
 
-    /// Returns the second number of [`Tree::new`]: the radix, with [`ROOT_ONE`] for a tree of that form.
+    /// Returns the second number of [`Tree::new`]: the radix, with [`ROOT_ONE`] and [`LATE`] for trees of these forms.
     pub const fn form(&self) -> u32 {
-        self.radix() | self.radix & ROOT_ONE
+        self.radix() | self.radix & (ROOT_ONE | LATE_BITS)
+    }
+
+    /// Returns the number of nodes at the end that join later.
+    pub const fn late(&self) -> u32 {
+        if self.has_root_one() || self.nodes == 0 {
+            return 0;
+        }
+        let (late, room) = ((self.radix & LATE_BITS) / LATE, RADIX_MAX - self.radix());
+        let late = if late < room { late } else { room };
+        if late < self.nodes { late } else { self.nodes - 1 }
     }
 
     /// Returns whether node 0 is a leaf below node 1.
@@ -104,9 +121,10 @@ impl Tree {
 
     /// Returns the number of links between the root and the farthest node.
     pub const fn depth(&self) -> u32 {
-        let below_zero = self.has_root_one() as u32;
+        let late = self.late();
+        let below_zero = (self.has_root_one() || late > 0) as u32;
         let (mut depth, mut room) = (0, 1u32);
-        while room < self.nodes - below_zero {
+        while room < self.nodes - late - self.before_root() {
             room = room.saturating_mul(self.radix()).saturating_add(1);
             depth += 1;
         }
@@ -142,13 +160,17 @@ impl Tree {
     /// Divides a subtree below its root, which is at most `depth` levels deep. The result is written in its place, because
     /// firmware is short of stack.
     fn divide(&self, subtree: &Range<u32>, depth: u32, children: &mut Children) {
-        let has_zero = self.has_root_one() && *subtree == (0..self.nodes);
-        let below = (subtree.end - subtree.start).saturating_sub(1 + u32::from(has_zero));
-        (children.has_zero, children.next, children.at) = (has_zero, subtree.end - below, 0);
+        let is_whole = *subtree == (0..self.nodes);
+        let has_zero = is_whole && self.has_root_one();
+        let late = if is_whole { self.late() } else { 0 };
+        let below = (subtree.end - subtree.start).saturating_sub(1 + late + u32::from(has_zero));
+        (children.has_zero, children.next, children.at) = (has_zero, subtree.end - below - late, 0);
         children.lengths.fill(0);
         if below > 0 {
             set_lengths(&mut children.lengths, below, self.radix() as usize, depth);
         }
+        let free = children.lengths.iter_mut().filter(|length| **length == 0);
+        free.take(late as usize).for_each(|length| *length = 1);
     }
 }
 
@@ -253,6 +275,7 @@ impl FusedIterator for Children {}
 mod tests {
     use core::cmp::Reverse;
     use std::collections::HashSet;
+    use std::vec;
     use std::vec::Vec;
 
     use proptest::prelude::*;
@@ -311,6 +334,27 @@ mod tests {
         // A node that is alone is the root.
         let alone = Tree::new(1, 8 | ROOT_ONE);
         assert_eq!((alone.parent(0), alone.subtree(0), alone.depth()), (None, 0..1, 0));
+    }
+
+    #[test]
+    fn late_nodes_are_leaves_below_the_root_and_change_no_place() {
+        let (before, tree) = (Tree::new(9, 3), Tree::new(12, 3 | (3 * LATE)));
+        let late = [9..10, 10..11, 11..12];
+        assert_eq!(children(tree, 0), [children(before, 0), late.into()].concat());
+        for node in 1..9 {
+            assert_eq!((tree.parent(node), tree.subtree(node)), (before.parent(node), before.subtree(node)));
+            assert_eq!(children(tree, node), children(before, node));
+        }
+        assert_eq!((tree.parent(11), children(tree, 11), tree.subtree(0)), (Some(0), Vec::new(), 0..12));
+        assert_eq!(
+            (tree.towards(4, 11), tree.towards(11, 4), tree.late()),
+            (before.towards(4, 0), Some(0), 3)
+        );
+        assert_eq!((tree.radix(), tree.form(), tree.depth()), (3, 3 | (3 * LATE), before.depth()));
+        // A head has no more children than a node can have, and is there from the start.
+        assert_eq!(Tree::new(100, 30 | (9 * LATE)).late(), 2);
+        let all_late = Tree::new(3, 8 | (9 * LATE));
+        assert_eq!((children(all_late, 0), all_late.depth()), (vec![1..2, 2..3], 1));
     }
 
     #[test]

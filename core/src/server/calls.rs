@@ -137,8 +137,10 @@ impl<'s> Server<'s> {
             Input::PsetRequest { job, rank, request } => self.pset_request(job, rank, request)?,
             #[cfg(feature = "cluster")]
             Input::NodeLost { epoch, node } => self.lose_node(now, epoch, node)?,
+            #[cfg(feature = "cluster")]
+            Input::NodeJoined { epoch, node } => self.admit_node(epoch, node)?,
             #[cfg(not(feature = "cluster"))]
-            Input::NodeLost { .. } => return Err(Fault::BadNode),
+            Input::NodeLost { .. } | Input::NodeJoined { .. } => return Err(Fault::BadNode),
         }
         Ok(Consumed::default())
     }

@@ -18,7 +18,7 @@ pub enum HostState<'a> {
         /// Radix of the tree, as [`Input::Node`](super::Input::Node) had it.
         radix: u32,
     },
-    /// A link that the host has blocked, or whose neighbour is lost.
+    /// A link that the host has blocked, or whose neighbour is no member.
     BlockedLink {
         /// The neighbour.
         node: u32,
@@ -73,7 +73,7 @@ impl Server<'_> {
     pub fn host_state(&self, visit: &mut dyn FnMut(HostState<'_>)) {
         let (links, node, tree, _) = self.links.state();
         visit(HostState::Node { node, nodes: tree.nodes(), radix: tree.form() });
-        for link in links.iter().filter(|link| link.blocked || link.lost) {
+        for link in links.iter().filter(|link| link.blocked || !link.is_open()) {
             visit(HostState::BlockedLink { node: link.node });
         }
         for (id, job) in (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()) {

@@ -34,7 +34,8 @@ pub enum InputOf<B, T> {
         /// Number of nodes.
         nodes: u32,
         /// Maximum number of children of a node. With 2^31 added ([`ROOT_ONE`](crate::peer::tree::ROOT_ONE)) node 0 is a leaf
-        /// below node 1.
+        /// below node 1. With 2^8·n added ([`LATE`](crate::peer::tree::LATE)) the last n nodes join later, as children of
+        /// node 0.
         radix: u32,
     },
     /// Registers a job.
@@ -258,6 +259,15 @@ pub enum InputOf<B, T> {
         /// The node.
         node: u32,
     },
+    /// A node has joined that the tree has had from the start ([`LATE`](crate::peer::tree::LATE)). It has got the inputs about
+    /// jobs that are registered, process sets and connections that all servers had got before. Jobs have ranks on it from now
+    /// on. All servers get the same changes of membership in the same order. Needs the feature `cluster`.
+    NodeJoined {
+        /// Number of the change, from 1. For the node that joins it is the first one.
+        epoch: u32,
+        /// The node.
+        node: u32,
+    },
 }
 
 impl<'a> Input<'a> {
@@ -313,6 +323,7 @@ impl<B: AsRef<[u8]>, T: AsRef<str>> InputOf<B, T> {
                 Input::PsetRequest { job, rank, request: request.as_ref() }
             }
             InputOf::NodeLost { epoch, node } => Input::NodeLost { epoch, node },
+            InputOf::NodeJoined { epoch, node } => Input::NodeJoined { epoch, node },
         }
     }
 }

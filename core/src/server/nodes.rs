@@ -159,6 +159,19 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// A node has joined as a child of node 0, where no job has ranks yet. Its link brings it all that the jobs of now have.
+    #[cfg(feature = "cluster")]
+    pub(super) fn admit_node(&mut self, epoch: u32, node: u32) -> Result<(), Fault> {
+        let (tree, last) = (self.links.tree(), self.links.epoch());
+        let is_late = (tree.nodes() - tree.late()..tree.nodes()).contains(&node);
+        // The changes before are not the node's own.
+        let is_next = if node == self.links.node() { last == 0 } else { epoch == last.wrapping_add(1) };
+        if !is_late || !is_next || node == self.links.node() && epoch == 0 {
+            return Err(Fault::BadNode);
+        }
+        self.links.admit(epoch, node).ok_or(Fault::BadNode)
+    }
+
     pub(super) fn link_mut(&mut self, node: u32) -> Result<&mut Link, Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
         self.links.get_mut(at).ok_or(Fault::BadNode)

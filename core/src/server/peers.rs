@@ -395,6 +395,9 @@ impl Server<'_> {
     pub(super) fn receive_message(&mut self, now: Time, node: u32, bytes: &[u8]) -> Result<(), Fault> {
         let at = self.links.to(node).ok_or(Fault::BadNode)?;
         let link = self.links.get(at).ok_or(Fault::BadNode)?.clone();
+        if link.awaited {
+            return Err(Fault::BadPeer);
+        }
         if link.lost {
             return Ok(());
         }

@@ -181,7 +181,8 @@ pub fn is_of_host(input: &Input<'_>) -> bool {
         | Input::Exited { .. }
         | Input::DeregisterJob { .. }
         | Input::PsetRequest { .. }
-        | Input::NodeLost { .. } => true,
+        | Input::NodeLost { .. }
+        | Input::NodeJoined { .. } => true,
         Input::Node { .. }
         | Input::Opened { .. }
         | Input::OpenedQuery { .. }

@@ -657,6 +657,10 @@ int hydrant_host_pset_request(hydrant_host *host, uint32_t job, uint32_t rank, c
    from 1. All servers that are left get the same calls in the same order. */
 int hydrant_host_node_lost(hydrant_host *host, uint32_t epoch, uint32_t node);
 
+/* One of the last n nodes of a tree has joined, as a child of node 0. The radix of such a tree has 256 times n added. epoch counts on.
+   All servers get the same calls in the same order. */
+int hydrant_host_node_joined(hydrant_host *host, uint32_t epoch, uint32_t node);
+
 #ifdef __cplusplus
 }
 #endif

@@ -92,6 +92,7 @@ pub(crate) fn of_input(input: &Input<'_>) -> String {
             format!("request about process sets: {}", request.escape_ascii())
         }
         Input::NodeLost { epoch, node } => format!("change {epoch} of membership: node {node} is lost"),
+        Input::NodeJoined { epoch, node } => format!("change {epoch} of membership: node {node} has joined"),
         Input::Exited { exit, .. } => exit.to_string(),
         Input::Timeout => "timeout".to_owned(),
         Input::DeregisterJob { .. } => "job deregistered".to_owned(),

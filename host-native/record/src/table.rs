@@ -131,6 +131,7 @@ impl<'w> Table<'w> {
             | Input::SpawnComplete { .. }
             | Input::UpcallComplete { .. }
             | Input::NodeLost { .. }
+            | Input::NodeJoined { .. }
             | Input::Timeout => Subject::default(),
         };
         self.line(subject, '+', of_input(input));

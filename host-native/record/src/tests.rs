@@ -264,6 +264,7 @@ fn the_format_is_that_of_its_version() {
         Input::Verified { conn },
         Input::PsetRequest { job, rank, request: b"r" },
         Input::NodeLost { epoch: 1, node: 2 },
+        Input::NodeJoined { epoch: 2, node: 3 },
     ];
     let outputs = [
         Output::Peer { node: 1, bytes: &[0, 2, 7, 0, 3, 1, b'a', 1, b'b'] },

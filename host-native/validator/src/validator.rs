@@ -365,7 +365,12 @@ impl Validator {
                     *slot = false;
                 }
             }
-            Input::Node { node, nodes, radix } => self.join(node, Tree::new(nodes, radix)),
+            Input::Node { node, nodes, radix } => {
+                self.join(node, Tree::new(nodes, radix));
+                let late = nodes - self.tree.late()..nodes;
+                late.filter(|_| node == 0).for_each(|node| self.block(node, true));
+            }
+            Input::NodeJoined { node, .. } => self.block(node, false),
             Input::PeerBlocked { node } | Input::PeerWritable { node } => {
                 self.block(node, matches!(input, Input::PeerBlocked { .. }));
             }

@@ -384,7 +384,7 @@ class InputNode(Input):
     """Number of nodes."""
     radix: int
     """Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
-    node 1.
+    node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node 0.
     """
     NUMBER: ClassVar[int] = 0
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, U32)
@@ -755,6 +755,22 @@ class InputNodeLost(Input):
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32)
 
 
+@dataclass(frozen=True, slots=True)
+class InputNodeJoined(Input):
+    """A node has joined that the tree has had from the start (`LATE`). It has got the inputs about
+    jobs that are registered, process sets and connections that all servers had got before. Jobs
+    have ranks on it from now on. All servers get the same changes of membership in the same
+    order. Needs the feature `cluster`.
+    """
+
+    epoch: int
+    """Number of the change, from 1. For the node that joins it is the first one."""
+    node: int
+    """The node."""
+    NUMBER: ClassVar[int] = 27
+    CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32)
+
+
 Input.VARIANTS = (
     InputNode,
     InputRegisterJob,
@@ -783,6 +799,7 @@ Input.VARIANTS = (
     InputVerified,
     InputPsetRequest,
     InputNodeLost,
+    InputNodeJoined,
 )
 
 
@@ -1752,7 +1769,8 @@ class Inputs:
         `nodes`: Number of nodes.
 
         `radix`: Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a
-        leaf below node 1.
+        leaf below node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of
+        node 0.
         """
         return self.handle(InputNode(node, nodes, radix))
 
@@ -2094,6 +2112,18 @@ class Inputs:
         """
         return self.handle(InputNodeLost(epoch, node))
 
+    def node_joined(self, epoch: int, node: int) -> Consumed:
+        """A node has joined that the tree has had from the start (`LATE`). It has got the inputs
+        about jobs that are registered, process sets and connections that all servers had got
+        before. Jobs have ranks on it from now on. All servers get the same changes of membership
+        in the same order. Needs the feature `cluster`.
+
+        `epoch`: Number of the change, from 1. For the node that joins it is the first one.
+
+        `node`: The node.
+        """
+        return self.handle(InputNodeJoined(epoch, node))
+
 
 __all__ = [
     "ABI_VERSION",
@@ -2164,6 +2194,7 @@ __all__ = [
     "InputVerified",
     "InputPsetRequest",
     "InputNodeLost",
+    "InputNodeJoined",
     "Consumed",
     "Malformed",
     "Closing",

@@ -375,7 +375,8 @@ impl<'s> Host<'s> {
                 let _ = self.apply(Input::Define { job, name: "defined", members: input.string(), other });
             }
             6 => drop(self.apply(Input::Attr { job, key: input.string(), value: input.string() })),
-            7 => drop(self.apply(Input::NodeLost { epoch: number / 4 % 4, node })),
+            7 if number & 16 == 0 => drop(self.apply(Input::NodeLost { epoch: number / 4 % 4, node })),
+            7 => drop(self.apply(Input::NodeJoined { epoch: number / 4 % 4, node })),
             _ => drop(self.apply(Input::StalledFence { job })),
         }
     }

@@ -1,11 +1,11 @@
-//! Tests of changes of membership: nodes that are lost while the jobs go on.
+//! Tests of changes of membership: nodes that are lost while the jobs go on, and nodes that join.
 
 use std::collections::BTreeSet;
 use std::string::ToString;
 
 use super::cluster::{Cluster, LIMITS};
 use super::*;
-use crate::peer::tree::Tree;
+use crate::peer::tree::{LATE, Tree};
 
 /// Begin of a message that stands for the order of the head on a link.
 const ORDER: u8 = 0xff;
@@ -15,13 +15,16 @@ struct Members {
     all: Cluster,
     tree: Tree,
     lost: BTreeSet<u32>,
+    /// Nodes that have not joined.
+    awaited: BTreeSet<u32>,
     epoch: u32,
 }
 
 impl Members {
     fn new(all: Cluster, radix: u32) -> Members {
         let tree = Tree::new(all.hosts.len() as u32, radix);
-        Members { all, tree, lost: BTreeSet::new(), epoch: 0 }
+        let awaited = (tree.nodes() - tree.late()..tree.nodes()).collect();
+        Members { all, tree, lost: BTreeSet::new(), awaited, epoch: 0 }
     }
 
     /// Returns whether a rank's node is a member.
@@ -38,13 +41,25 @@ impl Members {
         self.all.collect();
         self.lost.extend(self.tree.subtree(node));
         self.epoch += 1;
-        self.apply(0, self.epoch, node);
+        self.apply(0, Input::NodeLost { epoch: self.epoch, node });
     }
 
-    fn apply(&mut self, at: u32, epoch: u32, node: u32) {
-        self.all.hosts[at as usize].tell(Input::NodeLost { epoch, node });
-        for child in self.tree.children(at).map(|part| part.start) {
-            self.all.wires.entry((at, child)).or_default().push_back(vec![ORDER, epoch as u8, node as u8]);
+    /// A node joins. The order is the first that it gets.
+    fn join(&mut self, node: u32) {
+        self.all.collect();
+        self.awaited.remove(&node);
+        self.epoch += 1;
+        self.apply(0, Input::NodeJoined { epoch: self.epoch, node });
+    }
+
+    fn apply(&mut self, at: u32, change: Input<'_>) {
+        self.all.hosts[at as usize].tell(change);
+        let children = self.tree.children(at).map(|part| part.start);
+        for child in children.filter(|child| !self.awaited.contains(child)) {
+            let mut order = vec![ORDER; 32];
+            let len = postcard::to_slice(&change, &mut order[1..]).expect("a change is short").len();
+            order.truncate(1 + len);
+            self.all.wires.entry((at, child)).or_default().push_back(order);
         }
         self.drop_lost();
     }
@@ -53,7 +68,9 @@ impl Members {
     fn deliver(&mut self) -> bool {
         self.drop_lost();
         match self.all.next_message() {
-            Some((_, to, order)) if order[0] == ORDER => self.apply(to, order[1].into(), order[2].into()),
+            Some((_, to, order)) if order[0] == ORDER => {
+                self.apply(to, Input::read(&order[1..]).expect("a change"));
+            }
             Some((from, to, message)) => self.all.take(from, to, &message),
             None => return false,
         }
@@ -246,4 +263,103 @@ fn changes_are_taken_in_order_and_about_other_nodes_only() {
     host.tell(Input::Peer { node: child, bytes: b"\xff" });
     host.tell(Input::PeerWritable { node: child });
     host.tell(Input::NodeLost { epoch: 2, node: child });
+}
+
+// Fault: Hosts join at any time of fences, and a later job has ranks on them
+// Outcome: the fences end as without them, and the new ranks find what older jobs have put
+// Guarantee: A host that joins has all that the members of its epoch have
+// Also: nodes `growth::a_spawn_uses_a_host_that_has_joined`
+#[test]
+fn nodes_join_at_any_time_of_fences_and_serve_later_jobs() {
+    let form = 2 | (2 * LATE);
+    for seed in 0..24 {
+        let map = (0..4).map(|rank| 1 + rank % 2).collect();
+        let spec_of_all = JobSpec { cleanup: false, ..spec(4) };
+        let mut all = Cluster::placed(LIMITS, (5, form), spec_of_all, map, seed);
+        (0..4).for_each(|rank| all.init(rank));
+        let mut members = Members::new(all, form);
+        for (round, joins) in [None, Some(4), Some(3), None].into_iter().enumerate() {
+            for rank in 0..4 {
+                let put = format!("put kvsname=kvs_1 key=k{rank}.{round} value=v{rank}.{round}");
+                members.all.asks(rank, &put);
+            }
+            let at = members.all.random(4) as u32;
+            for rank in 0..4 {
+                joins.filter(|_| rank == at).into_iter().for_each(|node| members.join(node));
+                assert!(members.all.replies.is_empty(), "seed {seed}: released before rank {rank} has come");
+                members.all.says(rank, "barrier_in");
+                for _ in 0..members.all.random(6) {
+                    members.deliver();
+                }
+            }
+            members.after_command();
+            assert_eq!(std::mem::take(&mut members.all.replies).len(), 4, "seed {seed}, round {round}");
+            assert_eq!(
+                members.all.get(1, &format!("k0.{round}")),
+                format!("cmd=get_result rc=0 value=v0.{round}\n")
+            );
+        }
+        // Ranks of a later job are on an old node and the new ones.
+        let later = JobId(1);
+        let nodes = [3, 1, 4];
+        for host in &mut members.all.hosts {
+            host.tell(Input::RegisterJob(JobSpec { spawner: "kvs_1", ..JobSpec::new(later, "kvs_2", 3) }));
+            for (rank, node) in (0..).zip(nodes) {
+                host.tell(Input::MapRanks { job: later, first: Rank(rank), count: 1, node });
+            }
+        }
+        for host in &mut members.all.hosts {
+            host.tell(Input::Connected { job: later, other: JOB, connected: true });
+        }
+        for (rank, node) in (0..).zip(nodes) {
+            let host = &mut members.all.hosts[node as usize];
+            let conn = 8 + rank;
+            host.tell(Input::Opened { conn: ConnId(conn), job: later, rank: Some(Rank(rank)) });
+            host.says(conn, "cmd=init pmi_version=1 pmi_subversion=1\n");
+            host.says(conn, &format!("cmd=put kvsname=kvs_2 key=l{rank} value=w{rank}\n"));
+            host.replies.clear();
+            host.says(conn, "cmd=barrier_in\n");
+        }
+        members.after_command();
+        assert_eq!(std::mem::take(&mut members.all.replies).len(), 3, "seed {seed}: the later job meets");
+        for (rank, node) in (0..).zip(nodes) {
+            for (key, value) in
+                [("kvs_2 key=l2", "w2"), ("kvs_1 key=k3.0", "v3.0"), ("kvs_1 key=k0.3", "v0.3")]
+            {
+                let host = &mut members.all.hosts[node as usize];
+                host.says(8 + rank, &format!("cmd=get kvsname={key}\n"));
+                host.gets_line(8 + rank, &format!("cmd=get_result rc=0 value={value}\n"));
+            }
+        }
+    }
+}
+
+#[test]
+fn a_node_joins_once_and_is_one_that_the_tree_has() {
+    let form = 2 | (2 * LATE);
+    let mut hosts: Vec<Host> = (0..5).map(|_| Host::with_limits(LIMITS)).collect();
+    for (node, host) in (0..).zip(&mut hosts) {
+        host.tell(Input::Node { node, nodes: 5, radix: form });
+    }
+    let refused = |host: &mut Host, epoch, node| {
+        let before = host.snapshot();
+        let refused = host.server.handle(Time(0), Input::NodeJoined { epoch, node });
+        assert_eq!(refused, Err(Fault::BadNode), "change {epoch} of node {node}");
+        assert_eq!(host.snapshot(), before);
+    };
+    for (epoch, node) in [(0, 3), (2, 3), (1, 0), (1, 2), (1, 5), (1, u32::MAX)] {
+        refused(&mut hosts[0], epoch, node);
+    }
+    let early = hosts[0].server.handle(Time(0), Input::Peer { node: 3, bytes: b"\xff" });
+    assert_eq!(early, Err(Fault::BadPeer), "it has not joined");
+    for node in [0, 1] {
+        hosts[node].tell(Input::NodeJoined { epoch: 1, node: 3 });
+        hosts[node].tell(Input::NodeLost { epoch: 2, node: 3 });
+        refused(&mut hosts[node], 3, 4 - 2);
+    }
+    refused(&mut hosts[0], 3, 3);
+    // The changes before are not those of a node that joins.
+    refused(&mut hosts[4], 0, 4);
+    hosts[4].tell(Input::NodeJoined { epoch: 3, node: 4 });
+    refused(&mut hosts[4], 4, 4);
 }

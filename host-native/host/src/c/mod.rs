@@ -583,4 +583,6 @@ inputs! {
         Input::PsetRequest { job: JobId(job), rank: Rank(rank), request: bytes("the request", data, len)? };
     /// A node is lost, and with it all nodes below it.
     fn hydrant_host_node_lost(epoch: u32, node: u32) => Input::NodeLost { epoch, node };
+    /// A node has joined that the tree has had from the start.
+    fn hydrant_host_node_joined(epoch: u32, node: u32) => Input::NodeJoined { epoch, node };
 }

@@ -50,7 +50,8 @@ names! {
         | Input::OpenedQuery { .. }
         | Input::Verified { .. }
         | Input::PsetRequest { .. }
-        | Input::NodeLost { .. } => "",
+        | Input::NodeLost { .. }
+        | Input::NodeJoined { .. } => "",
 }
 
 names! {
