@@ -7,7 +7,7 @@ use hydrant_tests::{SHAPES, hydrant_bin, nodes};
 use crate::{RAW, raw, shell};
 
 /// The message by which PMI-2 spawns `procs` shells with that script, on those hosts where some are named.
-fn spawn(procs: u32, script: &str, hosts: &str) -> String {
+pub(crate) fn spawn(procs: u32, script: &str, hosts: &str) -> String {
     let script = script.replace(';', ";;");
     let info = match hosts {
         "" => "infokeycount=0;".to_owned(),

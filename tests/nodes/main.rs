@@ -4,6 +4,8 @@
 mod dynamic;
 /// Ranks, daemons and hosts that fail.
 mod failures;
+/// Hosts that join while the job runs.
+mod growth;
 /// Input, output and signals of ranks on several nodes.
 mod io;
 /// Hosts that join by themselves.

@@ -117,7 +117,7 @@ pub fn reach(options: &Options) -> Result<(), ReachError> {
     };
     let head = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let hosts = options.hosts.iter().map(|name| Host::new(name)).collect();
-    let tree = TreeSpec { head, hosts, radix: options.radix };
+    let tree = TreeSpec { head, hosts, radix: options.radix, late: 0 };
     let now = event_loop.now();
     let (files, poller) = (&event_loop.files, &event_loop.reactor.poller);
     let mut overlay = Overlay::head(tree, settings, Some(forked_daemon()), now, LINKS, files, poller)?;

@@ -58,6 +58,15 @@ pub enum Error {
         /// Number of ranges.
         ranges: usize,
     },
+    /// A host cannot join: the run has had all hosts that it may have.
+    #[error("the run may have {0} hosts, and has them: start it with a higher --elastic")]
+    ManyHosts(u32),
+    /// A host cannot join now.
+    #[error("{0}")]
+    NoGrowth(&'static str),
+    /// A host cannot join, because it is in the run.
+    #[error("host {0} is in the run already")]
+    HostThere(String),
     /// A spawn names a host that is lost.
     #[error("host {0} is lost: name another one")]
     HostLost(String),

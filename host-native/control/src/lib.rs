@@ -31,6 +31,7 @@
 //! let config = Config {
 //!     host: "login".into(),
 //!     hosts: vec![Host::with_slots("n1", 2)],
+//!     late: 0,
 //!     map_by: MapBy::Slot,
 //!     verbose: false,
 //!     cleanup: true,

@@ -27,7 +27,7 @@
 //!     heartbeat_timeout: 30_000,
 //!     join_timeout: 60_000,
 //! };
-//! let tree = TreeSpec { head: "here".to_owned(), hosts: vec![Host::new("n1")], radix: 2 };
+//! let tree = TreeSpec { head: "here".to_owned(), hosts: vec![Host::new("n1")], radix: 2, late: 0 };
 //! let mut overlay = Overlay::head(
 //!     tree, settings, None, event_loop.now(), LINKS, &event_loop.files, &event_loop.reactor.poller,
 //! )?;

@@ -205,7 +205,10 @@ impl Bootstrap {
     }
 
     /// Checks that this method can log in as the user of the host.
-    pub(crate) fn check_user(&self, host: &Host) -> Result<(), PlacementError> {
+    ///
+    /// # Errors
+    /// [`PlacementError::User`].
+    pub fn check_user(&self, host: &Host) -> Result<(), PlacementError> {
         match &host.user {
             Some(user) if *self != Bootstrap::Ssh => {
                 let (host, user) = (host.name.clone(), user.clone());

@@ -29,6 +29,8 @@ pub struct PlacementOptions {
     pub fill: Vec<u32>,
     /// Method that starts daemons. Without it, `default_bootstrap` does.
     pub bootstrap: Option<Bootstrap>,
+    /// Hosts may join while the job runs, so that named hosts need daemons, also if there is only this machine.
+    pub elastic: bool,
     /// Method that starts daemons where they are needed. Without it, the resource manager decides.
     pub default_bootstrap: Option<Bootstrap>,
 }
@@ -91,7 +93,7 @@ pub struct Deployment {
 /// here.
 ///
 /// Without hosts the job runs on this machine. Without hosts, and with a single host that is this machine, it stays local,
-/// unless a bootstrap for hosts, or [`Bootstrap::Local`], is asked for.
+/// unless a bootstrap for hosts, or [`Bootstrap::Local`], is asked for, or hosts may [join](PlacementOptions::elastic).
 ///
 /// # Errors
 /// Hosts cannot be read, are invalid, or take fewer ranks than the job has.
@@ -163,7 +165,7 @@ pub fn locate(
         // Local daemons can be tried out without any host name.
         Some(Bootstrap::Local) => false,
         Some(_) => !is_named,
-        None => !is_named || single_host.is_some_and(is_local),
+        None => !is_named || single_host.is_some_and(is_local) && !options.elastic,
     };
     if stays {
         job_map::check_capacity(&hosts, programs.iter().copied().map(u64::from).sum())?;

@@ -153,6 +153,27 @@ pub enum RunError {
          between them"
     )]
     RanksOnNodes(u32),
+    /// `--elastic` with fewer hosts than the job has from the start.
+    #[error("--elastic {most}, but the job has {hosts} hosts")]
+    HostsBeyond {
+        /// Hosts of the job.
+        hosts: u32,
+        /// Most hosts that the run may have.
+        most: u32,
+    },
+    /// `--elastic` with more hosts than can join.
+    #[error(
+        "--elastic lets {late} hosts join, and {max} can at most, because a node has 32 children: lower it, or --radix"
+    )]
+    LateHosts {
+        /// Hosts that may join.
+        late: u32,
+        /// How many can.
+        max: u32,
+    },
+    /// `--elastic` without hosts.
+    #[error("--elastic needs hosts: name them with --hosts or --hostfile, or run in an allocation")]
+    NoHosts,
     /// Hosts that do not join the run.
     #[error(transparent)]
     Enrol(#[from] EnrolError),

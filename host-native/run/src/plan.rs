@@ -276,6 +276,8 @@ pub struct Cluster {
     pub dry_run: bool,
     /// Boards that serve the ranks of hosts.
     pub boards: Boards,
+    /// Most hosts that the run may have, if hosts may join while it runs.
+    pub elastic: Option<u32>,
     /// Hosts that join by themselves, if the run waits for such.
     pub join: Option<JoinedHosts>,
 }
@@ -294,6 +296,7 @@ impl Default for Cluster {
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),
+            elastic: None,
             join: None,
         }
     }

@@ -33,6 +33,10 @@ impl Endpoint<'_> {
                     let why = "the server of jobs that other launchers start cannot be replaced";
                     Some(Reply::Refused(why.to_owned()))
                 }
+                Request::Grow(_) => {
+                    let why = "another launcher starts its ranks, on hosts of its own";
+                    Some(Reply::Refused(why.to_owned()))
+                }
                 Request::Attach => {
                     let why = "another launcher starts its ranks, and has their output";
                     Some(Reply::Refused(why.to_owned()))

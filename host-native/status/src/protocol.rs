@@ -39,6 +39,8 @@ pub enum Request {
     /// Put another core in the place of the PMI servers': one in the plugin at this absolute path, or without one in hydrant's
     /// processes. The reply is [`Reply::Done`].
     Replace(Option<Text>),
+    /// Make these hosts, as in `-hosts`, hosts of the run. The reply is [`Reply::Done`] when all have joined.
+    Grow(String),
     /// Copy the output of all ranks from now on. Replies are [`Reply::Done`], and [`Reply::Output`] and [`Reply::Lost`] until the
     /// connection closes.
     Attach,

@@ -7,12 +7,12 @@ const SEEDS: std::ops::Range<u64> = 0..1000;
 
 // Fault: A daemon sends reports, output and messages that are legal bytes and false
 // Outcome: the run ends and names the host, or the ranks of all other hosts end well
-// Guarantee: A thousand seeds of whole clusters, with lying and lost daemons, failing ranks and Ctrl-C. Output and
-// input are whole and in order
+// Guarantee: A thousand seeds of whole clusters, with lying and lost daemons, hosts that join, failing ranks and
+// Ctrl-C. Output and input are whole and in order
 #[test]
 fn the_run_ends_with_its_first_failure() {
     let (mut failed, mut lies, mut overtaken, mut read) = (0, 0, 0, 0);
-    let (mut output, mut input, mut waited) = (0, 0, [0; 2]);
+    let (mut output, mut input, mut waited, mut joined) = (0, 0, [0; 2], [0; 2]);
     for seed in SEEDS {
         let summary = std::panic::catch_unwind(|| cluster::run(seed));
         let summary = summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
@@ -23,6 +23,7 @@ fn the_run_ends_with_its_first_failure() {
         output += summary.output;
         input += summary.input;
         waited = [0, 1].map(|at| waited[at] + summary.waited[at]);
+        joined = [0, 1].map(|at| joined[at] + summary.joined[at]);
     }
     assert!(
         failed > 250 && lies > 300 && output > 1 << 20,
@@ -32,6 +33,8 @@ fn the_run_ends_with_its_first_failure() {
         overtaken > 40 && read > 1000,
         "{overtaken} messages of boards have overtaken orders, {read} values were read"
     );
+    let [hosts, ranks] = joined;
+    assert!(hosts > 200 && ranks > 20, "{hosts} hosts have joined, and {ranks} ranks were started there");
     let [found, late] = waited;
     assert!(
         input > 1 << 20 && found > 20 && late > 20,

@@ -49,7 +49,8 @@ type BoardFile = std::sync::Arc<Vec<BoardOf>>;
 
 /// Options that do not go with boards, by their identifiers in clap, with the reason and whether they go with boards that have
 /// spares.
-const WITHOUT_BOARDS: [(&str, &str, bool); 2] = [
+const WITHOUT_BOARDS: [(&str, &str, bool); 3] = [
+    ("elastic", "hosts that join later have no boards", false),
     ("mpi_psets", "without --spare, ranks have no connection to their own machine", true),
     ("sandbox", "the PMI servers run on the boards", false),
 ];

@@ -131,12 +131,13 @@ fn join() -> Command {
 }
 
 /// Commands that look at running jobs.
-fn observers() -> [Command; 6] {
+fn observers() -> [Command; 7] {
     let ps = observe::PsOptions::augment_args(Command::new("ps"));
     let status = observe::StatusOptions::augment_args(Command::new("status"));
     let kill = observe::KillOptions::augment_args(Command::new("kill"));
     let attach = observe::AttachOptions::augment_args(Command::new("attach"));
     let debug = observe::DebugOptions::augment_args(Command::new("debug"));
+    let grow = observe::GrowOptions::augment_args(Command::new("grow"));
     let replace = observe::ReplaceOptions::augment_args(Command::new("replace"));
     [
         (ps, "List running jobs of this user", help::PS_ABOUT, help::PS_AFTER),
@@ -145,6 +146,7 @@ fn observers() -> [Command; 6] {
         (attach, "Follow the output of a running job", help::ATTACH_ABOUT, help::ATTACH_AFTER),
         (debug, "Run a debugger on a rank of a running job", help::DEBUG_ABOUT, help::DEBUG_AFTER),
         (replace, "Replace the PMI server of a running job", help::REPLACE_ABOUT, help::REPLACE_AFTER),
+        (grow, "Have hosts join a running job", help::GROW_ABOUT, help::GROW_AFTER),
     ]
     .map(|(command, about, long_about, after)| described(command, about, long_about, after))
 }

@@ -127,6 +127,20 @@ Exit codes:
   1  there is no such job, it does not answer, or a host has kept its server
   2  invalid option";
 
+pub(super) const GROW_ABOUT: &str = "\
+Have hosts join a running job that was started with --elastic. Their daemons are started as those of the job's other hosts. When this \
+command ends, all of them have joined: programs that ranks spawn run there at once. Hosts that cannot join are named, the others stay.";
+
+pub(super) const GROW_AFTER: &str = "\
+Examples:
+  hydrant run --hosts a:4,b:4 --elastic 4 ./a.out
+  hydrant grow --hosts c:4,d:4 4711
+
+Exit codes:
+  0  all hosts have joined
+  1  there is no such job, it does not answer, or a host has not joined
+  2  invalid option";
+
 pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.
 

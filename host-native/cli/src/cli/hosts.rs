@@ -81,6 +81,13 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 
+    /// Let hosts join while the job runs, up to N hosts in all: see 'hydrant grow'
+    ///
+    /// Programs that ranks spawn run there at once. Tables are made for N hosts at the start. At most 30 hosts can join, and with
+    /// --radix 32 minus that number.
+    #[arg(long, value_name = "N", value_parser = nodes)]
+    pub(super) elastic: Option<u32>,
+
     /// Wait for N hosts that join by themselves, with --bootstrap join
     ///
     /// Without it the run waits for hosts with as many slots as the job has ranks (-n).
@@ -180,6 +187,7 @@ pub(super) fn cluster(
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
     }
+    conflict(options, "elastic", "preload_binary", "hosts that join later get no program files")?;
     let join = joined(&args, options)?;
     if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_) | Bootstrap::Join)) {
         conflict(options, "bootstrap_exec", "bootstrap", "it replaces ssh, srun or qrsh only")?;
@@ -210,6 +218,7 @@ pub(super) fn cluster(
             policy,
             rank_map: args.rankmap.map_or_else(Vec::new, |map| map.0),
             fill: Vec::new(),
+            elastic: args.elastic.is_some(),
             bootstrap: args.bootstrap,
             default_bootstrap: default.bootstrap,
         },
@@ -227,6 +236,7 @@ pub(super) fn cluster(
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
         boards: boards(args.boards, options)?,
+        elastic: args.elastic,
         join,
     })
 }
@@ -247,6 +257,7 @@ fn joined(args: &HostArgs, options: &[ParsedOption]) -> Result<Option<JoinedHost
     for other in ["hosts", "hostfile"] {
         conflict(options, "bootstrap", other, "hosts that join say their names and slots")?;
     }
+    conflict(options, "bootstrap", "elastic", "hosts that join by themselves do so before the job starts")?;
     conflict(options, "bootstrap", "dry_run", "the hosts that join are not known before")?;
     let Some(secret) = args.join_secret.clone() else { return alone(bootstrap, "--secret-file FILE") };
     Ok(Some(JoinedHosts { hosts: args.expect, port: args.join_port, secret, with_programs: false }))

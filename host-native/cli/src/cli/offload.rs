@@ -64,6 +64,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 30] = [
     ("rankmap", LOCAL_RANKS),
     ("rank_by", LOCAL_RANKS),
     ("bootstrap", LOCAL_RANKS),
+    ("elastic", LOCAL_RANKS),
     ("expect", LOCAL_RANKS),
     ("join_secret", LOCAL_RANKS),
     ("join_port", LOCAL_RANKS),

@@ -1,4 +1,4 @@
-//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`, `replace`.
+//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`, `replace`, `grow`.
 //!
 //! All of them are clients of the status socket of a run ([`hydrant_status`]).
 
@@ -19,11 +19,13 @@ use hydrant_run::plan::Plugin;
 use hydrant_run::{json, messages};
 use hydrant_status::client::{self, Connection};
 use hydrant_status::record::{Job, Rank, Run, Text};
-use hydrant_status::{Error, Request};
+use hydrant_status::{Error, Reply, Request};
 use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
-pub use options::{AttachOptions, DebugOptions, KillOptions, PsOptions, ReplaceOptions, StatusOptions};
+pub use options::{
+    AttachOptions, DebugOptions, GrowOptions, KillOptions, PsOptions, ReplaceOptions, StatusOptions,
+};
 
 /// A command with its options.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub enum Command {
     Debug(DebugOptions),
     /// `replace`: put another PMI server in the place of a job's.
     Replace(ReplaceOptions),
+    /// `grow`: have hosts join a job.
+    Grow(GrowOptions),
 }
 
 /// Error of one of these commands.
@@ -138,6 +142,7 @@ pub fn main(command: &Command) -> ExitCode {
         Command::Attach(options) => attach::attach(options),
         Command::Debug(options) => debug::debug(options),
         Command::Replace(options) => replace(options),
+        Command::Grow(options) => grow(options),
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -266,4 +271,15 @@ fn replace(options: &ReplaceOptions) -> Result<u8, ObserveError> {
     let address = client::find(&options.job)?;
     Connection::open(&address)?.ask_for(&Request::Replace(plugin), REPLACE_TIMEOUT)?;
     Ok(0)
+}
+
+fn grow(options: &GrowOptions) -> Result<u8, ObserveError> {
+    let address = client::find(&options.job)?;
+    let mut connection = Connection::open(&address)?;
+    connection.send(&Request::Grow(options.hosts.clone()))?;
+    // The run limits the time of its daemons (--bootstrap-timeout).
+    match connection.receive(None)? {
+        Reply::Refused(why) => Err(Error::Refused { pid: connection.pid(), why }.into()),
+        _ => Ok(0),
+    }
 }

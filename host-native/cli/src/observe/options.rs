@@ -5,6 +5,7 @@ use std::str::FromStr;
 use std::time::Duration;
 
 use hydrant_core::trace::SignalName;
+use hydrant_placement::Hosts;
 
 use crate::value;
 
@@ -95,6 +96,18 @@ pub struct ReplaceOptions {
     pub job: String,
 }
 
+/// Options of `hydrant grow`.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct GrowOptions {
+    /// Hosts: c:4,d:4 or n[01-16]:4, with the number of slots after the colon
+    #[arg(long, value_name = "HOST[:SLOTS],...", required = true, value_parser = hosts)]
+    pub hosts: String,
+
+    /// Job: its PID as 'hydrant ps' prints it, or a unique beginning of it
+    #[arg(value_name = "JOB")]
+    pub job: String,
+}
+
 /// Signal that a user has named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalNumber(pub i32);
@@ -115,6 +128,15 @@ impl FromStr for SignalNumber {
             .or_else(number)
             .map(SignalNumber)
             .ok_or_else(|| "expected a signal such as TERM, USR1 or 9".to_owned())
+    }
+}
+
+/// A list of hosts, as the run reads it.
+fn hosts(text: &str) -> Result<String, String> {
+    match Hosts::parse(text) {
+        Ok(hosts) if hosts.is_empty() => Err("expected hosts".to_owned()),
+        Ok(_) => Ok(text.to_owned()),
+        Err(why) => Err(why.to_string()),
     }
 }
 

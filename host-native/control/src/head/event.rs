@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
+use hydrant_placement::Host;
 
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
@@ -35,6 +36,14 @@ pub enum Event<'a> {
         node: u32,
         /// Encoded [`Report`](crate::protocol::Report).
         bytes: &'a [u8],
+    },
+    /// A host is to join the run, once its first job has been started. The answers are [`Action::StartDaemon`], and
+    /// [`Action::HostJoined`] then or at once, if the host is refused.
+    HostNamed {
+        /// Number for [`Action::HostJoined`].
+        request: u64,
+        /// The host.
+        host: Host,
     },
     /// Daemons are lost: one of them, and all below it in the tree.
     NodesLost {
@@ -264,9 +273,31 @@ pub enum Action {
         /// Limit that has kept the job from being started.
         limit: Option<Limit>,
     },
-    /// Applies a change of membership ([`NodeLost`](hydrant_core::InputOf::NodeLost)) to the head's PMI server. The order for the
-    /// other nodes follows.
+    /// Applies a change of membership ([`NodeLost`](hydrant_core::InputOf::NodeLost),
+    /// [`NodeJoined`](hydrant_core::InputOf::NodeJoined)) to the head's PMI server. The order for the other nodes follows.
     ChangeMembership(OwnedInput),
+    /// Starts the daemon of a host that is to join. Until [`Event::Joined`] no orders are sent there, also not those for all nodes.
+    /// If it cannot be started, [`Event::NodesLost`] says so.
+    StartDaemon {
+        /// Its node.
+        node: u32,
+        /// The host.
+        host: Host,
+    },
+    /// Sends orders for all nodes to this one too, from now on.
+    IncludeNode {
+        /// The node.
+        node: u32,
+    },
+    /// A host has joined, or the reason why it has not.
+    HostJoined {
+        /// Number of [`Event::HostNamed`].
+        request: u64,
+        /// Name of the host.
+        host: String,
+        /// Its node.
+        result: Result<u32, String>,
+    },
     /// Publishes, withdraws or looks up a name. The answer is [`Event::UpcallReply`].
     CallNameService {
         /// The request.

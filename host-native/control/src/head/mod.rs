@@ -2,6 +2,7 @@
 
 mod boards;
 mod event;
+mod growth;
 mod lifecycle;
 mod loss;
 mod report;
@@ -26,6 +27,7 @@ use crate::job_result::AbortReason;
 use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
 use boards::Boards;
+use growth::Newcomers;
 use stdin::StdinReaders;
 use upcall::Requests;
 
@@ -37,8 +39,10 @@ pub(super) const HEAD: u32 = 0;
 pub struct Config {
     /// Name of the head's own host, which is node 0.
     pub host: String,
-    /// Hosts of the daemons: node `n` runs on `hosts[n - 1]`.
+    /// Hosts of the daemons from the start: node `n` runs on `hosts[n - 1]`.
     pub hosts: Vec<Host>,
+    /// How many hosts may join later. Their nodes follow those of the others.
+    pub late: u32,
     /// How ranks of spawned jobs are mapped to hosts.
     pub map_by: MapBy,
     /// Whether each step is printed.
@@ -150,6 +154,7 @@ pub struct Head {
     lost: BTreeSet<u32>,
     /// Number of changes of membership that the servers have been told of.
     epoch: u32,
+    newcomers: Newcomers,
     jobs: Jobs<NodeProgress>,
     status: ExitStatus,
     /// The stalled fence that is being reported.
@@ -180,6 +185,7 @@ impl Head {
     pub fn new(config: Config, first: FirstJob) -> Head {
         let status = ExitStatus::new(config.exit_code_of);
         Head {
+            newcomers: Newcomers::new(&config, &first.setup),
             config,
             has_boards: !first.setup.boards.targets.is_empty(),
             last: None,
@@ -208,6 +214,7 @@ impl Head {
     /// The run cannot go on: a daemon sent an invalid report, or the first job is too large for a message.
     pub fn handle(&mut self, now: u64, event: Event<'_>) -> Result<(), Error> {
         match event {
+            Event::Joined { node } if self.is_newcomer(node) => self.newcomer_connected(node),
             Event::Joined { node } => {
                 if self.config.verbose {
                     let line = format!("the daemon of host {} has joined", self.host(node));
@@ -216,6 +223,10 @@ impl Head {
             }
             Event::AllJoined => self.all_joined()?,
             Event::Message { node, bytes } => self.message(now, node, bytes)?,
+            Event::HostNamed { request, host } => self.start_newcomer(request, host),
+            Event::NodesLost { nodes, reason } if self.is_newcomer(nodes.start) => {
+                self.newcomer_failed(nodes.start, reason);
+            }
             Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
             Event::BackendFailed(failure) => self.backend_failed(0, failure),
             Event::Output(output) => {
@@ -259,6 +270,9 @@ impl Head {
     /// The next action.
     #[must_use]
     pub fn poll(&mut self) -> Option<Action> {
+        if self.actions.is_empty() {
+            self.admit_newcomers();
+        }
         self.actions.pop_front()
     }
 
@@ -282,7 +296,7 @@ impl Head {
         &self.jobs
     }
 
-    /// Hosts of the daemons, from node 1 on.
+    /// Hosts of the daemons, from node 1 on, also of those that are lost or have not joined. See [`Head::members`].
     pub fn hosts(&self) -> &[Host] {
         &self.config.hosts
     }
@@ -303,12 +317,14 @@ impl Head {
     }
 
     fn send_all(&mut self, order: Order) {
+        self.newcomers.remember(&order);
         self.actions.push_back(Action::Send { to: Destination::All, order });
     }
 
     /// Sends an order to all nodes before the actions that wait. The host's PMI server has applied it, so that the servers of
     /// all nodes get such orders in the order of this one.
     fn send_all_applied(&mut self, order: Order) {
+        self.newcomers.remember(&order);
         self.actions.push_front(Action::Send { to: Destination::All, order });
     }
 

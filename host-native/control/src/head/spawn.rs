@@ -123,8 +123,7 @@ impl Head {
     /// Maps the ranks of spawned programs to nodes.
     fn place(&self, programs: &mut [SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
         let mut blocks = Vec::new();
-        let living: Vec<u32> =
-            (1..=self.config.hosts.len() as u32).filter(|node| !self.lost.contains(node)).collect();
+        let living: Vec<u32> = self.members().collect();
         let all: Vec<Host> =
             living.iter().map(|&node| self.config.hosts[node as usize - 1].clone()).collect();
         let mut used = self.used_slots(&living);

@@ -11,7 +11,7 @@ impl Head {
     pub(super) fn places(&self, wanted: &Spread, named: &[String]) -> Result<BTreeMap<u32, u32>, Error> {
         let mut places = BTreeMap::new();
         match &wanted.beside {
-            None => places.extend((1..=self.config.hosts.len() as u32).map(|node| (node, 0))),
+            None => places.extend(self.members().map(|node| (node, 0))),
             Some(target) => {
                 let job = self.jobs.named(target.job.as_bytes());
                 let job = job.ok_or_else(|| Error::NoTarget(target.job.clone()))?;

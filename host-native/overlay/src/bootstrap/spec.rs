@@ -241,7 +241,8 @@ pub(crate) struct StepSpec {
 impl StepSpec {
     /// What the daemon on the host of one of these names needs.
     pub(crate) fn of_host(self, names: &[String]) -> Result<DaemonSpec, SpecError> {
-        if self.hosts.len() != self.tree.nodes() as usize || self.addrs.is_empty() {
+        let from_start = self.tree.nodes() - self.tree.late();
+        if self.hosts.len() != from_start as usize || self.addrs.is_empty() {
             return Err(SpecError::Malformed);
         }
         let is_here = |host: &&Host| names.contains(&host.name);

@@ -28,6 +28,8 @@ pub(super) struct Child {
     pub(super) state: ChildState,
     /// All daemons of the subtree have joined.
     pub(super) complete: bool,
+    /// It gets what is sent to all nodes.
+    pub(super) is_included: bool,
 }
 
 /// State of a child's daemon.
@@ -90,8 +92,8 @@ pub(super) struct ChildLauncher<'a> {
     /// This node.
     pub(super) node: u32,
     pub(super) tree: Tree,
-    /// Hosts of the subtree of this node.
-    pub(super) hosts: &'a [Host],
+    /// Name of this host.
+    pub(super) host: &'a str,
     /// Addresses at which this node listens.
     pub(super) addrs: &'a [SocketAddr],
     pub(super) settings: &'a DaemonSettings,
@@ -104,27 +106,26 @@ impl ChildLauncher<'_> {
     /// Starts a child's daemon. If that fails, the child is gone and the failure is returned beside it.
     pub(super) fn start(
         &self,
-        subtree: Range<u32>,
+        (subtree, hosts): (Range<u32>, &[Host]),
         now: u64,
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<(Child, Option<DaemonFailure>), Error> {
         let secret = Secret::random()?;
-        let (from, to) = ((subtree.start - self.node) as usize, (subtree.end - self.node) as usize);
         let spec = DaemonSpec {
             overlay: self.overlay,
             secret: secret.clone(),
             node: subtree.start,
             parent: self.node,
             addrs: self.addrs.to_vec(),
-            parent_host: self.hosts[0].name.clone(),
+            parent_host: self.host.to_owned(),
             tree: self.tree,
-            hosts: self.hosts[from..to].to_vec(),
+            hosts: hosts.to_vec(),
             settings: self.settings.clone(),
             step: None,
             inherited: None,
         };
-        let host = self.hosts[from].clone();
+        let host = hosts[0].clone();
         if let Some(main) = self.fork.clone() {
             return self.fork(main, (subtree, spec), now, files, poller);
         }
@@ -136,9 +137,7 @@ impl ChildLauncher<'_> {
             Bootstrap::Local => "hydrant daemon".to_owned(),
             _ => words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         };
-        let host = host.name;
-        let mut child =
-            Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
+        let mut child = Child::new(subtree, host.name, command, ChildState::Gone);
         let without = self.settings.bootstrap.removed_variables();
         let input = spec.encode();
         match BootstrapProcess::start(&words, without, input.clone(), files) {
@@ -179,11 +178,14 @@ impl ChildState {
 }
 
 impl Child {
+    pub(super) fn new(subtree: Range<u32>, host: String, command: String, state: ChildState) -> Child {
+        Child { subtree, host, command, process: None, state, complete: false, is_included: true }
+    }
+
     /// A child whose daemon another process starts.
     pub(super) fn expected(subtree: Range<u32>, host: &Host, secret: Secret, deadline: u64) -> Child {
         let state = ChildState::starting(Entry::Secret(secret), deadline);
-        let host = host.name.clone();
-        Child { subtree, host, command: String::new(), process: None, state, complete: false }
+        Child::new(subtree, host.name.clone(), String::new(), state)
     }
 
     pub(super) fn node(&self) -> u32 {

@@ -29,8 +29,7 @@ impl ChildLauncher<'_> {
         poller: &Poller,
     ) -> Result<(Child, Option<DaemonFailure>), Error> {
         let (host, command) = (spec.host().to_owned(), "hydrant daemon".to_owned());
-        let mut child =
-            Child { subtree, host, command, process: None, state: ChildState::Gone, complete: false };
+        let mut child = Child::new(subtree, host, command, ChildState::Gone);
         let (ours, theirs) = UnixStream::pair().map_err(Error::during("socketpair"))?;
         let program = self.settings.program.clone();
         let run = move |inherited| {

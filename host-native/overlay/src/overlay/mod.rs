@@ -4,6 +4,7 @@ mod child;
 mod connect;
 mod failure;
 mod forked;
+mod growth;
 mod key;
 mod neighbour;
 mod route;
@@ -16,7 +17,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
 
-use hydrant_core::peer::tree::{Place, Tree};
+use hydrant_core::peer::tree::{LATE, Place, Tree};
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
@@ -102,6 +103,15 @@ pub struct TreeSpec {
     pub hosts: Vec<Host>,
     /// Maximum number of children of a node.
     pub radix: u32,
+    /// How many daemons may be started later ([`Overlay::grow`]).
+    pub late: u32,
+}
+
+impl TreeSpec {
+    /// The tree.
+    pub fn tree(&self) -> Tree {
+        Tree::new(self.hosts.len() as u32 + 1 + self.late, self.radix | (self.late * LATE))
+    }
 }
 
 /// The links of one node to its parent and its children.
@@ -167,7 +177,7 @@ impl Overlay {
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<Overlay, OverlayError> {
-        let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
+        let tree = spec.tree();
         let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
         let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, &[], keys);
         match step::command(&overlay.settings, &hosts[1..]) {
@@ -189,7 +199,7 @@ impl Overlay {
         keys: KeyRange,
         poller: &Poller,
     ) -> Result<Overlay, OverlayError> {
-        let tree = Tree::new(spec.hosts.len() as u32 + 1, spec.radix);
+        let tree = spec.tree();
         let hosts = [vec![Host::new(&spec.head)], spec.hosts].concat();
         let mut overlay = Overlay::new(0, tree, OverlayId::random()?, settings, &[], keys);
         overlay.start_enrolled(enrolment, hosts, now, poller)?;
@@ -276,12 +286,13 @@ impl Overlay {
         main: Option<DaemonMain>,
         (now, files, poller): (u64, &OpenFiles, &Poller),
     ) -> Result<(), OverlayError> {
-        let subtrees = self.place.children.clone();
+        let subtrees: Vec<Range<u32>> = self.children_from_start().collect();
         let node = self.node;
         let fork = main.filter(|_| self.settings.forks_daemons());
-        if subtrees.len() > 0 && fork.is_none() {
-            let host_of = |subtree: Range<u32>| hosts[(subtree.start - node) as usize].name.as_str();
-            self.listen(subtrees.clone().map(host_of), parent, poller)?;
+        let of =
+            |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize..(subtree.end - node) as usize];
+        if !subtrees.is_empty() && fork.is_none() {
+            self.listen(subtrees.iter().map(|subtree| of(subtree)[0].name.as_str()), parent, poller)?;
         }
         let addrs: Vec<SocketAddr> = self.addrs().collect();
         for subtree in subtrees {
@@ -289,13 +300,13 @@ impl Overlay {
                 overlay: self.id,
                 node: self.node,
                 tree: self.tree,
-                hosts,
+                host: &hosts[0].name,
                 addrs: &addrs,
                 settings: &self.settings,
                 keys: self.keys,
                 fork: fork.clone(),
             };
-            let (child, failure) = launcher.start(subtree, now, files, poller)?;
+            let (child, failure) = launcher.start((subtree.clone(), of(&subtree)), now, files, poller)?;
             self.children.push(child);
             if let Some(failure) = failure {
                 self.report_failure(now, failure);
@@ -303,6 +314,12 @@ impl Overlay {
         }
         self.check_complete(now);
         Ok(())
+    }
+
+    /// The subtrees of the children that are there from the start.
+    fn children_from_start(&self) -> impl Iterator<Item = Range<u32>> + use<> {
+        let first_late = self.tree.nodes() - self.tree.late();
+        self.place.children.clone().take_while(move |subtree| subtree.start < first_late)
     }
 
     fn listen<'a>(

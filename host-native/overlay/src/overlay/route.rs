@@ -123,7 +123,8 @@ impl Overlay {
     }
 
     fn send_to_children(&mut self, now: u64, channel: Channel, envelope: &[u8]) -> Result<(), LinkError> {
-        let nodes: Vec<u32> = self.children.iter().map(|child| child.node()).collect();
+        let included = self.children.iter().filter(|child| child.is_included);
+        let nodes: Vec<u32> = included.map(|child| child.node()).collect();
         nodes.into_iter().try_for_each(|node| self.send(now, node, channel, envelope))
     }
 

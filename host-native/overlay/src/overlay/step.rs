@@ -124,7 +124,7 @@ impl Overlay {
     fn expect_step(&mut self, hosts: Vec<Host>, now: u64, poller: &Poller) -> Result<StepSpec, OverlayError> {
         let secret = StepSecret::random()?;
         let of_children: Vec<_> =
-            self.place.children.clone().map(|child| secret.of_link(child.start)).collect();
+            self.children_from_start().map(|child| secret.of_link(child.start)).collect();
         self.expect_children(of_children, &hosts, &[], now, poller)?;
         let addrs: Vec<SocketAddr> = self.addrs().collect();
         self.guide = Some(Guide::new(secret.clone(), self.tree, addrs.clone()));
@@ -144,7 +144,7 @@ impl Overlay {
             self.listen_at(socket, poller)?;
         }
         let step = self.expect_step(hosts, now, poller)?;
-        let specs = (1..self.tree.nodes()).filter_map(|node| step.of_node(node));
+        let specs = (1..self.tree.nodes() - self.tree.late()).filter_map(|node| step.of_node(node));
         enrolment.send_records(specs.map(DaemonSpec::encode));
         Ok(())
     }
@@ -160,7 +160,7 @@ impl Overlay {
     ) -> Result<(), OverlayError> {
         let node = self.node;
         let host_of = |subtree: &Range<u32>| &hosts[(subtree.start - node) as usize];
-        let subtrees: Vec<Range<u32>> = self.place.children.clone().collect();
+        let subtrees: Vec<Range<u32>> = self.children_from_start().collect();
         if !subtrees.is_empty() && self.listeners.is_empty() {
             self.listen(subtrees.iter().map(|subtree| host_of(subtree).name.as_str()), parent, poller)?;
         }

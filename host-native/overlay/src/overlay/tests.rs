@@ -65,7 +65,7 @@ impl Nodes {
             join_timeout: 60_000,
         };
         let hosts = (1..=daemons).map(|node| Host::new(&format!("host{node}"))).collect();
-        let layout = TreeSpec { head: "host0".into(), hosts, radix };
+        let layout = TreeSpec { head: "host0".into(), hosts, radix, late: 0 };
         let files = OpenFiles::reserve(64).unwrap();
         let poller = Poller::new().unwrap();
         let overlay = Overlay::head(layout, settings, None, 0, KeyRange(1), &files, &poller).unwrap();

@@ -73,7 +73,7 @@ impl Run<'_> {
                 }
                 Token::Status(key) => {
                     if let Some(head) = self.parts.head() {
-                        head.status_ready(engine, key);
+                        head.status_ready(engine, key)?;
                     }
                 }
             }

@@ -20,6 +20,7 @@ mod board;
 mod debugger;
 mod drain;
 mod event_loop;
+mod grow;
 mod help_texts;
 mod host_call;
 mod job_control;
@@ -85,6 +86,7 @@ use crate::plan::Plan;
 use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
+use grow::Growths;
 use help_texts::HelpTexts;
 use jobs::Jobs;
 use look::Looker;
@@ -153,6 +155,7 @@ fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, Ru
         messages::print(messages::HYDRANT, notice);
     }
     match located {
+        Location::Local if plan.options.cluster.elastic.is_some() => Err(RunError::NoHosts),
         Location::Local => run_here(plan, ranks),
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
@@ -359,6 +362,7 @@ struct Head<'r> {
     /// Queries of PMIx clients.
     pmix_queries: PmixQueries,
     /// Help texts of PMIx clients.
+    growths: Growths,
     help_texts: HelpTexts,
     /// Input that tools push.
     pushes: Pushes,

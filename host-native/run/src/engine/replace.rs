@@ -52,13 +52,13 @@ impl Head<'_> {
             // That was the only one.
             return self.answer_replacement(engine, client, Vec::new());
         }
-        let nodes = 1..=self.control.hosts().len() as u32;
+        let nodes: Vec<u32> = self.control.members().collect();
         let order = Order::ReplaceServer { plugin: plugin.map(Box::new) };
-        for node in nodes.clone() {
+        for &node in &nodes {
             engine.send_order(Destination::Node(node), order.clone());
         }
-        let (deadline, awaited) = (engine.now() + TIMEOUT, nodes.collect());
-        self.replacement = Some(Replacement { client, deadline, awaited, kept: Vec::new() });
+        let deadline = engine.now() + TIMEOUT;
+        self.replacement = Some(Replacement { client, deadline, awaited: nodes, kept: Vec::new() });
     }
 
     /// A node has replaced its server, or kept it for this reason.

@@ -119,25 +119,35 @@ impl Head<'_> {
     }
 
     /// Handles the status socket or one of its clients.
-    pub(super) fn status_ready(&mut self, engine: &mut Engine<'_>, key: Key) {
+    pub(super) fn status_ready(&mut self, engine: &mut Engine<'_>, key: Key) -> Result<(), RunError> {
         let now = engine.now();
-        let Some(server) = &mut self.status else { return };
-        let Some((client, request)) = server.ready(key, &engine.poller, now) else { return };
+        let Some(server) = &mut self.status else { return Ok(()) };
+        let Some((client, request)) = server.ready(key, &engine.poller, now) else { return Ok(()) };
         let reply = match request {
             Request::Run => Reply::Run(self.describe_run(engine)),
             Request::Job(from) => Reply::Job(self.describe_job_from(from)),
             Request::Ranks { job, first } => {
-                return self.query_ranks(engine, Recipient::Client(client), JobId(job), first);
+                self.query_ranks(engine, Recipient::Client(client), JobId(job), first);
+                return Ok(());
             }
             Request::Access { job, rank } => Reply::Access(self.access(engine, JobId(job), rank)),
-            Request::Replace(plugin) => return self.replace_servers(engine, client, plugin.as_ref()),
-            Request::Signal(number) => return server.take_signal(client, number, &engine.poller),
+            Request::Replace(plugin) => {
+                self.replace_servers(engine, client, plugin.as_ref());
+                return Ok(());
+            }
+            Request::Grow(hosts) => return self.grow(engine, client, &hosts),
+            Request::Signal(number) => {
+                server.take_signal(client, number, &engine.poller);
+                return Ok(());
+            }
             Request::Attach => {
                 server.attach(client, &engine.poller);
-                return self.copy_output(engine);
+                self.copy_output(engine);
+                return Ok(());
             }
         };
         self.reply(engine, client, &reply);
+        Ok(())
     }
 
     /// Handles deadlines of clients and queries.
@@ -194,7 +204,7 @@ impl Head<'_> {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             host: engine.host.clone(),
             elapsed_ms: engine.now(),
-            hosts: self.control.hosts().len() as u32,
+            hosts: self.control.members().count() as u32,
             jobs,
             ranks,
             running,

@@ -93,6 +93,16 @@ impl World<'_> {
             Action::ChangeMembership(input) => {
                 self.nodes[0].handle(self.now, input.view()).expect("the changes are in order");
             }
+            Action::StartDaemon { node, .. } => {
+                let join = self.plan.joins[self.random.usize(..self.plan.joins.len())];
+                self.later(join.delay, Event::Item(0, Item::Started { node, fails: join.fails }));
+            }
+            Action::IncludeNode { node } => drop(self.awaited.remove(&node)),
+            Action::HostJoined { result, .. } => {
+                if let Ok(node) = result {
+                    assert!(!self.awaited.contains(&node), "node {node} gets orders");
+                }
+            }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 let upcall = Some(UpcallId(request.0));

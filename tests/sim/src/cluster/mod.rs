@@ -81,12 +81,13 @@ pub fn run_succeeded(seed: u64) -> Summary {
 fn play(seed: u64, at: &[u64]) -> (Summary, Vec<u64>) {
     let plan = Plan::new(seed);
     let ranks = plan.programs.iter().map(|program| program.scripts.len() as u32).sum();
-    let limits = limits(ranks, plan.radix);
-    let count = plan.daemons + 1;
+    let limits = limits(ranks, plan.radix + plan.late());
+    let tree = plan.tree();
+    let count = tree.nodes();
     let of_names = limits_of_names(limits.ranks);
     let mut memory = MEMORY.take().unwrap_or_else(Memory::new);
     let form = if plan.are_linked { ROOT_ONE } else { 0 };
-    let shape = (count, plan.radix | form);
+    let shape = (count, tree.form() | form);
     let nodes = (0..count).zip(&mut memory.nodes).map(|(number, memory)| {
         let mut node = Node::new(number, shape, limits, memory, seed as u32);
         let config = DaemonConfig {
@@ -98,6 +99,7 @@ fn play(seed: u64, at: &[u64]) -> (Summary, Vec<u64>) {
             kill_grace: None,
         };
         node.daemon = (number > 0).then(|| Daemon::new(config));
+        node.alive = number <= plan.daemons;
         node
     });
     let mut nodes: Vec<Node<'_>> = nodes.collect();
@@ -128,8 +130,9 @@ thread_local! {
 
 impl Memory {
     fn new() -> Memory {
-        let most = limits(plan::RANKS_MAX, plan::RADIX_MAX);
-        let of_nodes = || (0..=plan::DAEMONS_MAX).map(|_| MappedStorage::new(&most)).collect();
+        let most = limits(plan::RANKS_MAX, plan::RADIX_MAX + plan::LATE_MAX);
+        let of_nodes =
+            || (0..=plan::DAEMONS_MAX + plan::LATE_MAX).map(|_| MappedStorage::new(&most)).collect();
         Memory {
             nodes: of_nodes(),
             successors: of_nodes(),
@@ -164,6 +167,7 @@ fn config(plan: &Plan) -> Config {
     Config {
         host: "login".into(),
         hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
+        late: plan.late(),
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: plan.cleanup,

@@ -86,6 +86,10 @@ pub(super) enum Item {
     Interrupt,
     /// All daemons have joined, at the head.
     Joined,
+    /// The user names a host that is to join, of this number among them, at the head.
+    HostNamed(u32),
+    /// The daemon of a host that joins has connected or has failed, at the head.
+    Started { node: u32, fails: bool },
     /// The reader of the output reads, at the head.
     Sink,
     /// The daemon lies.

@@ -2,6 +2,7 @@
 
 use fastrand::Rng;
 use hydrant_control::protocol::StdinTarget;
+use hydrant_core::peer::tree::{LATE, Tree};
 use hydrant_core::server::FenceMode;
 
 use super::script::{Ending, Step};
@@ -13,6 +14,8 @@ pub(super) const MS: u64 = 1_000_000;
 
 /// Most daemons of a run, ranks of all of its programs, and children of a node.
 pub(super) const DAEMONS_MAX: u32 = 9;
+/// Most daemons that are started later.
+pub(super) const LATE_MAX: u32 = 2;
 pub(super) const RANKS_MAX: u32 = RANKS_OF_FIRST + 2 * RANKS_OF_SPAWNED;
 pub(super) const RADIX_MAX: u32 = 4;
 /// Most ranks of the first program, and of each of the two that ranks spawn.
@@ -42,6 +45,8 @@ pub struct Plan {
     pub places: Vec<u32>,
     /// Time at which all daemons have joined, in nanoseconds.
     pub joined_at: u64,
+    /// Hosts that join.
+    pub joins: Vec<Join>,
     /// Daemons that are lost. There are several only in a run that goes on after failures.
     pub losses: Vec<Loss>,
     /// Times at which the user presses Ctrl-C.
@@ -60,6 +65,17 @@ pub struct Plan {
     pub input: Option<Input>,
     /// Milliseconds that a look-up waits for its name.
     pub lookup_wait: u32,
+}
+
+/// A host that joins.
+#[derive(Clone, Copy, Debug)]
+pub struct Join {
+    /// Time at which the user names it.
+    pub at: u64,
+    /// Nanoseconds until its daemon has connected or has failed.
+    pub delay: u64,
+    /// The daemon cannot be started.
+    pub fails: bool,
 }
 
 /// Loss of a daemon.
@@ -96,6 +112,16 @@ pub struct Program {
 }
 
 impl Plan {
+    /// Number of daemons that may be started later.
+    pub(super) fn late(&self) -> u32 {
+        if self.joins.is_empty() { 0 } else { LATE_MAX }
+    }
+
+    /// The tree of all nodes.
+    pub(super) fn tree(&self) -> Tree {
+        Tree::new(self.daemons + 1 + self.late(), self.radix | (self.late() * LATE))
+    }
+
     /// The plan of a seed.
     pub fn new(seed: u64) -> Plan {
         let mut random = Rng::with_seed(seed);
@@ -142,9 +168,25 @@ impl Plan {
             let others = &mut Rng::with_seed(seed ^ 0x6c07_8965);
             losses.extend((0..others.u32(..4)).map(|_| lose(others)));
         }
+        let are_linked = !is_liar && daemons > 1 && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0;
+        let others_join = &mut Rng::with_seed(seed ^ 0x3c6e_f372);
+        let mut joins = Vec::new();
+        if !are_linked && others_join.bool() {
+            let join = |random: &mut Rng| Join {
+                at: random.u64(0..60 * MS),
+                delay: random.u64(0..10 * MS),
+                fails: random.u32(..4) == 0,
+            };
+            joins.extend((0..others_join.u32(1..=LATE_MAX + 1)).map(|_| join(others_join)));
+            if !is_liar && others_join.u32(..4) == 0 {
+                let node = daemons + others_join.u32(1..=LATE_MAX);
+                losses.push(Loss { node, at: others_join.u64(0..90 * MS), cut: others_join.bool() });
+            }
+        }
         Plan {
             seed,
             daemons,
+            joins,
             radix: random.u32(2..=RADIX_MAX),
             speed,
             slowness: (0..=daemons).map(|_| if random.u32(..8) == 0 { 200 } else { 1 }).collect(),
@@ -155,7 +197,7 @@ impl Plan {
             losses,
             interrupts,
             liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
-            are_linked: !is_liar && daemons > 1 && Rng::with_seed(seed ^ 0x2545_f491).u32(..3) == 0,
+            are_linked,
             strangers: (0..random.u32(..6)).map(|_| stranger(random)).collect(),
             stall,
             start_fails: once(12, random).then(|| random.u32(1..=daemons)),

@@ -69,6 +69,10 @@ impl World<'_> {
 
     /// Input arrives at a node.
     pub(super) fn feed(&mut self, node: u32, bytes: &[u8]) {
+        if node > self.plan.daemons {
+            // It has joined after the first job, and drops what it gets of the input.
+            return;
+        }
         let fed = &mut self.nodes[node as usize].fed;
         assert!(!fed.ended, "input follows its end at node {node}");
         let range = fed.end..fed.end + bytes.len() as u32;

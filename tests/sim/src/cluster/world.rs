@@ -1,7 +1,7 @@
 //! Event loop of the cluster: links, work of the nodes, losses, and the checks at the end of a run.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap};
+use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hydrant_control::protocol::{BackendFailure, Order};
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
@@ -9,6 +9,7 @@ use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::FenceMode;
 use hydrant_core::trace::Exit;
 use hydrant_core::{Input, JobId, OwnedOutput};
+use hydrant_placement::Host;
 
 use super::head_host::HeadHost;
 use super::node::{Item, Node, Owner, Packet, Reader};
@@ -100,6 +101,8 @@ pub struct Summary {
     pub read: u32,
     /// Look-ups that waited for a name: those that found it, and those whose time passed.
     pub waited: [u32; 2],
+    /// Hosts that have joined, and the ranks that were started there.
+    pub joined: [u32; 2],
     /// Digest of all outputs of the servers that have not failed.
     pub digest: u64,
 }
@@ -108,6 +111,8 @@ pub struct Summary {
 pub(super) struct World<'m> {
     pub(super) plan: Plan,
     pub(super) tree: Tree,
+    /// Nodes that have not joined.
+    pub(super) awaited: BTreeSet<u32>,
     pub(super) net: Net,
     pub(super) now: u64,
     count: u64,
@@ -140,7 +145,8 @@ pub(super) struct World<'m> {
 impl<'m> World<'m> {
     pub(super) fn new(plan: Plan, head: HeadHost<'m>, nodes: Vec<Node<'m>>) -> World<'m> {
         World {
-            tree: Tree::new(plan.daemons + 1, plan.radix),
+            tree: plan.tree(),
+            awaited: (plan.daemons + 1..plan.tree().nodes()).collect(),
             net: Net::new(plan.speed),
             now: 0,
             count: 0,
@@ -170,6 +176,9 @@ impl<'m> World<'m> {
         for loss in self.plan.losses.clone() {
             self.at(loss.at, Event::Lose(loss));
         }
+        for (number, join) in (0..).zip(self.plan.joins.clone()) {
+            self.at(join.at, Event::Item(0, Item::HostNamed(number)));
+        }
         for (at, node) in self.plan.strangers.clone() {
             self.at(at, Event::Item(node, Item::Stranger));
         }
@@ -198,6 +207,10 @@ impl<'m> World<'m> {
             input: self.input,
             read: self.read,
             waited: self.head.known.waited,
+            joined: [
+                self.tree.late() - self.awaited.len() as u32,
+                self.processes.iter().filter(|process| process.node > self.plan.daemons).count() as u32,
+            ],
             digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }
     }
@@ -253,7 +266,7 @@ impl<'m> World<'m> {
 
     /// Handles the next item of a node.
     fn work(&mut self, node: u32) {
-        let slow = self.plan.slowness[node as usize];
+        let slow = self.plan.slowness.get(node as usize).copied().unwrap_or(1);
         let state = &mut self.nodes[node as usize];
         let taken = if state.alive { state.inbox.take(self.now, slow) } else { None };
         let Some((item, next)) = taken else { return };
@@ -297,6 +310,11 @@ impl<'m> World<'m> {
                     (1..self.nodes.len() as u32).for_each(|node| self.report_board(node));
                 }
             }
+            Item::HostNamed(number) => {
+                let host = Host::with_slots(&format!("late{number}"), 4);
+                self.at_head(HeadEvent::HostNamed { request: number.into(), host });
+            }
+            Item::Started { node, fails } => self.daemon_started(node, fails),
             Item::Sink => self.sink(),
             Item::Lie => self.lie(node),
         }
@@ -401,9 +419,24 @@ impl<'m> World<'m> {
 
     /// Sends a message to all children.
     pub(super) fn descend(&mut self, node: u32, packet: &Packet) {
-        for child in self.tree.children(node) {
-            self.send(node, child.start, packet.clone());
+        for child in self.tree.children(node).map(|child| child.start) {
+            if !self.awaited.contains(&child) {
+                self.send(node, child, packet.clone());
+            }
         }
+    }
+
+    /// The daemon of a host that joins has connected or has failed.
+    fn daemon_started(&mut self, node: u32, fails: bool) {
+        if self.head.shut_down {
+            return;
+        }
+        if fails {
+            let reason = format!("host late (node {node}): not found");
+            return self.at_head(HeadEvent::NodesLost { nodes: node..node + 1, reason });
+        }
+        self.nodes[node as usize].alive = true;
+        self.at_head(HeadEvent::Joined { node });
     }
 
     /// Sends a message to a neighbour. Returns whether the link is full.

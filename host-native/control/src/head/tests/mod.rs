@@ -2,6 +2,7 @@
 
 mod boards;
 mod failures;
+mod growth;
 mod node;
 mod random;
 mod reports;
@@ -43,6 +44,7 @@ fn config(nodes: u32) -> Config {
     Config {
         host: "login".into(),
         hosts: (1..=nodes).map(|node| Host::with_slots(&format!("n{node}"), 2)).collect(),
+        late: 0,
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: true,

@@ -119,6 +119,13 @@ impl Head<'_> {
             Action::ChangeMembership(input) => {
                 engine.core.handle(Time(now), input.view())?;
             }
+            Action::StartDaemon { node, host } => self.start_daemon(engine, node, &host)?,
+            Action::IncludeNode { node } => {
+                engine.nodes.iter_mut().for_each(|nodes| nodes.include(node));
+            }
+            Action::HostJoined { request, host, result } => {
+                self.host_joined(engine, request, &host, result);
+            }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;
                 self.ask_name_service(engine, Some(UpcallId(request.0)), (job, rank), (protocol, body))?;

@@ -208,7 +208,7 @@ impl<'s> ServerParts<'s> {
         let mut server = ServerParts::build(&builder, (limits, seed), recording, topology_file, slabs)?;
         // Whether boards are linked decides about the tree.
         if setup.boards.link.is_none() {
-            let input = Input::Node { node, nodes: tree.nodes(), radix: tree.radix() };
+            let input = Input::Node { node, nodes: tree.nodes(), radix: tree.form() };
             server.core.handle(Time(0), input)?;
         }
         Ok(server)

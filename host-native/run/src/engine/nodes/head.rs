@@ -8,6 +8,7 @@ use std::time::Duration;
 use hydrant_board::manage::Secret;
 use hydrant_control::protocol::{Boards, PluginFile, RankBlock, Setup};
 use hydrant_control::{Config, FirstJob, job_name};
+use hydrant_core::peer::tree::{RADIX_MAX, RADIX_MIN, Tree};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
@@ -17,6 +18,7 @@ use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mappi
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
+use super::super::grow::Growths;
 use super::super::help_texts::HelpTexts;
 use super::super::names::Names;
 use super::super::pmix_query::PmixQueries;
@@ -37,7 +39,7 @@ use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Plan, Plugin, Preload};
+use crate::plan::{Cluster, Plan, Plugin, Preload};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -90,6 +92,7 @@ impl<'s> Head<'s> {
             rank_queries: RankQueries::default(),
             replacement: None,
             pmix_queries: PmixQueries::default(),
+            growths: Growths::default(),
             help_texts: HelpTexts::default(),
             pushes: Pushes::default(),
             tool_jobs: Vec::new(),
@@ -112,11 +115,17 @@ pub(in super::super) fn run(
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
     let job_map = &deployment.job_map;
-    let tree = job_map.tree(plan.radix(&deployment.bootstrap));
+    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
+    let late = late_hosts(cluster, job_map)?;
+    // The head has the children of the start, and those that join.
+    let room = (RADIX_MAX - late).max(RADIX_MIN);
+    let radix = cluster.radix.unwrap_or_else(|| plan.radix(&deployment.bootstrap).min(room));
+    let spec = TreeSpec { head: host_name(), hosts, radix, late };
+    let tree = spec.tree();
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
     let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
-    let mut setup = setup(plan, job_map, tree.radix());
+    let mut setup = setup(plan, job_map, &tree);
     check_limits(&setup.limits, job_map.ranks())?;
     setup.plugin = plugin;
     setup.boards = boards(plan, job_map)?;
@@ -134,30 +143,28 @@ pub(in super::super) fn run(
     if let Some(preload) = cluster.preload {
         (sender, first.setup.files) = FileSender::open(&first.programs, preload == Preload::Libraries)?;
     }
-    let host = host_name();
+    let host = spec.head.clone();
     // A server in this process has memory of its own.
     let mut name_storage = MappedStorage::new(&Limits::NONE);
     let names = names(plan, (&host, first.nonce), &builder, &mut name_storage, &reactor.poller)?;
-    let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let settings = settings(plan, deployment)?;
-    let head = TreeSpec { head: host.clone(), hosts, radix: tree.radix() };
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
     let links = match enrolment.take() {
-        Some(enrolment) => Overlay::head_of_enrolled(head, settings, enrolment, now, LINKS, poller)?,
-        None => Overlay::head(head, settings, Some(forked_daemon()), now, LINKS, &files, poller)?,
+        Some(enrolment) => Overlay::head_of_enrolled(spec, settings, enrolment, now, LINKS, poller)?,
+        None => Overlay::head(spec, settings, Some(forked_daemon()), now, LINKS, &files, poller)?,
     };
     let mut slabs = MappedStorage::new(&Limits::NONE);
     let mut server = ServerParts::build(&builder, (limits, seed), recording, None, (&mut slabs, false))?;
     // Whether boards are linked decides about the tree.
     if first.setup.boards.link.is_none() {
-        server.core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.radix() })?;
+        server.core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.form() })?;
     }
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     engine.nodes = Some(Nodes::new(links, 0));
     engine.expect_tools()?;
-    let control = hydrant_control::Head::new(config(plan, job_map, (host, tree.radix()), file), first);
+    let control = hydrant_control::Head::new(config(plan, job_map, (host, &tree), file), first);
     let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
@@ -166,16 +173,26 @@ pub(in super::super) fn run(
     Run { engine, parts: Parts::Head(Box::new(head)) }.run()
 }
 
-/// Settings of the control of a run from `host`, with a tree of that radix.
-fn config(plan: &Plan, job_map: &JobMap, (host, radix): (String, u32), plugin: Option<OsString>) -> Config {
+/// Number of hosts that may join later.
+fn late_hosts(cluster: &Cluster, job_map: &JobMap) -> Result<u32, RunError> {
+    let Some(most) = cluster.elastic else { return Ok(0) };
+    let hosts = job_map.nodes().len() as u32;
+    let late = most.checked_sub(hosts).ok_or(RunError::HostsBeyond { hosts, most })?;
+    let max = RADIX_MAX - cluster.radix.unwrap_or(RADIX_MIN);
+    if late > max { Err(RunError::LateHosts { late, max }) } else { Ok(late) }
+}
+
+/// Settings of the control of a run from `host`, with that tree.
+fn config(plan: &Plan, job_map: &JobMap, (host, tree): (String, &Tree), plugin: Option<OsString>) -> Config {
     let cluster = &plan.options.cluster;
     let link_addr = |(node, of): (u32, &Node)| {
         cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
     };
     Config {
         hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
+        late: tree.late(),
         plugin,
-        radix,
+        radix: tree.radix(),
         link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
         ..config_of(plan, host)
     }
@@ -187,6 +204,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
     Config {
         host,
         hosts: Vec::new(),
+        late: 0,
         map_by: options.cluster.placement.policy.map_by,
         verbose: settings.verbose,
         cleanup: settings.cleanup,
@@ -231,11 +249,11 @@ pub(in super::super) fn plugin_of(plan: &Plan, plugin: &Plugin) -> Result<Plugin
 }
 
 /// Settings that daemons receive before the first job.
-fn setup(plan: &Plan, job_map: &JobMap, radix: u32) -> Setup {
+fn setup(plan: &Plan, job_map: &JobMap, tree: &Tree) -> Setup {
     let most = job_map.nodes().iter().map(|node| node.size()).max().unwrap_or(0);
     // Other runs show no progress, and need no reports about it.
     let progress = std::io::stderr().is_terminal() && !plan.settings.verbose;
-    Setup { progress, ..setup_of(plan, node_limits(plan, job_map, radix, most)) }
+    Setup { progress, ..setup_of(plan, node_limits(plan, job_map, tree, most)) }
 }
 
 /// Boards of the hosts.
@@ -282,12 +300,12 @@ fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, Ru
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
-fn node_limits(plan: &Plan, job_map: &JobMap, radix: u32, most: u32) -> Limits {
-    let nodes = job_map.nodes().len() as u32;
+fn node_limits(plan: &Plan, job_map: &JobMap, tree: &Tree, most: u32) -> Limits {
+    let (nodes, late) = (tree.nodes() - 1, tree.late());
     let of_run = limits(plan, job_map.ranks());
     let mut all = Limits {
         conns: limits(plan, most).conns,
-        links: radix.min(nodes) + 1,
+        links: tree.radix().min(nodes - late) + late + 1,
         psets: of_run.psets.saturating_add(node_psets(&of_run, nodes, job_map.ranks())),
         ..of_run
     };

@@ -22,7 +22,8 @@ use hydrant_control::protocol::{Order, OutputChunk, Report, encode};
 use hydrant_core::{Input, Time};
 use hydrant_iof::{SinkId, Sinks, Unsent};
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
-use hydrant_reactor::{Key, WriterState};
+use hydrant_placement::Host;
+use hydrant_reactor::{Key, OpenFiles, Poller, WriterState};
 use rustix::process::{Pid, WaitStatus};
 
 use super::Engine;
@@ -81,6 +82,23 @@ impl Nodes {
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
         self.links.deadline()
+    }
+
+    /// Starts the daemon of a host that joins. `head` is the name of this host.
+    pub(super) fn grow(
+        &mut self,
+        node: u32,
+        (head, host): (&str, &Host),
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), RunError> {
+        Ok(self.links.grow(node, (head, host), now, files, poller)?)
+    }
+
+    /// Sends what goes to all nodes to this one too.
+    fn include(&mut self, node: u32) {
+        self.links.include(node);
     }
 
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.

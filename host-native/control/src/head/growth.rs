@@ -1,0 +1,173 @@
+//! Hosts that join a running run.
+//!
+//! A node that joins gets in one go what all others have got: the settings, the jobs that are registered, and what ranks have asked
+//! for all nodes. The change of membership follows, and then the orders for all nodes.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use hydrant_core::OwnedInput;
+use hydrant_placement::Host;
+
+use super::{Action, Config, Head};
+use crate::error::Error;
+use crate::protocol::{Order, Setup};
+
+/// Most requests of ranks that a node that joins is told of. Each takes as many bytes as a rank has sent.
+const REQUESTS_MAX: usize = 4096;
+
+/// Hosts that join, and what they are told.
+#[derive(Debug)]
+pub(super) struct Newcomers {
+    /// Settings of all nodes. Missing if no host may join.
+    setup: Option<Box<Setup>>,
+    /// Highest number of a node.
+    last: u32,
+    /// Nodes whose daemons are being started, each with the number of the request.
+    starting: BTreeMap<u32, u64>,
+    /// Nodes whose daemons wait to be told.
+    arrived: BTreeSet<u32>,
+    /// Nodes that have not joined. Their numbers are free.
+    failed: BTreeSet<u32>,
+    /// Orders to all nodes that say which jobs there are and what ranks have asked for all nodes, without those of ended jobs.
+    history: Vec<Order>,
+    /// Ranks have asked for more than is kept.
+    is_cut: bool,
+}
+
+impl Newcomers {
+    pub(super) fn new(config: &Config, setup: &Setup) -> Newcomers {
+        Newcomers {
+            setup: (config.late > 0).then(|| Box::new(setup.clone())),
+            last: config.hosts.len() as u32 + config.late,
+            starting: BTreeMap::new(),
+            arrived: BTreeSet::new(),
+            failed: BTreeSet::new(),
+            history: Vec::new(),
+            is_cut: false,
+        }
+    }
+
+    /// Keeps an order to all nodes, if nodes that join are to be told.
+    pub(super) fn remember(&mut self, order: &Order) {
+        if self.setup.is_none() {
+            return;
+        }
+        let is_request = |order: &Order| {
+            matches!(order, Order::Input(OwnedInput::PsetRequest { .. } | OwnedInput::Connected { .. }))
+        };
+        match order {
+            Order::StartJob(_) => self.history.push(order.clone()),
+            Order::DeregisterJob(ended) => self.history.retain(|order| match order {
+                Order::StartJob(record) => record.id != *ended,
+                Order::Input(OwnedInput::PsetRequest { job, .. }) => job != ended,
+                Order::Input(OwnedInput::Connected { job, other, .. }) => job != ended && other != ended,
+                _ => true,
+            }),
+            order if is_request(order) => {
+                self.history.push(order.clone());
+                self.is_cut |= self.history.iter().filter(|order| is_request(order)).count() > REQUESTS_MAX;
+                if self.is_cut {
+                    self.history.retain(|order| !is_request(order));
+                }
+            }
+            _ => {}
+        }
+    }
+}
+
+impl Head {
+    /// Nodes that are members of the run.
+    pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
+        (1..=self.config.hosts.len() as u32).filter(|node| !self.lost.contains(node))
+    }
+
+    /// A host is to join.
+    pub(super) fn start_newcomer(&mut self, request: u64, host: Host) {
+        match self.number_newcomer(&host) {
+            Ok(node) => {
+                self.newcomers.failed.remove(&node);
+                self.newcomers.starting.insert(node, request);
+                // Until it has joined, no more is sent there than to a lost one.
+                self.lost.insert(node);
+                match self.config.hosts.get_mut(node as usize - 1) {
+                    Some(known) => *known = host.clone(),
+                    None => self.config.hosts.push(host.clone()),
+                }
+                self.actions.push_back(Action::StartDaemon { node, host });
+            }
+            Err(why) => {
+                let (host, result) = (host.name, Err(why.to_string()));
+                self.actions.push_back(Action::HostJoined { request, host, result });
+            }
+        }
+    }
+
+    /// Number of the node of a host that is to join.
+    fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
+        let Newcomers { setup, last, starting, failed, is_cut, .. } = &self.newcomers;
+        if setup.is_none() {
+            return Err(Error::NoGrowth("hosts cannot join this run: start it with --elastic HOSTS"));
+        }
+        if self.first.is_some() || self.jobs.is_empty() || self.status.is_interrupted() {
+            return Err(Error::NoGrowth("the run starts or ends, and hosts join between"));
+        }
+        if *is_cut {
+            return Err(Error::NoGrowth(
+                "its ranks have changed process sets and connections too often for hosts to be told: 4096 times",
+            ));
+        }
+        let is_there = |node| !self.lost.contains(&node) || starting.contains_key(&node);
+        let nodes = 1..=self.config.hosts.len() as u32;
+        if nodes.clone().any(|node| is_there(node) && self.host(node) == host.name) {
+            return Err(Error::HostThere(host.name.clone()));
+        }
+        let free = failed.first().copied().or((nodes.end() < last).then_some(nodes.end() + 1));
+        free.ok_or(Error::ManyHosts(*last))
+    }
+
+    /// Whether a node's daemon is being started.
+    pub(super) fn is_newcomer(&self, node: u32) -> bool {
+        self.newcomers.starting.contains_key(&node)
+    }
+
+    /// The daemon of a host that joins has connected. It is told when all actions have been carried out that others are told of.
+    pub(super) fn newcomer_connected(&mut self, node: u32) {
+        self.newcomers.arrived.insert(node);
+    }
+
+    /// The daemon of a host that was to join could not be started, or has ended.
+    pub(super) fn newcomer_failed(&mut self, node: u32, reason: String) {
+        self.newcomers.arrived.remove(&node);
+        self.newcomers.failed.insert(node);
+        self.answer_newcomer(node, Err(reason));
+    }
+
+    fn answer_newcomer(&mut self, node: u32, result: Result<u32, String>) {
+        let host = self.host(node).to_owned();
+        if let Some(request) = self.newcomers.starting.remove(&node) {
+            self.actions.push_back(Action::HostJoined { request, host, result });
+        }
+    }
+
+    /// Makes the nodes that have connected members. Called when no other action waits.
+    pub(super) fn admit_newcomers(&mut self) {
+        while let Some(node) = self.newcomers.arrived.pop_first() {
+            self.lost.remove(&node);
+            self.epoch += 1;
+            if let Some(setup) = self.newcomers.setup.clone() {
+                self.send(node, Order::Setup(setup));
+            }
+            for order in self.newcomers.history.clone() {
+                self.send(node, order);
+            }
+            let change = OwnedInput::NodeJoined { epoch: self.epoch, node };
+            self.actions.push_back(Action::ChangeMembership(change.clone()));
+            self.actions.push_back(Action::IncludeNode { node });
+            self.send_all(Order::Input(change));
+            if self.config.verbose {
+                self.print(format!("host {} (node {node}) has joined", self.host(node)));
+            }
+            self.answer_newcomer(node, Ok(node));
+        }
+    }
+}

@@ -1,0 +1,56 @@
+//! Daemons that are started later.
+
+use hydrant_placement::Host;
+use hydrant_reactor::{OpenFiles, Poller};
+
+use super::Overlay;
+use super::child::ChildLauncher;
+use crate::error::OverlayError;
+
+impl Overlay {
+    /// Starts the daemon of a host as a child of this node, the head. The tree has the `node` from the start
+    /// ([`TreeSpec::late`](super::TreeSpec::late)), and it has no daemon. Messages to all nodes do not go there before
+    /// [`Overlay::include`]. [`Event::Joined`](super::Event::Joined) or [`Event::Failed`](super::Event::Failed) follows. `head` is
+    /// the name of the head's host, for messages.
+    ///
+    /// # Errors
+    /// The head cannot listen, or a system call failed.
+    pub fn grow(
+        &mut self,
+        node: u32,
+        (head, host): (&str, &Host),
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        // Of an earlier try.
+        self.children.retain(|child| child.node() != node);
+        let found = self.place.children.clone().find(|subtree| subtree.start == node);
+        let subtree = found.filter(|subtree| subtree.start >= self.tree.nodes() - self.tree.late());
+        let Some(subtree) = subtree.filter(|_| self.kill_at.is_none()) else { return Ok(()) };
+        self.listen([host.name.as_str()].into_iter(), &[], poller)?;
+        let addrs: Vec<_> = self.addrs().collect();
+        let launcher = ChildLauncher {
+            overlay: self.id,
+            node: self.node,
+            tree: self.tree,
+            host: head,
+            addrs: &addrs,
+            settings: &self.settings,
+            keys: self.keys,
+            // A copy of this process would have all of its memory and descriptors.
+            fork: None,
+        };
+        let (mut child, failure) =
+            launcher.start((subtree, std::slice::from_ref(host)), now, files, poller)?;
+        child.is_included = false;
+        self.children.push(child);
+        failure.into_iter().for_each(|failure| self.report_failure(now, failure));
+        Ok(())
+    }
+
+    /// Sends messages to all nodes to this child too, from now on.
+    pub fn include(&mut self, node: u32) {
+        self.child(node).into_iter().for_each(|child| child.is_included = true);
+    }
+}

@@ -1,0 +1,119 @@
+//! Hosts that join while the job runs (`hydrant grow`).
+
+use hydrant_tests::peers::Peer;
+use hydrant_tests::{Folder, Job, Running};
+
+use crate::RAW;
+use crate::dynamic::spawn;
+
+/// A job on one host, `n1`, which others may join up to so many.
+fn job(most: u32, options: &str) -> Job {
+    Job::hydrant(&format!("-hosts n1:2 --bootstrap local --elastic {most} -n 2")).words(options)
+}
+
+fn grow(job: &Running, hosts: &str) -> Job {
+    Job::command("grow -hosts").arg(hosts).arg(job.pid().to_string())
+}
+
+/// Ranks that are in a fence of their job when hosts join, and then spawn on them.
+#[test]
+fn a_spawn_uses_a_host_that_has_joined() {
+    for fence in ["collect", "lazy"] {
+        let child = format!(
+            "exec {RAW} init2 only 1 frame 'cmd=kvs-put;key=k;value=v;' expect rc=0 all fence2 \
+             frame 'cmd=kvs-get;key=k;srcid=1;' expect 'value=v;' end2 say child"
+        );
+        let [on_c, on_d] = ["c", "d"].map(|host| spawn(2, &child, host));
+        let steps = format!(
+            "init2\nframe cmd=kvs-put;key=a%r;value=b%r;\nexpect rc=0;\nfence2\nsay up\nonly 0\ncount\nall\nfence2\n\
+             only 0\n{on_c}\nexpect cmd=spawn-response;rc=0;\n{on_d}\nexpect cmd=spawn-response;rc=0;\nall\nfence2\nend2"
+        );
+        let pattern = ["--prepend-pattern", "%h "];
+        let job = job(3, &format!("--fence {fence}")).args(pattern).arg(RAW).steps(&steps);
+        let mut job = job.hold_input().start();
+        job.await_stdout("n1 up\n", 2);
+        grow(&job, "c:2,d").run().code(0).quiet();
+        let status = Job::command("status").arg(job.pid().to_string()).run();
+        status.code(0).says("2 ranks on 3 hosts", 1);
+        job.end_input();
+        let outcome = job.wait();
+        outcome.code(0).quiet().says("c child\n", 2).says("d child\n", 2);
+    }
+}
+
+// Fault: A host is named that is in the run, that cannot be started, or that is one too many; or no host may join
+// Outcome: one line names it and says why, the job goes on, and its number is free again
+// Guarantee: What `hydrant grow` is refused changes nothing
+#[test]
+fn hosts_that_cannot_join_are_named_and_the_job_goes_on() {
+    let folder = Folder::new("growth");
+    let agent = folder.executable(
+        "agent",
+        "#!/bin/sh\n[ \"$1\" = bad ] && { echo no such host; exit 9; }\nshift\nexec \"$@\"\n",
+    );
+    let bootstrap = format!("exec:{agent} {{host}} {{args}}");
+    let steps = "init1\nfence1\nsay up\nonly 0\ncount\nall\nfence1\nend1\nsay done";
+    let mut job = Job::command("run -hosts n1:2 --elastic 2 -n 2 --bootstrap")
+        .arg(&bootstrap)
+        .arg(RAW)
+        .steps(steps)
+        .hold_input()
+        .start();
+    job.await_stdout("up\n", 2);
+    let pid = job.pid();
+    let refused = |hosts: &str, why: &str| {
+        let outcome = grow(&job, hosts).run();
+        outcome.code(1).warns(&format!("hydrant: job {pid} refused: {why}"));
+    };
+    refused("n1", "host n1 is in the run already");
+    // What the command has printed follows.
+    refused("bad", &format!("host bad (node 2): {agent} ended with exit code 9"));
+    refused("me@c", "host c has user me, which exec does not support; use --bootstrap ssh");
+    grow(&job, "c").run().code(0).quiet();
+    refused("c:4", "host c is in the run already");
+    refused("d", "host d: the run may have 2 hosts, and has them: start it with a higher --elastic");
+    job.end_input();
+    job.wait().code(0).quiet().says("done", 2);
+}
+
+#[test]
+fn a_run_takes_hosts_only_with_the_option() {
+    let steps = "init1\nsay up\nonly 0\ncount\nall\nfence1\nend1";
+    let job = Job::hydrant("-hosts n1:2 --bootstrap local -n 2").arg(RAW).steps(steps);
+    let mut job = job.hold_input().start();
+    job.await_stdout("up\n", 2);
+    grow(&job, "c").run().code(1).warns("host c: hosts cannot join this run: start it with --elastic HOSTS");
+    job.end_input();
+    job.wait().code(0).quiet();
+    for (options, why) in [
+        ("-hosts a,b --elastic 1", "--elastic 1, but the job has 2 hosts"),
+        ("-hosts a --elastic 40 --bootstrap local", "--elastic lets 39 hosts join, and 30 can at most"),
+        ("-n 2 --elastic 2", "--elastic needs hosts: name them with --hosts or --hostfile"),
+        ("-hosts a --elastic 2 --preload-binary", "hosts that join later get no program files"),
+    ] {
+        let outcome = Job::hydrant(options).arg("true").run();
+        assert!(outcome.stderr.contains(why), "{options}: {outcome}");
+    }
+}
+
+/// MPICH's and Open MPI's ranks spawn, and exchange messages with children on the new host.
+#[test]
+fn mpi_programs_spawn_on_a_host_that_has_joined() {
+    for peer in [Peer::Mpich5, Peer::OpenMpi5].into_iter().filter(|peer| peer.there()) {
+        let folder = Folder::new("growth-mpi");
+        let script = "echo up; [ ${PMI_RANK:-$PMIX_RANK} != 0 ] || read line; exec \"$0\" world 4";
+        let job = job(2, "")
+            .args(["--prepend-pattern", "%h ", "bash", "-c", script])
+            .arg(peer.program("mpi_spawn"));
+        let job = peer
+            .variables(folder.path("").as_ref())
+            .into_iter()
+            .fold(job, |job, (name, value)| job.env(name, value));
+        let mut job = job.hold_input().start();
+        job.await_stdout("n1 up\n", 2);
+        grow(&job, "c:4").run().code(0).quiet();
+        job.end_input();
+        let outcome = job.wait();
+        outcome.code(0).says("c child ", 4).says(" of 2 done", 2);
+    }
+}
