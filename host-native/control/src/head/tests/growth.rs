@@ -14,8 +14,11 @@ fn name(run: &mut Run, request: u64, host: &str) {
     run.event(Event::HostNamed { request, host: Host::with_slots(host, 4) });
 }
 
+/// Answer to a request.
+type Answer = (u64, Result<u32, String>);
+
 /// Nodes whose daemons are to be started, and answers, since the last call.
-fn take_growth(run: &mut Run) -> (Vec<u32>, Vec<(u64, Result<u32, String>)>) {
+fn take_growth(run: &mut Run) -> (Vec<u32>, Vec<Answer>) {
     let (mut started, mut answers) = (Vec::new(), Vec::new());
     for action in std::mem::take(&mut run.others) {
         match action {
@@ -75,7 +78,12 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
     };
     assert_eq!(*first, change);
     // A spawn goes there at once.
-    run.programs = vec![Ok(SpawnProgram { program: program(4), hosts: vec!["c".into()], spread: None })];
+    run.programs = vec![Ok(SpawnProgram {
+        program: program(4),
+        hosts: vec!["c".into()],
+        spread: None,
+        stopped: Stopped::No,
+    })];
     let (spawn, job, rank, protocol) = (UpcallId(2), FIRST, Rank(0), Protocol::V1);
     let request = b"mcmd=spawn\nnprocs=4\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
     run.report(
@@ -91,7 +99,8 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
 fn what_is_over_is_not_told() {
     let mut run = run_of(3);
     define(&mut run, "one");
-    run.programs = vec![Ok(SpawnProgram { program: program(1), hosts: Vec::new(), spread: None })];
+    run.programs =
+        vec![Ok(SpawnProgram { program: program(1), hosts: Vec::new(), spread: None, stopped: Stopped::No })];
     let (spawn, job, rank, protocol) = (UpcallId(2), FIRST, Rank(0), Protocol::V1);
     let request = b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
     run.report(
