@@ -88,7 +88,8 @@ pub fn library_file(
     folders.map(|folder| Path::new(folder).join(&name)).find(|file| file.exists())
 }
 
-/// Returns the name of a shared library (`DT_SONAME`), by which others need it. Reads a bounded part of the file and does not block.
+/// Returns the name of a shared library (`DT_SONAME`), by which others need it. Reads a bounded part of the file and does
+/// not block.
 pub fn shared_object_name(library: &Path) -> Option<String> {
     read_program(library).name
 }

@@ -27,8 +27,8 @@ const VARIABLES: [(&str, &[&str]); 4] = [
 /// The variable of UCX, whose interfaces are those of RDMA too.
 const UCX: &str = "UCX_NET_DEVICES";
 
-/// Returns the variables, as `NAME=VALUE`, for the interface `name` of this machine. Those whose library the user has told otherwise
-/// are left out. `is_assigned` tells whether a program has a variable.
+/// Returns the variables, as `NAME=VALUE`, for the interface `name` of this machine. Those whose library the user has told
+/// otherwise are left out. `is_assigned` tells whether a program has a variable.
 pub(crate) fn variables(name: &str, is_assigned: impl Fn(&str) -> bool) -> Vec<CString> {
     let free = VARIABLES.iter().filter(|(variable, others)| {
         !is_assigned(variable) && !others.iter().any(|&other| is_assigned(other))

@@ -321,8 +321,8 @@ impl Launcher {
         }
     }
 
-    /// Has the MPI libraries of the ranks use a network interface of this machine, unless the environment of a program tells a library
-    /// otherwise.
+    /// Has the MPI libraries of the ranks use a network interface of this machine, unless the environment of a program tells a
+    /// library otherwise.
     pub fn prefer_interface(&mut self, name: &str, programs: &[Program]) {
         let is_assigned = |variable: &str| programs.iter().any(|program| is_assigned(&program.env, variable));
         for variable in interface::variables(name, is_assigned) {

@@ -8,8 +8,6 @@ use std::process::Command;
 use hydrant_control::protocol::Program;
 use hydrant_doctor::{dynamic_linker, script_interpreter, shared_object_name};
 
-use crate::ProgramFileError;
-
 /// Libraries of glibc, which fit the dynamic linker of each host, before their `.so`.
 const GLIBC: [&str; 14] = [
     "libBrokenLocale",
@@ -36,21 +34,18 @@ const GLIBC: [&str; 14] = [
 ///
 /// # Errors
 /// The dynamic linker does not find a library, or is none of glibc.
-pub(crate) fn libraries(program: &Program, file: &Path) -> Result<Vec<PathBuf>, ProgramFileError> {
+pub(crate) fn libraries(program: &Program, file: &Path) -> Result<Vec<PathBuf>, String> {
     let file = script_interpreter(file).unwrap_or_else(|| file.to_owned());
     let Some(linker) = dynamic_linker(&file) else { return Ok(Vec::new()) };
-    let error = |why: String| ProgramFileError::Libraries { path: file.clone(), why };
-    if !linker
-        .file_name()
-        .is_some_and(|name| name.as_bytes().starts_with(b"ld-linux") || name.as_bytes().starts_with(b"ld64"))
-    {
-        return Err(error(format!("{} is no dynamic linker of glibc", linker.display())));
+    let name = linker.file_name().map(OsStr::as_bytes).unwrap_or_default();
+    if !name.starts_with(b"ld-linux") && !name.starts_with(b"ld64") {
+        return Err(format!("{} is no dynamic linker of glibc", linker.display()));
     }
     let mut command = Command::new(&linker);
     command.arg("--list").arg(&file).env_clear().envs(program.env.iter().cloned()).env_remove("LD_PRELOAD");
-    let output = command.output().map_err(|why| error(why.to_string()))?;
+    let output = command.output().map_err(|why| format!("{}: {why}", linker.display()))?;
     if !output.status.success() {
-        return Err(error(String::from_utf8_lossy(&output.stderr).trim_end().to_owned()));
+        return Err(String::from_utf8_lossy(&output.stderr).trim_end().to_owned());
     }
     Ok(output.stdout.split(|&byte| byte == b'\n').filter_map(listed).collect())
 }

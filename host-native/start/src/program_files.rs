@@ -1,8 +1,8 @@
 //! Program files and shared libraries that daemons receive from the head (`--preload-binary`, `--preload-libs`).
 //!
 //! The head sends the files in pieces down the tree, once over each link, and no faster than the slowest daemon stores
-//! them. A daemon keeps a file in sealed memory. Its ranks are started from there, and their dynamic linker loads the libraries from
-//! there.
+//! them. A daemon keeps a file in sealed memory. Its ranks are started from there, and their dynamic linker loads the libraries
+//! from there.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -91,8 +91,8 @@ pub struct FileSender {
 }
 
 impl FileSender {
-    /// Opens the files of programs and describes them. `with_libraries` sends the libraries as well, and has no host look for a file of
-    /// its own: all hosts would read from one file system.
+    /// Opens the files of programs and describes them. `with_libraries` sends the libraries as well, and has no host look for a
+    /// file of its own: all hosts would read from one file system.
     ///
     /// # Errors
     /// A program or one of its libraries is not found, cannot be read, or exceeds a limit.
@@ -105,7 +105,11 @@ impl FileSender {
             let found = resolve(program)?;
             let path = program.wdir.as_deref().unwrap_or(Path::new("")).join(found);
             let path = std::path::absolute(&path).map_err(|why| ProgramFileError::Read { path, why })?;
-            let libraries = if with_libraries { libraries(program, &path)? } else { Vec::new() };
+            let libraries = match with_libraries {
+                true => libraries(program, &path)
+                    .map_err(|why| ProgramFileError::Libraries { path: path.clone(), why })?,
+                false => Vec::new(),
+            };
             for (place, path) in (0..).zip([path].into_iter().chain(libraries)) {
                 files.add(path, FileUse { appnum, place })?;
             }

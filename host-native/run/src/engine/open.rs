@@ -24,7 +24,6 @@ use hydrant_start::{
 };
 
 use super::jobs::{Job, LocalRanks, RankHosts, count_pushed, count_ranks};
-use super::nodes::Nodes;
 use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
@@ -240,7 +239,7 @@ impl Engine<'_> {
         if options.stack_traces {
             launcher.allow_tracing();
         }
-        if let Some(name) = self.nodes.as_ref().and_then(Nodes::interface) {
+        if let Some(name) = self.interface() {
             launcher.prefer_interface(name, programs);
         }
         let options = spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());

@@ -75,11 +75,6 @@ impl Nodes {
         Nodes { links, blocked, over: false, lifeline_lost: None, unacknowledged, sent_files }
     }
 
-    /// Name of the interface of this machine that the user has asked for.
-    pub(super) fn interface(&self) -> Option<&str> {
-        self.links.interface()
-    }
-
     pub(super) fn deadline(&mut self) -> Option<u64> {
         self.links.deadline()
     }
@@ -230,6 +225,11 @@ impl Engine<'_> {
             Some(nodes) => nodes.send(now, Destination::Node(0), Channel::Control, &report),
             None => self.messages.reports.push_back(report),
         }
+    }
+
+    /// Name of the interface of this machine that the user has asked for.
+    pub(super) fn interface(&self) -> Option<&str> {
+        self.nodes.as_ref().and_then(|nodes| nodes.links.interface())
     }
 
     /// Descriptors for links, and for files that the head has sent.
