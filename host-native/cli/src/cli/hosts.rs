@@ -187,7 +187,9 @@ pub(super) fn cluster(
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
     }
-    conflict(options, "elastic", "preload_binary", "hosts that join later get no program files")?;
+    for preload in ["preload_binary", "preload_libs"] {
+        conflict(options, "elastic", preload, "hosts that join later get no program files")?;
+    }
     let join = joined(&args, options)?;
     if matches!(args.bootstrap, Some(Bootstrap::Local | Bootstrap::Exec(_) | Bootstrap::Join)) {
         conflict(options, "bootstrap_exec", "bootstrap", "it replaces ssh, srun or qrsh only")?;
