@@ -19,6 +19,14 @@ static int sum_up(MPI_Comm all, int *rounds)
     return 1;
 }
 
+/* Tells processes that were spawned what the others know. */
+static void share(MPI_Comm all, int *rounds, int *size)
+{
+    int known[2] = { *rounds, *size };
+    OK(MPI_Bcast(known, 2, MPI_INT, 0, all));
+    *rounds = known[0], *size = known[1];
+}
+
 int main(int argc, char **argv)
 {
     int rounds = argc > 1 ? atoi(argv[1]) : 0, refill = argc > 2, size = 0, losses = 0;
@@ -33,15 +41,12 @@ int main(int argc, char **argv)
         size = size_of(all);
         OK(MPI_Barrier(all));
         SAY("rank %d is up", rank_in(MPI_COMM_WORLD));
-    } else
+    } else {
         OK(MPI_Intercomm_merge(parent, 1, &all));
+        share(all, &rounds, &size);
+    }
     for (;;) {
         OK(MPI_Comm_set_errhandler(all, MPI_ERRORS_RETURN));
-        if (refill) {
-            int known[2] = { rounds, size };
-            OK(MPI_Bcast(known, 2, MPI_INT, 0, all));
-            rounds = known[0], size = known[1];
-        }
         if (sum_up(all, &rounds))
             break;
         MPIX_Comm_revoke(all);
@@ -56,6 +61,7 @@ int main(int argc, char **argv)
                               MPI_ERRCODES_IGNORE));
             OK(MPI_Intercomm_merge(both, 0, &all));
             rounds = rounds < 100 ? rounds : 100;
+            share(all, &rounds, &size);
         }
     }
     SAY("rank %d: %d are left after %d losses", rank_in(MPI_COMM_WORLD), size_of(all), losses);
