@@ -1,6 +1,7 @@
 //! `hydrant offload` with a board: this machine's processor only starts the ranks.
 
 use std::fs;
+use std::sync::{Mutex, PoisonError};
 
 use hydrant_tests::Job;
 use hydrant_tests::offload::Target;
@@ -28,9 +29,14 @@ fn real_clients_are_served_by_the_board_and_started_here() {
     assert!(board.runs());
 }
 
+/// Held by tests whose jobs of Open MPI have more ranks than there are processors. Ranks of two such jobs and their boards
+/// keep each other waiting for longer than the time after which ranks that are late are named.
+static PROCESSORS: Mutex<()> = Mutex::new(());
+
 /// The small board's tables and messages are too short for Open MPI 4, whose ranks commit 4 KiB.
 #[test]
 fn open_mpi_is_served_by_the_board() {
+    let _alone = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((board, target)) = target(16) else { return };
     target.open_mpi(Peer::OpenMpi5, 16, "");
     let path = target_dir().join(format!("offload-pmix-{}.rec", std::process::id()));
@@ -76,6 +82,7 @@ fn ranks_of_a_small_board_that_serves_nodes_spawn() {
 
 #[test]
 fn ranks_of_open_mpi_spawn_at_a_large_board_that_serves_nodes() {
+    let _alone = PROCESSORS.lock().unwrap_or_else(PoisonError::into_inner);
     let Some((board, target)) = of_node(Kind::Mps2An386) else { return };
     target.open_mpi_spawns();
     target.repeated_spawns();
