@@ -107,14 +107,19 @@ fn read_program(program: &Path) -> Libraries {
     open(program).and_then(|file| read(&file)).unwrap_or_default()
 }
 
-/// Reads what the dynamic linker reads. Names have up to 4,096 bytes.
-fn read(file: &File) -> Option<Libraries> {
-    let data = &ReadCache::new(file);
+/// Returns the segments of a program of this machine's kind.
+fn segments<'d>(data: &'d ReadCache<&File>) -> Option<&'d [elf::ProgramHeader64<LittleEndian>]> {
     let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
     if header.e_phnum(LittleEndian) > SEGMENTS_MAX {
         return None;
     }
-    let segments = header.program_headers(LittleEndian, data).ok()?;
+    header.program_headers(LittleEndian, data).ok()
+}
+
+/// Reads what the dynamic linker reads. Names have up to 4,096 bytes.
+fn read(file: &File) -> Option<Libraries> {
+    let data = &ReadCache::new(file);
+    let segments = segments(data)?;
     let dynamic = segments.iter().find(|segment| segment.p_type(LittleEndian) == elf::PT_DYNAMIC)?;
     if dynamic.p_filesz(LittleEndian) > DYNAMIC_MAX {
         return None;
@@ -144,12 +149,7 @@ fn read(file: &File) -> Option<Libraries> {
 pub fn dynamic_linker(program: &Path) -> Option<PathBuf> {
     let file = open(program)?;
     let data = &ReadCache::new(&file);
-    let header = FileHeader64::<LittleEndian>::parse(data).ok()?;
-    if header.e_phnum(LittleEndian) > SEGMENTS_MAX {
-        return None;
-    }
-    let segments = header.program_headers(LittleEndian, data).ok()?;
-    let segment = segments.iter().find(|segment| segment.p_type(LittleEndian) == elf::PT_INTERP)?;
+    let segment = segments(data)?.iter().find(|segment| segment.p_type(LittleEndian) == elf::PT_INTERP)?;
     if segment.p_filesz(LittleEndian) > LINKER_MAX {
         return None;
     }

@@ -32,7 +32,7 @@ pub(crate) fn interface_name(name: &str, addrs: &[SocketAddr]) -> Option<String>
     let all = interfaces().ok()?;
     let of = |ip: IpAddr| all.iter().find(|(_, other)| *other == Some(ip)).map(|(name, _)| name.clone());
     match name.parse() {
-        Ok(ip) => of(ip).or_else(|| of(addrs.iter().find_map(|&addr| local_addr_towards(addr))?)),
+        Ok(ip) => of(ip).or_else(|| of(local_addr_towards_first(addrs)?)),
         Err(_) => all.iter().any(|(other, _)| other == name).then(|| name.to_owned()),
     }
 }
@@ -61,7 +61,11 @@ pub(crate) fn local_addrs_towards<'a>(hosts: impl Iterator<Item = &'a str>) -> V
 
 /// The address from which this machine reaches the first reachable of `addrs`.
 pub(crate) fn local_addr_towards_any(addrs: &[SocketAddr]) -> IpAddr {
-    addrs.iter().find_map(|&addr| local_addr_towards(addr)).unwrap_or(Ipv4Addr::LOCALHOST.into())
+    local_addr_towards_first(addrs).unwrap_or(Ipv4Addr::LOCALHOST.into())
+}
+
+fn local_addr_towards_first(addrs: &[SocketAddr]) -> Option<IpAddr> {
+    addrs.iter().find_map(|&addr| local_addr_towards(addr))
 }
 
 fn local_addr_towards_host(host: &str) -> Option<IpAddr> {

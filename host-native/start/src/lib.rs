@@ -453,13 +453,16 @@ fn environment(
     if !is_assigned(env, GFORTRAN_UNBUFFERED) {
         own.push((GFORTRAN_UNBUFFERED, "y".into()));
     }
-    let assigned = env.iter().find(|(name, _)| name == PRELOAD).map(|(_, value)| value.as_os_str());
-    let mut preload = (!libraries.is_empty()).then(|| libraries::behind(assigned, libraries));
-    if let Some((address, library)) = &setting.psets {
+    if let Some((address, _)) = &setting.psets {
         own.push(("HYDRANT_QUERY", address.into()));
-        preload = Some(preload::before(library, preload.as_deref().or(assigned)));
     }
-    own.extend(preload.map(|value| (PRELOAD, value)));
+    if setting.psets.is_some() || !libraries.is_empty() {
+        let assigned = env.iter().find(|(name, _)| name == PRELOAD).map(|(_, value)| value.as_os_str());
+        let first = setting.psets.as_ref().map(|(_, library)| *library);
+        let sent = libraries.iter().map(|library| library.as_os_str());
+        let all = first.into_iter().chain(assigned).chain(sent);
+        own.extend(preload::list(all).map(|value| (PRELOAD, value)));
+    }
     let mut numbered = vec![("PMI_RANK", RankNumber::Rank), ("MPI_LOCALRANKID", RankNumber::Local)];
     if let Some(address) = setting.pmix {
         add_pmix_variables(env, setting.jobid, address, setting.host, &mut own);

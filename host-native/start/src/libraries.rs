@@ -1,7 +1,7 @@
 //! Shared libraries of a program, as its dynamic linker finds them.
 
-use std::ffi::{OsStr, OsString};
-use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ffi::OsStr;
+use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -62,11 +62,4 @@ fn listed(line: &[u8]) -> Option<PathBuf> {
 
 fn find(text: &[u8], wanted: &[u8]) -> Option<usize> {
     text.windows(wanted.len()).position(|window| window == wanted)
-}
-
-/// Value of `LD_PRELOAD` with libraries behind those that a program has asked for.
-pub(crate) fn behind(others: Option<&OsStr>, libraries: &[PathBuf]) -> OsString {
-    let others = others.filter(|others| !others.is_empty()).map(OsStr::as_bytes);
-    let libraries = libraries.iter().map(|library| library.as_os_str().as_bytes());
-    OsString::from_vec(others.into_iter().chain(libraries).collect::<Vec<_>>().join(&b':'))
 }

@@ -1,4 +1,4 @@
-//! Preloaded library for `--mpi-psets`.
+//! Preloaded libraries: that of `--mpi-psets`, and those that are sent along.
 
 use std::env;
 use std::ffi::{OsStr, OsString};
@@ -31,14 +31,10 @@ pub fn find() -> Result<PathBuf, LaunchError> {
     Ok(library)
 }
 
-/// Value of `LD_PRELOAD` with the library before the inherited ones.
-pub(crate) fn before(library: &OsStr, others: Option<&OsStr>) -> OsString {
-    let mut list = library.to_owned();
-    if let Some(others) = others.filter(|others| !others.is_empty()) {
-        list.push(":");
-        list.push(others);
-    }
-    list
+/// Value of `LD_PRELOAD` with libraries in this order. `None` if there are none.
+pub(crate) fn list<'a>(libraries: impl Iterator<Item = &'a OsStr>) -> Option<OsString> {
+    let libraries: Vec<_> = libraries.filter(|library| !library.is_empty()).collect();
+    (!libraries.is_empty()).then(|| libraries.join(OsStr::new(":")))
 }
 
 #[cfg(test)]
@@ -47,7 +43,9 @@ mod tests {
 
     #[test]
     fn inherited_libraries_are_kept() {
-        let list = |others: Option<&str>| before("/lib/l.so".as_ref(), others.map(OsStr::new));
+        let list = |others: Option<&str>| {
+            list([Some("/lib/l.so"), others].into_iter().flatten().map(OsStr::new)).unwrap()
+        };
         assert_eq!(list(None), "/lib/l.so");
         assert_eq!(list(Some("")), "/lib/l.so");
         assert_eq!(list(Some("/a.so /b.so")), "/lib/l.so:/a.so /b.so");
