@@ -10,6 +10,8 @@ mod dynamic;
 mod failures;
 /// Files that the user names, and names in messages.
 mod files;
+/// Fleets: jobs that share hosts.
+mod fleet;
 /// Input, output, files, descriptors and environment of ranks.
 mod io;
 /// Processes that ranks leave behind: their output arrives, and they end with the job.

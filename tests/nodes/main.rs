@@ -4,6 +4,8 @@
 mod dynamic;
 /// Ranks, daemons and hosts that fail.
 mod failures;
+/// Fleets of several hosts.
+mod fleet;
 /// Hosts that join while the job runs.
 mod growth;
 /// Input, output and signals of ranks on several nodes.

@@ -11,6 +11,7 @@
 //! outcome.code(3).says("rank 0\n", 1).warns("exited with code 3");
 //! ```
 
+mod fleet;
 mod folder;
 pub mod host;
 mod job;
@@ -28,6 +29,7 @@ pub mod slurm;
 pub mod terminal;
 pub mod transcript;
 
+pub use fleet::Fleet;
 pub use folder::Folder;
 pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;

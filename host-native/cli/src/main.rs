@@ -35,8 +35,17 @@ fn main() -> ExitCode {
             if !plan.notes.is_empty() && std::io::stderr().is_terminal() {
                 messages::print(messages::HYDRANT, plan.notes.join("; "));
             }
-            hydrant_run::run(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
+            let code = match plan.options.on.clone() {
+                Some(on) => hydrant_run::run_on(&mut plan, &on),
+                None => hydrant_run::run(&mut plan),
+            };
+            code.map_or_else(|error| run_error(&plan, error), ExitCode::from)
         }
+        Ok(Action::Up(mut plan)) => {
+            hydrant_run::up(&mut plan).map_or_else(|error| run_error(&plan, error), ExitCode::from)
+        }
+        Ok(Action::Down(name)) => hydrant_run::down(&name)
+            .map_or_else(|error| fail(messages::HYDRANT, &error, error.hint()), |()| ExitCode::SUCCESS),
         Ok(Action::Probe(options)) => probe::main(&options),
         Ok(Action::Replay(options)) => {
             ignore_file_size_signal();

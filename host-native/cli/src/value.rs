@@ -175,6 +175,15 @@ fn has_codes(text: &[u8], codes: &[u8]) -> bool {
     true
 }
 
+/// Name of a fleet.
+pub(crate) fn fleet_name(text: &str) -> Result<String, String> {
+    let is_fit = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | '_');
+    match (1..=40).contains(&text.len()) && text.chars().all(is_fit) && !text.starts_with('-') {
+        true => Ok(text.to_owned()),
+        false => Err("expected at most 40 letters, digits, dots, dashes and underscores".to_owned()),
+    }
+}
+
 /// `--stdin`.
 pub(crate) fn stdin_target(text: &str) -> Result<StdinTarget, String> {
     match text {

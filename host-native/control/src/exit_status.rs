@@ -1,9 +1,14 @@
 //! Exit code of a run.
 
+use std::collections::BTreeMap;
+
 use hydrant_core::trace::{Exit, SignalName};
+use serde::{Deserialize, Serialize};
+
+use crate::protocol::SubmissionId;
 
 /// Which failures of ranks give the exit code.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitCodeOf {
     /// The first.
     #[default]
@@ -40,6 +45,60 @@ pub struct ExitStatus {
     signal_reported: bool,
     gave_up: bool,
     output_lost: bool,
+}
+
+/// Exit status of a run, and of each submission of a fleet.
+#[derive(Clone, Debug, Default)]
+pub struct Statuses {
+    run: ExitStatus,
+    submissions: BTreeMap<SubmissionId, ExitStatus>,
+}
+
+impl Statuses {
+    /// Those of a run without submissions.
+    pub(crate) fn new(run: ExitStatus) -> Statuses {
+        Statuses { run, submissions: BTreeMap::new() }
+    }
+
+    /// The status of the run itself.
+    pub(crate) fn run(&mut self) -> &mut ExitStatus {
+        &mut self.run
+    }
+
+    /// Adds a submission.
+    pub(crate) fn add(&mut self, id: SubmissionId, status: ExitStatus) {
+        self.submissions.insert(id, status);
+    }
+
+    /// Removes a submission, whose jobs are over.
+    pub(crate) fn remove(&mut self, id: SubmissionId) -> Option<ExitStatus> {
+        self.submissions.remove(&id)
+    }
+
+    /// The status that jobs of a submission count for. Without one it is that of the run.
+    pub(crate) fn of(&self, submission: Option<SubmissionId>) -> &ExitStatus {
+        submission.and_then(|id| self.submissions.get(&id)).unwrap_or(&self.run)
+    }
+
+    /// Whether the user has ended the run or the submission, so that no job starts there.
+    pub(crate) fn ends(&self, submission: Option<SubmissionId>) -> bool {
+        self.run.is_interrupted() || self.of(submission).is_interrupted()
+    }
+
+    /// As [`of`](Statuses::of).
+    pub(crate) fn of_mut(&mut self, submission: Option<SubmissionId>) -> &mut ExitStatus {
+        match submission.and_then(|id| self.submissions.get_mut(&id)) {
+            Some(status) => status,
+            None => &mut self.run,
+        }
+    }
+}
+
+/// A run whose status this is.
+impl From<ExitStatus> for Statuses {
+    fn from(run: ExitStatus) -> Statuses {
+        Statuses::new(run)
+    }
 }
 
 /// The exit code that a shell gives: a signal's number plus 128.

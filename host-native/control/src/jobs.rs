@@ -9,9 +9,9 @@ use std::rc::Rc;
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
-use crate::exit_status::{ExitStatus, exit_code};
+use crate::exit_status::{ExitStatus, Statuses, exit_code};
 use crate::job_result::{AbortReason, JobResult, Progress, RankFailure, abort_text};
-use crate::protocol::{CANCELED, JobRecord, Program};
+use crate::protocol::{CANCELED, JobRecord, Program, SubmissionId};
 pub(crate) use report::lost_line;
 pub use report::{EndReport, JobSummary};
 
@@ -29,7 +29,7 @@ pub type SpawnKey = (u32, UpcallId);
 pub struct Job<R> {
     /// Number of the job at the PMI server.
     pub id: JobId,
-    /// Position among all jobs of the run: 0 is the job of the command line, spawned jobs follow from 1 on.
+    /// Position among all jobs of the run, or of its submission: 0 is the job of the command line, spawned jobs follow from 1 on.
     pub ordinal: u32,
     /// Job id that clients see.
     pub name: String,
@@ -37,6 +37,8 @@ pub struct Job<R> {
     pub programs: Rc<[Program]>,
     /// Job id of the job whose rank spawned it.
     pub spawner: Option<String>,
+    /// Submission of a job of a fleet.
+    pub submission: Option<SubmissionId>,
     /// Spawn that waits until all ranks have been started.
     pub spawn: Option<SpawnKey>,
     /// State of the host.
@@ -60,7 +62,7 @@ struct RankState {
 impl<R> Job<R> {
     /// A job none of whose ranks has been started, in [slots](Job::slots) from `first` on.
     pub fn new(record: JobRecord, first: u32, spawn: Option<SpawnKey>, run: R) -> Job<R> {
-        let JobRecord { id, ordinal, name, programs, spawned, .. } = record;
+        let JobRecord { id, ordinal, name, programs, spawned, submitted, .. } = record;
         let size: u32 = programs.iter().map(|program| program.ranks).sum();
         Job {
             id,
@@ -68,6 +70,7 @@ impl<R> Job<R> {
             name,
             programs,
             spawner: spawned.map(|spawned| spawned.spawner),
+            submission: submitted.map(|submitted| submitted.id),
             spawn,
             run,
             first,
@@ -390,14 +393,14 @@ impl<R> Jobs<R> {
         id: JobId,
         failure: RankFailure,
         cleanup: bool,
-        status: &mut ExitStatus,
+        statuses: &mut Statuses,
     ) -> Vec<JobId> {
         let Some(job) = self.get_mut(id) else { return Vec::new() };
         let rank = job.rank_name(failure.cause.rank().0);
         let rank = if job.ordinal == 0 { format!("{rank} of the first job") } else { rank };
         let what = format!("{rank} {}", failure.describe());
         let is_alone = job.spawn.is_some() || !cleanup;
-        if !job.abort(AbortReason::Rank(failure), status) {
+        if !job.abort(AbortReason::Rank(failure), statuses.of_mut(job.submission)) {
             return Vec::new();
         }
         if is_alone {
@@ -413,7 +416,10 @@ impl<R> Jobs<R> {
         }
         let mut aborts = |other: &JobId| {
             let job = self.get_mut(*other).filter(|job| job.spawn.is_none());
-            job.is_some_and(|job| job.abort(AbortReason::Connected { what: what.clone() }, status))
+            job.is_some_and(|job| {
+                let status = statuses.of_mut(job.submission);
+                job.abort(AbortReason::Connected { what: what.clone() }, status)
+            })
         };
         family.retain(|other| *other == id || aborts(other));
         family
@@ -670,7 +676,7 @@ mod tests {
     fn fails(mut jobs: Jobs<()>, id: u32) -> Vec<u32> {
         let cause = Cause::Died { rank: Rank(0), exit: Exit::Signal(9) };
         let failure = RankFailure { cause, message: String::new() };
-        let mut ended = jobs.rank_failed(JobId(id), failure, true, &mut ExitStatus::default());
+        let mut ended = jobs.rank_failed(JobId(id), failure, true, &mut Statuses::default());
         ended.sort_unstable();
         ended.into_iter().map(|id| id.0).collect()
     }

@@ -57,8 +57,14 @@ impl KillEscalation {
 
     /// Notes that a target got `SIGTERM` at `now`. A later `SIGTERM` for the same target keeps the first deadline.
     pub fn terminated(&mut self, now: u64, target: KillTarget) {
+        self.terminated_within(now, target, None);
+    }
+
+    /// As [`terminated`](KillEscalation::terminated), with the time that the user chose for this target.
+    pub fn terminated_within(&mut self, now: u64, target: KillTarget, grace: Option<Duration>) {
         if !self.pending.iter().any(|&(_, known)| known == target) {
-            self.pending.push((now + self.timeout, target));
+            let timeout = grace.map_or(self.timeout, |grace| grace.as_millis() as u64);
+            self.pending.push((now + timeout, target));
         }
     }
 

@@ -35,6 +35,7 @@
 //!     map_by: MapBy::Slot,
 //!     verbose: false,
 //!     cleanup: true,
+//!     stays: false,
 //!     exit_report: false,
 //!     exit_code_of: hydrant_control::ExitCodeOf::First,
 //!     is_alone: false,
@@ -135,10 +136,10 @@ mod tests;
 
 pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
-pub use exit_status::{ExitCodeOf, ExitStatus, exit_code};
+pub use exit_status::{ExitCodeOf, ExitStatus, Statuses, exit_code};
 pub use head::{
     Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,
-    Stopped, Upcall,
+    Stopped, Submission, Upcall,
 };
 pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};

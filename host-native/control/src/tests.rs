@@ -31,6 +31,7 @@ pub(crate) fn record(id: u32, ordinal: u32, programs: &[u32]) -> JobRecord {
         hosts: Vec::new(),
         psets: Vec::new(),
         spawned: None,
+        submitted: None,
     }
 }
 

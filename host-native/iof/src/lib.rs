@@ -18,7 +18,7 @@
 //! let labels = Labels::new(Prefix { lines: LinePrefix::Rank, timestamps: false });
 //! let mut streams = Streams::new(labels, None, keys);
 //! // A job of one rank, which writes two lines.
-//! streams.make_room(0..1, 0, &sinks, |_| "node1");
+//! streams.make_room(0..1, (0, 0), &sinks, |_| "node1");
 //! let mut rank = File::from(streams.open(0, &poller)?);
 //! rank.write_all(b"first\nsecond\n")?;
 //! drop(rank);
@@ -49,6 +49,6 @@ mod streams;
 pub use descriptor::Descriptor;
 pub use label::{Labels, LinePrefix, Prefix};
 pub use pty::{Pty, pseudo_terminals, window_size};
-pub use sinks::{Sink, SinkId, Sinks, UNSENT_MAX, Unsent, expand};
+pub use sinks::{Forwarded, Sink, SinkId, Sinks, UNSENT_MAX, Unsent, expand};
 pub use stdin::{PushedInput, RankInput, Stdin};
 pub use streams::{Copies, Copy, Streams};

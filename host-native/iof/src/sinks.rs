@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 
 use hydrant_reactor::file::{self, Access};
 use hydrant_reactor::{KeyRange, Poller, Writer, WriterState, printable};
-use rustix::fs::fstat;
+use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::Descriptor;
@@ -58,6 +58,21 @@ pub struct Sinks {
     uplink: Option<Vec<Unsent>>,
     /// Its length in bytes.
     unsent: usize,
+    /// Output of forwarded sinks that has not been taken.
+    forwarded: Vec<Forwarded>,
+    /// Forwarded sinks that nobody uses.
+    free: Vec<SinkId>,
+}
+
+/// Output for another process.
+#[derive(Debug)]
+pub struct Forwarded {
+    /// The sink.
+    pub sink: SinkId,
+    /// The stream.
+    pub stream: u32,
+    /// At least one byte.
+    pub bytes: Vec<u8>,
 }
 
 /// Output for the head that has not been sent.
@@ -79,8 +94,12 @@ pub struct Sink {
     open_line: Option<u32>,
     /// Streams that wait for room.
     held: Vec<u32>,
-    /// The head has no room for more.
+    /// The head, or who takes forwarded output, has no room for more.
     blocked: bool,
+    /// Output is forwarded: [`Sinks::forwarding`]. The number of bytes that have not been taken.
+    forwards: Option<usize>,
+    /// Nobody takes forwarded output any more.
+    cut: bool,
 }
 
 impl Sinks {
@@ -112,7 +131,7 @@ impl Sinks {
         Sinks::with(vec![Sink::new(Writer::closed())], keys, Some(Vec::new()))
     }
 
-    /// Standard output is the first sink, and standard error the last.
+    /// Standard output is the first sink, and standard error the last at first.
     fn with(all: Vec<Sink>, keys: KeyRange, uplink: Option<Vec<Unsent>>) -> Sinks {
         Sinks {
             stdout: STDOUT,
@@ -127,7 +146,31 @@ impl Sinks {
             keys,
             uplink,
             unsent: 0,
+            forwarded: Vec::new(),
+            free: Vec::new(),
         }
+    }
+
+    /// Lets go of standard output, and of standard error unless it is a file: what is written there later is dropped.
+    ///
+    /// # Errors
+    /// The system refuses.
+    pub fn let_go(&mut self) -> io::Result<()> {
+        let null = || fs::File::options().write(true).open("/dev/null");
+        let is_file = fstat(rustix::stdio::stderr())
+            .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::RegularFile);
+        rustix::stdio::dup2_stdout(null()?)?;
+        if !is_file {
+            rustix::stdio::dup2_stderr(null()?)?;
+        }
+        for id in [self.stdout, self.stderr] {
+            self.all[id].writer = Writer::shared(if id == self.stderr && is_file {
+                rustix::stdio::stderr()
+            } else {
+                rustix::stdio::stdout()
+            })?;
+        }
+        Ok(())
     }
 
     /// Takes the pending output for the head.
@@ -138,10 +181,57 @@ impl Sinks {
 
     /// Sets whether the head has no room for more output.
     pub fn set_blocked(&mut self, full: bool) {
-        let before = std::mem::replace(&mut self.all[0].blocked, full);
-        if before && !full && !self.all[0].held.is_empty() {
-            self.changed.push(0);
+        self.block(0, full);
+    }
+
+    fn block(&mut self, id: SinkId, full: bool) {
+        let before = std::mem::replace(&mut self.all[id].blocked, full);
+        if before && !full && !self.all[id].held.is_empty() {
+            self.changed.push(id);
         }
+    }
+
+    /// Creates a sink whose output the caller takes ([`take_forwarded`](Sinks::take_forwarded)) and passes on.
+    pub fn forwarding(&mut self) -> SinkId {
+        let sink = Sink { forwards: Some(0), ..Sink::new(Writer::closed()) };
+        match self.free.pop() {
+            Some(id) => {
+                self.all[id] = sink;
+                id
+            }
+            None => {
+                self.all.push(sink);
+                self.all.len() - 1
+            }
+        }
+    }
+
+    /// Takes the output of forwarding sinks, in its order. A sink of which much has been put and not taken is full.
+    pub fn take_forwarded(&mut self) -> Vec<Forwarded> {
+        for Forwarded { sink, .. } in &self.forwarded {
+            self.all[*sink].forwards = Some(0);
+        }
+        std::mem::take(&mut self.forwarded)
+    }
+
+    /// Sets whether a forwarding sink has no room for more output.
+    pub fn set_full(&mut self, id: SinkId, full: bool) {
+        self.block(id, full);
+    }
+
+    /// Ends a forwarding sink, as if the reader of output had closed it.
+    pub fn cut(&mut self, id: SinkId) {
+        self.all[id].cut = true;
+        self.forwarded.retain(|forwarded| forwarded.sink != id);
+        self.changed.push(id);
+    }
+
+    /// Frees a forwarding sink, which no stream leads to.
+    pub fn remove(&mut self, id: SinkId) {
+        self.forwarded.retain(|forwarded| forwarded.sink != id);
+        self.changed.retain(|&changed| changed != id);
+        self.all[id] = Sink::new(Writer::closed());
+        self.free.push(id);
     }
 
     /// Handles the end of a stream.
@@ -209,8 +299,13 @@ impl Sinks {
             self.ranks_wrote |= stream != LAUNCHER;
         }
         let to = &mut self.all[sink];
-        if bytes.is_empty() || to.writer.state() != WriterState::Open {
+        if bytes.is_empty() || to.state() != WriterState::Open {
             return;
+        }
+        if let Some(pending) = &mut to.forwards {
+            *pending += bytes.len() + UNSENT_COST;
+            to.blocked |= *pending >= UNSENT_MAX;
+            return self.forwarded.push(Forwarded { sink, stream, bytes: bytes.to_vec() });
         }
         if to.writer.is_empty() {
             self.dirty.push(sink);
@@ -345,7 +440,7 @@ impl Sinks {
 
     /// Returns whether a reader closed standard output or error.
     pub fn is_cut_off(&self) -> bool {
-        self.all.iter().any(|sink| sink.state() == WriterState::Closed)
+        self.all.iter().any(|sink| sink.forwards.is_none() && sink.state() == WriterState::Closed)
     }
 
     /// Returns the name of a sink for messages.
@@ -365,7 +460,8 @@ const ERASE: &[u8] = b"\r\x1b[K";
 
 impl Sink {
     fn new(writer: Writer) -> Sink {
-        Sink { writer, users: None, open_line: None, held: Vec::new(), blocked: false }
+        let held = Vec::new();
+        Sink { writer, users: None, open_line: None, held, blocked: false, forwards: None, cut: false }
     }
 
     /// Returns whether the sink is a terminal.
@@ -385,7 +481,12 @@ impl Sink {
 
     /// Returns whether the sink accepts output, or why it does not.
     pub fn state(&self) -> WriterState {
-        self.writer.state()
+        if self.cut { WriterState::Closed } else { self.writer.state() }
+    }
+
+    /// Returns whether its output is forwarded as it is: lines are put together elsewhere.
+    pub fn is_forwarding(&self) -> bool {
+        self.forwards.is_some()
     }
 
     fn close_unused(&mut self) {

@@ -58,6 +58,8 @@ pub struct Copies {
 /// Output of one rank.
 #[derive(Debug)]
 pub struct Copy {
+    /// Number of its job, which later jobs may have.
+    pub number: u32,
     /// Ordinal of its job.
     pub job: u32,
     /// Its rank.
@@ -69,22 +71,24 @@ pub struct Copy {
 }
 
 impl Copies {
-    fn add(&mut self, (job, rank): (u32, u32), stderr: bool, bytes: &[u8]) {
+    fn add(&mut self, (number, job, rank): (u32, u32, u32), stderr: bool, bytes: &[u8]) {
         for bytes in bytes.chunks(COPY_MAX) {
             if self.len + bytes.len() > COPIES_MAX {
                 self.lost += bytes.len() as u64;
                 continue;
             }
             self.len += bytes.len();
-            self.pieces.push(Copy { job, rank, stderr, bytes: bytes.to_vec() });
+            self.pieces.push(Copy { number, job, rank, stderr, bytes: bytes.to_vec() });
         }
     }
 }
 
 #[derive(Debug, Default)]
 struct Stream {
-    /// Ordinal of its job, and its rank.
-    origin: (u32, u32),
+    /// Number and ordinal of its job, and its rank.
+    origin: (u32, u32, u32),
+    /// Whether it is a pseudo-terminal, if that is not decided by [`Streams::new`].
+    terminals: Option<Option<PseudoTerminals>>,
     fd: Option<OwnedFd>,
     is_terminal: bool,
     /// Text before each line.
@@ -128,11 +132,12 @@ impl Streams {
         true
     }
 
-    /// Makes room for processes of these numbers, the ranks of a job. `host` returns the host of a rank.
+    /// Makes room for processes of these numbers, the ranks of a job with a number and an ordinal. `host` returns the host of a
+    /// rank.
     pub fn make_room<'h>(
         &mut self,
         processes: Range<u32>,
-        job: u32,
+        (number, job): (u32, u32),
         sinks: &Sinks,
         host: impl Fn(u32) -> &'h str,
     ) {
@@ -143,8 +148,17 @@ impl Streams {
             for (stderr, sink) in [(false, sinks.stdout()), (true, sinks.stderr())] {
                 let label = self.labels.text(job, rank, || host(rank), stderr);
                 let id = 2 * process as usize + usize::from(stderr);
-                self.all[id] = Stream { origin: (job, rank), sink, label, ..Stream::default() };
+                self.all[id] = Stream { origin: (number, job, rank), sink, label, ..Stream::default() };
             }
+        }
+    }
+
+    /// Directs the streams of processes to sinks of their own, for standard output and standard error, and sets which of them are
+    /// pseudo-terminals. Called before the first is opened.
+    pub fn forward(&mut self, processes: Range<u32>, to: [SinkId; 2], terminals: Option<PseudoTerminals>) {
+        for id in streams(&processes) {
+            let stream = &mut self.all[id];
+            (stream.sink, stream.terminals) = (to[id % 2], Some(terminals));
         }
     }
 
@@ -162,7 +176,8 @@ impl Streams {
     /// The process has no more descriptors.
     pub fn open(&mut self, id: u32, poller: &Poller) -> Result<OwnedFd, Errno> {
         let is_stderr = id % 2 == 1;
-        let wanted = self.terminals.filter(|wanted| if is_stderr { wanted.stderr } else { wanted.stdout });
+        let terminals = self.all[id as usize].terminals.unwrap_or(self.terminals);
+        let wanted = terminals.filter(|wanted| if is_stderr { wanted.stderr } else { wanted.stdout });
         // The system has a limited number of pseudo-terminals. A rank beyond it writes to a pipe.
         let terminal = wanted.and_then(|wanted| pty::open(wanted.size).ok());
         let is_terminal = terminal.is_some();
@@ -367,7 +382,8 @@ impl Streams {
             copies.add(self.all[id as usize].origin, id % 2 == 1, bytes);
         }
         // With one rank and no labels, lines need no assembly.
-        let whole_lines = !self.raw && (self.labels.are_used() || self.all.len() > 2);
+        let is_forwarded = sinks.get(self.all[id as usize].sink).is_forwarding();
+        let whole_lines = !self.raw && !is_forwarded && (self.labels.are_used() || self.all.len() > 2);
         let stream = &mut self.all[id as usize];
         if !whole_lines {
             return stream.sinks().for_each(|sink| sinks.put(sink, id, bytes));
@@ -499,7 +515,7 @@ mod tests {
             let lines = if labels { LinePrefix::Rank } else { LinePrefix::None };
             let mut streams =
                 Streams::new(Labels::new(Prefix { lines, timestamps: false }), None, KeyRange(0));
-            streams.make_room(0..ranks, 0, &sinks, |_| "here");
+            streams.make_room(0..ranks, (0, 0), &sinks, |_| "here");
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();
             Bench { poller, sinks, streams, out: out.into(), ranks }

@@ -4,6 +4,8 @@ use std::str::FromStr;
 
 use hydrant_core::peer::tree::Tree;
 
+use serde::{Deserialize, Serialize};
+
 use crate::error::PlacementError;
 use crate::hosts::{Host, Hosts};
 use crate::limits::RANKS_MAX;
@@ -46,7 +48,7 @@ pub fn node_pset(host: &str) -> String {
 }
 
 /// Order in which hosts get ranks (`-map-by`).
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MapBy {
     /// A host gets ranks for all its slots, then the next host does.
     #[default]
@@ -58,7 +60,7 @@ pub enum MapBy {
 }
 
 /// Order in which ranks are numbered (`-rank-by`).
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum RankBy {
     /// Host by host.
     Slot,
@@ -84,7 +86,7 @@ impl FromStr for RankBy {
 }
 
 /// How ranks are mapped to hosts and numbered.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MappingPolicy {
     /// Ranks that a host gets in one turn (`-ppn`), instead of one for each slot.
     pub ppn: Option<u32>,

@@ -39,6 +39,44 @@ pub enum RunError {
         /// Reason given by the operating system.
         why: io::Error,
     },
+    /// A fleet of that name that does not exist.
+    #[error("there is no fleet {name}{}", known_fleets(known))]
+    NoFleet {
+        /// The name.
+        name: String,
+        /// Names of this user's fleets.
+        known: Vec<String>,
+    },
+    /// Fleet of another user.
+    #[error("fleet {name} is another user's{}", user.map(|user| format!(" (user {user})")).unwrap_or_default())]
+    ForeignFleet {
+        /// The name.
+        name: String,
+        /// Its user, if the system tells.
+        user: Option<u32>,
+    },
+    /// Name of a fleet that there is.
+    #[error("there is a fleet {0} already")]
+    FleetExists(String),
+    /// Socket of a fleet that cannot be used.
+    #[error("cannot use the socket of fleet {name}: {why}")]
+    FleetSocket {
+        /// The name.
+        name: String,
+        /// Reason given by the operating system.
+        why: io::Error,
+    },
+    /// Job that a fleet does not start.
+    #[error("fleet {name}: {why}")]
+    Refused {
+        /// The name.
+        name: String,
+        /// The fleet's reason.
+        why: String,
+    },
+    /// Fleet that has ended before its job.
+    #[error("fleet {0} has ended")]
+    FleetEnded(String),
     /// `--stdin` with a rank that the job does not have.
     #[error("--stdin={rank}: the job has ranks 0 to {} only", ranks - 1)]
     StdinRank {
@@ -317,6 +355,10 @@ impl RunError {
             }
             RunError::OpenFiles(error) => format!("{} or start fewer ranks", error.hint()?),
             RunError::Overlay(error) => error.hint()?.to_owned(),
+            RunError::NoFleet { name, .. } => format!("start it with 'hydrant up --name {name}'"),
+            RunError::FleetExists(name) => {
+                format!("end it with 'hydrant down {name}', or give another --name")
+            }
             RunError::NoSandbox => {
                 "build it with: cargo build --release -p hydrant --features sandbox".to_owned()
             }
@@ -376,5 +418,13 @@ impl RunError {
     /// For `map_err`: a failed system call with its purpose.
     pub(crate) fn system<E: Into<io::Error>>(what: &'static str) -> impl Fn(E) -> RunError {
         move |why| RunError::System(hydrant_reactor::Error { what, why: why.into() })
+    }
+}
+
+/// Names the fleets that there are.
+fn known_fleets(known: &[String]) -> String {
+    match known {
+        [] => String::new(),
+        known => format!("; yours: {}", known.join(", ")),
     }
 }

@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use hydrant_board::manage::Secret;
 use hydrant_control::ExitCodeOf;
-use hydrant_control::protocol::AttributeOf;
 pub use hydrant_control::protocol::{Attribute, Program, RunSettings, StdinTarget};
+use hydrant_control::protocol::{AttributeOf, JobRecord};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
@@ -33,6 +33,11 @@ pub struct Plan {
 }
 
 impl Plan {
+    /// Settings of a job.
+    pub(crate) fn settings_of<'a>(&'a self, record: &'a JobRecord) -> &'a RunSettings {
+        record.submitted.as_ref().map_or(&self.settings, |submitted| &submitted.settings)
+    }
+
     /// A plan of these programs with the default options.
     pub fn new(programs: Vec<Program>) -> Plan {
         Plan { programs, settings: RunSettings::default(), options: Options::default(), notes: Vec::new() }
@@ -85,17 +90,22 @@ impl Plan {
         if let Some(topology) = topology.or_else(found) {
             self.set_topology(&topology, &hosts, &environment.hostname)?;
         }
+        self.add_pool_attributes();
+        if crate::mpir::is_awaited() {
+            let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
+            self.settings.attributes.push(Attribute { of, name, value });
+        }
+        Ok(location)
+    }
+
+    /// Adds the attributes of the memory pool, by which ranks find it.
+    pub(crate) fn add_pool_attributes(&mut self) {
         if self.settings.mem_pool.is_some() {
             let of_pool = [("memPoolType", "anonmmap".to_owned()), ("memAnonMMAPfd", POOL_FD.to_string())];
             let of_pool = of_pool.map(|(name, value)| (AttributeOf::Nodes, name.to_owned(), value));
             let of_pool = of_pool.map(|(of, name, value)| Attribute { of, name, value });
             self.settings.attributes.extend(of_pool);
         }
-        if crate::mpir::is_awaited() {
-            let (of, name, value) = (AttributeOf::Job, DEBUGGED_ATTR.to_owned(), "TRUE".to_owned());
-            self.settings.attributes.push(Attribute { of, name, value });
-        }
-        Ok(location)
     }
 
     /// Adds the attributes of a network before those of the user. Without daemons the only node is node 0 on the host `here`,
@@ -164,8 +174,32 @@ pub struct Options {
     pub limits: Vec<(Limit, u32)>,
     /// Board that serves the job. Default: the launcher.
     pub offload: Option<Offload>,
+    /// Fleet that the job runs in. Default: hosts of its own.
+    pub on: Option<OnFleet>,
+    /// What a fleet is started with, which has no job.
+    pub fleet: Option<FleetOptions>,
     /// Hosts, mapping and daemons.
     pub cluster: Cluster,
+}
+
+/// Fleet that a job runs in.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OnFleet {
+    /// Its name.
+    pub name: String,
+    /// Whether the job waits for room.
+    pub waits: bool,
+}
+
+/// What a fleet is started with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FleetOptions {
+    /// Its name.
+    pub name: String,
+    /// The command stays until the fleet has ended.
+    pub foreground: bool,
+    /// This process is the one that goes on without the terminal that the fleet was started from.
+    pub detached: bool,
 }
 
 impl Default for Options {
@@ -191,6 +225,8 @@ impl Default for Options {
             record: None,
             limits: Vec::new(),
             offload: None,
+            on: None,
+            fleet: None,
             cluster: Cluster::default(),
         }
     }

@@ -70,6 +70,7 @@ impl Endpoint<'_> {
             ranks,
             running,
             program: Text::from(status.command),
+            fleet: None,
             bootstrap: "none".to_owned(),
             address: Some(status.address.clone()),
         }

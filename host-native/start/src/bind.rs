@@ -19,16 +19,27 @@ pub struct Bindings {
 }
 
 impl Bindings {
-    /// Reads the processors of the machine and chooses those of each rank.
+    /// Reads the processors of the machine and chooses those of each rank, of those that are not `taken` if there are any.
     ///
     /// # Errors
     /// The binding names processors, objects or NUMA nodes that the launcher may not use, or that do not exist.
-    pub fn new(binding: &Binding) -> Result<Bindings, LaunchError> {
+    pub fn new(binding: &Binding, taken: &[u32]) -> Result<Bindings, LaunchError> {
         let own =
             sys::allowed_processors().map_err(LaunchError::system("cannot read the allowed processors"))?;
         let read = |name: &str| fs::read_to_string(format!("/sys/devices/system/{name}")).ok();
-        let topology = Topology::read(&own, read);
-        let sets = binding.cpus.cpu_sets(binding.map_by, &topology)?;
+        let free: Vec<u32> = own.iter().copied().filter(|processor| !taken.contains(processor)).collect();
+        // A list of the user is taken as it is.
+        let is_chosen = matches!(binding.cpus, CpuBinding::User(_)) || free.is_empty();
+        let topology = Topology::read(if is_chosen { &own } else { &free }, read);
+        let (sets, topology) = match binding.cpus.cpu_sets(binding.map_by, &topology) {
+            Ok(sets) => (sets, topology),
+            // What is free may have too few objects.
+            Err(_) if !taken.is_empty() => {
+                let all = Topology::read(&own, read);
+                (binding.cpus.cpu_sets(binding.map_by, &all)?, all)
+            }
+            Err(error) => return Err(error.into()),
+        };
         binding.memory.check(&topology)?;
         Ok(Bindings { binding: binding.clone(), topology, sets, own })
     }
@@ -99,7 +110,7 @@ impl Affinity {
     ///
     /// # Errors
     /// The binding is not possible on this machine.
-    pub(crate) fn new(binding: &Binding) -> Result<Affinity, LaunchError> {
+    pub(crate) fn new(binding: &Binding, taken: &[u32]) -> Result<Affinity, LaunchError> {
         let is_default = binding.cpus == CpuBinding::None && binding.memory == MemoryBinding::Default;
         if is_default && !binding.report {
             return Ok(Affinity::default());
@@ -108,7 +119,7 @@ impl Affinity {
             MemoryBinding::Default => None,
             _ => Some(MemoryPolicy::current().map_err(LaunchError::system("cannot read the memory policy"))?),
         };
-        Ok(Affinity { bindings: Some(Bindings::new(binding)?), own_memory, changed: false })
+        Ok(Affinity { bindings: Some(Bindings::new(binding, taken)?), own_memory, changed: false })
     }
 
     /// The bindings, if ranks are bound or bindings are reported.

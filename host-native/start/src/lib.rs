@@ -36,7 +36,7 @@
 //!     inherited: &[],
 //! };
 //! let prepared = prepare(&program)?;
-//! let mut launcher = Launcher::new(vec![(&program, 1, prepared)], &Binding::default(), &job, &[])?;
+//! let mut launcher = Launcher::new(vec![(&program, 1, prepared)], (&Binding::default(), &[]), &job, &[])?;
 //!
 //! let (mut output, end) = std::io::pipe()?;
 //! let stdio = Stdio { stdin: None, stdout: end.as_fd(), stderr: end.as_fd(), pmi: None, pool: None };
@@ -261,12 +261,12 @@ pub struct JobEnvironment<'a> {
 
 impl Launcher {
     /// Prepares the start of `programs`, each with the first rank after its own. Programs without ranks on this machine
-    /// are left out.
+    /// are left out. Ranks are bound to processors that are not taken, as long as there are any.
     ///
     /// `keep_ignored` lists signals that the launcher ignores and ranks continue to ignore.
     pub fn new(
         programs: Vec<(&Program, u32, PreparedProgram)>,
-        binding: &Binding,
+        (binding, taken): (&Binding, &[u32]),
         setting: &JobEnvironment<'_>,
         keep_ignored: &[i32],
     ) -> Result<Launcher, LaunchError> {
@@ -287,7 +287,7 @@ impl Launcher {
             programs: images.collect::<Result<_, LaunchError>>()?,
             pmi_fd,
             inherited: setting.inherited.to_vec(),
-            affinity: Affinity::new(binding)?,
+            affinity: Affinity::new(binding, taken)?,
             attributes: Attributes::new(keep_ignored)
                 .map_err(LaunchError::system("cannot read signal dispositions"))?,
             stopped: BTreeSet::new(),

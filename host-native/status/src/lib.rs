@@ -53,6 +53,11 @@ pub use error::Error;
 pub use protocol::{Access, Reply, Request};
 pub use server::{ClientId, FILES, StatusServer};
 
+/// Messages of a local socket: a length of four bytes (little-endian), and a postcard record.
+pub mod message {
+    pub use crate::protocol::{decode, encode, message_len};
+}
+
 /// Time until `deadline`.
 fn time_left(deadline: Instant) -> Duration {
     deadline.saturating_duration_since(Instant::now())

@@ -94,7 +94,7 @@ pub struct Access {
 }
 
 /// Returns the message of a record.
-pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
+pub fn encode(record: &impl Serialize) -> Vec<u8> {
     let body = postcard::to_stdvec(record).expect("records of this crate have known lengths");
     let mut message = (body.len() as u32).to_le_bytes().to_vec();
     message.extend(body);
@@ -102,13 +102,13 @@ pub(crate) fn encode(record: &impl Serialize) -> Vec<u8> {
 }
 
 /// Returns the length of the message that begins with `bytes`. None if its beginning is missing.
-pub(crate) fn message_len(bytes: &[u8]) -> Option<usize> {
+pub fn message_len(bytes: &[u8]) -> Option<usize> {
     let head = bytes.first_chunk()?;
     Some(4 + u32::from_le_bytes(*head) as usize)
 }
 
 /// Decodes a message that fills `bytes`.
-pub(crate) fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
+pub fn decode<'a, T: Deserialize<'a>>(bytes: &'a [u8]) -> Option<T> {
     match postcard::take_from_bytes(bytes.get(4..)?) {
         Ok((record, [])) => Some(record),
         _ => None,

@@ -67,7 +67,7 @@ impl<'de> Deserialize<'de> for Text {
     }
 }
 
-/// A running `hydrant run`, `hydrant offload`, or `hydrant serve` of jobs.
+/// A running `hydrant run`, `hydrant offload`, `hydrant up`, or `hydrant serve` of jobs.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// Process id, by which commands name the run.
@@ -92,6 +92,21 @@ pub struct Run {
     pub bootstrap: String,
     /// Address at which a server serves. None for a run, which starts its ranks itself.
     pub address: Option<String>,
+    /// The fleet, if this is one.
+    pub fleet: Option<Fleet>,
+}
+
+/// A fleet: hosts that take jobs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fleet {
+    /// Its name.
+    pub name: String,
+    /// Slots of all hosts.
+    pub slots: u32,
+    /// Slots that no rank has.
+    pub free: u32,
+    /// Jobs that wait for room.
+    pub waiting: u32,
 }
 
 /// A job of a run.

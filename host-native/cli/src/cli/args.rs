@@ -18,6 +18,7 @@ use hydrant_control::ExitCodeOf;
 const OUTPUT: &str = "Job options: output";
 const PROCESSES: &str = "Job options: processes";
 const SERVER: &str = "Job options: PMI server";
+const FLEET: &str = "Job options: fleet";
 
 /// Options of the whole job.
 #[derive(Args, Clone, Debug)]
@@ -305,6 +306,17 @@ pub(super) struct JobArgs {
     /// 1.2 has barriers of process groups. flux's client library requires 1.1.
     #[arg(long, value_name = "1.1|1.2", value_parser = value::pmi1_version, default_value = "1.2", help_heading = SERVER)]
     pub(super) pmi1_version: u32,
+
+    /// Run the job in a fleet of this user, which 'hydrant up' has started
+    ///
+    /// The hosts are those of the fleet, and the job shares their slots with other jobs: it waits for room behind those that came
+    /// before. Output, input, signals and exit codes are as without the option. If this command ends, so does the job.
+    #[arg(long, value_name = "NAME", value_parser = value::fleet_name, help_heading = FLEET)]
+    pub(super) on: Option<String>,
+
+    /// Do not wait for room in the fleet: refuse the job
+    #[arg(long, help_heading = FLEET)]
+    pub(super) no_wait: bool,
 
     /// Write the address of the server for tools of PMIx: '-' standard output, '+' standard error
     ///

@@ -5,6 +5,7 @@ use clap::{ArgAction, ArgGroup, Args, Command};
 use super::args::FirstArgs;
 use super::completions::CompletionsArgs;
 use super::doctor::DoctorArgs;
+use super::fleet::{self, DownArgs, UpArgs};
 use super::help;
 use super::join::JoinArgs;
 use super::man::ManArgs;
@@ -33,6 +34,8 @@ pub(super) fn hydrant() -> Command {
         .subcommand(replay())
         .subcommand(serve())
         .subcommand(join())
+        .subcommand(up())
+        .subcommand(down())
         .subcommands(observers())
         .subcommand(doctor())
         .subcommand(completions())
@@ -77,6 +80,29 @@ pub(super) fn offload() -> Command {
             "hydrant offload --target HOST[:PORT] [OPTIONS] PROGRAM [ARGS]... [: [OPTIONS] PROGRAM [ARGS]...]...",
         )
         .after_long_help(help::OFFLOAD_AFTER)
+}
+
+/// `up`, with the options of `run` that are those of jobs hidden.
+pub(super) fn up() -> Command {
+    let mut command = UpArgs::augment_args(FirstArgs::augment_args(Command::new("up")));
+    let ids: Vec<clap::Id> = FirstArgs::augment_args(Command::new("up"))
+        .get_arguments()
+        .map(|arg| arg.get_id().clone())
+        .filter(|id| !fleet::is_of_up(id.as_str()))
+        .collect();
+    for id in ids {
+        command = command.mut_arg(id, |arg| arg.hide(true));
+    }
+    job(command, "hydrant up")
+        .about("Start a fleet: hosts with daemons that stay, for jobs of this user")
+        .long_about(help::UP_ABOUT)
+        .override_usage("hydrant up [--name NAME] [OPTIONS]")
+        .after_long_help(help::UP_AFTER)
+}
+
+fn down() -> Command {
+    let command = DownArgs::augment_args(Command::new("down"));
+    described(command, "End a fleet and its jobs", help::DOWN_ABOUT, help::DOWN_AFTER)
 }
 
 /// Adds the texts of a command that starts no job.

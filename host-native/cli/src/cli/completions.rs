@@ -100,7 +100,7 @@ impl Verb {
         Verb {
             name: command.get_name().to_owned(),
             help: command.get_about().map(ToString::to_string).unwrap_or_default(),
-            is_job: matches!(command.get_name(), "run" | "offload"),
+            is_job: matches!(command.get_name(), "run" | "offload" | "up"),
             options: options.map(Opt::of).collect(),
             choices: choices.flatten().collect(),
             takes_job: command.get_positionals().any(|arg| placeholder(arg) == Some("JOB")),

@@ -130,6 +130,50 @@ pub enum UsageError {
         /// Reason.
         why: &'static str,
     },
+    /// Option of a fleet's hosts or server, for a job in a fleet.
+    #[error("{location}: {option} is an option of the fleet, and --on names one that runs")]
+    OfFleet {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+    },
+    /// Option that neither a fleet nor a job in one can have.
+    #[error("{location}: {option} does not apply to fleets: {why}")]
+    NotInFleet {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+        /// Reason.
+        why: &'static str,
+    },
+    /// Slots or a user of a host, for a job in a fleet.
+    #[error(
+        "{location}: {option} of a job in a fleet takes names of hosts: the fleet has the slots and the user of {host}"
+    )]
+    HostOfFleet {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+        /// The host.
+        host: String,
+    },
+    /// Option of a job, for `hydrant up`.
+    #[error("{location}: {option} is an option of a job: a fleet starts none")]
+    OfJob {
+        /// Location of the option.
+        location: Location,
+        /// The option.
+        option: String,
+    },
+    /// Program behind `hydrant up`.
+    #[error("{location}: 'hydrant up' starts no program")]
+    ProgramOfFleet {
+        /// Location of the program.
+        location: Location,
+    },
     /// `offload` without `--target`.
     #[error("missing option --target HOST[:PORT]")]
     MissingTarget,
@@ -228,7 +272,15 @@ impl UsageError {
             }
             UsageError::Differs { .. } => "write the option once".to_owned(),
             UsageError::Conflict { .. } => "remove one of the two options".to_owned(),
-            UsageError::NotOffloadable { .. } => "remove the option".to_owned(),
+            UsageError::NotOffloadable { .. } | UsageError::NotInFleet { .. } => {
+                "remove the option".to_owned()
+            }
+            UsageError::OfFleet { .. } => "give it to 'hydrant up'".to_owned(),
+            UsageError::HostOfFleet { option, host, .. } => {
+                format!("write '{option} {host}', and the number of ranks with -n")
+            }
+            UsageError::OfJob { .. } => "give it to 'hydrant run --on NAME'".to_owned(),
+            UsageError::ProgramOfFleet { .. } => "write 'hydrant run --on NAME PROGRAM'".to_owned(),
             UsageError::MissingTarget => {
                 "for example: hydrant offload --target 192.0.2.7 -n 4 ./a.out".to_owned()
             }

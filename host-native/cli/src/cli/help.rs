@@ -268,6 +268,42 @@ Exit codes:
   2      invalid option
   128+S  signal S terminated it during a job, or with --size while it waited for one";
 
+pub(super) const UP_ABOUT: &str = "\
+Start a fleet: a head and a daemon on each host, which stay and take jobs of this user ('hydrant run --on'). The command returns \
+when all hosts are there. 'hydrant down' ends the fleet, 'hydrant ps' lists it.
+
+Without hosts the fleet is this machine, with a slot for each processor; -n gives another number. Ranks of jobs share the slots. A \
+job that finds too few waits behind those that came before, and one with more ranks than the fleet has slots is refused. Ranks \
+that are bound get processors that no other job is bound to.";
+
+pub(super) const UP_AFTER: &str = "\
+Examples:
+  hydrant up                                                    a fleet 'default' of this machine
+  hydrant up --name big -hosts a:16,b:16                        two hosts, by ssh
+  hydrant run --on big -n 8 ./a.out                             a job in it
+  hydrant up --foreground -n 4                                  for a service manager
+  salloc -N 4 --ntasks-per-node 8 hydrant up --foreground       the hosts of an allocation
+
+Exit codes:
+  0      the fleet is ready; with --foreground, it was ended by 'hydrant down'
+  1      it could not be started
+  2      invalid option
+  128+S  with --foreground: signal S ended it";
+
+pub(super) const DOWN_ABOUT: &str = "\
+End a fleet of this user. Its jobs get SIGTERM, and SIGKILL after their --kill-grace. Jobs that wait for room are refused. The \
+command returns when the fleet has ended.";
+
+pub(super) const DOWN_AFTER: &str = "\
+Examples:
+  hydrant down          the fleet 'default'
+  hydrant down big
+
+Exit codes:
+  0  the fleet has ended
+  1  there is none of that name, or it is another user's
+  2  invalid option";
+
 pub(super) const JOIN_ABOUT: &str = "\
 Make the machine, the container or the pod that this command runs in a host of a run that waits for it: 'hydrant run \
 --bootstrap join'. No ssh and no other way from one host to another is needed, but connections of this host to the run, and \

@@ -14,6 +14,7 @@ mod conflict;
 mod doctor;
 mod environment;
 mod error;
+mod fleet;
 mod foreign;
 mod help;
 mod hosts;
@@ -73,6 +74,10 @@ pub enum Action {
     Doctor(Box<Question>),
     /// `daemon`: run the daemon of a node. Its settings arrive on standard input.
     Daemon,
+    /// `up`: start a fleet.
+    Up(Box<Plan>),
+    /// `down`: end the fleet of this name.
+    Down(String),
     /// `join`: make this machine a host of a run.
     Join(Box<JoinOptions>),
     /// `reach`: start daemons on hosts and report which of them connect.
@@ -148,6 +153,7 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
             let called = "hydrant run";
             parse_job(called, commands::run("run", called), of_command(2), &environment)
         }
+        Some("up") => parse_job("hydrant up", commands::up(), of_command(2), &environment),
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
         // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
         Some("daemon") if arguments.len() == 2 => Ok(Action::Daemon),
@@ -194,6 +200,7 @@ fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Ac
         "daemon" => Ok(Action::Daemon),
         "join" => join::JoinArgs::from_arg_matches(matches)
             .map(|options| Action::Join(Box::new(options.into_options(environment)))),
+        "down" => fleet::DownArgs::from_arg_matches(matches).map(|args| Action::Down(args.name)),
         "reach" => reach::Options::from_arg_matches(matches).map(Action::Reach),
         "replay" => replay::Options::from_arg_matches(matches).map(Action::Replay),
         "probe" => probe::Options::from_arg_matches(matches).map(Action::Probe),
@@ -209,7 +216,7 @@ fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Ac
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
             .map(|options| Action::Doctor(Box::new(options.into_question(environment)))),
         "man" => man_page(matches).map(Action::Print),
-        _ => unreachable!("run and offload are parsed elsewhere, and clap refuses other names"),
+        _ => unreachable!("run, offload and up are parsed elsewhere, and clap refuses other names"),
     };
     action.map_err(CliError::Clap)
 }
@@ -310,6 +317,14 @@ fn man_page(matches: &ArgMatches) -> Result<String, clap::Error> {
         .map_err(|why| commands::hydrant().error(ErrorKind::InvalidValue, why))
 }
 
+/// Command in mpiexec's syntax.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum JobCommand {
+    Run,
+    Offload,
+    Up,
+}
+
 /// Parses a command line in mpiexec's syntax.
 fn parse_job(
     called: &str,
@@ -317,17 +332,21 @@ fn parse_job(
     arguments: impl Iterator<Item = OsString>,
     environment: &Environment,
 ) -> Result<Action, CliError> {
-    let is_offload = command.get_name() == "offload";
+    let of = match command.get_name() {
+        "offload" => JobCommand::Offload,
+        "up" => JobCommand::Up,
+        _ => JobCommand::Run,
+    };
     let arguments: Vec<Argument> = (1..)
         .zip(arguments)
         .map(|(number, text)| Argument { text, location: Location::Argument(number) })
         .collect();
     let program_options = ProgramArgs::augment_args(Command::new("program"));
     let mut scanner = Scanner::new(command, program_options, environment);
-    let planned = scan(&scanner, called, &arguments).and_then(|segments| {
-        plan(segments, scanner.command(), environment, is_offload).map_err(EarlyExit::from)
-    });
+    let planned = scan(&scanner, called, &arguments, of)
+        .and_then(|segments| plan(segments, scanner.command(), environment, of).map_err(EarlyExit::from));
     match planned {
+        Ok(plan) if of == JobCommand::Up => Ok(Action::Up(Box::new(plan))),
         Ok(plan) => Ok(Action::Run(Box::new(plan))),
         Err(EarlyExit::Help { long: true }) => {
             Ok(Action::Print(scanner.command().render_long_help().to_string()))
@@ -349,8 +368,20 @@ fn parse_job(
 /// Scans the command line, or the configuration file that it names. Each segment of the result has a program, and
 /// only the first has job options: those of later programs apply to the whole job, as in hydra, and may not differ from earlier
 /// ones.
-fn scan(scanner: &Scanner<'_>, called: &str, arguments: &[Argument]) -> Result<Vec<Segment>, EarlyExit> {
+fn scan(
+    scanner: &Scanner<'_>,
+    called: &str,
+    arguments: &[Argument],
+    of: JobCommand,
+) -> Result<Vec<Segment>, EarlyExit> {
     let mut segments = scanner.segments(arguments, &Location::Argument(arguments.len() + 1))?;
+    if of == JobCommand::Up {
+        let program = segments.iter().find(|segment| !segment.command.is_empty());
+        return match program.or(segments.get(1)) {
+            Some(segment) => Err(UsageError::ProgramOfFleet { location: segment.location.clone() }.into()),
+            None => Ok(segments),
+        };
+    }
     let mut files = segments[0].options.iter().filter(|option| option.id == "configfile");
     if let Some(file) = files.next_back().map(|option| Path::new(option.value()).to_owned()) {
         segments = scan_file(scanner, segments, &file)?;
@@ -441,20 +472,33 @@ fn plan(
     mut segments: Vec<Segment>,
     command: &mut Command,
     environment: &Environment,
-    is_offload: bool,
+    of: JobCommand,
 ) -> Result<Plan, UsageError> {
     let all = std::mem::take(&mut segments[0].options);
     let matches = matches(command, &all)?;
     let notes = std::mem::take(&mut segments[0].notes);
-    let (board_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(offload::is_board_option);
-    segments[0].options = run_options;
-    let board = match is_offload {
-        true => {
-            let others = segments.iter().flat_map(|segment| &segment.options);
-            Some(offload::plan(from_matches(&matches, &board_options)?, others)?)
-        }
-        false => None,
+    let is_own = |option: &ParsedOption| match of {
+        JobCommand::Run => false,
+        JobCommand::Offload => offload::is_board_option(option),
+        JobCommand::Up => fleet::is_fleet_option(option),
     };
+    let (own_options, run_options): (Vec<_>, Vec<_>) = all.into_iter().partition(is_own);
+    segments[0].options = run_options;
+    let others = || segments.iter().flat_map(|segment| &segment.options);
+    let board = match of {
+        JobCommand::Offload => Some(offload::plan(from_matches(&matches, &own_options)?, others())?),
+        JobCommand::Run | JobCommand::Up => None,
+    };
+    let fleet = match of {
+        JobCommand::Up => {
+            fleet::check_up(others())?;
+            Some(from_matches(&matches, &own_options)?)
+        }
+        JobCommand::Run | JobCommand::Offload => None,
+    };
+    if others().any(|option| option.id == "on") {
+        fleet::check_on(others())?;
+    }
     let segments = &segments[..];
     let (first, others) = segments.split_first().expect("a command line has at least one segment");
     let FirstArgs { program, job } = from_matches(&matches, &first.options)?;
@@ -477,13 +521,19 @@ fn plan(
     let all_name_hosts = program_hosts.len() == programs.len();
     let is_filled = !fill.is_empty();
     let (settings, mut options) = plan_options(job, &first.options, environment, all_name_hosts, board)?;
+    if options.on.is_some() {
+        fleet::check_hosts(segments, &program_hosts)?;
+    }
     if let Some(join) = &mut options.cluster.join {
-        join.with_programs = first.command.is_empty();
+        join.with_programs = first.command.is_empty() && fleet.is_none();
         hosts::check_join(join, segments, is_filled)?;
     }
     let placement = &mut options.cluster.placement;
     placement.fill = fill;
     match (programs.len(), program_hosts.pop(), &placement.hosts) {
+        (1, Some((appnum, hosts)), _) if options.on.is_some() => {
+            placement.program_hosts = vec![(appnum, hosts)];
+        }
         // The hosts of the only program are those of the job.
         (1, Some((_, hosts)), HostSource::Allocation) => placement.hosts = HostSource::List(hosts),
         (_, last, _) => {
@@ -500,7 +550,11 @@ fn plan(
             conflict::conflict(&all, "host", other, why)?;
         }
     }
-    Ok(Plan { programs, settings, options, notes })
+    let plan = Plan { programs, settings, options, notes };
+    Ok(match fleet {
+        Some(args) => fleet::plan(plan, args),
+        None => plan,
+    })
 }
 
 /// Checks that programs with a common process set are adjacent. A set is a contiguous range of ranks.
@@ -529,6 +583,7 @@ fn plan_options(
     board: Option<Offload>,
 ) -> Result<(RunSettings, Options), UsageError> {
     let bind = binding::binding(&job, options)?;
+    conflict::not_alone(options, "no_wait", &["on"], "--on NAME")?;
     conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
     let settings = RunSettings {
         stdin: job.stdin,
@@ -581,6 +636,8 @@ fn plan_options(
         limits: job.limit,
         cluster: hosts::cluster(job.hosts, options, environment, all_name_hosts)?,
         offload: board,
+        on: fleet::on(job.on, job.no_wait),
+        fleet: None,
     };
     Ok((settings, options))
 }

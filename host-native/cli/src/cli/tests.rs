@@ -136,6 +136,8 @@ fn every_option_with_one_dash_and_with_two() {
     assert_eq!(
         plan.options,
         Options {
+            on: None,
+            fleet: None,
             prefix: Prefix { lines: LinePrefix::Rank, timestamps: true },
             pty: Pty::Never,
             universe_size: UniverseSize::Size(64),

@@ -72,7 +72,7 @@ fn write_bindings(text: &mut String, binding: &Binding, ranks: u32) -> Result<()
     if *binding == Binding::default() {
         return Ok(());
     }
-    let bindings = Bindings::new(binding)?;
+    let bindings = Bindings::new(binding, &[])?;
     for rank in 0..ranks {
         let _ = writeln!(text, "  rank {rank}: {}", bindings.describe(rank));
     }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::ops::Range;
+use std::time::Duration;
 
 use crate::protocol::RankBlock;
 
@@ -23,6 +24,10 @@ pub(super) enum Phase {
 pub(super) struct LocalJob {
     pub(super) ordinal: u32,
     pub(super) phase: Phase,
+    /// Time between `SIGTERM` and `SIGKILL`, if it is not that of the run.
+    pub(super) kill_grace: Option<Duration>,
+    /// It is a job of a fleet: lines about it are for who has submitted it.
+    pub(super) is_submitted: bool,
     here: NodeRanks,
     /// Ranks are not started before all nodes have opened the job.
     pub(super) awaits_nodes: bool,
@@ -51,6 +56,8 @@ impl LocalJob {
         LocalJob {
             ordinal,
             phase: Phase::Opening,
+            kill_grace: None,
+            is_submitted: false,
             next: here.from(0),
             here,
             awaits_nodes,

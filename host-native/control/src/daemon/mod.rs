@@ -322,7 +322,7 @@ impl Daemon {
         let Some(job) = self.jobs.get_mut(&id) else { return };
         job.stop_starting();
         if job.is_any_running() {
-            self.kills.terminated(now, KillTarget::Job(id));
+            self.kills.terminated_within(now, KillTarget::Job(id), job.kill_grace);
         }
         // A stopped process handles no signal before it is continued.
         for signal in [libc::SIGTERM, libc::SIGCONT] {
@@ -336,10 +336,16 @@ impl Daemon {
         // A rank that had to be ended did not succeed.
         let code = (code.unwrap_or(1) as u8).max(1);
         job.request_exit(rank.0, code);
-        let (name, pid) = (rank_name(job.ordinal, rank.0), job.pid(rank.0));
-        self.act(DaemonAction::Print(self_abort_line(&name, code, message)));
+        let (name, pid, grace) = (rank_name(job.ordinal, rank.0), job.pid(rank.0), job.kill_grace);
+        let is_submitted = job.is_submitted;
+        let line = self_abort_line(&name, code, message);
+        match is_submitted {
+            true => self.report(Report::Tell { job: id, line }),
+            false => self.act(DaemonAction::Print(line)),
+        }
         if let Some(pid) = pid {
-            self.kills.terminated(now, KillTarget::Rank { job: id, rank: rank.0, pid });
+            let target = KillTarget::Rank { job: id, rank: rank.0, pid };
+            self.kills.terminated_within(now, target, grace);
         }
         for signal in [libc::SIGTERM, libc::SIGCONT] {
             self.act(DaemonAction::SignalRank { job: id, rank, signal });

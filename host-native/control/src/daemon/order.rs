@@ -83,7 +83,10 @@ impl Daemon {
             }
             return Ok(());
         }
-        self.jobs.insert(id, LocalJob::new(record.ordinal, ranks, self.are_linked));
+        let kill_grace = record.submitted.as_ref().and_then(|submitted| submitted.settings.kill_grace);
+        let mut job = LocalJob::new(record.ordinal, ranks, self.are_linked);
+        (job.kill_grace, job.is_submitted) = (kill_grace, record.submitted.is_some());
+        self.jobs.insert(id, job);
         self.act(DaemonAction::OpenJob { record });
         Ok(())
     }

@@ -2,17 +2,49 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
+use std::rc::Rc;
 use std::time::Duration;
 
 use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
-use hydrant_placement::Host;
+use hydrant_placement::{Host, MappingPolicy};
 
+use crate::exit_status::ExitCodeOf;
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
 use crate::protocol::{
-    BackendFailure, JobRecord, Order, Program, StartError, Target, ToolOptions, WindowSize,
+    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, StartError, SubmissionId,
+    Target, ToolOptions, WindowSize,
 };
+
+/// A job for a fleet.
+#[derive(Clone, Debug)]
+pub struct Submission {
+    /// Number that no other submission has now.
+    pub id: SubmissionId,
+    /// Programs in the order of their `appnum`.
+    pub programs: Vec<SpawnProgram>,
+    /// How their ranks are mapped to hosts.
+    pub policy: MappingPolicy,
+    /// Settings of the user.
+    pub settings: Rc<RunSettings>,
+    /// Output streams of its ranks that are pseudo-terminals.
+    pub pseudo_terminals: Option<PseudoTerminals>,
+    /// Which failures of ranks give the exit code.
+    pub exit_code_of: ExitCodeOf,
+    /// Whether the exit codes of all ranks are printed at the end of a job.
+    pub exit_report: bool,
+    /// Whether the job waits for room.
+    pub waits: bool,
+    /// Unpredictable number for the name of the job.
+    pub nonce: u64,
+}
+
+impl Submission {
+    pub(super) fn ranks(&self) -> u64 {
+        self.programs.iter().map(|program| u64::from(program.program.ranks)).sum()
+    }
+}
 
 /// Number of a request of the head's to its host, for the event that answers it. Numbers of answered requests are used
 /// again.
@@ -92,6 +124,30 @@ pub enum Event<'a> {
         /// What the tool wants of the job.
         options: ToolOptions,
     },
+    /// A user of the fleet submits a job. It is answered by [`Action::SubmissionRefused`], or by
+    /// [`Action::SubmissionStarted`] unless the job ends before that, and [`Action::SubmissionOver`].
+    Submitted(Submission),
+    /// A signal of the user for the jobs of a submission.
+    SubmissionSignal {
+        /// The submission.
+        submission: SubmissionId,
+        /// The signal.
+        signal: i32,
+    },
+    /// A submission has reached its time limit.
+    SubmissionTimeLimit {
+        /// The submission.
+        submission: SubmissionId,
+        /// The limit.
+        limit: Duration,
+    },
+    /// Nobody waits for a submission any more: its jobs end.
+    SubmissionLost {
+        /// The submission.
+        submission: SubmissionId,
+    },
+    /// The user ends the fleet: its jobs end, and the run after them.
+    FleetEnds,
     /// Answer to [`Action::Apply`].
     BackendReply {
         /// The request.
@@ -334,6 +390,8 @@ pub enum Action {
     CloseJob {
         /// The job.
         job: JobId,
+        /// Its submission, if it is a job of a fleet.
+        submission: Option<SubmissionId>,
         /// How it ended.
         summary: Box<JobSummary>,
     },
@@ -385,6 +443,41 @@ pub enum Action {
     CloseStdin,
     /// Prints lines to standard error.
     Print(String),
+    /// Prints lines to standard error of a submission.
+    Tell {
+        /// The submission.
+        submission: SubmissionId,
+        /// The lines.
+        lines: String,
+    },
+    /// All hosts of the fleet are there: it takes submissions.
+    FleetReady,
+    /// A submission waits for room. The number of those before it.
+    SubmissionWaits {
+        /// The submission.
+        submission: SubmissionId,
+        /// Submissions that get room before it.
+        before: u32,
+    },
+    /// All ranks of a submission's first job run.
+    SubmissionStarted {
+        /// The submission.
+        submission: SubmissionId,
+    },
+    /// A submission is not started. The number is free.
+    SubmissionRefused {
+        /// The submission.
+        submission: SubmissionId,
+        /// The reason, for the user.
+        why: String,
+    },
+    /// All jobs of a submission are over. The number is free.
+    SubmissionOver {
+        /// The submission.
+        submission: SubmissionId,
+        /// Its exit code, as that of a run.
+        code: u8,
+    },
     /// The run is over: ends all daemons. The launcher then exits with [`Head::exit_code`](crate::Head::exit_code).
     Finish {
         /// Whether output that has not been written yet is written first.

@@ -105,10 +105,13 @@ impl Head {
     /// Number of the node of a host that is to join.
     fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
         let Newcomers { setup, last, starting, failed, is_cut, .. } = &self.newcomers;
+        if self.config.stays {
+            return Err(Error::NoGrowth("hosts cannot join a fleet"));
+        }
         if setup.is_none() {
             return Err(Error::NoGrowth("hosts cannot join this run: start it with --elastic HOSTS"));
         }
-        if self.first.is_some() || self.jobs.is_empty() || self.status.is_interrupted() {
+        if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
             return Err(Error::NoGrowth("the run starts or ends, and hosts join between"));
         }
         if *is_cut {

@@ -9,7 +9,7 @@ use crate::exit_status::exit_code;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
 use crate::jobs::{EndReport, Job, SpawnKey};
-use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError, encode};
+use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError, Submitted, encode};
 use crate::psets::process_sets;
 
 impl Head {
@@ -42,21 +42,27 @@ impl Head {
             return Ok(());
         };
         self.stdin = StdinReaders::new(setup.settings.stdin);
-        if self.status.is_interrupted() {
+        if self.statuses.run().is_interrupted() {
             return Ok(());
         }
-        let record = self.describe_job(programs, blocks, mapping, nonce);
+        if self.config.stays {
+            self.actions.push_back(Action::FleetReady);
+            self.submissions.hosts_are_there();
+            return Ok(());
+        }
+        let record = self.describe_job(programs, (blocks, mapping), nonce, None);
         self.open(record, None, String::new())
     }
 
     pub(super) fn describe_job(
         &self,
         programs: Vec<Program>,
-        blocks: Vec<RankBlock>,
-        mapping: String,
+        (blocks, mapping): (Vec<RankBlock>, String),
         nonce: u64,
+        submitted: Option<Submitted>,
     ) -> JobRecord {
-        let ordinal = self.jobs.count();
+        let submission = submitted.as_ref().and_then(|submitted| self.submissions.get(submitted.id));
+        let ordinal = submission.map_or(self.jobs.count(), |submission| submission.jobs);
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
         let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
@@ -65,7 +71,7 @@ impl Head {
         let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
         let (id, spawned) = (self.jobs.free_id(), None);
         let programs = programs.into();
-        JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned }
+        JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned, submitted }
     }
 
     /// Has the host register a job. `spawner` names the rank that asked for it.
@@ -97,7 +103,13 @@ impl Head {
         let unopened = (1..=linked).filter(|node| !self.lost.contains(node)).collect();
         let (starting, draining) = (nodes.clone(), false);
         let of_tool = record.spawned.as_ref().is_some_and(|spawned| spawned.tool.is_some());
-        let run = NodeProgress { blocks, unopened, starting, busy: nodes, spawner, of_tool, draining };
+        let submitted = record.submitted.as_ref();
+        let cleanup = submitted.map_or(self.config.cleanup, |submitted| submitted.settings.cleanup);
+        let run =
+            NodeProgress { blocks, unopened, starting, busy: nodes, spawner, of_tool, cleanup, draining };
+        if let Some(submitted) = submitted {
+            self.submissions.job_opens(submitted.id);
+        }
         let first = self.jobs.free_slots(size as u32);
         self.jobs.insert(Job::new(record.clone(), first, spawn, run));
         if let Some(origin) = record.spawned.as_ref().filter(|_| !of_tool) {
@@ -114,7 +126,7 @@ impl Head {
         let record = self.opening.remove(at);
         let first = record.ordinal == 0;
         let job = &mut self.jobs[id];
-        if job.is_aborted() || self.status.is_interrupted() {
+        if job.is_aborted() || self.statuses.ends(job.submission) {
             job.run.starting.clear();
             job.run.busy.clear();
             return;
@@ -129,12 +141,13 @@ impl Head {
     pub(super) fn open_failed(&mut self, id: JobId, error: &StartError) {
         self.opening.retain(|record| record.id != id);
         let Some(job) = self.jobs.remove_unopened(id) else { return };
+        self.submissions.job_unopened(job.submission);
         let Some(spawn) = job.spawn else {
-            self.print(error.text.clone());
-            self.status.record_failure(error.code);
+            self.tell(job.submission, error.text.clone());
+            self.statuses.of_mut(job.submission).record_failure(error.code);
             return;
         };
-        self.print(format!("nothing is spawned for {}: {}", job.run.spawner, error.text));
+        self.tell(job.submission, format!("nothing is spawned for {}: {}", job.run.spawner, error.text));
         let codes = vec![error.errno; job.programs.len()];
         self.spawn_complete(spawn, false, error.limit, codes);
     }
@@ -156,14 +169,19 @@ impl Head {
         }
         let codes = vec![0; job.programs.len()];
         if let Some((spawn, failed)) = job.all_started() {
-            failed.into_iter().for_each(|code| self.status.record_failure(code));
+            let status = self.statuses.of_mut(job.submission);
+            failed.into_iter().for_each(|code| status.record_failure(code));
             self.spawn_complete(spawn, true, None, codes);
+        } else if let Some(submission) = job.submission.filter(|_| job.ordinal == 0) {
+            self.actions.push_back(Action::SubmissionStarted { submission });
         }
     }
 
     /// A node cannot start its part of a job, so no node shall run any of it.
     pub(super) fn start_failed(&mut self, node: u32, id: JobId, error: &StartError) {
-        if let Some(signal) = self.status.signal().filter(|_| *error == StartError::unfinished()) {
+        let submission = self.jobs[id].submission;
+        let signal = self.statuses.of(submission).signal();
+        if let Some(signal) = signal.filter(|_| *error == StartError::unfinished()) {
             return self.start_interrupted(id, signal);
         }
         let at = if self.config.is_alone { String::new() } else { format!("host {}: ", self.host(node)) };
@@ -181,9 +199,9 @@ impl Head {
         };
         if is_failure {
             // A daemon may send any code.
-            self.status.record_failure(error.code.max(1));
+            self.statuses.of_mut(submission).record_failure(error.code.max(1));
         }
-        self.print(line);
+        self.tell(submission, line);
         self.send_all(Order::CancelJob(id));
     }
 
@@ -198,22 +216,24 @@ impl Head {
     }
 
     /// A signal of the user has stopped the start of a job. Ranks that ignore it would wait for those that are not started.
-    fn start_interrupted(&mut self, id: JobId, signal: i32) {
+    pub(super) fn start_interrupted(&mut self, id: JobId, signal: i32) {
         let job = &mut self.jobs[id];
         if job.is_aborted() || !job.cancel(None, CANCELED) {
             return;
         }
-        self.status.record_failure(exit_code(Exit::Signal(signal as u8)));
-        let line = self.status.interruption_line(signal);
-        line.into_iter().for_each(|line| self.print(line));
+        let submission = job.submission;
+        let status = self.statuses.of_mut(submission);
+        status.record_failure(exit_code(Exit::Signal(signal as u8)));
+        let line = status.interruption_line(signal);
+        line.into_iter().for_each(|line| self.tell(submission, line));
         self.send_all(Order::AbortJob(id));
     }
 
     /// A rank has failed so that its job is aborted.
     pub(super) fn rank_failed(&mut self, id: JobId, cause: Cause, message: String) {
-        if self.jobs.get(id).is_some_and(|job| cause.rank().0 < job.size()) {
-            let failure = RankFailure { cause, message };
-            for id in self.jobs.rank_failed(id, failure, self.config.cleanup, &mut self.status) {
+        if let Some(job) = self.jobs.get(id).filter(|job| cause.rank().0 < job.size()) {
+            let (failure, cleanup) = (RankFailure { cause, message }, job.run.cleanup);
+            for id in self.jobs.rank_failed(id, failure, cleanup, &mut self.statuses) {
                 self.send_all(Order::AbortJob(id));
             }
         }
@@ -221,7 +241,8 @@ impl Head {
 
     /// Aborts a job, unless it is being aborted already.
     pub(super) fn abort(&mut self, id: JobId, reason: AbortReason) {
-        if self.jobs.get_mut(id).is_some_and(|job| job.abort(reason, &mut self.status)) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
+        if job.abort(reason, self.statuses.of_mut(job.submission)) {
             self.send_all(Order::AbortJob(id));
         }
     }
@@ -233,7 +254,8 @@ impl Head {
         for id in self.jobs.ids(|job| ended(job) && !job.run.draining && !opening(job.id)) {
             self.drain(id);
         }
-        let finish = if self.status.gave_up() { Some(false) } else { self.is_over().then_some(true) };
+        self.settle_submissions();
+        let finish = if self.statuses.run().gave_up() { Some(false) } else { self.is_over().then_some(true) };
         if finish.is_some() && self.finish != finish && self.finish != Some(false) {
             self.finish = finish;
             self.actions.extend(finish.map(|flush| Action::Finish { flush }));
@@ -248,7 +270,7 @@ impl Head {
         let (spawn, codes, of_tool) = (job.spawn.take(), job.codes(), job.run.of_tool);
         self.actions.push_back(Action::DrainOutput { job: id });
         // Boards outlive the run, and a tool waits for the end of its job.
-        if others || self.has_boards || of_tool {
+        if others || self.has_boards || of_tool || self.config.stays {
             self.deregister(id);
         } else {
             self.last = Some(id);
@@ -267,17 +289,23 @@ impl Head {
     /// The output of an ended job is written: its end is reported.
     pub(super) fn output_drained(&mut self, id: JobId, reader_closed: bool) {
         let Some(job) = self.jobs.get(id).filter(|job| job.run.draining) else { return };
-        let report = job.describe_end(&self.status, reader_closed, |rank| self.host_of_rank(job, rank));
+        let submission = job.submission;
+        let status = self.statuses.of(submission);
+        let report = job.describe_end(status, reader_closed, |rank| self.host_of_rank(job, rank));
         let summary = Box::new(job.summary(report.as_ref()));
         let lines = match report {
-            Some(EndReport::Interrupted(signal)) => self.status.interruption_line(signal),
+            Some(EndReport::Interrupted(signal)) => {
+                self.statuses.of_mut(submission).interruption_line(signal)
+            }
             Some(EndReport::Lines(lines)) => Some(lines),
             None => None,
         };
-        let codes = self.config.exit_report.then(|| job.exit_report());
-        lines.into_iter().chain(codes).for_each(|lines| self.print(lines));
+        let is_wanted = self.submissions.exit_report(submission).unwrap_or(self.config.exit_report);
+        let codes = is_wanted.then(|| self.jobs[id].exit_report());
+        lines.into_iter().chain(codes).for_each(|lines| self.tell(submission, lines));
         self.jobs.remove(id);
-        self.actions.push_back(Action::CloseJob { job: id, summary });
+        self.submissions.job_closes(submission);
+        self.actions.push_back(Action::CloseJob { job: id, submission, summary });
     }
 
     /// Answers a spawn.

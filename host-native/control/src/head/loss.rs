@@ -15,7 +15,7 @@ impl Head {
     pub(super) fn nodes_lost(&mut self, nodes: Range<u32>, reason: &str) {
         self.lost.extend(nodes.clone());
         // The server of a lost host's board may run on.
-        match self.config.cleanup || self.has_boards || self.first.is_some() {
+        match self.config.cleanup && !self.config.stays || self.has_boards || self.first.is_some() {
             true => self.abort_all(reason, nodes.clone()),
             false => self.go_on_without(nodes.clone(), reason),
         }
@@ -51,12 +51,12 @@ impl Head {
     fn abort_all(&mut self, text: &str, nodes: Range<u32>) {
         if self.first.take().is_some() {
             self.print(format!("the job was not started: {text}"));
-            self.status.record_failure(1);
+            self.statuses.run().record_failure(1);
             return;
         }
         if nodes.contains(&0) && self.jobs.is_empty() {
             self.print(text.to_owned());
-            self.status.record_failure(1);
+            self.statuses.run().record_failure(1);
             return;
         }
         self.jobs.ids(|_| true).into_iter().for_each(|id| self.abort_on(id, text, &nodes));
@@ -90,7 +90,8 @@ impl Head {
         let mut goes_on = false;
         for id in self.jobs.ids(|_| true) {
             let job = &self.jobs[id];
-            if job.run.starting.iter().any(|node| nodes.contains(node)) {
+            let ends = job.run.cleanup && !self.running_on(id, &nodes).is_empty();
+            if ends || job.run.starting.iter().any(|node| nodes.contains(node)) {
                 self.abort_on(id, reason, &nodes);
                 continue;
             }
@@ -101,7 +102,10 @@ impl Head {
             }
             goes_on |= !is_ending && self.jobs[id].running() > 0;
         }
-        if ranks > 0 || goes_on {
+        if self.config.stays {
+            self.print(reason.to_owned());
+            self.refuse_large();
+        } else if ranks > 0 || goes_on {
             self.print(lost_line(reason, ranks, nodes.len() as u32 - 1, goes_on));
         }
         nodes.for_each(|node| self.stdin_closed(node));
@@ -109,7 +113,7 @@ impl Head {
 
     /// Passes a signal of the user on.
     pub(super) fn signal(&mut self, signal: i32) {
-        let repeated = self.status.record_signal(signal);
+        let repeated = self.statuses.run().record_signal(signal);
         if self.config.verbose {
             self.print(format!("passing {} on", SignalName(signal)));
         }
@@ -118,16 +122,16 @@ impl Head {
         }
         if self.first.take().is_some() {
             self.print(format!("ended by {} before all hosts were there", SignalName(signal)));
-            self.status.give_up();
+            self.statuses.run().give_up();
         }
         self.send_all(Order::Signal(if repeated { libc::SIGKILL } else { signal }));
         if self.jobs.iter().all(|job| job.running() == 0) {
             // The output has a reader that does not read, or nodes have not reported yet which ranks they have started.
             if self.jobs.iter().any(|job| !job.run.starting.is_empty()) {
-                let line = self.status.interruption_line(signal);
+                let line = self.statuses.run().interruption_line(signal);
                 line.into_iter().for_each(|line| self.print(line));
             }
-            self.status.give_up();
+            self.statuses.run().give_up();
         }
     }
 }

@@ -9,6 +9,7 @@ mod report;
 mod spawn;
 mod spread;
 mod stdin;
+mod submission;
 #[cfg(test)]
 mod tests;
 mod upcall;
@@ -19,16 +20,19 @@ use std::ffi::OsString;
 use hydrant_core::{JobId, OwnedOutput};
 use hydrant_placement::{Host, MapBy};
 
-pub use event::{Action, Destination, Event, Per, RequestId, SpawnProgram, Spread, Stopped, Upcall};
+pub use event::{
+    Action, Destination, Event, Per, RequestId, SpawnProgram, Spread, Stopped, Submission, Upcall,
+};
 
 use crate::error::Error;
-use crate::exit_status::{ExitCodeOf, ExitStatus};
+use crate::exit_status::{ExitCodeOf, ExitStatus, Statuses};
 use crate::job_result::AbortReason;
 use crate::jobs::{Job, Jobs};
-use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup};
+use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup, SubmissionId};
 use boards::Boards;
 use growth::Newcomers;
 use stdin::StdinReaders;
+use submission::Submissions;
 use upcall::Requests;
 
 /// Number of the head as a node. Tools of PMIx are its clients.
@@ -49,6 +53,8 @@ pub struct Config {
     pub verbose: bool,
     /// Whether a rank that fails ends its job.
     pub cleanup: bool,
+    /// Whether this is a fleet: it has no first job, takes submissions, and stays until [`Event::FleetEnds`].
+    pub stays: bool,
     /// Which failures of ranks give the exit code.
     pub exit_code_of: ExitCodeOf,
     /// Whether the exit codes of all ranks are printed at the end of a job.
@@ -72,7 +78,7 @@ pub struct Config {
     pub link_addrs: Vec<(u32, String)>,
 }
 
-/// Job of the command line. It starts once all daemons have joined.
+/// Job of the command line. It starts once all daemons have joined. A fleet has none, and no programs here.
 #[derive(Clone, Debug)]
 pub struct FirstJob {
     /// Programs in the order of their `appnum`.
@@ -102,6 +108,8 @@ pub struct NodeProgress {
     spawner: String,
     /// A tool asked for the spawn.
     of_tool: bool,
+    /// Whether a rank that fails ends the job.
+    cleanup: bool,
     /// Output of the job is being written for the last time.
     draining: bool,
 }
@@ -156,7 +164,8 @@ pub struct Head {
     epoch: u32,
     newcomers: Newcomers,
     jobs: Jobs<NodeProgress>,
-    status: ExitStatus,
+    statuses: Statuses,
+    submissions: Submissions,
     /// The stalled fence that is being reported.
     stalled: Option<StalledFence>,
     /// Node of the rank that was placed last.
@@ -183,7 +192,7 @@ struct StalledFence {
 impl Head {
     /// A head whose daemons are being started.
     pub fn new(config: Config, first: FirstJob) -> Head {
-        let status = ExitStatus::new(config.exit_code_of);
+        let statuses = Statuses::new(ExitStatus::new(config.exit_code_of));
         Head {
             newcomers: Newcomers::new(&config, &first.setup),
             config,
@@ -197,7 +206,8 @@ impl Head {
             lost: BTreeSet::new(),
             epoch: 0,
             jobs: Jobs::default(),
-            status,
+            statuses,
+            submissions: Submissions::default(),
             stalled: None,
             last_node: 0,
             requests: Requests::default(),
@@ -248,6 +258,17 @@ impl Head {
             Event::ToolSpawns { upcall, job, tool, nonce, programs, options } => {
                 self.spawn_for_tool((upcall, job), tool, nonce, programs, options);
             }
+            Event::Submitted(submission) => self.submit(submission),
+            Event::SubmissionSignal { submission, signal } => self.signal_submission(submission, signal),
+            Event::SubmissionTimeLimit { submission, limit } => {
+                let reason = AbortReason::TimeLimit { limit, states: Vec::new() };
+                self.end_submission(submission, &reason);
+            }
+            Event::SubmissionLost { submission } => {
+                let what = "its 'hydrant run' has ended".to_owned();
+                self.end_submission(submission, &AbortReason::Connected { what });
+            }
+            Event::FleetEnds => self.end_fleet(),
             Event::BackendReply { request, result } => self.backend_replied(request, result),
             Event::UpcallReply { request, rc, text } => self.upcall_complete(request, rc, text),
             Event::OutputDrained { job, reader_closed } => self.output_drained(job, reader_closed),
@@ -256,7 +277,7 @@ impl Head {
                     self.send_all(Order::CloseOutput { job, streams });
                 }
             }
-            Event::OutputLost => self.status.record_lost_output(),
+            Event::OutputLost => self.statuses.run().record_lost_output(),
             Event::StdinRead(bytes) => self.stdin_read(bytes),
             Event::Signal(signal) => self.signal(signal),
             Event::WindowResized(size) => self.send_all(Order::ResizeWindows(size)),
@@ -278,12 +299,12 @@ impl Head {
 
     /// The launcher's exit code. Valid once [`Action::Finish`] has been returned.
     pub fn exit_code(&self) -> u8 {
-        self.status.code()
+        self.statuses.of(None).code()
     }
 
     /// Whether no job runs and none will start.
     pub fn is_over(&self) -> bool {
-        self.first.is_none() && self.jobs.is_empty()
+        self.first.is_none() && self.jobs.is_empty() && !self.is_open()
     }
 
     /// Whether the first job waits for daemons.
@@ -314,6 +335,14 @@ impl Head {
 
     fn print(&mut self, lines: String) {
         self.actions.push_back(Action::Print(lines));
+    }
+
+    /// Prints lines about jobs of a submission, or of the run.
+    fn tell(&mut self, submission: Option<SubmissionId>, lines: String) {
+        self.actions.push_back(match submission {
+            Some(submission) => Action::Tell { submission, lines },
+            None => Action::Print(lines),
+        });
     }
 
     fn send_all(&mut self, order: Order) {

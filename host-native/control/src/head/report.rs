@@ -79,7 +79,7 @@ impl Head {
                     None => Ok(Validity::Stale),
                 }
             }
-            Report::StartFailed { job, .. } => Ok(self.check_job(job)),
+            Report::StartFailed { job, .. } | Report::Tell { job, .. } => Ok(self.check_job(job)),
             Report::RanksStarted { job, ref ranks } => self.check_started(node, job, ranks),
             Report::RanksJoined { job, ranks } => {
                 let size = self.jobs.get(job).map_or(u32::MAX, |job| job.size());
@@ -211,6 +211,7 @@ impl Head {
             Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
             Report::StdinClosed => self.stdin_closed(node),
             Report::Print(line) => self.print(line),
+            Report::Tell { job, line } => self.tell(self.jobs[job].submission, line),
         }
         Ok(())
     }
@@ -240,7 +241,8 @@ impl Head {
     pub(super) fn rank_ended(&mut self, id: JobId, rank: Rank, exit: Exit, requested: Option<u8>) -> bool {
         let job = &mut self.jobs[id];
         let first = job.rank_exited(rank.0, exit, requested);
-        self.status.record_exit(job.ordinal == 0, first, job.counted_exit(rank.0));
+        let status = self.statuses.of_mut(job.submission);
+        status.record_exit(job.ordinal == 0, first, job.counted_exit(rank.0));
         self.actions.push_back(Action::CancelLookups { job: id, rank });
         first.is_some()
     }
@@ -248,8 +250,9 @@ impl Head {
     /// A rank has failed. Without cleanup its job goes on.
     fn rank_is_missed(&mut self, id: JobId, rank: u32) {
         let job = &self.jobs[id];
-        let line = job.describe_loss(rank, &self.status, self.host_of_rank(job, rank));
-        line.filter(|_| !self.config.cleanup).into_iter().for_each(|line| self.print(line));
+        let (submission, cleanup) = (job.submission, job.run.cleanup);
+        let line = job.describe_loss(rank, self.statuses.of(submission), self.host_of_rank(job, rank));
+        line.filter(|_| !cleanup).into_iter().for_each(|line| self.tell(submission, line));
     }
 
     /// A fence is stalled. Each node reports which of its own ranks are missing. `arrived` is known if there is only one node.
@@ -272,7 +275,8 @@ impl Head {
         }
         if is_shown {
             let missing = self.jobs[id].name_missing(missing, self.host(node));
-            self.print(stalled_line(self.jobs[id].ordinal, warning, arrived, &missing));
+            let job = &self.jobs[id];
+            self.tell(job.submission, stalled_line(job.ordinal, warning, arrived, &missing));
         }
     }
 }

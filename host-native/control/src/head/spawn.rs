@@ -16,7 +16,7 @@ impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.
     pub(super) fn spawn(&mut self, upcall: Upcall) {
         let spawner =
-            self.jobs.get(upcall.job).filter(|job| !job.is_ending() && !self.status.is_interrupted());
+            self.jobs.get(upcall.job).filter(|job| !job.is_ending() && !self.statuses.ends(job.submission));
         let Some(spawner) = spawner else {
             let programs =
                 decode_spawn(upcall.protocol, &upcall.request).map_or(0, |spawn| spawn.programs().count());
@@ -39,10 +39,11 @@ impl Head {
         let Upcall { node, id, job, rank, protocol, request } = upcall;
         let key = (node, id);
         let Some(spawner) = self.jobs.get(job) else { return };
-        if spawner.is_ending() || self.status.is_interrupted() {
+        if spawner.is_ending() || self.statuses.ends(spawner.submission) {
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, false, None, codes);
         }
+        let submission = spawner.submission;
         let (asker, ranks, spawner) = (spawner.rank_name(rank.0), spawner.size(), spawner.name.clone());
         let (mut programs, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for result in results {
@@ -71,7 +72,7 @@ impl Head {
             }
         }
         for reason in reasons {
-            self.print(format!("nothing is spawned for {asker}: {reason}"));
+            self.tell(submission, format!("nothing is spawned for {asker}: {reason}"));
         }
         self.spawn_complete(key, false, None, codes);
     }
@@ -86,7 +87,7 @@ impl Head {
         options: ToolOptions,
     ) {
         let asker = format!("the tool {spawner}");
-        let opened = if self.status.is_interrupted() {
+        let opened = if self.statuses.run().is_interrupted() {
             Ok(false)
         } else {
             let (node, ranks, rank, preput, tool) = (HEAD, 1, Rank(0), Vec::new(), Some(options));
@@ -108,20 +109,27 @@ impl Head {
         nonce: u64,
         asker: String,
     ) -> Result<(), Error> {
-        let blocks = self.place(&mut programs)?;
+        let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
+        let placed = self.place(&mut programs, policy)?;
         if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
             stop.ranks = stopped(&programs)?;
         }
-        let mapping = process_mapping(&node_runs(&blocks))?;
         let programs = programs.into_iter().map(|program| program.program).collect();
         let key = (origin.node, origin.upcall);
-        let mut record = self.describe_job(programs, blocks, mapping, nonce);
+        let spawner = self.jobs.get(origin.job);
+        let submitted = spawner.and_then(|spawner| self.submissions.get(spawner.submission?));
+        let submitted = submitted.map(|started| started.submitted.clone());
+        let mut record = self.describe_job(programs, placed, nonce, submitted);
         record.spawned = Some(origin);
         self.open(record, Some(key), asker)
     }
 
-    /// Maps the ranks of spawned programs to nodes.
-    fn place(&self, programs: &mut [SpawnProgram]) -> Result<Vec<RankBlock>, Error> {
+    /// Maps the ranks of programs to nodes. Returns also the value of `PMI_process_mapping`.
+    pub(super) fn place(
+        &self,
+        programs: &mut [SpawnProgram],
+        policy: MappingPolicy,
+    ) -> Result<(Vec<RankBlock>, String), Error> {
         let mut blocks = Vec::new();
         let living: Vec<u32> = self.members().collect();
         let all: Vec<Host> =
@@ -150,7 +158,6 @@ impl Head {
             let named: Vec<_> = hosts.iter().map(named).collect::<Result<_, Error>>()?;
             let last = living.iter().rposition(|&node| node <= self.last_node.max(1)).unwrap_or(0);
             let candidates = candidates(&all, &used, &named, Some(last), program.ranks);
-            let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
             let map = JobMap::new(&candidates, &[program.ranks], policy)?;
             for mapped in map.nodes() {
                 let at = place_of(&mapped.host.name)?;
@@ -163,11 +170,12 @@ impl Head {
             start += program.ranks;
         }
         blocks.sort_unstable_by_key(|block| block.first);
-        Ok(blocks)
+        let mapping = process_mapping(&node_runs(&blocks))?;
+        Ok((blocks, mapping))
     }
 
     /// Number of ranks on each of these nodes.
-    fn used_slots(&self, nodes: &[u32]) -> Vec<u32> {
+    pub(super) fn used_slots(&self, nodes: &[u32]) -> Vec<u32> {
         let mut used = vec![0; self.config.hosts.len() + 1];
         for block in self.jobs.iter().flat_map(|job| &job.run.blocks) {
             used[block.node as usize] += block.count;

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use hydrant_core::trace::{Exit, SignalName};
+use serde::{Deserialize, Serialize};
 
 use super::Job;
 use crate::exit_status::ExitStatus;
@@ -24,7 +25,7 @@ pub enum EndReport {
 }
 
 /// A job that has ended.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct JobSummary {
     /// 0 for the job of the command line; spawned jobs count from 1.
     pub ordinal: u32,

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::StdinTarget;
 use super::runs::{self, RankBlock};
+use super::{PseudoTerminals, RunSettings};
 
 /// One program of a job (PRRTE: app context). Its position in the job is its `appnum`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +36,7 @@ pub struct Program {
 pub struct JobRecord {
     /// Number of the job at the PMI servers of all nodes. Numbers of ended jobs are used again.
     pub id: JobId,
-    /// Position among all jobs of the run: 0 is the job of the command line, spawned jobs follow from 1 on.
+    /// Position among all jobs of the run, or of a submission: 0 is the job of the command line, spawned jobs follow from 1 on.
     pub ordinal: u32,
     /// Job id that clients see.
     pub name: String,
@@ -55,6 +56,23 @@ pub struct JobRecord {
     pub psets: Vec<(String, Vec<(u32, u32)>)>,
     /// Origin of a spawned job.
     pub spawned: Option<SpawnOrigin>,
+    /// Where a job of a fleet comes from, and its settings. `None` if they are those of the run.
+    pub submitted: Option<Submitted>,
+}
+
+/// Number of a submission among those that a fleet has now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct SubmissionId(pub u32);
+
+/// Submission that a job of a fleet belongs to: that of its command line, or of the job whose rank spawned it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Submitted {
+    /// The submission.
+    pub id: SubmissionId,
+    /// Settings of the user.
+    pub settings: Rc<RunSettings>,
+    /// Output streams of its ranks that are pseudo-terminals. Without them, all are pipes.
+    pub pseudo_terminals: Option<PseudoTerminals>,
 }
 
 /// Origin of a spawned job.

@@ -17,7 +17,7 @@ use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank};
 use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
-pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, Target, ToolOptions};
+pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, SubmissionId, Submitted, Target, ToolOptions};
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
@@ -239,6 +239,13 @@ pub enum Report {
     StdinClosed,
     /// Line for the user.
     Print(String),
+    /// Line about a job of a fleet, for who has submitted it.
+    Tell {
+        /// The job, which may be over.
+        job: JobId,
+        /// The line.
+        line: String,
+    },
 }
 
 /// Failure of a node's PMI server (its backend).

@@ -16,7 +16,6 @@ use super::procs::Ending;
 use super::singletons::describe_singletons;
 use super::{Daemon, Engine};
 use crate::error::RunError;
-use crate::plan::Plan;
 
 /// Milliseconds that the end of killed processes is waited for.
 const GONE_TIMEOUT: u64 = 1_000;
@@ -54,7 +53,7 @@ impl Drain {
             Ending::No => {}
             Ending::Asked => {
                 signal_others(engine, id, Signal::TERM);
-                drain.kill_others_at = Some(now + kill_timeout(engine.plan));
+                drain.kill_others_at = Some(now + kill_timeout(engine, id));
             }
             Ending::Killed => drain.kill_others_at = Some(now),
             Ending::KilledAll => drain.stage = Stage::Killed(now + GONE_TIMEOUT),
@@ -80,7 +79,7 @@ impl Drain {
             signal_others(engine, id, Signal::KILL);
         }
         if self.stage == Stage::Waiting && self.ask_at(engine, id).is_some_and(|at| at <= now) {
-            self.stage = ask(engine, &left, now);
+            self.stage = ask(engine, id, &left, now);
         }
         if let Stage::Asked(at) = self.stage
             && (at <= now || left.is_empty())
@@ -105,7 +104,7 @@ impl Drain {
             return false;
         }
         let stage = match self.stage {
-            Stage::Waiting if !repeated => ask(engine, &left, now),
+            Stage::Waiting if !repeated => ask(engine, id, &left, now),
             Stage::Waiting | Stage::Asked(_) if repeated => Stage::Killed(now + GONE_TIMEOUT),
             stage => stage,
         };
@@ -125,7 +124,7 @@ impl Drain {
     /// When the time of the processes is over. None while output waits for its reader: nobody knows what follows.
     fn ask_at(&self, engine: &Engine<'_>, id: JobId) -> Option<u64> {
         let last = engine.streams.last_read(engine.jobs.get(id)?.slots())?;
-        Some(self.since.max(last) + engine.plan.settings.drain.as_millis() as u64)
+        Some(self.since.max(last) + engine.settings(id).drain.as_millis() as u64)
     }
 }
 
@@ -152,7 +151,7 @@ impl Daemon {
         for id in done {
             let serves_pmix = engine.serves_pmix();
             let line = engine.jobs.get(id).and_then(|job| describe_singletons(job, serves_pmix));
-            line.iter().for_each(|line| engine.sinks.print(line));
+            line.iter().for_each(|line| engine.print_about(id, line));
             self.handle(engine, DaemonEvent::OutputDrained { job: id })?;
         }
         Ok(())
@@ -173,21 +172,22 @@ impl Daemon {
 }
 
 /// Milliseconds between `SIGTERM` and `SIGKILL`.
-fn kill_timeout(plan: &Plan) -> u64 {
-    plan.settings.kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
+fn kill_timeout(engine: &Engine<'_>, id: JobId) -> u64 {
+    engine.settings(id).kill_grace.map_or(KILL_TIMEOUT, |grace| grace.as_millis() as u64)
 }
 
 /// Asks processes to end, and names them.
-fn ask(engine: &mut Engine<'_>, left: &[Process], now: u64) -> Stage {
+fn ask(engine: &mut Engine<'_>, id: JobId, left: &[Process], now: u64) -> Stage {
     if !left.is_empty() {
-        engine.sinks.print(&describe_left(&engine.host, left));
+        let line = describe_left(&engine.host, left);
+        engine.print_about(id, &line);
     }
     for process in left {
         process.signal(Signal::TERM);
         // A stopped process handles no signal before it is continued.
         process.signal(Signal::CONT);
     }
-    Stage::Asked(now + kill_timeout(engine.plan))
+    Stage::Asked(now + kill_timeout(engine, id))
 }
 
 fn describe_left(host: &str, left: &[Process]) -> String {

@@ -71,6 +71,12 @@ impl Run<'_> {
                     }
                     self.take_outputs()?;
                 }
+                Token::Fleet(key) => {
+                    if let Some(head) = self.parts.head() {
+                        head.fleet_ready(engine, key)?;
+                    }
+                    self.take_outputs()?;
+                }
                 Token::Status(key) => {
                     if let Some(head) = self.parts.head() {
                         head.status_ready(engine, key)?;
@@ -232,6 +238,7 @@ impl Run<'_> {
     fn flush_links(&mut self) -> Result<(), RunError> {
         if let Some(head) = self.parts.head() {
             head.close_output(&mut self.engine)?;
+            head.write_to_clients(&mut self.engine)?;
         }
         self.engine.print_fences();
         self.engine.send_unsent();

@@ -10,7 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_control::NodeRanks;
-use hydrant_control::protocol::{JobRecord, RankBlock, StdinTarget};
+use hydrant_control::protocol::{JobRecord, RankBlock, StdinTarget, Submitted};
 use hydrant_driver::TcpPort;
 use hydrant_reactor::Listener;
 use hydrant_start::{Launcher, MemoryPool};
@@ -72,6 +72,8 @@ pub(super) struct LocalRanks {
     pub(super) leftovers: Vec<(u32, PathBuf)>,
     /// Whether fences bring this host all values, as far as it has been printed.
     pub(super) fences_collect: Option<bool>,
+    /// Where a job of a fleet comes from, and its settings.
+    pub(super) submitted: Option<Submitted>,
     /// Memory that these ranks share.
     pub(super) pool: Option<MemoryPool>,
     /// Ranks that read what tools push.

@@ -20,6 +20,7 @@ mod board;
 mod debugger;
 mod drain;
 mod event_loop;
+mod fleet;
 mod grow;
 mod help_texts;
 mod host_call;
@@ -29,7 +30,7 @@ mod look;
 mod names;
 mod nodes;
 pub(crate) mod open;
-mod output;
+pub(crate) mod output;
 mod patience;
 mod pmix_query;
 mod procs;
@@ -37,14 +38,14 @@ mod progress;
 mod query;
 mod ranks;
 mod replace;
-mod result;
+pub(crate) mod result;
 mod serve;
 mod server;
 mod singletons;
 mod spawn;
 mod status;
 mod time_limit;
-mod token;
+pub(crate) mod token;
 mod tool_input;
 mod tool_jobs;
 mod tool_output;
@@ -60,7 +61,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_control::job_name;
-use hydrant_control::protocol::{Setup, StdinTarget};
+use hydrant_control::protocol::{Report, RunSettings, Setup, StdinTarget, SubmissionId};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
@@ -82,10 +83,11 @@ use crate::enrol::await_hosts;
 use crate::error::RunError;
 use crate::json;
 use crate::messages::{self, Warnings};
-use crate::plan::Plan;
+use crate::plan::{Plan, UniverseSize};
 use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
+use fleet::Fleet;
 use grow::Growths;
 use help_texts::HelpTexts;
 use jobs::Jobs;
@@ -144,6 +146,13 @@ fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, Ru
         Some(_) => Location::Local,
         None => plan.locate(&Environment::current())?,
     };
+    if plan.options.fleet.is_some() {
+        if located == Location::Local && !plan.options.cluster.placement.fill.is_empty() {
+            let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+            plan.programs.iter_mut().for_each(|program| program.ranks = processors);
+        }
+        plan.options.universe_size = UniverseSize::Size(plan.size());
+    }
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
     if let StdinTarget::Rank(rank) = plan.settings.stdin
@@ -267,10 +276,10 @@ fn record_up_to(
 }
 
 /// Source of the ranks' input and destination of their output.
-struct Outlets {
-    stdin: Stdin,
-    streams: Streams,
-    sinks: Sinks,
+pub(crate) struct Outlets {
+    pub(crate) stdin: Stdin,
+    pub(crate) streams: Streams,
+    pub(crate) sinks: Sinks,
 }
 
 impl Outlets {
@@ -281,7 +290,7 @@ impl Outlets {
     }
 
     /// This process's own, for ranks on other nodes.
-    fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
+    pub(crate) fn of_head(plan: &Plan) -> Result<Outlets, RunError> {
         let mut sinks = Sinks::new(IOF).map_err(RunError::system("cannot use standard output and error"))?;
         if plan.options.json.as_deref().is_some_and(json::is_stdout) {
             sinks.leave_stdout();
@@ -364,8 +373,10 @@ struct Head<'r> {
     /// Help texts of PMIx clients.
     growths: Growths,
     help_texts: HelpTexts,
-    /// Input that tools push.
+    /// Input that tools and clients of a fleet push.
     pushes: Pushes,
+    /// Clients of a fleet.
+    fleet: Option<Fleet>,
     /// Jobs that tools of PMIx have spawned.
     tool_jobs: Vec<ToolJob>,
     /// Signal of the user that ranks may ignore.
@@ -440,6 +451,8 @@ struct Engine<'r> {
     pushed: PushedInput,
     streams: Streams,
     sinks: Sinks,
+    /// Sinks of the output of submissions.
+    outlets: BTreeMap<SubmissionId, [SinkId; 2]>,
     /// Sinks that accept no more output, of which the head has not been told.
     closed_sinks: Vec<SinkId>,
     /// Messages between head and daemon, if both are here.
@@ -492,6 +505,7 @@ impl<'r> Engine<'r> {
             pushed: PushedInput::new(IOF),
             streams,
             sinks,
+            outlets: BTreeMap::new(),
             closed_sinks: Vec::new(),
             messages: Messages::default(),
             nodes: None,
@@ -501,6 +515,20 @@ impl<'r> Engine<'r> {
 
     fn now(&self) -> u64 {
         self.clock.now()
+    }
+
+    /// Settings of a job. Those of the run, if there is no such job.
+    fn settings(&self, job: JobId) -> &RunSettings {
+        let submitted = self.jobs.get(job).and_then(|job| job.run.submitted.as_ref());
+        submitted.map_or(&self.plan.settings, |submitted| &submitted.settings)
+    }
+
+    /// Prints a line about a job, for the user who has started it.
+    fn print_about(&mut self, job: JobId, line: &str) {
+        match self.jobs.get(job).is_some_and(|job| job.submission.is_some()) {
+            true => self.send_report(&Report::Tell { job, line: line.to_owned() }),
+            false => self.sinks.print(line),
+        }
     }
 
     /// Handles timeouts of the ranks' streams, and prints what there is to say about the PMI server.
@@ -530,6 +558,11 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
         limits.conns = limits.conns.saturating_add(limits.ranks);
     }
     limits.psets = limits.psets.saturating_add(psets as u32);
+    if plan.options.fleet.is_some() {
+        // Each rank may be a job, with its sets.
+        limits.jobs = limits.jobs.saturating_add(ranks);
+        limits.psets = limits.psets.saturating_add(ranks.saturating_mul(4));
+    }
     let tools = tools::entries(plan, &limits);
     for limit in [&mut limits.jobs, &mut limits.ranks, &mut limits.conns] {
         *limit = limit.saturating_add(tools);
@@ -545,18 +578,21 @@ fn needed_files(plan: &Plan, ranks: u64, jobs: u64) -> u64 {
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
     let files = patterns.into_iter().flatten().count() as u64;
     let of_job = if plan.options.pmi_port.is_some() { PORT_FILES + STRANGERS } else { 0 };
-    let queries = u64::from(plan.settings.mpi_psets);
-    let sockets = u64::from(plan.settings.mpi_psets || plan.options.name_server.is_some());
+    // Jobs of a fleet have settings of their own.
+    let any = plan.options.fleet.is_some();
+    let queries = u64::from(any || plan.settings.mpi_psets);
+    let sockets = u64::from(any || plan.settings.mpi_psets || plan.options.name_server.is_some());
     // A port for PMIx and a connection of each rank.
     let pmix = u64::from(plan.options.offload.is_none());
     // A connection to the daemon for each job, and one for each look-up that waits.
     let names = if plan.options.name_server.is_some() { jobs + LOOKUPS } else { 0 };
-    let pipes = u64::from(matches!(plan.settings.stdin, StdinTarget::All | StdinTarget::Tools));
-    let pool = u64::from(plan.settings.mem_pool.is_some());
+    let pipes = u64::from(any || matches!(plan.settings.stdin, StdinTarget::All | StdinTarget::Tools));
+    let pool = u64::from(any || plan.settings.mem_pool.is_some());
     let all = OWN_FILES
         + names
         + jobs * (of_job + sockets + pmix + pool)
         + ranks * (3 + files + queries + pmix + pipes);
     // The number of the pool is one of the descriptors that may be open.
-    all.max(pool * (POOL_FD as u64 + 1))
+    let clients = if any { fleet::FILES } else { 0 };
+    (all + clients).max(pool * (POOL_FD as u64 + 1))
 }

@@ -28,7 +28,6 @@ use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
-use crate::plan::Plan;
 use crate::topology_file;
 
 /// Number of the PMI server that is the only one.
@@ -76,7 +75,8 @@ impl Engine<'_> {
         files: Option<&FileReceiver>,
     ) -> Result<Vec<Option<PreparedProgram>>, Vec<ProgramError>> {
         let here = NodeRanks::of_node(&record.blocks, self.node());
-        if self.plan.settings.mpi_psets && self.preload.is_none() && here.count() > 0 {
+        let plan = self.plan;
+        if plan.settings_of(record).mpi_psets && self.preload.is_none() && here.count() > 0 {
             match find_mpi_library() {
                 Ok(library) => self.preload = Some(library),
                 Err(error) => return Err(vec![(None, error.into())]),
@@ -109,8 +109,13 @@ impl Engine<'_> {
         let tool = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
         let pushed_to = match tool {
             Some(options) => options.stdin,
-            None => (record.ordinal == 0 && self.plan.settings.stdin == StdinTarget::Tools)
-                .then_some(StdinTarget::All),
+            None if record.ordinal > 0 => None,
+            None => match (self.plan.settings_of(&record).stdin, &record.submitted) {
+                (StdinTarget::Tools, _) => Some(StdinTarget::All),
+                // The client of a fleet pushes the input.
+                (target, Some(_)) => Some(target),
+                (_, None) => None,
+            },
         };
         let of_job = pushed_to.filter(|_| record.ordinal > 0).map_or(0, |_| u64::from(ranks.count()));
         self.check_room(id, all, self.jobs.len() as u64 + 1, count_pushed(&self.jobs) + of_job)?;
@@ -133,10 +138,11 @@ impl Engine<'_> {
             self.core.deregister_job(self.now(), id)?;
             return Err(error);
         }
-        if record.ordinal == 0 {
+        if record.ordinal == 0 && record.submitted.is_none() {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
-        let hosts = RankHosts::take(&mut record);
+        let (hosts, submitted) = (RankHosts::take(&mut record), record.submitted.take());
+        let submission = submitted.as_ref().map(|submitted| submitted.id);
         let run = LocalRanks {
             ranks,
             hosts,
@@ -146,10 +152,13 @@ impl Engine<'_> {
             pool,
             queries,
             pushed_to,
+            submitted,
             ..LocalRanks::default()
         };
         let first = self.jobs.free_slots(size);
-        self.jobs.insert(Job::new(record, first, None, run));
+        let mut job = Job::new(record, first, None, run);
+        job.submission = submission;
+        self.jobs.insert(job);
         match self.make_room(id) {
             Ok(()) => {
                 self.note_shared_processors(id);
@@ -160,6 +169,17 @@ impl Engine<'_> {
                 Err(error)
             }
         }
+    }
+
+    /// The processors that ranks here are bound to.
+    fn bound_processors(&self) -> Vec<u32> {
+        let mut bound = Vec::new();
+        for job in self.jobs.iter().filter(|job| job.running() > 0 || job.started() < job.run.ranks.count()) {
+            let Some(bindings) = job.run.launcher.as_ref().and_then(Launcher::bindings) else { continue };
+            let sets = (0..job.run.ranks.count()).filter_map(|local| bindings.bound_to(local));
+            sets.for_each(|set| bound.extend_from_slice(set));
+        }
+        bound
     }
 
     /// Returns whether the ranks of a new job here, together with those of the other jobs, exceed the processors that they may
@@ -192,7 +212,7 @@ impl Engine<'_> {
         here: &NodeRanks,
     ) -> Result<Prepared, RunError> {
         let JobRecord { id, ordinal, name, programs, spawned, .. } = record;
-        let Plan { settings, options, .. } = self.plan;
+        let (settings, options) = (self.plan.settings_of(record), &self.plan.options);
         let at_board = self.core.is_board();
         let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
             // Only the first job can have the very port that was asked for.
@@ -232,7 +252,8 @@ impl Engine<'_> {
         });
         let found = programs.iter().zip(ends).zip(checked);
         let found = found.filter_map(|((program, end), checked)| Some((program, end, checked?))).collect();
-        let mut launcher = Launcher::new(found, &settings.bind, &setting, self.signals.ignored())?;
+        let taken = if record.submitted.is_some() { self.bound_processors() } else { Vec::new() };
+        let mut launcher = Launcher::new(found, (&settings.bind, &taken), &setting, self.signals.ignored())?;
         if let Some(mark) = self.procs.mark() {
             launcher.add_variable(mark);
         }
@@ -293,7 +314,7 @@ impl Engine<'_> {
     fn register(&mut self, record: &JobRecord, local: LocalFacts) -> Result<(), RunError> {
         let now = Time(self.now());
         let ranks = size(&record.programs)?;
-        let Plan { settings, options, .. } = self.plan;
+        let (settings, options) = (self.plan.settings_of(record), &self.plan.options);
         let millis = |time: std::time::Duration| time.as_millis().try_into().unwrap_or(u64::MAX);
         let spawned = record.spawned.as_ref();
         let asked_here = spawned.filter(|spawned| spawned.tool.is_none() && spawned.node == self.node());
@@ -315,9 +336,9 @@ impl Engine<'_> {
         self.core.handle(now, Input::RegisterJob(spec))?;
         let node = self.server_node();
         let job = record.id;
-        let kinds = self.plan.settings.memory_alloc_kinds.as_deref().map(str::as_bytes);
+        let kinds = settings.memory_alloc_kinds.as_deref().map(str::as_bytes);
         let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
-        let given = self.plan.settings.attributes.iter();
+        let given = settings.attributes.iter();
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
         let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
@@ -354,8 +375,12 @@ impl Engine<'_> {
     fn topology_path(&self, record: &JobRecord) -> Option<String> {
         let file = self.topology_file.as_ref()?;
         let here = NodeRanks::of_node(&record.blocks, self.node()).count();
-        let is_given =
-            self.plan.settings.attributes.iter().any(|attribute| attribute.name == topology_file::ATTRIBUTE);
+        let is_given = self
+            .plan
+            .settings_of(record)
+            .attributes
+            .iter()
+            .any(|given| given.name == topology_file::ATTRIBUTE);
         (here >= topology_file::RANKS_MIN && !is_given).then(|| file.borrow_mut().offer()).flatten()
     }
 
@@ -384,7 +409,13 @@ impl Engine<'_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        self.streams.make_room(slots, job.ordinal, &self.sinks, |rank| job.run.hosts.of(rank));
+        let of = (job.id.0, job.ordinal);
+        self.streams.make_room(slots.clone(), of, &self.sinks, |rank| job.run.hosts.of(rank));
+        if let Some(submitted) = &job.run.submitted {
+            let own = [self.sinks.stdout(), self.sinks.stderr()];
+            let to = self.outlets.get(&submitted.id).copied().unwrap_or(own);
+            self.streams.forward(slots, to, submitted.pseudo_terminals);
+        }
         self.open_files(id)
     }
 

@@ -5,32 +5,40 @@ use std::path::PathBuf;
 
 use hydrant_control::protocol::PseudoTerminals;
 use hydrant_core::{JobId, Rank};
-use hydrant_iof::{Descriptor, expand};
+use hydrant_iof::{Descriptor, Sinks, Streams, expand};
 use hydrant_reactor::{Key, WriterState};
 
 use super::Engine;
-use super::jobs::Job;
 use super::token::IOF;
 use crate::error::RunError;
 use crate::plan::{Options, Plan};
 
+/// A rank, as names of its output files tell it.
+pub(crate) struct NamedRank<'a> {
+    /// Ordinal of its job.
+    pub(crate) job: u32,
+    pub(crate) rank: u32,
+    /// Number of its process.
+    pub(crate) slot: u32,
+    pub(crate) appnum: u32,
+    pub(crate) host: &'a str,
+}
+
 /// Returns the output files of a rank: the streams and the path of each. With a pid, only files whose names contain the
 /// pid. Without a pid, only the others.
-fn output_files(
+pub(crate) fn output_files(
     plan: &Plan,
-    job: &Job,
-    rank: u32,
+    of: &NamedRank<'_>,
     pid: Option<u32>,
 ) -> Result<Vec<(u32, PathBuf)>, RunError> {
     let Plan { settings, options, .. } = plan;
     let mut files = Vec::new();
-    let first = 2 * job.slot(rank);
+    let first = 2 * of.slot;
     let of_stderr = options.errfile_pattern.as_ref().filter(|_| !settings.merge_stderr);
     for (stream, pattern) in [(first, options.outfile_pattern.as_ref()), (first + 1, of_stderr)] {
         let Some(pattern) = pattern else { continue };
         let mut needs_pid = false;
-        let appnum = job.program(rank).0;
-        let path = expand(pattern, (job.ordinal, rank), appnum, job.run.hosts.of(rank), || {
+        let path = expand(pattern, (of.job, of.rank), of.appnum, of.host, || {
             needs_pid = true;
             pid.unwrap_or(0)
         });
@@ -43,8 +51,23 @@ fn output_files(
     Ok(files)
 }
 
+/// Directs streams of a rank to files.
+pub(crate) fn direct(
+    (streams, sinks): (&mut Streams, &mut Sinks),
+    rank: u32,
+    files: Vec<(u32, PathBuf)>,
+    is_copied: bool,
+) -> Result<(), RunError> {
+    for (stream, path) in files {
+        let opened = sinks.file(path.clone());
+        let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
+        streams.direct(stream, sink, is_copied);
+    }
+    Ok(())
+}
+
 /// Returns which output streams of ranks are pseudo-terminals.
-pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
+pub(crate) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
     let files = [&options.outfile_pattern, &options.errfile_pattern];
     let files_alone = files.map(|pattern| pattern.is_some() && !options.copy_output);
     hydrant_iof::pseudo_terminals(options.pty, files_alone)
@@ -53,27 +76,20 @@ pub(super) fn pseudo_terminals(options: &Options) -> Option<PseudoTerminals> {
 impl Engine<'_> {
     /// Opens the output files of a job whose names contain no pid.
     pub(super) fn open_files(&mut self, id: JobId) -> Result<(), RunError> {
-        for rank in 0..self.jobs[id].size() {
-            let files = output_files(self.plan, &self.jobs[id], rank, None)?;
-            self.direct(rank, files)?;
-        }
-        Ok(())
+        (0..self.jobs[id].size()).try_for_each(|rank| self.open_files_of(id, rank, None))
     }
 
     /// Opens the output files of a rank whose names contain its pid.
     pub(super) fn open_pid_files(&mut self, id: JobId, rank: u32, pid: u32) -> Result<(), RunError> {
-        let files = output_files(self.plan, &self.jobs[id], rank, Some(pid))?;
-        self.direct(rank, files)
+        self.open_files_of(id, rank, Some(pid))
     }
 
-    /// Directs streams of a rank to files.
-    fn direct(&mut self, rank: u32, files: Vec<(u32, PathBuf)>) -> Result<(), RunError> {
-        for (stream, path) in files {
-            let opened = self.sinks.file(path.clone());
-            let sink = opened.map_err(|why| RunError::OutputFile { rank, path, why })?;
-            self.streams.direct(stream, sink, self.plan.options.copy_output);
-        }
-        Ok(())
+    fn open_files_of(&mut self, id: JobId, rank: u32, pid: Option<u32>) -> Result<(), RunError> {
+        let job = &self.jobs[id];
+        let (appnum, slot, host) = (job.program(rank).0, job.slot(rank), job.run.hosts.of(rank));
+        let of = NamedRank { job: job.ordinal, rank, slot, appnum, host };
+        let files = output_files(self.plan, &of, pid)?;
+        direct((&mut self.streams, &mut self.sinks), rank, files, self.plan.options.copy_output)
     }
 
     /// Handles an event of the ranks' standard streams.

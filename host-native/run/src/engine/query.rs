@@ -52,8 +52,8 @@ impl AsFd for Query {
 impl Engine<'_> {
     /// Listens for queries of ranks of this node, or of runs that share the name service.
     pub(super) fn open_query(&self, record: &JobRecord) -> Result<Option<Listener<Query>>, RunError> {
-        let of_ranks =
-            self.plan.settings.mpi_psets && NodeRanks::of_node(&record.blocks, self.node()).count() > 0;
+        let of_ranks = self.plan.settings_of(record).mpi_psets
+            && NodeRanks::of_node(&record.blocks, self.node()).count() > 0;
         if !of_ranks && self.plan.options.name_server.is_none() {
             return Ok(None);
         }

@@ -31,7 +31,13 @@ impl Daemon {
                         break;
                     }
                     // The command itself has failed.
-                    Err(error) if engine.is_alone() && engine.jobs[id].ordinal == 0 => return Err(error),
+                    Err(error)
+                        if engine.is_alone()
+                            && engine.jobs[id].ordinal == 0
+                            && engine.jobs[id].submission.is_none() =>
+                    {
+                        return Err(error);
+                    }
                     Err(error) => self.start_failed(engine, id, rank, &error)?,
                 }
             }
@@ -53,7 +59,7 @@ impl Daemon {
         let (is_first, pushed_to) = (job.ordinal == 0, job.run.pushed_to);
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = engine.streams.open(2 * slot, &engine.poller).map_err(&pipe)?;
-        let stderr = match engine.plan.settings.merge_stderr {
+        let stderr = match engine.settings(id).merge_stderr {
             true => rustix::io::fcntl_dupfd_cloexec(&stdout, 0).map_err(&pipe)?,
             false => engine.streams.open(2 * slot + 1, &engine.poller).map_err(&pipe)?,
         };
@@ -97,18 +103,18 @@ impl Daemon {
             engine.stdin.release().map_err(RunError::system("cannot let go of standard input"))?;
         }
         engine.open_pid_files(id, rank, number)?;
-        if engine.plan.settings.bind.report {
+        if engine.settings(id).bind.report {
             let job = &engine.jobs[id];
             let launcher = job.run.launcher.as_ref().expect("it has started the rank");
             let bound = launcher.bindings().map(|bindings| bindings.describe(local));
             let line = bound.map(|bound| format!("{} on {} is {bound}", job.rank_name(rank), engine.host));
-            line.iter().for_each(|line| engine.sinks.print(line));
+            line.iter().for_each(|line| engine.print_about(id, line));
         }
-        if engine.plan.settings.verbose {
+        if engine.settings(id).verbose {
             let job = &engine.jobs[id];
             let (name, program) = (job.rank_name(rank), job.program(rank).1.command.display());
             let line = format!("started {name} as pid {}: {program}", pid.as_raw_nonzero());
-            engine.sinks.print(&line);
+            engine.print_about(id, &line);
         }
         Ok(())
     }
@@ -138,8 +144,8 @@ impl Daemon {
     fn process_ended(&mut self, engine: &mut Engine<'_>, slot: u32, exit: Exit) -> Result<(), RunError> {
         let Some((job, rank)) = engine.jobs.of_slot(slot) else { return Ok(()) };
         let (id, name) = (job.id, job.rank_name(rank));
-        if engine.plan.settings.verbose {
-            engine.sinks.print(&format!("{name} {exit}"));
+        if engine.settings(id).verbose {
+            engine.print_about(id, &format!("{name} {exit}"));
         }
         let received = self.read_last_requests(engine, id, Rank(rank));
         let job = &mut engine.jobs[id];

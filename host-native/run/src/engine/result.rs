@@ -8,7 +8,7 @@ use crate::error::RunError;
 use crate::json::{self, Target};
 
 /// Result of a run, if one is written.
-pub(super) struct RunResult(Option<Document>);
+pub(crate) struct RunResult(Option<Document>);
 
 struct Document {
     path: PathBuf,
@@ -22,7 +22,7 @@ impl RunResult {
     ///
     /// # Errors
     /// The file cannot be opened.
-    pub(super) fn open(path: Option<&Path>) -> Result<RunResult, RunError> {
+    pub(crate) fn open(path: Option<&Path>) -> Result<RunResult, RunError> {
         let Some(path) = path.map(Path::to_owned) else { return Ok(RunResult(None)) };
         match Target::open(&path) {
             Ok(target) => Ok(RunResult(Some(Document { path, target, ended: Vec::new() }))),
@@ -31,7 +31,7 @@ impl RunResult {
     }
 
     /// Keeps the summary of a job that has ended.
-    pub(super) fn job_ended(&mut self, summary: JobSummary) {
+    pub(crate) fn job_ended(&mut self, summary: JobSummary) {
         if let Some(document) = &mut self.0 {
             document.ended.push(summary);
         }
@@ -41,7 +41,7 @@ impl RunResult {
     ///
     /// # Errors
     /// A line for the user: the result is lost.
-    pub(super) fn write(&mut self, code: u8) -> Result<(), String> {
+    pub(crate) fn write(&mut self, code: u8) -> Result<(), String> {
         let Some(Document { path, target, ended }) = &mut self.0 else { return Ok(()) };
         let text = json::result(code, None, ended);
         target.write(&text).map_err(|why| format!("cannot write {}: {why}", path.display()))

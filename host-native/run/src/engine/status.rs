@@ -199,6 +199,11 @@ impl Head<'_> {
     fn describe_run(&self, engine: &Engine<'_>) -> record::Run {
         let (ranks, running, jobs) = totals(self.control.jobs().iter());
         let program = engine.plan.programs.first().map(|program| program.command.as_os_str().into());
+        let fleet = self.fleet.as_ref().map(|fleet| {
+            let (slots, free) = self.control.slots();
+            let (name, waiting) = (fleet.name().to_owned(), self.control.waiting());
+            record::Fleet { name, slots, free, waiting }
+        });
         record::Run {
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -211,6 +216,7 @@ impl Head<'_> {
             program: program.unwrap_or_default(),
             bootstrap: self.bootstrap.name().to_owned(),
             address: None,
+            fleet,
         }
     }
 

@@ -13,11 +13,14 @@ pub(super) const NAME_CLIENT: KeyRange = KeyRange(3);
 /// Status socket and its clients.
 pub(super) const STATUS: KeyRange = KeyRange(4);
 /// Standard streams of the ranks.
-pub(super) const IOF: KeyRange = KeyRange(5);
+pub(crate) const IOF: KeyRange = KeyRange(5);
+
+/// Socket of a fleet, and its clients.
+pub(crate) const FLEET: KeyRange = KeyRange(6);
 
 /// Descriptor that a key identifies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Token {
+pub(crate) enum Token {
     /// Signals are pending.
     Signals,
     /// The PMI port of this job number.
@@ -42,6 +45,8 @@ pub(super) enum Token {
     NameClient(Key),
     /// The status socket or one of its clients.
     Status(Key),
+    /// The socket of a fleet or one of its connections.
+    Fleet(Key),
 }
 
 impl From<Token> for Key {
@@ -58,7 +63,8 @@ impl From<Token> for Key {
             | Token::Conn(key)
             | Token::Links(key)
             | Token::NameClient(key)
-            | Token::Status(key) => return key,
+            | Token::Status(key)
+            | Token::Fleet(key) => return key,
         };
         OWN.key(kind, index)
     }
@@ -66,7 +72,7 @@ impl From<Token> for Key {
 
 impl Token {
     /// Decodes a key. Returns none for a key of another range.
-    pub(super) fn of(key: Key) -> Option<Token> {
+    pub(crate) fn of(key: Key) -> Option<Token> {
         if LINKS.contains(key) {
             return Some(Token::Links(key));
         }
@@ -75,6 +81,9 @@ impl Token {
         }
         if STATUS.contains(key) {
             return Some(Token::Status(key));
+        }
+        if FLEET.contains(key) {
+            return Some(Token::Fleet(key));
         }
         if CONNS.contains(key) {
             return Some(Token::Conn(key));
@@ -115,10 +124,11 @@ mod tests {
             Token::Links(LINKS.key(4, 9)),
             Token::NameClient(NAME_CLIENT.key(0, 2)),
             Token::Status(STATUS.key(1, 3)),
+            Token::Fleet(FLEET.key(1, 3)),
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
         assert_eq!(Token::of(OWN.key(7, 0)), None);
-        assert_eq!(Token::of(KeyRange(6).key(0, 0)), None);
+        assert_eq!(Token::of(KeyRange(7).key(0, 0)), None);
     }
 }

@@ -3,7 +3,9 @@
 //! A push is answered when its ranks have taken it or have closed their input. Tools send more after that, and a connection has
 //! few requests under way, so the bytes that wait are bounded by the requests that the server keeps.
 
-use hydrant_control::protocol::{Order, Report, StdinTarget};
+use std::ops::Range;
+
+use hydrant_control::protocol::{Order, Report, StdinTarget, SubmissionId};
 use hydrant_core::wire::pmix::{Integers, Procs, status};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
@@ -25,11 +27,19 @@ pub(super) struct Pushes {
     pending: Vec<Push>,
 }
 
+/// Who pushes.
+#[derive(Clone, Copy, Debug)]
+enum Pusher {
+    /// A tool of PMIx, and the encoding of its integers.
+    Tool(Asker, Integers),
+    /// The client of a submission, and the number of bytes.
+    Client(SubmissionId, u32),
+}
+
 /// A push that has no answer.
 #[derive(Debug)]
 struct Push {
-    asker: Asker,
-    integers: Integers,
+    by: Pusher,
     /// Nodes and numbers of orders whose reports have not arrived.
     awaited: Vec<(u32, u64)>,
     /// A rank has taken it.
@@ -59,7 +69,7 @@ impl Head<'_> {
         let takes_input = |target: &Target| {
             let job = self.control.jobs().get(target.job);
             job.is_some_and(|job| match job.ordinal {
-                0 => engine.plan.settings.stdin == StdinTarget::Tools,
+                0 => engine.settings(job.id).stdin == StdinTarget::Tools,
                 _ => self.takes_input(job.id),
             })
         };
@@ -67,19 +77,39 @@ impl Head<'_> {
             engine.note_refused_input();
             return Err(status::NOT_SUPPORTED);
         }
-        let hosts = self.control.hosts().len() as u32;
+        self.push(engine, targets, bytes, Pusher::Tool(asker, integers));
+        Ok(())
+    }
+
+    /// Pushes bytes of a client to the ranks of its job that read standard input.
+    pub(super) fn push_of_client(
+        &mut self,
+        engine: &mut Engine<'_>,
+        (submission, job): (SubmissionId, JobId),
+        bytes: &[u8],
+    ) {
+        let to = match engine.settings(job).stdin {
+            StdinTarget::Rank(rank) => {
+                let node = self.control.jobs().get(job).map_or(0, |job| job.run.node(rank));
+                Target { job, rank: Some(Rank(rank)), to: Destination::Node(node) }
+            }
+            _ => Target { job, rank: None, to: Destination::Descendants },
+        };
+        self.push(engine, vec![to], bytes, Pusher::Client(submission, bytes.len() as u32));
+    }
+
+    fn push(&mut self, engine: &mut Engine<'_>, targets: Vec<Target>, bytes: &[u8], by: Pusher) {
         let mut awaited = Vec::new();
         for Target { job, rank, to } in targets {
             self.pushes.latest += 1;
             let push = self.pushes.latest;
             match to {
                 Destination::Node(node) => awaited.push((node, push)),
-                _ => awaited.extend((1..=hosts).map(|node| (node, push))),
+                _ => awaited.extend(self.control.members().map(|node| (node, push))),
             }
             engine.send_order(to, Order::PushInput { push, job, rank, bytes: bytes.to_vec() });
         }
-        self.pushes.pending.push(Push { asker, integers, awaited, is_taken: false });
-        Ok(())
+        self.pushes.pending.push(Push { by, awaited, is_taken: false });
     }
 
     /// A node has passed a push on. Answers the tool after the last node.
@@ -94,11 +124,39 @@ impl Head<'_> {
         let Some((at, push)) = found else { return Ok(()) };
         push.awaited.swap_remove(at);
         push.is_taken |= is_taken;
+        self.answer_pushes(engine)
+    }
+
+    /// Nodes are lost. Nothing is awaited from them.
+    pub(super) fn pushes_lost(
+        &mut self,
+        engine: &mut Engine<'_>,
+        nodes: &Range<u32>,
+    ) -> Result<(), RunError> {
+        for push in &mut self.pushes.pending {
+            push.awaited.retain(|(node, _)| !nodes.contains(node));
+        }
+        self.answer_pushes(engine)
+    }
+
+    /// A submission is over. Its number may be that of another one before all nodes have reported.
+    pub(super) fn forget_pushes(&mut self, submission: SubmissionId) {
+        let is_of = |by: &Pusher| matches!(by, Pusher::Client(of, _) if *of == submission);
+        self.pushes.pending.retain(|push| !is_of(&push.by));
+    }
+
+    /// Answers the pushes that all nodes have reported.
+    fn answer_pushes(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let over: Vec<Push> = self.pushes.pending.extract_if(.., |push| push.awaited.is_empty()).collect();
-        for Push { asker, integers, is_taken, .. } in over {
-            let code = if is_taken { status::SUCCESS } else { status::INPUT_COMPLETE };
-            let body = short_body(integers, |writer| writer.status(code));
-            self.answer_asker(engine, asker, 0, body)?;
+        for Push { by, is_taken, .. } in over {
+            match by {
+                Pusher::Tool(asker, integers) => {
+                    let code = if is_taken { status::SUCCESS } else { status::INPUT_COMPLETE };
+                    let body = short_body(integers, |writer| writer.status(code));
+                    self.answer_asker(engine, asker, 0, body)?;
+                }
+                Pusher::Client(submission, len) => self.input_of_client_taken(submission, len, is_taken),
+            }
         }
         Ok(())
     }

@@ -321,7 +321,7 @@ impl Head<'_> {
             && let Some((tool, job)) = of_tool.tool.zip(jobs.get(job))
         {
             let pull = Pull::new(tool, of_tool.integers, of_tool.channels, OF_SPAWN);
-            engine.tools.pulls.push(pull.of_job(job.ordinal, &job.name));
+            engine.tools.pulls.push(pull.of_job(job.id, &job.name));
             self.copy_output(engine);
         }
     }

@@ -32,8 +32,8 @@ pub(super) struct Pull {
 
 /// A process, or all of a job.
 struct Source {
-    /// Ordinal of the job.
-    job: u32,
+    /// Number of the job.
+    job: JobId,
     /// Its name, which is needed after its end too.
     name: String,
     rank: Option<u32>,
@@ -46,8 +46,8 @@ impl Pull {
     }
 
     /// Returns the request for all processes of a job.
-    pub(super) fn of_job(mut self, ordinal: u32, name: &str) -> Pull {
-        self.sources.push(Source { job: ordinal, name: name.to_owned(), rank: None });
+    pub(super) fn of_job(mut self, job: JobId, name: &str) -> Pull {
+        self.sources.push(Source { job, name: name.to_owned(), rank: None });
         self
     }
 
@@ -63,8 +63,9 @@ impl Pull {
 
     /// Returns the namespace of the process, if the tool wants its output.
     fn wants(&self, copy: &Copy) -> Option<&str> {
-        let is_source =
-            |source: &&Source| source.job == copy.job && source.rank.is_none_or(|rank| rank == copy.rank);
+        let is_source = |source: &&Source| {
+            source.job.0 == copy.number && source.rank.is_none_or(|rank| rank == copy.rank)
+        };
         let source = self.sources.iter().find(is_source);
         source.filter(|_| self.channels & channel_of(copy) != 0).map(|source| &*source.name)
     }
@@ -136,7 +137,7 @@ impl Head<'_> {
         let source = |proc: hydrant_core::wire::pmix::Proc<'_>| {
             let job = jobs.named(proc.namespace)?;
             let rank = (proc.rank != WILDCARD).then_some(proc.rank);
-            Some(Source { job: job.ordinal, name: job.name.clone(), rank })
+            Some(Source { job: job.id, name: job.name.clone(), rank })
         };
         sources.iter().map(source).collect()
     }

@@ -17,8 +17,9 @@ impl Run<'_> {
     pub(super) fn wait(&mut self, keys: &mut Vec<Key>) -> Result<u64, RunError> {
         let Run { engine, parts } = self;
         let is_starting = parts.daemon().is_some_and(|daemon| daemon.is_starting());
+        let is_unsettled = parts.head().is_some_and(|head| head.is_unsettled());
         // Output that waited for the links is read at the end of the turn.
-        if is_starting || engine.sinks.have_changed() || !engine.messages.are_empty() {
+        if is_starting || is_unsettled || engine.sinks.have_changed() || !engine.messages.are_empty() {
             engine.poller.wait(Some(Duration::ZERO), keys)?;
             return Ok(engine.now());
         }

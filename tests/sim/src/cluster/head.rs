@@ -135,6 +135,12 @@ impl World<'_> {
             Action::RankStates { .. } | Action::Usage { .. } | Action::InputPushed { .. } => {}
             Action::ServerReplaced { .. } => {}
             Action::FormTree { .. } => {}
+            Action::Tell { .. }
+            | Action::FleetReady
+            | Action::SubmissionWaits { .. }
+            | Action::SubmissionStarted { .. }
+            | Action::SubmissionRefused { .. }
+            | Action::SubmissionOver { .. } => unreachable!("this is no fleet"),
         }
     }
 

@@ -171,6 +171,7 @@ fn config(plan: &Plan) -> Config {
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: plan.cleanup,
+        stays: false,
         exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
         is_alone: false,

@@ -19,6 +19,7 @@ fn run() -> Run {
         program: Text(b"./a\xff".to_vec()),
         bootstrap: "ssh".to_owned(),
         address: None,
+        fleet: None,
     }
 }
 

@@ -48,6 +48,7 @@ fn config(nodes: u32) -> Config {
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: true,
+        stays: false,
         exit_code_of: ExitCodeOf::First,
         exit_report: false,
         is_alone: false,
@@ -257,7 +258,9 @@ fn a_job_ends_once_its_output_is_written() {
     assert_eq!(actions[3], [Action::DrainOutput { job: FIRST }]);
     let report = "rank 0 on n1, pid 5, program a.out exited with code 1";
     let actions = handle(Event::OutputDrained { job: FIRST, reader_closed: false });
-    let [print, Action::CloseJob { job: FIRST, summary }, finish] = &*actions else { panic!("{actions:?}") };
+    let [print, Action::CloseJob { job: FIRST, summary, .. }, finish] = &*actions else {
+        panic!("{actions:?}")
+    };
     assert_eq!((print, finish), (&Action::Print(report.into()), &Action::Finish { flush: true }));
     assert_eq!((summary.ordinal, summary.message.as_deref()), (0, Some(report)));
     assert_eq!(summary.exits, [(Some(Exit::Code(1)), vec![(0, 1)])]);

@@ -6,12 +6,14 @@ use hydrant_core::{Fault, Input, JobId, OwnedInput, OwnedOutput, Rank, Refusal, 
 use hydrant_driver::BackendError;
 use hydrant_overlay::{Channel, Destination as Route, Event as LinkEvent};
 
+use super::super::fleet::Fleet;
 use super::super::names::Names;
 use super::super::patience::Patience;
 use super::super::progress::Progress;
 use super::super::status::Asker;
 use super::super::{Engine, Head};
 use crate::error::RunError;
+use crate::fleet::protocol::Reply;
 use crate::plan::Plan;
 
 impl Head<'_> {
@@ -36,7 +38,8 @@ impl Head<'_> {
                 let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
                 let reason = format!("{failure}{hint}");
                 let nodes = lost.unwrap_or_default();
-                self.handle(engine, Event::NodesLost { nodes, reason })
+                self.handle(engine, Event::NodesLost { nodes: nodes.clone(), reason })?;
+                self.pushes_lost(engine, &nodes)
             }
             LinkEvent::Retrying(failure) => {
                 engine.sinks.print(&failure.to_string());
@@ -99,6 +102,7 @@ impl Head<'_> {
                 if engine.jobs.get(job).is_some_and(|job| !job.run.ranks.contains(rank.0)) {
                     engine.open_pid_files(job, rank.0, pid)?;
                 }
+                self.tell_process(job, rank.0, pid);
                 self.show_debuggers(engine, job);
             }
             Action::RanksJoined { ranks, .. } => {
@@ -140,16 +144,20 @@ impl Head<'_> {
             }
             Action::DrainOutput { job } => self.drain(engine, job),
             Action::DeregisterJob { job } => {
-                // Tools get the output of a job before the event of its end.
+                // Tools and clients get the output of a job before the event of its end.
                 self.copy_output(engine);
+                self.forward_to_clients(engine);
                 engine.drop_job(job)?;
                 if let Some(names) = &mut self.names {
                     names.forget(job, now)?;
                 }
             }
-            Action::CloseJob { job, summary } => {
+            Action::CloseJob { job, submission, summary } => {
                 self.tool_job_ended(engine, job);
-                self.result.job_ended(*summary);
+                match submission {
+                    Some(submission) => self.tell_end(submission, summary),
+                    None => self.result.job_ended(*summary),
+                }
                 engine.flush();
             }
             Action::AllowStdin(bytes) => engine.stdin.allow(bytes, now, &engine.poller),
@@ -175,6 +183,21 @@ impl Head<'_> {
             }
             Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),
             Action::Print(lines) => engine.sinks.print(&lines),
+            Action::Tell { submission, lines } => {
+                self.forward_to_clients(engine);
+                self.tell_client(submission, &Reply::Lines(lines));
+            }
+            Action::FleetReady => self.fleet_is_ready(engine)?,
+            Action::SubmissionWaits { submission, before } => {
+                self.tell_client(submission, &Reply::Waits(before));
+            }
+            Action::SubmissionStarted { submission } => self.tell_client(submission, &Reply::Started),
+            Action::SubmissionRefused { submission, why } => {
+                self.submission_over(engine, submission, &Reply::Refused(why));
+            }
+            Action::SubmissionOver { submission, code } => {
+                self.submission_over(engine, submission, &Reply::Over(code));
+            }
             Action::Finish { flush } => self.finish = Some(flush),
         }
         Ok(())
@@ -197,7 +220,8 @@ impl Head<'_> {
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
-        let (job, is_first) = (record.id, record.ordinal == 0);
+        let (job, is_first) = (record.id, record.ordinal == 0 && record.submitted.is_none());
+        self.describe_to_client(&record);
         let of_tool = record.spawned.as_ref().filter(|spawned| spawned.tool.is_some());
         if let Some(spawned) = of_tool {
             self.name_tool_job(spawned.upcall, &record);
@@ -244,7 +268,8 @@ impl Head<'_> {
     pub(in super::super) fn settle(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         for job in std::mem::take(&mut self.draining) {
             // Streams of ranks end at their nodes, so the head has nothing left to read.
-            let reader_closed = engine.sinks.is_cut_off();
+            let submission = self.control.jobs().get(job).and_then(|job| job.submission);
+            let reader_closed = engine.is_cut_off(submission);
             self.handle(engine, Event::OutputDrained { job, reader_closed })?;
         }
         Ok(())
@@ -310,6 +335,7 @@ impl Head<'_> {
             self.status_at(),
             self.progress.as_ref().and_then(Progress::poll_at),
             self.help_texts.poll_at(),
+            self.fleet.as_ref().and_then(Fleet::poll_at),
         ];
         at.into_iter().flatten().min()
     }
@@ -323,6 +349,7 @@ impl Head<'_> {
         self.keep_patience(engine, now)?;
         self.keep_status_time(engine, now);
         self.keep_tools(engine, now)?;
+        self.keep_fleet_time(engine, now)?;
         self.show_help_texts(engine, false);
         if self.pmix_queries.are_pending() {
             // Nodes may be late with the states of ranks.
@@ -349,6 +376,7 @@ impl Head<'_> {
         }
         self.show_help_texts(engine, true);
         self.end_status(engine, code);
+        self.part_from_clients(engine);
         match self.result.write(code) {
             Ok(()) => code,
             Err(line) => {

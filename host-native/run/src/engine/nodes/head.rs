@@ -18,6 +18,7 @@ use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mappi
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
+use super::super::fleet::Fleet;
 use super::super::grow::Growths;
 use super::super::help_texts::HelpTexts;
 use super::super::names::Names;
@@ -54,7 +55,7 @@ impl<'s> Head<'s> {
         let plan = engine.plan;
         let ranks = open::size(&plan.programs)?;
         let config = Config {
-            hosts: vec![Host::new(&engine.host)],
+            hosts: vec![Host::with_slots(&engine.host, ranks)],
             is_alone: true,
             order_max: None,
             ..config_of(plan, engine.host.clone())
@@ -95,6 +96,7 @@ impl<'s> Head<'s> {
             growths: Growths::default(),
             help_texts: HelpTexts::default(),
             pushes: Pushes::default(),
+            fleet: Fleet::open(engine)?,
             tool_jobs: Vec::new(),
             patience: None,
             time_limit: None,
@@ -208,6 +210,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
         map_by: options.cluster.placement.policy.map_by,
         verbose: settings.verbose,
         cleanup: settings.cleanup,
+        stays: plan.options.fleet.is_some(),
         exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
         is_alone: false,

@@ -117,6 +117,7 @@ fn record(plan: &Plan) -> JobRecord {
             preput: vec![(b"k".to_vec(), b"v".to_vec())],
             tool: None,
         }),
+        submitted: None,
     }
 }
 
@@ -171,6 +172,7 @@ fn open(engine: &mut Engine<'_>) -> Result<JobId, RunError> {
         hosts,
         psets,
         spawned: None,
+        submitted: None,
     };
     engine.open_here(record, None).map_err(|mut errors| errors.swap_remove(0).1)?;
     Ok(id)

@@ -1,0 +1,89 @@
+//! Fleets of several hosts (`hydrant up`, `hydrant run --on`, `hydrant down`).
+
+use hydrant_tests::{Fleet, Job, Running, nodes};
+use rustix::process::{Signal, kill_process};
+
+/// A fleet of local daemons, each with two slots.
+fn fleet(hosts: u32) -> Fleet {
+    Fleet::new(&nodes(hosts, 2, 2))
+}
+
+/// A job whose lines are labeled with the hosts of its ranks.
+fn labeled(fleet: &Fleet, options: &str, script: &str) -> Job {
+    fleet.job(options).args(["--prepend-pattern", "%h ", "sh", "-c"]).arg(script)
+}
+
+/// Such a job that waits for a line. Its only rank exits with 3.
+fn reader(fleet: &Fleet, options: &str, line: &str, ranks: usize) -> Running {
+    let script = "echo up; read line || :; echo got $line; [ $PMI_SIZE -gt 1 ] || exit 3";
+    let job = labeled(fleet, options, script).hold_input().start();
+    job.await_stdout(line, ranks);
+    job
+}
+
+#[test]
+fn jobs_run_beside_each_other_with_input_and_exit_codes_of_their_own() {
+    let fleet = fleet(2);
+    let mut first = reader(&fleet, "-n 2 --stdin all", "n1 up\n", 2);
+    let mut second = reader(&fleet, "-n 2 --stdin 1", "n2 up\n", 2);
+    second.send(b"two\n").unwrap();
+    second.end_input();
+    second.wait().code(0).quiet().says("n2 got two\n", 1).says("n2 got\n", 1);
+    first.send(b"one\n").unwrap();
+    first.end_input();
+    first.wait().code(0).quiet().says("n1 got one\n", 2);
+    let mut third = reader(&fleet, "-n 1 -host n2", "n2 up\n", 1);
+    third.end_input();
+    third.wait().code(3).says("n2 got\n", 1);
+    fleet.end();
+}
+
+#[test]
+fn a_job_waits_until_hosts_have_room() {
+    let fleet = fleet(2);
+    let mut first = reader(&fleet, "-n 1", "n1 up\n", 1);
+    let large = labeled(&fleet, "-v -n 4", "echo large").start();
+    large.await_stderr("behind 0 others");
+    first.end_input();
+    first.wait().code(3);
+    large.wait().code(0).says("n1 large\n", 2).says("n2 large\n", 2);
+    fleet.end();
+}
+
+#[test]
+fn the_end_of_a_fleet_ends_its_jobs_on_all_hosts() {
+    let fleet = fleet(3);
+    let job = fleet.shell("-n 5", "echo up; while :; do :; done").start();
+    job.await_stdout("up\n", 5);
+    let waiting = fleet.job("-v -n 2 true").start();
+    waiting.await_stderr("behind 0 others");
+    fleet.end();
+    job.wait().code(143).warns("the fleet was ended");
+    waiting.wait().code(1).warns("the fleet was ended before there was room");
+}
+
+// Fault: The daemon of a host of a fleet is killed
+// Outcome: the jobs with ranks there end, the fleet and its other jobs go on, and what is larger than the fleet now is refused
+// Guarantee: A job of a fleet shares no fate with jobs on other hosts
+#[test]
+fn a_lost_host_ends_the_jobs_that_have_ranks_there() {
+    let fleet = fleet(2);
+    let mut other = reader(&fleet, "-n 1 -host n1", "n1 up\n", 1);
+    let there = reader(&fleet, "-n 1 -host n2", "n2 up\n", 1);
+    let large = fleet.job("-v -n 4 true").start();
+    large.await_stderr("behind 0 others");
+    kill_process(fleet.running.children()[1], Signal::KILL).expect("the daemon runs");
+    let lost = "host n2 (node 2): its daemon is lost: its connection was closed\n";
+    there.wait().code(1).warns(lost);
+    large.wait().code(1).warns("the job has 4 ranks, and the fleet has 2 slots");
+    fleet.running.await_stderr(lost);
+    other.send(b"on\n").unwrap();
+    other.end_input();
+    other.wait().code(3).says("n1 got on\n", 1);
+    // More than may be under way: the host that is lost takes none of it.
+    let input = "0123456\n".repeat(1 << 16);
+    let outcome = fleet.job("-n 1 --stdin all cat").input(input.as_bytes()).run();
+    outcome.code(0).stdout_is(&input);
+    fleet.job("-host n2 true").run().code(1).warns("n2");
+    fleet.end();
+}
