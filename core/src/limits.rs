@@ -95,7 +95,7 @@ pub struct Limits {
     /// 256 of them with any members. More are refused as this limit unless their members are a few runs, as those of hosts
     /// are.
     pub psets: u32,
-    /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::links::LINKS_MAX). 0 for
+    /// Maximum number of links to servers on other nodes, at most [`LINKS_MAX`](crate::peer::LINKS_MAX). 0 for
     /// a single node.
     pub links: u32,
     /// Maximum bytes that a PMIx rank puts for processes of its node, and as many for others, up to [`COMMIT_BYTES_MAX`].

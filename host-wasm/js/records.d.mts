@@ -316,7 +316,7 @@ export type Input =
       nodes: number;
       /**
        * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf
-       * below node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node
+       * below node 1. With 2^12·n added (`LATE`) the last n nodes join later, as children of node
        * 0.
        */
       radix: number;
@@ -1123,7 +1123,7 @@ export class Inputs {
     nodes: number;
     /**
      * Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
-     * node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node 0.
+     * node 1. With 2^12·n added (`LATE`) the last n nodes join later, as children of node 0.
      */
     radix: number;
   }): Consumed;

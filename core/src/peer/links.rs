@@ -4,10 +4,8 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::link_set::{LINKS_MAX, LinkSet};
 use super::tree::{Place, Tree};
-
-/// Maximum number of links of a node. Each has a bit in sets of links.
-pub const LINKS_MAX: u32 = 63;
 
 /// Link to a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +130,11 @@ impl Link {
         !self.lost && !self.awaited
     }
 
+    /// Returns whether the neighbour is a child that is a member.
+    fn is_child(&self) -> bool {
+        !self.up && self.is_open()
+    }
+
     /// Returns whether records of that node are sent over this link.
     pub(crate) fn carries(&self, origin: u32) -> bool {
         self.part.contains(&origin) == self.up
@@ -160,11 +163,12 @@ impl<'s> Links<'s> {
     pub(crate) fn join(&mut self, node: u32, tree: Tree) -> Option<()> {
         let place = tree.place(node);
         let count = usize::from(place.parent.is_some()) + place.children.len();
-        if node >= tree.nodes() || count > self.slots.len().min(LINKS_MAX as usize) {
+        // Another node may have a wider tree than this build can compute.
+        let is_sound = tree.is_whole() && node < tree.nodes();
+        if !is_sound || count > self.slots.len().min(LINKS_MAX as usize) {
             return None;
         }
-        let from = tree.nodes() - tree.late();
-        let is_awaited = |link: &Link| !link.up && link.node >= from;
+        let is_awaited = |link: &Link| !link.up && link.node >= tree.first_late();
         let links = neighbours(place).map(|link| Link { awaited: is_awaited(&link), ..link });
         self.slots.iter_mut().zip(links).for_each(|(slot, link)| *slot = link);
         (self.count, self.node, self.tree) = (count, node, tree);
@@ -181,19 +185,20 @@ impl<'s> Links<'s> {
     pub(crate) fn rejoin(&mut self, count: usize, node: u32, tree: Tree, epoch: u32) -> Option<()> {
         let saved = self.slots.get(..count.min(LINKS_MAX as usize))?;
         let way = |link: &Link| (link.node, link.up, link.part.clone());
-        let sound = node < tree.nodes()
+        let sound = tree.is_whole()
+            && node < tree.nodes()
             && saved.iter().map(way).eq(neighbours(tree.place(node)).map(|link| way(&link)));
         (self.count, self.node, self.tree, self.epoch) = (count, node, tree, epoch);
         sound.then_some(())
     }
 
-    /// Begins the epoch in which a node is lost. Returns the bit of its link, or 0 if it is no neighbour.
+    /// Begins the epoch in which a node is lost. Returns the index of its link, or `None` if it is no neighbour.
     #[cfg(feature = "cluster")]
-    pub(crate) fn lose(&mut self, epoch: u32, node: u32) -> u64 {
+    pub(crate) fn lose(&mut self, epoch: u32, node: u32) -> Option<usize> {
         self.epoch = epoch;
-        let Some(at) = self.to(node) else { return 0 };
+        let at = self.to(node)?;
         self.slots[at].lost = true;
-        1 << at
+        Some(at)
     }
 
     /// Begins the epoch in which a node has joined. Returns `None`, without a change, if it is this node's child already, or was.
@@ -233,33 +238,33 @@ impl<'s> Links<'s> {
         self.slots[..self.count].first().is_some_and(|link| link.up)
     }
 
-    /// Returns the bit set of the links to children that are members.
-    pub(crate) fn children(&self) -> u64 {
-        (0u32..)
-            .zip(&self.slots[..self.count])
-            .filter(|(_, link)| !link.up && link.is_open())
-            .fold(0, |set, (at, _)| set | 1 << at)
+    /// Returns the set of the links to children that are members.
+    pub(crate) fn children(&self) -> LinkSet {
+        let links = self.slots[..self.count].iter().enumerate();
+        links.filter(|(_, link)| link.is_child()).map(|(at, _)| at).collect()
     }
 
-    /// Returns the bit of the child whose subtree contains the node. Returns 0 for this node and for nodes outside its
-    /// subtree.
-    pub(crate) fn below(&self, node: u32) -> u64 {
-        let child = |link: &Link| !link.up && link.part.contains(&node);
-        self.slots[..self.count].iter().position(child).map_or(0, |at| 1 << at)
+    /// Returns the index of the link to the child whose subtree contains the node. Returns `None` for this node and for nodes
+    /// outside its subtree.
+    pub(crate) fn below(&self, node: u32) -> Option<usize> {
+        let first = usize::from(self.have_parent());
+        // Children are in ascending order.
+        let behind = self.slots[first..self.count].partition_point(|link| link.part.start <= node);
+        let at = (first + behind).checked_sub(1).filter(|&at| at >= first)?;
+        self.slots[at].part.contains(&node).then_some(at)
     }
 
     /// Returns the index of the link on the way to a node. Returns `None` for this node.
     pub(crate) fn towards(&self, node: u32) -> Option<usize> {
-        match self.below(node) {
-            _ if node == self.node => None,
-            0 => self.have_parent().then_some(0),
-            link => Some(link.trailing_zeros() as usize),
+        if node == self.node {
+            return None;
         }
+        self.below(node).or_else(|| self.have_parent().then_some(0))
     }
 
     /// Returns the index of the link to a neighbour.
     pub(crate) fn to(&self, node: u32) -> Option<usize> {
-        self.slots[..self.count].iter().position(|link| link.node == node)
+        self.towards(node).filter(|&at| self.slots[at].node == node)
     }
 
     /// Returns a link by its index.
@@ -284,10 +289,29 @@ impl<'s> Links<'s> {
         self.ready().is_some()
     }
 
-    /// Marks these links as possibly having a pending message.
-    pub(crate) fn wake(&mut self, links: u64) {
-        let links_of = (0u32..).zip(&mut self.slots[..self.count]);
-        links_of.filter(|(at, _)| links & (1 << at) != 0).for_each(|(_, link)| link.message_pending = true);
+    /// Marks a link as possibly having a pending message.
+    pub(crate) fn wake(&mut self, at: usize) {
+        if let Some(link) = self.get_mut(at) {
+            link.message_pending = true;
+        }
+    }
+
+    /// Marks all links as possibly having a pending message.
+    pub(crate) fn wake_all(&mut self) {
+        self.slots[..self.count].iter_mut().for_each(|link| link.message_pending = true);
+    }
+
+    /// Marks the links to children as possibly having a pending message.
+    pub(crate) fn wake_children(&mut self) {
+        let children = self.slots[..self.count].iter_mut().filter(|link| link.is_child());
+        children.for_each(|link| link.message_pending = true);
+    }
+
+    /// Marks links as possibly having a pending message over which `least` bytes of a log of that length have not been sent.
+    pub(crate) fn wake_behind(&mut self, log: u32, least: u32) {
+        let links = self.slots[..self.count].iter_mut();
+        let behind = links.filter(|link| log.saturating_sub(link.cursor) >= least);
+        behind.for_each(|link| link.message_pending = true);
     }
 
     /// Marks links over which exits up to this number have not been sent as possibly having a pending message.
@@ -296,12 +320,17 @@ impl<'s> Links<'s> {
         behind.for_each(|link| link.message_pending = true);
     }
 
-    /// Marks links as possibly having a pending request for pairs, or an answer.
-    pub(crate) fn wake_fetches(&mut self, links: u64) {
-        self.wake(links);
-        for (at, link) in self.slots[..self.count].iter_mut().enumerate() {
-            link.fetch_pending |= links & (1 << at) != 0;
+    /// Marks a link as possibly having a pending request for pairs, or an answer.
+    pub(crate) fn wake_fetch(&mut self, at: usize) {
+        if let Some(link) = self.get_mut(at) {
+            (link.message_pending, link.fetch_pending) = (true, true);
         }
+    }
+
+    /// Marks all links as possibly having a pending request for pairs, or an answer.
+    pub(crate) fn wake_fetches(&mut self) {
+        let links = self.slots[..self.count].iter_mut();
+        links.for_each(|link| (link.message_pending, link.fetch_pending) = (true, true));
     }
 
     /// Resets the cursors after the log was cleared.
@@ -325,7 +354,7 @@ fn neighbours(Place { parent, subtree, children }: Place) -> impl Iterator<Item 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::peer::tree::ROOT_ONE;
+    use crate::peer::tree::{RADIX_MAX, ROOT_ONE};
 
     #[test]
     fn every_origin_reaches_every_other_node_by_one_way() {
@@ -342,7 +371,7 @@ mod tests {
                     assert_eq!(link.carries(origin), tree.towards(link.node, origin) == Some(node));
                 }
                 let child = tree.towards(node, origin).filter(|_| tree.subtree(node).contains(&origin));
-                let expected = child.map_or(0, |child| 1 << links.to(child).unwrap());
+                let expected = child.map(|child| links.to(child).unwrap());
                 assert_eq!(links.below(origin), expected);
             }
         }
@@ -354,9 +383,10 @@ mod tests {
         let mut links = Links::new(&mut slots);
         assert_eq!(links.join(1, Tree::new(40, 3)), None, "a parent and three children");
         assert_eq!(links.join(40, Tree::new(40, 2)), None);
+        assert_eq!(links.join(1, Tree::new(2, RADIX_MAX + 1)), None, "another node may have a wider tree");
         assert!(!links.are_any() && links.join(1, Tree::new(40, 2)).is_some());
-        assert_eq!((links.have_parent(), links.children()), (true, 0b110));
-        links.wake(links.children());
+        assert_eq!((links.have_parent(), links.children()), (true, [1, 2].into_iter().collect()));
+        links.wake_children();
         assert_eq!(links.ready(), Some(1));
     }
 }

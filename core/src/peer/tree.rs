@@ -9,18 +9,20 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::link_set::LINKS_MAX;
+
 /// Minimum number of children of an inner node, if there are enough nodes. With 1 the tree would be a chain.
 pub const RADIX_MIN: u32 = 2;
-/// Maximum number of children of a node.
-pub const RADIX_MAX: u32 = 32;
+/// Maximum number of children of a node: 1,022 with the feature `wide`, and 32 without.
+pub const RADIX_MAX: u32 = if cfg!(feature = "wide") { LINKS_MAX - 1 } else { 32 };
 
 /// Added to a radix: node 1 is the root of the tree, and node 0 is a leaf below it.
 pub const ROOT_ONE: u32 = 1 << 31;
 
 /// Added to a radix, times a number of nodes: so many nodes at the end join later, as children of node 0.
-pub const LATE: u32 = 1 << 8;
+pub const LATE: u32 = 1 << 12;
 /// Bits of the number of nodes that join later.
-const LATE_BITS: u32 = 0xff * LATE;
+const LATE_BITS: u32 = 0xfff * LATE;
 
 /// Tree over the nodes `0..nodes`. Every subtree is a range of node numbers.
 ///
@@ -61,11 +63,20 @@ impl Tree {
     /// Returns the maximum number of children of a node. The bounds are applied here because a deserialized tree
     /// may contain another value.
     pub const fn radix(&self) -> u32 {
-        match self.radix & !ROOT_ONE & !LATE_BITS {
+        match self.given_radix() {
             ..RADIX_MIN => RADIX_MIN,
             radix @ RADIX_MIN..RADIX_MAX => radix,
             _ => RADIX_MAX,
         }
+    }
+
+    const fn given_radix(&self) -> u32 {
+        self.radix & !ROOT_ONE & !LATE_BITS
+    }
+
+    /// Returns whether the tree is the same in all builds: one without the feature `wide` has fewer children for a wide tree.
+    pub const fn is_whole(&self) -> bool {
+        self.given_radix() <= RADIX_MAX
     }
 
     /// Returns the second number of [`Tree::new`]: the radix, with [`ROOT_ONE`] and [`LATE`] for trees of these forms.
@@ -81,6 +92,11 @@ impl Tree {
         let (late, room) = ((self.radix & LATE_BITS) / LATE, RADIX_MAX - self.radix());
         let late = if late < room { late } else { room };
         if late < self.nodes { late } else { self.nodes - 1 }
+    }
+
+    /// Returns the first of the nodes that join later, or the number of nodes without any.
+    pub const fn first_late(&self) -> u32 {
+        self.nodes - self.late()
     }
 
     /// Returns whether node 0 is a leaf below node 1.
@@ -196,9 +212,9 @@ impl Place {
     }
 }
 
-/// Steps within which the root of any tree has all messages: [`RADIX_MAX`] + 1 for each of 7 levels. Trees with a lower
-/// radix have more levels, but take fewer steps.
-const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * 7;
+/// Steps within which the root of any tree has all messages: [`RADIX_MAX`] + 1 for each of its levels, 4 with the feature `wide` and 7
+/// without. Trees with a lower radix have more levels, but take fewer steps.
+const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * if cfg!(feature = "wide") { 4 } else { 7 };
 
 /// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. The lengths of
 /// children that are not needed stay 0.
@@ -223,10 +239,12 @@ fn set_lengths(lengths: &mut [u32; RADIX_MAX as usize], below: u32, radix: usize
 /// Allows one more level below the root of the trees. Element `i` of `most` says how many nodes a tree can have whose root
 /// has all messages within `i` steps.
 fn add_level(most: &mut [u32], radix: usize) {
+    let last = most.len() - 1;
+    let mut children: u32 = most[(last - 1).saturating_sub(radix)..last - 1].iter().sum();
     // From the last on, because a number follows from lower ones of the level before.
-    for steps in (2..most.len()).rev() {
-        let children = (steps - 1).saturating_sub(radix)..steps - 1;
-        most[steps] = 1 + most[children].iter().sum::<u32>();
+    for steps in (2..=last).rev() {
+        most[steps] = 1 + children;
+        children = children - most[steps - 2] + (steps - 2).checked_sub(radix).map_or(0, |first| most[first]);
     }
 }
 
@@ -352,7 +370,7 @@ mod tests {
         );
         assert_eq!((tree.radix(), tree.form(), tree.depth()), (3, 3 | (3 * LATE), before.depth()));
         // A head has no more children than a node can have, and is there from the start.
-        assert_eq!(Tree::new(100, 30 | (9 * LATE)).late(), 2);
+        assert_eq!(Tree::new(RADIX_MAX + 68, (RADIX_MAX - 2) | (9 * LATE)).late(), 2);
         let all_late = Tree::new(3, 8 | (9 * LATE));
         assert_eq!((children(all_late, 0), all_late.depth()), (vec![1..2, 2..3], 1));
     }
@@ -379,6 +397,15 @@ mod tests {
             assert_eq!(tree.depth(), 31);
             assert_eq!(tree.towards(0, u32::MAX - 1), Some(1 << 31));
         }
+    }
+
+    #[test]
+    fn a_tree_that_another_build_has_wider_is_known() {
+        for form in [0, ROOT_ONE, 5 * LATE] {
+            assert!(Tree::new(9, RADIX_MAX | form).is_whole());
+            assert!(!Tree::new(9, (RADIX_MAX + 1) | form).is_whole());
+        }
+        assert_eq!(Tree::new(9, RADIX_MAX + 1).radix(), RADIX_MAX);
     }
 
     #[test]

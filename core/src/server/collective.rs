@@ -133,7 +133,7 @@ impl Server<'_> {
     pub(super) fn check_fence(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
-        if state.fence_tracker.is_complete(state.fence.arrived, here, state.below)
+        if state.fence_tracker.is_complete(state.fence.arrived, here, &state.below)
             && self.fan_in(job, Collective::Fence, None)
         {
             self.release_fence(job);
@@ -144,7 +144,7 @@ impl Server<'_> {
     pub(super) fn check_ring(&mut self, job: JobId) {
         let state = &self.jobs[job.index()];
         let here = state.local - state.excluded_count;
-        if state.ring_tracker.is_complete(state.ring, here, state.below)
+        if state.ring_tracker.is_complete(state.ring, here, &state.below)
             && self.fan_in(job, Collective::Ring, None)
         {
             self.release_ring(job);
@@ -179,7 +179,7 @@ impl Server<'_> {
         if let Some(tracker) = self.tracker_mut(job, at, group) {
             tracker.fan_in = FanIn::Pending(tracker.preceding(log));
         }
-        self.links.wake(1);
+        self.links.wake(0);
         false
     }
 
@@ -187,7 +187,7 @@ impl Server<'_> {
     pub(super) fn receive_arrival(
         &mut self,
         from: &Link,
-        link: u64,
+        link: usize,
         job: JobId,
         (at, collects): (Collective, bool),
         body: &[u8],
@@ -198,14 +198,14 @@ impl Server<'_> {
                 return Ok(());
             }
             let Server { jobs, ranks, links, groups, .. } = self;
-            let below = |slot: &usize| links.below(ranks[*slot].node) == link;
+            let below = |slot: &usize| links.below(ranks[*slot].node) == Some(link);
             let members = || slots_of(jobs, body).flatten().filter(below);
             if members().next().is_none() {
                 return Err(Fault::BadPeer);
             }
             let is_missed = members().any(|slot| !ranks[slot].excluded);
             groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
-            if groups.find((kind, tag), &|slot| slot.tracker.owing & link != 0).is_some() {
+            if groups.find((kind, tag), &|slot| slot.tracker.owing.contains(link)).is_some() {
                 return Ok(());
             }
             let is_missed = is_missed || groups.find((kind, tag), &Group::is_open).is_some();
@@ -213,7 +213,7 @@ impl Server<'_> {
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
             // Their exits follow.
             for slot in slots_of(self.jobs, dead).flatten() {
-                if self.links.below(self.ranks[slot].node) == link {
+                if self.links.below(self.ranks[slot].node) == Some(link) {
                     self.ranks[slot].dead = true;
                 }
             }
@@ -226,12 +226,13 @@ impl Server<'_> {
             }
             return Ok(());
         }
-        if self.tracker_mut(job, at, None).is_some_and(|tracker| tracker.arrived & link != 0) {
+        if self.tracker_mut(job, at, None).is_some_and(|tracker| tracker.arrived.contains(link)) {
             return Err(Fault::BadPeer);
         }
         self.receive_records(from, job, RecordKind::Pair, body)?;
-        if let Some(tracker) = self.tracker_mut(job, at, None).filter(|tracker| tracker.owing & link == 0) {
-            tracker.arrived |= link;
+        if let Some(tracker) = self.tracker_mut(job, at, None).filter(|tracker| !tracker.owing.contains(link))
+        {
+            tracker.arrived.insert(link);
             tracker.collects |= collects;
         }
         if at == Collective::Ring {
@@ -303,7 +304,7 @@ impl Server<'_> {
         };
         self.respond_to_group(at, response);
         self.groups.release(at, outcome, self.kvs.written());
-        self.links.wake(self.links.children());
+        self.links.wake_children();
     }
 
     /// Turns the pending replies of a group into responses.
@@ -351,11 +352,9 @@ impl Server<'_> {
     pub(super) fn fan_out(&mut self, job: JobId, at: Collective) {
         let (children, log) = (self.links.children(), self.kvs.written());
         if let Some(tracker) = self.tracker_mut(job, at, None) {
-            let fan_out_log = tracker.preceding(log);
-            let Tracker { ended, owing, .. } = *tracker;
-            *tracker = Tracker { fan_out: children, fan_out_log, ended, owing, ..Tracker::NONE };
+            tracker.release(children, log);
         }
-        self.links.wake(children);
+        self.links.wake_children();
     }
 
     /// Ends collectives whose time-out has passed.
@@ -379,7 +378,7 @@ impl Server<'_> {
         }
         if let Some(tracker) = self.tracker_mut(job, at, group).filter(|it| it.expiry == Expiry::No) {
             tracker.expiry = Expiry::Pending;
-            self.links.wake(1);
+            self.links.wake(0);
         }
     }
 
@@ -395,10 +394,10 @@ impl Server<'_> {
             let state = &mut self.jobs[job.index()];
             event!(debug, "job {}: fence of {} timed out", job, state.fence.arrived);
             state.fence = Fence::default();
-            state.fence_tracker.end(children, told);
+            state.fence_tracker.end(&children, told);
             self.answer_fence(job, refused);
         }
-        self.links.wake(u64::MAX);
+        self.links.wake_all();
     }
 
     /// A child asks for the end of a collective, or acknowledges it; or the parent has ended it.
@@ -411,7 +410,6 @@ impl Server<'_> {
     ) -> Result<(), Fault> {
         let link = self.links.get(at).ok_or(Fault::BadPeer)?;
         let told = link.up;
-        let bit = 1 << at;
         if told != (end == End::Ended) {
             return Err(Fault::BadPeer);
         }
@@ -426,23 +424,23 @@ impl Server<'_> {
         let Server { jobs, ranks, links, groups, .. } = self;
         if what.is_some() {
             let is_there = |slot: usize| match links.below(ranks[slot].node) {
-                0 => told && ranks[slot].node != links.node(),
-                below => below == bit,
+                None => told && ranks[slot].node != links.node(),
+                below => below == Some(at),
             };
             groups.consider(slots_of(jobs, body)).map_err(|_| Fault::BadPeer)?;
             if !slots_of(jobs, body).flatten().any(is_there) {
                 return Err(Fault::BadPeer);
             }
         }
-        let owing = what.map(|what| groups.find(what, &|slot| slot.tracker.owing & bit != 0));
-        let tracker = jobs[job.index()].fence_tracker;
-        let is_owing = owing.map_or(tracker.owing & bit != 0, |it| it.is_some());
-        let has_arrived = |tracker: &Tracker| tracker.arrived & bit != 0;
+        let owing = what.map(|what| groups.find(what, &|slot| slot.tracker.owing.contains(at)));
+        let tracker = &jobs[job.index()].fence_tracker;
+        let is_owing = owing.map_or(tracker.owing.contains(at), |it| it.is_some());
+        let has_arrived = |tracker: &Tracker| tracker.arrived.contains(at);
         let group = match (what, end) {
             (_, End::Acknowledged) if is_owing => {
                 let owing = owing.flatten();
                 if let Some(tracker) = self.tracker_mut(job, collective, owing) {
-                    tracker.owing &= !bit;
+                    tracker.owing.remove(at);
                 }
                 owing.into_iter().for_each(|at| self.groups.free_if_sent(at));
                 return Ok(());
@@ -456,7 +454,7 @@ impl Server<'_> {
                 let Some(at) = found else { return Ok(()) };
                 Some(at)
             }
-            (None, End::Wanted { arrived }) if arrived != has_arrived(&tracker) => return Ok(()),
+            (None, End::Wanted { arrived }) if arrived != has_arrived(tracker) => return Ok(()),
             (Some(what), _) => {
                 let placed = groups.place(job, what, &|slot| route(ranks, links, slot));
                 Some(placed.map_err(|why| self.fault(why, Fault::BadPeer))?)
@@ -481,17 +479,17 @@ impl Server<'_> {
     ) -> Result<(), Fault> {
         let state = &self.jobs[job.index()];
         // A subtree without ranks that could arrive gets the release too, because of the records before it.
-        let is_empty = state.local == state.excluded_count && state.below == 0;
-        let known = |tracker: Tracker, arrived: u32| {
-            tracker.fan_in == FanIn::Sent || (is_empty && arrived == 0 && tracker.arrived == 0)
+        let is_empty = state.local == state.excluded_count && state.below.is_empty();
+        let known = |tracker: &Tracker, arrived: u32| {
+            tracker.fan_in == FanIn::Sent || (is_empty && arrived == 0 && tracker.arrived.is_empty())
         };
         match at {
-            Collective::Fence if known(state.fence_tracker, state.fence.arrived) => {
+            Collective::Fence if known(&state.fence_tracker, state.fence.arrived) => {
                 self.receive_records(from, job, RecordKind::Pair, body)?;
                 self.jobs[job.index()].fence_tracker.collects |= collects;
                 self.release_fence(job);
             }
-            Collective::Ring if known(state.ring_tracker, state.ring) => {
+            Collective::Ring if known(&state.ring_tracker, state.ring) => {
                 self.jobs[job.index()].ring_tracker.collects |= collects;
                 self.release_ring(job);
             }
@@ -526,17 +524,18 @@ impl Server<'_> {
     /// Returns the pending message for a link that comes next: among those of its kind it needs the least of the log before it.
     pub(super) fn next_collective(
         &self,
-        bit: u64,
+        link: usize,
         up: bool,
     ) -> Option<(Due, JobId, Collective, Option<u32>)> {
-        let trackers =
-            |job: &Job| [(Collective::Fence, job.fence_tracker), (Collective::Ring, job.ring_tracker)];
+        fn trackers(job: &Job) -> [(Collective, &Tracker); 2] {
+            [(Collective::Fence, &job.fence_tracker), (Collective::Ring, &job.ring_tracker)]
+        }
         let of_jobs =
             (0u32..).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty()).flat_map(|(id, job)| {
                 trackers(job)
-                    .map(|(at, tracker)| tracker.pending(bit, up).map(|due| (due, JobId(id), at, None)))
+                    .map(|(at, tracker)| tracker.pending(link, up).map(|due| (due, JobId(id), at, None)))
             });
-        let group = self.groups.next_pending(bit, up).and_then(|(at, due)| {
+        let group = self.groups.next_pending(link, up).and_then(|(at, due)| {
             let group = self.groups.get(at)?;
             let Group { kind, tag, .. } = *group;
             Some((due, group.job?, Collective::Group { kind, tag }, Some(at)))
@@ -586,9 +585,9 @@ pub(super) fn route(ranks: &[RankSlot], links: &Links<'_>, slot: u32) -> Route {
     let Some(slot) = ranks.get(slot as usize) else { return Route::Excluded };
     match links.below(slot.node) {
         // Nodes learn of an exit at different times, and must agree on whether the parent takes part.
-        0 if slot.node != links.node() => Route::Parent,
+        None if slot.node != links.node() => Route::Parent,
         _ if slot.excluded => Route::Excluded,
-        0 => Route::Local,
-        link => Route::Child(link),
+        None => Route::Local,
+        Some(link) => Route::Child(link),
     }
 }

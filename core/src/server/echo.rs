@@ -19,6 +19,7 @@
 use super::Server;
 use crate::fault::Fault;
 use crate::ids::{ConnId, UpcallId};
+use crate::peer::LINKS_MAX;
 use crate::peer::message::{Head, Writer};
 use crate::state::{Phase, ReplyState, Response};
 use crate::wire::Op;
@@ -60,7 +61,7 @@ impl Server<'_> {
         echo.asked = echo.asked.wrapping_add(1);
         echo.due = echo.asked;
         let number = echo.asked;
-        self.links.wake(1);
+        self.links.wake(0);
         Some(number)
     }
 
@@ -94,7 +95,7 @@ impl Server<'_> {
         link.echo.asked = number;
         if is_root {
             link.echo.due = number;
-            self.links.wake(1 << at);
+            self.links.wake(at);
         } else {
             self.pass_request_on(at);
         }
@@ -116,11 +117,11 @@ impl Server<'_> {
 
     fn answer_children(&mut self, number: u32) {
         let children = self.links.children();
-        for at in (0..u64::BITS as usize).filter(|at| children & 1 << at != 0) {
+        for at in (0..LINKS_MAX as usize).filter(|&at| children.contains(at)) {
             let Some(link) = self.links.get_mut(at) else { return };
             if link.echo.passed != link.echo.due && is_up_to(link.echo.at_parent, number) {
                 link.echo.due = link.echo.passed;
-                self.links.wake(1 << at);
+                self.links.wake(at);
                 self.pass_request_on(at);
             }
         }

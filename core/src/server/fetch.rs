@@ -114,7 +114,7 @@ impl Server<'_> {
             return false;
         }
         self.modex.insert(link, Set::Pending, slot);
-        self.links.wake_fetches(1 << link);
+        self.links.wake_fetch(link);
         true
     }
 
@@ -153,7 +153,7 @@ impl Server<'_> {
             server.ask_for_pairs(slot);
             true
         })?;
-        self.links.wake_fetches(1 << at);
+        self.links.wake_fetch(at);
         Ok(())
     }
 
@@ -171,7 +171,7 @@ impl Server<'_> {
             server.jobs[job.index()].fetched += 1;
             true
         })?;
-        self.links.wake_fetches(u64::MAX);
+        self.links.wake_fetches();
         self.settle_fetches(job, false);
         Ok(())
     }
@@ -248,17 +248,14 @@ impl Server<'_> {
     pub(super) fn end_fetches(&mut self, job: JobId) {
         self.settle_fetches(job, true);
         // Answers about other jobs may have waited for those about this one.
-        self.links.wake_fetches(u64::MAX);
+        self.links.wake_fetches();
     }
 
-    /// Nodes are lost, one of which was the neighbour with this bit: of their pairs that are not here no more will come. Other
+    /// Nodes are lost, one of which was the neighbour of this link: of their pairs that are not here no more will come. Other
     /// nodes learn that from the answer to their request.
     #[cfg(feature = "cluster")]
-    pub(super) fn end_fetches_of(&mut self, job: JobId, link: u64, lost: &Range<u32>) {
-        if link == 0 || !self.jobs[job.index()].lazy {
-            return;
-        }
-        let at = link.trailing_zeros() as usize;
+    pub(super) fn end_fetches_of(&mut self, job: JobId, link: Option<usize>, lost: &Range<u32>) {
+        let Some(at) = link.filter(|_| self.jobs[job.index()].lazy) else { return };
         for slot in self.jobs[job.index()].slots() {
             if lost.contains(&self.ranks[slot].node) && self.lacks(slot as u32) {
                 self.modex.remove(at, Set::Asked, slot as u32);
@@ -267,7 +264,7 @@ impl Server<'_> {
                 self.jobs[job.index()].fetched += 1;
             }
         }
-        self.links.wake_fetches(u64::MAX);
+        self.links.wake_fetches();
         self.settle_fetches(job, false);
     }
 

@@ -34,7 +34,7 @@ pub enum InputOf<B, T> {
         /// Number of nodes.
         nodes: u32,
         /// Maximum number of children of a node. With 2^31 added ([`ROOT_ONE`](crate::peer::tree::ROOT_ONE)) node 0 is a leaf
-        /// below node 1. With 2^8·n added ([`LATE`](crate::peer::tree::LATE)) the last n nodes join later, as children of
+        /// below node 1. With 2^12·n added ([`LATE`](crate::peer::tree::LATE)) the last n nodes join later, as children of
         /// node 0.
         radix: u32,
     },

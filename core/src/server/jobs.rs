@@ -50,7 +50,7 @@ impl Server<'_> {
             size: spec.size,
             // Ranks are on node 0 until they are mapped.
             local: if self.links.node() == 0 { spec.size } else { 0 },
-            below: self.links.below(0),
+            below: self.links.below(0).into_iter().collect(),
             universe_size: spec.universe_size.unwrap_or(0),
             cleanup: spec.cleanup,
             pmi1_subversion: spec.pmi1_subversion,

@@ -5,6 +5,7 @@ use super::Server;
 use super::collective::route;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
+use crate::peer::link_set::LinkSet;
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
 use crate::state::Job;
@@ -39,26 +40,26 @@ impl Server<'_> {
         }
         let (here, below) = (self.links.node(), self.links.below(node));
         let state = &mut self.jobs[job.index()];
-        let mut left = 0;
+        let mut left = LinkSet::EMPTY;
         for slot in &mut self.ranks[(start + first.0) as usize..][..count as usize] {
-            left |= self.links.below(slot.node);
+            self.links.below(slot.node).into_iter().for_each(|at| left.insert(at));
             state.local -= u32::from(slot.node == here);
             slot.node = node;
             state.local += u32::from(slot.node == here);
         }
-        if count > 0 {
-            state.below |= below;
+        if let Some(below) = below.filter(|_| count > 0) {
+            state.below.insert(below);
+            left.remove(below);
         }
         // The mapped ranks may have been the only ones of the children that they were on. Ranks are mostly mapped in their order,
         // so that the last one tells.
         let mut others = self.ranks[state.slots()].iter().rev();
-        let mut still = 0;
-        while still != left
+        while !left.is_empty()
             && let Some(other) = others.next()
         {
-            still |= self.links.below(other.node) & left;
+            self.links.below(other.node).into_iter().for_each(|at| left.remove(at));
         }
-        state.below = state.below & !left | still;
+        state.below = state.below.without(&left);
         Ok(())
     }
 
@@ -140,8 +141,10 @@ impl Server<'_> {
             }
             self.update_children(job);
             let state = &mut self.jobs[job.index()];
-            state.fence_tracker.forget(link);
-            state.ring_tracker.forget(link);
+            if let Some(link) = link {
+                state.fence_tracker.forget(link);
+                state.ring_tracker.forget(link);
+            }
             self.end_fetches_of(job, link, &lost);
             #[cfg(feature = "pmix")]
             self.end_gets_on(job, &lost);
@@ -163,7 +166,7 @@ impl Server<'_> {
     #[cfg(feature = "cluster")]
     pub(super) fn admit_node(&mut self, epoch: u32, node: u32) -> Result<(), Fault> {
         let (tree, last) = (self.links.tree(), self.links.epoch());
-        let is_late = (tree.nodes() - tree.late()..tree.nodes()).contains(&node);
+        let is_late = (tree.first_late()..tree.nodes()).contains(&node);
         // The changes before are not the node's own.
         let is_next = if node == self.links.node() { last == 0 } else { epoch == last.wrapping_add(1) };
         if !is_late || !is_next || node == self.links.node() && epoch == 0 {
@@ -177,10 +180,14 @@ impl Server<'_> {
         self.links.get_mut(at).ok_or(Fault::BadNode)
     }
 
+    /// Returns the children whose ranks take part in the job's collectives.
+    pub(super) fn children_of(&self, job: JobId) -> LinkSet {
+        let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.excluded);
+        living.filter_map(|rank| self.links.below(rank.node)).collect()
+    }
+
     /// Updates the set of children whose ranks take part in the job's collectives.
     pub(super) fn update_children(&mut self, job: JobId) {
-        let links = &self.links;
-        let living = self.ranks[self.jobs[job.index()].slots()].iter().filter(|rank| !rank.excluded);
-        self.jobs[job.index()].below = living.fold(0, |below, rank| below | links.below(rank.node));
+        self.jobs[job.index()].below = self.children_of(job);
     }
 }

@@ -87,7 +87,7 @@ impl Server<'_> {
         slot.end = self.exits;
         let failed = slot.dead || slot.exit != Some(Exit::Code(0));
         if failed {
-            self.links.wake(u64::MAX);
+            self.links.wake_all();
         } else if self.links.are_any() {
             self.schedule(now, exit_delay(&self.limits));
         }
@@ -111,7 +111,7 @@ impl Server<'_> {
 
     fn write_message(&mut self, at: usize, buf: &mut [u8]) -> Option<usize> {
         let link = self.links.get(at)?;
-        let (bit, up) = (1 << at, link.up);
+        let up = link.up;
         // Between the messages of an answer, no fence may pass it.
         if LAZY_FENCES
             && link.fetch_pending
@@ -119,7 +119,7 @@ impl Server<'_> {
         {
             return Some(len);
         }
-        let Some(((step, due), job, collective, group)) = self.next_collective(bit, up) else {
+        let Some(((step, due), job, collective, group)) = self.next_collective(at, up) else {
             #[cfg(feature = "cluster")]
             if let Some(len) = self.write_echo(at, buf) {
                 return Some(len);
@@ -169,7 +169,7 @@ impl Server<'_> {
             }
         };
         if let Some(tracker) = self.tracker_mut(job, collective, group) {
-            tracker.mark_sent(step, bit, up);
+            tracker.mark_sent(step, at, up);
         }
         if let Some(group) = group {
             self.groups.free_if_sent(group);
@@ -422,7 +422,7 @@ impl Server<'_> {
             }
             Head::Records { job, of } => self.receive_records(&link, job.job, of, body),
             Head::Arrive { job, at: collective, collects } if !link.up => {
-                self.receive_arrival(&link, 1 << at, job.job, (collective, collects), body)
+                self.receive_arrival(&link, at, job.job, (collective, collects), body)
             }
             Head::Release { job, at: collective, collects } if link.up => {
                 self.receive_release(&link, job.job, (collective, collects), body)
@@ -531,7 +531,9 @@ impl Server<'_> {
         let state = &mut self.jobs[job.index()];
         state.fence_tracker.collects |= of == RecordKind::Pair && !state.lazy;
         if self.is_collecting() {
-            self.links.wake(u64::MAX);
+            // Hundreds of children would be looked at for each arrival.
+            let least = (self.limits.peer_message_max().min(PEER_MESSAGE_MAX) as u32 / 2).min(PIECE_MIN);
+            self.links.wake_behind(self.kvs.written(), least);
         }
         Ok(())
     }

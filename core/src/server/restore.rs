@@ -166,13 +166,11 @@ impl<'s> Server<'s> {
         let count = |is: fn(&RankSlot) -> bool| ranks.iter().filter(|rank| is(rank)).count();
         let local =
             |is: fn(&RankSlot) -> bool| ranks.iter().filter(|rank| rank.node == here && is(rank)).count();
-        let living = ranks.iter().filter(|rank| !rank.excluded);
-        let below = living.fold(0, |below, rank| below | self.links.below(rank.node));
         job.size > 0
             && printable(&job.name)
             && job.hash == hash(0, self.registered_name(job).as_bytes())
             && job.local as usize == local(|_| true)
-            && job.below == below
+            && job.below == self.children_of(id)
             && (!job.lazy || LAZY_FENCES && self.links.are_any())
             && job.fetched == self.count_fetched(job)
             && [job.fence_tracker, job.ring_tracker].iter().all(|tracker| self.is_sound_tracker(tracker))
@@ -188,7 +186,7 @@ impl<'s> Server<'s> {
     }
 
     fn is_sound_tracker(&self, tracker: &Tracker) -> bool {
-        tracker.is_sound(self.links.children(), self.links.have_parent(), self.kvs.written())
+        tracker.is_sound(&self.links.children(), self.links.have_parent(), self.kvs.written())
     }
 
     /// Returns the number of ranks of other nodes whose pairs are here.

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, Rank};
 use crate::limits::JOBID_MAX;
+use crate::peer::link_set::LinkSet;
 use crate::tables::fence::Fence;
 use crate::tables::kvs::{Spaces, Usage};
 use crate::tables::tracker::Tracker;
@@ -61,7 +62,7 @@ pub(crate) struct Job {
     /// Number of ranks on this node.
     pub(crate) local: u32,
     /// Bit set of links to children whose subtree has live ranks of the job.
-    pub(crate) below: u64,
+    pub(crate) below: LinkSet,
     /// Progress of the fence on other nodes.
     pub(crate) fence_tracker: Tracker,
     /// Progress of the ring on other nodes.
@@ -113,7 +114,7 @@ impl Job {
         fence: Fence::NONE,
         ring: 0,
         local: 0,
-        below: 0,
+        below: LinkSet::EMPTY,
         fence_tracker: Tracker::NONE,
         ring_tracker: Tracker::NONE,
         exited: 0,

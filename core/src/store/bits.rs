@@ -28,6 +28,17 @@ pub(crate) fn remove(set: &mut [u32], n: u32) -> bool {
     old
 }
 
+/// Removes all numbers of a range. Words without any of them are not written.
+pub(crate) fn remove_all(set: &mut [u32], range: &Range<u32>) {
+    let words = (range.start / 32) as usize..(range.end.div_ceil(32) as usize).min(set.len());
+    for at in words.filter(|&at| at * 32 < range.end as usize) {
+        let (old, gone) = (set[at], word(range, at));
+        if old & gone != 0 {
+            set[at] = old & !gone;
+        }
+    }
+}
+
 /// Returns the word at index `at` of the set of a range of numbers.
 pub(crate) fn word(range: &Range<u32>, at: usize) -> u32 {
     let first = at as u32 * 32;

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Refusal;
 use crate::ids::JobId;
 use crate::limits::Limit;
+use crate::peer::link_set::LinkSet;
 use crate::store::bits;
 use crate::tables::tracker::{Due, FanIn, Tracker};
 use crate::time::Time;
@@ -117,8 +118,8 @@ pub(crate) struct Group {
     pub(crate) needed: u32,
     /// Local arrivals so far.
     pub(crate) fence: Fence,
-    /// Bit set of links to children that have members.
-    pub(crate) children: u64,
+    /// Links to children that have members.
+    pub(crate) children: LinkSet,
     /// Whether it has members outside this subtree, dead or alive, so that the parent takes part.
     pub(crate) has_others: bool,
     /// Whether a rank of this node has named the members one by one in a fence without data.
@@ -139,7 +140,7 @@ impl Group {
         tag: 0,
         needed: 0,
         fence: Fence::NONE,
-        children: 0,
+        children: LinkSet::EMPTY,
         has_others: false,
         parts: false,
         tracker: Tracker::NONE,
@@ -158,7 +159,7 @@ impl Group {
     }
 
     fn is_complete(&self) -> bool {
-        self.is_open() && self.tracker.is_complete(self.fence.arrived, self.needed, self.children)
+        self.is_open() && self.tracker.is_complete(self.fence.arrived, self.needed, &self.children)
     }
 }
 
@@ -167,8 +168,8 @@ impl Group {
 pub(crate) enum Route {
     /// The rank is on this node.
     Local,
-    /// The rank is below this node. Its arrival comes over the link with this bit.
-    Child(u64),
+    /// The rank is below this node. Its arrival comes over the link with this index.
+    Child(usize),
     /// The rank is outside this subtree, dead or alive.
     Parent,
     /// The rank is in this subtree and has exited in a job that continues. No collective waits for it.
@@ -257,16 +258,16 @@ impl<'s> Groups<'s> {
     /// As of [`Groups::arrive`]. Nothing is changed then.
     pub(crate) fn arrive_below(
         &mut self,
-        (job, link): (JobId, u64),
+        (job, link): (JobId, usize),
         what: (GroupKind, u32),
         way: Way<'_>,
     ) -> Result<u32, Refusal> {
         let at = self.place(job, what, way)?;
         let tracker = &mut self.slots[at as usize].tracker;
-        if tracker.arrived & link != 0 {
+        if tracker.arrived.contains(link) {
             return Err(Refusal::InFence);
         }
-        tracker.arrived |= link;
+        tracker.arrived.insert(link);
         Ok(at)
     }
 
@@ -331,13 +332,13 @@ impl<'s> Groups<'s> {
         (slot.needed, slot.children, slot.has_others) = needs;
     }
 
-    fn needs(&self, at: usize, way: Way<'_>) -> (u32, u64, bool) {
-        let (mut needed, mut below, mut above) = (0, 0, false);
+    fn needs(&self, at: usize, way: Way<'_>) -> (u32, LinkSet, bool) {
+        let (mut needed, mut below, mut above) = (0, LinkSet::EMPTY, false);
         for member in bits::iter(self.set(at, 0)) {
             match way(member) {
                 Route::Local => needed += 1,
                 Route::Excluded => needed += u32::from(bits::contains(self.set(at, 1), member)),
-                Route::Child(link) => below |= link,
+                Route::Child(link) => below.insert(link),
                 Route::Parent => above = true,
             }
         }
@@ -367,12 +368,12 @@ impl<'s> Groups<'s> {
     /// Forgets a child that is lost, and counts the arrivals that open groups need. The ranks below it are excluded. Groups
     /// without a member that is left in this subtree end here.
     #[cfg(feature = "cluster")]
-    pub(crate) fn lose_link(&mut self, link: u64, way: Way<'_>) {
+    pub(crate) fn lose_link(&mut self, link: Option<usize>, way: Way<'_>) {
         for at in 0..self.slots.len() {
-            self.slots[at].tracker.forget(link);
+            link.into_iter().for_each(|link| self.slots[at].tracker.forget(link));
             if self.slots[at].is_open() {
                 self.count(at, way);
-                if self.slots[at].needed == 0 && self.slots[at].children == 0 {
+                if self.slots[at].needed == 0 && self.slots[at].children.is_empty() {
                     self.slots[at] = Group::EMPTY;
                 }
             }
@@ -391,7 +392,7 @@ impl<'s> Groups<'s> {
     }
 
     /// Returns the group whose message for `link` comes next, and the message.
-    pub(crate) fn next_pending(&self, link: u64, parent: bool) -> Option<(u32, Due)> {
+    pub(crate) fn next_pending(&self, link: usize, parent: bool) -> Option<(u32, Due)> {
         let due = |(at, slot): (u32, &Group)| Some((slot.tracker.pending(link, parent)?, at));
         let first = (0u32..).zip(&*self.slots).filter(|(_, slot)| slot.job.is_some()).filter_map(due).min();
         first.map(|(due, at)| (at, due))
@@ -437,13 +438,19 @@ impl<'s> Groups<'s> {
     /// Ends a group by a time-out. Its slot stays in use until the children have acknowledged the end.
     pub(crate) fn end(&mut self, at: u32, told: bool) {
         let members = &self.sets[(1 + 2 * at as usize) * self.words..][..self.words];
-        let Some(&Group { kind, tag, children, tracker, .. }) = self.slots.get(at as usize) else { return };
-        let ended = self.slots.iter().enumerate().filter(|(other, slot)| {
-            slot.tracker.owing != 0 && (slot.kind, slot.tag) == (kind, tag) && self.set(*other, 0) == members
-        });
-        let owing = ended.fold(0, |owing, (_, slot)| owing | slot.tracker.owing);
+        let Some(&Group { kind, tag, mut children, ref tracker, .. }) = self.slots.get(at as usize) else {
+            return;
+        };
+        children.add(&tracker.arrived);
+        for (other, slot) in self.slots.iter().enumerate() {
+            let owing = &slot.tracker.owing;
+            let is_same = (slot.kind, slot.tag) == (kind, tag) && self.set(other, 0) == members;
+            if !owing.is_empty() && is_same {
+                children = children.without(owing);
+            }
+        }
         let slot = &mut self.slots[at as usize];
-        slot.tracker.end((children | tracker.arrived) & !owing, told);
+        slot.tracker.end(&children, told);
         slot.fence = Fence::default();
         slot.released = true;
         self.free_if_sent(at);
@@ -622,15 +629,15 @@ mod tests {
         let mut groups = Groups::new(&mut slots, &mut sets, 8).unwrap();
         let way = |rank: u32| match rank {
             0 => Route::Local,
-            1 | 2 => Route::Child(0b10),
-            3 => Route::Child(0b100),
+            1 | 2 => Route::Child(1),
+            3 => Route::Child(2),
             _ => Route::Parent,
         };
         let what = (GroupKind::Barrier, 4);
         groups.consider((0..5).map(Some)).unwrap();
-        let at = groups.arrive_below((JOB, 0b10), what, &way).unwrap();
+        let at = groups.arrive_below((JOB, 1), what, &way).unwrap();
         groups.collect(at, true);
-        assert_eq!(groups.arrive_below((JOB, 0b10), what, &way), Err(Refusal::InFence));
+        assert_eq!(groups.arrive_below((JOB, 1), what, &way), Err(Refusal::InFence));
         assert_eq!(groups.arrive((JOB, 0), what, &way, Time(0)), Ok(at));
         assert_eq!(groups.complete(), None);
         let dead = |rank: u32| if rank == 3 { Route::Excluded } else { way(rank) };
@@ -640,17 +647,17 @@ mod tests {
         assert_eq!(awaiting(&groups), None, "the parent does not know yet");
         groups.tracker_mut(at).unwrap().fan_in = FanIn::Pending(40);
         assert_eq!(
-            (groups.next_pending(1, true), groups.next_pending(0b10, false)),
+            (groups.next_pending(0, true), groups.next_pending(1, false)),
             (Some((at, (Step::Regular, 40))), None)
         );
-        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 1, true);
+        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 0, true);
         assert_eq!(awaiting(&groups), Some(at));
         groups.release(at, 1, 50);
         assert_eq!(
-            (groups.next_pending(1, true), groups.next_pending(0b10, false)),
+            (groups.next_pending(0, true), groups.next_pending(1, false)),
             (None, Some((at, (Step::Regular, 50))))
         );
-        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 0b10, false);
+        groups.tracker_mut(at).unwrap().mark_sent(Step::Regular, 1, false);
         groups.free_if_sent(at);
         assert_eq!(groups.get(at), None);
     }

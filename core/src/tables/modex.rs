@@ -81,11 +81,8 @@ impl<'s> Modex<'s> {
     /// Forgets the ranks of a job.
     pub(crate) fn forget(&mut self, slots: Range<usize>) {
         let words = self.words.max(1);
-        for set in self.sets.chunks_mut(words) {
-            for slot in slots.clone() {
-                bits::remove(set, slot as u32);
-            }
-        }
+        let slots = slots.start as u32..slots.end as u32;
+        self.sets.chunks_mut(words).for_each(|set| bits::remove_all(set, &slots));
     }
 
     /// Returns the sets for restoring a snapshot.

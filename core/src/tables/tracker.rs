@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-/// Progress of a fence, a ring or a group barrier on other nodes. Sets of links are bit sets.
+use crate::peer::link_set::LinkSet;
+
+/// Progress of a fence, a ring or a group barrier on other nodes.
 ///
 /// Arrivals fan in from the children to the root. The release fans out from the root to the children. Each message is
 /// preceded by the records of the log that the receiver lacks.
@@ -13,21 +15,21 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Tracker {
     /// Children whose subtree has arrived.
-    pub(crate) arrived: u64,
+    pub(crate) arrived: LinkSet,
     /// Whether records travel with the collective.
     pub(crate) collects: bool,
     /// State of the arrival that is sent to the parent.
     pub(crate) fan_in: FanIn,
     /// Children that the release has not been sent to.
-    pub(crate) fan_out: u64,
+    pub(crate) fan_out: LinkSet,
     /// Length of the log that a child receives before the release.
     pub(crate) fan_out_log: u32,
     /// State of the request to the parent to end the collective.
     pub(crate) expiry: Expiry,
     /// Children that have not been told that the collective has ended, and the parent if it has not got the acknowledgement.
-    pub(crate) ended: u64,
+    pub(crate) ended: LinkSet,
     /// Children that have not acknowledged the end.
-    pub(crate) owing: u64,
+    pub(crate) owing: LinkSet,
 }
 
 /// State of the request to end a collective whose time-out has passed.
@@ -74,23 +76,23 @@ pub(crate) type Due = (Step, u32);
 impl Tracker {
     /// No rank has arrived.
     pub(crate) const NONE: Tracker = Tracker {
-        arrived: 0,
+        arrived: LinkSet::EMPTY,
         collects: false,
         fan_in: FanIn::Incomplete,
-        fan_out: 0,
+        fan_out: LinkSet::EMPTY,
         fan_out_log: 0,
         expiry: Expiry::No,
-        ended: 0,
-        owing: 0,
+        ended: LinkSet::EMPTY,
+        owing: LinkSet::EMPTY,
     };
 
     /// Returns whether the collective is complete in this subtree and that has not been acted on: `arrived` of `needed`
     /// local ranks have arrived, and so have all `children`. A collective without any arrival is not complete.
-    pub(crate) fn is_complete(&self, arrived: u32, needed: u32, children: u64) -> bool {
+    pub(crate) fn is_complete(&self, arrived: u32, needed: u32, children: &LinkSet) -> bool {
         self.fan_in == FanIn::Incomplete
-            && (arrived > 0 || self.arrived != 0)
+            && (arrived > 0 || !self.arrived.is_empty())
             && arrived >= needed
-            && self.arrived & children == children
+            && children.is_within(&self.arrived)
     }
 
     /// Returns the length of the log that precedes its messages, given that of the whole log.
@@ -98,13 +100,13 @@ impl Tracker {
         if self.collects { log } else { 0 }
     }
 
-    /// Returns the message pending for `link`, or `None` without one.
-    pub(crate) fn pending(&self, link: u64, is_parent: bool) -> Option<Due> {
+    /// Returns the message pending for the link with this index, or `None` without one.
+    pub(crate) fn pending(&self, link: usize, is_parent: bool) -> Option<Due> {
         match self.fan_in {
-            _ if is_parent && self.ended & link != 0 => Some((Step::Acknowledge, 0)),
+            _ if is_parent && self.ended.contains(link) => Some((Step::Acknowledge, 0)),
             FanIn::Pending(log) if is_parent => Some((Step::Regular, log)),
-            _ if self.fan_out & link != 0 => Some((Step::Regular, self.fan_out_log)),
-            _ if self.ended & link != 0 => Some((Step::End, 0)),
+            _ if self.fan_out.contains(link) => Some((Step::Regular, self.fan_out_log)),
+            _ if self.ended.contains(link) => Some((Step::End, 0)),
             _ if is_parent && self.expiry == Expiry::Pending => Some((Step::Expire, 0)),
             _ => None,
         }
@@ -113,46 +115,59 @@ impl Tracker {
     /// Returns whether a message to a neighbour is pending or an acknowledgement is due, so that a complete collective is
     /// still needed.
     pub(crate) fn is_in_use(&self) -> bool {
-        self.fan_out | self.ended | self.owing != 0
+        [&self.fan_out, &self.ended, &self.owing].into_iter().any(|set| !set.is_empty())
     }
 
     /// Ends the collective by a time-out, for these `children` and, if `told` by the parent, with an acknowledgement to it.
-    pub(crate) fn end(&mut self, children: u64, told: bool) {
+    pub(crate) fn end(&mut self, children: &LinkSet, told: bool) {
         // What came from a child that owes an acknowledgement is not of the collective that ends now.
-        let new = children & !self.owing;
-        let (ended, owing) = (self.ended | new | u64::from(told), self.owing | new);
-        *self =
-            Tracker { ended, owing, fan_out: self.fan_out, fan_out_log: self.fan_out_log, ..Tracker::NONE };
+        let new = children.without(&self.owing);
+        self.ended.add(&new);
+        self.ended.add(&LinkSet::parent(told));
+        self.owing.add(&new);
+        self.begin();
+    }
+
+    /// Begins the next collective, in which nothing has arrived. What neighbours have not been told of the last one stays.
+    fn begin(&mut self) {
+        self.arrived = LinkSet::EMPTY;
+        (self.collects, self.fan_in, self.expiry) = (false, FanIn::Incomplete, Expiry::No);
+    }
+
+    /// Ends the collective by a release, which these `children` get after this length of the log.
+    pub(crate) fn release(&mut self, children: LinkSet, log: u32) {
+        (self.fan_out, self.fan_out_log) = (children, self.preceding(log));
+        self.begin();
     }
 
     /// Forgets a child that is lost: what has come from it, and what was to be sent to it.
     #[cfg(feature = "cluster")]
-    pub(crate) fn forget(&mut self, link: u64) {
+    pub(crate) fn forget(&mut self, link: usize) {
         for set in [&mut self.arrived, &mut self.fan_out, &mut self.ended, &mut self.owing] {
-            *set &= !link;
+            set.remove(link);
         }
     }
 
     /// Returns whether progress read from a snapshot is possible on a node with these children, with or without a parent,
     /// and with a log of that length.
-    pub(crate) fn is_sound(&self, children: u64, has_parent: bool, log: u32) -> bool {
+    pub(crate) fn is_sound(&self, children: &LinkSet, has_parent: bool, log: u32) -> bool {
         let due = match self.fan_in {
             FanIn::Incomplete => 0,
             FanIn::Pending(due) => due,
             FanIn::Sent => self.fan_out_log,
         };
-        (self.arrived | self.fan_out | self.owing) & !children == 0
-            && self.ended & !(children | u64::from(has_parent)) == 0
+        [&self.arrived, &self.fan_out, &self.owing].into_iter().all(|set| set.is_within(children))
+            && self.ended.without(children).is_within(&LinkSet::parent(has_parent))
             && (has_parent || (self.fan_in, self.expiry) == (FanIn::Incomplete, Expiry::No))
             && due.max(self.fan_out_log) <= log
     }
 
-    /// Marks a message for `link` as sent.
-    pub(crate) fn mark_sent(&mut self, step: Step, link: u64, is_parent: bool) {
+    /// Marks a message for the link with this index as sent.
+    pub(crate) fn mark_sent(&mut self, step: Step, link: usize, is_parent: bool) {
         match step {
-            Step::Acknowledge | Step::End => self.ended &= !link,
+            Step::Acknowledge | Step::End => self.ended.remove(link),
             Step::Regular if is_parent => self.fan_in = FanIn::Sent,
-            Step::Regular => self.fan_out &= !link,
+            Step::Regular => self.fan_out.remove(link),
             Step::Expire => self.expiry = Expiry::Sent,
         }
     }

@@ -17,6 +17,7 @@ use std::time::Duration;
 use hydrant_board::manage::{Connection, INBOX_MAX};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::manage::{BadRecord, OpenNode, decode};
+use hydrant_core::peer::LINKS_MAX;
 use hydrant_core::peer::tree::{ROOT_ONE, Tree};
 use hydrant_core::server::remote::{
     NODE_PREFIX, NodeReport, NodeRequest, UNASKED, encode_node_record, is_of_host, report_max, request_max,
@@ -38,8 +39,6 @@ use crate::token::Token;
 
 /// Maximum number of nodes at the same time.
 const NODES_MAX: usize = 64;
-/// Maximum number of neighbours of a node. Trees of runs have at most 32 children and a parent.
-const LINKS_MAX: u32 = 64;
 /// Bytes that wait for the host above which no more reports are sent.
 const HIGH_WATER: usize = 256 * 1024;
 /// Key of the host's connection.

@@ -367,7 +367,7 @@ impl Validator {
             }
             Input::Node { node, nodes, radix } => {
                 self.join(node, Tree::new(nodes, radix));
-                let late = nodes - self.tree.late()..nodes;
+                let late = self.tree.first_late()..nodes;
                 late.filter(|_| node == 0).for_each(|node| self.block(node, true));
             }
             Input::NodeJoined { node, .. } => self.block(node, false),

@@ -384,7 +384,7 @@ class InputNode(Input):
     """Number of nodes."""
     radix: int
     """Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a leaf below
-    node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of node 0.
+    node 1. With 2^12·n added (`LATE`) the last n nodes join later, as children of node 0.
     """
     NUMBER: ClassVar[int] = 0
     CODECS: ClassVar[tuple[Codec, ...]] = (U32, U32, U32)
@@ -1769,7 +1769,7 @@ class Inputs:
         `nodes`: Number of nodes.
 
         `radix`: Maximum number of children of a node. With 2^31 added (`ROOT_ONE`) node 0 is a
-        leaf below node 1. With 2^8·n added (`LATE`) the last n nodes join later, as children of
+        leaf below node 1. With 2^12·n added (`LATE`) the last n nodes join later, as children of
         node 0.
         """
         return self.handle(InputNode(node, nodes, radix))

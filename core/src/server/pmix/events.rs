@@ -332,7 +332,7 @@ impl Server<'_> {
         let owner = self.jobs[job.index()].spaces;
         self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
         self.notices = next;
-        self.links.wake(u64::MAX);
+        self.links.wake_all();
         self.events_are_due();
         Ok(())
     }

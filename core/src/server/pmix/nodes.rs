@@ -86,7 +86,7 @@ impl Server<'_> {
         let Some(link) = self.links.towards(self.ranks[slot].node) else { return };
         if self.modex.ask(link, slot as u32) {
             self.modex.push(link, slot as u32);
-            self.links.wake(1 << link);
+            self.links.wake(link);
         }
     }
 
@@ -106,7 +106,7 @@ impl Server<'_> {
             .is_ok_and(|it| it.is_some())
         {
             self.modex.push(at, slot as u32);
-            self.links.wake(1 << at);
+            self.links.wake(at);
         }
         Ok(())
     }
@@ -116,7 +116,7 @@ impl Server<'_> {
         let RankSlot { node, exit, .. } = self.ranks[slot];
         let Some(link) = self.links.towards(node).filter(|_| exit.is_none()) else { return false };
         self.modex.insert(link, Set::RenewedPending, slot as u32);
-        self.links.wake(1 << link);
+        self.links.wake(link);
         true
     }
 
@@ -132,7 +132,7 @@ impl Server<'_> {
         self.modex.insert(at, set, slot as u32);
         let next = towards.unwrap_or(at);
         self.modex.insert(next, Set::RenewedPending, slot as u32);
-        self.links.wake(1 << next);
+        self.links.wake(next);
         Ok(())
     }
 
@@ -142,7 +142,7 @@ impl Server<'_> {
             if self.modex.contains(at, Set::Renewed, slot as u32) {
                 self.modex.remove(at, Set::Renewed, slot as u32);
                 self.modex.insert(at, Set::RenewedPending, slot as u32);
-                self.links.wake(1 << at);
+                self.links.wake(at);
             }
         }
     }
@@ -154,7 +154,7 @@ impl Server<'_> {
             let carries = self.links.get(at).is_some_and(|link| link.carries(node));
             if carries && self.modex.is_asked(at, slot as u32) {
                 self.modex.push(at, slot as u32);
-                self.links.wake(1 << at);
+                self.links.wake(at);
             }
         }
     }

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::cluster::{Cluster, LIMITS};
 use super::*;
 use crate::limits::{AUTO_NODES_MAX, exit_delay};
+use crate::peer::link_set::LinkSet;
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
 use crate::peer::tree::ROOT_ONE;
 
@@ -321,7 +322,8 @@ fn a_rank_is_where_it_was_placed_last() {
             host.tell(Input::MapRanks { job: JOB, first: Rank(0), count: 2, node: place });
         }
         let job = &host.server.jobs[0];
-        assert_eq!((job.local, job.below), if node == 1 { (2, 0) } else { (0, u64::from(node == 0)) });
+        let below = LinkSet::parent(node == 0);
+        assert_eq!((job.local, job.below), (if node == 1 { 2 } else { 0 }, below));
     }
     let host = &mut hosts[1];
     host.exits(0, Exit::Code(0));

@@ -241,8 +241,7 @@ pub(crate) struct StepSpec {
 impl StepSpec {
     /// What the daemon on the host of one of these names needs.
     pub(crate) fn of_host(self, names: &[String]) -> Result<DaemonSpec, SpecError> {
-        let from_start = self.tree.nodes() - self.tree.late();
-        if self.hosts.len() != from_start as usize || self.addrs.is_empty() {
+        if self.hosts.len() != self.tree.first_late() as usize || self.addrs.is_empty() {
             return Err(SpecError::Malformed);
         }
         let is_here = |host: &&Host| names.contains(&host.name);

@@ -144,7 +144,7 @@ impl Overlay {
             self.listen_at(socket, poller)?;
         }
         let step = self.expect_step(hosts, now, poller)?;
-        let specs = (1..self.tree.nodes() - self.tree.late()).filter_map(|node| step.of_node(node));
+        let specs = (1..self.tree.first_late()).filter_map(|node| step.of_node(node));
         enrolment.send_records(specs.map(DaemonSpec::encode));
         Ok(())
     }
