@@ -87,7 +87,7 @@ fn a_run_takes_hosts_only_with_the_option() {
     job.wait().code(0).quiet();
     for (options, why) in [
         ("-hosts a,b --elastic 1", "--elastic 1, but the job has 2 hosts"),
-        ("-hosts a --elastic 40 --bootstrap local", "--elastic lets 39 hosts join, and 30 can at most"),
+        ("-hosts a --elastic 1040 --bootstrap local", "--elastic lets 1039 hosts join, and 1020 can at most"),
         ("-n 2 --elastic 2", "--elastic needs hosts: name them with --hosts or --hostfile"),
         ("-hosts a --elastic 2 --preload-binary", "hosts that join later get no program files"),
     ] {

@@ -53,6 +53,26 @@ fn several_hosts_are_lost_one_after_the_other() {
         .warns(" was lost, and 1 more rank failed\n");
 }
 
+// Fault: Eight of forty hosts are lost at once, more hosts than a node of the tree has children otherwise
+// Outcome: the ranks of these eight are dead, and those of the others finish
+// Guarantee: A lost host is a change of membership
+#[test]
+fn nothing_but_the_lost_hosts_of_many_is_lost() {
+    let steps = "init1\nfence1\nsay up\nonly 4,5,6,7,8,9,10,11\nforever\nonly 0\ncount\nall\nfence1\n\
+                 send cmd=get kvsname=%j key=PMI_dead_processes\\n\nexpect value=4-11\nend1\nsay done";
+    let job = Job::hydrant("-hosts n[1-40]:1 --bootstrap local -disable-auto-cleanup -n 40").arg(crate::RAW);
+    let mut job = job.steps(steps).hold_input().start();
+    job.await_stdout("up\n", 40);
+    for &daemon in &job.children()[4..12] {
+        kill_process(daemon, Signal::KILL).expect("the daemon runs");
+    }
+    for node in 5..=12 {
+        job.await_stderr(&format!("host n{node} (node {node}): {LOST}"));
+    }
+    job.end_input();
+    job.wait().code(1).says("done", 32);
+}
+
 #[test]
 fn hosts_below_a_lost_one_are_lost_with_it() {
     // Of four hosts in a binary tree the head starts n1, with n2 and n3 below, and n4.

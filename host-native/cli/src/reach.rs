@@ -34,7 +34,7 @@ pub struct Options {
     #[arg(long, value_name = "HOW", value_parser = bootstrap, default_value = "ssh")]
     pub bootstrap: Bootstrap,
 
-    /// Maximum number of daemons that one node starts, 2 to 32
+    /// Maximum number of daemons that one node starts, 2 to 1022
     #[arg(long, value_name = "N", default_value_t = RADIX_DEFAULT, value_parser = value::within(2..=RADIX_MAX))]
     pub radix: u32,
 

@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use hydrant_board::BoardError;
+use hydrant_core::peer::tree::RADIX_MAX;
 use hydrant_core::{Fault, Limit};
 use hydrant_driver::{BackendError, InsufficientMemory, ListenError, OwnedServerError};
 use hydrant_names::NameServiceError;
@@ -201,7 +202,8 @@ pub enum RunError {
     },
     /// `--elastic` with more hosts than can join.
     #[error(
-        "--elastic lets {late} hosts join, and {max} can at most, because a node has 32 children: lower it, or --radix"
+        "--elastic lets {late} hosts join, and {max} can at most, because a node has {children} children: lower it, or --radix",
+        children = RADIX_MAX
     )]
     LateHosts {
         /// Hosts that may join.

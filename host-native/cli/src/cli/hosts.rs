@@ -83,8 +83,8 @@ pub(super) struct HostArgs {
 
     /// Let hosts join while the job runs, up to N hosts in all: see 'hydrant grow'
     ///
-    /// Programs that ranks spawn run there at once. Tables are made for N hosts at the start. At most 30 hosts can join, and with
-    /// --radix 32 minus that number.
+    /// Programs that ranks spawn run there at once. Tables are made for N hosts at the start. At most 1,020 hosts can join, and
+    /// with --radix 1,022 minus that number.
     #[arg(long, value_name = "N", value_parser = nodes)]
     pub(super) elastic: Option<u32>,
 
@@ -129,10 +129,10 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "IF", value_parser = iface)]
     pub(super) iface: Option<String>,
 
-    /// Largest number of children of a daemon in the tree of daemons: 2 to 32
+    /// Largest number of children of a daemon in the tree of daemons: 2 to 1022
     ///
     /// The depth of the tree is the logarithm of the number of hosts to this base. Default: 8, because daemons start their
-    /// children, and 4 with srun, which starts all daemons at once. With --disable-auto-cleanup it is 32, because a host that is
+    /// children, and 4 with srun, which starts all daemons at once. With --disable-auto-cleanup it is 1022, because a host that is
     /// lost takes those below it along.
     #[arg(long, value_name = "N", value_parser = radix)]
     pub(super) radix: Option<u32>,

@@ -457,7 +457,7 @@ fn errors_have_a_location_a_cause_and_a_hint() {
         "mpiexec -launcher exec:{args} a",
         "mpiexec -launcher local -launcher-exec /s a",
         "mpiexec -radix 1 a",
-        "mpiexec -radix 33 a",
+        "mpiexec -radix 1023 a",
         "mpiexec -heartbeat 0 a",
         "mpiexec -bootstrap-timeout 0 a",
         "mpiexec -iface a/b a",

@@ -30,6 +30,8 @@ pub(super) struct Newcomers {
     failed: BTreeSet<u32>,
     /// Orders to all nodes that say which jobs there are and what ranks have asked for all nodes, without those of ended jobs.
     history: Vec<Order>,
+    /// How many of them ranks have asked for.
+    requests: usize,
     /// Ranks have asked for more than is kept.
     is_cut: bool,
 }
@@ -43,6 +45,7 @@ impl Newcomers {
             arrived: BTreeSet::new(),
             failed: BTreeSet::new(),
             history: Vec::new(),
+            requests: 0,
             is_cut: false,
         }
     }
@@ -57,16 +60,20 @@ impl Newcomers {
         };
         match order {
             Order::StartJob(_) => self.history.push(order.clone()),
-            Order::DeregisterJob(ended) => self.history.retain(|order| match order {
-                Order::StartJob(record) => record.id != *ended,
-                Order::Input(OwnedInput::PsetRequest { job, .. }) => job != ended,
-                Order::Input(OwnedInput::Connected { job, other, .. }) => job != ended && other != ended,
-                _ => true,
-            }),
-            order if is_request(order) => {
+            Order::DeregisterJob(ended) => {
+                self.history.retain(|order| match order {
+                    Order::StartJob(record) => record.id != *ended,
+                    Order::Input(OwnedInput::PsetRequest { job, .. }) => job != ended,
+                    Order::Input(OwnedInput::Connected { job, other, .. }) => job != ended && other != ended,
+                    _ => true,
+                });
+                self.requests = self.history.iter().filter(|order| is_request(order)).count();
+            }
+            order if is_request(order) && !self.is_cut => {
                 self.history.push(order.clone());
-                self.is_cut |= self.history.iter().filter(|order| is_request(order)).count() > REQUESTS_MAX;
-                if self.is_cut {
+                self.requests += 1;
+                if self.requests > REQUESTS_MAX {
+                    self.is_cut = true;
                     self.history.retain(|order| !is_request(order));
                 }
             }

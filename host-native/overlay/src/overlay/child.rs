@@ -39,12 +39,12 @@ pub(super) enum ChildState {
     Starting {
         /// What its link will be.
         entry: Entry,
-        /// Time limit for joining.
-        deadline: u64,
+        /// Time limit for joining. None before its command has been started.
+        deadline: Option<u64>,
         /// Messages to send when it has joined.
         queue: Vec<(Channel, Vec<u8>)>,
-        /// How its command is started again.
-        retry: Option<Retry>,
+        /// The command that starts it, unless it is forked or others start it.
+        command: Option<StartCommand>,
     },
     /// The daemon has joined.
     Joined(Box<Neighbour>),
@@ -52,12 +52,14 @@ pub(super) enum ChildState {
     Gone,
 }
 
-/// How the command that starts a daemon is started again after it has failed for a reason that may pass: the name of a host
-/// is not known yet, or its sshd does not run yet.
+/// Command that starts a daemon. It is started again after it has failed for a reason that may pass: the name of a host is not known
+/// yet, or its sshd does not run yet.
 #[derive(Debug)]
-pub(super) struct Retry {
+pub(super) struct StartCommand {
     words: Vec<OsString>,
     input: Zeroizing<Vec<u8>>,
+    /// The host is another one.
+    is_remote: bool,
     /// Time of the first start.
     since: u64,
     /// Time of the next start, if one is due.
@@ -70,7 +72,7 @@ pub(super) struct Retry {
     is_reported: bool,
 }
 
-impl Retry {
+impl StartCommand {
     /// Milliseconds between the end of a command and the next start: doubled each time.
     const DELAYS: std::ops::RangeInclusive<u64> = 250..=4_000;
     /// Milliseconds after which the owner is told.
@@ -103,7 +105,8 @@ pub(super) struct ChildLauncher<'a> {
 }
 
 impl ChildLauncher<'_> {
-    /// Starts a child's daemon. If that fails, the child is gone and the failure is returned beside it.
+    /// Makes a child, whose daemon is forked or waits for its command. If a fork fails, the child is gone and the failure is returned
+    /// beside it.
     pub(super) fn start(
         &self,
         (subtree, hosts): (Range<u32>, &[Host]),
@@ -137,43 +140,29 @@ impl ChildLauncher<'_> {
             Bootstrap::Local => "hydrant daemon".to_owned(),
             _ => words.first().map(|word| word.to_string_lossy().into_owned()).unwrap_or_default(),
         };
-        let mut child = Child::new(subtree, host.name, command, ChildState::Gone);
-        let without = self.settings.bootstrap.removed_variables();
-        let input = spec.encode();
-        match BootstrapProcess::start(&words, without, input.clone(), files) {
-            Ok(process) => {
-                child.watch_process(&process, self.keys, poller)?;
-                child.process = Some(process);
-                let deadline = now + self.settings.join_timeout;
-                let is_remote = matches!(self.settings.bootstrap, Bootstrap::Ssh | Bootstrap::Exec(_));
-                let retry = Retry {
-                    words,
-                    input,
-                    since: now,
-                    at: None,
-                    failures: 0,
-                    output: String::new(),
-                    is_reported: false,
-                };
-                child.state = ChildState::Starting {
-                    entry: Entry::Secret(secret),
-                    deadline,
-                    queue: Vec::new(),
-                    retry: is_remote.then_some(retry),
-                };
-                Ok((child, None))
-            }
-            Err(error) => {
-                let failure = child.failure(FailureCause::NotStarted(error.to_string()));
-                Ok((child, Some(failure)))
-            }
-        }
+        let start = StartCommand {
+            words,
+            input: spec.encode(),
+            is_remote: matches!(self.settings.bootstrap, Bootstrap::Ssh | Bootstrap::Exec(_)),
+            since: now,
+            at: None,
+            failures: 0,
+            output: String::new(),
+            is_reported: false,
+        };
+        let state = ChildState::Starting {
+            entry: Entry::Secret(secret),
+            deadline: None,
+            queue: Vec::new(),
+            command: Some(start),
+        };
+        Ok((Child::new(subtree, host.name, command, state), None))
     }
 }
 
 impl ChildState {
     pub(super) fn starting(entry: Entry, deadline: u64) -> ChildState {
-        ChildState::Starting { entry, deadline, queue: Vec::new(), retry: None }
+        ChildState::Starting { entry, deadline: Some(deadline), queue: Vec::new(), command: None }
     }
 }
 
@@ -243,23 +232,34 @@ impl Child {
         !self.has_joined() && self.process.as_ref().is_none_or(|process| !process.is_running())
     }
 
-    fn retry_state(&mut self) -> Option<&mut Retry> {
+    fn start_state(&mut self) -> Option<&mut StartCommand> {
         match &mut self.state {
-            ChildState::Starting { retry, .. } => retry.as_mut(),
+            ChildState::Starting { command, .. } => command.as_mut(),
             _ => None,
         }
     }
 
+    /// Whether its command has not been started.
+    pub(super) fn waits(&self) -> bool {
+        matches!(self.state, ChildState::Starting { deadline: None, .. })
+    }
+
+    /// Whether its command runs and it has not joined.
+    pub(super) fn is_being_started(&self) -> bool {
+        self.is_starting() && self.process.as_ref().is_some_and(BootstrapProcess::is_running)
+    }
+
     /// Number of failed starts of the command for a reason that may pass, and the last lines of output of the last one.
     pub(super) fn failed_starts(&mut self) -> Option<(u32, String)> {
-        let retry = self.retry_state().filter(|retry| retry.failures > 0)?;
+        let retry = self.start_state().filter(|retry| retry.failures > 0)?;
         Some((retry.failures, retry.output.clone()))
     }
 
     /// The command has ended with this output. Plans another start if the reason may pass.
     pub(super) fn plan_retry(&mut self, now: u64, output: &str) -> bool {
-        let Some(retry) = self.retry_state().filter(|_| may_pass(output)) else { return false };
-        let (first, last) = Retry::DELAYS.into_inner();
+        let may_pass = |start: &&mut StartCommand| start.is_remote && may_pass(output);
+        let Some(retry) = self.start_state().filter(may_pass) else { return false };
+        let (first, last) = StartCommand::DELAYS.into_inner();
         retry.at = Some(now + first.saturating_mul(1 << retry.failures.min(16)).min(last));
         retry.failures += 1;
         output.clone_into(&mut retry.output);
@@ -268,8 +268,8 @@ impl Child {
 
     /// The failure to report, if the command has failed for some time and nothing has been reported.
     pub(super) fn overdue_retry(&mut self, now: u64, cause: FailureCause) -> Option<DaemonFailure> {
-        let retry = self.retry_state()?;
-        if retry.is_reported || now < retry.since + Retry::REPORTED_AFTER {
+        let retry = self.start_state()?;
+        if retry.is_reported || now < retry.since + StartCommand::REPORTED_AFTER {
             return None;
         }
         retry.is_reported = true;
@@ -284,12 +284,30 @@ impl Child {
         settings: &DaemonSettings,
         (files, poller): (&OpenFiles, &Poller),
     ) -> Result<Option<DaemonFailure>, Error> {
-        let Some(retry) = self.retry_state().filter(|retry| retry.at.is_some_and(|at| at <= now)) else {
+        if self.start_state().is_some_and(|retry| retry.at.is_some_and(|at| at <= now)) {
+            self.start_command(now, keys, settings, (files, poller))
+        } else {
+            Ok(None)
+        }
+    }
+
+    /// Starts the command. One that cannot be started is returned as a failure.
+    pub(super) fn start_command(
+        &mut self,
+        now: u64,
+        keys: KeyRange,
+        settings: &DaemonSettings,
+        (files, poller): (&OpenFiles, &Poller),
+    ) -> Result<Option<DaemonFailure>, Error> {
+        let ChildState::Starting { deadline, command: Some(start), .. } = &mut self.state else {
             return Ok(None);
         };
-        retry.at = None;
+        if deadline.is_none() {
+            (*deadline, start.since) = (Some(now + settings.join_timeout), now);
+        }
+        start.at = None;
         let without = settings.bootstrap.removed_variables();
-        match BootstrapProcess::start(&retry.words, without, retry.input.clone(), files) {
+        match BootstrapProcess::start(&start.words, without, start.input.clone(), files) {
             Ok(process) => {
                 self.watch_process(&process, keys, poller)?;
                 self.process = Some(process);

@@ -10,6 +10,8 @@ use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, Overlay
 
 /// Hosts whose daemons are started again and that are reported.
 const RETRIES_REPORTED: u32 = 8;
+/// Commands that start daemons at the same time. Each is a process such as ssh, which is busy until its daemon has joined.
+const STARTS_MAX: usize = 128;
 
 impl Overlay {
     /// Ends all daemons below this node. Those that are left after 5 seconds are killed. [`Event::Closed`] follows when
@@ -47,8 +49,9 @@ impl Overlay {
             ParentLink::None => None,
         };
         let child_deadline = |state: &ChildState| match state {
-            ChildState::Starting { deadline, retry, .. } => {
-                Some(retry.as_ref().and_then(|retry| retry.at).map_or(*deadline, |at| at.min(*deadline)))
+            ChildState::Starting { deadline, command, .. } => {
+                let next = command.as_ref().and_then(|command| command.at);
+                next.into_iter().chain(*deadline).min()
             }
             ChildState::Joined(neighbour) => Some(neighbour.deadline(timeout)),
             ChildState::Gone => None,
@@ -59,7 +62,9 @@ impl Overlay {
         let others = [parent, self.incoming.deadline(), self.kill_at, named];
         let others = others.into_iter().flatten().chain(paused);
         // Events are to be taken at once.
-        children.chain(others).chain((!self.events.is_empty()).then_some(0)).min()
+        let is_due =
+            !self.events.is_empty() || self.children.iter().any(Child::waits) && self.room_to_start() > 0;
+        children.chain(others).chain(is_due.then_some(0)).min()
     }
 
     /// Handles timeouts and sends heartbeats. Call it after the ready keys have been handled, so that bytes that have
@@ -81,6 +86,7 @@ impl Overlay {
         self.report_named_host(now);
         self.expire_starting_children(now);
         self.retry_children(now, files, poller)?;
+        self.start_waiting(now, files, poller)?;
         let timeout = self.settings.heartbeat_timeout;
         for node in self.neighbours() {
             let is_overdue = |overlay: &mut Overlay| {
@@ -109,8 +115,7 @@ impl Overlay {
 
     /// Reports and kills children that have not joined in time.
     fn expire_starting_children(&mut self, now: u64) {
-        let is_late =
-            |child: &&Child| matches!(child.state, ChildState::Starting { deadline, .. } if deadline <= now);
+        let is_late = |child: &&Child| matches!(child.state, ChildState::Starting { deadline: Some(at), .. } if at <= now);
         let late: Vec<u32> = self.children.iter().filter(is_late).map(Child::node).collect();
         let mut failures = Vec::new();
         for node in late {
@@ -138,6 +143,30 @@ impl Overlay {
         let mut failures = Vec::new();
         for child in &mut self.children {
             failures.extend(child.retry(now, self.keys, &self.settings, (files, poller))?);
+        }
+        for failure in failures {
+            self.report_failure(now, failure);
+        }
+        Ok(())
+    }
+
+    /// How many more commands that start daemons may run.
+    fn room_to_start(&self) -> usize {
+        STARTS_MAX.saturating_sub(self.children.iter().filter(|child| child.is_being_started()).count())
+    }
+
+    /// Starts commands that wait for others.
+    pub(super) fn start_waiting(
+        &mut self,
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
+        let room = self.room_to_start();
+        let mut failures = Vec::new();
+        let waiting = self.children.iter_mut().filter(|child| child.waits());
+        for child in waiting.take(room) {
+            failures.extend(child.start_command(now, self.keys, &self.settings, (files, poller))?);
         }
         for failure in failures {
             self.report_failure(now, failure);

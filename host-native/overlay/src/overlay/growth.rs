@@ -4,7 +4,6 @@ use hydrant_placement::Host;
 use hydrant_reactor::{OpenFiles, Poller};
 
 use super::Overlay;
-use super::child::ChildLauncher;
 use crate::error::OverlayError;
 
 impl Overlay {
@@ -26,27 +25,20 @@ impl Overlay {
         // Of an earlier try.
         self.children.retain(|child| child.node() != node);
         let found = self.place.children.clone().find(|subtree| subtree.start == node);
-        let subtree = found.filter(|subtree| subtree.start >= self.tree.nodes() - self.tree.late());
+        let subtree = found.filter(|subtree| subtree.start >= self.tree.first_late());
         let Some(subtree) = subtree.filter(|_| self.kill_at.is_none()) else { return Ok(()) };
         self.listen([host.name.as_str()].into_iter(), &[], poller)?;
         let addrs: Vec<_> = self.addrs().collect();
-        let launcher = ChildLauncher {
-            overlay: self.id,
-            node: self.node,
-            tree: self.tree,
-            host: head,
-            addrs: &addrs,
-            settings: &self.settings,
-            keys: self.keys,
-            // A copy of this process would have all of its memory and descriptors.
-            fork: None,
-        };
-        let (mut child, failure) =
-            launcher.start((subtree, std::slice::from_ref(host)), now, files, poller)?;
+        // A forked daemon would have all of this process's memory and descriptors.
+        let (mut child, _) = self.launcher(head, &addrs, None).start(
+            (subtree, std::slice::from_ref(host)),
+            now,
+            files,
+            poller,
+        )?;
         child.is_included = false;
         self.children.push(child);
-        failure.into_iter().for_each(|failure| self.report_failure(now, failure));
-        Ok(())
+        self.start_waiting(now, files, poller)
     }
 
     /// Sends messages to all nodes to this child too, from now on.

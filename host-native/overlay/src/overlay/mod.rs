@@ -296,29 +296,32 @@ impl Overlay {
         }
         let addrs: Vec<SocketAddr> = self.addrs().collect();
         for subtree in subtrees {
-            let launcher = ChildLauncher {
-                overlay: self.id,
-                node: self.node,
-                tree: self.tree,
-                host: &hosts[0].name,
-                addrs: &addrs,
-                settings: &self.settings,
-                keys: self.keys,
-                fork: fork.clone(),
-            };
+            let launcher = self.launcher(&hosts[0].name, &addrs, fork.clone());
             let (child, failure) = launcher.start((subtree.clone(), of(&subtree)), now, files, poller)?;
             self.children.push(child);
             if let Some(failure) = failure {
                 self.report_failure(now, failure);
             }
         }
+        self.start_waiting(now, files, poller)?;
         self.check_complete(now);
         Ok(())
     }
 
+    /// Starts daemons of children. `host` is the name of this host, and `addrs` are those at which this node listens.
+    fn launcher<'a>(
+        &'a self,
+        host: &'a str,
+        addrs: &'a [SocketAddr],
+        fork: Option<DaemonMain>,
+    ) -> ChildLauncher<'a> {
+        let Overlay { id: overlay, node, tree, keys, ref settings, .. } = *self;
+        ChildLauncher { overlay, node, tree, host, addrs, settings, keys, fork }
+    }
+
     /// The subtrees of the children that are there from the start.
     fn children_from_start(&self) -> impl Iterator<Item = Range<u32>> + use<> {
-        let first_late = self.tree.nodes() - self.tree.late();
+        let first_late = self.tree.first_late();
         self.place.children.clone().take_while(move |subtree| subtree.start < first_late)
     }
 

@@ -201,6 +201,11 @@ impl<'s> ServerParts<'s> {
             }
             return ServerParts::at_board(setup, host, target, open);
         }
+        // The head may have hundreds of children, and a link takes memory for all ranks.
+        let place = tree.place(node);
+        let own = place.children.len() as u32 + u32::from(place.parent.is_some());
+        let is_linked = setup.boards.link.is_some();
+        let limits = if is_linked { limits } else { Limits { links: limits.links.min(own), ..limits } };
         let seed = open::random()?;
         let builder = BackendBuilder::new(setup.plugin.as_ref(), &Warnings::default())?;
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
