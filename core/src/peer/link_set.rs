@@ -1,4 +1,4 @@
-//! Sets of links of a node.
+//! Sets of links of a node. Their operations are not inlined, because each of their many callers would take flash of boards.
 
 use serde::{Deserialize, Serialize};
 
@@ -29,11 +29,13 @@ impl LinkSet {
     }
 
     /// Returns whether a link is in the set.
+    #[inline(never)]
     pub(crate) fn contains(&self, at: usize) -> bool {
         self.0.get(at / 64).is_some_and(|word| word & (1 << (at % 64)) != 0)
     }
 
     /// Adds a link.
+    #[inline(never)]
     pub(crate) fn insert(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
             *word |= 1 << (at % 64);
@@ -41,6 +43,7 @@ impl LinkSet {
     }
 
     /// Removes a link.
+    #[inline(never)]
     pub(crate) fn remove(&mut self, at: usize) {
         if let Some(word) = self.0.get_mut(at / 64) {
             *word &= !(1 << (at % 64));

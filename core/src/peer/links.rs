@@ -246,6 +246,7 @@ impl<'s> Links<'s> {
 
     /// Returns the index of the link to the child whose subtree contains the node. Returns `None` for this node and for nodes
     /// outside its subtree.
+    #[inline(never)]
     pub(crate) fn below(&self, node: u32) -> Option<usize> {
         let first = usize::from(self.have_parent());
         // Children are in ascending order.
@@ -290,6 +291,7 @@ impl<'s> Links<'s> {
     }
 
     /// Marks a link as possibly having a pending message.
+    #[inline(never)]
     pub(crate) fn wake(&mut self, at: usize) {
         if let Some(link) = self.get_mut(at) {
             link.message_pending = true;
@@ -297,6 +299,7 @@ impl<'s> Links<'s> {
     }
 
     /// Marks all links as possibly having a pending message.
+    #[inline(never)]
     pub(crate) fn wake_all(&mut self) {
         self.slots[..self.count].iter_mut().for_each(|link| link.message_pending = true);
     }
@@ -321,6 +324,7 @@ impl<'s> Links<'s> {
     }
 
     /// Marks a link as possibly having a pending request for pairs, or an answer.
+    #[inline(never)]
     pub(crate) fn wake_fetch(&mut self, at: usize) {
         if let Some(link) = self.get_mut(at) {
             (link.message_pending, link.fetch_pending) = (true, true);
@@ -328,6 +332,7 @@ impl<'s> Links<'s> {
     }
 
     /// Marks all links as possibly having a pending request for pairs, or an answer.
+    #[inline(never)]
     pub(crate) fn wake_fetches(&mut self) {
         let links = self.slots[..self.count].iter_mut();
         links.for_each(|link| (link.message_pending, link.fetch_pending) = (true, true));
