@@ -23,10 +23,14 @@ static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *sour
                      pmix_info_t results[], size_t nresults, pmix_event_notification_cbfunc_fn_t done, void *data)
 {
     (void)handler, (void)source, (void)results, (void)nresults;
+    const char *of = "";
     for (size_t at = 0; at < ninfo; at++) {
-        if (code == PMIX_EVENT_JOB_END && PMIX_CHECK_KEY(&info[at], PMIX_EVENT_AFFECTED_PROC))
-            strcat(strcat(ended, info[at].value.data.proc->nspace), ",");
-        if (code == PMIX_EVENT_JOB_END && PMIX_CHECK_KEY(&info[at], PMIX_EXIT_CODE))
+        if (code == PMIX_EVENT_JOB_END && PMIX_CHECK_KEY(&info[at], PMIX_EVENT_AFFECTED_PROC)) {
+            of = info[at].value.data.proc->nspace;
+            strcat(strcat(ended, of), ",");
+        }
+        /* The ends of earlier jobs come too. */
+        if (code == PMIX_EVENT_JOB_END && strcmp(of, latest) == 0 && PMIX_CHECK_KEY(&info[at], PMIX_EXIT_CODE))
             say("exit", "code", info[at].value.data.integer);
         if (code == PMIX_READY_FOR_DEBUG && PMIX_CHECK_KEY(&info[at], PMIX_NSPACE))
             strcat(strcat(ready, info[at].value.data.string), ",");

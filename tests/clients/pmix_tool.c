@@ -19,12 +19,12 @@ static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *sour
     events++;
 }
 
-static void await(pmix_status_t code)
+static void await(pmix_status_t code, int count)
 {
     RETURNS(0, PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) < 0);
     printf("ready\n");
     fflush(NULL);
-    while (events == 0)
+    while (events < count)
         usleep(1000);
 }
 
@@ -171,7 +171,7 @@ static pmix_status_t forward(char **arguments)
     pmix_status_t status = PMIx_IOF_push(&target, 1, NULL, &info, 1, NULL, NULL);
     CHECK(status == PMIX_SUCCESS || status == PMIX_OPERATION_SUCCEEDED);
     /* The library does not tell when all has been read. */
-    await(atoi(arguments[2]));
+    await(atoi(arguments[2]), 1);
     return PMIX_SUCCESS;
 }
 
@@ -205,7 +205,7 @@ static pmix_status_t run(char **arguments)
     } else if (strcmp(command, "notify") == 0) {
         return PMIx_Notify_event(atoi(arguments[1]), &me, PMIX_RANGE_SESSION, NULL, 0, NULL, NULL);
     } else if (strcmp(command, "await") == 0) {
-        await(atoi(arguments[1]));
+        await(atoi(arguments[1]), arguments[2] != NULL ? atoi(arguments[2]) : 1);
     } else if (strcmp(command, "allocate") == 0) {
         pmix_info_t info, *results = NULL;
         size_t count = 0;
@@ -225,7 +225,7 @@ int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "rank") == 0) {
         join();
-        await(atoi(argv[2]));
+        await(atoi(argv[2]), 1);
         OK(PMIx_Finalize(NULL, 0));
         return 0;
     }

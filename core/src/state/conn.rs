@@ -57,14 +57,48 @@ pub(crate) struct Events {
     pub(crate) exits: u32,
     /// Number of the last notice that it has got.
     pub(crate) notices: u32,
+    /// Number of the last end of a job that it has got, of notices of which some are kept for it.
+    #[cfg(feature = "cluster")]
+    ends: u32,
     /// Serial number of the last change of a process set that it has got.
     pub(crate) sets: u32,
 }
 
 impl Events {
     /// Unused slot.
-    const EMPTY: Events =
-        Events { codes: Vec::new(), all: false, due: false, waits: false, exits: 0, notices: 0, sets: 0 };
+    const EMPTY: Events = Events {
+        codes: Vec::new(),
+        all: false,
+        due: false,
+        waits: false,
+        exits: 0,
+        notices: 0,
+        #[cfg(feature = "cluster")]
+        ends: 0,
+        sets: 0,
+    };
+
+    /// Returns the number of the last end of a job that the client has got, or of the last other notice.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn last(&self, is_end: bool) -> u32 {
+        #[cfg(feature = "cluster")]
+        if is_end {
+            return self.ends;
+        }
+        let _ = is_end;
+        self.notices
+    }
+
+    /// Returns it for a change.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn last_of(&mut self, is_end: bool) -> &mut u32 {
+        #[cfg(feature = "cluster")]
+        if is_end {
+            return &mut self.ends;
+        }
+        let _ = is_end;
+        &mut self.notices
+    }
 }
 
 impl Conn {

@@ -410,6 +410,14 @@ impl<'s> Names<'s> {
         self.slots.iter().any(|slot| slot.name.is_empty())
     }
 
+    /// Has a publication belong to no job, so that no end of a job withdraws it.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn disown(&mut self, name: NameRef) {
+        if self.port(name).is_some() {
+            self.slots[name.at as usize].owner = Some(Spaces::NONE);
+        }
+    }
+
     /// Notes that the server has dealt with a notice, which neighbours may still lack.
     #[cfg(feature = "pmix")]
     pub(crate) fn settle(&mut self, name: NameRef) {

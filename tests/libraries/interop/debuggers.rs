@@ -134,6 +134,31 @@ fn a_tool_gets_the_end_of_the_last_job() {
     }
 }
 
+/// Tools that connect when jobs are over.
+// Serves: Tools | `PMIX_EVENT_JOB_END` | served: of jobs that end while the tool has registered for it, and of the last eight that
+// were over before, if the tool uses libpmix 4 or later
+// Also: hydrant-core `tools_learn_of_jobs_that_ended_before`
+#[test]
+fn tools_learn_of_jobs_that_ended_before() {
+    if !there() {
+        return;
+    }
+    for (options, _) in shapes() {
+        let run = waiting(&options);
+        for (before, library) in [Library::Four, Library::Five].into_iter().enumerate() {
+            debug(&run, library, "spawn - - 2 rank 3 , ended").code(0).says("ended status 0\n", 1);
+            for late in [Library::Four, Library::Five] {
+                let job = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), late);
+                let uri = format!("file:{}", run.uri);
+                let commands = format!("await -145 {}", before + 1);
+                let outcome = job.arg(uri).words(&commands).env("TMPDIR", &run.folder.0).run();
+                outcome.code(0).quiet().says("event -145 of rank 0 of kvs_", before + 1);
+            }
+        }
+        run.end().code(3);
+    }
+}
+
 // Serves: Tools | `PMIX_DEBUG_STOP_IN_INIT`, `PMIX_DEBUG_STOP_IN_APP` | served: of a job that a tool spawns, for all ranks, one, or those
 // of an array. The tool gets `PMIX_READY_FOR_DEBUG` once all of them wait. They go on at `PMIX_DEBUGGER_RELEASE`, or when the tool
 // leaves

@@ -16,7 +16,7 @@ use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
-use crate::tables::kvs::Pieces;
+use crate::tables::kvs::{Pieces, Spaces};
 use crate::tables::names::{NameRef, Names, Terms};
 use crate::tables::psets::Which;
 use crate::time::Time;
@@ -28,6 +28,10 @@ use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, eve
 pub(super) const PREFIX: u8 = 1;
 /// Share of the table of names that notices may take.
 const NOTICES_SHARE: u32 = 4;
+/// Most ends of jobs that are kept for tools that register later.
+const ENDS_KEPT: usize = 8;
+/// Sender of what is kept: no job.
+const NOBODY: JobId = JobId(u32::MAX);
 /// Bytes of a stored notice in front of its INFOs: encoding of integers, range, code, number of INFOs.
 const NOTICE_HEADER: usize = 10;
 /// Bit of the first byte of a stored notice whose INFOs are a record of its sender.
@@ -77,7 +81,7 @@ pub(super) struct Notice<'a> {
 /// Event that a job is over.
 pub(in super::super) struct JobEnd {
     /// Job whose clients get it.
-    owner: JobId,
+    owner: Option<JobId>,
     /// Whether clients with each encoding of integers wait for it.
     dialects: [bool; 2],
     /// Its namespace.
@@ -109,9 +113,13 @@ fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
 /// Returns a notice of the table of names.
 pub(super) fn notice_in<'a>(names: &'a Names<'_>, jobs: &[Job], notice: NameRef) -> Option<Notice<'a>> {
     let (owner, rank) = names.publisher(notice)?;
-    let job = jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)?;
+    let job = if HOST_FACTS && owner == Spaces::NONE {
+        NOBODY
+    } else {
+        JobId(jobs.iter().position(|job| !job.name.is_empty() && job.spaces == owner)? as u32)
+    };
     let (integers, range, code, infos) = decode(names.port(notice)?)?;
-    Some(Notice { sender: (JobId(job as u32), rank), integers, range, code, infos })
+    Some(Notice { sender: (job, rank), integers, range, code, infos })
 }
 
 /// Returns the code of the event that a rank's death causes, or `None` if it has none.
@@ -210,27 +218,24 @@ impl Server<'_> {
     }
 
     /// Returns the event of a job that is about to be deregistered, if clients of this node wait for it: those of the job that
-    /// spawned it or that is connected to it, and of jobs connected to that one.
+    /// spawned it or that is connected to it, and of jobs connected to that one. Tools may register for it later.
     pub(in super::super) fn job_end(&self, id: JobId) -> Option<JobEnd> {
         let job = &self.jobs[id.index()];
         let others = || (0..).map(JobId).zip(&*self.jobs).filter(|&(at, of)| at != id && !of.name.is_empty());
         let spawner = others().find(|(_, other)| other.name == job.spawner);
         let connected = || others().find(|&(at, _)| self.connections.connected(at, id));
-        let tool = || others().find(|&(_, other)| !self.is_tool(job) && self.is_tool(other));
-        let (owner, _) = spawner.or_else(connected).or_else(tool)?;
-        // A tool registers for the end of a job once it knows the name of the job.
-        let may_register = |job| spawner.is_some_and(|(spawner, of)| job == spawner && self.is_tool(of));
+        let owner = spawner.or_else(connected).map(|(owner, _)| owner);
+        let is_tool = |job: JobId| self.is_tool(&self.jobs[job.index()]);
+        let gets = |job| owner.map_or_else(|| is_tool(job), |owner| self.reaches(owner, job));
         let waits = |integers| {
             self.conns.iter().any(|conn| {
                 conn.pmix.is_some_and(|dialect| dialect.integers == integers)
-                    && conn.job.is_some_and(|job| {
-                        let registered = conn.events.codes.contains(&event::JOB_END);
-                        may_register(job) || registered && job != id && self.reaches(owner, job)
-                    })
+                    && conn.events.codes.contains(&event::JOB_END)
+                    && conn.job.is_some_and(|job| job != id && gets(job))
             })
         };
         let dialects = [Integers::Flexible, Integers::Fixed].map(waits);
-        if dialects == [false; 2] {
+        if dialects == [false; 2] && (!self.keeps_ends() || self.is_tool(job)) {
             return None;
         }
         let ranks = || (0..).map(Rank).zip(&self.ranks[job.slots()]);
@@ -258,9 +263,12 @@ impl Server<'_> {
         if self.limits.names < NOTICES_SHARE {
             return;
         }
-        for (integers, _) in
-            [Integers::Flexible, Integers::Fixed].into_iter().zip(dialects).filter(|(_, waits)| **waits)
-        {
+        for (integers, &waits) in [Integers::Flexible, Integers::Fixed].into_iter().zip(dialects) {
+            // Tools of libpmix 4 and later have this encoding.
+            let keeps = self.keeps_ends() && integers == Integers::Flexible;
+            if !waits && !keeps {
+                continue;
+            }
             let mut infos = [0; JOB_END_MAX];
             let mut writer = Writer::new(integers, &mut infos);
             writer.not_default();
@@ -275,8 +283,46 @@ impl Server<'_> {
             let count = 3 + u32::from(code.is_some());
             let Some(len) = writer.finish() else { continue };
             let header = notice_header(integers, range::SESSION, event::JOB_END, count);
-            let stored = [&header[..], &infos[..len]];
-            let _ = self.store_notice(owner, Rank(SERVER), stored.into_iter());
+            let stored = [&header[..], &infos[..len]].into_iter();
+            let owner = owner.filter(|_| waits).map_or(Spaces::NONE, |owner| self.jobs[owner.index()].spaces);
+            let _ = self.store_notice_of(owner, Rank(SERVER), stored);
+            self.drop_excess_ends();
+        }
+    }
+
+    /// Returns whether this server keeps the ends of jobs: that of the head, which tools connect to, if the share of notices has
+    /// room for them.
+    fn keeps_ends(&self) -> bool {
+        let room = self.limits.names / NOTICES_SHARE;
+        let has_tools = HOST_FACTS && self.links.node() == 0 && self.limits.commit_bytes > 0;
+        has_tools && room as usize >= ENDS_KEPT
+    }
+
+    /// Returns whether a notice is the end of a job.
+    fn is_end(&self, notice: NameRef) -> bool {
+        let is_end = |notice: Notice<'_>| notice.sender.1 == Rank(SERVER) && notice.code == event::JOB_END;
+        HOST_FACTS && self.notice(notice).is_some_and(is_end)
+    }
+
+    /// Returns whether a notice is only there for tools that register later.
+    fn is_kept(&self, notice: NameRef) -> bool {
+        HOST_FACTS && self.names.publisher(notice).is_some_and(|(owner, _)| owner == Spaces::NONE)
+    }
+
+    /// Keeps a notice that nobody waits for, if it is the end of a job. Returns whether it is.
+    fn keep_end(&mut self, notice: NameRef) -> bool {
+        let keeps = self.keeps_ends() && self.is_end(notice);
+        if keeps {
+            self.names.disown(notice);
+            self.drop_excess_ends();
+        }
+        keeps
+    }
+
+    fn drop_excess_ends(&mut self) {
+        let kept = self.names.marked(PREFIX).filter(|&notice| self.is_kept(notice)).count();
+        if kept > ENDS_KEPT {
+            self.drop_oldest_notice();
         }
     }
 
@@ -322,6 +368,15 @@ impl Server<'_> {
         rank: Rank,
         stored: impl Pieces<'a>,
     ) -> Result<(), Refusal> {
+        self.store_notice_of(self.jobs[job.index()].spaces, rank, stored)
+    }
+
+    fn store_notice_of<'a>(
+        &mut self,
+        owner: Spaces,
+        rank: Rank,
+        stored: impl Pieces<'a>,
+    ) -> Result<(), Refusal> {
         // A refused notice drops no other one.
         if stored.clone().flatten().count() > PORT_MAX {
             return Err(Refusal::NameLength);
@@ -329,7 +384,6 @@ impl Server<'_> {
         self.make_room_for_notice()?;
         let next = self.notices.wrapping_add(1);
         let number = next.to_be_bytes();
-        let owner = self.jobs[job.index()].spaces;
         self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
         self.notices = next;
         self.links.wake_all();
@@ -366,7 +420,7 @@ impl Server<'_> {
     /// Returns whether a notice goes to a neighbour: it is not from the neighbour's side.
     fn is_for(&self, link: &Link, notice: NameRef) -> bool {
         let sender = self.notice(notice).map(|notice| notice.sender);
-        let slot = sender.and_then(|(job, rank)| self.jobs[job.index()].slot(rank));
+        let slot = sender.and_then(|(job, rank)| self.jobs.get(job.index())?.slot(rank));
         slot.is_some_and(|slot| link.carries(self.ranks[slot].node))
     }
 
@@ -396,11 +450,11 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Drops the oldest notice, also for clients that have not got it.
+    /// Drops the oldest notice, also for clients that have not got it. What is kept for later goes first.
     fn drop_oldest_notice(&mut self) {
-        let number = |notice: &NameRef| self.number(*notice);
+        let order = |notice: &NameRef| (!self.is_kept(*notice), self.number(*notice));
         let events = self.names.marked(PREFIX).filter(|&notice| !self.is_said(notice));
-        if let Some(oldest) = events.min_by_key(number) {
+        if let Some(oldest) = events.min_by_key(order) {
             self.drop_notice(oldest);
         }
     }
@@ -413,7 +467,9 @@ impl Server<'_> {
     /// Drops the events about a job that is over.
     pub(in super::super) fn drop_events_of(&mut self, job: JobId) {
         while let Some(notice) = self.notice_of(job) {
-            self.drop_notice(notice);
+            if !self.keep_end(notice) {
+                self.drop_notice(notice);
+            }
         }
         self.drop_events(|answer| matches!(answer, Response::Pmix(PmixResponse::Died(of, _)) if of == job));
     }
@@ -469,7 +525,8 @@ impl Server<'_> {
             self.conns[conn.index()].events.sets = serial;
             Response::Pmix(PmixResponse::SetChanged { which, retired })
         } else if let Some((number, notice)) = self.next_notice(requester) {
-            self.conns[conn.index()].events.notices = number;
+            let is_end = self.is_end(notice);
+            *self.conns[conn.index()].events.last_of(is_end) = number;
             Response::Pmix(PmixResponse::Notice(notice))
         } else {
             self.conns[conn.index()].events.due = false;
@@ -538,10 +595,8 @@ impl Server<'_> {
 
     /// Returns the next notice for a client, and its number.
     fn next_notice(&self, requester: Requester) -> Option<(u32, NameRef)> {
-        let after = self.conns[requester.conn.index()].events.notices;
         let numbered = self.names.marked(PREFIX).map(|notice| (self.number(notice), notice));
-        let is_next =
-            |&(number, notice): &(u32, NameRef)| number > after && self.is_addressed(notice, requester);
+        let is_next = |&(_, notice): &(u32, NameRef)| self.lacks_notice(notice, requester);
         numbered.filter(is_next).min_by_key(|&(number, _)| number)
     }
 
@@ -569,12 +624,19 @@ impl Server<'_> {
         self.connections.connected(job, other) || is_tool(job) || is_tool(other)
     }
 
+    /// Returns whether a client has not got a notice that it gets.
+    fn lacks_notice(&self, notice: NameRef, requester: Requester) -> bool {
+        let events = &self.conns[requester.conn.index()].events;
+        self.number(notice) > events.last(self.is_end(notice)) && self.is_addressed(notice, requester)
+    }
+
     /// Returns whether a client gets a notice.
     fn is_addressed(&self, notice: NameRef, requester: Requester) -> bool {
         let Some(Notice { sender, integers, range, code, infos }) = self.notice(notice) else { return false };
         let dialect = self.conns[requester.conn.index()].pmix;
         let in_range = match range {
             range::BOOTSTRAP => false,
+            _ if HOST_FACTS && sender.0 == NOBODY => self.is_tool(&self.jobs[requester.job.index()]),
             range::JOB => sender.0 == requester.job,
             range::CUSTOM => {
                 let name = self.jobs[requester.job.index()].name.as_bytes();
@@ -594,15 +656,15 @@ impl Server<'_> {
             && dialect.is_some_and(|dialect| dialect.integers == integers)
     }
 
-    /// Drops a notice that no other client still has to get. It was sent to one.
+    /// Drops a notice that no other client still has to get, or keeps it for later. It was sent to one.
     pub(in super::super) fn notice_was_sent(&mut self, notice: NameRef) {
-        if self.is_said(notice) {
+        if self.is_said(notice) || self.is_kept(notice) {
             return;
         }
         let number = self.number(notice);
         let waits = |conn: ConnId| {
             let slot = &self.conns[conn.index()];
-            let is_next = |requester| number > slot.events.notices && self.is_addressed(notice, requester);
+            let is_next = |requester| self.lacks_notice(notice, requester);
             slot.replies
                 .iter()
                 .any(|reply| reply.state == ReplyState::Ready(Response::Pmix(PmixResponse::Notice(notice))))
@@ -610,7 +672,7 @@ impl Server<'_> {
         };
         let links = (0..).map_while(|at| self.links.get(at));
         let pending = links.clone().any(|link| number > link.notices_sent && self.is_for(link, notice));
-        if !pending && !(0..self.conns_end).map(ConnId).any(waits) {
+        if !pending && !(0..self.conns_end).map(ConnId).any(waits) && !self.keep_end(notice) {
             self.names.withdraw_this(notice);
         }
     }
@@ -651,7 +713,7 @@ impl Server<'_> {
     /// Writes the event of a notice.
     pub(super) fn write_notice(&self, notice: NameRef, writer: &mut Writer<'_>) {
         let Some(Notice { sender: (job, rank), code, infos, .. }) = self.notice(notice) else { return };
-        let sender = self.jobs[job.index()].name.as_bytes();
+        let sender = self.jobs.get(job.index()).map_or(&[][..], |job| job.name.as_bytes());
         // An event of the server about a job is from the job's rank 0, as PRRTE sends it.
         let of_job = infos.find(AFFECTED).filter(|_| rank.0 == SERVER).and_then(|info| info.as_proc());
         let (source, rank) = of_job.map_or((sender, rank), |proc| (proc.namespace, Rank(0)));

@@ -147,6 +147,7 @@ impl Server<'_> {
             }
             self.close(earlier, Closing::Replaced);
         }
+        let is_tool = self.is_tool(&self.jobs[job.index()]);
         let slot = &mut self.ranks[index];
         slot.pmix = Some(conn);
         let open = &mut self.conns[conn.index()];
@@ -155,6 +156,9 @@ impl Server<'_> {
         open.joined = true;
         open.joined_pending = true;
         open.events.notices = self.notices;
+        if !is_tool {
+            *open.events.last_of(true) = self.notices;
+        }
         if let Some(Requester { job, index, .. }) = self.requester(conn) {
             self.initialize(now, job, index);
         }

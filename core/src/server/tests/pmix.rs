@@ -23,7 +23,7 @@ const LIMITS: Limits = Limits {
     keys: 256,
     kvs_bytes: 1 << 16,
     groups: 4,
-    names: 16,
+    names: 32,
     spawns: 4,
     spawn_bytes: 2048,
     psets: 4,

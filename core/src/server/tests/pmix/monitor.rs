@@ -145,8 +145,8 @@ fn a_heartbeat_counts_for_each_monitor_and_needs_none() {
 fn monitors_end_by_name_with_their_process_and_at_their_limit() {
     let mut all = cluster_of(3, 2);
     all.listen((0, 0), &[event::HEARTBEAT_ALERT]);
-    // A quarter of the 16 names.
-    for name in ["other", "third", "fourth", "one"] {
+    // A quarter of the 32 names.
+    for name in ["other", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "one"] {
         assert_eq!(all.heartbeats(1, 0, name, (1, 0)), status::SUCCESS);
     }
     assert_eq!(all.heartbeats(1, 0, "two", (1, 0)), status::OUT_OF_RESOURCE);

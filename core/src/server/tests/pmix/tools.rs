@@ -172,6 +172,86 @@ fn events_of_tools_and_ranks_reach_each_other() {
     assert!(contains(&event, "job.0"));
 }
 
+/// A job of two ranks starts and ends on all nodes. Rank 0 exits with a code.
+fn a_job_ends(all: &mut Cluster, name: &str, code: u8) {
+    let job = JobId(2);
+    for node in 0..3 {
+        all.tell(node, Input::RegisterJob(JobSpec::new(job, name, 2)));
+        all.tell(node, Input::MapRanks { job, first: Rank(0), count: 2, node: 0 });
+    }
+    for (rank, code) in [(Rank(0), code), (Rank(1), 0)] {
+        all.tell(0, Input::Exited { job, rank, exit: Exit::Code(code) });
+    }
+    (0..3).for_each(|node| all.tell(node, Input::DeregisterJob { job }));
+    all.settle();
+}
+
+fn register_for_ends(writer: &mut Writer<'_>) {
+    command(writer, 13);
+    writer.array(1);
+    writer.int32(pmix::event::JOB_END);
+    writer.array(0);
+}
+
+/// Tools get the ends of jobs that were over before they registered: of the last eight.
+#[test]
+fn tools_learn_of_jobs_that_ended_before() {
+    let mut all = cluster();
+    a_job_ends(&mut all, "a", 3);
+    assert!(!all.servers[1].names.state().iter().any(|name| !name.is_free()), "tools are at the head");
+    all.asks(0, 0, 4, register_for_ends);
+    assert_eq!(all.gets(0, 0, 4, status::SUCCESS), []);
+    all.tool_sends(&hello(3, None));
+    assert!(all.tool_gets().is_some());
+    all.tool_asks(1, register);
+    all.asks(0, 1, 5, notify);
+    all.settle();
+    assert_eq!(core::iter::from_fn(|| all.tool_gets()).count(), 2, "the reply, and the notice of a rank");
+    let snapshot = {
+        let mut snapshot = vec![0; all.servers[0].snapshot_len()];
+        all.servers[0].snapshot(&mut snapshot).expect("it has room");
+        snapshot
+    };
+    all.servers[0] = Server::restore(&snapshot, storage(&LIMITS)).expect("it is sound");
+    all.tool_asks(2, register_for_ends);
+    assert!(all.tool_gets().is_some(), "the reply");
+    let end = all.tool_gets().expect("the end of the job");
+    assert!(contains(&end, "a\0") && contains(&end, "pmix.exit.code"), "{end:?}");
+    // The second registration, and another notice, bring nothing that the tool has got.
+    all.tool_asks(3, register_for_ends);
+    assert!(all.tool_gets().is_some());
+    assert_eq!(all.tool_gets(), None);
+    a_job_ends(&mut all, "b", 0);
+    assert!(all.tool_gets().is_some_and(|end| contains(&end, "b\0")));
+    assert_eq!(all.tool_gets(), None);
+    let conn = all.conn(0, 0);
+    assert!(all.replies.get_mut(&conn).is_none_or(|replies| replies.is_empty()), "ranks get those of theirs");
+    // Another tool gets both, in the order of their ends, as far as notices leave room for them.
+    let share = LIMITS.names / 4;
+    for more in 0..2 * share {
+        a_job_ends(&mut all, &format!("c{more}"), 0);
+    }
+    assert_eq!(core::iter::from_fn(|| all.tool_gets()).count() as u32, 2 * share);
+    all.tell(0, Input::Closed { conn: CONN });
+    all.tell(0, Input::Opened { conn: CONN, job: TOOL, rank: None });
+    all.tool_sends(&hello(3, None));
+    assert!(all.tool_gets().is_some());
+    all.tool_asks(2, register_for_ends);
+    let ends: Vec<_> = core::iter::from_fn(|| all.tool_gets()).skip(1).collect();
+    assert_eq!(ends.len() as u32, share);
+    for (end, more) in ends.iter().zip(share..) {
+        assert!(contains(end, &format!("c{more}\0")), "{more}");
+    }
+    // What is alive takes their places.
+    all.tool_asks(3, register);
+    assert!(all.tool_gets().is_some());
+    for _ in 0..share {
+        all.asks(0, 1, 6, notify);
+        all.settle();
+    }
+    assert_eq!(core::iter::from_fn(|| all.tool_gets()).count() as u32, share);
+}
+
 #[test]
 fn the_host_controls_and_starts_jobs_for_tools() {
     let mut all = cluster();
