@@ -160,27 +160,31 @@ static void child(const char *parent)
     meet(parent, me.nspace);
 }
 
-/* Data that a rank withdraws all at once. Those of another rank stay. */
+/* Data that rank 1 withdraws all at once, and some that rank 2 does. The others stay. */
 static void withdraws(void)
 {
     char key[32];
     pmix_info_t info;
     pmix_pdata_t data;
-    for (int at = 0; at < 2; at++) {
+    for (int at = 0; at < 3; at++) {
         snprintf(key, sizeof key, "of.%u.%d", me.rank, at);
         PMIX_INFO_LOAD(&info, key, "text", PMIX_STRING);
         OK(PMIx_Publish(&info, 1));
     }
     fence();
+    char *some[] = {"of.2.0", "of.2.2", "of.none", NULL};
     if (me.rank == 1)
         OK(PMIx_Unpublish(NULL, NULL, 0));
+    else if (me.rank == 2)
+        OK(PMIx_Unpublish(some, NULL, 0));
     fence();
     for (uint32_t of = 0; of < size; of++)
-        for (int at = 0; at < 2; at++) {
+        for (int at = 0; at < 3; at++) {
+            bool gone = of == 1 || (of == 2 && at != 1);
             snprintf(key, sizeof key, "of.%u.%d", of, at);
             PMIX_PDATA_CONSTRUCT(&data);
             PMIX_LOAD_KEY(data.key, key);
-            RETURNS(of == 1 ? PMIX_ERR_NOT_FOUND : PMIX_SUCCESS, PMIx_Lookup(&data, 1, NULL, 0));
+            RETURNS(gone ? PMIX_ERR_NOT_FOUND : PMIX_SUCCESS, PMIx_Lookup(&data, 1, NULL, 0));
             PMIX_PDATA_DESTRUCT(&data);
         }
     fence();

@@ -213,6 +213,22 @@ static void stay(void)
         ;
 }
 
+/* The service ends with the input. Nothing is published twice. */
+static void lose(void)
+{
+    char *keys[] = {"first", NULL};
+    pmix_pdata_t data;
+    publish("first", PMIX_PERSIST_APP, PMIX_RANGE_GLOBAL);
+    SAY("published");
+    while (getchar() != EOF)
+        ;
+    RETURNS(PMIX_ERR_NOT_AVAILABLE, publishes("second", PMIX_PERSIST_APP, PMIX_RANGE_GLOBAL));
+    PMIX_PDATA_CONSTRUCT(&data);
+    PMIX_LOAD_KEY(data.key, "first");
+    RETURNS(PMIX_ERR_NOT_AVAILABLE, PMIx_Lookup(&data, 1, NULL, 0));
+    RETURNS(PMIX_ERR_NOT_AVAILABLE, PMIx_Unpublish(keys, NULL, 0));
+}
+
 static void stranger(void)
 {
     show_ranges();
@@ -237,6 +253,8 @@ int main(int argc, char **argv)
         stranger();
     else if (strcmp(argv[1], "stay") == 0)
         stay();
+    else if (strcmp(argv[1], "lost") == 0)
+        lose();
     SAY("rank %u: %s done", me.rank, argv[1]);
     OK(PMIx_Finalize(NULL, 0));
     return 0;

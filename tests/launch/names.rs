@@ -203,14 +203,14 @@ fn a_job_goes_on_when_the_service_is_lost() {
     running.wait().signaled(Signal::KILL);
     let lost = job.line();
     let shown = path.replace(' ', "_");
-    let expected = format!("[1] lookup_result rc=14 info=failed msg=the_name_server_at_{shown}_is_lost");
+    let expected = format!("[1] lookup_result rc=-1 info=failed msg=the_name_server_at_{shown}_is_lost");
     // The rank may come only now. It finds no service then.
-    let refused = format!("[1] lookup_result rc=14 info=failed msg=no_name_server_at_{shown}");
+    let refused = format!("[1] lookup_result rc=-1 info=failed msg=no_name_server_at_{shown}");
     assert!(lost.starts_with(&expected) || lost.starts_with(&refused), "{lost}");
     job.end_input();
     let outcome = job.wait();
     // The first of the two may find the loss. Its message differs.
-    let failed = |line: &&str| line.starts_with("[0]") && line.contains("rc=14 info=failed msg=");
+    let failed = |line: &&str| line.starts_with("[0]") && line.contains("rc=-1 info=failed msg=");
     assert_eq!(outcome.code(0).stdout.lines().filter(failed).count(), 2, "{outcome}");
     let last = outcome.stdout.lines().last().unwrap_or_default();
     assert!(last.contains("msg=no_name_server_at_"), "{outcome}");
@@ -332,6 +332,6 @@ fn a_service_that_sends_no_pmi_is_lost() {
     job.end_input();
     answer();
     let outcome = job.wait();
-    outcome.code(0).says("rc=14 info=failed msg=the_name_server_at_", 1);
+    outcome.code(0).says("rc=-1 info=failed msg=the_name_server_at_", 1);
     outcome.warns("is lost: the server sent a message that is not PMI");
 }

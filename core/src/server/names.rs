@@ -10,10 +10,10 @@ use crate::ids::ConnId;
 use crate::limits::HOST_FACTS;
 use crate::state::{ReplyState, Response};
 use crate::tables::names::NameRef;
-#[cfg(feature = "pmix")]
-use crate::tables::names::Reach;
 #[cfg(not(feature = "pmix"))]
 use crate::tables::names::Terms;
+#[cfg(feature = "pmix")]
+use crate::tables::names::{Party, Reach};
 use crate::time::Time;
 #[cfg(feature = "pmix")]
 use crate::wire::pmix;
@@ -49,11 +49,28 @@ impl Server<'_> {
             #[cfg(feature = "pmix")]
             Some(party) if HOST_FACTS => {
                 let (party, _) = remote(plain(party)?)?;
-                self.names.unpublish_for(name.parts(), party)?;
+                self.withdraw_for(name, party)?;
             }
             _ => self.names.unpublish(name.parts())?,
         }
         Ok(Response::Done(Op::Unpublish))
+    }
+
+    /// Withdraws names for a process of another server: some of them, or all of the process.
+    #[cfg(feature = "pmix")]
+    #[inline(never)]
+    fn withdraw_for(&mut self, names: Text<'_>, party: Party<'_>) -> Result<(), Refusal> {
+        let bytes = names.parts().flatten();
+        if bytes.clone().eq([&pmix::SHARED]) {
+            self.names.forget_process(&[pmix::SHARED], party);
+            return Ok(());
+        }
+        let mut result = Err(Refusal::NoName);
+        for name in pmix::withdrawn(bytes) {
+            let name = name.map(core::slice::from_ref);
+            result = self.names.unpublish_for(name, party).or(result);
+        }
+        result
     }
 
     /// Looks up a name. `wait` is the timeout in milliseconds that the request contains.

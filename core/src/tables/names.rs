@@ -568,10 +568,14 @@ impl<'s> Names<'s> {
 
     /// Withdraws all names of a process that begin with these bytes.
     #[cfg(feature = "pmix")]
-    pub(crate) fn forget_process(&mut self, prefix: &[u8], (owner, rank): (Spaces, Rank)) {
+    pub(crate) fn forget_process(&mut self, prefix: &[u8], party: Party<'_>) {
         for at in 0..self.slots.len() {
             let slot = &self.slots[at];
-            if slot.owner == Some(owner) && slot.publisher == rank && slot.name.starts_with(prefix) {
+            let is_own = match party {
+                Party::Here(owner, rank) => slot.owner == Some(owner) && slot.publisher == rank,
+                Party::Remote(_) => slot.owner.is_some() && self.relation(slot, party).process,
+            };
+            if is_own && slot.name.starts_with(prefix) {
                 self.withdraw(at);
             }
         }

@@ -294,7 +294,7 @@ mod tests {
             let get = Request { upcall, job: JOB, rank, protocol, body, wait: 0 };
             let failed = |client: &mut NameClient, why: &str| {
                 let Answer { upcall, rc, text } = client.answer().expect("the get has failed");
-                assert_eq!((upcall, rc), (UpcallId(7), 14));
+                assert_eq!((upcall, rc), (UpcallId(7), -1));
                 let text = String::from_utf8(text).unwrap();
                 assert!(text.starts_with(&format!("cannot reach the run of job {jobid}: {why}")), "{text}");
             };

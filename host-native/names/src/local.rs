@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hydrant_core::client::{Client, Start};
 use hydrant_core::server::JobSpec;
 use hydrant_core::wire::Protocol;
-use hydrant_core::{Backend, ConnId, Input, JobId, Output, Rank, Time};
+use hydrant_core::{Backend, ConnId, Input, JobId, Limit, Output, Rank, Refusal, Time};
 
 use crate::error::NameServiceError;
 use crate::request::{Answer, MESSAGE, Outcome, Purpose, Request, outcome_of};
@@ -52,7 +52,8 @@ where
         let purpose = request.purpose();
         let Some(number) = self.client(purpose, now)? else {
             let full = "limit conns of the name server of this run is used up";
-            self.answers.extend(request.failed(full));
+            let rc = Refusal::Full(Limit::Conns, self.backend.limits().conns).rc();
+            self.answers.extend(request.refused(rc, full.as_bytes().to_vec()));
             return Ok(());
         };
         let mut buffer = [0; MESSAGE];

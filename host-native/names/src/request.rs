@@ -19,6 +19,9 @@ const ANSWER_TIME: u64 = 10_000;
 /// Room for any message that the name server takes, its fields and each byte's escape included.
 pub(crate) const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
 
+/// Code of a request that no name service has answered: `PMI2_FAIL` of pmi2.h, `PMI_FAIL` of pmi.h.
+const FAIL: i32 = -1;
+
 /// Key of the gets that ask whether jobs are connected. The name server has no values.
 const NO_KEY: &[u8] = b"-";
 
@@ -145,16 +148,16 @@ impl Request {
         }
     }
 
-    /// Returns the answer to a request that failed.
+    /// Returns the answer to a request that no name service has answered.
     pub(crate) fn failed(&self, why: &str) -> Option<Answer> {
-        self.refused(Refusal::NoName.rc(), why.as_bytes().to_vec())
+        self.refused(FAIL, why.as_bytes().to_vec())
     }
 
     fn refused_for(&self, refusal: Refusal) -> Option<Answer> {
         self.refused(refusal.rc(), refusal.to_string().into_bytes())
     }
 
-    fn refused(&self, rc: i32, text: Vec<u8>) -> Option<Answer> {
+    pub(crate) fn refused(&self, rc: i32, text: Vec<u8>) -> Option<Answer> {
         self.upcall.map(|upcall| Answer { upcall, rc, text })
     }
 }

@@ -450,7 +450,8 @@ fn a_name_service_heeds_ranges() {
         assert_eq!(finds(service, process("three", 0, 9), GLOBAL), 0);
         let withdraw = |service: &mut Host<'_>, party| {
             let mut body = [0; 256];
-            let len = translate_unpublish(b"key", party, &mut body).expect("it fits");
+            let keys = [&b"key"[..], b"none"].into_iter();
+            let len = translate_unpublish(keys, party, &mut body).expect("it fits");
             rc(&service.ask(3, &send(&body[..len])))
         };
         assert_eq!(
@@ -460,6 +461,14 @@ fn a_name_service_heeds_ranges() {
         assert_eq!(all(service), [0, 0, JOB]);
         assert_eq!(publish(service, two, GLOBAL), Some(0));
         assert_eq!(all(service), [GLOBAL, GLOBAL, JOB]);
+        let withdraw_all = |service: &mut Host<'_>, party| {
+            let mut body = [0; 256];
+            let len = translate_unpublish([].into_iter(), party, &mut body).expect("it fits");
+            rc(&service.ask(3, &send(&body[..len])))
+        };
+        assert_eq!((withdraw_all(service, one), all(service)), (Some(0), [GLOBAL, GLOBAL, JOB]));
+        assert_eq!((withdraw_all(service, two), all(service)), (Some(0), [0, 0, JOB]));
+        assert_eq!((publish(service, two, GLOBAL), all(service)), (Some(0), [GLOBAL, GLOBAL, JOB]));
         // A request that names nobody, and one that names no process.
         let raw = |service: &mut Host<'_>, end: &str| {
             rc(&service.ask(1, &counted(&format!("cmd=name-lookup;name=\u{2}key;{end}"))))

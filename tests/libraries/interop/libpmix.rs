@@ -5,6 +5,7 @@ use hydrant_tests::{Folder, Job, Outcome, first_processor, in_sandbox, nodes, th
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
+use super::tools::{Library, with_library};
 
 /// Runs one sub-command of `tests/clients/pmix_calls.c` on three ranks, in sets "left" (two) and "right".
 fn run(options: &str, name: &str) -> Option<Outcome> {
@@ -170,8 +171,41 @@ fn a_parent_reads_data_of_its_children() {
 
 #[test]
 fn a_process_withdraws_all_of_its_data() {
-    let Some(outcome) = run_jobs("", "withdraws") else { return };
-    outcome.code(0).quiet().says(": withdraws done\n", 3);
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let folder = Folder::new("pmix-withdrawn");
+    let path = folder.path("names");
+    let server = Job::command("serve --name-server").arg(&path).start();
+    server.await_stdout("listening at", 1);
+    let shared = format!("--name-server {path}");
+    for options in [String::new(), nodes(2, 2, 2), shared.clone(), format!("{shared} {}", nodes(2, 2, 2))] {
+        for library in libraries() {
+            let job = with_library(Job::hydrant(&format!("{options} -n 3")), library);
+            let outcome = job.arg(Peer::Libpmix.program("pmix_jobs")).arg("withdraws").run();
+            outcome.code(0).quiet().says(": withdraws done\n", 3);
+        }
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0);
+}
+
+/// A name server that is gone.
+#[test]
+fn a_lost_name_server_is_not_available() {
+    for library in libraries() {
+        let folder = Folder::new("pmix-lost");
+        let path = folder.path("names");
+        let server = Job::command("serve --name-server").arg(&path).start();
+        server.await_stdout("listening at", 1);
+        let options = format!("--name-server {path} -n 1");
+        let mut job = published(library, &options, "lost").hold_input().start();
+        job.await_stdout("published\n", 1);
+        server.signal(Signal::KILL);
+        server.wait().signaled(Signal::KILL);
+        job.end_input();
+        job.wait().code(0).says(": lost done\n", 1).warns("is lost: it has closed");
+    }
 }
 
 // Serves: Requests | allocation (17) | refused
@@ -253,9 +287,9 @@ fn an_abort_has_its_code_and_its_text() {
 
 // Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key, see
 // [Published data](#published-data). Look-ups may wait, those of several keys until all are there. After their time-out they get
-// those that are. Without keys, a process withdraws all its data Also: libraries
-// `interop::libpmix::a_process_withdraws_all_of_its_data`, `interop::libpmix::a_name_server_heeds_ranges`, hydrant-core
-// `the_host_keeps_published_data`
+// those that are. Several keys are withdrawn at once, and without keys all data of the process
+// Also: libraries `interop::libpmix::a_process_withdraws_all_of_its_data`, `interop::libpmix::a_name_server_heeds_ranges`,
+// `interop::libpmix::a_lost_name_server_is_not_available`, hydrant-core `the_host_keeps_published_data`
 #[test]
 fn runs_share_data_by_a_name_server() {
     if !Peer::Libpmix.there() {
@@ -277,91 +311,92 @@ fn runs_share_data_by_a_name_server() {
     server.wait().code(0);
 }
 
-/// Runs one sub-command of `tests/clients/pmix_published.c`.
-fn run_published(options: &str, name: &str) -> Option<Outcome> {
-    if !Peer::Libpmix.there() {
-        return None;
-    }
-    let job = relocated(Job::hydrant(options));
-    Some(job.arg(Peer::Libpmix.program("pmix_published")).arg(name).run())
+/// Versions of libpmix that are there.
+fn libraries() -> impl Iterator<Item = Library> {
+    let four = Peer::Libpmix.there().then_some(Library::Four);
+    four.into_iter().chain((Peer::Libpmix.there() && Peer::OpenMpi5.there()).then_some(Library::Five))
+}
+
+/// One sub-command of `tests/clients/pmix_published.c`.
+fn published(library: Library, options: &str, name: &str) -> Job {
+    let job = with_library(Job::hydrant(options), library);
+    job.arg(Peer::Libpmix.program("pmix_published")).arg(name)
 }
 
 #[test]
 fn published_data_end_with_their_process_or_job_or_stay() {
-    for hosts in [String::new(), nodes(2, 2, 2)] {
-        let Some(outcome) = run_published(&format!("-n 2 {hosts}"), "lifetimes") else { return };
-        let all = "process of 1 application of 1 session of 1 indefinite of 1";
-        outcome.code(0).quiet().says(&format!("while it runs: {all}\n"), 1);
-        outcome.says("after the process: application of 1 session of 1 indefinite of 1\n", 1);
-        outcome.says("after the job: session of 1 indefinite of 1\n", 1);
+    for library in libraries() {
+        for hosts in [String::new(), nodes(2, 2, 2)] {
+            let outcome = published(library, &format!("-n 2 {hosts}"), "lifetimes").run();
+            let all = "process of 1 application of 1 session of 1 indefinite of 1";
+            outcome.code(0).quiet().says(&format!("while it runs: {all}\n"), 1);
+            outcome.says("after the process: application of 1 session of 1 indefinite of 1\n", 1);
+            outcome.says("after the job: session of 1 indefinite of 1\n", 1);
+        }
     }
 }
 
 #[test]
 fn published_data_have_a_range() {
     // The last rank and the job that finds what strangers do are on the second host.
-    for (hosts, node) in [(String::new(), " node"), (nodes(2, 2, 2), "")] {
-        let Some(outcome) = run_published(&format!("-n 3 {hosts}"), "reach") else { return };
-        outcome.code(0).quiet().says("rank 0 of 3 finds: itself job node run all listed\n", 1);
-        outcome.says("rank 1 of 3 finds: job node run all listed\n", 1);
-        outcome.says(&format!("rank 2 of 3 finds: job{node} run all listed\n"), 1);
-        outcome.says(&format!("rank 0 of 1 finds:{node} run all listed\n"), 1);
+    for library in libraries() {
+        for (hosts, node) in [(String::new(), " node"), (nodes(2, 2, 2), "")] {
+            let outcome = published(library, &format!("-n 3 {hosts}"), "reach").run();
+            outcome.code(0).quiet().says("rank 0 of 3 finds: itself job node run all listed\n", 1);
+            outcome.says("rank 1 of 3 finds: job node run all listed\n", 1);
+            outcome.says(&format!("rank 2 of 3 finds: job{node} run all listed\n"), 1);
+            outcome.says(&format!("rank 0 of 1 finds:{node} run all listed\n"), 1);
+        }
     }
 }
 
 #[test]
 fn a_name_server_heeds_ranges() {
-    if !Peer::Libpmix.there() {
-        return;
+    for library in libraries() {
+        let folder = Folder::new("pmix-ranges");
+        let path = folder.path("names");
+        let server = Job::command("serve --name-server").arg(&path).start();
+        server.await_stdout("listening at", 1);
+        let run =
+            |options: &str, name: &str| published(library, &format!("--name-server {path} {options}"), name);
+        for hosts in ["".to_owned(), nodes(2, 1, 2)] {
+            let mut first = run(&format!("-n 1 {hosts}"), "stay").hold_input().start();
+            first.await_stdout("published\n", 1);
+            let seen = |hosts: &str, node: &str| {
+                let found = format!("rank 0 of 1 finds:{node} run all listed\n");
+                run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says(&found, 1);
+            };
+            seen(&hosts, " node");
+            seen("-hosts n2 --bootstrap local", "");
+            first.end_input();
+            first.wait().code(0).quiet();
+            // The data have ended with their job.
+            run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says("finds:\n", 1);
+            run(&format!("-n 3 {}", nodes(2, 2, 2)), "reach").run().code(0).quiet();
+        }
+        server.signal(Signal::TERM);
+        server.wait().code(0);
     }
-    let folder = Folder::new("pmix-ranges");
-    let path = folder.path("names");
-    let server = Job::command("serve --name-server").arg(&path).start();
-    server.await_stdout("listening at", 1);
-    let run = |options: &str, name: &str| {
-        let job = relocated(Job::hydrant("--name-server").arg(&path).words(options));
-        job.arg(Peer::Libpmix.program("pmix_published")).arg(name)
-    };
-    for hosts in ["".to_owned(), nodes(2, 1, 2)] {
-        let mut first = run(&format!("-n 1 {hosts}"), "stay").hold_input().start();
-        first.await_stdout("published\n", 1);
-        let seen = |hosts: &str, node: &str| {
-            let found = format!("rank 0 of 1 finds:{node} run all listed\n");
-            run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says(&found, 1);
-        };
-        seen(&hosts, " node");
-        seen("-hosts n2 --bootstrap local", "");
-        first.end_input();
-        first.wait().code(0).quiet();
-        // The data have ended with their job.
-        run(&format!("-n 1 {hosts}"), "stranger").run().code(0).quiet().says("finds:\n", 1);
-        run(&format!("-n 3 {}", nodes(2, 2, 2)), "reach").run().code(0).quiet();
-    }
-    server.signal(Signal::TERM);
-    server.wait().code(0);
 }
 
 /// The run that published them is over.
 #[test]
 fn a_name_server_keeps_indefinite_data() {
-    if !Peer::Libpmix.there() {
-        return;
-    }
-    let folder = Folder::new("pmix-kept");
-    let path = folder.path("names");
-    let server = Job::command("serve --name-server").arg(&path).start();
-    server.await_stdout("listening at", 1);
-    for hosts in [String::new(), nodes(2, 1, 2)] {
-        let run = |name: &str| {
+    for library in libraries() {
+        let folder = Folder::new("pmix-kept");
+        let path = folder.path("names");
+        let server = Job::command("serve --name-server").arg(&path).start();
+        server.await_stdout("listening at", 1);
+        for hosts in [String::new(), nodes(2, 1, 2)] {
             let options = format!("--name-server {path} -n 1 {hosts}");
-            run_published(&options, name).expect("the library is there")
-        };
-        let all = "process of 0 application of 0 session of 0 indefinite of 0";
-        run("leave").code(0).quiet().says(&format!("left: {all}\n"), 1);
-        run("withdraw").code(0).quiet().says("found: indefinite of 0\n", 1).says("withdrawn:\n", 1);
+            let run = |name: &str| published(library, &options, name).run();
+            let all = "process of 0 application of 0 session of 0 indefinite of 0";
+            run("leave").code(0).quiet().says(&format!("left: {all}\n"), 1);
+            run("withdraw").code(0).quiet().says("found: indefinite of 0\n", 1).says("withdrawn:\n", 1);
+        }
+        server.signal(Signal::TERM);
+        server.wait().code(0);
     }
-    server.signal(Signal::TERM);
-    server.wait().code(0);
 }
 
 #[test]

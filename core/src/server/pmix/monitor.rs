@@ -14,7 +14,7 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
-use crate::tables::names::{End, NameRef, Terms};
+use crate::tables::names::{End, NameRef, Party, Terms};
 use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
 use crate::wire::Op;
@@ -289,7 +289,8 @@ impl Server<'_> {
     /// Ends all monitors of a process that has finalized or closed its connection.
     pub(in super::super) fn forget_monitors(&mut self, job: JobId, rank: Rank) {
         if HOST_FACTS {
-            self.names.forget_process(PREFIX, (self.jobs[job.index()].spaces, rank));
+            let party = Party::Here(self.jobs[job.index()].spaces, rank);
+            self.names.forget_process(PREFIX, party);
         }
     }
 

@@ -205,12 +205,11 @@ impl Server<'_> {
         requester: Requester,
         keys: &Keys<'_>,
     ) -> Result<Response, Refusal> {
+        let (party, _) = self.reader(requester, range::GLOBAL);
         if keys.is_empty() {
-            let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
-            self.names.forget_process(PREFIX, owner);
+            self.names.forget_process(PREFIX, party);
             return Ok(Response::status(status::SUCCESS));
         }
-        let (party, _) = self.reader(requester, range::GLOBAL);
         let mut result = Err(Refusal::NoName);
         for key in keys.iter() {
             result = self.names.unpublish_for([PREFIX, key].into_iter(), party).or(result);

@@ -58,11 +58,13 @@ impl Server<'_> {
         })
     }
 
-    /// Withdraws data under one key at the host.
+    /// Withdraws data under some keys at the host, or all data of the process without keys.
     pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
-        let key = single(keys)?;
+        if !pmix::can_withdraw(keys) {
+            return Err(Refusal::Unsupported);
+        }
         self.ask_host(requester, Op::Unpublish, |server, room| {
-            pmix::translate_unpublish(key, server.party(requester), room)
+            pmix::translate_unpublish(keys.iter(), server.party(requester), room)
         })
     }
 
@@ -109,6 +111,7 @@ impl Server<'_> {
             }
             (Some(Stage::Named(0)), _) => writer.status(status::SUCCESS),
             // Codes of pmi2.h.
+            (Some(Stage::Named(i32::MIN..=-1)), _) => writer.status(status::NOT_AVAILABLE),
             (Some(Stage::Named(2)), _) => writer.status(status::OUT_OF_RESOURCE),
             (Some(Stage::Named(8)), _) => writer.status(status::BAD_PARAM),
             (_, Op::Publish) => writer.status(status::DUPLICATE_KEY),

@@ -44,7 +44,8 @@ pub use frame::{
 pub use host::{FileState, HelpText, HostCall, HostQuery};
 pub use info::{Info, Infos};
 pub use names::{
-    Party, Published, SHARED, range_of, translate_lookup, translate_publish, translate_unpublish,
+    Party, Published, SHARED, can_withdraw, range_of, translate_lookup, translate_publish,
+    translate_unpublish, withdrawn,
 };
 pub use reader::{Proc, Reader};
 pub use skip::DEPTH_MAX;

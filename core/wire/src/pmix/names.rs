@@ -3,7 +3,7 @@
 //! A key has a byte in front that no name of PMI begins with. Data consist of a header, the publisher's namespace, the
 //! key and the encoded value. PMI cannot carry NUL, so they are escaped: 1 and 1 stand for 0, and 1 and 2 stand for 1.
 
-use super::{Info, Integers};
+use super::{Info, Integers, Keys};
 use crate::command::Persistence;
 use crate::scan;
 use crate::write::{Style, Writer};
@@ -12,6 +12,10 @@ use crate::write::{Style, Writer};
 pub const SHARED: u8 = 2;
 /// Escape in data.
 const ESCAPE: u8 = 1;
+/// Stands between the names of a withdrawal.
+const SEPARATOR: u8 = 1;
+/// Most keys of a withdrawal.
+const WITHDRAWN_MAX: u32 = 64;
 /// Bytes of a header: encoding of integers, type, range, number of the host, rank, lengths of the namespace and of the key.
 const HEADER: usize = 14;
 /// Place of the range in a header.
@@ -90,11 +94,39 @@ pub fn translate_lookup(
     writer.finish().ok().map(<[u8]>::len)
 }
 
-/// Writes the end of a publication for a process, in the same way.
-pub fn translate_unpublish(key: &[u8], party: Party<'_>, buf: &mut [u8]) -> Option<usize> {
-    let mut writer = named(b"unpublish", key, buf);
+/// Returns whether [`translate_unpublish`] can name these keys.
+pub fn can_withdraw(keys: &Keys<'_>) -> bool {
+    keys.len() <= WITHDRAWN_MAX && !keys.iter().any(|key| key.contains(&SEPARATOR))
+}
+
+/// Writes the end of the publications of a process under some keys, or of all without keys, in the same way.
+pub fn translate_unpublish<'k>(
+    mut keys: impl Iterator<Item = &'k [u8]>,
+    party: Party<'_>,
+    buf: &mut [u8],
+) -> Option<usize> {
+    let mut writer = Writer::new(buf, Style::Counted);
+    writer.raw(b"cmd=name-unpublish;name=").raw(&[SHARED]).escaped(keys.next().unwrap_or_default());
+    for key in keys {
+        writer.raw(&[SEPARATOR, SHARED]).escaped(key);
+    }
+    writer.raw(b";");
     party.write(0, &mut writer);
     writer.finish().ok().map(<[u8]>::len)
+}
+
+/// Returns the names of a withdrawal that [`translate_unpublish`] has written.
+pub fn withdrawn<'a, N: Iterator<Item = &'a u8> + Clone>(
+    names: N,
+) -> impl Iterator<Item = impl Iterator<Item = &'a u8> + Clone + use<'a, N>> + use<'a, N> {
+    let more = names.clone().filter(|&&byte| byte == SEPARATOR).count();
+    (0..=more.min(WITHDRAWN_MAX as usize - 1)).map(move |wanted| {
+        let mut at = 0;
+        names.clone().filter(move |&&byte| {
+            at += usize::from(byte == SEPARATOR);
+            byte != SEPARATOR && at == wanted
+        })
+    })
 }
 
 fn named<'b>(command: &[u8], key: &[u8], buf: &'b mut [u8]) -> Writer<'b> {
@@ -241,12 +273,19 @@ mod tests {
         };
         assert_eq!(name, b"\x02key"[..]);
         assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 3)));
-        let len = translate_unpublish(b"key", party, &mut room).unwrap();
-        let Some(Command::Unpublish { party: Some(text), .. }) = decode_upcall(Protocol::V2, &room[..len])
-        else {
-            panic!("{}", room[..len].escape_ascii())
-        };
-        assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 0)));
+        for keys in [&[][..], &[&b"key"[..]], &[b"a;b", b"b"], &[b"", b"\x02", b"c"]] {
+            let len = translate_unpublish(keys.iter().copied(), party, &mut room).unwrap();
+            let Some(Command::Unpublish { name, party: Some(text) }) =
+                decode_upcall(Protocol::V2, &room[..len])
+            else {
+                panic!("{}", room[..len].escape_ascii())
+            };
+            assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 0)));
+            let names: Vec<Vec<u8>> =
+                withdrawn(name.parts().flatten()).map(|name| name.copied().collect()).collect();
+            let expected: Vec<Vec<u8>> = keys.iter().map(|key| [b"\x02", *key].concat()).collect();
+            assert_eq!(names, if keys.is_empty() { [b"\x02".to_vec()].into() } else { expected });
+        }
         for text in ["", "1", "1.2", "1.2.3", "256.2.3.job", "a.2.3.job"] {
             assert_eq!(Party::read(text.as_bytes()), None, "{text}");
         }
