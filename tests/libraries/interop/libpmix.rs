@@ -437,12 +437,12 @@ fn run_monitors(options: &str, name: &str) -> Vec<Outcome> {
     outcomes
 }
 
-// Serves: Requests | monitor processes (19) | in part: heartbeats of the process (`PMIX_MONITOR_HEARTBEAT`), changes of a file
+// Serves: Requests | monitor processes (19) | served: heartbeats of the process (`PMIX_MONITOR_HEARTBEAT`), changes of a file
 // (`PMIX_MONITOR_FILE`), and on Linux reports of what processes (`PMIX_MONITOR_PROC_RESOURCE_USAGE`), hosts
 // (`PMIX_MONITOR_NODE_RESOURCE_USAGE`), disks and networks (`PMIX_MONITOR_DISK_RESOURCE_USAGE`,
 // `PMIX_MONITOR_NET_RESOURCE_USAGE`) use, once or at regular times (`PMIX_MONITOR_RESOURCE_RATE`), see [Monitors](#monitors).
-// Alerts go to the other processes of the job or of `PMIX_RANGE`. Refused: targets by process id (`PMIX_MONITOR_TARGET_PIDS`) Also:
-// hydrant-core `missing_heartbeats_are_reported_once`, `a_file_that_stays_as_it_is_is_reported`,
+// Alerts go to the other processes of the job or of `PMIX_RANGE`
+// Also: hydrant-core `missing_heartbeats_are_reported_once`, `a_file_that_stays_as_it_is_is_reported`,
 // `what_is_used_is_reported_at_regular_times`
 #[test]
 fn processes_and_files_are_monitored() {

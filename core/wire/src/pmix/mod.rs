@@ -47,7 +47,7 @@ pub use names::{
     Party, Published, SHARED, can_withdraw, range_of, translate_lookup, translate_publish,
     translate_unpublish, withdrawn,
 };
-pub use reader::{Proc, Reader};
+pub use reader::{NodePid, Proc, Reader};
 pub use skip::DEPTH_MAX;
 pub use spawn::translate_spawn;
 pub use writer::Writer;
@@ -108,6 +108,8 @@ pub mod kind {
     pub const PROC_RANK: u16 = 40;
     /// Attribute that a function heeds.
     pub const REGATTR: u16 = 48;
+    /// Process id on a host, of the format v61 and later.
+    pub const NODE_PID: u16 = 73;
 }
 
 /// Events for clients, in messages with the tag 0, and their codes.

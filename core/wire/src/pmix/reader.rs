@@ -25,6 +25,17 @@ pub struct Proc<'a> {
     pub rank: u32,
 }
 
+/// Process id on a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct NodePid<'a> {
+    /// Name of the host, if it is given.
+    pub host: Option<&'a [u8]>,
+    /// Number of the host, or [`u32::MAX`].
+    pub number: u32,
+    /// The process id, or [`u32::MAX`] for all processes of the host.
+    pub pid: u32,
+}
+
 impl<'a> Reader<'a> {
     /// Starts at the front of `bytes`.
     pub const fn new(integers: Integers, bytes: &'a [u8]) -> Reader<'a> {
@@ -177,6 +188,16 @@ impl<'a> Reader<'a> {
     /// Reads a PROC.
     pub fn proc(&mut self) -> Option<Proc<'a>> {
         Some(Proc { namespace: self.namespace()?, rank: self.uint32()? })
+    }
+
+    /// Reads a NODE_PID.
+    pub fn node_pid(&mut self) -> Option<NodePid<'a>> {
+        let (host, number) = (self.string()?, self.uint32()?);
+        if self.integers == Integers::Flexible {
+            self.unsigned(2)?;
+        }
+        self.prefix(kind::UINT32)?.then_some(())?;
+        Some(NodePid { host, number, pid: self.uint32()? })
     }
 
     /// Reads a length and as many bytes: the value of a BYTE_OBJECT.

@@ -33,6 +33,7 @@ enum Shape {
     Variable,
     Attribute,
     ProcInfo,
+    NodePid,
 }
 
 /// Returns the encoding of a type, or `None` for an unknown one.
@@ -64,6 +65,7 @@ const fn shape(kind: u16) -> Option<Shape> {
         46 => Shape::Variable,
         48 => Shape::Attribute,
         52 | 56 => Shape::TwoStrings,
+        73 => Shape::NodePid,
         _ => return None,
     })
 }
@@ -136,6 +138,10 @@ impl Reader<'_> {
                 self.skip_strings(2)?;
                 self.skip_nested(kind::PID, depth + 1)?;
                 self.byte()?;
+            }
+            Shape::NodePid => {
+                self.skip_proc()?;
+                self.skip_nested(kind::PID, depth + 1)?;
             }
         }
         Some(())

@@ -275,6 +275,22 @@ fn keys_of(bytes: &[u8]) -> Option<Vec<&[u8]>> {
     }
 }
 
+#[test]
+fn process_ids_of_hosts_are_read() {
+    // As libpmix 7 packs them: host, number of the host, type of a process id, process id.
+    let ids: &[u8] = &[6, b'n', b'1', 0, 0xff, 0xff, 0xff, 0xff, 0x0f, 14, 0x87, 0x01, 0, 2, 14, 7];
+    let value = [&[39, 73, 2][..], ids].concat();
+    let info = [&[4, b'k', 0, 0][..], &value].concat();
+    let read = Reader::new(Integers::Flexible, &info).info().expect("it is whole");
+    let mut ids = read.array(kind::NODE_PID, Reader::node_pid).expect("it is an array of them");
+    assert_eq!(ids.next(), Some(NodePid { host: Some(b"n1"), number: u32::MAX, pid: 135 }));
+    assert_eq!(ids.next(), Some(NodePid { host: None, number: 2, pid: 7 }));
+    assert_eq!(ids.next(), None);
+    for len in 0..info.len() {
+        assert_eq!(Reader::new(Integers::Flexible, &info[..len]).info(), None);
+    }
+}
+
 // Fault: A PMIx client sends a value of a type for which libpmix has no place in a value (VALUE, APP, INFO, PDATA, BUFFER,
 // KVAL), by which up to 784 bytes behind the value were written before OpenPMIx 6.1.1
 // Outcome: the value is read over, or the request is refused

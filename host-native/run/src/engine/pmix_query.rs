@@ -12,7 +12,7 @@ use hydrant_control::protocol::{Program, UsageParts, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{
-    HostCall, HostQuery, Info, Infos, Integers, Reader, WILDCARD, Writer, kind, status,
+    HostCall, HostQuery, Info, Infos, Integers, NodePid, Reader, WILDCARD, Writer, kind, status,
 };
 use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
@@ -372,7 +372,7 @@ impl Facts<'_> {
     }
 }
 
-/// Option of monitors that is not heeded: its type is not one of the formats that hydrant offers.
+/// Processes by id that a monitor is about.
 const PIDS: &[u8] = b"pmix.monitor.tgtpid";
 
 impl Facts<'_> {
@@ -395,19 +395,28 @@ impl Facts<'_> {
 
     /// Writes the answer to a monitor, an INFO for each process, host or device. Returns their number.
     fn write_usage(&self, key: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<u32, Lack> {
-        if infos.find(PIDS).is_some() {
-            return Err(Lack::Unsupported);
-        }
+        let pids = match infos.find(PIDS) {
+            None => Vec::new(),
+            Some(info) => {
+                info.array(kind::NODE_PID, Reader::node_pid).ok_or(Lack::Unsupported)?.collect::<Vec<_>>()
+            }
+        };
         let mut filter = usage::Filter::of(infos.find(key));
         filter.add_devices(strings(infos.find(usage::DISK.targets)));
         filter.add_devices(strings(infos.find(usage::NET.targets)));
         let procs = infos.find(b"pmix.monitor.tgtproc");
         let any = procs.is_none_or(|info| {
             info.array(kind::PROC, Reader::proc).is_none_or(|mut procs| procs.next().is_none())
-        });
+        }) && pids.is_empty();
         let mut count = 0;
         for (&node, used) in self.usage.iter().filter(|(node, _)| self.is_about(**node, key, infos)) {
             let host = self.host_of_node(node);
+            let has_pid = |own: u32| {
+                pids.iter().any(|&NodePid { host: named, number, pid }| {
+                    (named == Some(host.as_bytes()) || number == host_number(node))
+                        && (pid == own || pid == u32::MAX)
+                })
+            };
             match key {
                 usage::NODES => {
                     used.write((host, host_number(node)), &filter, writer);
@@ -428,7 +437,8 @@ impl Facts<'_> {
                     for rank in &used.ranks {
                         let Some(job) = self.jobs.get(JobId(rank.job)) else { continue };
                         let name = job.name.as_bytes();
-                        if any || procs.is_some_and(|procs| procs.contains(name, rank.rank)) {
+                        let is_named = || procs.is_some_and(|procs| procs.contains(name, rank.rank));
+                        if any || is_named() || has_pid(rank.pid) {
                             rank.write(name, used.time, &filter, writer);
                             count += 1;
                         }

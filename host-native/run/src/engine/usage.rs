@@ -118,6 +118,7 @@ pub(super) const NET: DeviceKeys = DeviceKeys {
 pub(super) struct RankUsage {
     pub(super) job: u32,
     pub(super) rank: u32,
+    pub(super) pid: u32,
     /// State in one letter.
     state: u8,
     /// Time on processors in microseconds.
@@ -211,6 +212,7 @@ impl RankUsage {
         Some(RankUsage {
             job: job.0,
             rank,
+            pid,
             state: stat.state,
             busy: stat.busy.saturating_mul(1_000_000 / TICKS),
             percent: stat.busy as f32 * 100.0 / age as f32,
@@ -447,7 +449,7 @@ mod tests {
         let parts = UsageParts { ranks: true, shares: true, host: true, devices: true };
         let usage = sample(parts, ranks());
         let [rank] = &usage.ranks[..] else { panic!("the process is found") };
-        assert_eq!((rank.job, rank.rank), (1, 2));
+        assert_eq!((rank.job, rank.rank, rank.pid), (1, 2, std::process::id()));
         assert!(rank.rss > 0 && rank.pss > 0 && rank.peak >= rank.vsize && rank.threads > 0);
         assert!(usage.daemon > 0 && usage.memory[0] > usage.memory[1]);
         assert!(usage.nets.iter().any(|net| net.name == "lo"));
