@@ -8,6 +8,7 @@ use hydrant_core::server::{Consumed, Input, JobSpec, Output};
 use hydrant_core::snapshot::DIGEST;
 use hydrant_core::storage::OwnedStorage;
 use hydrant_core::trace::Exit;
+use hydrant_core::wire::pmix::{self, Integers, WILDCARD, Writer};
 use hydrant_core::wire::{Framing, decode_spawn, decode_upcall, next_frame};
 use hydrant_core::{ConnId, JobId, Limits, Rank, Server, ShortBuffer, Time, UpcallId};
 use hydrant_validator::Validator;
@@ -338,7 +339,9 @@ impl<'s> Host<'s> {
                 self.apply(Input::Exited { job, rank: Rank(u32::from(op >> 4) % 5), exit });
             }
             13 => {
-                self.now += u64::from(input.byte());
+                // PMIx counts in seconds.
+                let unit = if op & 0x80 == 0 { 1 } else { 20 };
+                self.now += u64::from(input.byte()) * unit;
                 self.apply(Input::Timeout);
             }
             14 => self.complete(input, job),
@@ -377,8 +380,52 @@ impl<'s> Host<'s> {
             6 => drop(self.apply(Input::Attr { job, key: input.string(), value: input.string() })),
             7 if number & 16 == 0 => drop(self.apply(Input::NodeLost { epoch: number / 4 % 4, node })),
             7 => drop(self.apply(Input::NodeJoined { epoch: number / 4 % 4, node })),
-            _ => drop(self.apply(Input::StalledFence { job })),
+            _ if number & 8 == 0 => drop(self.apply(Input::StalledFence { job })),
+            _ => self.gather(input, job),
         }
+    }
+
+    /// A rank joins by PMIx, or comes to a fence, a connection, or the construction or end of a group, of some ranks, which may
+    /// have a time-out and survive the death of members.
+    fn gather(&mut self, input: &mut FuzzInput<'_>, job: JobId) {
+        let (what, who) = (input.byte(), input.byte());
+        let conn = ConnId(u32::from(who) % u32::from(CONNS));
+        let number = match what % 6 {
+            0 => {
+                self.apply(Input::Opened { conn, job, rank: None });
+                let name = ["job", "other"][job.index() & 1];
+                return self.receive(conn, &hello(name, u32::from(who >> 4)));
+            }
+            1 => 3,
+            2 => 10,
+            3 => 11,
+            4 => 24,
+            _ => 28,
+        };
+        let (members, terms) = (input.byte(), input.byte());
+        let mut body = [0; 512];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        writer.single();
+        writer.byte(number);
+        if number > 20 {
+            writer.single();
+            writer.string(b"group");
+        }
+        let ranks = [("job", 0), ("job", 1), ("job", 2), ("job", 3), ("other", 0), ("other", 1)];
+        let ranks = ranks.into_iter().chain([("job", WILDCARD), ("other", WILDCARD)]);
+        let named = (0..).zip(ranks).filter(|(at, _)| members >> at & 1 == 1);
+        writer.array(members.count_ones());
+        named.for_each(|(_, (job, rank))| writer.proc(job.as_bytes(), rank));
+        let flags = [&b"pmix.grp.ftcoll"[..], b"pmix.grp.notterm", b"pmix.collect", b"pmix.grp.actxid"];
+        writer.array(1 + (terms >> 4).count_ones());
+        writer.info(b"pmix.timeout", pmix::kind::INT);
+        writer.int(i32::from(terms % 16));
+        for (_, flag) in (4..).zip(flags).filter(|(at, _)| terms >> at & 1 == 1) {
+            writer.info(flag, pmix::kind::BOOL);
+            writer.byte(1);
+        }
+        let len = writer.finish().expect("a request of eight ranks is short");
+        self.receive(conn, &[&pmix::write_header(100, len as u32)[..], &body[..len]].concat());
     }
 
     /// Returns the state of the server.
@@ -403,6 +450,15 @@ impl<'s> Host<'s> {
             Err(fault) => panic!("cannot restore a state: {fault:?}"),
         }
     }
+}
+
+/// Returns the first message of a rank with libpmix 5.
+fn hello(namespace: &str, rank: u32) -> Vec<u8> {
+    let mut body = b"native\0\0\0\0\x08\0\0\0\0\0\0\0\0\0".to_vec();
+    body.extend(namespace.bytes().chain([0]));
+    body.extend(rank.to_be_bytes());
+    body.extend(b"5.0.11\0v41\0\x01hash\0");
+    [&[0xff; 8][..], &(body.len() as u32).to_le_bytes(), &[0; 4], &body].concat()
 }
 
 /// Outputs that followed an input.

@@ -22,7 +22,7 @@ const LIMITS: Limits = Limits {
     conns: 16,
     keys: 256,
     kvs_bytes: 1 << 16,
-    groups: 4,
+    groups: 8,
     names: 32,
     spawns: 4,
     spawn_bytes: 2048,

@@ -257,6 +257,111 @@ fn a_time_out_ends_a_collective_for_all_or_none() {
     assert!(timed_out > 500, "{timed_out}");
 }
 
+// Fault: PMIx collectives with and without a time-out overlap, and a member dies
+// Outcome: each call of a living member gets one answer
+// Guarantee: A time-out or a death ends a collective for all who wait, and no other one
+#[test]
+fn overlapping_collectives_answer_each_call_once() {
+    const FAILED: [i32; 2] = [-165, -61];
+    let kinds: [(u8, &[(u32, u32)]); 5] = [
+        (FENCE, &[(0, 0), (0, 3), (0, 4), (1, 1), (1, 2)]),
+        (FENCE, &[(0, 0), (0, 1), (0, 2)]),
+        (CONSTRUCT, &[(0, 1), (0, 2), (1, 0), (1, 3)]),
+        (CONNECT, &[(0, 5), (1, 0), (1, 3)]),
+        (FENCE, &[(0, WILDCARD)]),
+    ];
+    let mut seen: BTreeMap<i32, u32> = BTreeMap::new();
+    for seed in 0..60 {
+        let radix =
+            if cfg!(feature = "cluster") && seed % 2 == 1 { 2 | crate::peer::tree::ROOT_ONE } else { 2 };
+        let mut all = Cluster::new(6, radix, &[7, 4], false, seed);
+        let members = |what: usize| match kinds[what].1 {
+            [(0, WILDCARD)] => (0..7).map(|rank| (0, rank)).collect(),
+            of => of.to_vec(),
+        };
+        let mut dead = None;
+        // Calls without an answer: the collective and its member.
+        let mut calls: Vec<(usize, (u32, u32))> = Vec::new();
+        for step in 0..200 {
+            let last = step >= 150;
+            if last {
+                // Whoever is awaited comes in the end, without a time-out.
+                all.settle();
+            }
+            let what = if last { step % kinds.len() } else { all.random(kinds.len()) };
+            let of = members(what);
+            let who = of[all.random(of.len())];
+            let comes: Vec<_> = match last {
+                true if calls.iter().any(|&(called, _)| called == what) => of,
+                true => Vec::new(),
+                false => vec![who],
+            };
+            for who in comes {
+                if dead == Some(who) || calls.contains(&(what, who)) {
+                    continue;
+                }
+                let (number, named) = kinds[what];
+                let name = (number == CONSTRUCT).then_some("group");
+                let seconds = if last { 0 } else { all.random(4) as i32 };
+                let named: Vec<(String, u32)> =
+                    named.iter().map(|&(job, rank)| (format!("job.{job}"), rank)).collect();
+                let named: Vec<(&str, u32)> =
+                    named.iter().map(|(name, rank)| (name.as_str(), *rank)).collect();
+                all.asks(who.0, who.1, what as u32, |writer| {
+                    command(writer, number);
+                    if let Some(name) = name {
+                        writer.single();
+                        writer.string(name.as_bytes());
+                    }
+                    procs(writer, &named);
+                    writer.array(1);
+                    writer.info(b"pmix.timeout", pmix::kind::INT);
+                    writer.int(seconds);
+                });
+                calls.push((what, who));
+            }
+            match all.random(12) {
+                _ if last => all.settle(),
+                0 if dead.is_none() && seed % 3 == 0 && step > 30 => {
+                    dead = Some(who);
+                    all.kill(who);
+                    calls.retain(|&(_, caller)| caller != who);
+                    all.replies.remove(&all.conn(who.0, who.1));
+                }
+                0..2 => all.pass(700),
+                2 => {
+                    let node = all.random(all.servers.len());
+                    all.replace(node);
+                }
+                count => {
+                    for _ in 0..count / 2 {
+                        all.deliver();
+                    }
+                }
+            }
+            for (job, size) in [(0, 7), (1, 4)] {
+                for rank in (0..size).filter(|&rank| dead != Some((job, rank))) {
+                    while let Some((tag, code, _)) = all.reply(job, rank) {
+                        let call = (tag as usize, (job, rank));
+                        let at = calls.iter().position(|&other| other == call);
+                        calls.swap_remove(at.unwrap_or_else(|| panic!("{call:?}: {code}, seed {seed}")));
+                        let may = code == status::SUCCESS
+                            || code == status::TIMEOUT
+                            || dead.is_some() && FAILED.contains(&code);
+                        assert!(may, "{call:?}: {code}, seed {seed}");
+                        *seen.entry(code).or_default() += 1;
+                    }
+                }
+            }
+        }
+        assert_eq!(calls, [], "without an answer, seed {seed}");
+        let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
+        assert_eq!(used, 0, "all groups are free, seed {seed}");
+    }
+    let counts = [status::SUCCESS, status::TIMEOUT, FAILED[0], FAILED[1]].map(|code| seen.get(&code));
+    assert!(counts.iter().all(|count| count.is_some_and(|&count| count > 5)), "{seen:?}");
+}
+
 #[test]
 fn the_shortest_time_out_decides() {
     for nodes in [2, 4] {
