@@ -249,7 +249,7 @@ fn older_formats_are_served() {
     }
 }
 
-// Serves: Requests | log (16) | in part: texts for standard output and standard error, each at most `spawn-bytes` long. They pass
+// Serves: Requests | log (16) | served: texts for standard output and standard error, each at most `spawn-bytes` long. They pass
 // through `-l`, `-outfile` and the other options for output like every line of a rank, and are dropped while the output is
 // blocked. One text of a request may be for the log of the system (`PMIX_LOG_SYSLOG`, `PMIX_LOG_LOCAL_SYSLOG`: of the rank's
 // host, `PMIX_LOG_GLOBAL_SYSLOG`: of the launcher's). `PMIX_LOG_ONCE` and `PMIX_LOG_SYSLOG_PRI` are heeded. A help text, which has
@@ -488,7 +488,7 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
     Some(job.arg(Peer::Libpmix.program("pmix_queries")).arg(name).run())
 }
 
-// Serves: Requests | query (15) | in part: see [Queries](#queries)
+// Serves: Requests | query (15) | served: see [Queries](#queries), which name the keys that are not answered
 // Serves: Queries | `PMIX_QUERY_NAMESPACES`, `PMIX_QUERY_NAMESPACE_INFO` | served: the jobs of the run, the latter with command
 // line, size, and rank, host and local rank of each process; of one job with `PMIX_NSPACE`
 // Serves: Queries | `PMIX_QUERY_PROC_TABLE`, `PMIX_QUERY_LOCAL_PROC_TABLE` | served: host, program, pid and state of the
@@ -499,7 +499,7 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
 // and v21 have no type for attributes
 // Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: the attributes of spawns, and those of
 // [debuggers](#debuggers), which only tools may give
-// Serves: Queries | `PMIX_SERVER_URI` | in part: of the client's own server
+// Serves: Queries | `PMIX_SERVER_URI` | served: of the client's own server. Those of other hosts listen on loopback
 // Serves: Queries | `PMIX_QUERY_NUM_PSETS`, `PMIX_QUERY_PSET_NAMES`, `PMIX_QUERY_PSET_MEMBERSHIP` | served: sets with ranks of
 // the job, but for those of every job (`hydrant://…`), which are found by name
 #[test]

@@ -296,6 +296,17 @@ fn segments_are_removed_after_the_exit() {
     }
 }
 
+/// Collective access, and shared pointers, on one host and on hosts that share files.
+#[test]
+fn ranks_write_and_read_a_file_together() {
+    for hosts in [String::new(), nodes(2, 2, 2), nodes(3, 1, 2)] {
+        let Some(launch) = Launch::new(Peer::OpenMpi5, &format!("-n 3 {hosts}")) else { return };
+        let file = launch.folder.0.join("file").display().to_string();
+        let outcome = launch.program(Peer::OpenMpi5, "mpi_io", &file).job.run();
+        outcome.code(0).quiet().says(" of 3: io done\n", 3);
+    }
+}
+
 /// Open MPI 5 learns of the death by an event.
 #[test]
 fn a_communicator_shrinks_after_a_death() {

@@ -159,6 +159,24 @@ fn the_tools_of_debian_are_answered() {
     run.end().code(0);
 }
 
+#[test]
+fn an_open_mpi_job_of_two_hosts_is_listed() {
+    if !there() || !Peer::PmixTools.there() {
+        return;
+    }
+    let own = Folder::new("tools-openmpi");
+    let options = format!("-n 2 {} -env TMPDIR {}", nodes(2, 1, 2), own.0.display());
+    let program = Peer::OpenMpi5.program("mpi_io");
+    let run = Run::new(&options, &format!("exec {} {} wait", program.display(), own.path("file")));
+    run.running.await_stdout(": io done\n", 2);
+    let job = run.job();
+    debian(&run, "pps", "").code(0).warns(&format!("Active nspaces: {job}\n"));
+    let outcome = run.ask(Library::Five, "table");
+    outcome.code(0).says(&format!("{job} rank 0 on n1 is process "), 1);
+    outcome.says(&format!("{job} rank 1 on n2 is process "), 1);
+    run.end().code(0);
+}
+
 /// A run that is killed leaves no files behind.
 #[test]
 fn a_guardian_removes_the_files_of_a_killed_run() {
@@ -178,7 +196,8 @@ fn a_guardian_removes_the_files_of_a_killed_run() {
 
 // Serves: Requests | job control (18) | in part: signal, pause, resume, terminate and kill, of processes or jobs of the run, by
 // signals to their process groups (`SIGSTOP`, `SIGCONT`, `SIGTERM`, `SIGKILL`). Files that the client names are removed when its
-// process has exited, and the leader of a group by invitation gets a context id. Other orders are refused
+// process has exited, and the leader of a group by invitation gets a context id. Other orders are refused, such as process sets
+// (`PMIX_JOB_CTRL_DEFINE_PSET`), which PRRTE defines, and folders to remove
 // Also: libraries `interop::openmpi::segments_are_removed_after_the_exit`
 #[test]
 fn processes_are_controlled() {
@@ -221,7 +240,7 @@ fn processes_are_controlled() {
     }
 }
 
-// Serves: Requests | output of processes (22, 29) | in part: to [tools](#tools)
+// Serves: Requests | output of processes (22, 29) | served: to [tools](#tools). Ranks are refused
 // Serves: Tools | `PMIx_IOF_pull`, `PMIx_IOF_deregister` | served: output from the request on, as the processes write it. What a tool
 // does not read is dropped above 1 MiB
 #[test]
@@ -254,7 +273,7 @@ fn output_is_copied_to_tools() {
     }
 }
 
-// Serves: Requests | input of processes (23) | in part: of [tools](#tools)
+// Serves: Requests | input of processes (23) | served: of [tools](#tools). Ranks are refused
 // Serves: Tools | `PMIx_IOF_push` | served: input of a run with `--stdin tools`, and of jobs that tools spawn for it. A push is
 // answered when its processes have taken it. `PMIX_ERR_IOF_COMPLETE` says that their input has ended
 #[test]
