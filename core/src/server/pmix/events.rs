@@ -320,6 +320,9 @@ impl Server<'_> {
     }
 
     fn drop_excess_ends(&mut self) {
+        if !HOST_FACTS {
+            return;
+        }
         let kept = self.names.marked(PREFIX).filter(|&notice| self.is_kept(notice)).count();
         if kept > ENDS_KEPT {
             self.drop_oldest_notice();
@@ -452,9 +455,11 @@ impl Server<'_> {
 
     /// Drops the oldest notice, also for clients that have not got it. What is kept for later goes first.
     fn drop_oldest_notice(&mut self) {
-        let order = |notice: &NameRef| (!self.is_kept(*notice), self.number(*notice));
+        let number = |notice: &NameRef| self.number(*notice);
         let events = self.names.marked(PREFIX).filter(|&notice| !self.is_said(notice));
-        if let Some(oldest) = events.min_by_key(order) {
+        let kept = || events.clone().filter(|&notice| self.is_kept(notice)).min_by_key(number);
+        let kept = if HOST_FACTS { kept() } else { None };
+        if let Some(oldest) = kept.or_else(|| events.min_by_key(number)) {
             self.drop_notice(oldest);
         }
     }
@@ -625,6 +630,8 @@ impl Server<'_> {
     }
 
     /// Returns whether a client has not got a notice that it gets.
+    // Once in the flash of a board.
+    #[inline(never)]
     fn lacks_notice(&self, notice: NameRef, requester: Requester) -> bool {
         let events = &self.conns[requester.conn.index()].events;
         self.number(notice) > events.last(self.is_end(notice)) && self.is_addressed(notice, requester)

@@ -9,7 +9,7 @@ use super::events::range;
 use super::names::{data_of, range_of, terms_of, wait_of};
 use crate::fault::Refusal;
 use crate::ids::{JobId, UpcallId};
-use crate::limits::Limit;
+use crate::limits::{HOST_FACTS, Limit};
 use crate::state::ReplyState;
 use crate::store::log::hash;
 use crate::tables::names::Reach;
@@ -60,11 +60,14 @@ impl Server<'_> {
 
     /// Withdraws data under some keys at the host, or all data of the process without keys.
     pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
-        if !pmix::can_withdraw(keys) {
+        // A board saves the code for several.
+        let may = if HOST_FACTS { pmix::can_withdraw(keys) } else { keys.len() == 1 };
+        if !may {
             return Err(Refusal::Unsupported);
         }
+        let most = if HOST_FACTS { usize::MAX } else { 1 };
         self.ask_host(requester, Op::Unpublish, |server, room| {
-            pmix::translate_unpublish(keys.iter(), server.party(requester), room)
+            pmix::translate_unpublish(&mut keys.iter().take(most), server.party(requester), room)
         })
     }
 

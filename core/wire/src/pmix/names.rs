@@ -101,7 +101,7 @@ pub fn can_withdraw(keys: &Keys<'_>) -> bool {
 
 /// Writes the end of the publications of a process under some keys, or of all without keys, in the same way.
 pub fn translate_unpublish<'k>(
-    mut keys: impl Iterator<Item = &'k [u8]>,
+    keys: &mut dyn Iterator<Item = &'k [u8]>,
     party: Party<'_>,
     buf: &mut [u8],
 ) -> Option<usize> {
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(name, b"\x02key"[..]);
         assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 3)));
         for keys in [&[][..], &[&b"key"[..]], &[b"a;b", b"b"], &[b"", b"\x02", b"c"]] {
-            let len = translate_unpublish(keys.iter().copied(), party, &mut room).unwrap();
+            let len = translate_unpublish(&mut keys.iter().copied(), party, &mut room).unwrap();
             let Some(Command::Unpublish { name, party: Some(text) }) =
                 decode_upcall(Protocol::V2, &room[..len])
             else {
