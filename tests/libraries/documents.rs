@@ -8,7 +8,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a file with another name: only their names are checked.
-const ELSEWHERE: [&str; 12] = [
+const ELSEWHERE: [&str; 13] = [
     "serve ",
     "offload ",
     "run -hosts a:16,b:16,c:16 --offload ",
@@ -18,6 +18,7 @@ const ELSEWHERE: [&str; 12] = [
     "kill ",
     "replace ",
     "grow ",
+    "shrink ",
     "replay --quiet --sandbox=",
     "run --bootstrap join ",
     "join ",

@@ -1,4 +1,4 @@
-//! Hosts that join while the job runs (`hydrant grow`).
+//! Hosts that join and leave while the job runs (`hydrant grow`, `shrink`).
 
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
@@ -13,6 +13,15 @@ fn job(most: u32, options: &str) -> Job {
 
 fn grow(job: &Running, hosts: &str) -> Job {
     Job::command("grow -hosts").arg(hosts).arg(job.pid().to_string())
+}
+
+fn shrink(job: &Running, hosts: &str) -> Job {
+    Job::command("shrink -hosts").arg(hosts).arg(job.pid().to_string())
+}
+
+/// The first line of `hydrant status` has so many ranks and hosts.
+fn counts(job: &Running, text: &str) {
+    Job::command("status").arg(job.pid().to_string()).run().code(0).says(text, 1);
 }
 
 /// Ranks that are in a fence of their job when hosts join, and then spawn on them.
@@ -33,8 +42,7 @@ fn a_spawn_uses_a_host_that_has_joined() {
         let mut job = job.hold_input().start();
         job.await_stdout("n1 up\n", 2);
         grow(&job, "c:2,d").run().code(0).quiet();
-        let status = Job::command("status").arg(job.pid().to_string()).run();
-        status.code(0).says("2 ranks on 3 hosts", 1);
+        counts(&job, "2 ranks on 3 hosts");
         job.end_input();
         let outcome = job.wait();
         outcome.code(0).quiet().says("c child\n", 2).says("d child\n", 2);
@@ -71,9 +79,66 @@ fn hosts_that_cannot_join_are_named_and_the_job_goes_on() {
     refused("me@c", "host c has user me, which exec does not support; use --bootstrap ssh");
     grow(&job, "c").run().code(0).quiet();
     refused("c:4", "host c is in the run already");
-    refused("d", "host d: the run may have 2 hosts, and has them: start it with a higher --elastic");
+    refused("d", "host d: the run may have 2 hosts, and has had them: start it with a higher --elastic");
     job.end_input();
     job.wait().code(0).quiet().says("done", 2);
+}
+
+/// Hosts leave, one of them with the ranks of a spawned job by force, and come back.
+#[test]
+fn hosts_leave_and_join_again() {
+    let child = spawn(1, &format!("exec {RAW} init2 say child forever"), "c");
+    let (_, child) = child.split_once(' ').expect("a step and its text");
+    let asks = "read line; \"$0\" frame \"$1\" expect 'cmd=spawn-response;";
+    let script = format!(
+        "\"$0\" init2 say up; [ $PMI_RANK = 1 ] || {{ {asks}rc=0;'; {asks}' say refused; read line; }}; exec \"$0\" fence2 end2"
+    );
+    let job =
+        job(6, "-disable-auto-cleanup --prepend-pattern").args(["%h ", "bash", "-c", &script, RAW, child]);
+    let mut job = job.hold_input().start();
+    job.await_stdout("n1 up\n", 2);
+    grow(&job, "c,d").run().code(0).quiet();
+    shrink(&job, "d").run().code(0).quiet();
+    counts(&job, "2 ranks on 2 hosts");
+    job.send(b"\n").expect("the rank reads");
+    job.await_stdout("c child\n", 1);
+    let pid = job.pid();
+    let outcome = shrink(&job, "c").run();
+    outcome.code(1).warns(&format!(
+        "hydrant: job {pid} refused: host c has rank 0 of spawned job 1: end them, or use --force"
+    ));
+    shrink(&job, "c").words("--force").run().code(0).quiet();
+    counts(&job, "2 ranks on 1 host");
+    job.send(b"\n").expect("the rank reads");
+    job.await_stdout("n1 refused\n", 1);
+    grow(&job, "c").run().code(0).quiet();
+    counts(&job, "2 ranks on 2 hosts");
+    job.end_input();
+    let outcome = job.wait();
+    outcome.code(0).warns("host c leaves: its rank is ended").says("c child", 1);
+    outcome.warns("host c is not in the run any more");
+}
+
+// Fault: Hosts are to leave that are not there, the last one, or of a job without `--elastic`
+// Outcome: one line names each with the reason, and the job goes on
+// Guarantee: What `hydrant shrink` is refused changes nothing
+#[test]
+fn hosts_that_cannot_leave_are_named_and_the_job_goes_on() {
+    let steps = "init1\nfence1\nsay up\nonly 0\ncount\nall\nfence1\nend1\nsay done";
+    for (options, hosts, why) in [
+        ("--elastic 2", "x", "host x is not in the run"),
+        ("--elastic 2", "n1 --force", "host n1 is the last one: end the run instead"),
+        ("", "n1 --force", "host n1: hosts cannot leave this run: start it with --elastic HOSTS"),
+    ] {
+        let run = format!("-hosts n1:2 --bootstrap local -n 2 {options}");
+        let mut job = Job::hydrant(&run).arg(RAW).steps(steps).hold_input().start();
+        job.await_stdout("up\n", 2);
+        let pid = job.pid();
+        let outcome = Job::command("shrink -hosts").words(hosts).arg(pid.to_string()).run();
+        outcome.code(1).warns(&format!("hydrant: job {pid} refused: {why}"));
+        job.end_input();
+        job.wait().code(0).quiet().says("done", 2);
+    }
 }
 
 #[test]

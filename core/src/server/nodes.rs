@@ -129,17 +129,23 @@ impl Server<'_> {
         }
         let link = self.links.lose(epoch, node);
         for job in (0..self.limits.jobs).map(JobId) {
+            // A job that ends with its first failure is about to, if any of its ranks waits for one of these.
+            let goes_on = !self.jobs[job.index()].cleanup;
             for index in self.jobs[job.index()].slots() {
                 if !lost.contains(&self.ranks[index].node) {
                     continue;
                 }
                 let slot = &mut self.ranks[index];
-                (slot.excluded, slot.ring) = (true, None);
+                if goes_on {
+                    (slot.excluded, slot.ring) = (true, None);
+                }
                 if slot.exit.is_none() {
                     self.end_remote(now, job, index, (Exit::Lost, true));
                 }
             }
-            self.update_children(job);
+            if goes_on {
+                self.update_children(job);
+            }
             let state = &mut self.jobs[job.index()];
             if let Some(link) = link {
                 state.fence_tracker.forget(link);

@@ -198,6 +198,7 @@ impl RollCall {
                 overlay.shutdown(now, poller);
             }
             Event::Joined { .. }
+            | Event::Left { .. }
             | Event::Retrying(_)
             | Event::CreditAvailable { .. }
             | Event::LifelineLost(_)

@@ -59,17 +59,47 @@ pub enum Error {
         ranges: usize,
     },
     /// A host cannot join: the run has had all hosts that it may have.
-    #[error("the run may have {0} hosts, and has them: start it with a higher --elastic")]
+    #[error("the run may have {0} hosts, and has had them: start it with a higher --elastic")]
     ManyHosts(u32),
-    /// A host cannot join now.
+    /// No host can join or leave now.
     #[error("{0}")]
-    NoGrowth(&'static str),
+    NotElastic(&'static str),
     /// A host cannot join, because it is in the run.
     #[error("host {0} is in the run already")]
     HostThere(String),
-    /// A spawn names a host that is lost.
-    #[error("host {0} is lost: name another one")]
-    HostLost(String),
+    /// A host is not there.
+    #[error("host {0} is not in the run")]
+    NoSuchHost(String),
+    /// A spawn, or a request to leave, names a host that is lost, has left, or leaves.
+    #[error("host {0} is not in the run any more: name another one")]
+    HostGone(String),
+    /// A host cannot leave before it has joined.
+    #[error("host {0} is joining: let it leave later")]
+    HostJoins(String),
+    /// A host leaves already.
+    #[error("host {0} is leaving already")]
+    HostLeaves(String),
+    /// A host cannot leave: hosts below it in the tree would go with it.
+    #[error(
+        "host {host} connects {below} with the head: let those leave first, or start the run with a higher --radix"
+    )]
+    HostInside {
+        /// The host.
+        host: String,
+        /// Hosts below it.
+        below: String,
+    },
+    /// The last host cannot leave.
+    #[error("host {0} is the last one: end the run instead")]
+    LastHost(String),
+    /// A host cannot leave because of its ranks.
+    #[error("host {host} has {ranks}: end them, or use --force")]
+    HostHasRanks {
+        /// The host.
+        host: String,
+        /// Its ranks.
+        ranks: String,
+    },
     /// The ranks of a spawned job cannot be placed.
     #[error(transparent)]
     Placement(#[from] PlacementError),

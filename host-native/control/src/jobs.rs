@@ -154,6 +154,12 @@ impl<R> Job<R> {
         Some((spawn, self.result.first.map(|(_, exit)| exit_code(exit))))
     }
 
+    /// Records that the process of a running rank has ended as the user wanted, which is no failure.
+    pub(crate) fn rank_left(&mut self, rank: u32, exit: Exit) {
+        self.ranks[rank as usize].exit = Some(exit);
+        self.running -= 1;
+    }
+
     /// Records that the host of a running rank is lost.
     pub(crate) fn rank_lost(&mut self, rank: u32) {
         self.ranks[rank as usize].exit = Some(Exit::Lost);

@@ -106,6 +106,7 @@ pub(crate) fn join(
                 Event::Failed(_)
                 | Event::Retrying(_)
                 | Event::Joined { .. }
+                | Event::Left { .. }
                 | Event::Complete
                 | Event::CreditAvailable { .. } => {}
             }

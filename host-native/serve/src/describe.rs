@@ -33,7 +33,7 @@ impl Endpoint<'_> {
                     let why = "the server of jobs that other launchers start cannot be replaced";
                     Some(Reply::Refused(why.to_owned()))
                 }
-                Request::Grow(_) => {
+                Request::Grow(_) | Request::Shrink { .. } => {
                     let why = "another launcher starts its ranks, on hosts of its own";
                     Some(Reply::Refused(why.to_owned()))
                 }

@@ -41,6 +41,13 @@ pub enum Request {
     Replace(Option<Text>),
     /// Make these hosts, as in `-hosts`, hosts of the run. The reply is [`Reply::Done`] when all have joined.
     Grow(String),
+    /// Have these hosts leave the run. The reply is [`Reply::Done`] when the daemons of all have ended.
+    Shrink {
+        /// The hosts, as in `-hosts`.
+        hosts: String,
+        /// End their ranks. Otherwise hosts with ranks are refused.
+        force: bool,
+    },
     /// Copy the output of all ranks from now on. Replies are [`Reply::Done`], and [`Reply::Output`] and [`Reply::Lost`] until the
     /// connection closes.
     Attach,

@@ -157,13 +157,14 @@ fn join() -> Command {
 }
 
 /// Commands that look at running jobs.
-fn observers() -> [Command; 7] {
+fn observers() -> [Command; 8] {
     let ps = observe::PsOptions::augment_args(Command::new("ps"));
     let status = observe::StatusOptions::augment_args(Command::new("status"));
     let kill = observe::KillOptions::augment_args(Command::new("kill"));
     let attach = observe::AttachOptions::augment_args(Command::new("attach"));
     let debug = observe::DebugOptions::augment_args(Command::new("debug"));
     let grow = observe::GrowOptions::augment_args(Command::new("grow"));
+    let shrink = observe::ShrinkOptions::augment_args(Command::new("shrink"));
     let replace = observe::ReplaceOptions::augment_args(Command::new("replace"));
     [
         (ps, "List running jobs of this user", help::PS_ABOUT, help::PS_AFTER),
@@ -173,6 +174,7 @@ fn observers() -> [Command; 7] {
         (debug, "Run a debugger on a rank of a running job", help::DEBUG_ABOUT, help::DEBUG_AFTER),
         (replace, "Replace the PMI server of a running job", help::REPLACE_ABOUT, help::REPLACE_AFTER),
         (grow, "Have hosts join a running job", help::GROW_ABOUT, help::GROW_AFTER),
+        (shrink, "Have hosts leave a running job", help::SHRINK_ABOUT, help::SHRINK_AFTER),
     ]
     .map(|(command, about, long_about, after)| described(command, about, long_about, after))
 }

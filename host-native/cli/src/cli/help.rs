@@ -141,6 +141,22 @@ Exit codes:
   1  there is no such job, it does not answer, or a host has not joined
   2  invalid option";
 
+pub(super) const SHRINK_ABOUT: &str = "\
+Have hosts leave a running job that was started with --elastic. When this command ends, their daemons have ended, and nothing of the job \
+is left there. A host with ranks is refused with their names. --force ends these ranks as the end of a job does. In a job that goes on \
+after failures (-disable-auto-cleanup, --with-ft ulfm) they are no failures. In other jobs a rank that exits with 0 upon SIGTERM is \
+none either, and one that dies ends its job.";
+
+pub(super) const SHRINK_AFTER: &str = "\
+Examples:
+  hydrant shrink --hosts c,d 4711
+  hydrant shrink --hosts c --force 4711
+
+Exit codes:
+  0  all hosts have left
+  1  there is no such job, it does not answer, or a host has not left
+  2  invalid option";
+
 pub(super) const RUN_ABOUT: &str = "\
 Start a job and serve it until its last rank has exited.
 

@@ -81,7 +81,7 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 
-    /// Let hosts join while the job runs, up to N hosts in all: see 'hydrant grow'
+    /// Let hosts join while the job runs, up to N hosts in all: see 'hydrant grow' and 'shrink'
     ///
     /// Programs that ranks spawn run there at once. Tables are made for N hosts at the start. At most 1,020 hosts can join, and
     /// with --radix 1,022 minus that number.

@@ -82,7 +82,7 @@ pub enum Action {
     Join(Box<JoinOptions>),
     /// `reach`: start daemons on hosts and report which of them connect.
     Reach(reach::Options),
-    /// `ps`, `status`, `kill`, `attach`, `debug`, `replace`, `grow`: look at running jobs.
+    /// `ps`, `status`, `kill`, `attach`, `debug`, `replace`, `grow`, `shrink`: look at running jobs.
     Observe(Box<observe::Command>),
     /// `--help`, `--version`, `completions`, `man`: print this text on standard output.
     Print(String),
@@ -157,7 +157,7 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
         // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
         Some("daemon") if arguments.len() == 2 => Ok(Action::Daemon),
-        Some("doctor" | "grow") => {
+        Some("doctor" | "grow" | "shrink") => {
             parse_other(arguments.into_iter().map(with_two_dashes).collect(), &environment)
         }
         _ => parse_other(arguments, &environment),
@@ -211,6 +211,7 @@ fn parse_other(arguments: Vec<OsString>, environment: &Environment) -> Result<Ac
         "debug" => observed(observe::DebugOptions::from_arg_matches(matches), observe::Command::Debug),
         "replace" => observed(observe::ReplaceOptions::from_arg_matches(matches), observe::Command::Replace),
         "grow" => observed(observe::GrowOptions::from_arg_matches(matches), observe::Command::Grow),
+        "shrink" => observed(observe::ShrinkOptions::from_arg_matches(matches), observe::Command::Shrink),
         "completions" => completions::CompletionsArgs::from_arg_matches(matches)
             .map(|options| Action::Print(completions::script(options.shell, commands::hydrant()))),
         "doctor" => doctor::DoctorArgs::from_arg_matches(matches)
@@ -275,7 +276,7 @@ fn with_value_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Erro
 fn with_job_hint(mut error: clap::Error, arguments: &[OsString]) -> clap::Error {
     use clap::error::{ContextKind, ContextValue};
     let command = arguments.get(1).and_then(|name| name.to_str()).unwrap_or_default();
-    let of_jobs = ["status", "kill", "attach", "debug", "replace", "grow"].contains(&command);
+    let of_jobs = ["status", "kill", "attach", "debug", "replace", "grow", "shrink"].contains(&command);
     let lacks_job = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(missing)) => missing.iter().any(|name| name.starts_with("<JOB>")),
         _ => false,

@@ -1,4 +1,4 @@
-//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`, `replace`, `grow`.
+//! Commands that look at running jobs: `ps`, `status`, `kill`, `attach`, `debug`, `replace`, `grow`, `shrink`.
 //!
 //! All of them are clients of the status socket of a run ([`hydrant_status`]).
 
@@ -24,7 +24,8 @@ use rustix::termios::tcgetwinsize;
 use serde::Serialize;
 
 pub use options::{
-    AttachOptions, DebugOptions, GrowOptions, KillOptions, PsOptions, ReplaceOptions, StatusOptions,
+    AttachOptions, DebugOptions, GrowOptions, KillOptions, PsOptions, ReplaceOptions, ShrinkOptions,
+    StatusOptions,
 };
 
 /// A command with its options.
@@ -44,6 +45,8 @@ pub enum Command {
     Replace(ReplaceOptions),
     /// `grow`: have hosts join a job.
     Grow(GrowOptions),
+    /// `shrink`: have hosts leave a job.
+    Shrink(ShrinkOptions),
 }
 
 /// Error of one of these commands.
@@ -142,7 +145,10 @@ pub fn main(command: &Command) -> ExitCode {
         Command::Attach(options) => attach::attach(options),
         Command::Debug(options) => debug::debug(options),
         Command::Replace(options) => replace(options),
-        Command::Grow(options) => grow(options),
+        Command::Grow(options) => change(&options.job, &Request::Grow(options.hosts.clone())),
+        Command::Shrink(ShrinkOptions { job, hosts, force }) => {
+            change(job, &Request::Shrink { hosts: hosts.clone(), force: *force })
+        }
     };
     match result {
         Ok(code) => ExitCode::from(code),
@@ -273,11 +279,12 @@ fn replace(options: &ReplaceOptions) -> Result<u8, ObserveError> {
     Ok(0)
 }
 
-fn grow(options: &GrowOptions) -> Result<u8, ObserveError> {
-    let address = client::find(&options.job)?;
+/// Has hosts join or leave a job, and waits until they have.
+fn change(job: &str, request: &Request) -> Result<u8, ObserveError> {
+    let address = client::find(job)?;
     let mut connection = Connection::open(&address)?;
-    connection.send(&Request::Grow(options.hosts.clone()))?;
-    // The run limits the time of its daemons (--bootstrap-timeout).
+    connection.send(request)?;
+    // The run limits the time of its daemons (--bootstrap-timeout) and of ranks that are ended (--kill-grace).
     match connection.receive(None)? {
         Reply::Refused(why) => Err(Error::Refused { pid: connection.pid(), why }.into()),
         _ => Ok(0),

@@ -108,6 +108,22 @@ pub struct GrowOptions {
     pub job: String,
 }
 
+/// Options of `hydrant shrink`.
+#[derive(clap::Args, Clone, Debug, Default, PartialEq, Eq)]
+pub struct ShrinkOptions {
+    /// Hosts: c,d or n[01-16]
+    #[arg(long, value_name = "HOST,...", required = true, value_parser = hosts)]
+    pub hosts: String,
+
+    /// End the ranks of these hosts: SIGTERM, and SIGKILL after the time of --kill-grace
+    #[arg(long)]
+    pub force: bool,
+
+    /// Job: its PID as 'hydrant ps' prints it, or a unique beginning of it
+    #[arg(value_name = "JOB")]
+    pub job: String,
+}
+
 /// Signal that a user has named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SignalNumber(pub i32);

@@ -70,12 +70,26 @@ pub enum Event<'a> {
         bytes: &'a [u8],
     },
     /// A host is to join the run, once its first job has been started. The answers are [`Action::StartDaemon`], and
-    /// [`Action::HostJoined`] then or at once, if the host is refused.
+    /// [`Action::HostChanged`] then or at once, if the host is refused.
     HostNamed {
-        /// Number for [`Action::HostJoined`].
+        /// Number for [`Action::HostChanged`].
         request: u64,
         /// The host.
         host: Host,
+    },
+    /// A host is to leave the run. The answer is [`Action::HostChanged`], when its daemon has ended or at once, if that is refused.
+    HostLeaves {
+        /// Number for [`Action::HostChanged`].
+        request: u64,
+        /// Name of the host.
+        host: String,
+        /// Whether its ranks are ended. Otherwise a host with ranks is refused.
+        force: bool,
+    },
+    /// The daemon of a node has ended after [`Action::DismissNode`].
+    NodeEnded {
+        /// The node.
+        node: u32,
     },
     /// Daemons are lost: one of them, and all below it in the tree.
     NodesLost {
@@ -345,9 +359,15 @@ pub enum Action {
         /// The node.
         node: u32,
     },
-    /// A host has joined, or the reason why it has not.
-    HostJoined {
-        /// Number of [`Event::HostNamed`].
+    /// Ends the daemon of a node that has left. No more is sent there, and what comes from there is dropped. The answer is
+    /// [`Event::NodeEnded`].
+    DismissNode {
+        /// The node.
+        node: u32,
+    },
+    /// A host has joined or left, or the reason why it has not.
+    HostChanged {
+        /// Number of [`Event::HostNamed`] or [`Event::HostLeaves`].
         request: u64,
         /// Name of the host.
         host: String,

@@ -4,8 +4,10 @@
 //! for all nodes. The change of membership follows, and then the orders for all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Range;
 
 use hydrant_core::OwnedInput;
+use hydrant_core::peer::tree::{LATE, RADIX_MIN, Tree};
 use hydrant_placement::Host;
 
 use super::{Action, Config, Head};
@@ -20,8 +22,8 @@ const REQUESTS_MAX: usize = 4096;
 pub(super) struct Newcomers {
     /// Settings of all nodes. Missing if no host may join.
     setup: Option<Box<Setup>>,
-    /// Highest number of a node.
-    last: u32,
+    /// The tree of all nodes, late ones included.
+    tree: Tree,
     /// Nodes whose daemons are being started, each with the number of the request.
     starting: BTreeMap<u32, u64>,
     /// Nodes whose daemons wait to be told.
@@ -40,7 +42,10 @@ impl Newcomers {
     pub(super) fn new(config: &Config, setup: &Setup) -> Newcomers {
         Newcomers {
             setup: (config.late > 0).then(|| Box::new(setup.clone())),
-            last: config.hosts.len() as u32 + config.late,
+            tree: Tree::new(
+                config.hosts.len() as u32 + 1 + config.late,
+                config.radix.max(RADIX_MIN) | (config.late * LATE),
+            ),
             starting: BTreeMap::new(),
             arrived: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -50,9 +55,24 @@ impl Newcomers {
         }
     }
 
+    /// Whether hosts may join and leave.
+    pub(super) fn is_elastic(&self) -> bool {
+        self.setup.is_some()
+    }
+
+    /// Whether a node has not joined, and no host has its number.
+    pub(super) fn has_failed(&self, node: u32) -> bool {
+        self.failed.contains(&node)
+    }
+
+    /// A node and those below it.
+    pub(super) fn subtree(&self, node: u32) -> Range<u32> {
+        self.tree.subtree(node)
+    }
+
     /// Keeps an order to all nodes, if nodes that join are to be told.
     pub(super) fn remember(&mut self, order: &Order) {
-        if self.setup.is_none() {
+        if !self.is_elastic() {
             return;
         }
         let is_request = |order: &Order| {
@@ -104,25 +124,26 @@ impl Head {
             }
             Err(why) => {
                 let (host, result) = (host.name, Err(why.to_string()));
-                self.actions.push_back(Action::HostJoined { request, host, result });
+                self.actions.push_back(Action::HostChanged { request, host, result });
             }
         }
     }
 
     /// Number of the node of a host that is to join.
     fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
-        let Newcomers { setup, last, starting, failed, is_cut, .. } = &self.newcomers;
+        let Newcomers { tree, starting, failed, is_cut, .. } = &self.newcomers;
+        let last = tree.nodes() - 1;
         if self.config.stays {
-            return Err(Error::NoGrowth("hosts cannot join a fleet"));
+            return Err(Error::NotElastic("hosts cannot join a fleet"));
         }
-        if setup.is_none() {
-            return Err(Error::NoGrowth("hosts cannot join this run: start it with --elastic HOSTS"));
+        if !self.newcomers.is_elastic() {
+            return Err(Error::NotElastic("hosts cannot join this run: start it with --elastic HOSTS"));
         }
         if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
-            return Err(Error::NoGrowth("the run starts or ends, and hosts join between"));
+            return Err(Error::NotElastic("the run starts or ends, and hosts join between"));
         }
         if *is_cut {
-            return Err(Error::NoGrowth(
+            return Err(Error::NotElastic(
                 "its ranks have changed process sets and connections too often for hosts to be told: 4096 times",
             ));
         }
@@ -131,8 +152,8 @@ impl Head {
         if nodes.clone().any(|node| is_there(node) && self.host(node) == host.name) {
             return Err(Error::HostThere(host.name.clone()));
         }
-        let free = failed.first().copied().or((nodes.end() < last).then_some(nodes.end() + 1));
-        free.ok_or(Error::ManyHosts(*last))
+        let free = failed.first().copied().or((*nodes.end() < last).then_some(nodes.end() + 1));
+        free.ok_or(Error::ManyHosts(last))
     }
 
     /// Whether a node's daemon is being started.
@@ -155,7 +176,7 @@ impl Head {
     fn answer_newcomer(&mut self, node: u32, result: Result<u32, String>) {
         let host = self.host(node).to_owned();
         if let Some(request) = self.newcomers.starting.remove(&node) {
-            self.actions.push_back(Action::HostJoined { request, host, result });
+            self.actions.push_back(Action::HostChanged { request, host, result });
         }
     }
 

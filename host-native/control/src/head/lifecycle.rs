@@ -254,6 +254,7 @@ impl Head {
         for id in self.jobs.ids(|job| ended(job) && !job.run.draining && !opening(job.id)) {
             self.drain(id);
         }
+        self.dismiss_leavers();
         self.settle_submissions();
         let finish = if self.statuses.run().gave_up() { Some(false) } else { self.is_over().then_some(true) };
         if finish.is_some() && self.finish != finish && self.finish != Some(false) {

@@ -3,9 +3,9 @@
 use std::ops::Range;
 
 use hydrant_core::trace::{Exit, SignalName};
-use hydrant_core::{JobId, OwnedInput, Rank};
+use hydrant_core::{JobId, Rank};
 
-use super::{Action, Head};
+use super::Head;
 use crate::job_result::AbortReason;
 use crate::jobs::lost_line;
 use crate::protocol::{BackendFailure, Order};
@@ -14,6 +14,7 @@ impl Head {
     /// Daemons are lost: one, and all below it. Jobs end, or go on without the ranks there.
     pub(super) fn nodes_lost(&mut self, nodes: Range<u32>, reason: &str) {
         self.lost.extend(nodes.clone());
+        nodes.clone().for_each(|node| self.leaver_lost(node, reason));
         // The server of a lost host's board may run on.
         match self.config.cleanup && !self.config.stays || self.has_boards || self.first.is_some() {
             true => self.abort_all(reason, nodes.clone()),
@@ -82,10 +83,7 @@ impl Head {
     /// Lost nodes are a change of membership: all servers count their ranks as dead. A job that has not started there as a whole
     /// ends.
     fn go_on_without(&mut self, nodes: Range<u32>, reason: &str) {
-        self.epoch += 1;
-        let change = OwnedInput::NodeLost { epoch: self.epoch, node: nodes.start };
-        self.actions.push_back(Action::ChangeMembership(change.clone()));
-        self.send_all(Order::Input(change));
+        self.part_with(nodes.start);
         let mut ranks = 0;
         let mut goes_on = false;
         for id in self.jobs.ids(|_| true) {

@@ -1,6 +1,7 @@
 //! The head of a run on several hosts, as a state machine without I/O.
 
 mod boards;
+mod departure;
 mod event;
 mod growth;
 mod lifecycle;
@@ -30,6 +31,7 @@ use crate::job_result::AbortReason;
 use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup, SubmissionId};
 use boards::Boards;
+use departure::Leavers;
 use growth::Newcomers;
 use stdin::StdinReaders;
 use submission::Submissions;
@@ -163,6 +165,7 @@ pub struct Head {
     /// Number of changes of membership that the servers have been told of.
     epoch: u32,
     newcomers: Newcomers,
+    leavers: Leavers,
     jobs: Jobs<NodeProgress>,
     statuses: Statuses,
     submissions: Submissions,
@@ -195,6 +198,7 @@ impl Head {
         let statuses = Statuses::new(ExitStatus::new(config.exit_code_of));
         Head {
             newcomers: Newcomers::new(&config, &first.setup),
+            leavers: Leavers::default(),
             config,
             has_boards: !first.setup.boards.targets.is_empty(),
             last: None,
@@ -234,6 +238,8 @@ impl Head {
             Event::AllJoined => self.all_joined()?,
             Event::Message { node, bytes } => self.message(now, node, bytes)?,
             Event::HostNamed { request, host } => self.start_newcomer(request, host),
+            Event::HostLeaves { request, host, force } => self.host_leaves(request, host, force),
+            Event::NodeEnded { node } => self.node_ended(node),
             Event::NodesLost { nodes, reason } if self.is_newcomer(nodes.start) => {
                 self.newcomer_failed(nodes.start, reason);
             }

@@ -194,7 +194,12 @@ impl Head {
             Report::JobStarted(job) => self.node_started(node, job),
             Report::StartFailed { job, error } => self.start_failed(node, job, &error),
             Report::Exited { job: id, rank, exit, requested } => {
-                if self.jobs[id].is_running(rank.0) && self.rank_ended(id, rank, exit, requested) {
+                if !self.jobs[id].is_running(rank.0) {
+                    return Ok(());
+                }
+                if self.is_asked_to_end(id, node) {
+                    self.rank_left(id, rank, exit);
+                } else if self.rank_ended(id, rank, exit, requested) {
                     self.rank_is_missed(id, rank.0);
                 }
             }

@@ -131,7 +131,7 @@ impl Head {
         policy: MappingPolicy,
     ) -> Result<(Vec<RankBlock>, String), Error> {
         let mut blocks = Vec::new();
-        let living: Vec<u32> = self.members().collect();
+        let living: Vec<u32> = self.open_nodes().collect();
         let all: Vec<Host> =
             living.iter().map(|&node| self.config.hosts[node as usize - 1].clone()).collect();
         let mut used = self.used_slots(&living);
@@ -152,7 +152,7 @@ impl Head {
             }
             let place_of = |name: &String| {
                 let at = all.iter().position(|host| host.name == *name);
-                at.ok_or_else(|| Error::HostLost(name.clone()))
+                at.ok_or_else(|| Error::HostGone(name.clone()))
             };
             let named = |name| Ok((place_of(name)?, None));
             let named: Vec<_> = hosts.iter().map(named).collect::<Result<_, Error>>()?;

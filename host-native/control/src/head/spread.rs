@@ -1,6 +1,6 @@
 //! Placement of spawned ranks by their number on each host, or beside each rank of another job.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Head, Per, Spread};
 use crate::error::Error;
@@ -11,7 +11,7 @@ impl Head {
     pub(super) fn places(&self, wanted: &Spread, named: &[String]) -> Result<BTreeMap<u32, u32>, Error> {
         let mut places = BTreeMap::new();
         match &wanted.beside {
-            None => places.extend(self.members().map(|node| (node, 0))),
+            None => places.extend(self.open_nodes().map(|node| (node, 0))),
             Some(target) => {
                 let job = self.jobs.named(target.job.as_bytes());
                 let job = job.ok_or_else(|| Error::NoTarget(target.job.clone()))?;
@@ -22,7 +22,8 @@ impl Head {
             }
         }
         let is_named = |node| named.is_empty() || named.iter().any(|name| name == self.host(node));
-        places.retain(|node, _| !self.lost.contains(node) && is_named(*node));
+        let open: BTreeSet<u32> = self.open_nodes().collect();
+        places.retain(|node, _| open.contains(node) && is_named(*node));
         Ok(places)
     }
 }

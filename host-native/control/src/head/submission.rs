@@ -84,7 +84,7 @@ impl Head {
 
     /// Slots of the hosts that are not lost, and those of them that no rank has.
     pub fn slots(&self) -> (u32, u32) {
-        let living: Vec<u32> = self.members().collect();
+        let living: Vec<u32> = self.open_nodes().collect();
         let slots = |node: u32| self.config.hosts[node as usize - 1].ranks_per_turn();
         let used = self.used_slots(&living);
         let free = living.iter().zip(used).map(|(&node, used)| slots(node).saturating_sub(used));

@@ -30,6 +30,8 @@ pub(super) struct Child {
     pub(super) complete: bool,
     /// It gets what is sent to all nodes.
     pub(super) is_included: bool,
+    /// Its daemon was told to end, and is killed at this time.
+    pub(super) dismissed: Option<u64>,
 }
 
 /// State of a child's daemon.
@@ -168,7 +170,16 @@ impl ChildState {
 
 impl Child {
     pub(super) fn new(subtree: Range<u32>, host: String, command: String, state: ChildState) -> Child {
-        Child { subtree, host, command, process: None, state, complete: false, is_included: true }
+        Child {
+            subtree,
+            host,
+            command,
+            process: None,
+            state,
+            complete: false,
+            is_included: true,
+            dismissed: None,
+        }
     }
 
     /// A child whose daemon another process starts.

@@ -60,7 +60,8 @@ impl Overlay {
         let paused = self.listeners.iter().filter_map(Listener::deadline);
         let named = self.step.as_ref().and_then(Step::deadline);
         let others = [parent, self.incoming.deadline(), self.kill_at, named];
-        let others = others.into_iter().flatten().chain(paused);
+        let dismissed = self.children.iter().filter_map(|child| child.dismissed);
+        let others = others.into_iter().flatten().chain(paused).chain(dismissed);
         // Events are to be taken at once.
         let is_due =
             !self.events.is_empty() || self.children.iter().any(Child::waits) && self.room_to_start() > 0;
@@ -101,6 +102,7 @@ impl Overlay {
                 self.disconnect(now, node, error);
             }
         }
+        self.kill_dismissed(now);
         if self.kill_at.is_some_and(|at| at <= now) {
             // Daemons on other machines end when their links close.
             self.kill_at = Some(u64::MAX);
@@ -200,8 +202,9 @@ impl Overlay {
             self.events.push_back(Event::LifelineLost(LifelineLost { node, host, error }));
             return;
         }
-        let is_shutting_down = self.kill_at.is_some();
+        let ends = self.kill_at.is_some();
         let Some(child) = self.child(node).filter(|child| child.has_joined()) else { return };
+        let is_shutting_down = ends || child.dismissed.is_some();
         // A daemon that still runs ends when its link closes.
         child.state = ChildState::Gone;
         if let LinkError::Silent(_) = &error {
@@ -213,6 +216,7 @@ impl Overlay {
             self.report_failure(now, failure);
         }
         self.check_closed();
+        self.check_left();
     }
 
     /// Reports the failure of a daemon below this node to the parent and to the owner.

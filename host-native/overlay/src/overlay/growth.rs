@@ -1,9 +1,11 @@
-//! Daemons that are started later.
+//! Daemons that are started later, and daemons that end before the others.
 
 use hydrant_placement::Host;
 use hydrant_reactor::{OpenFiles, Poller};
 
 use super::Overlay;
+use super::route::LinkMessage;
+use super::{Event, SHUTDOWN_TIMEOUT};
 use crate::error::OverlayError;
 
 impl Overlay {
@@ -44,5 +46,38 @@ impl Overlay {
     /// Sends messages to all nodes to this child too, from now on.
     pub fn include(&mut self, node: u32) {
         self.child(node).into_iter().for_each(|child| child.is_included = true);
+    }
+
+    /// Ends the daemon of a child, which has no children. No more is sent there, and what comes from there is dropped. If it is
+    /// left after 5 seconds, it is killed. [`Event::Left`](super::Event::Left) follows when it has ended.
+    pub fn dismiss(&mut self, node: u32, now: u64, poller: &Poller) {
+        self.send_link_message(now, node, &LinkMessage::Shutdown);
+        self.flush(now, poller);
+        self.events.retain(|event| !matches!(event, Event::Message { via, .. } if *via == node));
+        if let Some(child) = self.child(node) {
+            child.is_included = false;
+            child.dismissed = Some(now.saturating_add(SHUTDOWN_TIMEOUT));
+        }
+        self.check_left();
+    }
+
+    /// Reports children that have left, once.
+    pub(super) fn check_left(&mut self) {
+        for child in self.children.iter_mut().filter(|child| child.is_gone()) {
+            if child.dismissed.take().is_some() {
+                self.events.push_back(Event::Left { node: child.subtree.start });
+            }
+        }
+    }
+
+    /// Kills the daemons that should have left by now. Those on other machines end when their links close.
+    pub(super) fn kill_dismissed(&mut self, now: u64) {
+        for child in &mut self.children {
+            if child.dismissed.is_some_and(|at| at <= now) {
+                child.dismissed = Some(u64::MAX);
+                child.kill();
+            }
+        }
+        self.check_left();
     }
 }

@@ -74,6 +74,11 @@ pub enum Event {
     /// The command that starts a daemon below this node has failed for some time, for a reason that may pass, and is
     /// started again. The overlay reports it to the head, for some hosts.
     Retrying(DaemonFailure),
+    /// After [`Overlay::dismiss`]: the daemon of a child has ended.
+    Left {
+        /// The child.
+        node: u32,
+    },
     /// The link to the parent failed. This daemon and all daemons below it must end at once.
     LifelineLost(LifelineLost),
     /// The parent has sent the shutdown message. The owner ends its own processes and calls [`Overlay::shutdown`].
@@ -400,8 +405,9 @@ impl Overlay {
     /// without credit are stored in the process at the other end. It ends the link after [`BEYOND_CREDIT_MAX`] bytes.
     pub fn has_credit(&mut self, node: u32) -> bool {
         let Some(next) = self.towards(node) else { return true };
-        // What is sent to a lost child is dropped.
-        self.child(next).is_some_and(|child| matches!(child.state, ChildState::Gone))
+        // What is sent to a child that is lost or leaves is dropped.
+        self.child(next)
+            .is_some_and(|child| child.dismissed.is_some() || matches!(child.state, ChildState::Gone))
             || self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit())
     }
 
@@ -489,6 +495,7 @@ impl Overlay {
             self.report_failure(now, failure);
         }
         self.check_closed();
+        self.check_left();
         true
     }
 
@@ -582,8 +589,10 @@ impl Overlay {
         messages: Vec<(Channel, Vec<u8>)>,
         failed: Option<LinkError>,
     ) {
+        let is_heard = self.child(node).is_none_or(|child| child.dismissed.is_none());
         let handle = |(channel, bytes)| self.handle_message(now, node, channel, bytes);
-        if let Some(error) = messages.into_iter().map(handle).find_map(Result::err).or(failed) {
+        let messages = messages.into_iter().filter(|_| is_heard);
+        if let Some(error) = messages.map(handle).find_map(Result::err).or(failed) {
             self.disconnect(now, node, error);
         }
     }

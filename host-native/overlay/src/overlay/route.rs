@@ -54,7 +54,7 @@ fn encode(message: &impl Serialize) -> Vec<u8> {
 
 impl Overlay {
     /// Sends a message to a neighbour. A message to a neighbour that has not joined yet is queued. A message to a
-    /// neighbour that is gone is dropped.
+    /// neighbour that is gone or [leaves](Overlay::dismiss) is dropped.
     ///
     /// # Errors
     /// [`LinkError::TooLong`]. All other errors are reported as events.
@@ -62,6 +62,7 @@ impl Overlay {
         if bytes.len() > MESSAGE_MAX {
             return Err(LinkError::TooLong);
         }
+        let leaves = self.child(node).is_some_and(|child| child.dismissed.is_some());
         let sent = match &mut self.parent_link {
             ParentLink::Established(parent, neighbour) if *parent == node => {
                 neighbour.send(now, channel, bytes)
@@ -73,12 +74,12 @@ impl Overlay {
                 Ok(())
             }
             _ => match self.child(node).map(|child| &mut child.state) {
-                Some(ChildState::Joined(neighbour)) => neighbour.send(now, channel, bytes),
+                Some(ChildState::Joined(neighbour)) if !leaves => neighbour.send(now, channel, bytes),
                 Some(ChildState::Starting { queue, .. }) => {
                     queue.push((channel, bytes.to_vec()));
                     Ok(())
                 }
-                Some(ChildState::Gone) | None => Ok(()),
+                Some(ChildState::Joined(_) | ChildState::Gone) | None => Ok(()),
             },
         };
         if let Err(error) = sent {

@@ -1,4 +1,4 @@
-//! Hosts that join the run, at the request of a client of the status socket.
+//! Hosts that join and leave the run, at the request of a client of the status socket.
 
 use hydrant_control::Event;
 use hydrant_placement::{Host, Hosts};
@@ -21,7 +21,7 @@ struct Growth {
     client: ClientId,
     /// Number of hosts without an answer.
     awaited: usize,
-    /// Hosts that have not joined, with the reasons.
+    /// Hosts that have not joined or left, with the reasons.
     refused: Vec<String>,
 }
 
@@ -33,20 +33,42 @@ impl Head<'_> {
         client: ClientId,
         list: &str,
     ) -> Result<(), RunError> {
-        let hosts = match Hosts::parse(list) {
-            Ok(hosts) => hosts,
-            Err(why) => {
-                self.reply(engine, client, &Reply::Refused(why.to_string()));
-                return Ok(());
-            }
-        };
-        self.growths.latest += 1;
-        let number = self.growths.latest;
-        self.growths.pending.push(Growth { number, client, awaited: hosts.len(), refused: Vec::new() });
+        let Some((request, hosts)) = self.begin_growth(engine, client, list) else { return Ok(()) };
         for host in hosts.iter() {
-            self.handle(engine, Event::HostNamed { request: number, host: host.clone() })?;
+            self.handle(engine, Event::HostNamed { request, host: host.clone() })?;
         }
         Ok(())
+    }
+
+    /// Has hosts leave. The client is answered when the daemons of all have ended or hosts are refused.
+    pub(super) fn shrink(
+        &mut self,
+        engine: &mut Engine<'_>,
+        client: ClientId,
+        list: &str,
+        force: bool,
+    ) -> Result<(), RunError> {
+        let Some((request, hosts)) = self.begin_growth(engine, client, list) else { return Ok(()) };
+        for host in hosts.iter().map(|host| host.name.clone()) {
+            self.handle(engine, Event::HostLeaves { request, host, force })?;
+        }
+        Ok(())
+    }
+
+    /// Notes a request about hosts. Returns its number and the hosts, unless the client is refused.
+    fn begin_growth(&mut self, engine: &Engine<'_>, client: ClientId, list: &str) -> Option<(u64, Hosts)> {
+        match Hosts::parse(list) {
+            Ok(hosts) => {
+                self.growths.latest += 1;
+                let (number, awaited) = (self.growths.latest, hosts.len());
+                self.growths.pending.push(Growth { number, client, awaited, refused: Vec::new() });
+                Some((number, hosts))
+            }
+            Err(why) => {
+                self.reply(engine, client, &Reply::Refused(why.to_string()));
+                None
+            }
+        }
     }
 
     /// Starts the daemon of a host that is to join.
@@ -73,8 +95,8 @@ impl Head<'_> {
         }
     }
 
-    /// A host of the request with this number has joined, or has not.
-    pub(super) fn host_joined(
+    /// A host of the request with this number has joined or left, or has not.
+    pub(super) fn host_changed(
         &mut self,
         engine: &Engine<'_>,
         number: u64,

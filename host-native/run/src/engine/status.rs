@@ -136,6 +136,7 @@ impl Head<'_> {
                 return Ok(());
             }
             Request::Grow(hosts) => return self.grow(engine, client, &hosts),
+            Request::Shrink { hosts, force } => return self.shrink(engine, client, &hosts, force),
             Request::Signal(number) => {
                 server.take_signal(client, number, &engine.poller);
                 return Ok(());

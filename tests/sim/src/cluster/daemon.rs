@@ -77,6 +77,9 @@ impl World<'_> {
                 state.inbox.retain(|item| matches!(item, Item::Packet { .. }));
                 self.kill_all(node);
                 self.descend(node, &Packet::Shutdown);
+                if self.left.contains(&node) {
+                    self.later(MS, Event::Item(0, Item::Left(node)));
+                }
             }
             DaemonAction::FeedStdin(bytes) => self.feed(node, &bytes),
             DaemonAction::ResizeWindows(_) | DaemonAction::CloseOutput { .. } => {}

@@ -10,7 +10,7 @@ use libc::SIGINT;
 use super::node::{Item, Packet};
 use super::plan::MS;
 use super::process::bytes_of;
-use super::world::{Event, World};
+use super::world::{Event, LEAVING, World};
 use crate::checks::Checks;
 
 /// Bytes of pending output from which on no more is acknowledged.
@@ -98,8 +98,9 @@ impl World<'_> {
                 self.later(join.delay, Event::Item(0, Item::Started { node, fails: join.fails }));
             }
             Action::IncludeNode { node } => drop(self.awaited.remove(&node)),
-            Action::HostJoined { result, .. } => {
-                if let Ok(node) = result {
+            Action::DismissNode { node } => self.dismiss(node),
+            Action::HostChanged { request, result, .. } => {
+                if let Some(node) = result.ok().filter(|_| request < LEAVING) {
                     assert!(!self.awaited.contains(&node), "node {node} gets orders");
                 }
             }

@@ -11,7 +11,7 @@ use hydrant_core::{ConnId, Consumed, Fault, Input, JobId, Limits, Output, OwnedO
 use hydrant_driver::MappedStorage;
 
 use super::input::Fed;
-use super::plan::MS;
+use super::plan::{Departure, MS};
 use crate::checks::Rounds;
 use crate::inbox::Inbox;
 use crate::successor::Succeeded;
@@ -90,6 +90,10 @@ pub(super) enum Item {
     HostNamed(u32),
     /// The daemon of a host that joins has connected or has failed, at the head.
     Started { node: u32, fails: bool },
+    /// The user names a host that is to leave, at the head.
+    HostLeaves(Departure),
+    /// The daemon of a host that leaves has ended, at the head.
+    Left(u32),
     /// The reader of the output reads, at the head.
     Sink,
     /// The daemon lies.

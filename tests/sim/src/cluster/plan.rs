@@ -47,6 +47,8 @@ pub struct Plan {
     pub joined_at: u64,
     /// Hosts that join.
     pub joins: Vec<Join>,
+    /// Hosts that leave.
+    pub departures: Vec<Departure>,
     /// Daemons that are lost. There are several only in a run that goes on after failures.
     pub losses: Vec<Loss>,
     /// Times at which the user presses Ctrl-C.
@@ -76,6 +78,17 @@ pub struct Join {
     pub delay: u64,
     /// The daemon cannot be started.
     pub fails: bool,
+}
+
+/// A host that leaves.
+#[derive(Clone, Copy, Debug)]
+pub struct Departure {
+    /// Its node, which the run may not have.
+    pub node: u32,
+    /// Time at which the user names it.
+    pub at: u64,
+    /// Its ranks are ended.
+    pub force: bool,
 }
 
 /// Loss of a daemon.
@@ -183,10 +196,21 @@ impl Plan {
                 losses.push(Loss { node, at: others_join.u64(0..90 * MS), cut: others_join.bool() });
             }
         }
+        let others_leave = &mut Rng::with_seed(seed ^ 0x1f83_d9ab);
+        let mut departures = Vec::new();
+        if !joins.is_empty() && !is_liar {
+            let leave = |random: &mut Rng| Departure {
+                node: random.u32(1..=daemons + LATE_MAX),
+                at: random.u64(0..80 * MS),
+                force: random.bool(),
+            };
+            departures.extend((0..others_leave.u32(..4)).map(|_| leave(others_leave)));
+        }
         Plan {
             seed,
             daemons,
             joins,
+            departures,
             radix: random.u32(2..=RADIX_MAX),
             speed,
             slowness: (0..=daemons).map(|_| if random.u32(..8) == 0 { 200 } else { 1 }).collect(),

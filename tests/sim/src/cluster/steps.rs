@@ -204,6 +204,13 @@ impl World<'_> {
             checks.died(process.rank);
         }
         let node = process.node;
+        let is_ended = matches!(exit, Exit::Signal(signal) if [SIGKILL, SIGTERM].contains(&signal.into()));
+        let leaves = self.plan.departures.iter().any(|leaving| leaving.force && leaving.node == node);
+        if is_ended && leaves && self.plan.cleanup {
+            let process = &self.processes[pid as usize];
+            let code = hydrant_control::exit_code(exit);
+            self.failures.push(Failure { of: Some(process.ordinal), code, culprit: process.name() });
+        }
         self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));
         self.later(10 * SOCKET, Event::Item(node, Item::Ended { pid, exit }));
     }

@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap};
 
 use hydrant_control::protocol::{BackendFailure, Order};
-use hydrant_control::{DaemonEvent, Event as HeadEvent};
+use hydrant_control::{DaemonEvent, Event as HeadEvent, Job, NodeProgress};
 use hydrant_core::peer::tree::Tree;
 use hydrant_core::server::FenceMode;
 use hydrant_core::trace::Exit;
@@ -13,7 +13,7 @@ use hydrant_placement::Host;
 
 use super::head_host::HeadHost;
 use super::node::{Item, Node, Owner, Packet, Reader};
-use super::plan::{Loss, MS, Plan};
+use super::plan::{Departure, Loss, MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
 use crate::net::Net;
@@ -23,6 +23,8 @@ use crate::successor::Succeeded;
 pub(super) const SOCKET: u64 = 5_000;
 /// Time until a lost link is noticed.
 const HEARTBEAT: u64 = 30 * MS;
+/// Numbers of requests that hosts leave are from this one on.
+pub(super) const LEAVING: u64 = 1000;
 /// More events than any run has.
 const EVENTS_MAX: u64 = 2_000_000;
 
@@ -103,6 +105,8 @@ pub struct Summary {
     pub waited: [u32; 2],
     /// Hosts that have joined, and the ranks that were started there.
     pub joined: [u32; 2],
+    /// Hosts that have left.
+    pub left: u32,
     /// Digest of all outputs of the servers that have not failed.
     pub digest: u64,
 }
@@ -113,6 +117,10 @@ pub(super) struct World<'m> {
     pub(super) tree: Tree,
     /// Nodes that have not joined.
     pub(super) awaited: BTreeSet<u32>,
+    /// Nodes that have left.
+    pub(super) left: BTreeSet<u32>,
+    /// A job may have ended because not all of its ranks were started on a host that was to leave.
+    pub(super) start_is_stopped: bool,
     pub(super) net: Net,
     pub(super) now: u64,
     count: u64,
@@ -147,6 +155,8 @@ impl<'m> World<'m> {
         World {
             tree: plan.tree(),
             awaited: (plan.daemons + 1..plan.tree().nodes()).collect(),
+            left: BTreeSet::new(),
+            start_is_stopped: false,
             net: Net::new(plan.speed),
             now: 0,
             count: 0,
@@ -178,6 +188,9 @@ impl<'m> World<'m> {
         }
         for (number, join) in (0..).zip(self.plan.joins.clone()) {
             self.at(join.at, Event::Item(0, Item::HostNamed(number)));
+        }
+        for departure in self.plan.departures.clone() {
+            self.at(departure.at, Event::Item(0, Item::HostLeaves(departure)));
         }
         for (at, node) in self.plan.strangers.clone() {
             self.at(at, Event::Item(node, Item::Stranger));
@@ -211,6 +224,7 @@ impl<'m> World<'m> {
                 self.tree.late() - self.awaited.len() as u32,
                 self.processes.iter().filter(|process| process.node > self.plan.daemons).count() as u32,
             ],
+            left: self.left.len() as u32,
             digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }
     }
@@ -315,6 +329,8 @@ impl<'m> World<'m> {
                 self.at_head(HeadEvent::HostNamed { request: number.into(), host });
             }
             Item::Started { node, fails } => self.daemon_started(node, fails),
+            Item::HostLeaves(departure) => self.host_leaves(departure),
+            Item::Left(node) => self.at_head(HeadEvent::NodeEnded { node }),
             Item::Sink => self.sink(),
             Item::Lie => self.lie(node),
         }
@@ -337,6 +353,9 @@ impl<'m> World<'m> {
     }
 
     fn take_packet(&mut self, node: u32, from: u32, packet: Packet) {
+        if node == 0 && self.left.contains(&from) {
+            return;
+        }
         match packet {
             Packet::Peer(bytes) => {
                 if let Err(fault) =
@@ -420,10 +439,36 @@ impl<'m> World<'m> {
     /// Sends a message to all children.
     pub(super) fn descend(&mut self, node: u32, packet: &Packet) {
         for child in self.tree.children(node).map(|child| child.start) {
-            if !self.awaited.contains(&child) {
+            if !self.awaited.contains(&child) && !self.left.contains(&child) {
                 self.send(node, child, packet.clone());
             }
         }
+    }
+
+    /// The user names a host that is to leave.
+    fn host_leaves(&mut self, Departure { node, force, .. }: Departure) {
+        if self.head.shut_down {
+            return;
+        }
+        let control = &self.head.control;
+        let is_unstarted = |job: &Job<NodeProgress>| {
+            (0..job.size()).any(|rank| job.run.node(rank) == node && job.pid(rank).is_none())
+        };
+        self.start_is_stopped |= force && control.jobs().iter().any(is_unstarted);
+        let host = control.host(node).to_owned();
+        self.at_head(HeadEvent::HostLeaves { request: LEAVING + u64::from(node), host, force });
+    }
+
+    /// A node is no member any more: its daemon is to end.
+    pub(super) fn dismiss(&mut self, node: u32) {
+        let lazy = self.plan.fence == FenceMode::Lazy;
+        for job in self.head.control.jobs().iter() {
+            let there = (0..job.size()).filter(|&rank| job.run.node(rank) == node);
+            let checks = self.checks.get_mut(&job.ordinal);
+            checks.into_iter().for_each(|checks| there.clone().for_each(|rank| checks.lost(rank, lazy)));
+        }
+        self.send(0, node, Packet::Shutdown);
+        self.left.insert(node);
     }
 
     /// The daemon of a host that joins has connected or has failed.
@@ -441,7 +486,7 @@ impl<'m> World<'m> {
 
     /// Sends a message to a neighbour. Returns whether the link is full.
     pub(super) fn send(&mut self, from: u32, to: u32, packet: Packet) -> bool {
-        if self.is_severed(from, to) {
+        if self.is_severed(from, to) || self.left.contains(&from.max(to)) {
             return false;
         }
         let now = self.nodes[from as usize].inbox.busy.max(self.now);
@@ -511,7 +556,8 @@ impl<'m> World<'m> {
     fn lose(&mut self, loss: Loss) {
         let node = loss.node;
         let state = &self.nodes[node as usize];
-        if self.head.is_over() || state.ended || !state.alive || state.is_cut_off {
+        if self.head.is_over() || state.ended || !state.alive || state.is_cut_off || self.left.contains(&node)
+        {
             return;
         }
         let parent = self.tree.parent(node).expect("the head is not lost");
@@ -556,7 +602,9 @@ impl<'m> World<'m> {
         for node in &self.nodes[1..] {
             assert!(!node.alive || node.ended, "the daemon of node {} runs on", node.number);
             let jobs: Vec<&JobId> = node.jobs.keys().collect();
-            let has_failed = self.is_lost(node.number) || node.server.is_none() || self.head.gave_up();
+            let has_left = self.left.contains(&node.number);
+            let has_failed =
+                self.is_lost(node.number) || node.server.is_none() || self.head.gave_up() || has_left;
             // Daemons end with the job that was the only one. It is not deregistered.
             assert!(
                 has_failed || self.head.is_broken() || jobs.len() <= 1,
@@ -579,6 +627,9 @@ impl<'m> World<'m> {
         let (code, printed) = (self.head.exit_code(), self.head.reports());
         if self.plan.liar.is_some() {
             return self.check_liar();
+        }
+        if self.start_is_stopped {
+            return;
         }
         let interrupted = self.head.interrupts > 0;
         let failures: Vec<(u8, &str)> = self.failures().map(|all| (all.code, all.culprit.as_str())).collect();

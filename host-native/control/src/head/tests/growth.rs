@@ -23,7 +23,7 @@ fn take_growth(run: &mut Run) -> (Vec<u32>, Vec<Answer>) {
     for action in std::mem::take(&mut run.others) {
         match action {
             Action::StartDaemon { node, .. } => started.push(node),
-            Action::HostJoined { request, result, .. } => answers.push((request, result)),
+            Action::HostChanged { request, result, .. } => answers.push((request, result)),
             _ => {}
         }
     }
@@ -71,7 +71,7 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
     assert_eq!(sent, expected);
     let change = Action::ChangeMembership(OwnedInput::NodeJoined { epoch: 1, node: 3 });
     let others = std::mem::take(&mut run.others);
-    let [first, Action::IncludeNode { node: 3 }, Action::HostJoined { request: 7, result: Ok(3), .. }] =
+    let [first, Action::IncludeNode { node: 3 }, Action::HostChanged { request: 7, result: Ok(3), .. }] =
         &*others
     else {
         panic!("{others:?}")
@@ -148,7 +148,7 @@ fn hosts_are_refused_by_name_and_their_numbers_are_free_again() {
     assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2, 3]);
     assert_eq!(
         refused(&mut run, "d"),
-        "the run may have 3 hosts, and has them: start it with a higher --elastic"
+        "the run may have 3 hosts, and has had them: start it with a higher --elastic"
     );
     assert_eq!(
         refused(&mut Run::started(2), "c"),

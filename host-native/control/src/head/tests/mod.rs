@@ -1,6 +1,7 @@
 //! Tests of the head: a host that answers actions at once, and daemons that the tests play. Random runs have real daemons.
 
 mod boards;
+mod departure;
 mod failures;
 mod growth;
 mod node;

@@ -391,5 +391,8 @@ fn a_spawn_goes_to_hosts_that_are_left() {
     run.programs = vec![resolved(1, &["n2"])];
     run.report(1, spawn(0, 6));
     assert_eq!(run.take_sent(), [complete(1, 6, false, &[22])]);
-    assert_eq!(run.printed[1], "nothing is spawned for rank 0: host n2 is lost: name another one");
+    assert_eq!(
+        run.printed[1],
+        "nothing is spawned for rank 0: host n2 is not in the run any more: name another one"
+    );
 }

@@ -41,6 +41,7 @@ impl Head<'_> {
                 self.handle(engine, Event::NodesLost { nodes: nodes.clone(), reason })?;
                 self.pushes_lost(engine, &nodes)
             }
+            LinkEvent::Left { node } => self.handle(engine, Event::NodeEnded { node }),
             LinkEvent::Retrying(failure) => {
                 engine.sinks.print(&failure.to_string());
                 Ok(())
@@ -127,8 +128,11 @@ impl Head<'_> {
             Action::IncludeNode { node } => {
                 engine.nodes.iter_mut().for_each(|nodes| nodes.include(node));
             }
-            Action::HostJoined { request, host, result } => {
-                self.host_joined(engine, request, &host, result);
+            Action::DismissNode { node } => {
+                engine.nodes.iter_mut().for_each(|nodes| nodes.dismiss(node, now, &engine.poller));
+            }
+            Action::HostChanged { request, host, result } => {
+                self.host_changed(engine, request, &host, result);
             }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;

@@ -306,6 +306,7 @@ impl Daemon {
             Event::Failed(_)
             | Event::Retrying(_)
             | Event::Joined { .. }
+            | Event::Left { .. }
             | Event::Complete
             | Event::Closed => Ok(()),
         }

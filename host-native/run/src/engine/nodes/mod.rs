@@ -96,6 +96,11 @@ impl Nodes {
         self.links.include(node);
     }
 
+    /// Ends the daemon of a host that leaves.
+    fn dismiss(&mut self, node: u32, now: u64, poller: &Poller) {
+        self.links.dismiss(node, now, poller);
+    }
+
     /// Sends a message of the PMI server to a neighbour. Returns whether the neighbour's queue is full.
     fn send_peer(&mut self, node: u32, bytes: &[u8], now: u64) -> Result<bool, RunError> {
         let next = self.next_to(node);
