@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import pathlib
+import subprocess
+import sys
 import tomllib
 import zipfile
 
@@ -29,7 +31,8 @@ def metadata(project):
 
 
 def build_wheel(wheel_directory, config_settings=None, metadata_directory=None):
-    """Writes the wheel and returns its name."""
+    """Writes the wheel, with records that are generated here, and returns its name."""
+    subprocess.run([sys.executable, HERE.parent / "bindings"], check=True)
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     info = f"{PACKAGE}-{project['version']}.dist-info"
     files = {f"{PACKAGE}/{path.name}": path.read_bytes() for path in sorted((HERE / PACKAGE).glob("*.py"))}

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use super::faulty::{TRAPS, faulty};
 use super::hosts::{c_launcher, c_libraries};
 use super::made::hostile;
-use super::packages::{host_wasm, python_with};
+use super::packages::{host_wasm, package, python_with};
 
 /// A client that says what it is told.
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");
@@ -55,9 +55,13 @@ impl Launcher {
     fn job_with(self, plugin: &Path, ranks: u32, program: impl AsRef<Path>) -> Option<Job> {
         let (there, launcher): (bool, &dyn Fn() -> Job) = match self.language {
             Language::Python => {
-                (Peer::Wasmtime.there(), &|| python_with(&host_wasm("python")).arg(self.path()).arg(plugin))
+                (Peer::Wasmtime.there(), &|| python_with(&package("python")).arg(self.path()).arg(plugin))
             }
-            Language::JavaScript => (Peer::Node.there(), &|| Job::new(node()).arg(self.path()).arg(plugin)),
+            Language::JavaScript => (Peer::Node.there(), &|| {
+                // The launcher finds it beside its own folder.
+                package("js");
+                Job::new(node()).arg(self.path()).arg(plugin)
+            }),
             Language::C { sandbox } => (true, &move || c_launcher(sandbox)),
         };
         let there = there && Peer::Mpich5.there();

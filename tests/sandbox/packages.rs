@@ -1,8 +1,9 @@
-//! The packages for Python and JavaScript: generated records, front pages, and jobs inside an asyncio program.
+//! The packages for Python and JavaScript: front pages, and jobs inside an asyncio program.
 
 use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
+use std::sync::Once;
 
 use hydrant_tests::peers::{Peer, node, python, wasmtime_python};
 use hydrant_tests::{Folder, Job, plugin};
@@ -10,6 +11,15 @@ use hydrant_tests::{Folder, Job, plugin};
 /// A path below `host-wasm`.
 pub(crate) fn host_wasm(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../host-wasm").join(path)
+}
+
+/// The folder of the package for `language`, with its records, which are generated once a run of the tests.
+pub(crate) fn package(language: &str) -> PathBuf {
+    static GENERATED: Once = Once::new();
+    GENERATED.call_once(|| {
+        Job::new(python()).arg(host_wasm("bindings")).run().code(0).quiet();
+    });
+    host_wasm(language)
 }
 
 /// The Python that has wasmtime, with the package where `packages` leads. It leaves no compiled files.
@@ -24,13 +34,6 @@ fn block(page: &str, language: &str) -> String {
     let start = format!("\n```{language}\n");
     let block = text.split(&start).nth(1).and_then(|rest| rest.split("```").next());
     block.unwrap_or_else(|| panic!("{} has no block in {language}", path.display())).to_owned()
-}
-
-#[test]
-fn records_are_those_of_the_description() {
-    if Peer::Wasmtime.there() {
-        Job::new(wasmtime_python()).arg(host_wasm("bindings")).arg("--check").run().code(0).quiet();
-    }
 }
 
 /// The package is installed as the front page says. Pip may not use the network.
@@ -58,7 +61,7 @@ fn node_front_page() {
     let folder = Folder::new("js-package");
     let modules = folder.0.join("node_modules");
     fs::create_dir(&modules).expect("the folder is new");
-    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    symlink(package("js"), modules.join("hydrant-wasm")).expect("the folder is new");
     let script = folder.file("example.mjs", &block("js/README.md", "js"));
     let outcome = Job::new(node()).arg(script).arg(plugin()).run();
     outcome.code(0).quiet().stdout_is(&block("js/README.md", "text"));
@@ -90,7 +93,7 @@ assert "A_SECRET_OF_MINE" in hydrant_wasm.ranks.inherited_variables()
     if !Peer::Wasmtime.there() {
         return;
     }
-    let job = python_with(&host_wasm("python")).env("A_SECRET_OF_MINE", "1").arg("-c").arg(SCRIPT);
+    let job = python_with(&package("python")).env("A_SECRET_OF_MINE", "1").arg("-c").arg(SCRIPT);
     job.run().code(0).quiet().stdout_is(
         "OutputBytes has no field data; its fields: conn, bytes\n[137, 7, 1, 1, 5, 1, 1, 0] rank 2 died\n",
     );
@@ -124,7 +127,7 @@ console.log(causes.map((cause) => failure(cause)[0]).join(), failure(causes[0])[
     let folder = Folder::new("js-fields");
     let modules = folder.0.join("node_modules");
     fs::create_dir(&modules).expect("the folder is new");
-    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    symlink(package("js"), modules.join("hydrant-wasm")).expect("the folder is new");
     let script = folder.file("fields.mjs", SCRIPT);
     let outcome = Job::new(node()).arg(script).arg(plugin()).run();
     outcome
@@ -166,7 +169,7 @@ print(first, replies())
     if !Peer::Wasmtime.there() {
         return;
     }
-    let job = python_with(&host_wasm("python")).arg("-c").arg(SCRIPT).arg(plugin());
+    let job = python_with(&package("python")).arg("-c").arg(SCRIPT).arg(plugin());
     job.run().code(0).quiet().stdout_is(MANY);
 }
 
@@ -202,7 +205,7 @@ console.log(first, replies());
     let folder = Folder::new("js-many");
     let modules = folder.0.join("node_modules");
     fs::create_dir(&modules).expect("the folder is new");
-    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    symlink(package("js"), modules.join("hydrant-wasm")).expect("the folder is new");
     let script = folder.file("many.mjs", SCRIPT);
     Job::new(node()).arg(script).arg(plugin()).run().code(0).quiet().stdout_is(MANY);
 }
@@ -233,7 +236,7 @@ fn asyncio_serves_jobs_of_mpi4py() {
     if !Peer::Wasmtime.there() || !Peer::Mpich5.there() {
         return;
     }
-    let job = python_with(&host_wasm("python")).arg("-c").arg(JOBS);
+    let job = python_with(&package("python")).arg("-c").arg(JOBS);
     let outcome = job.arg(host_wasm("examples")).arg(python()).arg(plugin()).run();
     outcome.code(0).says("total 1\n", 1).says("total 6\n", 1);
     outcome.says("[None, None] 7 rank 1 aborted: the other ranks are killed\n", 1);
@@ -269,7 +272,7 @@ process.exit(0);
     let folder = Folder::new("js-users");
     let modules = folder.0.join("node_modules");
     fs::create_dir(&modules).expect("the folder is new");
-    symlink(host_wasm("js"), modules.join("hydrant-wasm")).expect("the folder is new");
+    symlink(package("js"), modules.join("hydrant-wasm")).expect("the folder is new");
     let script = folder.file("users.mjs", SCRIPT);
     Job::new(node()).arg(script).run().code(0).quiet().stdout_is("true true,true\ntrue,false\n");
 }
