@@ -10,9 +10,10 @@ use hydrant_tests::{Folder, Job, library, plugin};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
-use crate::made::hostile;
+use crate::made::{hostile, hostile_on};
 
-/// A Slurm with the plugin: `hydrant.wasm` by default, one that traps and one that never answers by name.
+/// A Slurm with the plugin: `hydrant.wasm` by default, and by name one that traps, one that does so on node 2 alone, later, and one
+/// that never answers.
 fn cluster() -> Option<Arc<Cluster>> {
     static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -26,9 +27,11 @@ fn cluster() -> Option<Arc<Cluster>> {
     let trap = hostile("spank-trap", ABI_VERSION, "(unreachable)", "(i32.const 0)");
     let endless = "(loop $again (br $again)) (unreachable)";
     let endless = hostile("spank-endless", ABI_VERSION, endless, "(i32.const 0)");
+    let late = hostile_on("spank-late", 2, REGISTER_JOB, "(unreachable)", "(i32.const 0)");
     let line = "required %d/libhydrant_spank.so plugin=%d/hydrant.wasm plugin.trap=%d/spank-trap.wasm \
-                plugin.endless=%d/spank-endless.wasm plugin.missing=/nowhere/hydrant.wasm cache=%d/cache\n";
-    let started = Arc::new(Cluster::with_plugins(line, &[&spank, plugin(), &trap, &endless])?);
+                plugin.endless=%d/spank-endless.wasm plugin.missing=/nowhere/hydrant.wasm \
+                plugin.late=%d/spank-late.wasm cache=%d/cache\n";
+    let started = Arc::new(Cluster::with_plugins(line, &[&spank, plugin(), &trap, &endless, &late])?);
     // Compiles the plugin, once for all tests.
     srun(&started, "--hydrant -n 1 true").run().code(0);
     *cluster = Arc::downgrade(&started);
@@ -41,6 +44,8 @@ fn srun(cluster: &Cluster, options: &str) -> Job {
     cluster.command("srun").dir("/").words("--mpi=none --quiet").words(options)
 }
 
+/// Number of the input.
+const REGISTER_JOB: u32 = 1;
 /// Eight ranks on four nodes.
 const FOUR: &str = "--partition four --nodes 4 --ntasks 8";
 /// Ranks of PMI-1 that exchange nothing, say a word and wait.
@@ -93,14 +98,122 @@ fn programs_of_mpich_are_served_on_four_nodes() {
     outcome.code(143).warns("hydrant: ending the step: rank 1 aborted it with code 7");
 }
 
+/// The versions of Open MPI that are there, each with a folder for its files.
+fn open_mpi() -> impl Iterator<Item = (Peer, Folder)> {
+    Peer::OPEN_MPI.into_iter().filter(|peer| peer.there()).map(|peer| (peer, Folder::new(peer.name())))
+}
+
+/// A program of Open MPI behind `job`, a srun. All nodes are this machine, and Open MPI 4 names segments by a rank's number on its
+/// node.
+fn with_open_mpi(job: Job, peer: Peer, folder: &Folder, program: &str) -> Job {
+    let job = peer.variables(&folder.0).into_iter().fold(job, |job, (name, value)| job.env(name, value));
+    let segments = "export OMPI_MCA_btl_vader_backing_directory=$0/$SLURMD_NODENAME; \
+                    mkdir -p $OMPI_MCA_btl_vader_backing_directory; exec \"$@\"";
+    job.words("sh -c").arg(segments).arg(&folder.0).arg(peer.program(program))
+}
+
+#[test]
+fn programs_of_open_mpi_are_served() {
+    let Some(cluster) = cluster() else { return };
+    for (peer, folder) in open_mpi() {
+        for (options, size) in [("-n 4", 4), (FOUR, 8)] {
+            for server in ["--hydrant", "--hydrant=built-in"] {
+                let job = srun(&cluster, server).words(options);
+                let outcome = with_open_mpi(job, peer, &folder, "mpi_allreduce").run();
+                outcome.code(0).quiet().says(&format!("allreduce of {size}: 0 wrong\n"), 1);
+            }
+        }
+    }
+}
+
+/// The port for PMIx is opened by root, and accepts the user.
+#[test]
+fn another_user_has_pmix() {
+    let Some(cluster) = cluster() else { return };
+    let (peer, folder) = (Peer::OpenMpi5, Folder::new("spank-user"));
+    if !peer.there() {
+        return;
+    }
+    std::os::unix::fs::chown(&folder.0, Some(65534), Some(65534)).expect("root may");
+    let job = cluster.command("setpriv").dir("/").words("--reuid 65534 --regid 65534 --clear-groups");
+    let job = job.words("srun --mpi=none --quiet --hydrant").words(FOUR);
+    let outcome = with_open_mpi(job, peer, &folder, "mpi_allreduce").run();
+    outcome.code(0).quiet().says("allreduce of 8: 0 wrong\n", 1);
+}
+
+/// As in a container of the site: the tasks have another root, and none of Slurm's folders.
+#[test]
+fn tasks_with_a_root_of_their_own_are_served() {
+    let Some(cluster) = cluster() else { return };
+    for peer in [Peer::Mpich5, Peer::OpenMpi5] {
+        if !peer.there() {
+            continue;
+        }
+        let folder = Folder::new("spank-root");
+        let contained = "root=$0/$SLURM_PROCID; mkdir $root && mount --rbind / $root && mount -t tmpfs none $root/var && \
+                         exec chroot $root \"$@\"";
+        let job = srun(&cluster, "--hydrant").words(FOUR).words("unshare --mount sh -c");
+        let job = job.arg(contained).arg(&folder.0);
+        let variables = peer.variables(&folder.0).into_iter();
+        let job = variables.fold(job, |job, (name, value)| job.env(name, value));
+        let outcome = job.arg(peer.program("mpi_allreduce")).run();
+        outcome.code(0).quiet().says("allreduce of 8: 0 wrong\n", 1);
+    }
+}
+
+#[test]
+fn a_task_on_a_terminal_is_served() {
+    let Some(cluster) = cluster() else { return };
+    for peer in [Peer::Mpich5, Peer::OpenMpi5].into_iter().filter(|peer| peer.there()) {
+        let folder = Folder::new("spank-pty");
+        let program = peer.program("mpi_hello");
+        let line = format!("srun --mpi=none --quiet --hydrant --pty -n 1 {}", program.display());
+        let job = cluster.command("script").dir("/").words("-qec").arg(line).arg("/dev/null");
+        let variables = peer.variables(&folder.0).into_iter();
+        let outcome = variables.fold(job, |job, (name, value)| job.env(name, value)).run();
+        outcome.code(0).says("rank 0 of 1, program 0, universe 1", 1);
+    }
+}
+
+#[test]
+fn heterogeneous_steps_are_refused() {
+    let Some(cluster) = cluster() else { return };
+    let allocated = || cluster.command("salloc").words("--quiet -p four -N1 -n1 : -p four -N2 -n2");
+    let step = |groups: &str| {
+        let job = allocated().words("srun --mpi=none --quiet --hydrant --het-group").arg(groups);
+        job.arg(RAW).words("init1 fence1 end1 say ended").run()
+    };
+    let both = step("0,1");
+    both.warns("--hydrant serves no heterogeneous steps");
+    assert!(!both.status.success(), "{both}");
+    // A component alone is a step as any other.
+    step("0").code(0).says("ended\n", 1);
+    step("1").code(0).says("ended\n", 2);
+}
+
+#[test]
+fn a_rank_of_open_mpi_that_fails_ends_the_step() {
+    let Some(cluster) = cluster() else { return };
+    for (peer, folder) in open_mpi() {
+        for options in ["-n 4", FOUR] {
+            let job = srun(&cluster, "--hydrant").words(options);
+            let outcome = with_open_mpi(job, peer, &folder, "mpi_end").words("abort 7").run();
+            outcome.code(143).warns("hydrant: ending the step: rank 1 aborted it with code 7");
+        }
+    }
+}
+
 #[test]
 fn a_step_on_several_nodes_ends_as_one() {
     let Some(cluster) = cluster() else { return };
     let four = |server: &str| srun(&cluster, server).words(FOUR);
+    // The plugin of one node, whose server fails when it gets the job. The tasks run.
+    let failed = four("--hydrant=late").words("sleep 1000").run();
+    failed.code(143).warns("hydrant: ending the step: the server on n1 failed: plugin ").warns("trapped");
     let killed = four("--hydrant").arg(RAW).words("init1 only 6 kill 9 all forever").run();
     killed.code(143).warns("hydrant: ending the step: rank 6 died by SIGKILL between init and finalize\n");
-    let outcome = four("--hydrant=trap").words("sleep 1000").run();
-    outcome.code(143).warns("hydrant: ending the step: the server on n").warns("trapped");
+    let trapped = four("--hydrant=trap").words("sleep 1000").run();
+    trapped.code(1).warns(" does not serve its tasks: plugin ").warns("trapped");
     // srun, which has the head, is killed. Waiting also sees that no ranks are left.
     let headless = four("--hydrant").arg(RAW).args(UP).start();
     headless.await_stdout("up", 8);
@@ -208,7 +321,7 @@ fn a_step_that_cannot_be_served_fails() {
         let outcome = srun(&cluster, options).arg("true").run();
         outcome.code(1).warns(why);
     };
-    let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing";
+    let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing, late";
     refused("--hydrant=other -n 1", known);
     refused("--hydrant=missing -n 2", "hydrant: plugin /nowhere/hydrant.wasm: cannot be read: ");
     // The head is told, which ends the tasks of nodes that have the plugin.

@@ -17,7 +17,7 @@ use hydrant_core::server::RankReport;
 use hydrant_core::{
     Backend, ConnId, Exit, Fault, Input, JobId, JobSpec, Limit, Limits, OwnedOutput, Rank, UpcallId,
 };
-use hydrant_driver::{Driver, Speaks, TcpPort, is_foreign_variable, is_out_of_files};
+use hydrant_driver::{Driver, Speaks, is_foreign_variable, is_out_of_files};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Listener, Poller, random_u32};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -27,6 +27,7 @@ use rustix::process::{Pid, PidfdFlags, WaitId, WaitIdOptions, pidfd_open, waitid
 use crate::error::Error;
 use crate::event::Event;
 use crate::job::Job;
+use crate::port::Port;
 use crate::served::Served;
 use crate::settings::{self, Settings};
 use crate::timer::{Due, Timer};
@@ -376,17 +377,26 @@ impl Host {
         self.served(job)?;
         let pair = UnixStream::pair();
         let (ours, theirs) = pair.map_err(|why| hydrant_reactor::Error { what: "socketpair", why })?;
+        self.adopt_socket(job, rank, ours.into())?;
+        Ok(theirs.into())
+    }
+
+    /// Serves a socket as the connection of a rank, in place of [`pass_socket`](Host::pass_socket): for a launcher that has made
+    /// the pair before it could register the job. The rank inherits the other end.
+    ///
+    /// # Errors
+    /// As [`pass_socket`](Host::pass_socket).
+    pub fn adopt_socket(&mut self, job: JobId, rank: Rank, socket: OwnedFd) -> Result<(), Error> {
         let now = self.clock.now();
         self.driver.make_room(now)?;
-        if self.driver.open(ours.into(), job, rank, now, &self.poller)?.is_none() {
+        if self.driver.open(socket, job, rank, now, &self.poller)?.is_none() {
             return Err(Fault::Full(Limit::Conns, self.limits().conns).into());
         }
         if let Some(served) = self.jobs.get_mut(&job) {
             served.set_up(rank);
         }
         self.has_sockets = true;
-        self.work()?;
-        Ok(theirs.into())
+        self.work()
     }
 
     /// Returns the variables of a rank that connects to the port of its job, wherever it runs: `PMI_RANK`, `PMI_SIZE`,
@@ -422,18 +432,29 @@ impl Host {
     /// [`Error::HasPort`]. [`Error::Wildcard`]: ranks cannot connect to such an address. [`Error::Listen`]: the address is in use
     /// or none of this machine's. [`Error::Fault`]: there is no such job.
     pub fn listen(&mut self, job: JobId, address: SocketAddr, speaks: Speaks) -> Result<SocketAddr, Error> {
+        let served = self.served(job)?;
+        if served.port.is_some() {
+            return Err(Error::HasPort(job.0));
+        }
+        let port = Port::open(address, speaks)?;
+        let address = port.address();
+        self.adopt_port(job, port)?;
+        Ok(address)
+    }
+
+    /// Serves the clients of a port as those of a job, in place of [`listen`](Host::listen).
+    ///
+    /// # Errors
+    /// [`Error::HasPort`]. [`Error::Fault`]: there is no such job. [`Error::System`]
+    pub fn adopt_port(&mut self, job: JobId, port: Port) -> Result<(), Error> {
         let served = self.jobs.get_mut(&job).ok_or(Fault::NoSuchJob)?;
         if served.port.is_some() {
             return Err(Error::HasPort(job.0));
         }
-        if address.ip().is_unspecified() {
-            return Err(Error::Wildcard(address));
-        }
-        let port = TcpPort::open(address)?.for_clients_of(speaks);
-        let address = port.addr();
-        served.port = Some((Listener::new(port, PORTS.key(0, job.0), &self.poller)?, speaks));
+        let speaks = port.speaks();
+        served.port = Some((Listener::new(port.into_tcp(), PORTS.key(0, job.0), &self.poller)?, speaks));
         self.has_sockets = true;
-        Ok(address)
+        self.work()
     }
 
     fn served(&self, job: JobId) -> Result<&Served, Fault> {

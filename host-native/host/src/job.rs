@@ -1,15 +1,18 @@
 //! Description of a job by its launcher.
 
 use std::ops::Range;
+use std::os::fd::RawFd;
 use std::process;
 use std::time::Duration;
 
 use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
-use hydrant_core::{Input, JobId, JobSpec, JobSpecOf, Rank, UpcallId};
+use hydrant_core::{Fault, Input, JobId, JobSpec, JobSpecOf, Rank, UpcallId};
 use hydrant_placement::process_mapping;
 use hydrant_reactor::fill_random;
 
 use crate::error::Error;
+use crate::port::Port;
+use crate::variables::{Variables, is_spawned};
 
 /// Attribute with the nodes of all ranks, which MPICH and Intel MPI read.
 const MAPPING: &[u8] = b"PMI_process_mapping";
@@ -121,6 +124,49 @@ impl Job {
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.spec.size
+    }
+
+    /// Returns the variables of a rank that inherits its connection as descriptor `socket`, or connects to a port, or both: for a
+    /// launcher that starts ranks before it can register their job, as [`Host::rank_env`](crate::Host::rank_env) has them
+    /// afterwards. `PMIX_HOSTNAME` is the host of the rank's node.
+    ///
+    /// ```
+    /// use hydrant_host::{Job, Port, Rank, Speaks};
+    ///
+    /// let port = Port::open("127.0.0.1:0".parse()?, Speaks::Pmix)?;
+    /// let variables = Job::new("app", 4).rank_env(Rank(2), Some(5), Some(&port))?;
+    /// assert_eq!(variables[0], ("PMI_FD", "5".to_owned()));
+    /// assert!(variables.contains(&("PMIX_NAMESPACE", "app".to_owned())));
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Fault`]: there is no such rank.
+    pub fn rank_env(
+        &self,
+        rank: Rank,
+        socket: Option<RawFd>,
+        port: Option<&Port>,
+    ) -> Result<Vec<(&'static str, String)>, Error> {
+        let JobSpecOf { ref name, size, spawn, ref spawner, .. } = self.spec;
+        if rank.0 >= size {
+            return Err(Fault::NoSuchRank.into());
+        }
+        let host = self.host_of(rank);
+        let port = port.map(|port| (port.address(), port.speaks()));
+        let is_spawned = is_spawned(spawn, spawner);
+        Ok(Variables { name, size, is_spawned, host, fd: socket, port }.of(rank))
+    }
+
+    /// Name of the host of a rank, if it has one.
+    fn host_of(&self, Rank(rank): Rank) -> Option<&str> {
+        let mut end = 0_u32;
+        let mut nodes = self.nodes.iter();
+        let of = nodes.find(|(_, _, count)| {
+            end = end.saturating_add(*count);
+            rank < end
+        });
+        of.map(|(_, host, _)| host.as_str()).filter(|host| !host.is_empty())
     }
 
     /// Name of the host of a node, if it has one.

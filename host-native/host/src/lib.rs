@@ -18,6 +18,7 @@
 //! | a job | [`Job::new`], its programs, nodes, attributes and process sets; [`Host::register_job`], [`Host::deregister_job`] |
 //! | ranks of this process | [`Host::setup_fork`] for each `Command`; [`Host::pass_socket`] for other ways of starting |
 //! | ranks elsewhere, in containers | [`Host::listen`], [`Host::setup_env`] and [`Host::rank_env`] |
+//! | ranks that start before their job is known | [`Port`], [`Job::rank_env`], then [`Host::adopt_port`], [`Host::adopt_socket`] |
 //! | the loop | [`as_fd`](Host#impl-AsFd-for-Host) is readable while [`Host::next_event`] has work; [`Host::wait`]; `AsyncHost` |
 //! | ends of processes | [`Host::watch`] and [`Event::Exited`], or [`Host::exited`] |
 //! | a job aborted, a rank to kill | [`Output::AbortJob`], [`Output::KillRank`] |
@@ -63,8 +64,10 @@
 //! | `c` | the exported functions |
 //! | `tokio` | a host in a program of tokio |
 //! | `host` | server, clock, timer and connections |
-//! | `served` | a registered job: its port, the variables of its ranks, and which of them run |
+//! | `served` | a registered job: its port, and which of its ranks run |
 //! | `job` | description of a job |
+//! | `port` | port of a job that is not registered yet |
+//! | `variables` | variables of a rank |
 //! | `settings` | settings, and the built-in server or a plugin |
 //! | `event` | what the host reports |
 //! | `timer` | descriptor that is readable when a deadline has passed |
@@ -81,6 +84,7 @@ mod error;
 mod event;
 mod host;
 mod job;
+mod port;
 mod served;
 mod settings;
 #[cfg(test)]
@@ -88,6 +92,7 @@ mod tests;
 mod timer;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod variables;
 
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitStatus;
@@ -96,13 +101,14 @@ pub use error::Error;
 pub use event::Event;
 pub use host::Host;
 pub use hydrant_core::server::RankReport;
-pub use hydrant_core::trace::{Cause, Stream};
+pub use hydrant_core::trace::{Cause, Closing, Stream};
 pub use hydrant_core::wire::{Protocol, decode_spawn, decode_upcall};
 pub use hydrant_core::{
     ConnId, Exit, Fault, Input, JobId, Limit, Limits, OwnedOutput as Output, Rank, UpcallId,
 };
 pub use hydrant_driver::{CloseReason, Speaks, is_foreign_variable};
 pub use job::{Job, random_name};
+pub use port::Port;
 pub use settings::{Node, Plugin, Settings};
 
 #[cfg(feature = "tokio")]

@@ -1,12 +1,14 @@
 //! Registered job: its name, its port, the variables of its ranks, and which of them run.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::RawFd;
 
 use hydrant_core::{Fault, JobSpec, Rank};
-use hydrant_driver::{Speaks, TcpPort, pmix_variables};
+use hydrant_driver::{Speaks, TcpPort};
 use hydrant_reactor::Listener;
 
 use crate::event::Event;
+use crate::variables::{Variables, is_spawned};
 
 /// Maximum number of requests of a rank to remove files that wait for its end. Further ones are carried out at once.
 const REMOVALS_MAX: usize = 64;
@@ -32,7 +34,7 @@ impl Served {
         Served {
             name: spec.name.to_owned(),
             size: spec.size,
-            is_spawned: spec.spawn.is_some() || !spec.spawner.is_empty(),
+            is_spawned: is_spawned(spec.spawn, spec.spawner),
             host: None,
             port: None,
             running: BTreeMap::new(),
@@ -72,29 +74,11 @@ impl Served {
         }
     }
 
-    /// Variables of a rank: those of PMI for a client that inherits its connection or connects to the port, and those of PMIx
-    /// if the port is for such clients.
-    pub(crate) fn variables(&self, rank: Rank, fd: Option<i32>) -> Vec<(&'static str, String)> {
-        let port = self.port.as_ref().map(|(port, speaks)| (port.socket().addr().to_string(), *speaks));
-        let mut variables = match (fd, &port) {
-            (Some(fd), _) => vec![("PMI_FD", fd.to_string())],
-            (None, Some((address, Speaks::Any | Speaks::Pmi))) => {
-                vec![("PMI_PORT", address.clone()), ("PMI_ID", rank.to_string())]
-            }
-            (None, _) => Vec::new(),
-        };
-        variables.extend([("PMI_RANK", rank.to_string()), ("PMI_SIZE", self.size.to_string())]);
-        if self.is_spawned {
-            variables.push(("PMI_SPAWNED", "1".to_owned()));
-        }
-        if let Some((address, Speaks::Any | Speaks::Pmix)) = port {
-            variables.extend(pmix_variables(&self.name, Some(&address)));
-            variables.push(("PMIX_RANK", rank.to_string()));
-            variables.extend(self.host.iter().map(|host| ("PMIX_HOSTNAME", host.clone())));
-            // MPICH 5 does not choose between PMI and PMIx by itself.
-            variables.push(("MPIR_CVAR_PMI_VERSION", "1".to_owned()));
-        }
-        variables
+    /// Variables of a rank, which inherits its connection as descriptor `fd` or connects to the port.
+    pub(crate) fn variables(&self, rank: Rank, fd: Option<RawFd>) -> Vec<(&'static str, String)> {
+        let port = self.port.as_ref().map(|(port, speaks)| (port.socket().addr(), *speaks));
+        let Served { ref name, size, is_spawned, ref host, .. } = *self;
+        Variables { name, size, is_spawned, host: host.as_deref(), fd, port }.of(rank)
     }
 }
 

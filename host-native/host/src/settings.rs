@@ -29,7 +29,7 @@ impl Settings {
             ranks,
             conns: ranks.saturating_mul(2),
             keys: ranks.saturating_mul(64),
-            kvs_bytes: ranks.saturating_mul(1 << 16),
+            kvs_bytes: ranks.saturating_mul(1 << 16).min(u32::MAX / 4 * 3),
             groups: 16,
             names: 16,
             // So few bytes are for files to remove and for text of PMIx clients only.
@@ -72,15 +72,18 @@ pub struct Plugin {
     pub cache: Option<PathBuf>,
     /// Maximum time of one call, after which the plugin has failed.
     pub call: Duration,
+    /// Whether traps are found by handlers of SIGSEGV, SIGILL and SIGFPE, which the process then has. Without them calls take
+    /// longer.
+    pub signal_handlers: bool,
 }
 
 impl Plugin {
     /// Maximum time of one call unless the launcher sets another one.
     pub const CALL: Duration = Duration::from_secs(5);
 
-    /// A plugin without a cache, whose calls take at most [`CALL`](Plugin::CALL).
+    /// A plugin without a cache, whose calls take at most [`CALL`](Plugin::CALL), and with handlers of signals.
     pub fn new(file: impl Into<PathBuf>) -> Plugin {
-        Plugin { file: file.into(), cache: None, call: Plugin::CALL }
+        Plugin { file: file.into(), cache: None, call: Plugin::CALL, signal_handlers: true }
     }
 }
 
@@ -93,9 +96,12 @@ pub(crate) fn server(
     match plugin {
         None => Ok(Box::new(OwnedServer::new(limits, seed)?)),
         #[cfg(feature = "sandbox")]
-        Some(Plugin { file, cache, call }) => {
-            let settings =
-                hydrant_wasm::Settings { deadline: *call, cache: cache.clone(), ..Default::default() };
+        Some(Plugin { file, cache, call, signal_handlers }) => {
+            let settings = hydrant_wasm::Settings {
+                deadline: *call,
+                cache: cache.clone(),
+                signal_handlers: *signal_handlers,
+            };
             let sandbox =
                 hydrant_reactor::signals::with_all_blocked(|| hydrant_wasm::Sandbox::load(file, &settings));
             Ok(Box::new(sandbox?.server(limits, seed)?))

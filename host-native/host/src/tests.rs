@@ -2,6 +2,7 @@
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{Ipv4Addr, Ipv6Addr, TcpStream};
+use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use hydrant_core::wire::Text;
@@ -32,6 +33,13 @@ fn next(host: &mut Host) -> Event {
     }
 }
 
+/// A launcher may serve in a thread of its own.
+const _: () = {
+    const fn is_send<T: Send>() {}
+    is_send::<Host>();
+    is_send::<Port>();
+};
+
 #[test]
 fn a_rank_that_exits_without_finalize_aborts_its_job() {
     let mut host = Host::open(&Settings::for_ranks(2)).expect("there is memory");
@@ -55,6 +63,30 @@ fn a_rank_that_exits_without_finalize_aborts_its_job() {
     waiting.wait().expect("it is a child");
     host.deregister_job(job).expect("it is registered");
     assert_eq!(host.register_job(&Job::new("app", 2)).expect("there is room again"), job);
+}
+
+/// A launcher may learn too late of what the job is made.
+#[test]
+fn ranks_may_start_before_their_job_is_registered() {
+    let description = Job::new("app", 1).node(0, "here", 1);
+    let port = Port::open((Ipv4Addr::LOCALHOST, 0).into(), Speaks::Pmix).expect("a port is free");
+    let variables = description.rank_env(Rank(0), None, Some(&port)).expect("there is such a rank");
+    let (ours, mut theirs) = UnixStream::pair().expect("a descriptor is free");
+    writeln!(theirs, "{INIT}").expect("the socket is open");
+    let mut host = Host::open(&Settings::for_ranks(1)).expect("there is memory");
+    let job = host.register_job(&description).expect("the name is valid");
+    host.adopt_port(job, port).expect("it has none");
+    host.adopt_socket(job, Rank(0), ours.into()).expect("the rank has none");
+    assert_eq!(host.rank_env(job, Rank(0)).expect("there is such a rank"), variables);
+    assert!(variables.contains(&("PMIX_HOSTNAME", "here".to_owned())), "{variables:?}");
+    let address = (Ipv4Addr::LOCALHOST, 0).into();
+    assert!(matches!(host.listen(job, address, Speaks::Pmi), Err(Error::HasPort(0))));
+    host.wait(None).expect("the descriptor is open");
+    while !matches!(host.next_event(), Ok(Some(Event::Output(Output::Joined { rank: Rank(0), .. })))) {}
+    while host.next_event().expect("the server is sound").is_some() {}
+    let mut reply = String::new();
+    BufReader::new(theirs).read_line(&mut reply).expect("the reply has come");
+    assert!(reply.starts_with("cmd=response_to_init"), "{reply}");
 }
 
 /// The launcher may end its own use of a process first.

@@ -75,7 +75,8 @@ pub unsafe extern "C" fn slurm_spank_init(
         unsafe { arguments(count, words) }.map_err(StepError::from)?;
         // SAFETY: Slurm's handle, in this call.
         let spank = unsafe { Spank::new(spank) };
-        let usage = c"serve PMI of the step with hydrant: its plugin NAME, or built-in. Use with --mpi=none";
+        let usage =
+            c"serve PMI and PMIx of the step with hydrant: its plugin NAME, or built-in. Use with --mpi=none";
         spank.register_option(c"hydrant", c"NAME", usage, chosen)?;
         Ok::<_, StepError>(())
     })

@@ -5,14 +5,13 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
-use hydrant_core::{Backend, Input, Output, Time};
+use hydrant_host::{Event as HostEvent, Host, Input, Output};
 use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket};
 use hydrant_placement::hostlist;
-use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream, random_u32};
+use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream};
 
-use crate::engine::Engine;
-use crate::message::{ToHead, ToNode, decode, encode, runs_of};
-use crate::server::{self, KILL_TIMEOUT, Print, ServerError, describe};
+use crate::message::{Layout, ToHead, ToNode, decode, encode, runs_of};
+use crate::server::{self, KILL_TIMEOUT, Print, ServerError};
 use crate::uplink::HIGH_WATER;
 
 const KEYS: KeyRange = KeyRange(0);
@@ -20,6 +19,8 @@ const STOP: Key = KEYS.key(0, 0);
 const LISTENER: Key = KEYS.key(1, 0);
 /// Kind of the keys of connections.
 const CONNECTION: u16 = 2;
+/// Key of the library's descriptor.
+const HOST: Key = KEYS.key(3, 0);
 /// Connections above the number of nodes whose ends have not proved that they have the ticket.
 const STRANGERS_MAX: usize = 16;
 /// Time in milliseconds for the tasks of the other nodes to end after a node is lost: that of their signals, and some more.
@@ -69,6 +70,7 @@ struct Node {
     connection: Option<u32>,
     name: String,
     ranks: Option<Vec<u32>>,
+    processors: u32,
     over: bool,
     /// The server may not send to it until its queue drains.
     blocked: bool,
@@ -140,22 +142,21 @@ fn run(head: Head) -> Result<(), ServerError> {
         ended: false,
         give_up_at: None,
     };
-    let Some(runs) = star.gather(join)? else { return Ok(()) };
-    let size = runs.iter().map(|&(_, count)| count).sum();
-    let (engine, limits) = (Engine::BuiltIn, server::limits(size, nodes));
-    let mut backend = engine.server(limits, random_u32()?)?;
-    let now = Time(star.clock.now());
-    backend.handle(now, Input::Node { node: 0, nodes: nodes + 1, radix: nodes })?;
-    describe(&name, &runs, true, |input| backend.handle(now, input).map(drop))?;
+    let Some(layout) = star.gather(join)? else { return Ok(()) };
+    let job = layout.job(&name);
+    let mut host = Host::open(&server::settings(job.size(), Some((0, nodes))))?;
+    host.register_job(&job)?;
+    star.poller.add(&host, HOST, Interest::Read)?;
+    let begin = ToNode::Begin(layout);
     for node in 1..=nodes {
-        star.order(node, &ToNode::Ranks(runs.clone()));
+        star.order(node, &begin);
     }
-    star.serve(&mut *backend)
+    star.serve(&mut host)
 }
 
 impl Star {
     /// Waits until all nodes are ready, for a limited time. Returns the nodes of the ranks, none if the step is over.
-    fn gather(&mut self, join: Duration) -> Result<Option<Vec<(u32, u32)>>, ServerError> {
+    fn gather(&mut self, join: Duration) -> Result<Option<Layout>, ServerError> {
         let last = self.clock.now() + join.as_millis() as u64;
         loop {
             for event in self.turn(Some(last).filter(|_| !self.ended))? {
@@ -170,7 +171,12 @@ impl Star {
                 let ranks: Vec<Vec<u32>> =
                     self.nodes.iter().map(|node| node.ranks.clone().unwrap_or_default()).collect();
                 match runs_of(&ranks) {
-                    Some(runs) => return Ok(Some(runs)),
+                    Some(runs) => {
+                        let many = |(node, ranks): (&Node, &Vec<u32>)| ranks.len() > node.processors as usize;
+                        let oversubscribed = self.nodes.iter().zip(&ranks).any(many);
+                        let hosts = self.nodes.iter().map(|node| node.name.clone()).collect();
+                        return Ok(Some(Layout { runs, hosts, oversubscribed }));
+                    }
                     None => self.end("the nodes do not agree on their ranks"),
                 }
             }
@@ -201,47 +207,43 @@ impl Star {
     }
 
     /// Passes messages between the servers of the nodes until the step is over.
-    fn serve(&mut self, backend: &mut dyn Backend) -> Result<(), ServerError> {
-        let mut output = vec![0; backend.limits().output_room()];
+    fn serve(&mut self, host: &mut Host) -> Result<(), ServerError> {
         loop {
-            while let Some(output) = backend.poll(&mut output)? {
-                match output {
-                    Output::Peer { node, bytes } if self.send(node, Channel::Peer, bytes) => {
+            while let Some(event) = host.next_event()? {
+                match event {
+                    HostEvent::Output(Output::Peer { node, bytes })
+                        if self.send(node, Channel::Peer, &bytes) =>
+                    {
                         self.nodes[node as usize - 1].blocked = true;
-                        backend.handle(Time(self.clock.now()), Input::PeerBlocked { node })?;
+                        host.input(Input::PeerBlocked { node })?;
                     }
-                    Output::AbortJob { cause, .. } => self.end(&cause.to_string()),
+                    HostEvent::Output(Output::AbortJob { cause, .. }) => self.end(&cause.to_string()),
                     // The head has no clients.
                     _ => {}
                 }
             }
             self.flush()?;
-            let wake = backend.poll_at().map(|Time(at)| at);
-            for event in self.turn(wake)? {
+            for event in self.turn(None)? {
                 match event {
                     Event::Stop => return Ok(()),
                     Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
-                    Event::Message(node, Channel::Peer, bytes) => self.take_peer(backend, node, &bytes)?,
+                    Event::Message(node, Channel::Peer, bytes) => self.take_peer(host, node, &bytes)?,
                     Event::Message(node, ..) => self.invalid(node),
                     Event::Lost(node, error) => self.lost(node, &error),
                 }
             }
-            let now = Time(self.clock.now());
-            if wake.is_some_and(|at| at <= now.0) {
-                backend.handle(now, Input::Timeout)?;
-            }
             for node in self.drained() {
-                backend.handle(now, Input::PeerWritable { node })?;
+                host.input(Input::PeerWritable { node })?;
             }
         }
     }
 
     /// Passes a message of a node's server to that of the head. An invalid one ends the step.
-    fn take_peer(&mut self, backend: &mut dyn Backend, node: u32, bytes: &[u8]) -> Result<(), ServerError> {
-        match backend.handle(Time(self.clock.now()), Input::Peer { node, bytes }) {
+    fn take_peer(&mut self, host: &mut Host, node: u32, bytes: &[u8]) -> Result<(), ServerError> {
+        match host.peer(node, bytes) {
             Err(error) if error.fault().is_none() => return Err(error.into()),
             Err(_) => self.invalid(node),
-            Ok(_) => {}
+            Ok(()) => {}
         }
         Ok(())
     }
@@ -345,6 +347,7 @@ impl Star {
             match KEYS.decode(key) {
                 Some((CONNECTION, id)) => self.ready(id, &mut events)?,
                 _ if key == LISTENER => self.accept()?,
+                _ if key == HOST => {}
                 _ => events.push(Event::Stop),
             }
         }
@@ -416,9 +419,9 @@ impl Star {
 
     /// Admits a node with its first message. Returns false if the message is no such message.
     fn admit(&mut self, node: u32, id: u32, first: &[u8]) -> bool {
-        let Some(ToHead::Ready { name, ranks }) = decode(first) else { return false };
+        let Some(ToHead::Ready { name, ranks, processors }) = decode(first) else { return false };
         self.nodes[node as usize - 1] =
-            Node { connection: Some(id), name, ranks: Some(ranks), ..Node::default() };
+            Node { connection: Some(id), name, ranks: Some(ranks), processors, ..Node::default() };
         true
     }
 }
@@ -484,7 +487,7 @@ mod tests {
     fn expect_end(place: &Place) {
         let mut poller = Poller::new().unwrap();
         let mut link = Uplink::connect(place, Clock::start(), &poller).unwrap();
-        link.send(&ToHead::Ready { name: "n2".to_owned(), ranks: vec![1] });
+        link.send(&ToHead::Ready { name: "n2".to_owned(), ranks: vec![1], processors: 1 });
         let (mut keys, mut messages) = (Vec::new(), Vec::new());
         while messages.is_empty() {
             link.flush(&poller).unwrap();

@@ -1,4 +1,4 @@
-//! `libhydrant_spank.so`: hydrant's PMI server inside Slurm.
+//! `libhydrant_spank.so`: hydrant's server of PMI and PMIx inside Slurm.
 //!
 //! Slurm loads the library as a SPANK plugin. A step of `srun --hydrant` is served by a thread of each of its slurmstepds, in
 //! this process or as `hydrant.wasm` in a sandbox. Slurm starts the tasks, passes their output and ends them.
@@ -17,9 +17,8 @@
 //! | `head` | thread of srun with the server that connects those of several nodes |
 //! | `server` | thread with the server of a node: event loop and what its outputs require |
 //! | `uplink` | link of a node to the head |
-//! | `message` | messages between the head and the nodes |
+//! | `message` | messages between the head and the nodes, and the job of a step |
 //! | `tasks` | tasks of a node: processes, sockets, environment |
-//! | `engine` | the built-in server, or a plugin |
 //! | `arguments` | words of plugstack.conf and the value of `--hydrant` |
 //! | `spank` | functions and items of Slurm |
 #![cfg(target_os = "linux")]
@@ -27,7 +26,6 @@
 #![cfg_attr(test, allow(dead_code))]
 
 mod arguments;
-mod engine;
 #[cfg(not(test))]
 mod exports;
 mod head;

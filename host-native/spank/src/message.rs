@@ -1,5 +1,6 @@
 //! Messages between the head in srun and the nodes of a step.
 
+use hydrant_host::Job;
 use serde::{Deserialize, Serialize};
 
 /// Message of a node.
@@ -11,6 +12,8 @@ pub(crate) enum ToHead {
         name: String,
         /// Ranks of its tasks.
         ranks: Vec<u32>,
+        /// Processors for them.
+        processors: u32,
     },
     /// The node ends its tasks for a reason, and so must the others.
     Failed(String),
@@ -21,10 +24,39 @@ pub(crate) enum ToHead {
 /// Message of the head.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum ToNode {
-    /// Nodes of all ranks in order: number of the node and number of consecutive ranks on it. The server can start.
-    Ranks(Vec<(u32, u32)>),
+    /// All nodes are ready, and the servers can start.
+    Begin(Layout),
     /// Another node has failed.
     End,
+}
+
+/// Ranks of a step and their nodes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Layout {
+    /// All ranks in order: number of the node and number of consecutive ranks on it.
+    pub(crate) runs: Vec<(u32, u32)>,
+    /// Names of the nodes, from node 1 on.
+    pub(crate) hosts: Vec<String>,
+    /// A node has more ranks than processors.
+    pub(crate) oversubscribed: bool,
+}
+
+impl Layout {
+    /// Ranks of one node.
+    pub(crate) fn alone(size: u32, host: &str, processors: u32) -> Layout {
+        Layout { runs: vec![(1, size)], hosts: vec![host.to_owned()], oversubscribed: size > processors }
+    }
+
+    /// The job of the step, which is the same for the servers of all nodes.
+    pub(crate) fn job(&self, name: &str) -> Job {
+        let size = self.runs.iter().fold(0, |size: u32, &(_, count)| size.saturating_add(count));
+        // As Slurm says of a step: it cannot grow.
+        let job = self.runs.iter().fold(Job::new(name, size).universe_size(size), |job, &(node, count)| {
+            let host = self.hosts.get((node as usize).wrapping_sub(1)).map_or("", String::as_str);
+            job.node(node, host, count)
+        });
+        if self.oversubscribed { job.oversubscribed() } else { job }
+    }
 }
 
 /// Encodes a message.
@@ -72,9 +104,10 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        let ready = ToHead::Ready { name: "n1".into(), ranks: vec![2, 3] };
+        let ready = ToHead::Ready { name: "n1".into(), ranks: vec![2, 3], processors: 4 };
         assert_eq!(decode(&encode(&ready)), Some(ready));
-        assert_eq!(decode(&encode(&ToNode::Ranks(vec![(1, 2)]))), Some(ToNode::Ranks(vec![(1, 2)])));
+        let begin = ToNode::Begin(Layout::alone(2, "n1", 1));
+        assert_eq!(decode(&encode(&begin)), Some(begin));
         assert_eq!(decode::<ToHead>(&[9]), None);
     }
 }

@@ -3,17 +3,14 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
-use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{Backend, ConnId, Input, JobId, JobSpec, Limits, OwnedOutput, Rank};
-use hydrant_driver::{BackendError, CloseReason, Driver, Event, OVERRUN};
+use hydrant_host::{CloseReason, Closing, ConnId, Event, Exit, Host, Input, JobId, Output, Port, Rank};
+use hydrant_host::{Limits, Settings};
 use hydrant_overlay::{Channel, LinkError};
-use hydrant_placement::process_mapping;
-use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, random_u32};
+use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller};
 use rustix::process::Signal;
 
-use crate::engine::Engine;
-use crate::message::{ToHead, ToNode, decode};
-use crate::tasks::{Tasks, exit_of};
+use crate::message::{Layout, ToHead, ToNode, decode};
+use crate::tasks::{Tasks, User, exit_of};
 use crate::uplink::{LINK, Place, Uplink};
 
 /// Time in milliseconds between SIGTERM and SIGKILL.
@@ -22,9 +19,10 @@ pub(crate) const KILL_TIMEOUT: u64 = 5_000;
 /// ended.
 const REASON_TIME: u64 = 300;
 /// The only job.
-pub(crate) const JOB: JobId = JobId(0);
+const JOB: JobId = JobId(0);
 const NOTICES: Key = KeyRange(0).key(0, 0);
-const CLIENTS: KeyRange = KeyRange(1);
+/// Key of the library's descriptor.
+const HOST: Key = KeyRange(0).key(2, 0);
 
 /// Prints a line on the step's standard error.
 pub(crate) type Print = fn(&str);
@@ -38,6 +36,10 @@ pub(crate) struct Step {
     pub(crate) node: String,
     /// Number of ranks.
     pub(crate) size: u32,
+    /// Processors of the node for the step.
+    pub(crate) processors: u32,
+    /// User of the tasks.
+    pub(crate) user: User,
     /// The other nodes, if there are any.
     pub(crate) place: Option<Place>,
 }
@@ -62,64 +64,24 @@ fn read_notice(bytes: &[u8; NOTICE]) -> (u32, i32) {
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ServerError {
     #[error(transparent)]
-    Backend(#[from] BackendError),
+    Host(#[from] hydrant_host::Error),
     #[error(transparent)]
     System(#[from] hydrant_reactor::Error),
-    #[error(transparent)]
-    Mapping(#[from] hydrant_placement::PlacementError),
     #[error("the link to srun: {0}")]
     Link(#[from] LinkError),
     #[error("the head in srun sent an invalid message")]
     Head,
 }
 
-impl From<hydrant_driver::Error> for ServerError {
-    fn from(error: hydrant_driver::Error) -> ServerError {
-        match error {
-            hydrant_driver::Error::Backend(error) => ServerError::Backend(error),
-            hydrant_driver::Error::System(error) => ServerError::System(error),
-        }
+/// Settings of a server of a step: one job, names and process sets of its own, no spawns. Nodes with tasks are counted from 1.
+pub(crate) fn settings(size: u32, node: Option<(u32, u32)>) -> Settings {
+    let settings = Settings::for_ranks(size);
+    let limits = Limits { groups: 64, names: 64, psets: 64, ..settings.limits };
+    let settings = Settings { limits, ..settings };
+    match node {
+        Some((number, nodes)) => settings.on_node(number, nodes + 1),
+        None => settings,
     }
-}
-
-/// Limits of the server of a step: one job, names and process sets of its own, no spawns, no PMIx. `nodes` is the number of
-/// nodes if there are several, otherwise 0.
-pub(crate) fn limits(size: u32, nodes: u32) -> Limits {
-    let kvs_bytes = (u64::from(size) << 16).min(u64::from(u32::MAX) / 4 * 3) as u32;
-    Limits {
-        jobs: 1,
-        ranks: size,
-        conns: size,
-        keys: size.saturating_mul(64),
-        kvs_bytes,
-        groups: 64,
-        names: 64,
-        psets: 64,
-        links: nodes,
-        ..Limits::NONE
-    }
-}
-
-/// Passes the job to a server. `runs` holds all ranks in order: number of the node and number of consecutive ranks on it.
-pub(crate) fn describe(
-    name: &str,
-    runs: &[(u32, u32)],
-    is_cluster: bool,
-    mut handle: impl FnMut(Input<'_>) -> Result<(), BackendError>,
-) -> Result<(), ServerError> {
-    let size = runs.iter().fold(0, |size: u32, &(_, count)| size.saturating_add(count));
-    // As Slurm says of a step: it cannot grow.
-    handle(Input::RegisterJob(JobSpec { universe_size: Some(size), ..JobSpec::new(JOB, name, size) }))?;
-    let mut first = 0;
-    for &(node, count) in runs.iter().filter(|_| is_cluster) {
-        handle(Input::MapRanks { job: JOB, first: Rank(first), count, node })?;
-        first = first.saturating_add(count);
-    }
-    // MPI libraries count nodes from 0, and node 0 has no ranks here.
-    let hosts: Vec<(u32, u32)> = runs.iter().map(|&(node, count)| (node.saturating_sub(1), count)).collect();
-    let mapping = process_mapping(&hosts)?;
-    handle(Input::Attr { job: JOB, key: b"PMI_process_mapping", value: mapping.as_bytes() })?;
-    Ok(())
 }
 
 /// What a node has of a step when its tasks have been forked.
@@ -127,11 +89,21 @@ pub(crate) fn describe(
 pub(crate) struct Node {
     pub(crate) step: Step,
     pub(crate) tasks: Tasks,
-    /// Server's ends of the connections, in the order of the tasks.
-    pub(crate) sockets: Vec<OwnedFd>,
+    /// The server, which has no job.
+    pub(crate) host: Host,
+    pub(crate) connections: Connections,
     /// Ends of tasks come here. The other end is closed when the step is over.
     pub(crate) notices: OwnedFd,
     pub(crate) print: Print,
+}
+
+/// Connections of the tasks, which wait until the server knows the job.
+#[derive(Debug)]
+pub(crate) struct Connections {
+    /// Server's ends, in the order of the tasks.
+    pub(crate) sockets: Vec<OwnedFd>,
+    /// Port of PMIx clients.
+    pub(crate) port: Port,
 }
 
 /// Tasks, and what ends them.
@@ -146,16 +118,15 @@ struct Watch {
     /// The next signal for the tasks, and its time. None while the step goes on.
     ending: Option<(Signal, u64)>,
     link: Option<Uplink>,
-    /// Server's ends of the connections, until the server knows the job.
-    sockets: Vec<OwnedFd>,
-    begun: bool,
+    /// None when the server knows the job.
+    connections: Option<Connections>,
     /// Tasks that have ended before the server knew them.
     early: Vec<(u32, Exit)>,
 }
 
 /// Serves a node until the step is over.
-pub(crate) fn serve(node: Node, engine: &Engine) {
-    let Node { step, tasks, sockets, notices, print } = node;
+pub(crate) fn serve(node: Node) {
+    let Node { step, tasks, host, connections, notices, print } = node;
     let poller = match Poller::new().and_then(|poller| {
         poller.add(&notices, NOTICES, Interest::Read)?;
         Ok(poller)
@@ -175,11 +146,10 @@ pub(crate) fn serve(node: Node, engine: &Engine) {
         poller,
         ending: None,
         link: None,
-        sockets: Vec::new(),
-        begun: false,
+        connections: Some(connections),
         early: Vec::new(),
     };
-    let served = panic::catch_unwind(AssertUnwindSafe(|| watch.run(sockets, engine)));
+    let served = panic::catch_unwind(AssertUnwindSafe(|| watch.run(host)));
     let why = match served {
         Ok(Ok(())) => return,
         Ok(Err(error)) => error.to_string(),
@@ -267,65 +237,60 @@ impl Watch {
     }
 
     /// Serves until the step is over or the server fails.
-    fn run(&mut self, sockets: Vec<OwnedFd>, engine: &Engine) -> Result<(), ServerError> {
-        let nodes = self.step.place.as_ref().map_or(0, |place| place.nodes);
-        let limits = limits(self.step.size, nodes);
-        let mut driver = Driver::new(engine.server(limits, random_u32()?)?, CLIENTS);
-        self.sockets = sockets;
+    fn run(&mut self, mut host: Host) -> Result<(), ServerError> {
         match &self.step.place {
-            None => self.begin(&mut driver, &[(1, self.step.size)])?,
+            None => {
+                let Step { size, ref node, processors, .. } = self.step;
+                self.begin(&mut host, &Layout::alone(size, node, processors))?;
+            }
             Some(place) => {
-                let (node, nodes) = (place.node, place.nodes + 1);
                 let mut link = Uplink::connect(place, self.clock, &self.poller)?;
                 let ranks = self.tasks.0.iter().map(|task| task.rank).collect();
-                link.send(&ToHead::Ready { name: self.step.node.clone(), ranks });
+                let processors = self.step.processors;
+                link.send(&ToHead::Ready { name: self.step.node.clone(), ranks, processors });
                 self.link = Some(link);
-                driver.handle(self.now(), Input::Node { node, nodes, radix: nodes - 1 })?;
             }
         }
         let mut keys = Vec::new();
         loop {
-            self.outputs(&mut driver)?;
-            self.flush(&mut driver)?;
-            let timeout = self.clock.timeout([driver.poll_at(), self.signal_at()]);
+            self.events(&mut host)?;
+            self.flush(&mut host)?;
+            let timeout = self.clock.timeout([self.signal_at()]);
             self.poller.wait(timeout, &mut keys)?;
-            for &key in keys.iter().filter(|&&key| key != NOTICES) {
-                if key == LINK {
-                    self.receive(&mut driver)?
-                } else {
-                    driver.ready(key, self.now(), &self.poller)?
-                }
-                self.outputs(&mut driver)?;
+            if keys.contains(&LINK) {
+                self.receive(&mut host)?;
             }
-            driver.handle_timeout(self.now())?;
             self.handle_timeout();
             // Last, after the bytes that a task sent before its end.
             if keys.contains(&NOTICES) {
+                self.events(&mut host)?;
                 let Some(ended) = self.read_notices()? else { return self.close() };
                 for (rank, exit) in ended {
-                    self.ended(&mut driver, rank, exit)?;
+                    self.ended(&mut host, rank, exit)?;
                 }
             }
         }
     }
 
     /// Starts the job when the nodes of all ranks are known.
-    fn begin(&mut self, driver: &mut Driver<dyn Backend>, runs: &[(u32, u32)]) -> Result<(), ServerError> {
-        let now = self.now();
-        describe(&self.step.name, runs, self.step.place.is_some(), |input| driver.handle(now, input))?;
-        let sockets = std::mem::take(&mut self.sockets);
+    fn begin(&mut self, host: &mut Host, layout: &Layout) -> Result<(), ServerError> {
+        let Some(Connections { sockets, port }) = self.connections.take() else {
+            return Err(ServerError::Head);
+        };
+        host.register_job_as(JOB, &layout.job(&self.step.name))?;
+        host.adopt_port(JOB, port)?;
         for (socket, task) in sockets.into_iter().zip(&self.tasks.0) {
-            driver.open(socket, JOB, Rank(task.rank), now, &self.poller)?;
+            host.adopt_socket(JOB, Rank(task.rank), socket)?;
         }
-        self.begun = true;
+        self.poller.add(&*host, HOST, Interest::Read)?;
         for (rank, exit) in std::mem::take(&mut self.early) {
-            self.ended(driver, rank, exit)?;
+            self.ended(host, rank, exit)?;
         }
         Ok(())
     }
 
     /// Takes messages of the head.
-    fn receive(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
+    fn receive(&mut self, host: &mut Host) -> Result<(), ServerError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         let messages = match link.receive() {
             Ok(messages) => messages,
@@ -338,13 +303,14 @@ impl Watch {
         for (channel, bytes) in messages {
             match (channel, decode(&bytes)) {
                 (Channel::Peer, _) => {
-                    let taken = driver.handle(self.now(), Input::Peer { node: 0, bytes: &bytes });
-                    taken.map_err(
-                        |error| if error.fault().is_some() { ServerError::Head } else { error.into() },
-                    )?;
-                    self.outputs(driver)?;
+                    let taken = host.peer(0, &bytes);
+                    taken.map_err(|error| match error.fault() {
+                        Some(_) => ServerError::Head,
+                        None => error.into(),
+                    })?;
+                    self.events(host)?;
                 }
-                (Channel::Control, Some(ToNode::Ranks(runs))) if !self.begun => self.begin(driver, &runs)?,
+                (Channel::Control, Some(ToNode::Begin(layout))) => self.begin(host, &layout)?,
                 (Channel::Control, Some(ToNode::End)) => {
                     self.ending.get_or_insert((Signal::TERM, self.clock.now()));
                 }
@@ -355,11 +321,11 @@ impl Watch {
     }
 
     /// Writes to the head.
-    fn flush(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
+    fn flush(&mut self, host: &mut Host) -> Result<(), ServerError> {
         let Some(link) = &mut self.link else { return Ok(()) };
         if link.flush(&self.poller)? {
-            driver.handle(self.now(), Input::PeerWritable { node: 0 })?;
-            self.outputs(driver)?;
+            host.input(Input::PeerWritable { node: 0 })?;
+            self.events(host)?;
         }
         if let Some(link) = &mut self.link {
             link.flush(&self.poller)?;
@@ -368,37 +334,44 @@ impl Watch {
     }
 
     /// Reports the end of a task, behind its last bytes.
-    fn ended(&mut self, driver: &mut Driver<dyn Backend>, rank: u32, exit: Exit) -> Result<(), ServerError> {
-        if !self.begun {
+    fn ended(&mut self, host: &mut Host, rank: u32, exit: Exit) -> Result<(), ServerError> {
+        if self.connections.is_some() {
             self.early.push((rank, exit));
             return Ok(());
         }
-        driver.exited(JOB, Rank(rank), exit, self.now())?;
-        self.outputs(driver)
+        host.exited(JOB, Rank(rank), exit)?;
+        self.events(host)
     }
 
-    /// Carries out all that the server requires.
-    fn outputs(&mut self, driver: &mut Driver<dyn Backend>) -> Result<(), ServerError> {
-        while let Some(event) = driver.poll(self.now(), &self.poller)? {
+    /// Serves the tasks, and carries out all that the server requires.
+    fn events(&mut self, host: &mut Host) -> Result<(), ServerError> {
+        if self.connections.is_some() {
+            return Ok(());
+        }
+        while let Some(event) = host.next_event()? {
             match event {
-                Event::Output(OwnedOutput::KillRank { rank, code, message, .. }) => {
+                Event::Output(Output::KillRank { rank, code, message, .. }) => {
                     let code = code.map_or(String::new(), |code| format!(" with code {code}"));
                     (self.print)(&format!("hydrant: rank {rank} ends itself{code}{}", behind(&message)));
                     self.tasks.signal(Some(rank.0), Signal::KILL);
                 }
-                Event::Output(OwnedOutput::AbortJob { cause, message, .. }) => {
+                Event::Output(Output::AbortJob { cause, message, .. }) => {
                     self.end(&format!("{cause}{}", behind(&message)));
                 }
-                Event::Closed { conn, rank, why, .. } => self.closed(conn, rank, why),
-                Event::Output(OwnedOutput::Peer { bytes, .. }) => {
+                Event::Output(Output::Peer { bytes, .. }) => {
                     if let Some(link) = &mut self.link
                         && link.send_peer(&bytes)?
                     {
-                        driver.handle(self.clock.now(), Input::PeerBlocked { node: 0 })?;
+                        host.input(Input::PeerBlocked { node: 0 })?;
                     }
                 }
+                Event::Output(Output::RemoveFiles { paths, .. }) => self.step.user.remove(&paths),
+                Event::Output(Output::Log { text, .. }) => {
+                    String::from_utf8_lossy(&text).lines().for_each(self.print);
+                }
+                Event::Closed { conn, rank, why, .. } => self.closed(conn, rank, why),
                 // The limits have none of the others, and who has joined is of no interest.
-                Event::Output(_) => {}
+                Event::Output(_) | Event::Exited { .. } => {}
             }
         }
         Ok(())
@@ -406,14 +379,12 @@ impl Watch {
 
     /// Reports a connection that the server has closed for a reason that its rank does not know.
     fn closed(&self, conn: ConnId, rank: Option<Rank>, why: CloseReason) {
-        let why = match why {
-            CloseReason::Overrun => OVERRUN.to_owned(),
-            CloseReason::Backend(Closing::Unserved) => {
-                "it asks for PMIx, and srun --hydrant serves PMI-1 and PMI-2".to_owned()
-            }
-            CloseReason::Backend(why @ (Closing::Malformed(_) | Closing::Refused)) => why.to_string(),
-            _ => return,
-        };
+        if let CloseReason::Ended
+        | CloseReason::NoHandshake
+        | CloseReason::Backend(Closing::JobOver | Closing::Replaced) = why
+        {
+            return;
+        }
         let whose = rank.map_or_else(|| format!("connection {}", conn.0), |rank| format!("rank {rank}"));
         (self.print)(&format!("hydrant: closed the connection of {whose}: {why}"));
     }

@@ -9,6 +9,8 @@ use hydrant_reactor::printable;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(i32)]
 pub(crate) enum Item {
+    User = 0,
+    Group = 1,
     JobId = 2,
     StepId = 3,
     Nodes = 4,
@@ -20,6 +22,8 @@ pub(crate) enum Item {
     TaskPid = 14,
 }
 
+/// `S_JOB_ENV`, whose result is an array of texts.
+const ENV: c_int = 10;
 /// `S_JOB_LOCAL_TO_GLOBAL_ID`, which has an argument.
 const LOCAL_TO_GLOBAL: c_int = 17;
 /// `S_CTX_LOCAL`: srun.
@@ -158,8 +162,27 @@ impl Spank {
         text.to_str().ok().map(str::to_owned)
     }
 
+    /// Returns the names of all variables of the step's environment.
+    pub(crate) fn variable_names(self) -> Result<Vec<CString>, SlurmError> {
+        let mut texts: *const *const c_char = ptr::null();
+        // SAFETY: Slurm writes the address of its array, which it keeps during this call of the plugin.
+        check("spank_get_item", unsafe { spank_get_item(self.0, ENV, &raw mut texts) })?;
+        let mut names = Vec::new();
+        // SAFETY: the array ends with NULL.
+        while let Some(&start) = unsafe { texts.as_ref() }.filter(|start| !start.is_null()) {
+            // SAFETY: each entry before is a text, which lives as long as the array.
+            let text = unsafe { CStr::from_ptr(start) }.to_bytes();
+            let name = text.split(|&byte| byte == b'=').next().unwrap_or_default();
+            names.extend(CString::new(name));
+            // SAFETY: NULL has not come.
+            texts = unsafe { texts.add(1) };
+        }
+        Ok(names)
+    }
+
     /// Sets a variable of the task, or of the step before there are tasks.
-    pub(crate) fn set_variable(self, name: &CStr, value: &str) -> Result<(), SlurmError> {
+    pub(crate) fn set_variable(self, name: &str, value: &str) -> Result<(), SlurmError> {
+        let name = CString::new(name).unwrap_or_default();
         let value = CString::new(value).unwrap_or_default();
         // SAFETY: Slurm copies both texts.
         check("spank_setenv", unsafe { spank_setenv(self.0, name.as_ptr(), value.as_ptr(), 1) })

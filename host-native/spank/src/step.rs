@@ -1,24 +1,25 @@
 //! A step in slurmstepd, from its options to its end.
 
 use std::ffi::{CStr, OsStr};
-use std::net::{TcpListener, ToSocketAddrs};
+use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use hydrant_host::{Host, Plugin, Port, Rank, Settings, Speaks, is_foreign_variable};
 use hydrant_overlay::Ticket;
 use hydrant_placement::hostlist;
 use hydrant_reactor::signals::with_all_blocked;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::arguments::{ArgumentError, Arguments};
-use crate::engine::Engine;
 use crate::head::{self, Head};
-use crate::server::{self, Node, notices, send_notice, serve};
+use crate::message::Layout;
+use crate::server::{self, Connections, Node, notices, send_notice, serve};
 use crate::spank::{self, Item, SlurmError, Spank};
-use crate::tasks::{Pair, Task, Tasks, keep_on_exec};
+use crate::tasks::{Pair, Task, Tasks, User, keep_on_exec};
 use crate::uplink::{self, Place};
 
 /// Why a step is not served.
@@ -29,11 +30,15 @@ pub(crate) enum StepError {
     #[error(transparent)]
     Slurm(#[from] SlurmError),
     #[error(transparent)]
-    Plugin(#[from] hydrant_wasm::PluginError),
+    Host(#[from] hydrant_host::Error),
     #[error("{0}: {1}")]
     System(&'static str, std::io::Error),
     #[error("--hydrant serves steps on up to {NODES_MAX} nodes, and this one is on {0}")]
     Nodes(u32),
+    #[error(
+        "--hydrant serves no heterogeneous steps: give srun one component, or use `hydrant run` in the allocation"
+    )]
+    Heterogeneous,
     #[error("srun has passed no address of its head; it needs the same line in plugstack.conf as the nodes")]
     NoHead,
     #[error(transparent)]
@@ -66,13 +71,16 @@ enum State {
     Serving { thread: JoinHandle<()>, notices: OwnedFd },
     /// srun has the port of the head.
     Listening { listener: TcpListener, ticket: Ticket, join: Duration },
+    /// srun has a step on one node, which needs no head.
+    Alone,
     /// srun has the head of several nodes.
     Leading { thread: JoinHandle<()>, stop: OwnedFd },
 }
 
 struct Starting {
     step: server::Step,
-    engine: Engine,
+    host: Host,
+    port: Port,
     /// Ranks and connections by number of the task.
     ranks: Vec<u32>,
     pairs: Vec<Pair>,
@@ -117,7 +125,7 @@ pub(crate) fn prepare(spank: Spank, arguments: &Arguments) {
 pub(crate) fn report(spank: Spank) {
     if let State::Refused(error) = &mut *lock(&STATE)
         && let Some(error) = error.take()
-        && !tell_head(spank, &error)
+        && (matches!(error, StepError::Heterogeneous) || !tell_head(spank, &error))
     {
         spank::print(&format!("hydrant: {error}"));
     }
@@ -132,11 +140,20 @@ fn tell_head(spank: Spank, error: &StepError) -> bool {
     uplink::refuse(&place, name, ranks, why).is_ok()
 }
 
-/// Starts the head of a step on several nodes, in srun before the tasks start.
+/// Starts the head of a step on several nodes, in srun before the tasks start. Slurm calls this once for each component of a
+/// heterogeneous step.
 pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
     let mut state = lock(&STATE);
-    let State::Listening { listener, ticket, join } = std::mem::replace(&mut *state, State::Unused) else {
-        return Ok(());
+    let (listener, ticket, join) = match std::mem::replace(&mut *state, State::Alone) {
+        State::Unused => {
+            *state = State::Unused;
+            return Ok(());
+        }
+        State::Listening { listener, ticket, join } => (listener, ticket, join),
+        other => {
+            *state = other;
+            return Err(StepError::Heterogeneous);
+        }
     };
     let nodes = spank.item(Item::Nodes)?;
     match nodes {
@@ -188,27 +205,48 @@ fn place(spank: Spank) -> Result<Option<Place>, StepError> {
 
 /// Loads the plugin and makes the connections of all tasks.
 fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting, StepError> {
+    let size = spank.item(Item::TotalTasks)?;
+    // The items are those of a component, and the variable is that of the step.
+    if spank.variable(c"SLURM_STEP_NUM_TASKS").is_some_and(|all| all != size.to_string()) {
+        return Err(StepError::Heterogeneous);
+    }
     let place = place(spank)?;
     let unique = match &place {
         Some(place) => place.ticket.id(),
         None => Ticket::random()?.id(),
     };
     let count = spank.item(Item::LocalTasks)?;
-    let engine = match arguments.server(value)? {
-        None => Engine::BuiltIn,
-        // Compiled code is loaded with the rights of root, so neither file nor folder is the user's choice.
-        Some(file) => with_all_blocked(|| Engine::load(file, arguments.cache.as_deref(), arguments.call))?,
-    };
+    let user = User { user: spank.item(Item::User)?, group: spank.item(Item::Group)? };
     let step = server::Step {
         name: job_name(spank, &unique)?,
         node: node_name(spank),
-        size: spank.item(Item::TotalTasks)?,
+        size,
+        processors: processors(spank),
+        user,
         place,
     };
+    // Compiled code is loaded with the rights of root, so neither file nor folder is the user's choice. Signals are Slurm's in
+    // this process.
+    let plugin = arguments.server(value)?.map(|file| Plugin {
+        cache: arguments.cache.clone(),
+        call: arguments.call,
+        signal_handlers: false,
+        ..Plugin::new(file)
+    });
+    let place = step.place.as_ref().map(|place| (place.node, place.nodes));
+    let host = Host::open(&Settings { plugin, ..server::settings(step.size, place) })?;
+    let port = Port::open((Ipv4Addr::LOCALHOST, 0).into(), Speaks::Pmix)?.for_user(user.user);
     let ranks = (0..count).map(|task| spank.rank(task)).collect::<Result<_, _>>()?;
     let pairs = (0..count).map(|_| Pair::new()).collect::<Result<_, _>>();
     let pairs = pairs.map_err(|errno| StepError::System("socketpair", errno.into()))?;
-    Ok(Starting { step, engine, ranks, pairs, tasks: Vec::new() })
+    Ok(Starting { step, host, port, ranks, pairs, tasks: Vec::new() })
+}
+
+/// Returns the number of processors for the step on this node.
+fn processors(spank: Spank) -> u32 {
+    let installed = thread::available_parallelism().map_or(1, |count| count.get() as u32);
+    let allocated = spank.variable(c"SLURM_CPUS_ON_NODE").and_then(|number| number.parse().ok());
+    allocated.map_or(installed, |allocated: u32| allocated.min(installed))
 }
 
 /// Returns the name of this node, or its number if Slurm does not say the name.
@@ -238,14 +276,16 @@ pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
         return Err(StepError::Task(task));
     };
     keep_on_exec(&pair.task).map_err(|errno| StepError::System("fcntl", errno.into()))?;
-    for name in
-        [c"PMI_PORT", c"PMI_ID", c"PMI_SPAWNED", c"PMI_JOBID", c"PMI_SUBVERSION", c"HYDRANT_KVS", HEAD]
-    {
+    let Starting { step, port, .. } = &**starting;
+    for name in spank.variable_names()?.iter().filter(|name| is_foreign_variable(name.to_bytes())) {
         spank.remove_variable(name);
     }
-    spank.set_variable(c"PMI_FD", &pair.task.as_raw_fd().to_string())?;
-    spank.set_variable(c"PMI_RANK", &rank.to_string())?;
-    spank.set_variable(c"PMI_SIZE", &starting.step.size.to_string())?;
+    spank.remove_variable(HEAD);
+    // The layout of all nodes is not known yet, and matters to none of these variables.
+    let job = Layout::alone(step.size, &step.node, step.processors).job(&step.name);
+    for (name, value) in job.rank_env(Rank(*rank), Some(pair.task.as_raw_fd()), Some(port))? {
+        spank.set_variable(name, &value)?;
+    }
     Ok(())
 }
 
@@ -266,12 +306,13 @@ pub(crate) fn forked(spank: Spank) -> Result<(), StepError> {
     }
     let (read, write) = notices().map_err(system("pipe"))?;
     let State::Starting(starting) = std::mem::replace(&mut *state, State::Unused) else { return Ok(()) };
-    let Starting { step, engine, pairs, tasks, .. } = *starting;
+    let Starting { step, host, port, pairs, tasks, .. } = *starting;
     // The tasks' ends are closed here, so that the server notices when a task closes its own.
     let sockets = pairs.into_iter().map(|pair| pair.server).collect();
-    let node = Node { step, tasks: Tasks(tasks), sockets, notices: read, print: spank::print };
+    let connections = Connections { sockets, port };
+    let node = Node { step, tasks: Tasks(tasks), host, connections, notices: read, print: spank::print };
     let builder = thread::Builder::new().name("hydrant".to_owned());
-    let started = with_all_blocked(|| builder.spawn(move || serve(node, &engine)));
+    let started = with_all_blocked(|| builder.spawn(move || serve(node)));
     let thread = started.map_err(|error| StepError::System("cannot start a thread", error))?;
     *state = State::Serving { thread, notices: write };
     Ok(())

@@ -1,8 +1,13 @@
 //! Tasks of a step on this node: sockets, processes and signals.
 
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
-use hydrant_core::trace::Exit;
+use hydrant_host::Exit;
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
@@ -69,6 +74,28 @@ impl Tasks {
             // A process that has ended meanwhile needs none.
             let _ = pidfd_send_signal(&task.process, signal);
         }
+    }
+}
+
+/// User of the tasks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct User {
+    pub(crate) user: u32,
+    pub(crate) group: u32,
+}
+
+impl User {
+    /// Removes files with the rights of the user, which are not those of this process. `paths` are separated by commas, and the
+    /// files may be gone.
+    pub(crate) fn remove(self, paths: &[u8]) {
+        let paths = paths.split(|&byte| byte == b',').map(|path| Path::new(OsStr::from_bytes(path)));
+        let mut command = Command::new("/bin/rm");
+        command.args(["-f", "--"]).args(paths.filter(|path| path.is_absolute()));
+        // Supplementary groups are given up with the user.
+        command.env_clear().current_dir("/").uid(self.user).gid(self.group);
+        let command = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // What stays is the user's. Slurm may have waited for the process.
+        drop(command.status());
     }
 }
 

@@ -33,7 +33,7 @@ pub(crate) struct Place {
 pub(crate) fn refuse(place: &Place, name: String, ranks: Vec<u32>, why: String) -> Result<(), LinkError> {
     let mut poller = Poller::new().map_err(Errno::from)?;
     let mut link = Uplink::connect(place, Clock::start(), &poller)?;
-    link.send(&ToHead::Ready { name, ranks });
+    link.send(&ToHead::Ready { name, ranks, processors: 0 });
     link.send(&ToHead::Failed(why));
     Ok(link.close(&mut poller).map_err(Errno::from)?)
 }

@@ -1,10 +1,10 @@
 //! Poller of Linux: epoll.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::Duration;
 
-use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
@@ -26,7 +26,6 @@ impl Interest {
 /// Watches descriptors and reports the keys of those that are ready. Closing a descriptor ends its watch.
 pub struct Poller {
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
 }
 
 impl fmt::Debug for Poller {
@@ -49,7 +48,7 @@ impl Poller {
     /// The process or the system has no descriptor left.
     pub fn new() -> Result<Poller, Error> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(Error::during("epoll_create"))?;
-        Ok(Poller { epoll, events: Vec::with_capacity(BATCH) })
+        Ok(Poller { epoll })
     }
 
     /// Starts to watch `fd`. Its events carry `key`.
@@ -82,13 +81,14 @@ impl Poller {
     /// The system call failed.
     pub fn wait(&mut self, timeout: Option<Duration>, keys: &mut Vec<Key>) -> Result<(), Error> {
         keys.clear();
-        self.events.clear();
         let timeout = timeout.map(timespec);
-        match epoll::wait(&self.epoll, spare_capacity(&mut self.events), timeout.as_ref()) {
-            Ok(_) | Err(Errno::INTR) => {}
+        // No field: it holds pointers, with which a poller would not be `Send`.
+        let mut events = [const { MaybeUninit::uninit() }; BATCH];
+        match epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()) {
+            Ok((ready, _)) => keys.extend(ready.iter().map(|event| Key(event.data.u64()))),
+            Err(Errno::INTR) => {}
             Err(errno) => return Err(Error::during("epoll_wait")(errno)),
         }
-        keys.extend(self.events.iter().map(|event| Key(event.data.u64())));
         Ok(())
     }
 }
