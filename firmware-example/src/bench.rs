@@ -12,8 +12,10 @@ use cortex_m::peripheral::syst::SystClkSource;
 use cortex_m_semihosting::{debug, hprint, hprintln, syscall};
 use hydrant_core::server::{Input, Output, Record};
 use hydrant_core::{Fault, Server, Time, manage};
+use hydrant_embedded::{Board as _, noise};
 
-use crate::{board, config, memory, noise};
+use crate::memory::ThisBoard;
+use crate::{board, config, memory};
 
 /// Text of the secret of [`handshake`].
 const TEXT: &[u8] = b"0123456789abcdef";
@@ -62,7 +64,7 @@ pub(crate) fn run(syst: &mut SYST) -> ! {
 /// Prints the limits as postcard in hexadecimal.
 fn print_limits() -> Option<()> {
     let mut buf = [0; 128];
-    for byte in postcard::to_slice(&memory::LIMITS, &mut buf).ok()? {
+    for byte in postcard::to_slice(&ThisBoard::LIMITS, &mut buf).ok()? {
         hprint!("{:02x}", byte);
     }
     hprintln!();
@@ -98,9 +100,9 @@ fn handshake(path: &str) -> Option<()> {
 /// Plays a file of records.
 fn play(path: &str) -> Option<()> {
     let file = File::open(path)?;
-    let (reply, _) = memory::scratch();
+    let [reply, _] = memory::scratch();
     let tables = memory::tables();
-    let mut server = Server::new(memory::LIMITS, tables.lend(), memory::SEED).ok()?;
+    let mut server = Server::new(ThisBoard::LIMITS, tables.lend(), hydrant_embedded::SEED).ok()?;
     hprintln!("{}", board::CLOCK_HZ);
     let (mut len, mut record) = ([0; 4], [0; RECORD_MAX]);
     while file.read(&mut len) {

@@ -3,7 +3,11 @@
 use cortex_m::interrupt::InterruptNumber;
 use cortex_m::peripheral::NVIC;
 
-use crate::{board, fault, net, secret};
+#[cfg(feature = "embassy")]
+use crate::driver::wake;
+#[cfg(not(feature = "embassy"))]
+use crate::net::wake;
+use crate::{board, fault, secret};
 
 /// Number of an interrupt that can be masked.
 #[derive(Clone, Copy)]
@@ -29,7 +33,7 @@ unsafe fn DefaultHandler(irq: i16) {
     if irq == board::NIC_IRQ as i16 {
         board::nic_interrupt();
         secret::stir();
-        net::wake();
+        wake();
     } else if irq == board::WATCHDOG_IRQ {
         fault::hang()
     } else {

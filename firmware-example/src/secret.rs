@@ -6,11 +6,12 @@
 use core::cell::Cell;
 
 use critical_section::Mutex;
+use hydrant_embedded::noise;
 
-use crate::{noise, time};
+use crate::time;
 
 /// Text of the secret: of the file that `HYDRANT_SECRET_FILE` named at build time.
-const TEXT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/secret.rs"));
+pub(crate) const TEXT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/secret.rs"));
 /// Whether the board has a secret. Without one it accepts every host.
 pub(crate) const IS_SET: bool = TEXT.is_some();
 
@@ -31,11 +32,6 @@ pub(crate) fn mix(number: u64) {
             times.set(mixed.rotate_left(29));
         });
     }
-}
-
-/// Returns the secret.
-pub(crate) fn key() -> Option<[u8; 32]> {
-    TEXT.map(noise::secret)
 }
 
 /// Returns an ephemeral key that this board has not returned before, as far as its memory tells.

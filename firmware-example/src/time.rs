@@ -35,4 +35,41 @@ fn SysTick() {
         let millis = MILLIS.borrow(cs);
         millis.set(millis.get() + 1);
     });
+    #[cfg(feature = "embassy")]
+    tasks::tick(millis());
+}
+
+/// The clock of Embassy's tasks.
+#[cfg(feature = "embassy")]
+mod tasks {
+    use core::cell::RefCell;
+    use core::task::Waker;
+
+    use critical_section::Mutex;
+    use embassy_time_driver::time_driver_impl;
+    use embassy_time_queue_utils::Queue;
+
+    use super::millis;
+
+    /// Time of Embassy: milliseconds.
+    struct Clock {
+        queue: Mutex<RefCell<Queue>>,
+    }
+
+    time_driver_impl!(static CLOCK: Clock = Clock { queue: Mutex::new(RefCell::new(Queue::new())) });
+
+    impl embassy_time_driver::Driver for Clock {
+        fn now(&self) -> u64 {
+            millis()
+        }
+
+        fn schedule_wake(&self, at: u64, waker: &Waker) {
+            critical_section::with(|cs| self.queue.borrow_ref_mut(cs).schedule_wake(at, waker));
+        }
+    }
+
+    /// Wakes tasks whose time has come. Called once a millisecond.
+    pub(super) fn tick(now: u64) {
+        critical_section::with(|cs| CLOCK.queue.borrow_ref_mut(cs).next_expiration(now));
+    }
 }

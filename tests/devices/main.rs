@@ -2,6 +2,8 @@
 
 /// The firmware in QEMU: a microcontroller that serves real MPI jobs.
 mod board;
+/// The core as a task of Embassy, on this machine and in QEMU.
+mod embassy;
 /// The core built for targets without an operating system and without an allocator.
 mod freestanding;
 /// The model of the core and its random sequences, of which the boards' deadlines use the inputs.

@@ -46,6 +46,8 @@ pub enum Peer {
     Node,
     /// Chromium's headless shell from Debian, which draws pages.
     Chromium,
+    /// TAP devices of Linux.
+    Tap,
 }
 
 impl Peer {
@@ -72,6 +74,7 @@ impl Peer {
             Peer::Wasmtime => "wasmtime",
             Peer::Node => "node",
             Peer::Chromium => "chromium",
+            Peer::Tap => "tap",
         }
     }
 
@@ -95,6 +98,7 @@ impl Peer {
             Peer::Wasmtime => peers_dir().join("wasmtime/installed"),
             Peer::Node => node(),
             Peer::Chromium => CHROMIUM.into(),
+            Peer::Tap => "/dev/net/tun".into(),
         }
     }
 
@@ -120,7 +124,7 @@ impl Peer {
         if !witness.exists() {
             return Some(format!("no {}", witness.display()));
         }
-        let by_root = matches!(self, Peer::Slurm | Peer::Ssh | Peer::Sge);
+        let by_root = matches!(self, Peer::Slurm | Peer::Ssh | Peer::Sge | Peer::Tap);
         (by_root && !rustix::process::geteuid().is_root()).then(|| "only root can start it".to_owned())
     }
 
@@ -150,7 +154,7 @@ impl Peer {
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::PmixTools => panic!("programs that are ready"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
-            Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium => {
+            Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium | Peer::Tap => {
                 panic!("C programs are not built against it")
             }
         }

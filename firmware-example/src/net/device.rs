@@ -3,8 +3,7 @@
 use smoltcp::phy::{self, DeviceCapabilities, Medium};
 use smoltcp::time::Instant;
 
-use crate::board::Nic;
-use crate::memory::FRAME;
+use crate::board::{FRAME, Nic};
 
 /// Network controller, with a buffer for one frame in each direction. Further frames wait in the controller.
 pub(crate) struct Device {

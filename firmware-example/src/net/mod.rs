@@ -7,14 +7,15 @@ use core::net::SocketAddrV4;
 use embassy_sync::blocking_mutex::raw::CriticalSectionRawMutex;
 use embassy_sync::signal::Signal;
 use hydrant_core::manage::STALL_MS;
-use smoltcp::iface::{self, Interface, PollResult, SocketHandle, SocketSet};
+use hydrant_embedded::Net as _;
+use smoltcp::iface::{self, Interface, PollResult, SocketHandle, SocketSet, SocketStorage};
 use smoltcp::socket::tcp;
 use smoltcp::time::{Duration, Instant};
 use smoltcp::wire::{EthernetAddress, IpCidr};
 
-use crate::board::{self, Nic};
+use crate::board::{self, FRAME, Nic};
 use crate::config::Config;
-use crate::{memory, time};
+use crate::time;
 use device::Device;
 
 const _: () = assert!((board::WATCHDOG_MS as u64) > STALL_MS);
@@ -35,9 +36,9 @@ const KEEP_ALIVE: Duration = Duration::from_secs(4);
 pub(crate) struct Net {
     iface: Interface,
     device: Device,
-    pub(crate) sockets: SocketSet<'static>,
+    sockets: SocketSet<'static>,
     /// Milliseconds in which the board has waited for a host without end and has done nothing else.
-    pub(crate) waited: u64,
+    waited: u64,
 }
 
 /// Wakes the loop. Called by the interrupt.
@@ -50,16 +51,20 @@ fn now() -> Instant {
 }
 
 impl Net {
-    /// Starts the network. Called once.
+    /// Starts the network, with buffers for a frame each way. `seed` differs at each start. Called once.
     // As a part of the caller, its temporaries would stay on the stack.
     #[inline(never)]
-    pub(crate) fn start(config: &Config) -> Net {
+    pub(crate) fn start(
+        config: &Config,
+        [rx, tx]: [&'static mut [u8; FRAME]; 2],
+        sockets: &'static mut [SocketStorage<'static>],
+        seed: u32,
+    ) -> Net {
         let nic = Nic::new();
         let mac = EthernetAddress(nic.mac());
-        let [rx, tx] = memory::frames();
         let mut device = Device { nic, rx, tx };
         let mut settings = iface::Config::new(mac.into());
-        settings.random_seed = memory::count_start().into();
+        settings.random_seed = seed.into();
         let mut iface = Interface::new(settings, &mut device, now());
         iface.update_ip_addrs(|all| {
             // The list has room for one and is empty.
@@ -70,7 +75,7 @@ impl Net {
             let _ = iface.routes_mut().add_default_ipv4_route(gateway);
         }
         device.nic.listen();
-        Net { iface, device, sockets: SocketSet::new(memory::sockets()), waited: 0 }
+        Net { iface, device, sockets: SocketSet::new(sockets), waited: 0 }
     }
 
     /// Adds a socket over these buffers.
@@ -83,54 +88,9 @@ impl Net {
         self.sockets.add(socket)
     }
 
-    /// Connects a socket, which becomes closed.
-    pub(crate) fn connect(&mut self, handle: SocketHandle, addr: SocketAddrV4) {
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
-        socket.abort();
-        // A port that an earlier connection has not had lately.
-        let port = 0xC000 | (time::ticks() as u16 ^ time::millis() as u16) & 0x3FFF;
-        // It fails for an address such as 0.0.0.0, and the socket stays closed.
-        if socket.connect(self.iface.context(), (*addr.ip(), addr.port()), port).is_err() {
-            defmt::warn!("cannot connect to an unspecified address");
-        }
-    }
-
-    /// Gives a peer up that has acknowledged nothing for so many milliseconds. `None` for the usual time.
-    pub(crate) fn set_patience(&mut self, handle: SocketHandle, silence: Option<u64>) {
-        let patience = silence.map_or(PATIENCE, |silence| Duration::from_millis(silence).max(PATIENCE_MIN));
-        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
-        socket.set_timeout(Some(patience));
-        socket.set_keep_alive(Some(KEEP_ALIVE.min(patience / 2)));
-    }
-
     /// Handles received frames and sends pending ones. Returns whether the state of a socket may have changed.
     pub(crate) fn poll(&mut self) -> bool {
         self.iface.poll(now(), &mut self.device, &mut self.sockets) == PollResult::SocketStateChanged
-    }
-
-    /// Sends all of these bytes. Waits for room, until the other side has not read for that many milliseconds. Returns false
-    /// then, or if the connection is lost.
-    pub(crate) fn send_all(&mut self, handle: SocketHandle, mut bytes: &[u8], patience: Option<u64>) -> bool {
-        let mut since = time::millis();
-        while !bytes.is_empty() {
-            let Ok(sent) = self.sockets.get_mut::<tcp::Socket<'_>>(handle).send_slice(bytes) else {
-                return false;
-            };
-            bytes = &bytes[sent..];
-            if sent > 0 {
-                // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
-                board::watchdog_feed();
-                since = time::millis();
-            } else if let Some(patience) = patience {
-                if time::millis() >= since + patience {
-                    return false;
-                }
-                self.poll();
-            } else {
-                self.wait(handle);
-            }
-        }
-        true
     }
 
     /// Waits until there is room for bytes, or the connection is lost.
@@ -162,5 +122,71 @@ impl Net {
             // SAFETY: they were on before: this is the main loop, and not in a critical section.
             unsafe { cortex_m::interrupt::enable() };
         }
+    }
+}
+
+impl hydrant_embedded::Net for Net {
+    type Handle = SocketHandle;
+    type Socket = tcp::Socket<'static>;
+
+    fn socket(&self, handle: SocketHandle) -> &tcp::Socket<'static> {
+        self.sockets.get(handle)
+    }
+
+    fn socket_mut(&mut self, handle: SocketHandle) -> &mut tcp::Socket<'static> {
+        self.sockets.get_mut(handle)
+    }
+
+    fn connect(&mut self, handle: SocketHandle, addr: SocketAddrV4) {
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        socket.abort();
+        // A port that an earlier connection has not had lately.
+        let port = 0xC000 | (time::ticks() as u16 ^ time::millis() as u16) & 0x3FFF;
+        // It fails for an address such as 0.0.0.0, and the socket stays closed.
+        if socket.connect(self.iface.context(), (*addr.ip(), addr.port()), port).is_err() {
+            defmt::warn!("cannot connect to an unspecified address");
+        }
+    }
+
+    fn set_patience(&mut self, handle: SocketHandle, silence: Option<u64>) {
+        let patience = silence.map_or(PATIENCE, |silence| Duration::from_millis(silence).max(PATIENCE_MIN));
+        let socket = self.sockets.get_mut::<tcp::Socket<'_>>(handle);
+        socket.set_timeout(Some(patience));
+        socket.set_keep_alive(Some(KEEP_ALIVE.min(patience / 2)));
+    }
+
+    fn poll(&mut self) {
+        Net::poll(self);
+    }
+
+    fn send_all(&mut self, handle: SocketHandle, mut bytes: &[u8], patience: Option<u64>) -> bool {
+        let mut since = time::millis();
+        while !bytes.is_empty() {
+            let Ok(sent) = self.sockets.get_mut::<tcp::Socket<'_>>(handle).send_slice(bytes) else {
+                return false;
+            };
+            bytes = &bytes[sent..];
+            if sent > 0 {
+                // A host that reads slowly is no hang: the watchdog's time is longer than STALL_MS.
+                board::watchdog_feed();
+                since = time::millis();
+            } else if let Some(patience) = patience {
+                if time::millis() >= since + patience {
+                    return false;
+                }
+                self.poll();
+            } else {
+                self.wait(handle);
+            }
+        }
+        true
+    }
+
+    fn is_full(&self) -> bool {
+        false
+    }
+
+    fn take_waited(&mut self) -> u64 {
+        core::mem::take(&mut self.waited)
     }
 }

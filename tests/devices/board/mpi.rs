@@ -29,10 +29,22 @@ fn programs(kind: Kind, sizes: &[u32], peer: Peer, name: &str, args: &str, check
     let program = peer.program(name);
     let most = sizes.iter().copied().max().expect("some sizes");
     let Some(board) = Board::start(kind, most as usize, "") else { return };
+    programs_at(&board, &program, sizes, name, args, check);
+}
+
+/// The same on this board.
+fn programs_at(
+    board: &Board,
+    program: &Path,
+    sizes: &[u32],
+    name: &str,
+    args: &str,
+    check: impl Fn(&str, u32),
+) {
     let mut manager = Manager::of_node(board.host(0));
     for &size in sizes {
         let job = manager.open(name, size);
-        check(&run(&board, &program, size, args), size);
+        check(&run(board, program, size, args), size);
         manager.all_exited(job, size);
         for rank in 0..size {
             let report = manager.rank(job, rank);
@@ -73,5 +85,17 @@ fn slurms_library_exchanges() {
 fn the_larger_board_serves_more() {
     programs(Kind::Mps2An386, &[4, 64], Peer::SlurmPmi2, "pmi2_kvs", "-k 4", |said, size| {
         assert!(said.contains(&format!("pmi2 size={size} ")) && said.contains(" errs=0 "), "{said}");
+    });
+}
+
+#[test]
+fn tasks_of_embassy_serve_what_the_loop_does() {
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let program = Peer::Mpich5.program("mpi_allreduce");
+    let Some(board) = Board::with_tasks(16) else { return };
+    programs_at(&board, &program, &[4, 16, 4], "mpi_allreduce", "", |said, size| {
+        assert_eq!(said, format!("allreduce of {size}: 0 wrong\n"));
     });
 }

@@ -182,6 +182,11 @@ impl Board {
         Board::started(Board::launch(Kind::Lm3s6965evb, "pmix", true, clients, "")?)
     }
 
+    /// The large board with tasks of Embassy in place of the loop.
+    pub(crate) fn with_tasks(clients: usize) -> Option<Board> {
+        Board::started(Board::launch(Kind::Mps2An386, "pmix,embassy", false, clients, "")?)
+    }
+
     fn started(mut board: Board) -> Option<Board> {
         let qemu = board.qemu.as_ref().expect("it has just been started");
         // The monitor prompts when it has answered.

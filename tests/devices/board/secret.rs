@@ -12,7 +12,8 @@ use super::qemu::{Board, secret_file};
 use noise::{Forged, MAGIC, MESSAGE, OVERHEAD, Transport};
 
 /// The module of the firmware, on this machine.
-#[path = "../../../firmware-example/src/noise.rs"]
+#[allow(unreachable_pub)]
+#[path = "../../../firmware-example/embedded/src/noise.rs"]
 mod noise;
 
 const RAW: &str = env!("CARGO_BIN_EXE_pmi-raw");

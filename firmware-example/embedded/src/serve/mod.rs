@@ -18,31 +18,29 @@ use hydrant_core::server::remote::NodeReport;
 use hydrant_core::server::{Consumed, Input, Output, Record};
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{ConnId, Fault, JobId, Rank, Server, Time};
-use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp;
 
+use crate::board::{Board, SEED, Sizes, limits_of_node};
 use crate::connection::Connection;
 use crate::links::Links;
-use crate::memory::{self, BOARD_LINKS, CALLS, CLIENTS, PARENTS};
-use crate::net::Net;
-use crate::time;
-pub(crate) use client::{Client, HANDSHAKE_TIMEOUT_MS};
+use crate::net::{Net, Socket};
+pub use client::Client;
+pub(crate) use client::HANDSHAKE_TIMEOUT_MS;
 use job::{Jobs, OWN};
 use long::Long;
 use recording::Recording;
 
 /// PMI server, sockets of its clients, and its jobs.
-pub(crate) struct Serve<'s> {
+pub struct Serve<'s, B: Board> {
     server: Server<'s>,
-    clients: &'s mut [Client],
+    clients: &'s mut [Client<B>],
     /// Host of the node that is served.
-    pub(crate) node: Option<Connection>,
+    pub(crate) node: Option<Connection<B>>,
     /// Links of this node to other boards, if it was opened for them.
-    pub(crate) links: Option<&'s mut Links>,
+    pub(crate) links: Option<&'s mut Links<B>>,
     /// Node that is to be served next.
     pub(crate) opening: Option<OpenNode>,
     /// The jobs that are served.
-    jobs: Jobs,
+    jobs: Jobs<B>,
     /// Port of the clients of job 0.
     port: u16,
     reply: &'s mut [u8],
@@ -58,22 +56,26 @@ pub(crate) struct Serve<'s> {
 }
 
 /// Memory of servers, one after the other.
-pub(crate) struct Memory<'m> {
-    tables: &'static mut memory::Tables,
+pub struct Memory<'m, B: Board> {
+    tables: &'static mut B::Tables,
     reply: &'static mut [u8],
     long: &'static mut [u8],
-    clients: &'m mut [Client],
-    links: Option<&'static mut Links>,
+    clients: &'m mut [Client<B>],
+    links: Option<&'static mut Links<B>>,
     counters: BoardReport,
 }
 
-impl<'m> Memory<'m> {
-    /// Takes the memory, with the socket for the connection to the parent's board, if the board has links. Called once.
-    pub(crate) fn new(clients: &'m mut [Client], parent: Option<SocketHandle>) -> Memory<'m> {
-        let (reply, long) = memory::scratch();
-        let counters = BoardReport { sockets: CLIENTS as u32, ..BoardReport::default() };
-        let links = parent.filter(|_| PARENTS > 0).map(Links::take);
-        Memory { tables: memory::tables(), reply, long, clients, links, counters }
+impl<'m, B: Board> Memory<'m, B> {
+    /// `reply` has [`Sizes::REPLY`] bytes, and `long` [`Board::LONG`]. There are [`Sizes::CLIENTS`] clients, and links if the board
+    /// has some.
+    pub fn new(
+        tables: &'static mut B::Tables,
+        [reply, long]: [&'static mut [u8]; 2],
+        clients: &'m mut [Client<B>],
+        links: Option<&'static mut Links<B>>,
+    ) -> Memory<'m, B> {
+        let counters = BoardReport { sockets: B::CLIENTS as u32, ..BoardReport::default() };
+        Memory { tables, reply, long, clients, links, counters }
     }
 }
 
@@ -85,34 +87,34 @@ struct Tail {
     since: u64,
 }
 
-impl<'s> Serve<'s> {
+impl<'s, B: Board> Serve<'s, B> {
     /// Creates a server without jobs: of a node if there is one, and of this board otherwise.
     // As a part of the caller, it would take stack from every input.
     #[inline(never)]
-    pub(crate) fn new(
-        memory: &'s mut Memory<'_>,
+    pub fn new(
+        memory: &'s mut Memory<'_, B>,
         port: u16,
-        net: &mut Net,
-        node: Option<(OpenNode, Connection)>,
-    ) -> Serve<'s> {
+        net: &mut B::Net,
+        node: Option<(OpenNode, Connection<B>)>,
+    ) -> Serve<'s, B> {
         let Memory { tables, reply, long, clients, links, counters } = memory;
         for client in clients.iter_mut() {
-            net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
+            net.socket_mut(client.handle).abort();
             *client = Client::new(client.handle);
         }
         let (open, node) = node.unzip();
-        let links = links.as_deref_mut().filter(|_| BOARD_LINKS > 0);
+        let links = links.as_deref_mut().filter(|_| B::BOARD_LINKS > 0);
         let links = links.and_then(|links| links.restart(open).then_some(links));
-        let limits = open.as_ref().map_or(memory::OWN_LIMITS, memory::limits_of_node);
+        let limits = open.as_ref().map_or(B::OWN_LIMITS, limits_of_node::<B>);
         let recorded = open.and_then(|open| open.record);
-        let called = open.and_then(|open| open.seed).filter(|_| CALLS);
+        let called = open.and_then(|open| open.seed).filter(|_| B::CALLS);
         let mut node = node;
         if let Some(connection) = node.as_mut().filter(|_| recorded.is_some()) {
             connection.wait();
         }
-        let most = CLIENTS.min(limits.conns as usize);
+        let most = B::CLIENTS.min(limits.conns as usize);
         let mut serve = Serve {
-            server: Server::new(limits, tables.lend(), recorded.or(called).unwrap_or(memory::SEED))
+            server: Server::new(limits, B::lend(tables), recorded.or(called).unwrap_or(SEED))
                 .expect("the slabs are as long as the largest limits say"),
             clients: &mut clients[..most],
             node,
@@ -137,32 +139,32 @@ impl<'s> Serve<'s> {
     }
 }
 
-impl Serve<'_> {
+impl<B: Board> Serve<'_, B> {
     /// Returns the next deadline: of the server, of a blocked reply, of a long message, of a handshake or of a closing
     /// connection.
-    pub(crate) fn poll_at(&self, net: &Net) -> Option<u64> {
+    pub(crate) fn poll_at(&self, net: &B::Net) -> Option<u64> {
         let core = self.server.poll_at().filter(|_| !self.is_called()).map(|at| at.0);
         let tail = self.tail.as_ref().map(|tail| tail.since + STALL_MS);
         let handshakes = self.clients.iter().filter_map(Client::handshake_deadline).min();
         let closing = self.clients.iter().filter_map(|client| client.closing_deadline(net)).min();
-        let links = self.links.as_ref().filter(|_| BOARD_LINKS > 0);
+        let links = self.links.as_ref().filter(|_| B::BOARD_LINKS > 0);
         let links = links.and_then(|links| links.poll_at(!self.jobs.is_empty()));
         [core, tail, self.long.deadline(), handshakes, closing, links].into_iter().flatten().min()
     }
 
     /// Handles timeouts, clients and outputs. Returns whether deferred input can be handled at once.
-    pub(crate) fn run(&mut self, net: &mut Net) -> bool {
+    pub(crate) fn run(&mut self, net: &mut B::Net) -> bool {
         self.deferred = false;
         if self.is_called() {
             return false;
         }
         self.listen(net);
-        if self.server.poll_at().is_some_and(|at| at.0 <= time::millis()) {
+        if self.server.poll_at().is_some_and(|at| at.0 <= B::millis()) {
             self.handle_infallible(net, Input::Timeout);
         }
         for at in 0..self.clients.len() {
             self.flush(net);
-            if self.is_free() {
+            if self.is_free(net) {
                 self.client(net, at);
             } else {
                 self.deferred = true;
@@ -171,37 +173,37 @@ impl Serve<'_> {
         self.keep_listening(net);
         self.flush(net);
         self.drain(net);
-        self.deferred && self.is_free()
+        self.deferred && self.is_free(net)
     }
 
     /// Returns whether there is room for the outputs of an input.
-    pub(crate) fn is_free(&self) -> bool {
-        self.tail.is_none()
+    pub(crate) fn is_free(&self, net: &B::Net) -> bool {
+        self.tail.is_none() && !net.is_full()
     }
 
     /// Handles an input and its outputs. A fault is an error of this firmware or of the host's request.
-    pub(crate) fn try_handle(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
+    pub(crate) fn try_handle(&mut self, net: &mut B::Net, input: Input<'_>) -> Result<Consumed, Fault> {
         let consumed = self.handle(net, input)?;
         self.drain(net);
         Ok(consumed)
     }
 
     /// Passes an input to the server and records it. A client's bytes bypass this while nothing is recorded.
-    fn handle(&mut self, net: &mut Net, input: Input<'_>) -> Result<Consumed, Fault> {
-        let now = Time(time::millis());
+    fn handle(&mut self, net: &mut B::Net, input: Input<'_>) -> Result<Consumed, Fault> {
+        let now = Time(B::millis());
         handle(&mut self.server, (&mut self.recording, &mut self.node), net, now, input)
     }
 
     /// Handles an input that cannot cause a fault.
-    fn handle_infallible(&mut self, net: &mut Net, input: Input<'_>) {
+    fn handle_infallible(&mut self, net: &mut B::Net, input: Input<'_>) {
         if let Err(fault) = self.try_handle(net, input) {
-            defmt::error!("server: {}", fault);
+            error!("server: {}", fault);
         }
     }
 
     /// Carries out the server's outputs while there is room for them.
-    fn drain(&mut self, net: &mut Net) {
-        while self.is_free() {
+    fn drain(&mut self, net: &mut B::Net) {
+        while self.is_free(net) {
             if let Some(limit) = self.server.take_limit_hit() {
                 let size = self.server.limits().of(limit);
                 self.report(net, &NodeReport::limit_hit(limit, size));
@@ -218,11 +220,11 @@ impl Serve<'_> {
                 None => break,
                 Some(Output::Bytes { conn, bytes }) => {
                     let end = bytes.len();
-                    self.send(net, Tail { conn, at: 0, end, since: time::millis() });
+                    self.send(net, Tail { conn, at: 0, end, since: B::millis() });
                 }
                 Some(Output::Close { conn, why }) => self.close(net, conn, why),
                 Some(output) => {
-                    if let Some(links) = self.links.as_mut().filter(|_| BOARD_LINKS > 0)
+                    if let Some(links) = self.links.as_mut().filter(|_| B::BOARD_LINKS > 0)
                         && let Output::Peer { node, bytes } = output
                         && let Some(is_full) = links.send(net, self.server.limits(), node, bytes)
                     {
@@ -237,12 +239,9 @@ impl Serve<'_> {
                         Output::AbortJob { job, .. } => {
                             self.jobs.get_mut(job).into_iter().for_each(|job| job.ended = true);
                         }
-                        Output::StalledFence { job, arrived, size, missing } => defmt::warn!(
+                        Output::StalledFence { job, arrived, size, missing } => warn!(
                             "job {}: {=u32} of {=u32} ranks wait for {=str}",
-                            job,
-                            arrived,
-                            size,
-                            missing
+                            job, arrived, size, missing
                         ),
                         _ => {}
                     }
@@ -255,7 +254,7 @@ impl Serve<'_> {
     }
 
     /// Closes the connection of a client.
-    fn close(&mut self, net: &mut Net, conn: ConnId, why: Closing) {
+    fn close(&mut self, net: &mut B::Net, conn: ConnId, why: Closing) {
         let client = &mut self.clients[conn.index()];
         client.closing = true;
         client.abrupt = why == Closing::JobOver && client.rank.is_none();
@@ -269,13 +268,13 @@ impl Serve<'_> {
     }
 
     /// Writes a reply, or the rest of it, to its socket.
-    fn send(&mut self, net: &mut Net, mut tail: Tail) {
+    fn send(&mut self, net: &mut B::Net, mut tail: Tail) {
         let client = &mut self.clients[tail.conn.index()];
-        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
+        let socket = net.socket_mut(client.handle);
         // A closed socket accepts nothing. Its connection is about to be closed in the server.
         let sent = socket.send_slice(&self.reply[tail.at..tail.end]);
         client.replied = true;
-        let Ok(sent) = sent else { return };
+        let Some(sent) = sent else { return };
         self.counters.bytes_out += sent as u64;
         tail.at += sent;
         if tail.at < tail.end {
@@ -284,19 +283,19 @@ impl Serve<'_> {
     }
 
     /// Sends the rest of a reply.
-    fn flush(&mut self, net: &mut Net) {
+    fn flush(&mut self, net: &mut B::Net) {
         let Some(tail) = self.tail.take() else { return };
-        if time::millis() >= tail.since + STALL_MS {
-            defmt::warn!("conn {} does not read its reply, and is given up", tail.conn);
+        if B::millis() >= tail.since + STALL_MS {
+            warn!("conn {} does not read its reply, and is given up", tail.conn);
             let client = &self.clients[tail.conn.index()];
-            net.sockets.get_mut::<tcp::Socket<'_>>(client.handle).abort();
+            net.socket_mut(client.handle).abort();
             return;
         }
         self.send(net, tail);
     }
 
     /// Derives the exit of a rank whose connection has closed, unless the host of a node reports exits.
-    fn derive_exit(&mut self, net: &mut Net, rank: Option<Rank>) {
+    fn derive_exit(&mut self, net: &mut B::Net, rank: Option<Rank>) {
         let Some(rank) = rank.filter(|_| self.node.is_none()) else { return };
         let Some(report) = self.server.rank_report(OWN, rank) else { return };
         if report.exit.is_none() {
@@ -306,15 +305,15 @@ impl Serve<'_> {
     }
 
     /// Sends a report to the host of the node.
-    pub(crate) fn report(&mut self, net: &mut Net, report: &NodeReport<'_>) {
+    pub(crate) fn report(&mut self, net: &mut B::Net, report: &NodeReport<'_>) {
         if let Some(connection) = &mut self.node {
             connection.send(net, report);
         }
     }
 
     /// Reports the state of a rank to the host of the node.
-    pub(crate) fn report_rank(&mut self, net: &mut Net, job: JobId, rank: Rank) {
-        let (now, status) = (Time(time::millis()), self.server.rank_status(job, rank));
+    pub(crate) fn report_rank(&mut self, net: &mut B::Net, job: JobId, rank: Rank) {
+        let (now, status) = (Time(B::millis()), self.server.rank_status(job, rank));
         if let Some(connection) = &mut self.node {
             connection.send(net, &NodeReport::Rank { job, rank, now, status });
         }
@@ -332,13 +331,13 @@ impl Serve<'_> {
 
     /// Returns whether the host of the node calls the server.
     pub(crate) const fn is_called(&self) -> bool {
-        CALLS && self.is_called
+        B::CALLS && self.is_called
     }
 
     /// Carries out a call of the host of the node, with a buffer for its return, and sends that.
     pub(crate) fn call(
         &mut self,
-        net: &mut Net,
+        net: &mut B::Net,
         callee: &mut Callee,
         call: &Call<'_>,
         buf: &mut [u8],
@@ -356,17 +355,23 @@ impl Serve<'_> {
         &self.server
     }
 
+    /// Returns the state of the board.
+    pub fn board_report(&self, net: &B::Net) -> BoardReport {
+        let free_sockets = self.free_sockets(net);
+        BoardReport { uptime: B::millis(), free_sockets, stack: B::stack_used(), ..*self.counters }
+    }
+
     /// Returns how many more clients can connect.
-    pub(crate) fn free_sockets(&self, net: &Net) -> u32 {
+    pub(crate) fn free_sockets(&self, net: &B::Net) -> u32 {
         self.clients.iter().filter(|client| client.is_free(net)).count() as u32
     }
 }
 
 /// Passes an input to the server and records input and result.
-fn handle(
+fn handle<B: Board>(
     server: &mut Server<'_>,
-    (recording, node): (&mut Option<Recording>, &mut Option<Connection>),
-    net: &mut Net,
+    (recording, node): (&mut Option<Recording>, &mut Option<Connection<B>>),
+    net: &mut B::Net,
     now: Time,
     input: Input<'_>,
 ) -> Result<Consumed, Fault> {

@@ -14,31 +14,31 @@ use curve25519_dalek::montgomery::MontgomeryPoint;
 const PATTERN: &[u8] = b"Noise_NNpsk0_25519_ChaChaPoly_BLAKE2s";
 /// First bytes of a connection with a secret. The last byte is the version. No record begins with these bytes: its length
 /// would be above the limit.
-pub(crate) const MAGIC: [u8; 8] = *b"hydrant\x81";
+pub const MAGIC: [u8; 8] = *b"hydrant\x81";
 /// Length of either message of the handshake: an ephemeral key and a tag.
-pub(crate) const MESSAGE: usize = 32 + TAG;
+pub const MESSAGE: usize = 32 + TAG;
 /// Length of a frame's length, and of its tag.
-pub(crate) const LENGTH: usize = 2;
+pub const LENGTH: usize = 2;
 /// Length of a tag.
-pub(crate) const TAG: usize = 16;
+pub const TAG: usize = 16;
 /// Bytes that a frame has in addition to its plaintext.
-pub(crate) const OVERHEAD: usize = LENGTH + TAG;
+pub const OVERHEAD: usize = LENGTH + TAG;
 
 type Hash = [u8; 32];
 
 /// The other side does not have the secret, or a frame was changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Forged;
+pub struct Forged;
 
 /// Hash of these parts, one behind the other.
-pub(crate) fn hash(parts: &[&[u8]]) -> Hash {
+pub fn hash(parts: &[&[u8]]) -> Hash {
     let mut hash = Blake2s256::new();
     parts.iter().for_each(|part| hash.update(part));
     hash.finalize_fixed().into()
 }
 
 /// Derives the secret from its text, as hosts do.
-pub(crate) fn secret(text: &[u8]) -> Hash {
+pub fn secret(text: &[u8]) -> Hash {
     hash(&[&MAGIC, text.trim_ascii()])
 }
 
@@ -130,14 +130,14 @@ impl Symmetric {
 }
 
 /// Encryption of a connection after its handshake.
-pub(crate) struct Transport {
+pub struct Transport {
     receive: Cipher,
     send: Cipher,
 }
 
 /// Checks the first message of a host, without [`MAGIC`], and completes the handshake. `ephemeral` has not been used
 /// before. Returns the second message.
-pub(crate) fn answer(
+pub fn answer(
     secret: &Hash,
     first: &[u8; MESSAGE],
     ephemeral: impl FnOnce() -> Hash,
@@ -161,13 +161,13 @@ pub(crate) fn answer(
 }
 
 /// State of a handshake that this side has begun.
-pub(crate) struct Initiator {
+pub struct Initiator {
     state: Symmetric,
     ephemeral: Hash,
 }
 
 /// Begins a handshake, as hosts do. `ephemeral` has not been used before. Returns the first message, without [`MAGIC`].
-pub(crate) fn begin(secret: &Hash, ephemeral: Hash) -> Result<(Initiator, [u8; MESSAGE]), Forged> {
+pub fn begin(secret: &Hash, ephemeral: Hash) -> Result<(Initiator, [u8; MESSAGE]), Forged> {
     let mut state = Symmetric::new();
     state.mix_secret(secret);
     let ours = X25519_BASEPOINT.mul_clamped(ephemeral).0;
@@ -182,7 +182,7 @@ pub(crate) fn begin(secret: &Hash, ephemeral: Hash) -> Result<(Initiator, [u8; M
 
 impl Initiator {
     /// Checks the second message, and completes the handshake.
-    pub(crate) fn complete(&mut self, second: &[u8; MESSAGE]) -> Result<Transport, Forged> {
+    pub fn complete(&mut self, second: &[u8; MESSAGE]) -> Result<Transport, Forged> {
         let (theirs, tag) = second.split_first_chunk::<32>().ok_or(Forged)?;
         self.state.mix_public(theirs);
         self.state.mix_key(&MontgomeryPoint(*theirs).mul_clamped(self.ephemeral).0);
@@ -194,7 +194,7 @@ impl Initiator {
 
 impl Transport {
     /// Decrypts the first frame in `bytes`, in place. Returns its plaintext and its whole length, or None if it is incomplete.
-    pub(crate) fn open<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<(&'b [u8], usize)>, Forged> {
+    pub fn open<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<(&'b [u8], usize)>, Forged> {
         let Some((length, rest)) = bytes.split_first_chunk_mut::<LENGTH>() else { return Ok(None) };
         let len = usize::from(u16::from_le_bytes(*length));
         let Some(frame) = rest.get_mut(..len) else { return Ok(None) };
@@ -205,7 +205,7 @@ impl Transport {
 
     /// Encrypts the record in `buf[LENGTH..LENGTH + len]`, in place. Returns the frame, for which `buf` has [`OVERHEAD`]
     /// more bytes.
-    pub(crate) fn seal<'b>(&mut self, buf: &'b mut [u8], len: usize) -> Result<&'b [u8], Forged> {
+    pub fn seal<'b>(&mut self, buf: &'b mut [u8], len: usize) -> Result<&'b [u8], Forged> {
         let (length, rest) = buf.split_at_mut_checked(LENGTH).ok_or(Forged)?;
         let (plain, behind) = rest.split_at_mut_checked(len).ok_or(Forged)?;
         let tag = self.send.encrypt(&[], plain)?;

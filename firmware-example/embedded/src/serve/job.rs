@@ -1,13 +1,15 @@
 //! State of the jobs that are served.
 
+use core::marker::PhantomData;
+
 use hydrant_core::server::{Input, JobPhase, JobSpec};
 use hydrant_core::{Fault, JobId, Limit};
 
 use super::Serve;
-use crate::memory::JOBS;
+use crate::board::{Board, JOBS_MAX, Sizes};
 use crate::net::Net;
 
-/// Number of the [configured](crate::config) job.
+/// Number of the configured job.
 pub(crate) const OWN: JobId = JobId(0);
 
 /// State of a job in addition to the server's.
@@ -19,26 +21,26 @@ pub(crate) struct Served {
 }
 
 /// The jobs that are served, by their numbers.
-pub(crate) struct Jobs([Option<Served>; JOBS]);
+pub(crate) struct Jobs<B>([Option<Served>; JOBS_MAX], PhantomData<B>);
 
-impl Jobs {
-    pub(super) const fn new() -> Jobs {
-        Jobs([const { None }; JOBS])
+impl<B: Board> Jobs<B> {
+    pub(super) const fn new() -> Jobs<B> {
+        Jobs([const { None }; JOBS_MAX], PhantomData)
     }
 
     /// Returns a job.
     fn get(&self, id: JobId) -> Option<&Served> {
-        self.0.get(id.index())?.as_ref()
+        self.0[..B::JOBS].get(id.index())?.as_ref()
     }
 
     /// Returns a job.
     pub(super) fn get_mut(&mut self, id: JobId) -> Option<&mut Served> {
-        self.0.get_mut(id.index())?.as_mut()
+        self.0[..B::JOBS].get_mut(id.index())?.as_mut()
     }
 
     /// Returns whether there are no jobs.
     pub(super) fn is_empty(&self) -> bool {
-        self.0.iter().all(Option::is_none)
+        self.0[..B::JOBS].iter().all(Option::is_none)
     }
 
     /// Returns whether clients of a job are accepted.
@@ -48,16 +50,16 @@ impl Jobs {
 
     /// Returns the jobs whose clients are accepted.
     pub(super) fn serving(&self) -> impl Iterator<Item = JobId> {
-        (0..JOBS as u32).map(JobId).filter(|&id| self.is_serving(id))
+        (0..B::JOBS as u32).map(JobId).filter(|&id| self.is_serving(id))
     }
 }
 
-impl Serve<'_> {
-    /// Keeps a job of the [configuration](crate::config) open, the next one after the end of each.
+impl<B: Board> Serve<'_, B> {
+    /// Keeps a job of the configuration open, the next one after the end of each.
     ///
     /// # Errors
     /// The job is larger than the board's tables.
-    pub(crate) fn keep_job(&mut self, net: &mut Net, name: &str, size: u32) -> Result<(), Fault> {
+    pub(crate) fn keep_job(&mut self, net: &mut B::Net, name: &str, size: u32) -> Result<(), Fault> {
         if let Some(job) = self.jobs.get(OWN) {
             // Nothing can kill the processes of an aborted job. Its clients end when their connections are closed.
             let phase = self.server.job_report(OWN).map(|report| report.phase);
@@ -71,21 +73,21 @@ impl Serve<'_> {
     }
 
     /// Registers a job.
-    pub(crate) fn register(&mut self, net: &mut Net, spec: JobSpec<'_>) -> Result<(), Fault> {
+    pub(crate) fn register(&mut self, net: &mut B::Net, spec: JobSpec<'_>) -> Result<(), Fault> {
         self.try_handle(net, Input::RegisterJob(spec))?;
         if self.jobs.is_empty() {
             self.abort_closing(net);
         }
         self.counters.jobs = self.counters.jobs.saturating_add(1);
         // The server has accepted its number.
-        if let Some(slot) = self.jobs.0.get_mut(spec.job.index()) {
+        if let Some(slot) = self.jobs.0[..B::JOBS].get_mut(spec.job.index()) {
             *slot = Some(Served { served: false, ended: false });
         }
         Ok(())
     }
 
     /// Accepts clients of a job from now on, if there is a socket for each rank of all jobs.
-    pub(crate) fn accept_clients(&mut self, net: &mut Net, id: JobId) -> Result<(), Fault> {
+    pub(crate) fn accept_clients(&mut self, net: &mut B::Net, id: JobId) -> Result<(), Fault> {
         let job = self.jobs.get_mut(id).ok_or(Fault::NoSuchJob)?;
         // The highest port may leave no room for the ports of all jobs.
         self.port.checked_add(id.0 as u16).ok_or(Fault::Full(Limit::Jobs, id.0))?;
@@ -106,15 +108,15 @@ impl Serve<'_> {
     }
 
     /// Ends a job and its connections.
-    pub(crate) fn forget_job(&mut self, net: &mut Net, id: JobId) -> Result<(), Fault> {
+    pub(crate) fn forget_job(&mut self, net: &mut B::Net, id: JobId) -> Result<(), Fault> {
         self.try_handle(net, Input::DeregisterJob { job: id })?;
-        if let Some(slot) = self.jobs.0.get_mut(id.index()) {
+        if let Some(slot) = self.jobs.0[..B::JOBS].get_mut(id.index()) {
             *slot = None;
         }
         Ok(())
     }
 
-    /// Returns whether all ranks of a job of the [configuration](crate::config) have connected. Further clients belong to the
+    /// Returns whether all ranks of a job of the configuration have connected. Further clients belong to the
     /// next job and wait for it.
     pub(super) fn is_complete(&self) -> bool {
         let report = self.server.job_report(OWN).filter(|_| !self.has_node());

@@ -8,16 +8,15 @@ use hydrant_core::Fault;
 use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::Input;
 use hydrant_core::server::remote::{NodeReport, NodeRequest, is_of_host, next_node_record};
-use smoltcp::socket::tcp;
 
+use crate::board::{Board, Sizes};
 use crate::calls::{Calls, longest_record};
-use crate::memory::BOARD_LINKS;
-use crate::net::Net;
+use crate::net::{Net, Socket};
 use crate::noise::Forged;
 use crate::serve::Serve;
 
 /// Reason for the end of a node.
-#[derive(defmt::Format)]
+#[cfg_attr(feature = "defmt", derive(defmt::Format))]
 pub(crate) enum End {
     /// The host has closed the connection, or does not answer.
     Closed,
@@ -42,7 +41,7 @@ impl From<Forged> for End {
 }
 
 /// Received requests of the host of a node.
-pub(crate) struct Requests {
+pub struct Requests {
     buf: &'static mut [u8],
     len: usize,
     /// Number of requests so far.
@@ -51,19 +50,20 @@ pub(crate) struct Requests {
 }
 
 impl Requests {
-    pub(crate) fn new(buf: &'static mut [u8]) -> Requests {
-        Requests { buf, len: 0, count: 0, calls: Calls::new() }
+    /// `buf` has [`Sizes::REQUESTS`] bytes, and `returns` [`Sizes::RETURNS`].
+    pub fn new(buf: &'static mut [u8], returns: &'static mut [u8]) -> Requests {
+        Requests { buf, len: 0, count: 0, calls: Calls::new(returns) }
     }
 
     /// Forgets the requests of an earlier node.
-    pub(crate) fn clear(&mut self) {
+    pub fn clear(&mut self) {
         (self.len, self.count) = (0, 0);
         self.calls.clear();
     }
 
     /// Carries out the requests that have arrived, while there is room for their outputs.
     #[inline(never)]
-    pub(crate) fn run(&mut self, net: &mut Net, serve: &mut Serve<'_>) -> Result<(), End> {
+    pub(crate) fn run<B: Board>(&mut self, net: &mut B::Net, serve: &mut Serve<'_, B>) -> Result<(), End> {
         let max = longest_record(serve);
         loop {
             let connection = serve.node.as_mut().ok_or(End::Closed)?;
@@ -71,14 +71,14 @@ impl Requests {
                 return Err(End::Stalled);
             }
             let received = connection.receive(net, self.buf, self.len)?;
-            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(connection.handle());
+            let socket = net.socket_mut(connection.handle());
             if received == 0 && self.len == 0 && !socket.may_recv() {
                 return Err(End::Closed);
             }
             let is_over = received == 0 && !socket.may_recv();
             self.len += received;
             let mut taken = 0;
-            while serve.is_free()
+            while serve.is_free(net)
                 && let Some((record, whole)) = next_node_record(&self.buf[taken..self.len], max)?
             {
                 if serve.is_called() {
@@ -93,16 +93,16 @@ impl Requests {
             self.len -= taken;
             if received == 0 {
                 // The rest of a closed connection is no request, unless it waits for room.
-                return if is_over && taken == 0 && serve.is_free() { Err(End::Closed) } else { Ok(()) };
+                return if is_over && taken == 0 && serve.is_free(net) { Err(End::Closed) } else { Ok(()) };
             }
         }
     }
 }
 
 /// Carries out request `number` and replies to it.
-fn carry_out(
-    net: &mut Net,
-    serve: &mut Serve<'_>,
+fn carry_out<B: Board>(
+    net: &mut B::Net,
+    serve: &mut Serve<'_, B>,
     number: u32,
     request: &NodeRequest<'_>,
 ) -> Result<(), End> {
@@ -129,7 +129,7 @@ fn carry_out(
             Ok(())
         }
         NodeRequest::Link { .. } | NodeRequest::Tree { .. } => {
-            if BOARD_LINKS > 0 {
+            if B::BOARD_LINKS > 0 {
                 serve.arrange_links(net, request)
             } else {
                 Err(Fault::BadNode)

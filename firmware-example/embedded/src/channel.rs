@@ -1,18 +1,15 @@
 //! Encryption of a management connection, if the board has a secret.
 
-use smoltcp::socket::tcp;
+use core::marker::PhantomData;
 
-use crate::memory::LINK_RX;
+use crate::board::{Board, Sizes};
+use crate::net::Socket;
 use crate::noise::{self, Forged, Initiator, LENGTH, MAGIC, MESSAGE, Transport};
-use crate::secret;
-
-/// Bytes in front of a record to send, in its buffer: room for the length of a frame.
-pub(crate) const FRONT: usize = if secret::IS_SET { LENGTH } else { 0 };
 
 /// Encryption of a connection.
-pub(crate) enum Channel {
+pub(crate) enum Channel<B> {
     /// The board has no secret.
-    Plain,
+    Plain(PhantomData<B>),
     /// The host has not begun the handshake.
     Waiting,
     /// The handshake is complete.
@@ -25,21 +22,21 @@ pub(crate) struct Incoming<'b> {
     pub(crate) frame: Option<usize>,
 }
 
-impl Channel {
+impl<B: Board> Channel<B> {
     /// The channel of a new connection.
-    pub(crate) const fn new() -> Channel {
-        if secret::IS_SET { Channel::Waiting } else { Channel::Plain }
+    pub(crate) const fn new() -> Channel<B> {
+        if B::HAS_SECRET { Channel::Waiting } else { Channel::Plain(PhantomData) }
     }
 
     /// Returns whether the host is to begin the handshake.
     pub(crate) const fn is_waiting(&self) -> bool {
-        secret::IS_SET && matches!(self, Channel::Waiting)
+        B::HAS_SECRET && matches!(self, Channel::Waiting)
     }
 
     /// Answers the handshake of a host, once it is complete. Returns whether it is. It takes a quarter of a second on a
     /// Cortex-M3 at 12.5 MHz and is no part of a larger function, because its stack is the deepest.
     #[inline(never)]
-    pub(crate) fn greet(&mut self, socket: &mut tcp::Socket<'_>) -> Result<bool, Forged> {
+    pub(crate) fn greet(&mut self, socket: &mut impl Socket) -> Result<bool, Forged> {
         let mut bytes = [0; MAGIC.len() + MESSAGE];
         let len = socket.peek_slice(&mut bytes).unwrap_or(0);
         let magic = len.min(MAGIC.len());
@@ -49,8 +46,8 @@ impl Channel {
         let Some(first) = bytes[..len].get(MAGIC.len()..).and_then(<[u8]>::first_chunk) else {
             return Ok(false);
         };
-        let key = secret::key().ok_or(Forged)?;
-        let (transport, answer) = noise::answer(&key, first, || secret::ephemeral(&key))?;
+        let key = B::SECRET.map(noise::secret).ok_or(Forged)?;
+        let (transport, answer) = noise::answer(&key, first, || B::ephemeral(&key))?;
         *self = Channel::Open(transport);
         consume(socket, bytes.len());
         // A closed socket needs no answer.
@@ -61,9 +58,9 @@ impl Channel {
     /// Begins the handshake with another board. Returns None if there is none, without a secret.
     // Not a part of a larger function, as above.
     #[inline(never)]
-    pub(crate) fn begin(socket: &mut tcp::Socket<'_>) -> Result<Option<Initiator>, Forged> {
-        let Some(key) = secret::key() else { return Ok(None) };
-        let (initiator, first) = noise::begin(&key, secret::ephemeral(&key))?;
+    pub(crate) fn begin(socket: &mut impl Socket) -> Result<Option<Initiator>, Forged> {
+        let Some(key) = B::SECRET.map(noise::secret) else { return Ok(None) };
+        let (initiator, first) = noise::begin(&key, B::ephemeral(&key))?;
         let mut bytes = [0; MAGIC.len() + MESSAGE];
         bytes[..MAGIC.len()].copy_from_slice(&MAGIC);
         bytes[MAGIC.len()..].copy_from_slice(&first);
@@ -76,10 +73,10 @@ impl Channel {
     #[inline(never)]
     pub(crate) fn complete(
         &mut self,
-        socket: &mut tcp::Socket<'_>,
+        socket: &mut impl Socket,
         initiator: &mut Initiator,
     ) -> Result<bool, Forged> {
-        if !secret::IS_SET {
+        if !B::HAS_SECRET {
             return Err(Forged);
         }
         let mut second = [0; MESSAGE];
@@ -95,7 +92,7 @@ impl Channel {
     /// incomplete. What is complete is then to be consumed.
     pub(crate) fn receive<'b>(&mut self, bytes: &'b mut [u8]) -> Result<Option<Incoming<'b>>, Forged> {
         match self {
-            Channel::Open(transport) if secret::IS_SET => {
+            Channel::Open(transport) if B::HAS_SECRET => {
                 let opened = transport.open(bytes)?;
                 Ok(opened.map(|(bytes, len)| Incoming { bytes, frame: Some(len) }))
             }
@@ -103,30 +100,30 @@ impl Channel {
         }
     }
 
-    /// Sends the record in `buf[FRONT..FRONT + len]`. A closed socket needs none.
-    pub(crate) fn send(&mut self, socket: &mut tcp::Socket<'_>, buf: &mut [u8], len: usize) {
+    /// Sends the record in `buf[B::FRONT..B::FRONT + len]`. A closed socket needs none.
+    pub(crate) fn send(&mut self, socket: &mut impl Socket, buf: &mut [u8], len: usize) {
         if let Ok(bytes) = self.seal(buf, len) {
             let _ = socket.send_slice(bytes);
         }
     }
 
-    /// Encrypts the bytes in `buf[FRONT..FRONT + len]`. Returns what to send.
+    /// Encrypts the bytes in `buf[B::FRONT..B::FRONT + len]`. Returns what to send.
     pub(crate) fn seal<'b>(&mut self, buf: &'b mut [u8], len: usize) -> Result<&'b [u8], Forged> {
         match self {
-            Channel::Open(transport) if secret::IS_SET => transport.seal(buf, len),
-            _ => Ok(&buf[FRONT..FRONT + len]),
+            Channel::Open(transport) if B::HAS_SECRET => transport.seal(buf, len),
+            _ => Ok(&buf[B::FRONT..B::FRONT + len]),
         }
     }
 
     /// Receives bytes into `buf` from `at` on, those of a whole frame if there are frames. Returns how many they are.
     pub(crate) fn receive_part(
         &mut self,
-        socket: &mut tcp::Socket<'_>,
+        socket: &mut impl Socket,
         buf: &mut [u8],
         at: usize,
     ) -> Result<usize, Forged> {
         match self {
-            Channel::Open(transport) if secret::IS_SET => {
+            Channel::Open(transport) if B::HAS_SECRET => {
                 let mut length = [0; LENGTH];
                 let peeked = socket.peek_slice(&mut length).unwrap_or(0);
                 let whole = LENGTH + usize::from(u16::from_le_bytes(length));
@@ -135,24 +132,24 @@ impl Channel {
                 }
                 // The buffer has room for a frame behind an incomplete record, unless records wait.
                 let Some(frame) = buf.get_mut(at..at + whole) else {
-                    return if whole > LINK_RX { Err(Forged) } else { Ok(0) };
+                    return if whole > B::LINK_RX { Err(Forged) } else { Ok(0) };
                 };
-                let _ = socket.recv_slice(frame);
+                socket.recv_slice(frame);
                 let len = transport.open(frame)?.map_or(0, |(plain, _)| plain.len());
                 buf.copy_within(at + LENGTH..at + LENGTH + len, at);
                 Ok(len)
             }
             // A closed socket has no more bytes.
-            _ => Ok(socket.recv_slice(&mut buf[at..]).unwrap_or(0)),
+            _ => Ok(socket.recv_slice(&mut buf[at..])),
         }
     }
 }
 
 /// Drops the first bytes of a socket.
-pub(crate) fn consume(socket: &mut tcp::Socket<'_>, mut left: usize) {
+pub(crate) fn consume(socket: &mut impl Socket, mut left: usize) {
     while left > 0 {
         let dropped = socket.recv(|bytes| (left.min(bytes.len()), left.min(bytes.len())));
-        let Ok(1..) = dropped else { break };
-        left -= dropped.unwrap_or(left);
+        let Some(dropped @ 1..) = dropped else { break };
+        left -= dropped;
     }
 }

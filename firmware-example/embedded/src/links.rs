@@ -13,16 +13,12 @@ use hydrant_core::peer::Tree;
 use hydrant_core::server::link::{Arrived, GREETING, next_arrival};
 use hydrant_core::server::remote::NodeReport;
 use hydrant_core::{Fault, Limits};
-use smoltcp::iface::SocketHandle;
-use smoltcp::socket::tcp;
-use static_cell::StaticCell;
 
+use crate::board::{Board, Handle, Sizes, on_link};
 use crate::channel::Channel;
 use crate::connection::Connection;
-use crate::memory::{self, BOARD_LINKS, PARENTS};
-use crate::net::Net;
+use crate::net::{Net, Socket, State as SocketState};
 use crate::noise::{Forged, Initiator};
-use crate::{secret, time};
 
 /// Milliseconds until the parent's board is linked. Its handshakes with other boards come first.
 const OPEN_TIME: u64 = 2 * STALL_MS;
@@ -30,34 +26,41 @@ const OPEN_TIME: u64 = 2 * STALL_MS;
 const LOST_DELAY: u64 = 1000;
 
 /// Links of the node that is served.
-pub(crate) struct Links {
+pub struct Links<B: Board> {
     /// The node, if it was opened with a token.
     open: Option<OpenNode>,
     /// The node is in its tree.
     is_formed: bool,
     /// Socket for the connection to the parent's board.
-    socket: SocketHandle,
+    socket: Handle<B>,
     /// Child whose connection is accepted next.
     joining: Option<u32>,
     /// The parent's, and those of children.
-    slots: [Slot; BOARD_LINKS],
+    slots: &'static mut [Slot<B>],
     /// Numbers of messages that were sent over links and by the host.
     pub(crate) sent: u32,
     pub(crate) by_host: u32,
 }
 
 /// Room for a link.
-struct Slot {
+pub struct Slot<B: Board> {
     /// Received bytes that are not handled.
     inbox: &'static mut [u8],
     len: usize,
-    peer: Option<Peer>,
+    peer: Option<Peer<B>>,
+}
+
+impl<B: Board> Slot<B> {
+    /// With a buffer of [`Sizes::INBOX`] bytes.
+    pub const fn new(inbox: &'static mut [u8]) -> Slot<B> {
+        Slot { inbox, len: 0, peer: None }
+    }
 }
 
 /// Neighbour whose board is linked, was, or may be.
-struct Peer {
+struct Peer<B: Board> {
     node: u32,
-    link: Connection,
+    link: Connection<B>,
     state: State,
     /// The server sends nothing to it until its socket has room for the longest message.
     is_blocked: bool,
@@ -123,14 +126,11 @@ pub(crate) struct Received {
     pub(crate) are_last: bool,
 }
 
-impl Links {
+impl<B: Board> Links<B> {
     /// Takes the memory of links, with the socket for the connection to the parent's board. Called once.
-    pub(crate) fn take(socket: SocketHandle) -> &'static mut Links {
-        static LINKS: StaticCell<Links> = StaticCell::new();
-        let mut inboxes = memory::inboxes();
-        let slot = |_| Slot { inbox: inboxes.next().unwrap_or_default(), len: 0, peer: None };
-        let slots = core::array::from_fn(slot);
-        LINKS.init(Links { open: None, is_formed: false, socket, joining: None, slots, sent: 0, by_host: 0 })
+    /// There are [`Sizes::BOARD_LINKS`] slots.
+    pub const fn new(socket: Handle<B>, slots: &'static mut [Slot<B>]) -> Links<B> {
+        Links { open: None, is_formed: false, socket, joining: None, slots, sent: 0, by_host: 0 }
     }
 
     /// Begins with another node. Returns whether it was opened for links.
@@ -138,13 +138,13 @@ impl Links {
         self.open = open.filter(|open| open.link.is_some());
         (self.is_formed, self.joining) = (false, None);
         (self.sent, self.by_host) = (0, 0);
-        for slot in &mut self.slots {
+        for slot in self.slots.iter_mut() {
             (slot.len, slot.peer) = (0, None);
         }
         // Two boards may have the same memory and times, but no two runs have the same token.
         if let Some(token) = self.open.and_then(|open| open.link) {
             let (words, _) = token.as_chunks();
-            words.iter().for_each(|word| secret::mix(u64::from_le_bytes(*word)));
+            words.iter().for_each(|word| B::mix(u64::from_le_bytes(*word)));
         }
         self.open.is_some()
     }
@@ -161,7 +161,7 @@ impl Links {
     }
 
     /// Returns the sockets of links, of which each is free when the node has ended.
-    pub(crate) fn handles(&self) -> impl Iterator<Item = SocketHandle> {
+    pub(crate) fn handles(&self) -> impl Iterator<Item = Handle<B>> {
         self.slots.iter().filter_map(|slot| slot.peer.as_ref()).map(|peer| peer.link.handle())
     }
 
@@ -169,30 +169,36 @@ impl Links {
     pub(crate) fn admit(&mut self, link: &OpenLink) -> bool {
         let has_name = |open: OpenNode| open.link == Some(link.token) && open.node == link.to;
         let is_known = self.peers().any(|peer| peer.node == link.from);
-        let is_full = self.slots.iter().skip(PARENTS).all(|slot| slot.peer.is_some());
+        let is_full = self.slots.iter().skip(B::PARENTS).all(|slot| slot.peer.is_some());
         let admits = self.open.is_some_and(has_name) && !self.is_formed && !is_known && !is_full;
         self.joining = Some(link.from).filter(|_| admits);
         admits
     }
 
     /// Takes the connection of a child, if [`Links::admit`] has admitted one. Returns it otherwise.
-    pub(crate) fn accept(&mut self, net: &mut Net, mut link: Connection) -> Option<Connection> {
+    pub(crate) fn accept(&mut self, net: &mut B::Net, mut link: Connection<B>) -> Option<Connection<B>> {
         let Some(node) = self.joining.take() else { return Some(link) };
         link.send(net, &GREETING);
         // One is free, because the child was admitted.
-        if let Some(slot) = self.slots.iter_mut().skip(PARENTS).find(|slot| slot.peer.is_none()) {
+        if let Some(slot) = self.slots.iter_mut().skip(B::PARENTS).find(|slot| slot.peer.is_none()) {
             slot.peer = Some(Peer { node, link, state: State::Open, is_blocked: false });
         }
         None
     }
 
-    fn peers(&self) -> impl Iterator<Item = &Peer> {
+    fn peers(&self) -> impl Iterator<Item = &Peer<B>> {
         self.slots.iter().filter_map(|slot| slot.peer.as_ref())
     }
 
     /// Sends a message of the server. Returns None if the neighbour is not linked, and otherwise whether the link is full now.
-    pub(crate) fn send(&mut self, net: &mut Net, limits: &Limits, node: u32, bytes: &[u8]) -> Option<bool> {
-        let is_linked = |peer: &&mut Peer| peer.node == node && !matches!(peer.state, State::Unused);
+    pub(crate) fn send(
+        &mut self,
+        net: &mut B::Net,
+        limits: &Limits,
+        node: u32,
+        bytes: &[u8],
+    ) -> Option<bool> {
+        let is_linked = |peer: &&mut Peer<B>| peer.node == node && !matches!(peer.state, State::Unused);
         let peers = self.slots.iter_mut().filter_map(|slot| slot.peer.as_mut());
         let Some(peer) = peers.filter(|_| self.is_formed).find(is_linked) else {
             self.by_host = self.by_host.saturating_add(1);
@@ -208,7 +214,7 @@ impl Links {
     }
 
     /// Begins to link this node to its parent: connects to the parent's board.
-    pub(crate) fn connect(&mut self, net: &mut Net, node: u32, addr: &str) -> Result<(), &'static str> {
+    pub(crate) fn connect(&mut self, net: &mut B::Net, node: u32, addr: &str) -> Result<(), &'static str> {
         let addr = match addr.parse() {
             Ok(SocketAddr::V4(addr)) if addr.port() > 0 => addr,
             _ => return Err("its address is no IPv4 address"),
@@ -218,24 +224,26 @@ impl Links {
             return Err("it is too late for a link");
         };
         net.connect(self.socket, addr);
-        let (link, until) = (Connection::new(self.socket, Channel::new()), time::millis() + OPEN_TIME);
+        let (link, until) = (Connection::new(self.socket, Channel::new()), B::millis() + OPEN_TIME);
         let state = State::Opening(Step::Accept, until);
         slot.peer = Some(Peer { node, link, state, is_blocked: false });
         Ok(())
     }
 
     /// Goes on with the connection to the parent's board.
-    pub(crate) fn open(&mut self, net: &mut Net, at: usize) -> Result<(), Bad> {
+    pub(crate) fn open(&mut self, net: &mut B::Net, at: usize) -> Result<(), Bad> {
         let (Some(open), Slot { inbox, len, peer: Some(peer) }) = (self.open, &mut self.slots[at]) else {
             return Ok(());
         };
         let Peer { node, link, state: State::Opening(step, until), .. } = peer else { return Ok(()) };
-        if time::millis() >= *until {
+        if B::millis() >= *until {
             return Err(Bad::Lost("it has not answered in time"));
         }
-        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
+        let socket = net.socket_mut(link.handle());
         match step {
-            Step::Accept if !socket.is_open() => return Err(Bad::Lost("it refuses the connection")),
+            Step::Accept if socket.state() == SocketState::Closed => {
+                return Err(Bad::Lost("it refuses the connection"));
+            }
             Step::Accept if !socket.may_send() => return Ok(()),
             Step::Accept => match link.begin(socket)? {
                 Some(initiator) => {
@@ -265,7 +273,7 @@ impl Links {
                 (Step::Welcome, Report::Welcome(Welcome { links: Some(_), .. })) => {
                     let token = open.link.unwrap_or_default();
                     let request = Request::Link(OpenLink { token, to: *node, from: open.node });
-                    link.request(net.sockets.get_mut::<tcp::Socket<'_>>(link.handle()), &request);
+                    link.request(net.socket_mut(link.handle()), &request);
                     *step = Step::Link;
                 }
                 (Step::Link, Report::Done) => *step = Step::Greet,
@@ -275,7 +283,7 @@ impl Links {
             inbox.copy_within(whole..*len, 0);
             *len -= whole;
         }
-        let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
+        let socket = net.socket_mut(link.handle());
         if received == 0 && !socket.may_recv() {
             return Err(Bad::Lost("it closed the connection"));
         }
@@ -288,9 +296,15 @@ impl Links {
     }
 
     /// The node is in its tree. Links that it does not use are closed, without `is_linked` all.
-    pub(crate) fn form(&mut self, net: &mut Net, (node, tree): (u32, Tree), is_linked: bool, silence: u32) {
+    pub(crate) fn form(
+        &mut self,
+        net: &mut B::Net,
+        (node, tree): (u32, Tree),
+        is_linked: bool,
+        silence: u32,
+    ) {
         self.is_formed = true;
-        for at in 0..BOARD_LINKS {
+        for at in 0..B::BOARD_LINKS {
             let Some(peer) = &self.slots[at].peer else { continue };
             let is_neighbour = is_linked && tree.are_neighbours(node, peer.node);
             match peer.state {
@@ -319,7 +333,7 @@ impl Links {
     /// Receives bytes of an open link.
     pub(crate) fn receive(
         &mut self,
-        net: &mut Net,
+        net: &mut B::Net,
         at: usize,
         inbox: &mut [u8],
     ) -> Result<Option<Received>, Bad> {
@@ -332,7 +346,7 @@ impl Links {
         }
         let received = peer.link.receive(net, inbox, *len)?;
         *len += received;
-        let are_last = !net.sockets.get_mut::<tcp::Socket<'_>>(peer.link.handle()).may_recv();
+        let are_last = !net.socket_mut(peer.link.handle()).may_recv();
         Ok(Some(Received { len: *len, are_new: received > 0, are_last }))
     }
 
@@ -362,7 +376,7 @@ impl Links {
     }
 
     /// Returns the neighbour of a link that was full and takes the longest message again.
-    pub(crate) fn unblock(&mut self, net: &mut Net, at: usize, limits: &Limits) -> Option<u32> {
+    pub(crate) fn unblock(&mut self, net: &mut B::Net, at: usize, limits: &Limits) -> Option<u32> {
         let peer = self.slots[at].peer.as_mut()?;
         if !peer.is_blocked || !has_room(net, &peer.link, limits) {
             return None;
@@ -374,12 +388,12 @@ impl Links {
     /// Ends a link that is lost. Returns what the host is to learn, of a link that was lost earlier if the node `has_jobs`.
     pub(crate) fn settle(
         &mut self,
-        net: &mut Net,
+        net: &mut B::Net,
         at: usize,
         passed: Result<(), Bad>,
         has_jobs: bool,
     ) -> Option<NodeReport<'static>> {
-        let (now, peer) = (time::millis(), self.slots[at].peer.as_ref()?);
+        let (now, peer) = (B::millis(), self.slots[at].peer.as_ref()?);
         let node = peer.node;
         let unlinked = |why| Some(NodeReport::Unlinked { node, why });
         let (state, report) = match (passed, &peer.state) {
@@ -395,18 +409,18 @@ impl Links {
         report
     }
 
-    fn end(&mut self, net: &mut Net, at: usize, state: State) {
+    fn end(&mut self, net: &mut B::Net, at: usize, state: State) {
         let slot = &mut self.slots[at];
         slot.len = 0;
         if let Some(peer) = &mut slot.peer {
-            net.sockets.get_mut::<tcp::Socket<'_>>(peer.link.handle()).abort();
+            net.socket_mut(peer.link.handle()).abort();
             peer.state = state;
         }
     }
 }
 
 /// Returns whether the socket of a link takes the longest message.
-fn has_room(net: &mut Net, link: &Connection, limits: &Limits) -> bool {
-    let socket = net.sockets.get_mut::<tcp::Socket<'_>>(link.handle());
-    socket.send_capacity() - socket.send_queue() >= memory::on_link(limits)
+fn has_room<B: Board>(net: &mut B::Net, link: &Connection<B>, limits: &Limits) -> bool {
+    let socket = net.socket_mut(link.handle());
+    socket.send_capacity() - socket.send_queue() >= on_link::<B>(limits)
 }

@@ -8,8 +8,8 @@ use hydrant_core::server::remote::NodeReport;
 use postcard::ser_flavors::Flavor;
 use postcard::serialize_with_flavor;
 
+use crate::board::Board;
 use crate::connection::Connection;
-use crate::net::Net;
 
 /// Bytes of a recording in one report of a node.
 const PIECE: usize = 128;
@@ -23,14 +23,14 @@ pub(super) struct Recording {
 }
 
 /// Encoder into reports. The beginning of the next one is borrowed, because encoders are moved.
-struct Sink<'n> {
-    net: &'n mut Net,
-    connection: &'n mut Connection,
+struct Sink<'n, B: Board> {
+    net: &'n mut B::Net,
+    connection: &'n mut Connection<B>,
     piece: &'n mut [u8; PIECE],
     len: usize,
 }
 
-impl Sink<'_> {
+impl<B: Board> Sink<'_, B> {
     /// Reports the piece.
     fn flush(&mut self) {
         if self.len > 0 {
@@ -40,7 +40,7 @@ impl Sink<'_> {
     }
 }
 
-impl Flavor for Sink<'_> {
+impl<B: Board> Flavor for Sink<'_, B> {
     type Output = ();
 
     fn try_push(&mut self, byte: u8) -> postcard::Result<()> {
@@ -67,7 +67,7 @@ impl Flavor for Sink<'_> {
 }
 
 /// Reports a record to the host of the node. Waits until it reads.
-pub(super) fn report_record(net: &mut Net, connection: &mut Connection, record: &Record<'_>) {
+pub(super) fn report_record<B: Board>(net: &mut B::Net, connection: &mut Connection<B>, record: &Record<'_>) {
     // The sink has no errors.
     let _ = serialize_with_flavor(record, Sink { net, connection, piece: &mut [0; PIECE], len: 0 });
 }

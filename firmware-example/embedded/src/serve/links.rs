@@ -9,13 +9,12 @@ use hydrant_core::server::link::{Arrived, link_record_max};
 use hydrant_core::server::remote::{NodeReport, NodeRequest};
 
 use super::Serve;
+use crate::board::{Board, Sizes};
 use crate::links::Bad;
-use crate::memory::BOARD_LINKS;
-use crate::net::Net;
 
-impl Serve<'_> {
+impl<B: Board> Serve<'_, B> {
     /// Carries out a request about links.
-    pub(crate) fn arrange_links(&mut self, net: &mut Net, request: &NodeRequest<'_>) -> Result<(), Fault> {
+    pub(crate) fn arrange_links(&mut self, net: &mut B::Net, request: &NodeRequest<'_>) -> Result<(), Fault> {
         let links = self.links.as_mut().ok_or(Fault::BadNode)?;
         match *request {
             NodeRequest::Link { node, addr } => {
@@ -39,8 +38,8 @@ impl Serve<'_> {
     /// Goes on with links that come up, handles messages, and reports links that are lost.
     // As a part of the caller, it would take stack from every input.
     #[inline(never)]
-    pub(crate) fn run_links(&mut self, net: &mut Net) {
-        for at in 0..BOARD_LINKS {
+    pub(crate) fn run_links(&mut self, net: &mut B::Net) {
+        for at in 0..B::BOARD_LINKS {
             let Some(links) = &mut self.links else { return };
             let mut passed = links.open(net, at);
             if passed.is_ok() {
@@ -60,7 +59,7 @@ impl Serve<'_> {
     }
 
     /// Handles the messages of a link, while there is room for their outputs.
-    fn pass_messages(&mut self, net: &mut Net, at: usize, inbox: &mut [u8]) -> Result<(), Bad> {
+    fn pass_messages(&mut self, net: &mut B::Net, at: usize, inbox: &mut [u8]) -> Result<(), Bad> {
         let limits = *self.server().limits();
         let unblocked = self.links.as_mut().and_then(|links| links.unblock(net, at, &limits));
         if let Some(node) = unblocked {
@@ -70,7 +69,7 @@ impl Serve<'_> {
             let Some(links) = &mut self.links else { return Ok(()) };
             let Some(received) = links.receive(net, at, inbox)? else { return Ok(()) };
             let (mut taken, mut is_held) = (0, true);
-            while self.is_free()
+            while self.is_free(net)
                 && let Some(links) = &mut self.links
                 && let Some(node) = links.node(at)
             {

@@ -5,8 +5,7 @@ use hydrant_core::manage::{BadRecord, decode};
 use hydrant_core::server::call::{Call, Callee, call_max};
 use hydrant_core::server::remote::request_max;
 
-use crate::memory::{self, CALL_BYTES, CALLS};
-use crate::net::Net;
+use crate::board::{Board, Sizes};
 use crate::serve::Serve;
 
 /// State of the calls of a node.
@@ -17,8 +16,7 @@ pub(crate) struct Calls {
 }
 
 impl Calls {
-    pub(crate) fn new() -> Calls {
-        let buf = if CALLS { memory::returns() } else { &mut [] };
+    pub(crate) fn new(buf: &'static mut [u8]) -> Calls {
         Calls { callee: Callee::default(), buf }
     }
 
@@ -28,10 +26,10 @@ impl Calls {
     }
 
     /// Carries out a call, and sends its return.
-    pub(crate) fn carry_out(
+    pub(crate) fn carry_out<B: Board>(
         &mut self,
-        net: &mut Net,
-        serve: &mut Serve<'_>,
+        net: &mut B::Net,
+        serve: &mut Serve<'_, B>,
         record: &[u8],
     ) -> Result<(), BadRecord> {
         let call = decode::<Call<'_>>(record)?;
@@ -40,7 +38,7 @@ impl Calls {
 }
 
 /// Returns the longest record of the host of a node.
-pub(crate) fn longest_record(serve: &Serve<'_>) -> usize {
+pub(crate) fn longest_record<B: Board>(serve: &Serve<'_, B>) -> usize {
     let limits = serve.server().limits();
-    if serve.is_called() { call_max(limits, CALL_BYTES) } else { request_max(limits) }
+    if serve.is_called() { call_max(limits, B::CALL_BYTES) } else { request_max(limits) }
 }

@@ -3,11 +3,10 @@
 use hydrant_core::manage::STALL_MS;
 use hydrant_core::server::Input;
 use hydrant_core::{ConnId, Time};
-use smoltcp::socket::tcp;
 
 use super::Serve;
-use crate::net::Net;
-use crate::time;
+use crate::board::Board;
+use crate::net::{Net, Socket};
 
 /// Buffer for one long message. It has one owner at a time, and other connections wait for it.
 pub(super) struct Long<'s> {
@@ -36,7 +35,7 @@ impl<'s> Long<'s> {
     }
 }
 
-impl Serve<'_> {
+impl<B: Board> Serve<'_, B> {
     /// Releases the buffer if a connection owns it.
     pub(super) fn release_long(&mut self, conn: ConnId) {
         if self.long.is_of(conn) {
@@ -46,11 +45,11 @@ impl Serve<'_> {
     }
 
     /// Gives the buffer to a connection, if it is free.
-    pub(super) fn begin_long(&mut self, net: &mut Net, conn: ConnId) {
+    pub(super) fn begin_long(&mut self, net: &mut B::Net, conn: ConnId) {
         if self.long.owner.is_none() {
             self.long.owner = Some(conn);
             self.long.len = 0;
-            self.long.since = time::millis();
+            self.long.since = B::millis();
             self.clients[conn.index()].seen = 0;
             self.receive_long(net, conn);
         }
@@ -58,23 +57,24 @@ impl Serve<'_> {
 
     /// Appends received bytes and passes all to the server. A message that is longer than the buffer or incomplete at its
     /// deadline is reported as too long.
-    pub(super) fn receive_long(&mut self, net: &mut Net, conn: ConnId) {
+    pub(super) fn receive_long(&mut self, net: &mut B::Net, conn: ConnId) {
         loop {
+            let is_free = self.is_free(net);
             let client = &mut self.clients[conn.index()];
-            let socket = net.sockets.get_mut::<tcp::Socket<'_>>(client.handle);
+            let socket = net.socket_mut(client.handle);
             let long = &mut self.long;
             // A closed socket has no more bytes.
-            let more = socket.recv_slice(&mut long.buf[long.len..]).unwrap_or(0);
+            let more = socket.recv_slice(&mut long.buf[long.len..]);
             long.len += more;
-            let late = time::millis() >= long.since + STALL_MS;
+            let late = B::millis() >= long.since + STALL_MS;
             let again = client.again && client.replied;
-            if (more == 0 && !late && !again) || self.tail.is_some() {
+            if (more == 0 && !late && !again) || !is_free {
                 return;
             }
             client.replied = false;
             let full = late || long.len == long.buf.len();
             let input = Input::Bytes { conn, bytes: &long.buf[..long.len], full };
-            let now = Time(time::millis());
+            let now = Time(B::millis());
             let to = (&mut self.recording, &mut self.node);
             let took = super::handle(&mut self.server, to, net, now, input);
             let Ok(took) = took else { return };
@@ -84,7 +84,7 @@ impl Serve<'_> {
             long.len -= consumed;
             client.again = took.again;
             if consumed > 0 {
-                long.since = time::millis();
+                long.since = B::millis();
             }
             if long.len == 0 {
                 self.release_long(conn);
