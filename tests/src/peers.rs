@@ -48,6 +48,8 @@ pub enum Peer {
     Chromium,
     /// TAP devices of Linux.
     Tap,
+    /// bubblewrap from Debian, which makes containers without root.
+    Bubblewrap,
 }
 
 impl Peer {
@@ -75,6 +77,7 @@ impl Peer {
             Peer::Node => "node",
             Peer::Chromium => "chromium",
             Peer::Tap => "tap",
+            Peer::Bubblewrap => "bubblewrap",
         }
     }
 
@@ -99,6 +102,7 @@ impl Peer {
             Peer::Node => node(),
             Peer::Chromium => CHROMIUM.into(),
             Peer::Tap => "/dev/net/tun".into(),
+            Peer::Bubblewrap => "/usr/bin/bwrap".into(),
         }
     }
 
@@ -154,7 +158,12 @@ impl Peer {
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::PmixTools => panic!("programs that are ready"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
-            Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium | Peer::Tap => {
+            Peer::Gfortran
+            | Peer::Wasmtime
+            | Peer::Node
+            | Peer::Chromium
+            | Peer::Tap
+            | Peer::Bubblewrap => {
                 panic!("C programs are not built against it")
             }
         }

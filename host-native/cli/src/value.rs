@@ -21,7 +21,9 @@ use hydrant_core::limits::{
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Limit, Limits};
 use hydrant_placement::Bootstrap;
-use hydrant_run::plan::{Attribute, JoinSecret, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
+use hydrant_run::plan::{
+    Attribute, JoinSecret, Plugin, Pty, SharedMemory, Spare, StdinTarget, UniverseSize, UriTarget,
+};
 use hydrant_start::OWN_VARIABLES;
 
 use crate::quoting;
@@ -331,6 +333,16 @@ pub(crate) fn fence_mode(text: &str) -> Result<FenceMode, String> {
         "lazy" => Ok(FenceMode::Lazy),
         "auto" => Ok(FenceMode::Auto),
         _ => Err("expected collect, lazy or auto".to_owned()),
+    }
+}
+
+/// `--shared-memory`.
+pub(crate) fn shared_memory(text: &str) -> Result<SharedMemory, String> {
+    match text {
+        "all" => Ok(SharedMemory::All),
+        "segments" => Ok(SharedMemory::Segments),
+        "none" => Ok(SharedMemory::None),
+        _ => Err("expected all, segments or none".to_owned()),
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use hydrant_board::manage::Secret;
 use hydrant_control::ExitCodeOf;
-pub use hydrant_control::protocol::{Attribute, Program, RunSettings, StdinTarget};
+pub use hydrant_control::protocol::{Attribute, Program, RunSettings, SharedMemory, StdinTarget};
 use hydrant_control::protocol::{AttributeOf, JobRecord};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;

@@ -61,6 +61,7 @@ mod open_mpi;
 mod preload;
 mod program_files;
 mod resolve;
+mod shared_memory;
 mod soft;
 mod spawn_info;
 mod sys;
@@ -73,7 +74,7 @@ use std::os::fd::{BorrowedFd, RawFd};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
-use hydrant_control::protocol::Program;
+use hydrant_control::protocol::{Program, SharedMemory};
 use hydrant_doctor::NoExec;
 use hydrant_driver::{PMIX_SERVER, PMIX_SERVER_URIS, pmix_variables};
 use hydrant_placement::Binding;
@@ -327,6 +328,17 @@ impl Launcher {
         let is_assigned = |variable: &str| programs.iter().any(|program| is_assigned(&program.env, variable));
         for variable in interface::variables(name, is_assigned) {
             self.add_variable(&variable);
+        }
+    }
+
+    /// Has the MPI libraries of the ranks share no more memory than this, unless the environment of a program tells a library
+    /// otherwise.
+    pub fn limit_shared_memory(&mut self, ways: SharedMemory, programs: &[Program]) {
+        for &(name, value) in shared_memory::variables(ways) {
+            if !programs.iter().any(|program| is_assigned(&program.env, name)) {
+                let text = format!("{name}={value}");
+                self.add_variable(&CString::new(text).expect("these texts have no NUL"));
+            }
         }
     }
 

@@ -1,5 +1,6 @@
 //! Real, unmodified MPI libraries and PMI clients under `hydrant run`.
 
+mod containers;
 mod debuggers;
 mod dynamic;
 mod functions;

@@ -9,7 +9,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, Hosts, MemoryBinding, NetworkTopology};
-use hydrant_run::plan::{Attribute, Plugin, Pty, Spare, StdinTarget, UniverseSize, UriTarget};
+use hydrant_run::plan::{Attribute, Plugin, Pty, SharedMemory, Spare, StdinTarget, UniverseSize, UriTarget};
 
 use super::hosts::HostArgs;
 use crate::value::{self, Assignment, Timeout, timeout};
@@ -154,6 +154,14 @@ pub(super) struct JobArgs {
     /// memAnonMMAPfd of pmi2.h, and map it; memPoolType is anonmmap. Pages take memory when they are written.
     #[arg(long, value_name = "SIZE", value_parser = value::bytes, help_heading = PROCESSES)]
     pub(super) mem_pool: Option<u64>,
+
+    /// Memory that MPI libraries share between ranks of a host, for ranks in containers: all, segments or none
+    ///
+    /// `segments` is for ranks in user or PID namespaces of their own with the same /dev/shm: they share segments, and do not read
+    /// each other's memory. `none` is for ranks with a /dev/shm of their own: each counts as on a node of its own. Sets
+    /// PMI_process_mapping and variables of MPICH, Open MPI and UCX, unless a program has them. See docs/containers.md.
+    #[arg(long, value_name = "WAYS", value_parser = value::shared_memory, default_value = "all", help_heading = PROCESSES)]
+    pub(super) shared_memory: SharedMemory,
 
     /// Universe size (MPI_UNIVERSE_SIZE): a number of processes, SYSTEM (slots of the hosts, or processors of this machine) or
     /// INFINITE (unset); default: slots of the allocation or host list, else unset

@@ -15,12 +15,13 @@ const BASH: &str = include_str!("completions.bash");
 
 /// Values of options that take more than a list of words, by the identifiers of the options in clap. A word that ends in `:` or
 /// `=` goes on.
-const WORDS: [(&str, &str); 10] = [
+const WORDS: [(&str, &str); 11] = [
     ("bind_to", "none hwthread core l1 l2 l3 numa socket machine rr user:"),
     ("bootstrap", "ssh srun qrsh local exec:"),
     ("fence", "collect lazy auto"),
     ("map_by", "slot node block hwthread core l1 l2 l3 numa socket machine ppr:"),
     ("membind", "none local bind: interleave interleave:"),
+    ("shared_memory", "all segments none"),
     ("signal", "HUP INT QUIT TERM USR1 USR2 TSTP CONT KILL"),
     ("stdin", "all none tools"),
     ("topology", "complete cart: hypercube kautz file:"),

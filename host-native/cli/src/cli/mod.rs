@@ -592,6 +592,7 @@ fn plan_options(
         gpus_per_rank: job.gpus_per_rank,
         memory_alloc_kinds: job.memory_alloc_kinds,
         mem_pool: job.mem_pool,
+        shared_memory: job.shared_memory,
         attributes: job.job_attr.into_iter().chain(job.node_attr).collect(),
         cleanup: !job.disable_auto_cleanup,
         drain: job.drain,

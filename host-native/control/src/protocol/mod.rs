@@ -21,7 +21,7 @@ pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, SubmissionId, Submi
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
-    StdinTarget, WindowSize,
+    SharedMemory, StdinTarget, WindowSize,
 };
 
 /// Code of a program that was not started because of another one.

@@ -25,6 +25,8 @@ pub struct RunSettings {
     pub memory_alloc_kinds: Option<String>,
     /// Bytes of memory that the ranks of a job share on each node.
     pub mem_pool: Option<u64>,
+    /// Ways in which MPI libraries share memory between ranks of a host.
+    pub shared_memory: SharedMemory,
     /// Attributes of all jobs. The last of one name is used.
     pub attributes: Vec<Attribute>,
     /// Whether a rank that fails ends its job.
@@ -58,6 +60,7 @@ impl Default for RunSettings {
             gpus_per_rank: None,
             memory_alloc_kinds: None,
             mem_pool: None,
+            shared_memory: SharedMemory::All,
             attributes: Vec::new(),
             cleanup: true,
             drain: Duration::from_secs(5),
@@ -177,6 +180,17 @@ impl Attribute {
         };
         Some([prefix, self.name.as_bytes()].concat())
     }
+}
+
+/// Ways in which MPI libraries share memory between ranks of a host, which may be in containers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum SharedMemory {
+    /// All that they know.
+    All,
+    /// Segments of `/dev/shm` alone. Ranks do not read each other's memory.
+    Segments,
+    /// None. Each rank counts as on a node of its own.
+    None,
 }
 
 /// Ranks of the first job that read the launcher's standard input.

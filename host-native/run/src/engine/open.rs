@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
 
 use hydrant_control::protocol::{
-    JobRecord, Program, RankBlock, SpawnOrigin, StdinTarget, StopAt, Target, ToolOptions,
+    JobRecord, Program, RankBlock, SharedMemory, SpawnOrigin, StdinTarget, StopAt, Target, ToolOptions,
 };
 use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
 use hydrant_core::limits::{
@@ -16,7 +16,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::wire::pmix::WILDCARD;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
-use hydrant_placement::{HOST_NAME_MAX, is_oversubscribed};
+use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
     FileReceiver, JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress,
@@ -263,6 +263,7 @@ impl Engine<'_> {
         if let Some(name) = self.interface() {
             launcher.prefer_interface(name, programs);
         }
+        launcher.limit_shared_memory(settings.shared_memory, programs);
         let options = spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
         let stop = options.and_then(|options| options.stop.as_ref());
         if let Some(stop) = stop.filter(|stop| stop.at == StopAt::Exec) {
@@ -338,6 +339,10 @@ impl Engine<'_> {
         let job = record.id;
         let kinds = settings.memory_alloc_kinds.as_deref().map(str::as_bytes);
         let kinds = kinds.map(|value| (b"PMI_mpi_memory_alloc_kinds".to_vec(), value));
+        let ranks = size(&record.programs)?;
+        let apart = settings.shared_memory == SharedMemory::None;
+        let apart = apart.then(|| NodeGrouping::Apart.process_mapping(ranks));
+        let apart = apart.iter().map(|mapping| (b"PMI_process_mapping".to_vec(), mapping.as_bytes()));
         let given = settings.attributes.iter();
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
         let file = self.topology_path(record);
@@ -346,11 +351,10 @@ impl Engine<'_> {
         let flags = [(OVERSUBSCRIBED_ATTR, local.oversubscribed), (QUERIES_ATTR, asks)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
         let flags = flags.map(|(name, _)| (name.into(), b"TRUE".as_slice()));
-        let ranks = size(&record.programs)?;
         let of_tool = spawned.and_then(|spawned| spawned.tool.as_ref());
         let of_tool = of_tool.map_or(Vec::new(), |options| tool_attributes(options, ranks));
         let of_tool = of_tool.iter().map(|(name, value)| (name.as_bytes().to_vec(), value.as_bytes()));
-        let attributes = kinds.into_iter().chain(file).chain(flags).chain(of_tool).chain(given);
+        let attributes = kinds.into_iter().chain(apart).chain(file).chain(flags).chain(of_tool).chain(given);
         let limits = self.core.limits();
         let texts = if limits.commit_bytes > 0 { texts(&record.programs, local, limits) } else { Vec::new() };
         let place = match self.nodes {
