@@ -107,12 +107,14 @@ impl Peer {
     }
 
     /// Whether to go on with this peer. A missing one fails the test, unless `HYDRANT_TESTS_ALLOW_MISSING` (a comma
-    /// list of names, or `all`) says that it may be missing: then this says so on standard error.
+    /// list of names, or `all`) says that it may be missing, or the kernel does not allow it: then this says so on standard error.
     #[track_caller]
     pub fn there(self) -> bool {
         let Some(lack) = self.lack() else { return true };
         let allowed = std::env::var("HYDRANT_TESTS_ALLOW_MISSING").unwrap_or_default();
-        let skip = allowed.split(',').any(|name| name == self.name() || name == "all");
+        // What the kernel of this machine does not allow, tests/install cannot add.
+        let of_kernel = self == Peer::Tap || self == Peer::Bubblewrap && self.witness().exists();
+        let skip = of_kernel || allowed.split(',').any(|name| name == self.name() || name == "all");
         let name = self.name();
         assert!(
             skip,
@@ -127,6 +129,11 @@ impl Peer {
         let witness = self.witness();
         if !witness.exists() {
             return Some(format!("no {}", witness.display()));
+        }
+        if self == Peer::Bubblewrap {
+            let trial = Command::new(witness).args(["--dev-bind", "/", "/", "--unshare-user", "true"]).output();
+            let allowed = trial.is_ok_and(|trial| trial.status.success());
+            return (!allowed).then(|| "no user namespaces".to_owned());
         }
         let by_root = matches!(self, Peer::Slurm | Peer::Ssh | Peer::Sge | Peer::Tap);
         (by_root && !rustix::process::geteuid().is_root()).then(|| "only root can start it".to_owned())
