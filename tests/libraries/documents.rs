@@ -8,7 +8,7 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a file with another name: only their names are checked.
-const ELSEWHERE: [&str; 13] = [
+const ELSEWHERE: [&str; 16] = [
     "serve ",
     "offload ",
     "run -hosts a:16,b:16,c:16 --offload ",
@@ -19,6 +19,9 @@ const ELSEWHERE: [&str; 13] = [
     "replace ",
     "grow ",
     "shrink ",
+    "up ",
+    "run --on ",
+    "down ",
     "replay --quiet --sandbox=",
     "run --bootstrap join ",
     "join ",
