@@ -338,6 +338,17 @@ impl<'s> Links<'s> {
         links.for_each(|link| (link.message_pending, link.fetch_pending) = (true, true));
     }
 
+    /// Calls a function with each offset of the log.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(&mut u32)) {
+        for link in &mut self.slots[..self.count] {
+            then(&mut link.cursor);
+            if let Answer::Before(offset) = &mut link.answer {
+                then(offset);
+            }
+        }
+    }
+
     /// Resets the cursors after the log was cleared.
     pub(crate) fn rewind(&mut self) {
         self.slots.iter_mut().for_each(|link| (link.cursor, link.answer) = (0, Answer::None));

@@ -191,6 +191,9 @@ impl Server<'_> {
             if slot.exit.is_none() {
                 self.kvs.release(Owner { id: index as u32, used: &mut slot.used, quota });
             }
+            if slot.node == self.links.node() {
+                self.kvs.give_back(slot.used, quota);
+            }
             *slot = RankSlot::EMPTY;
         }
         for at in 0..self.conns_end {
@@ -219,15 +222,13 @@ impl Server<'_> {
         self.end_psets(job);
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);
+        let over = self.jobs[job.index()].spaces;
         self.jobs[job.index()] = Job::EMPTY;
         #[cfg(feature = "pmix")]
         if let Some(end) = &end {
             self.note_job_end(end);
         }
-        if self.jobs.iter().all(|job| job.name.is_empty()) {
-            self.kvs.clear();
-            self.links.rewind();
-        }
+        self.reclaim(over);
         event!(info, "job {} is over", job);
         Ok(())
     }

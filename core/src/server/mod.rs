@@ -31,6 +31,7 @@ mod peers;
 mod pmix;
 mod psets;
 mod query;
+mod reclaim;
 mod record;
 pub mod remote;
 mod restore;

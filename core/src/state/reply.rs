@@ -91,6 +91,28 @@ pub(crate) enum ReplyState {
     Ready(Response),
 }
 
+impl ReplyState {
+    /// Returns the offsets of the records of the log that it refers to.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn records_mut(&mut self) -> [Option<&mut u32>; 2] {
+        match self {
+            ReplyState::NodeAttr(record)
+            | ReplyState::Fetch { key: record, .. }
+            | ReplyState::Ready(
+                Response::Record(_, record)
+                | Response::Pmix(
+                    PmixResponse::Commit { record, .. }
+                    | PmixResponse::Given { record, .. }
+                    | PmixResponse::Refreshed { record: Some(record) }
+                    | PmixResponse::Text(_, record),
+                ),
+            ) => [Some(record), None],
+            ReplyState::Ready(Response::Ring(part)) => [Some(&mut part.left), Some(&mut part.right)],
+            _ => [None, None],
+        }
+    }
+}
+
 /// What a get of a PMIx client waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Wanted {

@@ -1,6 +1,8 @@
 //! Writer of the key-value log: an append-only list of records, and an index of their places. [`wire::log`](crate::wire::log)
 //! has the format.
 
+#[cfg(feature = "cluster")]
+use super::atomic::fence;
 use super::atomic::{AtomicU32, Ordering};
 use crate::wire::log::{Entries, HEADER, Header};
 pub(crate) use crate::wire::log::{Key, hash, record_len};
@@ -10,6 +12,9 @@ pub(crate) use crate::wire::log::{Key, hash, record_len};
 pub(crate) struct Log<'s> {
     bytes: &'s mut [u8],
     index: &'s [AtomicU32],
+    /// Sequence lock for readers of shared memory: odd while records move.
+    #[cfg_attr(not(feature = "cluster"), expect(dead_code, reason = "records do not move"))]
+    sequence: &'s AtomicU32,
     entries: Entries,
     len: u32,
     keys: u32,
@@ -51,9 +56,20 @@ pub(crate) struct Record<'a> {
     pub(crate) wanted: bool,
 }
 
-/// Returns the number of index slots for `keys` keys: a power of two, of which at most three quarters are used.
+/// Progress of a compaction.
+#[cfg(feature = "cluster")]
+#[derive(Debug)]
+pub(crate) struct Compaction {
+    /// Records from this offset on have not been considered.
+    from: u32,
+    /// Length of the log before.
+    end: u32,
+}
+
+/// Returns the number of words of the index for `keys` keys: slots, a power of two, of which at most three quarters are used,
+/// and the sequence lock.
 pub(crate) const fn index_len(keys: u32) -> u64 {
-    (keys as u64 + keys as u64 / 3 + 1).next_power_of_two()
+    (keys as u64 + keys as u64 / 3 + 1).next_power_of_two() + 1
 }
 
 /// Clears an index for [`Log::new`].
@@ -73,9 +89,9 @@ impl<'s> Log<'s> {
         keys_max: u32,
         seed: u32,
     ) -> Option<Log<'s>> {
-        let index = index.get(..index_len(keys_max) as usize)?;
+        let (sequence, index) = index.get(..index_len(keys_max) as usize)?.split_last()?;
         let entries = Entries::of(bytes.len());
-        Some(Log { bytes, index, entries, len: 0, keys: 0, keys_max, seed })
+        Some(Log { bytes, index, sequence, entries, len: 0, keys: 0, keys_max, seed })
     }
 
     /// Drops all records. Only index slots of records and their neighbours are accessed.
@@ -95,6 +111,88 @@ impl<'s> Log<'s> {
         self.keys = 0;
     }
 
+    /// Returns the bytes and keys of the records of spaces that are not kept.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn unkept(&self, keeps: impl Fn(u32) -> bool) -> (u32, u32) {
+        let (mut start, mut bytes, mut keys) = (0, 0, 0);
+        while let Some((header, rest)) = split(self.as_bytes(), start) {
+            let len = header.record_len();
+            if !keeps(header.space()) {
+                bytes += len;
+                let key = rest.get(..header.key_len() as usize).unwrap_or_default();
+                let newest = self.find(&self.key(header.space(), key));
+                keys += u32::from(matches!(newest, Slot::Taken { record, .. } if record == start));
+            }
+            start += len;
+        }
+        (bytes, keys)
+    }
+
+    /// Begins to drop records. [`Log::next_gap`] follows until there is none.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn begin_compaction(&mut self) -> Compaction {
+        self.count_step();
+        fence(Ordering::Release);
+        let end = self.len;
+        self.clear();
+        Compaction { from: 0, end }
+    }
+
+    /// Moves records up to the next ones that are not kept. Returns where these have started and how long they are, in the log
+    /// as it is without those before. Without any, the compaction is complete.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn next_gap(
+        &mut self,
+        Compaction { from, end }: &mut Compaction,
+        keeps: impl Fn(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        let mut gap = 0;
+        while *from < *end
+            && let Some((header, _)) = split(&self.bytes[..*end as usize], *from)
+        {
+            let is_kept = keeps(header.space());
+            if is_kept && gap > 0 {
+                break;
+            }
+            let (len, start) = (header.record_len(), self.len);
+            if is_kept {
+                self.bytes.copy_within(*from as usize..(*from + len) as usize, start as usize);
+                self.len += len;
+                self.enter(start);
+            } else {
+                gap += len;
+            }
+            *from += len;
+        }
+        if gap == 0 {
+            self.count_step();
+        }
+        (gap > 0).then_some((self.len, gap))
+    }
+
+    /// Begins or ends a time in which records move.
+    #[cfg(feature = "cluster")]
+    fn count_step(&self) {
+        let step = self.sequence.load(Ordering::Relaxed);
+        self.sequence.store(step.wrapping_add(1), Ordering::Release);
+    }
+
+    /// Refers the index to the record at an offset, the newest of its key. Returns false if there are too many keys.
+    fn enter(&mut self, start: u32) -> bool {
+        let Some(Record { space, key, .. }) = self.record(start) else { return false };
+        let key = self.key(space, key);
+        let (slot, hash) = (self.find(&key), key.hash());
+        match slot {
+            Slot::Taken { at, .. } => self.publish(at, hash, start),
+            Slot::Free { at } if self.keys < self.keys_max => {
+                self.publish(at, hash, start);
+                self.keys += 1;
+            }
+            Slot::Free { .. } | Slot::None => return false,
+        }
+        true
+    }
+
     /// Loads the records of a log with the same seed, oldest first. Returns false if they are invalid or too many. The
     /// log then contains some of them.
     pub(crate) fn load(&mut self, records: &[u8]) -> bool {
@@ -103,16 +201,11 @@ impl<'s> Log<'s> {
         room.copy_from_slice(records);
         while (self.len as usize) < records.len() {
             let start = self.len;
-            let Some((key, len)) = self.sound(&records[start as usize..]) else { return false };
-            match self.find(&key) {
-                Slot::Taken { at, .. } => self.publish(at, key.hash(), start),
-                Slot::Free { at } if self.keys < self.keys_max => {
-                    self.publish(at, key.hash(), start);
-                    self.keys += 1;
-                }
-                Slot::Free { .. } | Slot::None => return false,
-            }
+            let Some(len) = self.sound(&records[start as usize..]) else { return false };
             self.len += len;
+            if !self.enter(start) {
+                return false;
+            }
         }
         true
     }
@@ -123,8 +216,8 @@ impl<'s> Log<'s> {
             && self.as_bytes().get(offset as usize..).is_some_and(|rest| self.sound(rest).is_some())
     }
 
-    /// Returns the key and the length of the record at the start of `bytes`, if it is valid.
-    fn sound<'k>(&self, bytes: &'k [u8]) -> Option<(Key<'k>, u32)> {
+    /// Returns the length of the record at the start of `bytes`, if it is valid.
+    fn sound(&self, bytes: &[u8]) -> Option<u32> {
         let (header, rest) = split(bytes, 0)?;
         let value_len = header.value_len().unwrap_or(0);
         let len = header.record_len();
@@ -133,7 +226,7 @@ impl<'s> Log<'s> {
         let padding = &rest[value_len as usize..];
         let key = self.key(header.space(), key);
         let sound = header.is_of(&key) && header.key_len() > 0 && padding.iter().all(|&byte| byte == 0);
-        sound.then_some((key, len))
+        sound.then_some(len)
     }
 
     /// Returns the hash seed.
@@ -318,6 +411,8 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use std::collections::HashMap;
+    #[cfg(feature = "cluster")]
+    use std::string::String;
     use std::vec::Vec;
 
     fn put(log: &mut Log<'_>, space: u32, key: &str, value: &str) -> Option<u32> {
@@ -335,7 +430,7 @@ mod tests {
 
     #[test]
     fn a_record_says_what_was_put() {
-        let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 16]);
+        let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 17]);
         let mut log = Log::new(&mut bytes, &index, 8, 1).unwrap();
         let key = log.key(3, b"key");
         let slot = log.find(&key);
@@ -367,7 +462,7 @@ mod tests {
 
     #[test]
     fn records_of_other_tags_are_not_read() {
-        let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 16]);
+        let (mut bytes, index) = ([0; 256], [const { AtomicU32::new(0) }; 17]);
         let mut log = Log::new(&mut bytes, &index, 8, 1).unwrap();
         let at = put(&mut log, 3, "key", "value").unwrap();
         let key = log.key(3, b"key");
@@ -383,6 +478,43 @@ mod tests {
             log.publish(slot_at, key.hash(), record);
             assert_eq!(log.find(&key), next, "{record}");
         }
+    }
+
+    /// Returns the offset, the space and the bytes of each record.
+    #[cfg(feature = "cluster")]
+    fn records(log: &Log<'_>) -> Vec<(u32, u32, Vec<u8>)> {
+        let (mut all, mut at) = (Vec::new(), 0);
+        while let Some((header, _)) = split(log.as_bytes(), at) {
+            let end = at + header.record_len();
+            all.push((at, header.space(), log.as_bytes()[at as usize..end as usize].to_vec()));
+            at = end;
+        }
+        all
+    }
+
+    /// Compaction drops a space, and moves each other record by what goes before it.
+    #[cfg(feature = "cluster")]
+    fn compacts(log: &mut Log<'_>, model: &HashMap<(u32, String), String>) -> Result<(), TestCaseError> {
+        let keeps = |space: u32| space != 1;
+        let before = records(log);
+        let (bytes, keys) = log.unkept(keeps);
+        let (len, left) = (log.len(), log.keys_left());
+        let mut gaps = Vec::new();
+        let mut compaction = log.begin_compaction();
+        while let Some(gap) = log.next_gap(&mut compaction, keeps) {
+            gaps.push(gap);
+        }
+        prop_assert_eq!((log.len(), log.keys_left()), (len - bytes, left + keys));
+        let moved =
+            |at: u32| gaps.iter().fold(at, |at, &(start, len)| at - at.saturating_sub(start).min(len));
+        let kept = before.into_iter().filter(|(_, space, _)| keeps(*space));
+        let expected: Vec<_> = kept.map(|(at, space, bytes)| (moved(at), space, bytes)).collect();
+        prop_assert_eq!(records(log), expected);
+        prop_assert_eq!(moved(len), log.len());
+        for ((space, key), value) in model {
+            prop_assert_eq!(get(log, *space, key), keeps(*space).then_some(value.as_bytes()));
+        }
+        Ok(())
     }
 
     proptest! {
@@ -408,9 +540,12 @@ mod tests {
                 }
             }
             prop_assert_eq!(log.keys_left(), 64 - model.len() as u32);
+            #[cfg(feature = "cluster")]
+            compacts(&mut log, &model)?;
             log.clear();
             prop_assert_eq!((log.len(), log.keys_left()), (0, 64));
-            prop_assert!(index.iter().all(|slot| slot.load(Ordering::Relaxed) == 0), "a slot is still taken");
+            let slots = &index[..index.len() - 1];
+            prop_assert!(slots.iter().all(|slot| slot.load(Ordering::Relaxed) == 0), "a slot is still taken");
         }
     }
 }

@@ -50,7 +50,7 @@ fn short_buffers_get_the_front_and_the_whole_length() {
         assert!(buf[kept..].iter().all(|&byte| byte == b'.'));
     }
     assert_eq!((view.get(2, b"key", &mut []), view.get(3, b"ke", &mut [])), (None, None));
-    assert!(LogView::new(&log, &index[..3], 42).is_none() && LogView::new(&log, &[], 42).is_none());
+    assert!(LogView::new(&log, &index[..4], 42).is_none() && LogView::new(&log, &[], 42).is_none());
 }
 
 proptest! {

@@ -9,6 +9,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::fault::Refusal;
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_HEADER, KEY_MAX, Limit, Limits, VALUE_MAX};
+#[cfg(feature = "cluster")]
+use crate::store::log::Compaction;
 use crate::store::log::{Key, Log, Record, Slot, record_len};
 
 /// Kind of a job's space.
@@ -45,6 +47,12 @@ impl Spaces {
     /// Returns the number of one space in the log.
     pub(crate) fn of(self, kind: Kind) -> u32 {
         self.0.wrapping_mul(8).wrapping_add(kind as u32)
+    }
+
+    /// Returns whether that is the number of a space of the job, of any kind.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn have(self, space: u32) -> bool {
+        self.of(Kind::Kvs) == space & !7
     }
 
     /// Returns whether that is the number of the job's space of this kind.
@@ -96,6 +104,8 @@ pub(crate) struct Kvs<'s> {
     /// Number of nodes that share the common half.
     nodes: u32,
     next: u32,
+    /// Usage that was left when only records of registered jobs were here for the last time.
+    fresh: Usage,
 }
 
 /// State of a key before a put.
@@ -117,7 +127,7 @@ impl<'s> Kvs<'s> {
         let ranks = limits.ranks.max(1);
         let part = Usage { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
         let limits = Usage { bytes: limits.kvs_bytes, keys: limits.keys };
-        Kvs { log, reserved: Usage::default(), limits, part, spare: limits, nodes: 1, next: 0 }
+        Kvs { log, reserved: Usage::default(), limits, part, spare: limits, nodes: 1, next: 0, fresh: limits }
     }
 
     /// Returns the log, for a snapshot.
@@ -125,14 +135,19 @@ impl<'s> Kvs<'s> {
         &self.log
     }
 
-    /// Returns the reserved usage, the rest of the common half, and the last number of spaces, for a snapshot.
-    pub(crate) fn state(&self) -> (Usage, Usage, u32) {
-        (self.reserved, self.spare, self.next)
+    /// Returns the reserved usage, the rest of the common half, what was left after the last compaction, and the last number of
+    /// spaces, for a snapshot.
+    pub(crate) fn state(&self) -> (Usage, Usage, Usage, u32) {
+        (self.reserved, self.spare, self.fresh, self.next)
     }
 
     /// Restores a snapshot. Returns false if the log is invalid.
-    pub(crate) fn load(&mut self, log: &[u8], (reserved, spare, next): (Usage, Usage, u32)) -> bool {
-        (self.reserved, self.spare, self.next) = (reserved, spare, next);
+    pub(crate) fn load(
+        &mut self,
+        log: &[u8],
+        (reserved, spare, fresh, next): (Usage, Usage, Usage, u32),
+    ) -> bool {
+        (self.reserved, self.spare, self.fresh, self.next) = (reserved, spare, fresh, next);
         self.log.load(log)
     }
 
@@ -157,8 +172,54 @@ impl<'s> Kvs<'s> {
     }
 
     fn refill(&mut self) {
+        self.spare = self.share();
+    }
+
+    /// Returns the part of the common half for this node's ranks.
+    fn share(&self) -> Usage {
         let of = |limit: u32| if self.nodes > 1 { limit / 2 / self.nodes } else { limit };
-        self.spare = Usage { bytes: of(self.limits.bytes), keys: of(self.limits.keys) };
+        Usage { bytes: of(self.limits.bytes), keys: of(self.limits.keys) }
+    }
+
+    /// Gives back what a rank of this node has taken from the common half. Its job ends.
+    pub(crate) fn give_back(&mut self, used: Usage, quota: Usage) {
+        let (share, taken) = (self.share(), used.less(quota));
+        self.spare = Usage {
+            bytes: share.bytes.min(self.spare.bytes.saturating_add(taken.bytes)),
+            keys: share.keys.min(self.spare.keys.saturating_add(taken.keys)),
+        };
+    }
+
+    /// Returns whether to compact the log after the end of a job: when half of what was left after the last time is used. The cost
+    /// is then in proportion to what has been put.
+    pub(crate) fn is_compaction_due(&self) -> bool {
+        let (left, fresh) = (self.left(), self.fresh);
+        left.bytes < fresh.bytes / 2 || left.keys < fresh.keys / 2
+    }
+
+    /// Returns whether a compaction makes room for what is lacking.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn is_kept_by(&self, lack: Usage, living: impl Fn(u32) -> bool) -> bool {
+        let (bytes, keys) = self.log.unkept(living);
+        lack.less(Usage { bytes, keys }) == Usage::NONE
+    }
+
+    /// Begins to drop the records of spaces that are of no job. [`Kvs::next_gap`] follows until there is none.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn begin_compaction(&mut self) -> Compaction {
+        self.log.begin_compaction()
+    }
+
+    /// Drops some records, as [`Log::next_gap`] does.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn next_gap(
+        &mut self,
+        at: &mut Compaction,
+        living: impl Fn(u32) -> bool,
+    ) -> Option<(u32, u32)> {
+        let gap = self.log.next_gap(at, living);
+        self.fresh = self.left();
+        gap
     }
 
     /// Returns the usage without records, reserved or not.
@@ -228,6 +289,7 @@ impl<'s> Kvs<'s> {
     pub(crate) fn clear(&mut self) {
         self.log.clear();
         self.reserved = Usage::default();
+        self.fresh = self.limits;
         self.refill();
     }
 
@@ -352,15 +414,15 @@ impl<'s> Kvs<'s> {
         Ok((record, wanted))
     }
 
-    /// Checks that there is room for pairs of other nodes, which those nodes have admitted.
+    /// Returns the room that is lacking for pairs of other nodes, which those nodes have admitted.
     ///
     /// # Errors
-    /// The length or the limit that is exceeded.
-    pub(crate) fn room_for_copies<'k>(
+    /// The length that is exceeded.
+    pub(crate) fn lack_for_copies<'k>(
         &self,
         (spaces, kind): (Spaces, Kind),
         pairs: impl Iterator<Item = (&'k [u8], usize)> + Clone,
-    ) -> Result<(), Refusal> {
+    ) -> Result<Usage, Refusal> {
         let space = spaces.of(kind);
         let mut all = self.cost_of((spaces, kind), pairs.clone())?;
         // A rank may have put a key several times. The search for repeated keys is slow, so it is done only if keys
@@ -371,16 +433,10 @@ impl<'s> Kvs<'s> {
             let keys = pairs.clone().map(|(key, _)| key).enumerate();
             all.keys = keys.filter(|&(_, key)| fresh(key)).filter(first).count() as u32;
         }
-        if all.bytes > self.log.bytes_left() {
-            return Err(Refusal::Full(Limit::KvsBytes, self.limits.bytes));
-        }
-        if all.keys > self.log.keys_left() {
-            return Err(Refusal::Full(Limit::Keys, self.limits.keys));
-        }
-        Ok(())
+        Ok(all.less(self.left()))
     }
 
-    /// Stores a copy of a pair of another node, for which there is [room](Kvs::room_for_copies). Returns its offset.
+    /// Stores a copy of a pair of another node, for which there is [room](Kvs::lack_for_copies). Returns its offset.
     pub(crate) fn copy(
         &mut self,
         (spaces, kind): (Spaces, Kind),

@@ -140,6 +140,15 @@ impl Tracker {
         self.begin();
     }
 
+    /// Calls a function with each offset of the log.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(&mut u32)) {
+        if let FanIn::Pending(log) = &mut self.fan_in {
+            then(log);
+        }
+        then(&mut self.fan_out_log);
+    }
+
     /// Forgets a child that is lost: what has come from it, and what was to be sent to it.
     #[cfg(feature = "cluster")]
     pub(crate) fn forget(&mut self, link: usize) {

@@ -1,6 +1,6 @@
 //! The log of the core and its reader in shared memory, compiled with loom's atomic types.
 //!
-//! The writer's records are plain bytes, which loom does not see. [`SharedLog::put`] therefore copies a record to loom's
+//! The writer's records are plain bytes, which loom does not see. [`SharedLog::write`] therefore copies a record to loom's
 //! words after the log has written it and before the log publishes it. That is where the bytes change in shared memory.
 
 mod store;
@@ -24,6 +24,17 @@ const KEYS: u32 = 2;
 const SEED: u32 = 42;
 const SPACE: u32 = 3;
 
+/// What a writer does.
+#[derive(Clone, Copy, Debug)]
+pub enum Step {
+    /// Puts a pair.
+    Put(&'static str, &'static str),
+    /// Puts a pair of another job.
+    PutElsewhere(&'static str, &'static str),
+    /// Drops the records of the other job.
+    Compact,
+}
+
 /// Memory that a writer and a reader share.
 #[derive(Debug)]
 pub struct SharedLog {
@@ -38,29 +49,49 @@ impl SharedLog {
         SharedLog { words: zeros(BYTES / 4), index: zeros(index_len(KEYS) as usize) }
     }
 
-    /// Puts these pairs, one after the other.
+    /// Does these steps, one after the other.
     ///
     /// # Panics
     /// If the log is too small for them.
-    pub fn put(&self, pairs: &[(&str, &str)]) {
-        let (mut bytes, mut unused, mut done) = ([0; BYTES], [0; BYTES], 0);
+    pub fn write(&self, steps: &[Step]) {
+        let (mut bytes, mut unused) = ([0; BYTES], [0; BYTES]);
         // The writer looks keys up in an index of its own. loom remembers only the last access to a number, and a look-up in
         // the shared index would hide the reader's.
         let private = SharedLog::empty();
         let mut log = Log::new(&mut bytes, &private.index, KEYS, SEED).expect("the index has its length");
-        let shared = Log::new(&mut unused, &self.index, KEYS, SEED).expect("the index has its length");
-        for (key, value) in pairs {
-            let key = log.key(SPACE, key.as_bytes());
-            let slot = log.find(&key);
-            let value = Some(core::iter::once(value.as_bytes()));
-            let (at, record) = log.write(&key, slot, 7, value).expect("the log has room");
-            let (words, _) = log.as_bytes()[done..].as_chunks();
-            for (to, &word) in self.words[done / 4..].iter().zip(words) {
-                to.store(u32::from_ne_bytes(word), Ordering::Relaxed);
+        let mut shared = Log::new(&mut unused, &self.index, KEYS, SEED).expect("the index has its length");
+        for &step in steps {
+            let done = log.as_bytes().len();
+            match step {
+                Step::Put(key, value) | Step::PutElsewhere(key, value) => {
+                    let space = if matches!(step, Step::Put(..)) { SPACE } else { SPACE + 1 };
+                    let key = log.key(space, key.as_bytes());
+                    let slot = log.find(&key);
+                    let value = Some(core::iter::once(value.as_bytes()));
+                    let (at, record) = log.write(&key, slot, 7, value).expect("the log has room");
+                    self.store(&log, done);
+                    log.publish(at, key.hash(), record);
+                    shared.publish(at, key.hash(), record);
+                }
+                Step::Compact => {
+                    let mut compaction = log.begin_compaction();
+                    while log.next_gap(&mut compaction, |space| space == SPACE).is_some() {}
+                    let mut compaction = shared.begin_compaction();
+                    self.store(&log, 0);
+                    for (to, from) in self.index.iter().zip(&private.index).take(self.index.len() - 1) {
+                        to.store(from.load(Ordering::Relaxed), Ordering::Relaxed);
+                    }
+                    assert!(shared.next_gap(&mut compaction, |_| true).is_none(), "its log is empty");
+                }
             }
-            done = log.as_bytes().len();
-            log.publish(at, key.hash(), record);
-            shared.publish(at, key.hash(), record);
+        }
+    }
+
+    /// Copies the records of a log from an offset on.
+    fn store(&self, log: &Log<'_>, from: usize) {
+        let (words, _) = log.as_bytes()[from..].as_chunks();
+        for (to, &word) in self.words[from / 4..].iter().zip(words) {
+            to.store(u32::from_ne_bytes(word), Ordering::Relaxed);
         }
     }
 

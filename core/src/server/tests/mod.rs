@@ -19,6 +19,8 @@ mod peek;
 #[cfg(feature = "pmix")]
 mod pmix;
 mod query;
+#[cfg(feature = "cluster")]
+mod reclaim;
 mod restore;
 mod shared;
 

@@ -4,7 +4,7 @@ use core::fmt;
 use core::str::FromStr;
 
 /// Version of the offer, and of the layout of the log and its index.
-const VERSION: &str = "1";
+const VERSION: &str = "2";
 
 /// Line of text that describes a log in shared memory, and a job's space in it. The file holds the index, followed by
 /// the log. The other fields are what a [`LogView`](super::LogView) of it needs.
@@ -14,7 +14,7 @@ pub struct Offer<'a> {
     pub path: &'a str,
     /// Device and inode of the file, because the path may lead elsewhere in another namespace.
     pub file: (u64, u64),
-    /// Number of index slots.
+    /// Number of words of the index.
     pub index: u32,
     /// Bytes of the log.
     pub log: u32,
@@ -78,9 +78,9 @@ mod tests {
 
     #[test]
     fn other_versions_and_numbers_are_none() {
-        let line = "1,/proc/7/fd/3,1,2,16,4096,9,5,kvs_a,b";
+        let line = "2,/proc/7/fd/3,1,2,16,4096,9,5,kvs_a,b";
         assert_eq!(Offer::parse(line).map(|offer| offer.jobid), Some("kvs_a,b"));
-        for (from, to) in [("1,/", "2,/"), ("16", "x"), ("4096", "4294967296"), (",5,", ",-5,")] {
+        for (from, to) in [("2,/", "1,/"), ("16", "x"), ("4096", "4294967296"), (",5,", ",-5,")] {
             assert_eq!(Offer::parse(&line.replacen(from, to, 1)), None, "{from} as {to}");
         }
     }

@@ -11,10 +11,13 @@
 //! | 10..12 | length of the value, or `0xffff` for a wanted key, which has no value yet |
 //! | 12..16 | number of the owner, which the log only stores |
 //!
-//! There are no pointers, and records never move. The bytes can therefore be shared, sent or saved unchanged. The
-//! index is a hash table with open addressing and linear probing, whose [entries](Entries) are the place of a record and bits
-//! of its hash. An entry is written after its record, so readers of shared memory find complete records only. Another put of
-//! a key appends a record and updates the index.
+//! There are no pointers. The bytes can therefore be shared, sent or saved unchanged. The index is a hash table with open
+//! addressing and linear probing, whose [entries](Entries) are the place of a record and bits of its hash. An entry is written
+//! after its record, so readers of shared memory find complete records only. Another put of a key appends a record and updates
+//! the index.
+//!
+//! Records move only when the log is compacted. A word behind the entries of the index is odd meanwhile, and another one
+//! afterwards: a sequence lock. A reader that sees it odd or changed has found nothing.
 //!
 //! [`LogView`] is the reader. The writer is hydrant-core's.
 
