@@ -2,10 +2,11 @@
 
 use std::fs::File;
 use std::io::Read as _;
+use std::path::Path;
 use std::process::Command;
 
 use hydrant_tests::{Fleet, Folder, Job, Running, hydrant_path};
-use rustix::process::Signal;
+use rustix::process::{Signal, WaitOptions, waitpid};
 
 use crate::ASK;
 
@@ -180,6 +181,65 @@ fn a_client_that_does_not_read_holds_up_no_other() {
     let mut all = vec![0; 4_000_000];
     reader.read_exact(&mut all).unwrap();
     slow.wait().code(0);
+    fleet.end();
+}
+
+#[test]
+fn the_example_in_python_collects_its_tasks() {
+    let fleet = Fleet::new("-n 3");
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/fleet_tasks.py");
+    let job = Job::new("python3").arg(example);
+    let job = job.words("--tasks 40 --at-once 6 --hydrant").arg(hydrant_path()).arg(&fleet.name);
+    let job = job.words("sh -c").arg("echo task $TASK; exit $((TASK % 20 == 7))");
+    let outcome = job.run();
+    outcome.code(1).stdout_is("40 tasks, 40 lines of output; exit codes: 0 (38 times) 1 (2 times)\n");
+    outcome.warns("task 7 exited with code 1: ").warns("task 27 exited with code 1: ");
+    fleet.end();
+}
+
+// Fault: A fleet in which some job always runs, so that the tables of its server are never empty
+// Outcome: values of jobs that are over make room for those of later ones
+// Guarantee: Any number of jobs after one another
+#[test]
+fn jobs_come_and_go_beside_one_that_stays() {
+    let fleet = Fleet::new("-n 2 --limit kvs-bytes=12000");
+    let ask = |steps: &str| format!("{ASK} init; {steps}; echo $reply; ask cmd=finalize");
+    let put = |key: &str| format!("ask \"cmd=put kvsname=$kvs key={key} value=$(printf '%0900d' 0)\"");
+    let named = "ask cmd=get_my_kvsname; kvs=${reply#*kvsname=}";
+    let get =
+        format!("{named}; {}; echo up; read -r stop; ask \"cmd=get kvsname=$kvs key=stays\"", put("stays"));
+    let mut long = script(&fleet, &ask(&get)).hold_input().start();
+    long.await_stdout("up\n", 1);
+    for _ in 0..30 {
+        let outcome = script(&fleet, &ask(&format!("{named}; {}", put("k")))).run();
+        outcome.code(0).says("cmd=put_result rc=0", 1);
+    }
+    long.end_input();
+    long.wait().code(0).says("cmd=get_result rc=0 value=000", 1);
+    fleet.end();
+}
+
+#[test]
+fn a_stopped_job_stops_in_its_fleet_and_goes_on() {
+    let fleet = Fleet::new("-n 2");
+    let script = "trap 'echo on' CONT; trap 'exit 0' USR1; echo $$; while :; do :; done";
+    let other = fleet.shell("", "trap 'echo on' CONT; echo up; read line; exit 3").hold_input();
+    let mut other = other.start();
+    other.await_stdout("up\n", 1);
+    let mut job = fleet.shell("", script).start();
+    let [rank] = job.lines();
+    job.signal(Signal::TSTP);
+    let (_, status) = waitpid(Some(job.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert_eq!(status.stopping_signal(), Some(Signal::TSTP.as_raw()));
+    while !std::fs::read_to_string(format!("/proc/{rank}/stat")).unwrap().contains(" T ") {
+        std::thread::yield_now();
+    }
+    job.signal(Signal::CONT);
+    assert_eq!(job.lines::<1>(), ["on"]);
+    job.signal(Signal::USR1);
+    job.wait().code(0).says("on\n", 1);
+    other.end_input();
+    other.wait().code(3).stdout_is("up\n");
     fleet.end();
 }
 
