@@ -131,7 +131,8 @@ impl Peer {
             return Some(format!("no {}", witness.display()));
         }
         if self == Peer::Bubblewrap {
-            let trial = Command::new(witness).args(["--dev-bind", "/", "/", "--unshare-user", "true"]).output();
+            let trial =
+                Command::new(witness).args(["--dev-bind", "/", "/", "--unshare-user", "true"]).output();
             let allowed = trial.is_ok_and(|trial| trial.status.success());
             return (!allowed).then(|| "no user namespaces".to_owned());
         }
@@ -165,12 +166,7 @@ impl Peer {
             Peer::Slurm | Peer::Ssh | Peer::Sge => panic!("no library to build programs against"),
             Peer::PmixTools => panic!("programs that are ready"),
             Peer::Qemu => panic!("firmware is built by firmware-example/build"),
-            Peer::Gfortran
-            | Peer::Wasmtime
-            | Peer::Node
-            | Peer::Chromium
-            | Peer::Tap
-            | Peer::Bubblewrap => {
+            Peer::Gfortran | Peer::Wasmtime | Peer::Node | Peer::Chromium | Peer::Tap | Peer::Bubblewrap => {
                 panic!("C programs are not built against it")
             }
         }

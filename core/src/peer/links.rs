@@ -4,8 +4,8 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::link_set::{LINKS_MAX, LinkSet};
 use super::tree::{Place, Tree};
+use crate::tables::link_set::{LINKS_MAX, LinkSet};
 
 /// Link to a neighbour.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -3,10 +3,9 @@
 //! The servers form a [`tree`]. Their [`message`]s travel over `links` to parents and children. Each record that a
 //! node adds to its log is sent over each link at most once: towards the root, and from there to all other nodes.
 
-pub(crate) mod link_set;
 pub(crate) mod links;
 pub mod message;
 pub mod tree;
 
-pub use link_set::LINKS_MAX;
+pub use crate::tables::link_set::LINKS_MAX;
 pub use tree::Tree;

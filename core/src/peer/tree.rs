@@ -9,7 +9,7 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
-use super::link_set::LINKS_MAX;
+use crate::tables::link_set::LINKS_MAX;
 
 /// Minimum number of children of an inner node, if there are enough nodes. With 1 the tree would be a chain.
 pub const RADIX_MIN: u32 = 2;
@@ -212,8 +212,8 @@ impl Place {
     }
 }
 
-/// Steps within which the root of any tree has all messages: [`RADIX_MAX`] + 1 for each of its levels, 4 with the feature `wide` and 7
-/// without. Trees with a lower radix have more levels, but take fewer steps.
+/// Steps within which the root of any tree has all messages: [`RADIX_MAX`] + 1 for each of its levels. There are 4 with the
+/// feature `wide`, and 7 without. Trees with a lower radix have more levels, but take fewer steps.
 const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * if cfg!(feature = "wide") { 4 } else { 7 };
 
 /// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. The lengths of

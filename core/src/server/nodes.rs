@@ -5,12 +5,12 @@ use super::Server;
 use super::collective::route;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
-use crate::peer::link_set::LinkSet;
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
 use crate::state::Job;
 use crate::tables::fence::Stall;
 use crate::tables::kvs::Kind;
+use crate::tables::link_set::LinkSet;
 #[cfg(feature = "cluster")]
 use crate::time::Time;
 #[cfg(feature = "cluster")]

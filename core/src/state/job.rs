@@ -5,9 +5,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::{ConnId, Rank};
 use crate::limits::JOBID_MAX;
-use crate::peer::link_set::LinkSet;
 use crate::tables::fence::Fence;
 use crate::tables::kvs::{Spaces, Usage};
+use crate::tables::link_set::LinkSet;
 use crate::tables::tracker::Tracker;
 use crate::time::Time;
 use crate::trace::{Cause, Exit};

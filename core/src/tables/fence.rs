@@ -8,10 +8,10 @@ use core::ops::Range;
 
 use serde::{Deserialize, Serialize};
 
+use super::link_set::LinkSet;
 use crate::fault::Refusal;
 use crate::ids::JobId;
 use crate::limits::Limit;
-use crate::peer::link_set::LinkSet;
 use crate::store::bits;
 use crate::tables::tracker::{Due, FanIn, Tracker};
 use crate::time::Time;

@@ -3,6 +3,7 @@
 pub(crate) mod connect;
 pub(crate) mod fence;
 pub(crate) mod kvs;
+pub(crate) mod link_set;
 pub(crate) mod messages;
 pub(crate) mod modex;
 pub(crate) mod names;

@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::peer::link_set::LinkSet;
+use super::link_set::LinkSet;
 
 /// Progress of a fence, a ring or a group barrier on other nodes.
 ///

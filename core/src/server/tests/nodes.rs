@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use super::cluster::{Cluster, LIMITS};
 use super::*;
 use crate::limits::{AUTO_NODES_MAX, exit_delay};
-use crate::peer::link_set::LinkSet;
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
 use crate::peer::tree::ROOT_ONE;
+use crate::tables::link_set::LinkSet;
 
 #[test]
 fn a_fence_brings_every_put_to_every_node() {

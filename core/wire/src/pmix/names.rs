@@ -100,8 +100,8 @@ pub fn can_withdraw(keys: &Keys<'_>) -> bool {
 }
 
 /// Writes the end of the publications of a process under some keys, or of all without keys, in the same way.
-pub fn translate_unpublish<'k>(
-    keys: &mut dyn Iterator<Item = &'k [u8]>,
+pub fn translate_unpublish(
+    keys: &mut dyn Iterator<Item = &[u8]>,
     party: Party<'_>,
     buf: &mut [u8],
 ) -> Option<usize> {

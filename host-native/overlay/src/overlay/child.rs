@@ -54,8 +54,8 @@ pub(super) enum ChildState {
     Gone,
 }
 
-/// Command that starts a daemon. It is started again after it has failed for a reason that may pass: the name of a host is not known
-/// yet, or its sshd does not run yet.
+/// Command that starts a daemon. It is started again after it has failed for a reason that may pass: the name of a host is not
+/// known yet, or its sshd does not run yet.
 #[derive(Debug)]
 pub(super) struct StartCommand {
     words: Vec<OsString>,
@@ -107,8 +107,8 @@ pub(super) struct ChildLauncher<'a> {
 }
 
 impl ChildLauncher<'_> {
-    /// Makes a child, whose daemon is forked or waits for its command. If a fork fails, the child is gone and the failure is returned
-    /// beside it.
+    /// Makes a child, whose daemon is forked or waits for its command. If a fork fails, the child is gone and the failure is
+    /// returned beside it.
     pub(super) fn start(
         &self,
         (subtree, hosts): (Range<u32>, &[Host]),
