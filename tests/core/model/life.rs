@@ -118,10 +118,7 @@ impl Model {
         self.unwanted(&dropped);
         self.names.retain(|name| name.owner != job.serial);
         self.links.retain(|&(a, b)| a != job.serial && b != job.serial);
-        if self.jobs.is_empty() {
-            self.log = Amount::default();
-            self.keys.clear();
-        }
+        self.reclaim();
     }
 
     pub(crate) fn open(&mut self, id: u32, job: u32, rank: Option<u32>) -> Result<(), Fault> {

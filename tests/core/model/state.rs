@@ -267,8 +267,10 @@ pub(crate) struct Model {
     pub(crate) psets_changed: u32,
     /// What the host must still be told, as it is shown.
     pub(crate) events: Vec<String>,
-    /// Used part of the log.
-    pub(crate) log: Amount,
+    /// Used part of the log, of each job by its serial.
+    pub(crate) log: BTreeMap<u64, Amount>,
+    /// What was left when only records of jobs that there are were in the log for the last time.
+    pub(crate) fresh: Amount,
     /// Keys with a record: job, kind and key.
     pub(crate) keys: HashSet<(u64, Kind, Vec<u8>)>,
     serial: u64,
@@ -288,7 +290,8 @@ impl Model {
             psets: Vec::new(),
             psets_changed: 0,
             events: Vec::new(),
-            log: Amount::default(),
+            log: BTreeMap::new(),
+            fresh: Amount { bytes: limits.kvs_bytes, keys: limits.keys },
             keys: HashSet::new(),
             serial: 0,
         }
@@ -312,9 +315,25 @@ impl Model {
     }
 
     pub(crate) fn free(&self) -> Amount {
-        let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
         let reserved = self.jobs.values().map(Job::reserved).fold(Amount::default(), Amount::plus);
-        all.minus(self.log).minus(reserved)
+        self.left().minus(reserved)
+    }
+
+    /// What the log has not used.
+    fn left(&self) -> Amount {
+        let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        self.log.values().fold(all, |all, used| all.minus(*used))
+    }
+
+    /// Drops the records of jobs that are over, if there is no other job or half of the room is used.
+    pub(crate) fn reclaim(&mut self) {
+        let (left, half) = (self.left(), self.fresh.each(2));
+        if self.jobs.is_empty() || left.bytes < half.bytes || left.keys < half.keys {
+            let living: BTreeSet<u64> = self.jobs.values().map(|job| job.serial).collect();
+            self.log.retain(|serial, _| living.contains(serial));
+            self.keys.retain(|(serial, ..)| living.contains(serial));
+            self.fresh = self.left();
+        }
     }
 
     /// What a new job's ranks have each: their part of the half that is divided, as far as it is free.
@@ -332,7 +351,7 @@ impl Model {
         let exited = owner.is_some_and(|(job, rank)| self.jobs[&job].ranks[rank as usize].exit.is_some());
         let mine = if exited { Amount::default() } else { share.minus(used) };
         let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
-        let (left, over, free) = (all.minus(self.log), cost.minus(mine), self.free());
+        let (left, over, free) = (self.left(), cost.minus(mine), self.free());
         // No rank is refused its own quota.
         assert!(mine.minus(left) == Amount::default(), "{mine:?} is set aside, and {left:?} left");
         for (limit, cost, left, over, free, share, size) in [
@@ -365,7 +384,8 @@ impl Model {
         let cost = self.cost(job, kind, pairs);
         let serial = self.jobs[&job].serial;
         self.keys.extend(pairs.iter().map(|(key, _)| (serial, kind, key.to_vec())));
-        self.log = self.log.plus(cost);
+        let used = self.log.entry(serial).or_default();
+        *used = used.plus(cost);
         if let Some(rank) = rank {
             let rank = &mut self.job(job).ranks[rank as usize];
             rank.used = rank.used.plus(cost);

@@ -71,7 +71,7 @@ static void sealed(void)
 {
     char path[256], buf[64];
     struct stat stat;
-    CHECK(getenv("HYDRANT_KVS") && sscanf(getenv("HYDRANT_KVS"), "1,%255[^,]", path) == 1);
+    CHECK(getenv("HYDRANT_KVS") && sscanf(getenv("HYDRANT_KVS"), "2,%255[^,]", path) == 1);
     for (int way = O_RDONLY; way <= O_RDWR; way += O_RDWR) {
         int fd = open(path, way);
         CHECK(fd >= 0 && fstat(fd, &stat) == 0 && stat.st_size > 4096);

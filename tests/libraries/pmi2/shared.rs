@@ -60,15 +60,15 @@ fn without_a_good_offer_the_server_is_asked() {
 fn an_offer_that_is_not_quite_right_is_declined() {
     let program = program(Whose::Own, &source());
     for (change, reason) in [
-        ("s/^1,/9,/", "unknown version"),
+        ("s/^2,/9,/", "unknown version"),
         ("s/,kvs_/,other_/", "the offer is for job other_"),
-        ("s/^1,[^,]*/1,\\/dev\\/null/", "another file"),
-        ("s/^1,[^,]*/1,\\/proc\\/self\\/exe/", "another file"),
-        ("s/^1,[^,]*/1,\\/no\\/such\\/path/", "No such file"),
-        ("s/^\\(1,[^,]*,[^,]*\\),/\\1,1/", "another file"),
-        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,3,/", "invalid lengths"),
-        ("s/^\\(1,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,0,/", "invalid lengths"),
-        ("s/^\\(1,[^,]*,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,4294967295,/", "another file"),
+        ("s/^2,[^,]*/2,\\/dev\\/null/", "another file"),
+        ("s/^2,[^,]*/2,\\/proc\\/self\\/exe/", "another file"),
+        ("s/^2,[^,]*/2,\\/no\\/such\\/path/", "No such file"),
+        ("s/^\\(2,[^,]*,[^,]*\\),/\\1,1/", "another file"),
+        ("s/^\\(2,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,4,/", "invalid lengths"),
+        ("s/^\\(2,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,0,/", "invalid lengths"),
+        ("s/^\\(2,[^,]*,[^,]*,[^,]*,[^,]*\\),[0-9]*,/\\1,4294967295,/", "another file"),
     ] {
         let script = format!("exec \"$0\" asked \"$(echo \"$HYDRANT_KVS\" | sed '{change}')\"");
         let outcome = job("-n 2 sh -c").arg(script).arg(&program).env("PMI2_DEBUG", "1").run();
