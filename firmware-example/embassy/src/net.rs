@@ -107,7 +107,11 @@ impl Net {
             if !core::mem::take(&mut is_first) || timer.as_mut().poll(cx).is_ready() {
                 return Poll::Ready(());
             }
-            let changed = self.sockets.iter_mut().fold(false, |any, socket| socket.register(cx) || any);
+            let mut changed = false;
+            for socket in &mut self.sockets {
+                // Each one registers, also behind one that has changed.
+                changed |= socket.register(cx);
+            }
             if changed { Poll::Ready(()) } else { Poll::Pending }
         })
         .await;
