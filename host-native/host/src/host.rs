@@ -99,7 +99,7 @@ impl Host {
     /// Creates a server without jobs. A plugin is compiled, which takes less than a second unless its cache has the code.
     ///
     /// # Errors
-    /// [`Error::Fault`]: the limits are invalid. [`Error::Memory`]: they require more memory than there is. [`Error::NoSandbox`],
+    /// [`Error::Fault`]: the limits are invalid. [`Error::Memory`]: they require more memory than there is. `Error::NoSandbox`,
     /// [`Error::Plugin`]: the plugin cannot be loaded. [`Error::System`]
     pub fn open(settings: &Settings) -> Result<Host, Error> {
         let server = settings::server(settings.limits, random_u32()?, settings.plugin.as_ref())?;
