@@ -108,7 +108,7 @@ impl Net {
                 return Poll::Ready(());
             }
             let mut changed = false;
-            for socket in &mut self.sockets {
+            for socket in self.sockets.iter_mut() {
                 // Each one registers, also behind one that has changed.
                 changed |= socket.register(cx);
             }
