@@ -197,6 +197,14 @@ enum Role {
         #[arg(long)]
         echo: bool,
     },
+    /// Is a rank of a job of PMIx clients that enters fences in a row
+    #[command(hide = true)]
+    FencesPmix {
+        /// How many
+        count: u32,
+        /// Length of the value that it commits before each, for ranks of other hosts
+        bytes: usize,
+    },
     /// Is a rank of a job over a libpmi2
     #[command(hide = true)]
     Libpmi2 {
@@ -229,6 +237,7 @@ fn main() -> ExitCode {
         }
         Some(Role::RankPmix { size, echo: false }) => pmix::under_manager(*size),
         Some(Role::RankPmix { size, echo: true }) => pmix::under_echo(*size),
+        Some(Role::FencesPmix { count, bytes }) => pmix::fences(*count, *bytes),
         Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
         Some(Role::Spawn { count, program }) => floor::spawn_loop(*count, program),
         None => measure(arguments),

@@ -9,10 +9,14 @@ use hydrant_core::wire::pmix::{HEADER_LEN, Integers, Reader, WILDCARD, Writer, k
 use crate::rank::{Moments, now, number, value, write_digits};
 
 /// Longest message in bytes, of either side.
-const MESSAGE_MAX: usize = 64 * 1024;
+const MESSAGE_MAX: usize = 512 * 1024;
 
 /// Name of the rank's value, and of the times that it reports.
 const KEYS: [&[u8]; 2] = [b"bench.value", b"bench.moments"];
+
+/// Ranks of the same host, and those of other hosts: for whom a value is committed.
+const SCOPE_LOCAL: u8 = 1;
+const SCOPE_REMOTE: u8 = 2;
 
 /// Reply to a handshake that is accepted: a status, and an index of the client.
 pub(crate) const WELCOME: [u8; 8] = [0; 8];
@@ -85,11 +89,14 @@ impl Requests {
 
     /// Returns the commit of values under the first of [`KEYS`], for ranks of the same host.
     pub(crate) fn commit(&mut self, values: &[&str]) -> &[u8] {
+        self.commit_to(SCOPE_LOCAL, values)
+    }
+
+    fn commit_to(&mut self, scope: u8, values: &[&str]) -> &[u8] {
         self.request(Request::Commit, |_, writer| {
-            const SCOPE_LOCAL: u8 = 1;
             const NOT_DESCRIBED: u8 = 1;
             writer.single();
-            writer.byte(SCOPE_LOCAL);
+            writer.byte(scope);
             writer.single();
             writer.byte(NOT_DESCRIBED);
             writer.blob_of(|writer| {
@@ -101,14 +108,20 @@ impl Requests {
         })
     }
 
-    /// Returns the fence of the whole job.
+    /// Returns the fence of the whole job, which collects what ranks have committed.
     pub(crate) fn fence(&mut self) -> &[u8] {
+        self.fence_that(true)
+    }
+
+    fn fence_that(&mut self, collects: bool) -> &[u8] {
         self.request(Request::Fence, |namespace, writer| {
             writer.array(1);
             writer.proc(namespace, WILDCARD);
-            writer.array(1);
-            writer.info(b"pmix.collect", kind::BOOL);
-            writer.byte(1);
+            writer.array(collects.into());
+            if collects {
+                writer.info(b"pmix.collect", kind::BOOL);
+                writer.byte(1);
+            }
         })
     }
 
@@ -229,6 +242,27 @@ pub(crate) fn under_echo(size: u32) -> Result<()> {
     // One write, so that lines of different ranks do not mix.
     std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
     Ok(())
+}
+
+/// Runs as a rank of a job that enters `count` fences in a row. Before each one it commits a value of `bytes` bytes for ranks of
+/// other hosts, which the fence collects, or nothing. It prints the time before the first fence and the one behind the last.
+pub(crate) fn fences(count: u32, bytes: usize) -> Result<()> {
+    let rank: u32 = number("PMIX_RANK")?;
+    let mut client = Client::join()?;
+    client.done(|requests| requests.fence_that(false))?;
+    let start = now();
+    for at in 0..count {
+        if bytes > 0 {
+            let value = format!("{rank:08}{at:08}{:x>1$}", "", bytes.saturating_sub(16));
+            client.done(|requests| requests.commit_to(SCOPE_REMOTE, &[&value]))?;
+        }
+        client.done(|requests| requests.fence_that(bytes > 0))?;
+    }
+    let end = now();
+    client.done(|requests| requests.fence_that(false))?;
+    // One write, so that lines of different ranks do not mix.
+    std::io::stdout().write_all(format!("{start} {end}\n").as_bytes())?;
+    client.done(Requests::finalize)
 }
 
 /// Runs as a rank of a job. Rank 0 prints the moments of the job, which it collects by PMIx.
