@@ -255,6 +255,12 @@ impl Child {
         matches!(self.state, ChildState::Starting { deadline: None, .. })
     }
 
+    /// Whether its command is to be started again.
+    pub(super) fn is_retry_due(&self, now: u64) -> bool {
+        let ChildState::Starting { command: Some(start), .. } = &self.state else { return false };
+        start.at.is_some_and(|at| at <= now)
+    }
+
     /// Whether its command runs and it has not joined.
     pub(super) fn is_being_started(&self) -> bool {
         self.is_starting() && self.process.as_ref().is_some_and(BootstrapProcess::is_running)
@@ -285,21 +291,6 @@ impl Child {
         }
         retry.is_reported = true;
         Some(self.failure(cause))
-    }
-
-    /// Starts the command again if that is due. A command that cannot be started is returned as a failure.
-    pub(super) fn retry(
-        &mut self,
-        now: u64,
-        keys: KeyRange,
-        settings: &DaemonSettings,
-        (files, poller): (&OpenFiles, &Poller),
-    ) -> Result<Option<DaemonFailure>, Error> {
-        if self.start_state().is_some_and(|retry| retry.at.is_some_and(|at| at <= now)) {
-            self.start_command(now, keys, settings, (files, poller))
-        } else {
-            Ok(None)
-        }
     }
 
     /// Starts the command. One that cannot be started is returned as a failure.

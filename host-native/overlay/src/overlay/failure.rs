@@ -86,7 +86,7 @@ impl Overlay {
         }
         self.report_named_host(now);
         self.expire_starting_children(now);
-        self.retry_children(now, files, poller)?;
+        self.start_commands((usize::MAX, |child| child.is_retry_due(now)), now, files, poller)?;
         self.start_waiting(now, files, poller)?;
         let timeout = self.settings.heartbeat_timeout;
         for node in self.neighbours() {
@@ -140,11 +140,17 @@ impl Overlay {
         }
     }
 
-    /// Starts the commands again that have failed for a reason that may pass.
-    fn retry_children(&mut self, now: u64, files: &OpenFiles, poller: &Poller) -> Result<(), OverlayError> {
+    /// Starts at most so many commands of children of this kind.
+    fn start_commands(
+        &mut self,
+        (most, kind): (usize, impl Fn(&Child) -> bool),
+        now: u64,
+        files: &OpenFiles,
+        poller: &Poller,
+    ) -> Result<(), OverlayError> {
         let mut failures = Vec::new();
-        for child in &mut self.children {
-            failures.extend(child.retry(now, self.keys, &self.settings, (files, poller))?);
+        for child in self.children.iter_mut().filter(|child| kind(child)).take(most) {
+            failures.extend(child.start_command(now, self.keys, &self.settings, (files, poller))?);
         }
         for failure in failures {
             self.report_failure(now, failure);
@@ -164,16 +170,7 @@ impl Overlay {
         files: &OpenFiles,
         poller: &Poller,
     ) -> Result<(), OverlayError> {
-        let room = self.room_to_start();
-        let mut failures = Vec::new();
-        let waiting = self.children.iter_mut().filter(|child| child.waits());
-        for child in waiting.take(room) {
-            failures.extend(child.start_command(now, self.keys, &self.settings, (files, poller))?);
-        }
-        for failure in failures {
-            self.report_failure(now, failure);
-        }
-        Ok(())
+        self.start_commands((self.room_to_start(), Child::waits), now, files, poller)
     }
 
     /// Reports to the parent and to the owner that the start of a daemon below this node is tried again, for some hosts.
