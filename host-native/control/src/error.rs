@@ -63,7 +63,7 @@ pub enum Error {
     ManyHosts(u32),
     /// No host can join or leave now.
     #[error("{0}")]
-    NotElastic(&'static str),
+    NotElastic(String),
     /// A host cannot join, because it is in the run.
     #[error("host {0} is in the run already")]
     HostThere(String),

@@ -50,15 +50,7 @@ impl Head {
 
     /// Node of a host that may leave.
     fn node_to_leave(&self, host: &str, force: bool) -> Result<u32, Error> {
-        if self.config.stays {
-            return Err(Error::NotElastic("hosts cannot leave a fleet"));
-        }
-        if !self.newcomers.is_elastic() {
-            return Err(Error::NotElastic("hosts cannot leave this run: start it with --elastic HOSTS"));
-        }
-        if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
-            return Err(Error::NotElastic("the run starts or ends, and hosts leave between"));
-        }
+        self.check_elastic("leave")?;
         let is_named = |node: &u32| self.host(*node) == host;
         let Some(node) = self.members().find(is_named) else {
             let mut others = 1..=self.config.hosts.len() as u32;

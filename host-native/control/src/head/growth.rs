@@ -129,23 +129,28 @@ impl Head {
         }
     }
 
+    /// Checks that hosts can do this now: join or leave.
+    pub(super) fn check_elastic(&self, what: &str) -> Result<(), Error> {
+        let why = if self.config.stays {
+            format!("hosts cannot {what} a fleet")
+        } else if !self.newcomers.is_elastic() {
+            format!("hosts cannot {what} this run: start it with --elastic HOSTS")
+        } else if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
+            format!("the run starts or ends, and hosts {what} between")
+        } else {
+            return Ok(());
+        };
+        Err(Error::NotElastic(why))
+    }
+
     /// Number of the node of a host that is to join.
     fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
         let Newcomers { tree, starting, failed, is_cut, .. } = &self.newcomers;
         let last = tree.nodes() - 1;
-        if self.config.stays {
-            return Err(Error::NotElastic("hosts cannot join a fleet"));
-        }
-        if !self.newcomers.is_elastic() {
-            return Err(Error::NotElastic("hosts cannot join this run: start it with --elastic HOSTS"));
-        }
-        if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
-            return Err(Error::NotElastic("the run starts or ends, and hosts join between"));
-        }
+        self.check_elastic("join")?;
         if *is_cut {
-            return Err(Error::NotElastic(
-                "its ranks have changed process sets and connections too often for hosts to be told: 4096 times",
-            ));
+            let why = "its ranks have changed process sets and connections too often for hosts to be told: 4096 times";
+            return Err(Error::NotElastic(why.to_owned()));
         }
         let is_there = |node| !self.lost.contains(&node) || starting.contains_key(&node);
         let nodes = 1..=self.config.hosts.len() as u32;
