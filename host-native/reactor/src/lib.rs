@@ -70,7 +70,7 @@ pub use socket::{
 };
 #[cfg(target_os = "linux")]
 pub use sys::memfd;
-pub use writer::{Writer, WriterState};
+pub use writer::{Writer, WriterState, has_room};
 
 /// Clock, poller and signals: the fixed parts of an event loop.
 #[derive(Debug)]

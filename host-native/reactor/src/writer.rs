@@ -214,7 +214,7 @@ impl Writer {
 
 /// Returns whether the descriptor has room within `timeout`. An error or hangup counts as room, because the next write
 /// reports it.
-fn has_room(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
+pub fn has_room(fd: BorrowedFd<'_>, timeout: Duration) -> bool {
     let mut fds = [PollFd::new(&fd, PollFlags::OUT)];
     Timespec::try_from(timeout)
         .is_ok_and(|timeout| poll(&mut fds, Some(&timeout)).is_ok_and(|ready| ready > 0))

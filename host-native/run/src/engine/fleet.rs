@@ -13,9 +13,8 @@ use hydrant_control::{Event, JobSummary, SpawnProgram, Stopped, Submission};
 use hydrant_core::JobId;
 use hydrant_iof::UNSENT_MAX;
 use hydrant_reactor::local::{Accepted, LocalListener};
-use hydrant_reactor::{Interest, Key, Listener, NO_SIGPIPE, Poller, WriterState};
+use hydrant_reactor::{Interest, Key, Listener, NO_SIGPIPE, Poller, WriterState, has_room};
 use hydrant_status::message::{decode, encode, message_len};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
@@ -535,18 +534,11 @@ impl Head<'_> {
             let Some(client) = client else { continue };
             while client.flush(FLEET.key(CLIENT, at), &engine.poller).is_ok()
                 && client.pending() > 0
-                && has_room(client.stream.as_ref(), until.saturating_duration_since(Instant::now()))
-            {
-            }
+                && let Some(stream) = &client.stream
+                && has_room(stream.as_fd(), until.saturating_duration_since(Instant::now()))
+            {}
         }
     }
-}
-
-/// Whether a stream has room within a time.
-fn has_room(stream: Option<&UnixStream>, time: Duration) -> bool {
-    let (Some(stream), Ok(time)) = (stream, Timespec::try_from(time)) else { return false };
-    let stream = stream.as_fd();
-    poll(&mut [PollFd::new(&stream, PollFlags::OUT)], Some(&time)).is_ok_and(|ready| ready > 0)
 }
 
 impl Engine<'_> {

@@ -31,7 +31,7 @@ mod names;
 mod nodes;
 pub(crate) mod open;
 pub(crate) mod output;
-mod patience;
+pub(crate) mod patience;
 mod pmix_query;
 mod procs;
 mod progress;
@@ -155,11 +155,7 @@ fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, Ru
     }
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
-    if let StdinTarget::Rank(rank) = plan.settings.stdin
-        && rank >= ranks
-    {
-        return Err(RunError::StdinRank { rank, ranks });
-    }
+    open::check_stdin(plan, ranks)?;
     if let Some(notice) = plan.options.cluster.placement.surplus_nodes(ranks) {
         messages::print(messages::HYDRANT, notice);
     }

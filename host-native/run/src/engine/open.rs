@@ -28,6 +28,7 @@ use super::query::query_address;
 use super::token::Token;
 use super::{Engine, needed_files};
 use crate::error::RunError;
+use crate::plan::Plan;
 use crate::topology_file;
 
 /// Number of the PMI server that is the only one.
@@ -605,6 +606,23 @@ fn pset_error(name: &str, error: BackendError) -> RunError {
         BackendError::Fault(why) => RunError::Pset { name: name.to_owned(), why },
         error => error.into(),
     }
+}
+
+/// Checks that the rank that reads standard input is one of so many.
+pub(crate) fn check_stdin(plan: &Plan, ranks: u32) -> Result<(), RunError> {
+    match plan.settings.stdin {
+        StdinTarget::Rank(rank) if rank >= ranks => Err(RunError::StdinRank { rank, ranks }),
+        _ => Ok(()),
+    }
+}
+
+/// Has programs start below the working directory of this process: their daemons have another one.
+pub(crate) fn start_from_here<'p>(programs: impl Iterator<Item = &'p mut Program>) -> Result<(), RunError> {
+    let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
+    for program in programs {
+        program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
+    }
+    Ok(())
 }
 
 /// Number of ranks of all programs.

@@ -1,6 +1,7 @@
 //! Ranks that run on after a signal of the user: they are named, and killed after `--kill-grace`.
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use hydrant_control::Event;
 use hydrant_core::trace::SignalName;
@@ -19,7 +20,7 @@ const SAME: u64 = 1_000;
 
 /// A signal of the user that ranks may ignore.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     signal: Signal,
     since: u64,
     /// When the ranks that run on are named.
@@ -39,7 +40,52 @@ pub(super) enum Heard {
     Twice,
 }
 
+/// What a signal of the user is beside those before it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Noted {
+    /// It is the first one.
+    First,
+    /// It is another one.
+    Again,
+    /// It has come twice at once.
+    Twice,
+}
+
 impl Patience {
+    /// Notes a signal that ends jobs. The ranks are killed after `grace`.
+    pub(crate) fn note(
+        known: &mut Option<Patience>,
+        signal: Signal,
+        now: u64,
+        grace: Option<Duration>,
+    ) -> Noted {
+        match known {
+            Some(known) if signal == Signal::TERM && known.signal == signal && now < known.since + SAME => {
+                Noted::Twice
+            }
+            Some(_) => Noted::Again,
+            none => {
+                let kill_at = grace.map(|grace| now + grace.as_millis() as u64);
+                *none = Some(Patience { signal, since: now, name_at: Some(now + NAMED_AFTER), kill_at });
+                Noted::First
+            }
+        }
+    }
+
+    /// When the ranks are killed.
+    pub(crate) fn kill_at(&self) -> Option<u64> {
+        self.kill_at
+    }
+
+    /// If the ranks are to be killed, the signal that does it, and how often it is sent.
+    pub(crate) fn take_kill(&mut self, now: u64) -> Option<(Signal, u32)> {
+        self.kill_at.take_if(|at| *at <= now)?;
+        self.name_at = None;
+        let signal = repeatable(self.signal);
+        // A signal that is not escalated has not been counted.
+        Some((signal, if signal == self.signal { 1 } else { 2 }))
+    }
+
     /// The next time at which ranks that run on are named or killed.
     pub(super) fn poll_at(&self) -> Option<u64> {
         self.name_at.into_iter().chain(self.kill_at).min()
@@ -49,19 +95,13 @@ impl Patience {
 impl Head<'_> {
     /// Notes a signal of the user.
     pub(super) fn hear(&mut self, engine: &Engine<'_>, signal: Signal) -> Heard {
-        let now = engine.now();
-        let grace = engine.plan.settings.kill_grace;
-        match &mut self.patience {
-            _ if matches!(signal, Signal::USR1 | Signal::USR2) => Heard::Counts,
-            Some(known) if signal == Signal::TERM && known.signal == signal && now < known.since + SAME => {
-                Heard::Twice
-            }
-            Some(_) => Heard::Counts,
-            none => {
-                let kill_at = grace.map(|grace| now + grace.as_millis() as u64);
-                *none = Some(Patience { signal, since: now, name_at: Some(now + NAMED_AFTER), kill_at });
-                if describe_running(&self.control).is_none() { Heard::NoRankRuns } else { Heard::Counts }
-            }
+        if matches!(signal, Signal::USR1 | Signal::USR2) {
+            return Heard::Counts;
+        }
+        match Patience::note(&mut self.patience, signal, engine.now(), engine.plan.settings.kill_grace) {
+            Noted::First if describe_running(&self.control).is_none() => Heard::NoRankRuns,
+            Noted::First | Noted::Again => Heard::Counts,
+            Noted::Twice => Heard::Twice,
         }
     }
 
@@ -69,12 +109,10 @@ impl Head<'_> {
     pub(super) fn keep_patience(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         let Some(patience) = &mut self.patience else { return Ok(()) };
         let Patience { signal, since, .. } = *patience;
-        let kills = patience.kill_at.take_if(|at| *at <= now).is_some();
-        let names = patience.name_at.take_if(|at| *at <= now).is_some();
-        if kills {
-            patience.name_at = None;
-            return self.kill_after_grace(engine, signal);
+        if let Some((signal, times)) = patience.take_kill(now) {
+            return (0..times).try_for_each(|_| self.handle(engine, Event::Signal(signal.as_raw())));
         }
+        let names = patience.name_at.take_if(|at| *at <= now).is_some();
         if names && let Some(ranks) = describe_running(&self.control) {
             let name = SignalName(signal.as_raw());
             let next = match engine.plan.settings.kill_grace {
@@ -83,16 +121,6 @@ impl Head<'_> {
             };
             let seconds = (now - since) / 1000;
             engine.sinks.print(&format!("still running {seconds} s after {name}: {ranks}; {next}"));
-        }
-        Ok(())
-    }
-
-    /// Does what the second signal of the user does.
-    fn kill_after_grace(&mut self, engine: &mut Engine<'_>, signal: Signal) -> Result<(), RunError> {
-        // A signal that is not escalated has not been counted.
-        let times = if signal == repeatable(signal) { 1 } else { 2 };
-        for _ in 0..times {
-            self.handle(engine, Event::Signal(repeatable(signal).as_raw()))?;
         }
         Ok(())
     }

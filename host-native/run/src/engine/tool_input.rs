@@ -1,7 +1,8 @@
-//! Standard input that tools of PMIx push to ranks (`PMIx_IOF_push`).
+//! Standard input that tools of PMIx (`PMIx_IOF_push`) and clients of a fleet push to ranks.
 //!
 //! A push is answered when its ranks have taken it or have closed their input. Tools send more after that, and a connection has
-//! few requests under way, so the bytes that wait are bounded by the requests that the server keeps.
+//! few requests under way, so the bytes that wait are bounded by the requests that the server keeps. Those of a client have a
+//! bound of their own.
 
 use std::ops::Range;
 

@@ -15,18 +15,17 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::Signal;
 
 use super::protocol::{JobRequest, REPLY_MAX, Reply, Request, connect};
-use crate::engine::Outlets;
 use crate::engine::output::{NamedRank, direct, output_files, pseudo_terminals};
+use crate::engine::patience::{Noted, Patience};
 use crate::engine::result::RunResult;
 use crate::engine::token::{FLEET, IOF, Token};
+use crate::engine::{Outlets, open};
 use crate::error::RunError;
 use crate::messages;
 use crate::plan::{OnFleet, Plan};
 
 /// Bytes that are read at once.
 const READ_MAX: usize = 64 * 1024;
-/// Milliseconds in which a second `SIGTERM` is the first one again, as for a head.
-const SAME: u64 = 1_000;
 
 /// Ends a fleet of this user. Returns when it has ended.
 ///
@@ -47,18 +46,9 @@ pub fn down(name: &str) -> Result<(), RunError> {
 /// # Errors
 /// There is no such fleet, or it does not start the job.
 pub fn run_on(plan: &mut Plan, on: &OnFleet) -> Result<u8, RunError> {
-    let ranks = plan.size();
-    if let StdinTarget::Rank(rank) = plan.settings.stdin
-        && rank >= ranks
-    {
-        return Err(RunError::StdinRank { rank, ranks });
-    }
+    open::check_stdin(plan, plan.size())?;
     plan.add_pool_attributes();
-    let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
-    for program in &mut plan.programs {
-        // The fleet has another working directory.
-        program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
-    }
+    open::start_from_here(plan.programs.iter_mut())?;
     let plan = &*plan;
     let stream = connect(&on.name)?;
     let reactor = Reactor::new(Token::Signals)?;
@@ -141,16 +131,6 @@ impl KnownJob {
     }
 }
 
-/// Signals of the user so far.
-#[derive(Default)]
-struct Heard {
-    /// The first one that ends the job, and its time.
-    first: Option<(Signal, u64)>,
-    count: u32,
-    /// When the ranks are killed that ignore it.
-    kill_at: Option<u64>,
-}
-
 /// State of the client.
 struct Client<'p> {
     plan: &'p Plan,
@@ -166,7 +146,10 @@ struct Client<'p> {
     interest: Option<Interest>,
     /// Time at which the job is ended.
     limit_at: Option<u64>,
-    heard: Heard,
+    /// The first signal of the user that ends the job.
+    patience: Option<Patience>,
+    /// Number of such signals.
+    signals: u32,
     /// Sinks whose closing the fleet knows.
     closed: [bool; 2],
     /// The exit code, once all jobs are over.
@@ -193,7 +176,8 @@ impl<'p> Client<'p> {
             out: Vec::new(),
             interest: Some(Interest::Read),
             limit_at: plan.options.timeout.map(|limit| limit.as_millis() as u64),
-            heard: Heard::default(),
+            patience: None,
+            signals: 0,
             closed: [false; 2],
             code: None,
         })
@@ -207,7 +191,8 @@ impl<'p> Client<'p> {
                 return Ok(self.end(code));
             }
             let Outlets { stdin, streams, .. } = &self.outlets;
-            let deadlines = [stdin.deadline(), streams.deadline(), self.limit_at, self.heard.kill_at];
+            let kill_at = self.patience.as_ref().and_then(Patience::kill_at);
+            let deadlines = [stdin.deadline(), streams.deadline(), self.limit_at, kill_at];
             self.reactor.poller.wait(self.reactor.clock.timeout(deadlines), &mut keys)?;
             let now = self.reactor.clock.now();
             let mut signals = false;
@@ -428,17 +413,12 @@ impl<'p> Client<'p> {
             self.send(&Request::Signal(signal.as_raw()));
             return None;
         }
-        match self.heard.first {
-            Some((Signal::TERM, at)) if signal == Signal::TERM && now < at + SAME => return None,
-            Some(_) => {}
-            None => {
-                self.heard.first = Some((signal, now));
-                self.heard.kill_at =
-                    self.plan.settings.kill_grace.map(|grace| now + grace.as_millis() as u64);
-            }
+        let noted = Patience::note(&mut self.patience, signal, now, self.plan.settings.kill_grace);
+        if noted == Noted::Twice {
+            return None;
         }
-        self.heard.count += 1;
-        if self.heard.count > 2 || self.code.is_some() {
+        self.signals += 1;
+        if self.signals > 2 || self.code.is_some() {
             let name = SignalName(signal.as_raw());
             messages::print(messages::HYDRANT, format_args!("the job was left by {name}"));
             return Some(128 + signal.as_raw() as u8);
@@ -452,15 +432,8 @@ impl<'p> Client<'p> {
             self.limit_at = None;
             self.send(&Request::TimeLimit(limit));
         }
-        if self.heard.kill_at.is_some_and(|at| at <= now) {
-            self.heard.kill_at = None;
-            let repeatable = match self.heard.first {
-                Some((Signal::INT, _)) => Signal::INT,
-                _ => Signal::TERM,
-            };
-            // A signal that is not escalated has not been counted.
-            let times = if self.heard.first.is_some_and(|(first, _)| first == repeatable) { 1 } else { 2 };
-            (0..times).for_each(|_| self.send(&Request::Signal(repeatable.as_raw())));
+        if let Some((signal, times)) = self.patience.as_mut().and_then(|patience| patience.take_kill(now)) {
+            (0..times).for_each(|_| self.send(&Request::Signal(signal.as_raw())));
         }
         let Outlets { stdin, streams, sinks } = &mut self.outlets;
         if stdin.deadline().is_some_and(|at| at <= now) {

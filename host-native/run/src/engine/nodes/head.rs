@@ -291,13 +291,9 @@ fn for_all_nodes(recording: Option<&Path>) -> Result<Option<OsString>, RunError>
 
 /// The job of the command line.
 fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, RunError> {
-    let here = std::env::current_dir().map_err(RunError::system("cannot tell the working directory"))?;
     let mut programs = plan.programs.clone();
     let of_hosts = plan.options.cluster.join.as_ref().is_some_and(|join| join.with_programs);
-    for program in programs.iter_mut().filter(|_| !of_hosts) {
-        // Daemons have another working directory.
-        program.wdir = Some(program.wdir.as_ref().map_or_else(|| here.clone(), |wdir| here.join(wdir)));
-    }
+    open::start_from_here(programs.iter_mut().filter(|_| !of_hosts))?;
     let (blocks, mapping) = (blocks_of(job_map), job_map.process_mapping()?);
     Ok(FirstJob { programs, blocks, mapping, nonce: open::nonce()?, setup })
 }
