@@ -245,11 +245,11 @@ fn a_stopped_job_stops_in_its_fleet_and_goes_on() {
 
 #[test]
 fn many_jobs_leave_nothing_behind() {
-    let fleet = Fleet::new("-n 4");
+    // Tools of PMIx have their port from the start then.
+    let folder = Folder::new("fleet-tools");
+    let fleet = Fleet::new(&format!("-n 4 --report-uri {}", folder.path("uri")));
     let pid = fleet.running.pid().as_raw_nonzero();
     let files = || std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count();
-    // By then tools of PMIx have their port.
-    fleet.shell("", "sleep 0.3").run().code(0).quiet();
     fleet.job("true").run().code(0).quiet();
     let before = files();
     for _ in 0..10 {
