@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{BufRead, BufReader, Read, Write, pipe};
 use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 
 use hydrant_core::Limits;
 use hydrant_core::manage::{self, PREFIX, RECORD_MAX, Report, VERSION, Welcome};
@@ -158,6 +159,21 @@ fn pmix_server(size: u32) -> (hydrant_tests::Running, Vec<(String, String)>) {
     };
     let variables = variables.iter().map(split).filter(|(name, _)| !name.starts_with("PMI_")).collect();
     (server, variables)
+}
+
+#[test]
+fn the_service_manager_is_told_when_a_server_accepts_connections() {
+    let folder = Folder::new("notify");
+    let socket = folder.path("socket");
+    let manager = UnixDatagram::bind(&socket).expect("the folder is new");
+    for options in ["--size 1", "--manage=127.0.0.1:0", &format!("--name-server {}", folder.path("names"))] {
+        let server = Job::command("serve").words(options).env("NOTIFY_SOCKET", &socket).start();
+        let mut said = [0; 16];
+        let len = manager.recv(&mut said).expect("it is bound");
+        assert_eq!(&said[..len], b"READY=1", "{options}");
+        server.signal(Signal::TERM);
+        server.wait();
+    }
 }
 
 #[test]

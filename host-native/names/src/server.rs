@@ -1,12 +1,11 @@
 //! Process that provides the name service: one event loop.
 
-use std::io::Write;
 use std::time::Duration;
 
 use hydrant_core::Server;
 use hydrant_driver::{ACCEPT_MAX, BackendError, MappedStorage};
 use hydrant_reactor::signals::Event;
-use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, Reactor};
+use hydrant_reactor::{Key, KeyRange, Log, OpenFiles, Reactor, announce};
 use rustix::process::Signal;
 
 use crate::error::NameServiceError;
@@ -42,7 +41,7 @@ pub fn serve(options: &Options) -> Result<(), NameServiceError> {
     let socket = socket::Listener::open(&path, is_private)?;
     let mut name_server = NameServer::new(reactor, socket, service)?;
     // A closed standard output is no error.
-    let _ = writeln!(std::io::stdout(), "hydrant serve: listening at {}", path.display());
+    let _ = announce(format_args!("hydrant serve: listening at {}", path.display()));
     name_server.run()?;
     Ok(())
 }

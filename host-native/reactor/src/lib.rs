@@ -35,6 +35,7 @@
 //! # }
 //! ```
 
+mod announce;
 mod clock;
 mod error;
 pub mod file;
@@ -53,6 +54,7 @@ mod socket;
 mod sys;
 mod writer;
 
+pub use announce::announce;
 pub use clock::Clock;
 pub use error::Error;
 pub use key::{Key, KeyRange};

@@ -7,7 +7,6 @@ mod lone;
 mod tests;
 
 use std::collections::BTreeSet;
-use std::io::Write;
 use std::net::SocketAddr;
 
 use hydrant_board::manage::{Connection, ConnectionError};
@@ -19,7 +18,7 @@ use hydrant_core::server::call::BYTES_MAX;
 use hydrant_core::trace::SignalName;
 use hydrant_core::{Limit, OwnedOutput, Server};
 use hydrant_driver::{Client, HANDSHAKE_TIMEOUT, MappedStorage, PORT_FILES, TcpPort, is_out_of_files};
-use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, random_u32};
+use hydrant_reactor::{Interest, Listener, OpenFiles, Reactor, announce, random_u32};
 
 use crate::endpoint::{Endpoint, OWN_FILES};
 use crate::error::Error as ServiceError;
@@ -74,7 +73,7 @@ pub(crate) fn serve(options: &Options, addr: SocketAddr) -> Result<u8, ServiceEr
         management.managed.log_verbose(|| error.to_string());
     }
     // Standard output may be closed.
-    let _ = writeln!(std::io::stdout(), "hydrant serve: managed at {address}");
+    let _ = announce(format_args!("hydrant serve: managed at {address}"));
     management.run()
 }
 

@@ -10,7 +10,7 @@ use hydrant_core::trace::{Closing, Exit, SignalName};
 use hydrant_core::{Input, JobId, Limit, OwnedOutput, Rank, Server};
 use hydrant_driver::{MappedStorage, Speaks, TcpPort, pmix_variables, refused_line};
 use hydrant_placement::PlacementError;
-use hydrant_reactor::{OpenFiles, Reactor, random_u32, random_u64};
+use hydrant_reactor::{OpenFiles, Reactor, announce, random_u32, random_u64};
 
 use crate::endpoint::{Endpoint, OWN_FILES};
 use crate::error::Error;
@@ -50,7 +50,7 @@ pub(crate) fn serve(options: &Options, size: u32) -> Result<u8, Error> {
         own.detail(|| error.to_string());
     }
     // A closed standard output is no error.
-    let _ = writeln!(std::io::stdout(), "PMI_PORT={}", own.address);
+    let _ = announce(format_args!("PMI_PORT={}", own.address));
     own.print_pmix();
     own.run()
 }

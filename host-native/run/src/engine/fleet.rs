@@ -3,7 +3,6 @@
 //! Output of a client's ranks goes to sinks of its own, which forward it. A client that does not read fills its sinks, and its
 //! ranks wait, as with a launcher whose output is not read. Nobody else waits for it.
 
-use std::io::Write as _;
 use std::os::fd::AsFd;
 use std::os::unix::net::UnixStream;
 use std::time::{Duration, Instant};
@@ -13,7 +12,7 @@ use hydrant_control::{Event, JobSummary, SpawnProgram, Stopped, Submission};
 use hydrant_core::JobId;
 use hydrant_iof::UNSENT_MAX;
 use hydrant_reactor::local::{Accepted, LocalListener};
-use hydrant_reactor::{Interest, Key, Listener, NO_SIGPIPE, Poller, WriterState, has_room};
+use hydrant_reactor::{Interest, Key, Listener, NO_SIGPIPE, Poller, WriterState, announce, has_room};
 use hydrant_status::message::{decode, encode, message_len};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -496,9 +495,8 @@ impl Head<'_> {
         };
         let plural = |count: usize| if count == 1 { "" } else { "s" };
         let (host, slot) = (plural(hosts), plural(slots as usize));
-        let mut out = std::io::stdout();
-        let line = format!("fleet {} is ready: {hosts} host{host}, {slots} slot{slot}", fleet.name);
-        let written = writeln!(out, "{line}").and_then(|()| out.flush());
+        let written =
+            announce(format_args!("fleet {} is ready: {hosts} host{host}, {slots} slot{slot}", fleet.name));
         if !options.detached {
             return Ok(());
         }
