@@ -27,6 +27,26 @@ impl Exit {
     pub const fn of_connection(finalized: bool) -> Exit {
         if finalized { Exit::Code(0) } else { Exit::Lost }
     }
+
+    /// Returns the exit of a rank that has asked to be ended with `code` ([`KillRank`](crate::Output::KillRank)), in place of the
+    /// signal by which its process dies: the low 8 bits of the code, and 1 without one or for 0. A rank that had to be ended has
+    /// not succeeded.
+    pub const fn of_killed(code: Option<i32>) -> Exit {
+        match code {
+            Some(code) if code as u8 != 0 => Exit::Code(code as u8),
+            _ => Exit::Code(1),
+        }
+    }
+
+    /// Returns the exit code of a launcher for this end, as shells have it: the code, 128 + N for signal N, and 1 if nothing is
+    /// known.
+    pub const fn exit_code(self) -> u8 {
+        match self {
+            Exit::Code(code) => code,
+            Exit::Signal(signal) => signal.saturating_add(128),
+            Exit::Lost => 1,
+        }
+    }
 }
 
 impl fmt::Display for Exit {
@@ -132,6 +152,22 @@ impl Cause {
             | Cause::Absent { rank, .. } => rank,
         }
     }
+
+    /// Returns the exit code of a launcher that ends a job for this cause: of an abort its code, in 8 bits, or 1, otherwise
+    /// [that of the exit](Exit::exit_code), at least 1. It is 0 only for an abort with code 0, by which `shmem_global_exit(0)` ends
+    /// a job that has succeeded.
+    pub const fn exit_code(&self) -> u8 {
+        match *self {
+            Cause::Abort { code: Some(0), .. } => 0,
+            Cause::Abort { code, .. } => Exit::of_killed(code).exit_code(),
+            Cause::NoFinalize { exit: Exit::Code(0), .. }
+            | Cause::Died { exit: Exit::Code(0), .. }
+            | Cause::Absent { exit: Exit::Code(0), .. } => 1,
+            Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
+                exit.exit_code()
+            }
+        }
+    }
 }
 
 impl fmt::Display for Cause {
@@ -197,3 +233,30 @@ macro_rules! event {
     }};
 }
 pub(crate) use event;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_aborted_job_has_failed_unless_its_code_is_0() {
+        let rank = Rank(2);
+        let code = |code| Cause::Abort { rank, code }.exit_code();
+        assert_eq!([Some(5), Some(-1), Some(256), Some(0), None].map(code), [5, 255, 1, 0, 1]);
+        let ends = [Exit::Code(7), Exit::Code(0), Exit::Signal(9), Exit::Lost];
+        assert_eq!(ends.map(Exit::exit_code), [7, 0, 137, 1]);
+        for cause in [
+            |rank, exit| Cause::NoFinalize { rank, exit },
+            |rank, exit| Cause::Died { rank, exit },
+            |rank, exit| Cause::Absent { rank, exit },
+        ] {
+            assert_eq!(ends.map(|exit| cause(rank, exit).exit_code()), [7, 1, 137, 1]);
+        }
+    }
+
+    #[test]
+    fn a_rank_that_had_to_be_ended_has_not_succeeded() {
+        let code = |code| Exit::of_killed(code).exit_code();
+        assert_eq!([Some(5), Some(-1), Some(256), Some(0), None].map(code), [5, 255, 1, 1, 1]);
+    }
+}

@@ -3,8 +3,8 @@
  *     launch [-p PLUGIN [-c CACHE]] N PROGRAM [ARGUMENT...]
  *
  * starts N ranks on this machine. Each inherits a connection to the server (PMI_FD), and a PMIx client (Open MPI) connects over
- * TCP on loopback. CACHE is a folder for compiled plugins. The exit code is that of the rank that failed first, 128 + N if
- * signal N killed it or ended the launcher, and 1 if the job was aborted for another reason. The ranks are killed when the
+ * TCP on loopback. CACHE is a folder for compiled plugins. The exit code is that of the first failure, as hydrant has it: of
+ * the rank that failed, 128 + N if signal N killed it or ended the launcher, or of the abort. The ranks are killed when the
  * launcher ends, also if it is killed.
  */
 #define _GNU_SOURCE
@@ -28,10 +28,12 @@ static const char *CAUSES[] = {"aborted", "left without finalizing", "died", "le
 static pid_t *processes; /* By rank, 0 for one that has ended. */
 static uint32_t size, running;
 static int code;
+static bool failed;
 static hydrant_host *host;
 
 /* Only the first failure is reported. */
-#define FAIL(with, ...) (code ? 0 : (code = (with), fprintf(stderr, "launch: " __VA_ARGS__), fputc('\n', stderr)))
+#define FAIL(with, ...) \
+    (failed ? 0 : (failed = true, code = (with), fprintf(stderr, "launch: " __VA_ARGS__), fputc('\n', stderr)))
 
 static void kill_all(void) {
     for (uint32_t rank = 0; processes && rank < size; rank++)
@@ -60,9 +62,13 @@ static void carry_out(void) {
     while (check(hydrant_host_next(host, &o), NULL) == 1) {
         if (o.kind == HYDRANT_OUTPUT_DISCONNECTED && o.closing == HYDRANT_CLOSING_UNSERVED)
             fprintf(stderr, "launch: refused a PMIx client, which runs as a job of one rank\n");
-        if (o.kind == HYDRANT_OUTPUT_KILL_RANK && processes[o.rank] > 0) kill(processes[o.rank], SIGKILL);
+        if (o.kind == HYDRANT_OUTPUT_KILL_RANK) {
+            FAIL(o.exit_code, "rank %u aborted itself", o.rank);
+            if (processes[o.rank] > 0) kill(processes[o.rank], SIGKILL);
+        }
         if (o.kind == HYDRANT_OUTPUT_ABORT_JOB) {
-            FAIL(o.code_given && o.code ? o.code : 1, "rank %u %s: the other ranks are killed", o.rank, CAUSES[o.cause]);
+            int why = o.exit == HYDRANT_EXIT_SIGNAL ? HYDRANT_CAUSE_DIED : (int)o.cause;
+            FAIL(o.exit_code, "rank %u %s: the other ranks are killed", o.rank, CAUSES[why]);
             kill_all();
         }
         if (o.kind == HYDRANT_OUTPUT_REMOVE_FILES) remove_files(o.bytes, o.len);
@@ -79,10 +85,11 @@ static void reap(void) {
         while (processes[rank] != pid) rank++;
         processes[rank] = 0;
         bool killed = WIFSIGNALED(status);
+        int exit = killed ? HYDRANT_EXIT_SIGNAL : HYDRANT_EXIT_CODE;
         int number = killed ? WTERMSIG(status) : WEXITSTATUS(status);
-        if (number) FAIL(killed ? 128 + number : number, "rank %u ended with %s%d", rank, killed ? "signal " : "", number);
-        check(hydrant_host_exited(host, JOB, rank, killed ? HYDRANT_EXIT_SIGNAL : HYDRANT_EXIT_CODE, number), NULL);
-        carry_out();
+        check(hydrant_host_exited(host, JOB, rank, exit, number), NULL);
+        carry_out(); /* The rank may have aborted. */
+        if (number) FAIL(hydrant_exit_code(exit, number), "rank %u ended with %s%d", rank, killed ? "signal " : "", number);
     }
 }
 

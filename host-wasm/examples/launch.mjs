@@ -4,9 +4,9 @@
 //     launch.mjs PLUGIN N PROGRAM [ARGUMENT...]
 //
 // starts N ranks on this machine and serves each over a socket of its own (PMI_FD), or over TCP on loopback if it is a PMIx
-// client (Open MPI, on Linux). The exit code is that of the rank that failed first, 128 + N if signal N killed it or ended the
-// launcher, and 1 if the job was aborted for another reason. The ranks are killed when the launcher ends, on Linux also when it
-// is killed.
+// client (Open MPI, on Linux). The exit code is that of the first failure, as hydrant has it: of the rank that failed, 128 + N if
+// signal N killed it or ended the launcher, or of the abort. The ranks are killed when the launcher ends, on Linux also when it is
+// killed.
 import { spawn } from "node:child_process";
 import { once } from "node:events";
 import { rmSync } from "node:fs";
@@ -40,7 +40,7 @@ function load() {
 }
 
 function fail(code, why) {
-  if (!process.exitCode) console.error(`launch.mjs: ${why}`); // Only the first failure is reported.
+  if (process.exitCode === undefined) console.error(`launch.mjs: ${why}`); // Only the first failure is reported.
   process.exitCode ??= code;
 }
 
@@ -82,6 +82,7 @@ function handleOutputs() {
         sockets.get(output.conn).destroySoon();
         break;
       case "KillRank":
+        fail(ranks.exitCode(ranks.exitOfKilled(output.code)), `rank ${output.rank} aborted itself`);
         kill([processes[output.rank]]);
         break;
       case "AbortJob": {
@@ -136,9 +137,9 @@ function start(rank) {
   // "close" follows the end of the socket, so everything that the rank sent has been handled.
   child.on("close", (code, signal) => {
     const exit = signal === null ? { type: "Code", value: code } : { type: "Signal", value: constants.signals[signal] };
-    if (code !== 0) fail(code ?? 128 + exit.value, `rank ${rank} ended with ${signal ?? code}`);
     for (const file of processes[rank].files) rmSync(file, { force: true });
-    tell(() => server.exited({ job: JOB, rank, exit }));
+    tell(() => server.exited({ job: JOB, rank, exit })); // The rank may have aborted.
+    if (code !== 0) fail(ranks.exitCode(exit), `rank ${rank} ended with ${signal ?? code}`);
   });
 }
 

@@ -4,8 +4,8 @@
     launch.py PLUGIN N PROGRAM [ARGUMENT...]
 
 starts N ranks on this machine and serves each over a socket of its own (PMI_FD), or over TCP on loopback if it is a PMIx client
-(Open MPI, on Linux). The exit code is that of the rank that failed first, 128 + N if signal N killed it or ended the launcher,
-and 1 if the job was aborted for another reason. The ranks are killed when the launcher ends, on Linux also when it is killed.
+(Open MPI, on Linux). The exit code is that of the first failure, as hydrant has it: of the rank that failed, 128 + N if signal N
+killed it or ended the launcher, or of the abort. The ranks are killed when the launcher ends, on Linux also when it is killed.
 """
 import asyncio
 import os
@@ -20,7 +20,7 @@ from hydrant_wasm import ranks
 JOB, READ_MAX = 0, 32 << 10
 class Job:
     def __init__(self, server, size):
-        self.server, self.size, self.code, self.stopped, self.timer = server, size, 0, False, None
+        self.server, self.size, self.code, self.stopped, self.timer = server, size, None, False, None
         # By connection: the ranks' own sockets come first, then PMIx clients.
         self.sockets, self.processes, self.leftovers, self.tasks, self.arrived = {}, {}, {}, set(), {}
         self.name = ranks.job_name()
@@ -39,7 +39,7 @@ class Job:
             self.fail(127, error)
         finally:
             self.kill(self.processes)
-        return self.code
+        return self.code or 0
 
     async def run_rank(self, rank, command):
         if self.stopped:
@@ -62,9 +62,10 @@ class Job:
         for path in self.leftovers.pop(rank, ()):
             with suppress(OSError):
                 os.remove(path)
+        end = hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code)
+        self.tell(self.server.exited, JOB, rank, end)  # The rank may have aborted.
         if code != 0:
-            self.fail(code if code > 0 else 128 - code, f"rank {rank} ended with {code}")
-        self.tell(self.server.exited, JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
+            self.fail(ranks.exit_code(end), f"rank {rank} ended with {code}")
 
     async def accept(self):
         """Accepts PMIx clients that run as this user. They send their rank in the handshake."""
@@ -119,7 +120,8 @@ class Job:
                 case hydrant.OutputClose(conn):
                     with suppress(OSError):  # The connection's reader task sees the end.
                         self.sockets[conn].shutdown(socket.SHUT_RDWR)
-                case hydrant.OutputKillRank(rank=rank):
+                case hydrant.OutputKillRank(rank=rank, code=code):
+                    self.fail(ranks.exit_code(ranks.exit_of_killed(code)), f"rank {rank} aborted itself")
                     self.kill([rank])
                 case hydrant.OutputAbortJob(cause=cause):
                     code, reason = ranks.failure(cause)
@@ -146,7 +148,7 @@ class Job:
                 self.processes[rank].kill()
 
     def fail(self, code, why):
-        if self.code == 0:  # Only the first failure is reported.
+        if self.code is None:  # Only the first failure is reported.
             self.code = code
             print(f"launch.py: {why}", file=sys.stderr)
 

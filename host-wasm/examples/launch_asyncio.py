@@ -63,9 +63,10 @@ class Job:
                 if process.returncode is None:
                     process.kill()
                 await asyncio.gather(reader, process.wait(), return_exceptions=True)
+        end = hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code)
+        self.tell(self.server.exited, JOB, rank, end)  # The rank may have aborted.
         if code != 0:
-            self.fail(code if code > 0 else 128 - code, f"rank {rank} ended with {code}")
-        self.tell(self.server.exited, JOB, rank, hydrant.ExitCode(code) if code >= 0 else hydrant.ExitSignal(-code))
+            self.fail(ranks.exit_code(end), f"rank {rank} ended with {code}")
         self.exits += 1
         if self.exits == self.size and not self.end.done():
             self.end.set_result(None)
@@ -113,7 +114,8 @@ class Job:
                 case hydrant.OutputClose(conn):
                     with suppress(OSError):  # The reader sees the end.
                         self.sockets[conn].shutdown(socket.SHUT_RDWR)
-                case hydrant.OutputKillRank(rank=rank):
+                case hydrant.OutputKillRank(rank=rank, code=code):
+                    self.fail(ranks.exit_code(ranks.exit_of_killed(code)), f"rank {rank} aborted itself")
                     with suppress(ProcessLookupError):
                         self.processes[rank].kill()
                 case hydrant.OutputAbortJob(cause=cause):

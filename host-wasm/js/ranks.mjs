@@ -56,20 +56,22 @@ export const pmixVariables = (job, rank, port) => ({
 // Node cannot run code in a new process before its program.
 export const dieWithLauncher = process.platform === "linux" ? ["setpriv", "--pdeathsig", "KILL", "--"] : [];
 
-export function exitCode(exit) {
-  switch (exit.type) {
-    case "Code": return exit.value;
-    case "Signal": return 128 + exit.value;
-    default: return 1;
+export function exitCode(end) {
+  switch (end.type) {
+    case "Code": return end.value;
+    case "Signal": return 128 + end.value;
+    case "Lost": return 1;
+    case "Abort": return end.code === 0 ? 0 : exitOfKilled(end.code).value;
+    default: return exitCode(end.exit) || 1;
   }
 }
 
-// As a process would: a code has 8 bits, and only 0 is success.
-const abortCode = (code) => (code === null ? 1 : code && (code & 0xff || 1));
+// As a process would: a code has 8 bits.
+export const exitOfKilled = (code) => ({ type: "Code", value: ((code ?? 1) & 0xff) || 1 });
 
 export function failure(cause) {
-  const code = cause.type === "Abort" ? abortCode(cause.code) : exitCode(cause.exit) || 1;
-  return [code, `rank ${cause.rank} ${REASONS[cause.type]}`];
+  const died = cause.type !== "Abort" && cause.exit.type === "Signal";
+  return [exitCode(cause), `rank ${cause.rank} ${REASONS[died ? "Died" : cause.type]}`];
 }
 
 // A closed socket has no inode and counts as root's.

@@ -30,6 +30,19 @@ fn four_ranks_of_one_machine() {
     }
 }
 
+/// The exit code is that of `hydrant run`.
+#[test]
+fn failures_of_four_ranks_have_the_exit_code_of_hydrant() {
+    for (peer, folder) in peers() {
+        for (end, code, why) in
+            [("abort 5", 5, "rank 1 aborted it with code 5"), ("kill", 137, "rank 1 died by SIGKILL")]
+        {
+            let program = peer.program("mpi_end");
+            job("four_ranks", peer, &folder).arg(program).words(end).run().code(code).warns(why);
+        }
+    }
+}
+
 #[test]
 fn two_nodes_over_tcp() {
     for (peer, folder) in peers() {

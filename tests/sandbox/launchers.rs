@@ -113,12 +113,16 @@ impl Launcher {
 
     /// The core has the others ended, and the failure is the exit code.
     fn failures(self) {
-        let abort = "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 2 and w.Abort(5); w.barrier()";
-        let Some(job) = self.job(4, python()) else { return };
-        job.args(["-c", abort]).run().code(5).warns("rank 2 aborted: the other ranks are killed");
+        for code in [5, 0] {
+            let abort = format!(
+                "from mpi4py import MPI; w = MPI.COMM_WORLD; w.rank == 2 and w.Abort({code}); w.barrier()"
+            );
+            let Some(job) = self.job(4, python()) else { return };
+            job.args(["-c", &abort]).run().code(code).warns("rank 2 aborted: the other ranks are killed");
+        }
         for (steps, code, warning) in [
-            ("exit 3", 3, "rank 1 ended with 3"),
-            ("kill 9", 137, "rank 1 ended with "),
+            ("exit 3", 3, "rank 1 left without finalizing: the other ranks are killed"),
+            ("kill 9", 137, "rank 1 died: the other ranks are killed"),
             ("exit 0", 1, "rank 1 left without finalizing: the other ranks are killed"),
         ] {
             let Some(job) = self.job(3, RAW) else { return };

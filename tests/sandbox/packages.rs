@@ -73,7 +73,7 @@ fn python_names_unknown_fields_and_exit_codes() {
     const SCRIPT: &str = r#"
 import copy, pickle, pydoc
 from hydrant_wasm import *
-from hydrant_wasm.ranks import failure
+from hydrant_wasm.ranks import exit_code, exit_of_killed, failure
 output = OutputBytes(conn=1, bytes=b"x")
 assert copy.deepcopy(output) == pickle.loads(pickle.dumps(output)) == output
 try:
@@ -85,7 +85,8 @@ except TypeError as error:
     print(error)
 exits = [CauseDied(2, ExitSignal(9)), CauseNoFinalize(2, ExitCode(7)), CauseAbsent(2, ExitCode(0)), CauseAbsent(2, ExitLost()),
          CauseAbort(2, 5), CauseAbort(2, None), CauseAbort(2, 256), CauseAbort(2, 0)]
-print([failure(cause)[0] for cause in exits], failure(exits[0])[1])
+print([exit_code(cause) for cause in exits], failure(exits[0]))
+print([exit_code(exit_of_killed(code)) for code in (5, -1, None, 256, 0)])
 import hydrant_wasm.ranks
 assert "A_SECRET_OF_MINE" not in pydoc.render_doc(hydrant_wasm.ranks)
 assert "A_SECRET_OF_MINE" in hydrant_wasm.ranks.inherited_variables()
@@ -95,7 +96,8 @@ assert "A_SECRET_OF_MINE" in hydrant_wasm.ranks.inherited_variables()
     }
     let job = python_with(&package("python")).env("A_SECRET_OF_MINE", "1").arg("-c").arg(SCRIPT);
     job.run().code(0).quiet().stdout_is(
-        "OutputBytes has no field data; its fields: conn, bytes\n[137, 7, 1, 1, 5, 1, 1, 0] rank 2 died\n",
+        "OutputBytes has no field data; its fields: conn, bytes\n[137, 7, 1, 1, 5, 1, 1, 0] (137, 'rank 2 died')\n\
+         [5, 255, 1, 1, 1]\n",
     );
 }
 
@@ -104,7 +106,7 @@ fn node_names_unknown_fields_and_exit_codes() {
     const SCRIPT: &str = r#"
 import { readFileSync } from "node:fs";
 import * as hydrant from "hydrant-wasm";
-const { failure } = hydrant.ranks;
+const { exitCode, exitOfKilled, failure } = hydrant.ranks;
 const server = hydrant.Plugin.load(process.argv[2]).server({ jobs: 1, ranks: 1, conns: 1, keys: 8, kvsBytes: 512 });
 const attempt = (run) => { try { console.log("went on", run()); } catch (error) { console.log(error.message); } };
 attempt(() => server.registerJob({ job: 0, name: "job-1", size: 1, universe: 2 }));
@@ -119,7 +121,8 @@ const died = (type, exit) => ({ type, rank: 2, exit });
 const causes = [died("Died", { type: "Signal", value: 9 }), died("NoFinalize", { type: "Code", value: 7 }),
   died("Absent", { type: "Code", value: 0 }), died("Absent", { type: "Lost" }),
   ...[5, null, 256, 0].map((code) => ({ type: "Abort", rank: 2, code }))];
-console.log(causes.map((cause) => failure(cause)[0]).join(), failure(causes[0])[1]);
+console.log(causes.map(exitCode).join(), failure(causes[0]).join());
+console.log([5, -1, null, 256, 0].map((code) => exitCode(exitOfKilled(code))).join());
 "#;
     if !Peer::Node.there() {
         return;
@@ -135,7 +138,7 @@ console.log(causes.map((cause) => failure(cause)[0]).join(), failure(causes[0])[
         .quiet()
         .says("no field universe; the fields: ", 1)
         .says("no field data; the fields: type, ", 2);
-    outcome.says("137,7,1,1,5,1,1,0 rank 2 died\n", 1);
+    outcome.says("137,7,1,1,5,1,1,0 137,rank 2 died\n5,255,1,1,1\n", 1);
 }
 
 /// Requests of 300 connections take two calls. A refused input names those before it, which are applied, and long requests of one

@@ -101,15 +101,6 @@ impl From<ExitStatus> for Statuses {
     }
 }
 
-/// The exit code that a shell gives: a signal's number plus 128.
-pub fn exit_code(exit: Exit) -> u8 {
-    match exit {
-        Exit::Code(code) => code,
-        Exit::Signal(signal) => signal.saturating_add(128),
-        Exit::Lost => 1,
-    }
-}
-
 impl ExitStatus {
     /// Records a signal of the user. Returns true for the second `SIGINT` or `SIGTERM` and those after it, which end ranks at
     /// once.
@@ -144,7 +135,7 @@ impl ExitStatus {
             (ExitCodeOf::Survivors, Some(Exit::Code(0))) => self.succeeded |= is_first_job,
             (ExitCodeOf::Survivors, Some(Exit::Code(code))) => self.record_failure(code),
             (ExitCodeOf::Survivors, Some(exit)) => {
-                self.death.get_or_insert(exit_code(exit));
+                self.death.get_or_insert(exit.exit_code());
             }
         }
     }
@@ -210,7 +201,7 @@ impl ExitStatus {
 
     /// The launcher's exit code.
     pub fn code(&self) -> u8 {
-        let by_signal = self.signal.map(|signal| exit_code(Exit::Signal(signal as u8)));
+        let by_signal = self.signal.map(|signal| Exit::Signal(signal as u8).exit_code());
         let first = self.first.or(self.death.filter(|_| !self.succeeded));
         match (first, by_signal) {
             (_, Some(by_signal)) if self.is_repeated() || self.gave_up => by_signal,
@@ -251,7 +242,7 @@ mod tests {
         let ends = |of, ends: &[Exit]| {
             let mut status = ExitStatus::new(of);
             for (at, &exit) in ends.iter().enumerate() {
-                status.record_exit(true, (at == 0).then(|| exit_code(exit)), Some(exit));
+                status.record_exit(true, (at == 0).then(|| exit.exit_code()), Some(exit));
             }
             status.code()
         };

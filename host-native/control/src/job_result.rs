@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use hydrant_core::trace::{Cause, Exit};
 
-use crate::exit_status::exit_code;
 use crate::psets::RankRanges;
 
 /// Failure of a rank for which its job is aborted.
@@ -107,7 +106,7 @@ impl AbortReason {
     /// Exit code of the launcher for this reason.
     pub fn exit_code(&self) -> u8 {
         match self {
-            AbortReason::Rank(failure) => failure.exit_code(),
+            AbortReason::Rank(failure) => failure.cause.exit_code(),
             // The failure of the other job counts.
             AbortReason::Connected { .. } => 0,
             AbortReason::Host { .. } => 1,
@@ -117,19 +116,6 @@ impl AbortReason {
 }
 
 impl RankFailure {
-    /// Exit code of the launcher for this failure: 0 only for an abort with code 0, by which `shmem_global_exit(0)` ends a
-    /// job that has succeeded.
-    pub fn exit_code(&self) -> u8 {
-        let code = match self.cause {
-            Cause::Abort { code: Some(0), .. } => return 0,
-            Cause::Abort { code, .. } => code.unwrap_or(1) as u8,
-            Cause::NoFinalize { exit, .. } | Cause::Died { exit, .. } | Cause::Absent { exit, .. } => {
-                exit_code(exit)
-            }
-        };
-        code.max(1)
-    }
-
     /// What else the failure may mean, if the server cannot tell.
     pub(crate) fn explanation(&self) -> Option<&'static str> {
         let is_clean = matches!(self.cause, Cause::NoFinalize { exit: Exit::Code(0), .. });
@@ -226,18 +212,6 @@ mod tests {
 
     fn abort(cause: Cause) -> Abort {
         Abort { reason: reason(cause), progress: Progress { finished: 1, ..Progress::default() } }
-    }
-
-    #[test]
-    fn an_aborted_job_has_failed_unless_its_code_is_0() {
-        let rank = Rank(2);
-        let code = |code| reason(Cause::Abort { rank, code }).exit_code();
-        assert_eq!(
-            (code(Some(5)), code(Some(-1)), code(Some(256)), code(Some(0)), code(None)),
-            (5, 255, 1, 0, 1)
-        );
-        assert_eq!(reason(Cause::NoFinalize { rank, exit: Exit::Code(0) }).exit_code(), 1);
-        assert_eq!(reason(Cause::Died { rank, exit: Exit::Signal(9) }).exit_code(), 137);
     }
 
     #[test]

@@ -9,7 +9,7 @@ use std::rc::Rc;
 use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, UpcallId};
 
-use crate::exit_status::{ExitStatus, Statuses, exit_code};
+use crate::exit_status::{ExitStatus, Statuses};
 use crate::job_result::{AbortReason, JobResult, Progress, RankFailure, abort_text};
 use crate::protocol::{CANCELED, JobRecord, Program, SubmissionId};
 pub(crate) use report::lost_line;
@@ -135,7 +135,7 @@ impl<R> Job<R> {
         }
         let exit = state.requested.map_or(exit, Exit::Code);
         let is_first = self.result.rank_exited(rank, exit);
-        (is_first && self.spawn.is_none()).then(|| exit_code(exit))
+        (is_first && self.spawn.is_none()).then(|| exit.exit_code())
     }
 
     /// How a rank that has ended counts: with the exit code that it had asked for, or as its process exited. Missing as in
@@ -151,7 +151,7 @@ impl<R> Job<R> {
     /// that it does not exist.
     pub fn all_started(&mut self) -> Option<(SpawnKey, Option<u8>)> {
         let spawn = self.spawn.take()?;
-        Some((spawn, self.result.first.map(|(_, exit)| exit_code(exit))))
+        Some((spawn, self.result.first.map(|(_, exit)| exit.exit_code())))
     }
 
     /// Records that the process of a running rank has ended as the user wanted, which is no failure.
@@ -217,7 +217,7 @@ impl<R> Job<R> {
         let finished = self.count_exited(|_| true);
         let running = self.running_ranks();
         let code = self.result.abort(reason, Progress { finished, culprit_ended, running });
-        status.record_abort(exited.map(|(_, exit)| exit_code(exit)), code);
+        status.record_abort(exited.map(|(_, exit)| exit.exit_code()), code);
         true
     }
 

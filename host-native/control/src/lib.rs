@@ -136,7 +136,7 @@ mod tests;
 
 pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::Error;
-pub use exit_status::{ExitCodeOf, ExitStatus, Statuses, exit_code};
+pub use exit_status::{ExitCodeOf, ExitStatus, Statuses};
 pub use head::{
     Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,
     Stopped, Submission, Upcall,

@@ -13,7 +13,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut host = Host::open(&Settings::for_ranks(4))?;
     let job = host.register_job(&Job::new(random_name()?, 4))?;
     host.listen(job, (Ipv4Addr::LOCALHOST, 0).into(), Speaks::Pmix)?;
-    let (mut children, mut running, mut code) = (Vec::new(), 4, 0);
+    let (mut children, mut running, mut code) = (Vec::new(), 4, None);
     for rank in (0..4).map(Rank) {
         let mut command = Command::new(program);
         host.setup_fork(job, rank, command.args(args))?;
@@ -27,14 +27,18 @@ fn main() -> Result<(), Box<dyn Error>> {
                 Event::Exited { exit: Exit::Code(0), .. } => running -= 1,
                 Event::Exited { rank, exit, .. } => {
                     eprintln!("rank {rank} {exit}");
-                    (running, code) = (running - 1, 1);
+                    code.get_or_insert(exit.exit_code());
+                    running -= 1;
                 }
                 Event::Output(Output::AbortJob { cause, .. }) => {
                     eprintln!("{cause}");
-                    code = 1;
+                    code.get_or_insert(cause.exit_code());
                     children.iter_mut().for_each(|child| drop(child.kill()));
                 }
-                Event::Output(Output::KillRank { rank, .. }) => children[rank.0 as usize].kill()?,
+                Event::Output(Output::KillRank { rank, code: asked, .. }) => {
+                    code.get_or_insert(Exit::of_killed(asked).exit_code());
+                    children[rank.0 as usize].kill()?;
+                }
                 // Segments of shared memory of a rank that has ended.
                 Event::Output(Output::RemoveFiles { paths, .. }) => {
                     String::from_utf8_lossy(&paths).split(',').for_each(|path| drop(fs::remove_file(path)));
@@ -44,5 +48,5 @@ fn main() -> Result<(), Box<dyn Error>> {
         }
     }
     children.iter_mut().try_for_each(|child| child.wait().map(drop))?;
-    exit(code)
+    exit(code.unwrap_or(0).into())
 }

@@ -424,8 +424,8 @@ typedef struct hydrant_output {
          JOINED       conn, job, rank
          SPAWN        upcall, job, rank, protocol, bytes: the request
          UPCALL       upcall, job, rank, protocol, bytes: the request
-         KILL_RANK    job, rank, code_given, code, bytes: the message
-         ABORT_JOB    job, cause, rank, code_given, code, exit, exit_number, bytes: the message
+         KILL_RANK    job, rank, code_given, code, exit_code, bytes: the message
+         ABORT_JOB    job, cause, rank, code_given, code, exit, exit_number, exit_code, bytes: the message
          PEER         node, bytes: the message
          STALLED_FENCE  job, arrived, size, bytes: the missing ranks, such as 0-3,7
          REMOVE_FILES job, rank, bytes: paths, separated by commas. For a rank of hydrant_host_setup_fork it comes after
@@ -454,6 +454,9 @@ typedef struct hydrant_output {
     uint32_t exit;
     /* Exit code or signal. */
     uint32_t exit_number;
+    /* Exit code that hydrant would exit with, 0 to 255, if this is the first failure: for the job to abort, or in place of that of
+       the rank to kill. 0 only for a job that a rank aborts with code 0. */
+    uint32_t exit_code;
     uint32_t arrived;
     uint32_t size;
     /* HYDRANT_STREAM_... */
@@ -525,6 +528,11 @@ int hydrant_host_define(hydrant_host *host, uint32_t job, const char *name, cons
 /* The process of a rank has ended. exit is HYDRANT_EXIT_..., number its exit code or signal, at most 255. The library reads the
    last bytes from its socket before that counts. A host that carries the bytes of the rank passes the last ones before. */
 int hydrant_host_exited(hydrant_host *host, uint32_t job, uint32_t rank, int exit, uint32_t number);
+
+/* Returns the exit code of a launcher for the end of a rank, as that of hydrant: the code, 128 + N for signal N, and 1 for
+   HYDRANT_EXIT_LOST. It counts if it is not 0 and neither the outputs that follow hydrant_host_exited nor those before have an
+   exit code for the job or for the rank. */
+int hydrant_exit_code(int exit, uint32_t number);
 
 /* Deregisters a job after its processes have ended. */
 int hydrant_host_deregister_job(hydrant_host *host, uint32_t job);

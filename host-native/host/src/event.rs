@@ -11,7 +11,8 @@ pub enum Event {
     /// [`Log`](OwnedOutput::Log). It sends [`Peer`](OwnedOutput::Peer) to the launcher of another node, if there are several, and
     /// starts the processes of a [`Spawn`](OwnedOutput::Spawn), if the limits permit spawns. The others are for information.
     Output(OwnedOutput),
-    /// The process of a rank has ended, which [`Host::watch`](crate::Host::watch) was called for. The server knows.
+    /// The process of a rank has ended, which [`Host::watch`](crate::Host::watch) was called for. The server knows: an abort that
+    /// the rank had requested, or that its end causes, comes before.
     Exited {
         /// The job.
         job: JobId,

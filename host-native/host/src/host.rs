@@ -67,6 +67,8 @@ pub struct Host {
     turn: Option<Vec<Key>>,
     /// Requests of ranks that have waited for the ends of their processes.
     due: VecDeque<Event>,
+    /// Ends of watched processes. They follow what the server has to say, because a rank may have aborted before.
+    ends: VecDeque<Event>,
 }
 
 /// A process of a rank.
@@ -118,6 +120,7 @@ impl Host {
             has_work: false,
             turn: None,
             due: VecDeque::new(),
+            ends: VecDeque::new(),
         };
         if let Some(node) = settings.node {
             host.input(Input::Node { node: node.number, nodes: node.count, radix: node.radix })?;
@@ -209,7 +212,8 @@ impl Host {
     }
 
     /// Reports the end of a rank's process. The library reads the last requests of the rank first. [`exit_of`](crate::exit_of) has
-    /// the `exit` of a status. A launcher that starts no processes learns of an end by [`Event::Closed`] of the rank's connection,
+    /// the `exit` of a status. Its [exit code](Exit::exit_code) counts unless the events that follow have another one for the job.
+    /// A launcher that starts no processes learns of an end by [`Event::Closed`] of the rank's connection,
     /// and reports [`Exit::of_connection`] with what [`rank_report`](Host::rank_report) says.
     ///
     /// # Errors
@@ -266,7 +270,7 @@ impl Host {
             Ok(()) | Err(Error::Fault(_)) => {}
             Err(error) => return Err(error),
         }
-        self.due.push_back(Event::Exited { job, rank, exit });
+        self.ends.push_back(Event::Exited { job, rank, exit });
         Ok(())
     }
 
@@ -515,6 +519,7 @@ impl Host {
                 Some(event) => Some(event),
                 None => self.driver.poll(self.clock.now(), &self.poller)?.map(Event::from),
             };
+            let polled = polled.or_else(|| self.ends.pop_front());
             match polled {
                 Some(event) => {
                     if let Some(event) = self.due_now(event) {

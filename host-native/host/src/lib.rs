@@ -22,6 +22,7 @@
 //! | the loop | [`as_fd`](Host#impl-AsFd-for-Host) is readable while [`Host::next_event`] has work; [`Host::wait`]; `AsyncHost` |
 //! | ends of processes | [`Host::watch`] and [`Event::Exited`], or [`Host::exited`] |
 //! | a job aborted, a rank to kill | [`Output::AbortJob`], [`Output::KillRank`] |
+//! | the exit code of hydrant | [`Cause::exit_code`], [`Exit::exit_code`], [`Exit::of_killed`]; the first failure counts |
 //! | a fence that is late | [`Job::fence_warning`], [`Output::StalledFence`] |
 //! | a spawn | [`Output::Spawn`], [`decode_spawn`], [`Job::spawned_by`], [`Host::spawn_complete`] |
 //! | several nodes | [`Settings::on_node`], [`Job::node`], [`Output::Peer`], [`Host::peer`] |

@@ -6,6 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::process::{Child, Command, Stdio};
 
 use hydrant_core::wire::Text;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 use super::*;
 
@@ -22,13 +23,21 @@ fn start(host: &mut Host, job: JobId, rank: Rank, script: &str) -> Child {
     child
 }
 
+fn next_any(host: &mut Host) -> Event {
+    loop {
+        match host.next_event().expect("the server is sound") {
+            Some(event) => break event,
+            None => host.wait(None).expect("the descriptor is open"),
+        }
+    }
+}
+
 /// The next event that is worth one.
 fn next(host: &mut Host) -> Event {
     loop {
-        match host.next_event().expect("the server is sound") {
-            Some(Event::Output(Output::Joined { .. }) | Event::Closed { .. }) => {}
-            Some(event) => break event,
-            None => host.wait(None).expect("the descriptor is open"),
+        match next_any(host) {
+            Event::Output(Output::Joined { .. }) | Event::Closed { .. } => {}
+            event => break event,
         }
     }
 }
@@ -45,24 +54,42 @@ fn a_rank_that_exits_without_finalize_aborts_its_job() {
     let mut host = Host::open(&Settings::for_ranks(2)).expect("there is memory");
     let job = host.register_job(&Job::new("app", 2)).expect("the name is valid");
     let mut waiting = start(&mut host, job, Rank(0), "ask cmd=barrier_in");
+    while !host.rank_report(job, Rank(0)).is_some_and(|report| report.initialized && report.in_fence) {
+        host.wait(None).expect("the descriptor is open");
+        while host.next_event().expect("the server is sound").is_some() {}
+    }
     let mut failing = start(&mut host, job, Rank(1), "exit 3");
     let exit = Exit::Code(3);
     let cause = Cause::NoFinalize { rank: Rank(1), exit };
     let message = String::new();
-    let mut events = [next(&mut host), next(&mut host)];
-    events.sort_by_key(|event| matches!(event, Event::Exited { .. }));
     assert_eq!(
-        events,
+        [next(&mut host), next(&mut host)],
         [Event::Output(Output::AbortJob { job, cause, message }), Event::Exited { job, rank: Rank(1), exit }]
     );
     assert_eq!(exit_of(failing.wait().expect("it is a child")), exit);
-    let report = host.rank_report(job, Rank(0)).expect("there is such a rank");
-    assert!(report.initialized && report.in_fence);
     waiting.kill().expect("it runs");
     assert_eq!(next(&mut host), Event::Exited { job, rank: Rank(0), exit: Exit::Signal(9) });
     waiting.wait().expect("it is a child");
     host.deregister_job(job).expect("it is registered");
     assert_eq!(host.register_job(&Job::new("app", 2)).expect("there is room again"), job);
+}
+
+/// The first failure gives the exit code, and a rank that aborts may die by a signal before the launcher has read its request.
+#[test]
+fn an_abort_comes_before_the_end_of_its_rank() {
+    let mut host = Host::open(&Settings::for_ranks(1)).expect("there is memory");
+    let job = host.register_job(&Job::new("app", 1)).expect("the name is valid");
+    let abort = "echo cmd=abort exitcode=5 >&$PMI_FD; kill -ABRT $$";
+    let mut child = start(&mut host, job, Rank(0), abort);
+    // The reply to init.
+    while !matches!(next_any(&mut host), Event::Output(Output::Joined { .. })) {}
+    while host.next_event().expect("the server is sound").is_some() {}
+    let id = WaitId::Pid(Pid::from_child(&child));
+    waitid(id, WaitIdOptions::EXITED | WaitIdOptions::NOWAIT).expect("it is a child");
+    let Event::Output(Output::AbortJob { cause, .. }) = next(&mut host) else { panic!("no abort") };
+    assert_eq!((cause, cause.exit_code()), (Cause::Abort { rank: Rank(0), code: Some(5) }, 5));
+    assert_eq!(next(&mut host), Event::Exited { job, rank: Rank(0), exit: Exit::Signal(6) });
+    child.wait().expect("it is a child");
 }
 
 /// A launcher may learn too late of what the job is made.

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use hydrant_core::Rank;
-use hydrant_core::trace::Cause;
+use hydrant_core::trace::{Cause, Exit};
 
 use hydrant_control::{RankFailure, abort_text, count_others};
 use hydrant_placement::format_ranges;
@@ -94,7 +94,7 @@ impl Job {
 
     /// Ends the job when a rank aborts itself. No launcher ends the rank, and other ranks may wait for it.
     pub(crate) fn abort_alone(&mut self, rank: Rank, code: Option<i32>, message: String) {
-        let code = (code.unwrap_or(1) as u8).max(1);
+        let code = Exit::of_killed(code).exit_code();
         self.end.get_or_insert(Ended::Alone { rank, code, message });
     }
 
@@ -109,7 +109,7 @@ impl Job {
     pub(crate) fn code(&self) -> u8 {
         match &self.end {
             None => 0,
-            Some(Ended::Called(end)) => end.exit_code(),
+            Some(Ended::Called(end)) => end.cause.exit_code(),
             Some(Ended::Alone { code, .. }) => *code,
             Some(Ended::Absent { .. }) => 1,
         }
@@ -168,7 +168,6 @@ impl Job {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use hydrant_core::trace::Exit;
 
     fn job(size: u32) -> Job {
         Job::new(0, size, Some(7))

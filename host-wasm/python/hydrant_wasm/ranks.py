@@ -108,30 +108,38 @@ def die_with_launcher(launcher: int | None = None) -> Callable[[], None] | None:
 
 
 def failure(cause: Cause) -> tuple[int, str]:
-    """Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died".
+    """Exit code of a launcher whose server ends a job, and the reason, such as "rank 2 died"."""
+    died = not isinstance(cause, CauseAbort) and isinstance(cause.exit, ExitSignal)
+    return exit_code(cause), f"rank {cause.rank} {_REASONS[CauseDied if died else type(cause)]}"
 
-    The code is the one of an abort, 1 without one, or else that of the rank's exit: 128 + N for signal N, and at least 1.
+
+def exit_code(end: Exit | Cause) -> int:
+    """Exit code of a launcher, as that of hydrant, for the end of a process or the cause of an abort. The first failure counts.
+
+    Of a process it is as shells have it: 128 + N for signal N, and 1 for an unknown end. Of an abort it is the code, in 8 bits, or 1,
+    and 0 only for code 0. Of the other causes it is that of the exit, at least 1.
     """
-    match cause:
-        case CauseAbort(code=None):
-            code = 1
+    match end:
+        case CauseAbort(code=0):
+            return 0
         case CauseAbort(code=code):
-            # As a process would: a code has 8 bits, and only 0 is success.
-            code = code and (code & 0xFF or 1)
-        case _:
-            code = exit_code(cause.exit) or 1
-    return code, f"rank {cause.rank} {_REASONS[type(cause)]}"
-
-
-def exit_code(exit: Exit) -> int:
-    """Exit code of a process as shells give it: 128 + N for signal N, and 1 for an unknown end."""
-    match exit:
+            return exit_of_killed(code).value
         case ExitCode(value=code):
             return code
         case ExitSignal(value=number):
             return 128 + number
-        case _:
+        case Exit():
             return 1
+        case _:
+            return exit_code(end.exit) or 1
+
+
+def exit_of_killed(code: int | None) -> ExitCode:
+    """Exit of a rank that asked to be killed with this code (`OutputKillRank`), in place of the signal by which its process dies.
+
+    A rank that had to be killed has not succeeded: code 0 and none count as 1.
+    """
+    return ExitCode((1 if code is None else code) & 0xFF or 1)
 
 
 def client_user(client: tuple[str, int], server: tuple[str, int]) -> int | None:

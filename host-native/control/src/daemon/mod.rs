@@ -333,8 +333,7 @@ impl Daemon {
     /// Ends a rank that asked to be ended alone.
     fn kill_rank(&mut self, now: u64, id: JobId, rank: Rank, code: Option<i32>, message: &str) {
         let Some(job) = self.jobs.get_mut(&id) else { return };
-        // A rank that had to be ended did not succeed.
-        let code = (code.unwrap_or(1) as u8).max(1);
+        let code = Exit::of_killed(code).exit_code();
         job.request_exit(rank.0, code);
         let (name, pid, grace) = (rank_name(job.ordinal, rank.0), job.pid(rank.0), job.kill_grace);
         let is_submitted = job.is_submitted;

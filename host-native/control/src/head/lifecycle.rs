@@ -5,7 +5,6 @@ use hydrant_core::{JobId, Limit, OwnedInput};
 
 use super::{Action, FirstJob, HEAD, Head, NodeProgress, StdinReaders};
 use crate::error::Error;
-use crate::exit_status::exit_code;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
 use crate::jobs::{EndReport, Job, SpawnKey};
@@ -223,7 +222,7 @@ impl Head {
         }
         let submission = job.submission;
         let status = self.statuses.of_mut(submission);
-        status.record_failure(exit_code(Exit::Signal(signal as u8)));
+        status.record_failure(Exit::Signal(signal as u8).exit_code());
         let line = status.interruption_line(signal);
         line.into_iter().for_each(|line| self.tell(submission, line));
         self.send_all(Order::AbortJob(id));

@@ -10,7 +10,7 @@ use hydrant_placement::MappingPolicy;
 
 use super::{Action, Destination, Head, SpawnProgram, Submission};
 use crate::error::Error;
-use crate::exit_status::{ExitStatus, exit_code};
+use crate::exit_status::ExitStatus;
 use crate::job_result::AbortReason;
 use crate::protocol::{Order, SubmissionId, Submitted};
 
@@ -242,7 +242,7 @@ impl Head {
         for job in self.jobs.ids(|_| true) {
             // A job that is ended did not succeed.
             let status = self.statuses.of_mut(self.jobs[job].submission);
-            status.record_failure(exit_code(Exit::Signal(libc::SIGTERM as u8)));
+            status.record_failure(Exit::Signal(libc::SIGTERM as u8).exit_code());
             self.abort(job, AbortReason::Connected { what: "the fleet was ended".to_owned() });
         }
     }

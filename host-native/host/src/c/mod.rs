@@ -113,9 +113,10 @@ fn variant<T: DeserializeOwned>(what: &'static str, number: c_int, fields: &[u8]
     postcard::from_bytes(&[&[first], fields].concat()).map_err(|_| unknown)
 }
 
-/// Returns an exit code or a signal, which are at most 255.
-fn exit_number(number: u32) -> Result<u8, Error> {
-    u8::try_from(number).map_err(|_| Error::Number { what: "an exit code or signal", number: number.into() })
+/// Returns an end of a process. Exit codes and signals are at most 255.
+fn exit_of(exit: c_int, number: u32) -> Result<Exit, Error> {
+    let invalid = |_| Error::Number { what: "an exit code or signal", number: number.into() };
+    variant("an exit", exit, &[u8::try_from(number).map_err(invalid)?])
 }
 
 /// Writes the settings of a built-in server for one job.
@@ -451,6 +452,12 @@ pub unsafe extern "C" fn hydrant_port_variables(
     })
 }
 
+/// Returns the exit code of a launcher for the end of a rank.
+#[unsafe(no_mangle)]
+pub extern "C" fn hydrant_exit_code(exit: c_int, number: u32) -> c_int {
+    call(|| Ok(exit_of(exit, number)?.exit_code().into()))
+}
+
 /// Returns the message of the last error of this thread.
 #[unsafe(no_mangle)]
 pub extern "C" fn hydrant_host_error() -> *const c_char {
@@ -572,7 +579,7 @@ inputs! {
     fn hydrant_host_exited(job: u32, rank: u32, exit: c_int, number: u32) => Input::Exited {
         job: JobId(job),
         rank: Rank(rank),
-        exit: variant::<Exit>("an exit", exit, &[exit_number(number)?])?
+        exit: exit_of(exit, number)?
     };
     /// Deregisters a job.
     fn hydrant_host_deregister_job(job: u32) => Input::DeregisterJob { job: JobId(job) };

@@ -206,6 +206,7 @@ fn arguments_are_checked() {
         assert_eq!(hydrant_host_pset(host.0, 0, long.as_ptr().cast(), 0, 1), code(Code::Argument));
         assert_eq!(hydrant_host_exited(host.0, 0, 0, 3, 0), code(Code::Argument));
         assert_eq!(hydrant_host_exited(host.0, 0, 0, 0, 256), code(Code::Argument));
+        assert_eq!(hydrant_exit_code(3, 0), code(Code::Argument));
         assert_eq!(hydrant_host_spawn_complete(host.0, 0, 0, 99, ptr::null(), 0), code(Code::Argument));
         let huge = vec![0_u8; 1 << 20];
         let data = huge.as_ptr().cast();
@@ -285,11 +286,12 @@ fn outputs_have_the_numbers_of_the_abi() {
     let close = made(outputs[1]);
     assert_eq!((close.closing, close.malformed), (0, 1));
     let kill = made(outputs[5]);
-    assert_eq!((kill.code_given, kill.code), (1, -3));
+    assert_eq!((kill.code_given, kill.code, kill.exit_code), (1, -3, 253));
     let connected = made(outputs[11]);
     assert_eq!((connected.job, connected.other, connected.connected), (6, 3, 1));
     let abort = made(outputs[6]);
-    assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number), (7, 2, 1, 9));
+    assert_eq!((abort.rank, abort.cause, abort.exit, abort.exit_number, abort.exit_code), (7, 2, 1, 9, 137));
+    assert_eq!(hydrant_exit_code(1, 9), 137);
 }
 
 fn await_client(port: *const HydrantPort) {

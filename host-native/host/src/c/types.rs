@@ -129,6 +129,8 @@ structures! {
         exit: u32,
         /// Its exit code or signal.
         exit_number: u32,
+        /// Exit code of the launcher for this abort, or for the rank to kill.
+        exit_code: u32,
         /// Ranks that have arrived.
         arrived: u32,
         /// Ranks that must arrive.
@@ -201,6 +203,7 @@ impl HostOutput {
         code: 0,
         exit: 0,
         exit_number: 0,
+        exit_code: 0,
         arrived: 0,
         size: 0,
         stream: 0,
@@ -247,10 +250,13 @@ impl HostOutput {
                 HostOutput { protocol: number(&protocol), ..upcall }.with_bytes(request)
             }
             Output::KillRank { job, rank, code, message } => {
-                of(5, job.0, rank.0).with_code(code).with_bytes(message.as_bytes())
+                let exit_code = Exit::of_killed(code).exit_code().into();
+                let kill = HostOutput { exit_code, ..of(5, job.0, rank.0) };
+                kill.with_code(code).with_bytes(message.as_bytes())
             }
             Output::AbortJob { job, cause, message } => {
-                let abort = HostOutput { cause: number(&cause), ..of(6, job.0, cause.rank().0) };
+                let (exit_code, number) = (cause.exit_code().into(), number(&cause));
+                let abort = HostOutput { cause: number, exit_code, ..of(6, job.0, cause.rank().0) };
                 let abort = abort.with_bytes(message.as_bytes());
                 match cause {
                     Cause::Abort { code, .. } => abort.with_code(code),

@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::WindowSize;
-use hydrant_control::{DaemonEvent, exit_code, format_ranges};
+use hydrant_control::{DaemonEvent, format_ranges};
 use hydrant_core::trace::Exit;
 use hydrant_core::{Fault, Input, JobId, Limit, Rank, Time};
 use hydrant_iof::RankInput;
@@ -154,7 +154,7 @@ impl Daemon {
         // The head decides about the failure.
         let _ = job.rank_exited(rank, exit, None);
         if exit != Exit::Code(0) {
-            self.failed.get_or_insert(exit_code(exit));
+            self.failed.get_or_insert(exit.exit_code());
         }
         let reported = self.handle(engine, DaemonEvent::RankExited { job: id, rank: Rank(rank), exit });
         received.and(reported)?;

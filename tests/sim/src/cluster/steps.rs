@@ -208,7 +208,7 @@ impl World<'_> {
         let leaves = self.plan.departures.iter().any(|leaving| leaving.force && leaving.node == node);
         if is_ended && leaves && self.plan.cleanup {
             let process = &self.processes[pid as usize];
-            let code = hydrant_control::exit_code(exit);
+            let code = exit.exit_code();
             self.failures.push(Failure { of: Some(process.ordinal), code, culprit: process.name() });
         }
         self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));

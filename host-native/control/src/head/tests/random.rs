@@ -12,7 +12,6 @@ use libc::SIGINT;
 
 use super::node::Node;
 use super::*;
-use crate::exit_status::exit_code;
 use crate::protocol::{OutputChunk, decode};
 use crate::tests::Random;
 
@@ -267,7 +266,7 @@ impl World {
             Report::Exited { job, rank, exit, requested } => {
                 let counts =
                     alive(job) && !self.aborted.contains(job) && self.head.jobs()[*job].is_running(rank.0);
-                let code = Some(requested.unwrap_or(exit_code(*exit))).filter(|&code| counts && code != 0);
+                let code = Some(requested.unwrap_or(exit.exit_code())).filter(|&code| counts && code != 0);
                 let is_starting = alive(job) && self.head.jobs()[*job].spawn.is_some();
                 if let Some(code) = code.filter(|_| is_starting) {
                     self.early_failures.entry(*job).or_insert(code);
