@@ -546,7 +546,7 @@ int hydrant_host_deregister_job(hydrant_host *host, uint32_t job);
  *
  * *env is the environment for execve, with NULL at its end. It consists of the variables of inherited, mostly environ, without
  * those of other launchers, and of PMI_FD, PMI_RANK, PMI_SIZE, and PMI_SPAWNED in a spawned job. After hydrant_host_listen it also
- * has those of PMIx clients. It belongs to the library and is valid until the next hydrant_host_setup_fork.
+ * has those of PMIx clients. It belongs to the library and is valid until the next hydrant_host_setup_fork or _setup_env.
  *
  * The connection has the lowest free number. A failure makes no connection, and sets *fd to -1 and *env to NULL:
  * HYDRANT_FAULT_RANK_TAKEN for a rank with a connection, HYDRANT_FAULT_FULL at limits.conns. */
@@ -556,6 +556,11 @@ int hydrant_host_setup_fork(hydrant_host *host, uint32_t job, uint32_t rank, cha
    processes of this user, until the job is deregistered. Each takes a connection. A client that sends no handshake makes room for
    later ones at limits.conns, or when descriptors are missing. HYDRANT_ERR_ARGUMENT if the job has a port. */
 int hydrant_host_listen(hydrant_host *host, uint32_t job, uint16_t number);
+
+/* Writes the environment of a rank that inherits no connection, in a container perhaps, and connects to the port of
+ * hydrant_host_listen, which comes before. *env is as that of hydrant_host_setup_fork, without PMI_FD, and valid until the next call
+ * of either. With NULL as inherited it has the rank's own variables alone. */
+int hydrant_host_setup_env(hydrant_host *host, uint32_t job, uint32_t rank, char *const *inherited, char ***env);
 
 /*
  * Connections whose bytes the host carries. These calls fail with HYDRANT_ERR_ARGUMENT for a socket of the library.

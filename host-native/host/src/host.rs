@@ -362,11 +362,16 @@ impl Host {
     /// # Errors
     /// [`Error::Fault`]: there is no such job or rank. [`Error::NoPort`]: [`listen`](Host::listen) has not been called for the job.
     pub fn setup_env(&self, job: JobId, rank: Rank, command: &mut Command) -> Result<(), Error> {
+        set_env(command, self.port_env(job, rank)?);
+        Ok(())
+    }
+
+    /// Returns the variables of a rank that connects to the port of its job, which has to be there.
+    pub(crate) fn port_env(&self, job: JobId, rank: Rank) -> Result<Vec<(&'static str, String)>, Error> {
         if self.served(job)?.port.is_none() {
             return Err(Error::NoPort(job.0));
         }
-        set_env(command, self.rank_env(job, rank)?);
-        Ok(())
+        self.rank_env(job, rank)
     }
 
     /// Makes the connection of a rank, and returns the rank's end, whose number in the rank's process is the value of its variable

@@ -354,6 +354,33 @@ pub unsafe extern "C" fn hydrant_host_setup_fork(
     })
 }
 
+/// Makes the environment of a rank that connects to the port of its job.
+///
+/// # Safety
+/// `host` is NULL or open. `inherited` is NULL or an array of strings that ends in NULL. `env` is NULL or a pointer to write to.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn hydrant_host_setup_env(
+    host: *const HydrantHost,
+    job: u32,
+    rank: u32,
+    inherited: *const *const c_char,
+    env: *mut *mut *mut c_char,
+) -> c_int {
+    call(|| {
+        // SAFETY: guaranteed by the caller, as are the array and the writes below.
+        let mut host = unsafe { lock(host)? };
+        // SAFETY: as above.
+        unsafe { write("the environment", env, ptr::null_mut())? };
+        // SAFETY: as above.
+        let inherited = unsafe { strings(inherited) };
+        let own = host.host.port_env(JobId(job), Rank(rank))?;
+        let variables = host.environment.insert(Environment::new(&inherited, &own)).as_ptr();
+        // SAFETY: as above.
+        unsafe { write("the environment", env, variables)? };
+        Ok(0)
+    })
+}
+
 /// Listens at a port of the loopback interface, and accepts PMIx clients of a job.
 ///
 /// # Safety

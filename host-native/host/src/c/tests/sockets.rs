@@ -42,17 +42,13 @@ struct Forked {
     variables: Vec<String>,
 }
 
-/// Result of the call for a rank of job 0, with these variables of the host.
-fn setup_fork(host: &Open, rank: u32, inherited: &[&CStr]) -> Result<Forked, i32> {
-    let pointers: Vec<*const c_char> =
-        inherited.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect();
-    let (mut fd, mut env) = (0, ptr::null_mut());
-    // SAFETY: an open host, an array that ends in NULL, and pointers to write to.
-    let code = unsafe { hydrant_host_setup_fork(host.0, 0, rank, pointers.as_ptr(), &mut fd, &mut env) };
-    if code != 0 {
-        assert!(fd == -1 && env.is_null());
-        return Err(code);
-    }
+/// An array that ends in NULL.
+fn array(inherited: &[&CStr]) -> Vec<*const c_char> {
+    inherited.iter().map(|text| text.as_ptr()).chain([ptr::null()]).collect()
+}
+
+/// The variables of an environment that a call has written.
+fn texts(mut env: *mut *mut c_char) -> Vec<String> {
     let mut variables = Vec::new();
     // SAFETY: an array that ends in NULL.
     while let Some(text) = unsafe { (*env).as_ref() } {
@@ -61,6 +57,20 @@ fn setup_fork(host: &Open, rank: u32, inherited: &[&CStr]) -> Result<Forked, i32
         // SAFETY: there is an element behind one that is not NULL.
         env = unsafe { env.add(1) };
     }
+    variables
+}
+
+/// Result of the call for a rank of job 0, with these variables of the host.
+fn setup_fork(host: &Open, rank: u32, inherited: &[&CStr]) -> Result<Forked, i32> {
+    let pointers = array(inherited);
+    let (mut fd, mut env) = (0, ptr::null_mut());
+    // SAFETY: an open host, an array that ends in NULL, and pointers to write to.
+    let code = unsafe { hydrant_host_setup_fork(host.0, 0, rank, pointers.as_ptr(), &mut fd, &mut env) };
+    if code != 0 {
+        assert!(fd == -1 && env.is_null());
+        return Err(code);
+    }
+    let variables = texts(env);
     // SAFETY: the call gives the socket away.
     let socket = UnixStream::from(unsafe { OwnedFd::from_raw_fd(fd) });
     socket.set_nonblocking(true).expect("it is a socket");
@@ -229,6 +239,28 @@ fn a_job_accepts_clients_until_it_is_over() {
     client.read_to_end(&mut reply).expect("the end follows");
     assert!(!reply.is_empty());
     assert_eq!(connect().map(drop).map_err(|error| error.kind()), Err(ErrorKind::ConnectionRefused));
+}
+
+/// It has no connection to inherit.
+#[test]
+fn a_rank_elsewhere_has_the_variables_of_the_port() {
+    let host = registered(2);
+    let setup = |rank, inherited: &[&CStr]| {
+        let (pointers, mut env) = (array(inherited), ptr::null_mut());
+        // SAFETY: an open host, an array that ends in NULL, and a pointer to write to.
+        let code = unsafe { hydrant_host_setup_env(host.0, 0, rank, pointers.as_ptr(), &mut env) };
+        if code == 0 { Ok(texts(env)) } else { Err((code, env.is_null())) }
+    };
+    assert_eq!(setup(0, &[]), Err((Code::Argument as i32, true)), "there is no port");
+    assert_eq!(listen(&host), 0);
+    assert_eq!(setup(2, &[]), Err((Code::Fault as i32, true)));
+    let variables = setup(1, &[c"HOME=/", c"PMI_FD=9", c"OMPI_COMM_WORLD_RANK=0"]).expect("there is one");
+    assert_eq!(variables[0], "HOME=/");
+    assert!(variables.contains(&"PMIX_RANK=1".to_owned()), "{variables:?}");
+    assert!(!variables.iter().any(|text| text.starts_with("PMI_FD=") || text.starts_with("OMPI_")));
+    let mut client = TcpStream::connect(port_of(&variables)).expect("it listens");
+    client.write_all(&hello(1)).expect("it is empty");
+    while !turn(&host).iter().any(|output| (output.kind, output.rank) == (2, 1)) {}
 }
 
 /// A client that has connected, asked and ended at once has been heard.
