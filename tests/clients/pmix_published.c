@@ -229,6 +229,66 @@ static void lose(void)
     RETURNS(PMIX_ERR_NOT_AVAILABLE, PMIx_Unpublish(keys, NULL, 0));
 }
 
+/* Publishes these keys at once, each with its own name as the value. */
+static pmix_status_t publishes_all(const char *const keys[], size_t count)
+{
+    pmix_info_t infos[8];
+    for (size_t at = 0; at < count; at++)
+        PMIX_INFO_LOAD(&infos[at], keys[at], keys[at], PMIX_STRING);
+    return PMIx_Publish(infos, count);
+}
+
+/* Looks up two keys at once, and checks which are found. Waits for them some seconds. */
+static void finds_all(const char *first, const char *second, bool has_first, bool has_second, int seconds)
+{
+    const char *keys[] = {first, second};
+    bool has[] = {has_first, has_second};
+    pmix_pdata_t data[2];
+    pmix_info_t infos[2];
+    PMIX_INFO_LOAD(&infos[0], PMIX_WAIT, NULL, PMIX_BOOL);
+    PMIX_INFO_LOAD(&infos[1], PMIX_TIMEOUT, &seconds, PMIX_INT);
+    for (int at = 0; at < 2; at++) {
+        PMIX_PDATA_CONSTRUCT(&data[at]);
+        PMIX_LOAD_KEY(data[at].key, keys[at]);
+    }
+    pmix_status_t wanted = has_first || has_second ? PMIX_SUCCESS : PMIX_ERR_NOT_FOUND;
+    RETURNS(wanted, PMIx_Lookup(data, 2, infos, seconds > 0 ? 2 : 0));
+    for (int at = 0; at < 2; at++) {
+        bool found = data[at].value.type == PMIX_STRING;
+        CHECK(found == has[at] && (!found || strcmp(data[at].value.data.string, keys[at]) == 0));
+        CHECK(!found || data[at].proc.rank == 0);
+        PMIX_PDATA_DESTRUCT(&data[at]);
+    }
+}
+
+/* Data of rank 0 under several keys, of which the last rank looks for some. */
+static void several(void)
+{
+    const char *const one[] = {"one", "two", "three"};
+    const char *const again[] = {"four", "two", "five"};
+    const char *const late[] = {"late", "later"};
+    if (me.rank == 0) {
+        OK(publishes_all(one, 3));
+        RETURNS(PMIX_ERR_DUPLICATE_KEY, publishes_all(again, 3));
+    }
+    fence();
+    if (me.rank == size - 1) {
+        finds_all("one", "three", true, true, 0);
+        finds_all("one", "none", true, false, 0);
+        finds_all("none", "two", false, true, 0);
+        finds_all("none", "nothing", false, false, 0);
+        /* What went with a key that was taken. */
+        finds_all("four", "five", false, false, 0);
+        finds_all("none", "two", false, true, 1);
+    }
+    fence();
+    if (me.rank == 0)
+        OK(publishes_all(late, 2));
+    else
+        finds_all("later", "late", true, true, 60);
+    fence();
+}
+
 static void stranger(void)
 {
     show_ranges();
@@ -253,6 +313,8 @@ int main(int argc, char **argv)
         stranger();
     else if (strcmp(argv[1], "stay") == 0)
         stay();
+    else if (strcmp(argv[1], "several") == 0)
+        several();
     else if (strcmp(argv[1], "lost") == 0)
         lose();
     SAY("rank %u: %s done", me.rank, argv[1]);

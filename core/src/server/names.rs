@@ -7,8 +7,12 @@ use super::pmix::{reach_of, remote, terms};
 use crate::fault::Refusal;
 use crate::ids::ConnId;
 #[cfg(feature = "pmix")]
+use crate::ids::Rank;
+#[cfg(feature = "pmix")]
 use crate::limits::HOST_FACTS;
 use crate::state::{ReplyState, Response};
+#[cfg(feature = "pmix")]
+use crate::tables::kvs::Spaces;
 use crate::tables::names::NameRef;
 #[cfg(not(feature = "pmix"))]
 use crate::tables::names::Terms;
@@ -29,11 +33,44 @@ impl Server<'_> {
     ) -> Result<Response, Refusal> {
         let owner = (self.jobs[requester.job.index()].spaces, requester.rank);
         #[cfg(feature = "pmix")]
-        let terms = terms(persistence, shared_reach(name, port));
+        if HOST_FACTS && name.parts().flatten().next() == Some(&pmix::SHARED) {
+            return self.publish_shared(owner, name, port, persistence);
+        }
+        #[cfg(feature = "pmix")]
+        let terms = terms(persistence, Reach::All);
         #[cfg(not(feature = "pmix"))]
         let (terms, _) = (Terms::JOB, persistence);
         let published = self.names.publish(owner, name.parts(), port.parts(), terms)?;
         self.answer_lookups(published);
+        Ok(Response::Done(Op::Publish))
+    }
+
+    /// Publishes data of a process of another server, which say in which range. They are under some keys.
+    #[cfg(feature = "pmix")]
+    #[inline(never)]
+    fn publish_shared(
+        &mut self,
+        owner: (Spaces, Rank),
+        names: Text<'_>,
+        ports: Text<'_>,
+        persistence: Persistence,
+    ) -> Result<Response, Refusal> {
+        let (names, ports) = (names.parts().flatten(), ports.parts().flatten());
+        let range = pmix::range_of(ports.clone());
+        let terms = terms(persistence, range.map_or(Reach::All, reach_of));
+        let (names, ports) = (pmix::names_of(names), pmix::data_of(ports));
+        if names.clone().count() != ports.clone().count() {
+            return Err(Refusal::BadField);
+        }
+        let names = names.map(|name| name.map(core::slice::from_ref));
+        let ports = ports.map(|port| port.map(core::slice::from_ref));
+        let data = names.clone().zip(ports);
+        let first = self.names.publish_all(
+            data,
+            |(name, _)| name.clone(),
+            |table, (name, port)| table.publish(owner, name, port, terms),
+        )?;
+        self.answer_lookups_of_all(first, names);
         Ok(Response::Done(Op::Publish))
     }
 
@@ -66,7 +103,7 @@ impl Server<'_> {
             return Ok(());
         }
         let mut result = Err(Refusal::NoName);
-        for name in pmix::withdrawn(bytes) {
+        for name in pmix::names_of(bytes) {
             let name = name.map(core::slice::from_ref);
             result = self.names.unpublish_for(name, party).or(result);
         }
@@ -164,14 +201,6 @@ impl Server<'_> {
             _ => None,
         }
     }
-}
-
-/// Returns the reach of a name: data of another server's PMIx client say which.
-#[cfg(feature = "pmix")]
-fn shared_reach(name: Text<'_>, port: Text<'_>) -> Reach {
-    let is_shared = HOST_FACTS && name.parts().flatten().next() == Some(&pmix::SHARED);
-    let range = if is_shared { pmix::range_of(port.parts().flatten()) } else { None };
-    range.map_or(Reach::All, reach_of)
 }
 
 #[cfg(feature = "pmix")]

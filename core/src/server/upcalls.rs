@@ -61,11 +61,20 @@ impl Server<'_> {
             _ => return Err(Fault::NoSuchUpcall),
         }
         let room = self.upcalls.room();
-        let op = self.reply_to_upcall(upcall).map(|(.., op)| op);
+        let reply = self.reply_to_upcall(upcall);
+        let op = reply.map(|(.., op)| op);
+        // A PMIx client may look up several names.
+        #[cfg(feature = "pmix")]
+        let port_max = match reply {
+            Some((conn, ..)) if HOST_FACTS && self.conns[conn.index()].pmix.is_some() => usize::MAX,
+            _ => PORT_MAX,
+        };
+        #[cfg(not(feature = "pmix"))]
+        let port_max = PORT_MAX;
         let refusal = match text.len() {
             _ if rc != 0 => None,
             len if op == Some(Op::Get) && len > VALUE_MAX as usize => Some(Refusal::ValueLength),
-            len if op == Some(Op::Lookup) && len > PORT_MAX => Some(Refusal::NameLength),
+            len if op == Some(Op::Lookup) && len > port_max => Some(Refusal::NameLength),
             len if len > room => Some(Refusal::Full(Limit::SpawnBytes, room as u32)),
             _ => None,
         };

@@ -320,7 +320,7 @@ impl<'s> Names<'s> {
 
     /// Undoes a publication. The slot is then as it was before.
     #[cfg(feature = "pmix")]
-    pub(crate) fn undo(&mut self, name: NameRef) {
+    fn undo(&mut self, name: NameRef) {
         if self.port(name).is_some() {
             let at = name.at as usize;
             self.withdraw(at);
@@ -537,18 +537,46 @@ impl<'s> Names<'s> {
         self.slots.get(at as usize).is_some_and(|slot| slot.is_readable() && self.is_for(slot, reader))
     }
 
-    /// Returns what a process has published under a name, with this reach.
+    /// Returns what the publisher of a name has published under another one, for the same processes.
     #[cfg(feature = "pmix")]
-    pub(crate) fn published_by<'a>(
-        &self,
-        (owner, rank): (Spaces, Rank),
-        name: impl Pieces<'a>,
-        reach: Reach,
-    ) -> Option<NameRef> {
+    pub(crate) fn beside<'a>(&self, name: NameRef, other: impl Pieces<'a>) -> Option<NameRef> {
+        let own = self.slots.get(name.at as usize)?;
         let is_it = |slot: &Name| {
-            !RANGES || slot.owner == Some(owner) && slot.publisher == rank && slot.reach == reach
+            let party = self.party(own).filter(|_| slot.owner.is_some() && slot.reach == own.reach);
+            !RANGES || party.is_some_and(|party| self.relation(slot, party).process)
         };
-        self.fitting(self.find(name), is_it).map(|at| self.reference(at))
+        self.fitting(self.find(other), is_it).map(|at| self.reference(at))
+    }
+
+    /// Publishes several data by `publish`, or none of them. Returns the first publication.
+    ///
+    /// # Errors
+    /// As [`publish`](Names::publish).
+    #[cfg(feature = "pmix")]
+    pub(crate) fn publish_all<'a, D, N: Pieces<'a>>(
+        &mut self,
+        data: impl Iterator<Item = D> + Clone,
+        name_of: impl Fn(&D) -> N,
+        publish: impl Fn(&mut Self, D) -> Result<NameRef, Refusal>,
+    ) -> Result<Option<NameRef>, Refusal> {
+        let mut first = None;
+        for (done, datum) in data.clone().enumerate() {
+            let why = match publish(self, datum) {
+                Ok(name) => {
+                    first = first.or(Some(name));
+                    continue;
+                }
+                Err(why) => why,
+            };
+            if let Some(first) = first {
+                for datum in data.take(done).skip(1) {
+                    self.beside(first, name_of(&datum)).into_iter().for_each(|name| self.undo(name));
+                }
+                self.undo(first);
+            }
+            return Err(why);
+        }
+        Ok(first)
     }
 
     /// Returns the publication in a slot.

@@ -8,7 +8,7 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, ConnId, Input, JobId, Limit, Output, Rank, Refusal, Time};
 
 use crate::error::NameServiceError;
-use crate::request::{Answer, MESSAGE, Outcome, Purpose, Request, outcome_of};
+use crate::request::{Answer, MESSAGE, Outcome, Purpose, Request, Steps, outcome_of};
 
 /// Reason of a failed request whose connection the backend has closed.
 const CLOSED: &str = "the name server of this run has closed the connection";
@@ -30,8 +30,9 @@ pub struct LocalNames<B: ?Sized> {
 struct LocalClient {
     client: Client,
     purpose: Purpose,
-    /// Request that has no answer yet.
+    /// Request that has no answer yet, and how far it is.
     request: Option<Request>,
+    steps: Steps,
 }
 
 impl<B> LocalNames<B>
@@ -56,24 +57,31 @@ where
             self.answers.extend(request.refused(rc, full.as_bytes().to_vec()));
             return Ok(());
         };
-        let mut buffer = [0; MESSAGE];
         let Some(client) = self.clients[number].as_mut() else {
             self.answers.extend(request.failed(CLOSED));
             return Ok(());
         };
-        match request.encode(purpose, &mut client.client, &mut buffer) {
-            Ok(Ok(message)) => {
-                client.request = Some(request);
-                self.pass(number, message, now)
+        client.steps = Steps::default();
+        client.request = Some(request);
+        self.send(number, now)?;
+        self.poll(now)
+    }
+
+    /// Passes the next step of a client's request to the server.
+    fn send(&mut self, number: usize, now: u64) -> Result<(), NameServiceError> {
+        let Some(client) = self.clients[number].as_mut() else { return Ok(()) };
+        let Some(request) = &client.request else { return Ok(()) };
+        let mut buffer = vec![0; MESSAGE];
+        match request.encode(&mut client.steps, client.purpose, &mut client.client, now, &mut buffer) {
+            Ok(Ok(bytes)) => {
+                self.handle(Input::Bytes { conn: ConnId(number as u32), bytes, full: false }, now)
             }
             Ok(Err(refusal)) => {
                 self.answers.extend(refusal);
-                if purpose == Purpose::Lookup { self.close(number, now, "") } else { Ok(()) }
+                client.request = None;
+                if client.purpose == Purpose::Lookup { self.close(number, now, "") } else { Ok(()) }
             }
-            Err(why) => {
-                self.answers.extend(request.failed(&why));
-                self.close(number, now, &why)
-            }
+            Err(why) => self.close(number, now, &why),
         }
     }
 
@@ -146,12 +154,12 @@ where
         self.handle(Input::RegisterJob(JobSpec::new(job, &name, 1)), now)?;
         self.handle(Input::Opened { conn, job, rank: Some(Rank(0)) }, now)?;
         let client = Client::new(Protocol::V2, Start::Port { id: 0 });
-        let client = Some(LocalClient { client, purpose, request: None });
+        let client = Some(LocalClient { client, purpose, request: None, steps: Steps::default() });
         match self.clients.get_mut(number) {
             Some(free) => *free = client,
             None => self.clients.push(client),
         }
-        let mut buffer = [0; MESSAGE];
+        let mut buffer = vec![0; MESSAGE];
         // The server answers each step at once. A plugin that does not gets `Busy` as the reason of the first request.
         while let Some(open) = &mut self.clients[number]
             && let Ok(Some(step)) = open.client.handshake(&mut buffer)
@@ -182,8 +190,12 @@ where
                     };
                     match client.take_reply(bytes) {
                         Ok(answer) => {
-                            let ended = answer.is_some() && client.purpose == Purpose::Lookup;
+                            let is_over = answer.is_some();
+                            let ended = is_over && client.purpose == Purpose::Lookup;
                             self.answers.extend(answer);
+                            if !is_over {
+                                self.send(conn.index(), now)?;
+                            }
                             (conn.index(), ended)
                         }
                         Err(why) => {
@@ -234,18 +246,16 @@ impl LocalClient {
     fn take_reply(&mut self, bytes: &[u8]) -> Result<Option<Answer>, String> {
         let received = self.client.receive(bytes).map_err(|error| error.to_string())?;
         let received = received.ok_or("the reply is incomplete")?;
-        match self.request.take() {
-            None => Ok(None),
-            Some(request) => match outcome_of(&request, self.purpose, &received.reply) {
-                Ok(Outcome::Over(answer)) => Ok(answer),
-                // Jobs of other runs are unknown here.
-                Ok(Outcome::Connected) => Ok(request.failed(CLOSED)),
-                Err(why) => {
-                    self.request = Some(request);
-                    Err(why)
-                }
-            },
+        let Some(request) = &self.request else { return Ok(None) };
+        let answer = match outcome_of(request, self.purpose, &received.reply)? {
+            Outcome::Over(answer) => self.steps.take(answer),
+            // Jobs of other runs are unknown here.
+            Outcome::Connected => Some(request.failed(CLOSED)),
+        };
+        if answer.is_some() {
+            self.request = None;
         }
+        Ok(answer.flatten())
     }
 }
 
@@ -346,6 +356,39 @@ mod tests {
             names.ask(request(4, FIRST, "cmd=name-lookup;name=c;wait=50;"), 60).unwrap();
             names.drop_lookups(|request| request.rank == Rank(1), 60).unwrap();
             assert_eq!(answer(&mut names).unwrap().2, "no rank waits for it");
+        });
+    }
+
+    #[test]
+    fn a_look_up_of_several_names_waits_for_all_of_them() {
+        with_names(8, |mut names| {
+            let look_up = |number, of: &[&str], wait| {
+                let list: Vec<String> = of.iter().map(|name| format!("\u{2}{name}")).collect();
+                let body = format!("cmd=name-lookup;name={};wait={wait};for=4.0.0.job;", list.join("\u{1}"));
+                request(number, FIRST, &body)
+            };
+            let publish = |number, name| {
+                request(number, SECOND, &format!("cmd=name-publish;name=\u{2}{name};port=of {name};"))
+            };
+            names.ask(publish(0, "a"), 0).unwrap();
+            assert!(answer(&mut names).is_some());
+            names.ask(look_up(1, &["b", "a", "c"], 0), 0).unwrap();
+            assert_eq!(answer(&mut names), Some((1, 0, "of a".to_owned())));
+            names.ask(look_up(2, &["b", "c"], 0), 0).unwrap();
+            assert_eq!(answer(&mut names).map(|(number, rc, _)| (number, rc)), Some((2, 14)));
+            names.ask(look_up(3, &["b", "a"], 50), 0).unwrap();
+            names.ask(look_up(4, &["a", "c", "b"], 70), 10).unwrap();
+            assert_eq!((answer(&mut names), names.poll_at()), (None, Some(50)));
+            names.ask(publish(5, "b"), 20).unwrap();
+            let mut answered = [answer(&mut names).unwrap(), answer(&mut names).unwrap()];
+            answered.sort();
+            assert_eq!(answered, [(3, 0, "of b\u{3}of a".to_owned()), (5, 0, String::new())]);
+            // The time is that of the whole look-up.
+            names.handle_timeout(79).unwrap();
+            assert_eq!(answer(&mut names), None);
+            names.handle_timeout(80).unwrap();
+            assert_eq!(answer(&mut names), Some((4, 0, "of a\u{3}of b".to_owned())));
+            assert!(names.clients.iter().flatten().all(|client| client.purpose != Purpose::Lookup));
         });
     }
 

@@ -5,9 +5,9 @@ use std::os::fd::OwnedFd;
 
 use hydrant_control::{JOBID_PREFIX, alias};
 use hydrant_core::client::{Client, Error, Start};
-use hydrant_core::limits::{NAME_MAX, PORT_MAX};
+use hydrant_core::limits::MESSAGE_BUFFER;
 use hydrant_core::wire::{
-    Command, EncodeError, Failure, Op, Persistence, Protocol, Reply, Text, decode_upcall,
+    Command, EncodeError, Failure, Op, Persistence, Protocol, Reply, Text, decode_upcall, pmix,
 };
 use hydrant_core::{JobId, Rank, Refusal, UpcallId};
 use hydrant_reactor::NO_SIGPIPE;
@@ -16,8 +16,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 /// Time for an answer, in milliseconds. The wait of a look-up is added.
 const ANSWER_TIME: u64 = 10_000;
-/// Room for any message that the name server takes, its fields and each byte's escape included.
-pub(crate) const MESSAGE: usize = 2 * (NAME_MAX + PORT_MAX) + 256;
+/// Room for any message that the name server takes.
+pub(crate) const MESSAGE: usize = MESSAGE_BUFFER;
 
 /// Code of a request that no name service has answered: `PMI2_FAIL` of pmi2.h, `PMI_FAIL` of pmi.h.
 const FAIL: i32 = -1;
@@ -76,18 +76,32 @@ impl Request {
         }
     }
 
-    /// Encodes the request for a client after its handshake. The inner error is the answer to a request that cannot be
-    /// encoded.
+    /// Returns the names of a look-up of several.
+    fn names(&self) -> Vec<Vec<u8>> {
+        match self.command() {
+            Some(Command::Lookup { name, party: Some(_), .. }) => {
+                let names = pmix::names_of(name.parts().flatten());
+                names.map(|name| name.copied().collect()).collect()
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// Encodes the request for a client after its handshake, or its next step. The inner error is the answer to a request that
+    /// cannot be encoded.
     ///
     /// # Errors
     /// The reason why the client sends no further request.
     pub(crate) fn encode<'b>(
         &self,
+        steps: &mut Steps,
         purpose: Purpose,
         client: &mut Client,
+        now: u64,
         buffer: &'b mut [u8],
     ) -> Result<Result<&'b [u8], Option<Answer>>, String> {
         let command = self.command().ok_or("a request is not about a name or a job")?;
+        let command = steps.next(self, command, now);
         // The name server knows jobs by their aliases.
         let alias = self.other_job().map(|jobid| alias(&jobid)).unwrap_or_default();
         let other_job = Text::plain(alias.as_bytes());
@@ -162,6 +176,55 @@ impl Request {
     }
 }
 
+/// How far a request is. A look-up of several names asks for one after the other, so that each reply has one port.
+#[derive(Debug, Default)]
+pub(crate) struct Steps {
+    names: Vec<Vec<u8>>,
+    /// Names that have been asked for.
+    asked: usize,
+    /// Deadline of the look-up.
+    until: u64,
+    /// Ports that were found.
+    found: Vec<u8>,
+}
+
+impl Steps {
+    /// Returns the command of the next step.
+    fn next<'a>(&'a mut self, request: &Request, command: Command<'a>, now: u64) -> Command<'a> {
+        let Command::Lookup { name, wait, party } = command else { return command };
+        if self.asked == 0 {
+            self.names = request.names();
+            self.until = now + u64::from(wait.unwrap_or(0));
+        }
+        self.asked += 1;
+        let wait = Some(u32::try_from(self.until.saturating_sub(now)).unwrap_or(u32::MAX));
+        let name = self.names.get(self.asked - 1).map_or(name, |name| Text::plain(name));
+        Command::Lookup { name, wait, party }
+    }
+
+    /// Takes the answer to a step. Returns that to the request after the last one. A name that is not found is left out, unless
+    /// there is none.
+    pub(crate) fn take(&mut self, answer: Option<Answer>) -> Option<Option<Answer>> {
+        let mut answer = match answer {
+            Some(answer) if self.names.len() > 1 && answer.rc >= 0 => answer,
+            only => return Some(only),
+        };
+        if answer.rc == 0 {
+            if !self.found.is_empty() {
+                self.found.push(pmix::DATA_SEPARATOR);
+            }
+            self.found.append(&mut answer.text);
+        }
+        if self.asked < self.names.len() {
+            return None;
+        }
+        if !self.found.is_empty() {
+            (answer.rc, answer.text) = (0, std::mem::take(&mut self.found));
+        }
+        Some(Some(answer))
+    }
+}
+
 /// Use of a connection. Each job has a connection to the name server, so that its names and its connections to jobs of other
 /// runs end with it. So have the run, and processes whose names end with them. Each look-up has a connection, so that a look-up
 /// that waits delays no other.
@@ -231,6 +294,8 @@ pub(crate) struct Connection {
     /// The first of them is under way when `asked`.
     queue: VecDeque<Request>,
     asked: bool,
+    /// Progress of the first of them.
+    steps: Steps,
     /// Deadline of the current request.
     deadline: Option<u64>,
     /// Gets whose values the runs of the other jobs have.
@@ -248,6 +313,7 @@ impl Connection {
             unsent: Vec::new(),
             queue: VecDeque::new(),
             asked: false,
+            steps: Steps::default(),
             deadline: None,
             gets: Vec::new(),
         }
@@ -342,9 +408,17 @@ impl Connection {
         {
             // A request whose reply is unusable fails with the connection.
             let outcome = outcome_of(request, self.purpose, &received.reply)?;
-            match (outcome, self.queue.pop_front()) {
-                (Outcome::Over(answer), _) => answers.extend(answer),
-                (Outcome::Connected, get) => self.gets.extend(get),
+            let answer = match outcome {
+                Outcome::Over(answer) => self.steps.take(answer),
+                Outcome::Connected => {
+                    self.gets.extend(self.queue.front().cloned());
+                    Some(None)
+                }
+            };
+            if let Some(answer) = answer {
+                answers.extend(answer);
+                self.queue.pop_front();
+                self.steps = Steps::default();
             }
         }
         self.inbox.drain(..received.consumed as usize);
@@ -356,14 +430,14 @@ impl Connection {
         if !self.inbox.is_empty() {
             return Err("it sent a message that was not requested".to_owned());
         }
-        let mut buffer = [0; MESSAGE];
+        let mut buffer = vec![0; MESSAGE];
         if let Some(step) = self.client.handshake(&mut buffer).map_err(|error| error.to_string())? {
             self.unsent.extend_from_slice(step);
             self.deadline = Some(now + ANSWER_TIME);
             return Ok(true);
         }
         let Some(request) = self.queue.front() else { return Ok(false) };
-        match request.encode(self.purpose, &mut self.client, &mut buffer)? {
+        match request.encode(&mut self.steps, self.purpose, &mut self.client, now, &mut buffer)? {
             Ok(bytes) => {
                 self.unsent.extend_from_slice(bytes);
                 self.deadline = Some(now + request.patience());
@@ -373,6 +447,7 @@ impl Connection {
             Err(refusal) => answers.extend(refusal),
         }
         self.queue.pop_front();
+        self.steps = Steps::default();
         Ok(true)
     }
 }

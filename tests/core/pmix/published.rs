@@ -405,12 +405,13 @@ fn a_name_service_heeds_ranges() {
             let info = Reader::new(Integers::Flexible, &bytes[..len]).info().expect("it is an INFO");
             let mut body = [0; 256];
             let terms = (range, Persistence::Job);
-            let len = translate_publish(&info, party, terms, &mut body).expect("it fits");
+            let len = translate_publish([info].into_iter(), party, terms, &mut body).expect("it fits");
             rc(&service.ask(0, &send(&body[..len])))
         };
         let look = |service: &mut Host<'_>, conn, party, range, wait| {
             let mut body = [0; 256];
-            let len = translate_lookup(b"key", (party, range), wait, &mut body).expect("it fits");
+            let len = translate_lookup(&mut [&b"key"[..]].into_iter(), (party, range), wait, &mut body)
+                .expect("it fits");
             service.arrive(conn, &send(&body[..len])).expect("the connection is open");
         };
         // The range in which the data were published that a look-up finds.
@@ -475,5 +476,51 @@ fn a_name_service_heeds_ranges() {
             rc(&service.ask(1, &counted(&format!("cmd=name-lookup;name=\u{2}key;{end}"))))
         };
         assert_eq!((raw(service, ""), raw(service, "for=4.7.0;")), (Some(0), Some(3)));
+    });
+}
+
+/// A name service that is asked for data under several keys publishes all of them, or none.
+#[test]
+fn a_name_service_publishes_several_keys_or_none() {
+    with_jobs(|service| {
+        service.tell(Input::Closed { conn: ConnId(0) }).expect("the connection is open");
+        let opened = Input::Opened { conn: ConnId(0), job: JobId(0), rank: None };
+        service.tell(opened).expect("the number is free");
+        service.ask(0, b"cmd=init pmi_version=2 pmi_subversion=0\n");
+        service.ask(0, &counted("cmd=fullinit;pmirank=0;"));
+        let mut asks = |body: &[u8]| {
+            let reply = service.ask(0, &[format!("{:<6}", body.len()).as_bytes(), body].concat());
+            let text = String::from_utf8_lossy(&reply).into_owned();
+            let rc = text.split(';').find_map(|field| field.strip_prefix("rc=")?.parse::<i32>().ok());
+            (rc.expect("a reply has a code"), service.server.used(Limit::Names))
+        };
+        let mut publish = |rank, range, keys: &[&str]| {
+            let encoded: Vec<Vec<u8>> = keys
+                .iter()
+                .map(|key| {
+                    let mut bytes = [0; 64];
+                    let mut writer = Writer::new(Integers::Flexible, &mut bytes);
+                    writer.info(key.as_bytes(), kind::STRING);
+                    writer.string(b"\x01\x02\x03\x04;");
+                    let len = writer.finish().expect("it fits");
+                    bytes[..len].to_vec()
+                })
+                .collect();
+            let infos =
+                encoded.iter().map(|info| Reader::new(Integers::Flexible, info).info().expect("an INFO"));
+            let mut body = [0; 512];
+            let party = Party { namespace: b"one", rank, host: 1 };
+            let len = translate_publish(infos, party, (range, Persistence::Job), &mut body).expect("it fits");
+            asks(&body[..len])
+        };
+        assert_eq!(publish(0, ITSELF, &["a", "b"]), (0, 2));
+        assert_eq!(publish(1, ITSELF, &["c", "b", "a"]), (0, 5), "those of another process");
+        // The connection and the range are the same. What rank 0 has published under this key stays.
+        assert_eq!(publish(1, ITSELF, &["d", "e", "a"]), (14, 5));
+        assert_eq!(publish(0, ITSELF, &["c", "c"]), (14, 5));
+        assert_eq!(publish(2, GLOBAL, &["a", "d"]), (0, 7));
+        assert_eq!(publish(0, ITSELF, &["a"]).0, 14);
+        // Names and data do not match.
+        assert_eq!(asks(b"cmd=name-publish;name=\x02x\x01\x02y;port=p;"), (3, 7));
     });
 }

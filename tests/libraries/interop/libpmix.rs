@@ -287,8 +287,10 @@ fn an_abort_has_its_code_and_its_text() {
 
 // Serves: Requests | publish, look up, unpublish (6, 7, 8) | served: typed data under a key, see
 // [Published data](#published-data). Look-ups may wait, those of several keys until all are there. After their time-out they get
-// those that are. Several keys are withdrawn at once, and without keys all data of the process
-// Also: libraries `interop::libpmix::a_process_withdraws_all_of_its_data`, `interop::libpmix::a_name_server_heeds_ranges`,
+// those that are. Several keys are published at once, or none of them. Several are withdrawn at once, and without keys all data
+// of the process
+// Also: libraries `interop::libpmix::several_keys_are_published_and_looked_up_at_once`,
+// `interop::libpmix::a_process_withdraws_all_of_its_data`, `interop::libpmix::a_name_server_heeds_ranges`,
 // `interop::libpmix::a_lost_name_server_is_not_available`, hydrant-core `the_host_keeps_published_data`
 #[test]
 fn runs_share_data_by_a_name_server() {
@@ -377,6 +379,25 @@ fn a_name_server_heeds_ranges() {
         server.signal(Signal::TERM);
         server.wait().code(0);
     }
+}
+
+/// On one host, by the launcher for several, and by a name server.
+#[test]
+fn several_keys_are_published_and_looked_up_at_once() {
+    let folder = Folder::new("pmix-several");
+    let path = folder.path("names");
+    let server = Job::command("serve --name-server").arg(&path).start();
+    server.await_stdout("listening at", 1);
+    let shared = format!("--name-server {path}");
+    for library in libraries() {
+        for options in [String::new(), nodes(2, 2, 2), shared.clone(), format!("{shared} {}", nodes(2, 2, 2))]
+        {
+            let outcome = published(library, &format!("-n 3 {options}"), "several").run();
+            outcome.code(0).quiet().says(": several done\n", 3);
+        }
+    }
+    server.signal(Signal::TERM);
+    server.wait().code(0);
 }
 
 /// The run that published them is over.

@@ -7,6 +7,7 @@ use crate::fault::Refusal;
 use crate::ids::{ConnId, Rank};
 use crate::limits::HOST_FACTS;
 use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
+use crate::tables::kvs::Pieces;
 use crate::tables::names::{End, NameRef, Party, Reach, Reader, Remote, Terms};
 use crate::time::Time;
 use crate::wire::pmix::{self, Info, Infos, Keys, Writer, status};
@@ -34,7 +35,6 @@ impl Server<'_> {
         integers: Integers,
         (user, infos): (u32, &Infos<'_>),
     ) -> Result<Response, Refusal> {
-        let data = || data_of(infos);
         let (persistence, reach) = terms_of(user, infos)?;
         let terms = terms(persistence, reach);
         let job = &self.jobs[requester.job.index()];
@@ -42,25 +42,28 @@ impl Server<'_> {
         let (mark, len) =
             if terms.outlasts_job() { (NAMED, &[job.name.len() as u8][..]) } else { (0, &[][..]) };
         let name = if len.is_empty() { "" } else { job.name.as_str() };
-        for (done, Info { key, kind, value, .. }) in data().enumerate() {
-            let mut header = header(integers, kind);
+        let first = self.names.publish_all(data_of(infos), name_of, |names, info| {
+            let mut header = header(integers, info.kind);
             header[0] |= mark;
-            let stored = [&header[..], len, name.as_bytes(), value];
-            let name = [PREFIX, key].into_iter();
-            if let Err(why) = self.names.publish(owner, name, stored.into_iter(), terms) {
-                for info in data().take(done) {
-                    let name = self.names.published_by(owner, [PREFIX, info.key].into_iter(), reach);
-                    name.into_iter().for_each(|name| self.names.undo(name));
-                }
-                return Err(why);
-            }
-        }
-        for info in data() {
-            if let Some(name) = self.names.published_by(owner, [PREFIX, info.key].into_iter(), reach) {
+            let stored = [&header[..], len, name.as_bytes(), info.value];
+            names.publish(owner, name_of(&info), stored.into_iter(), terms)
+        })?;
+        self.answer_lookups_of_all(first, data_of(infos).map(|info| name_of(&info)));
+        Ok(Response::status(status::SUCCESS))
+    }
+
+    /// Answers the look-ups that wait for data under these names, which the publisher of the `first` has published.
+    pub(in super::super) fn answer_lookups_of_all<'n>(
+        &mut self,
+        first: Option<NameRef>,
+        names: impl Iterator<Item = impl Pieces<'n>>,
+    ) {
+        let Some(first) = first else { return };
+        for name in names {
+            if let Some(name) = self.names.beside(first, name) {
                 self.answer_lookups(name);
             }
         }
-        Ok(Response::status(status::SUCCESS))
     }
 
     /// Looks up data under some keys, and may wait for them.
@@ -297,6 +300,11 @@ impl Published<'_> {
         writer.data_type(self.kind);
         writer.raw(self.value);
     }
+}
+
+/// Returns the name of data.
+fn name_of<'a>(info: &Info<'a>) -> core::array::IntoIter<&'a [u8], 2> {
+    [PREFIX, info.key].into_iter()
 }
 
 /// Returns the slots in a bit set.

@@ -23,14 +23,16 @@ impl Server<'_> {
         self.jobs[job.index()].remote_names
     }
 
-    /// Publishes data at the host. A request has one datum.
+    /// Publishes data at the host.
     pub(super) fn share(
         &mut self,
         requester: Requester,
         (user, infos): (u32, &Infos<'_>),
     ) -> Result<ReplyState, Refusal> {
-        let mut data = data_of(infos);
-        let (Some(info), None) = (data.next(), data.next()) else { return Err(Refusal::Unsupported) };
+        let keys = data_of(infos).map(|info| info.key);
+        if !can_name(keys.clone()) || keys.count() == 0 {
+            return Err(Refusal::Unsupported);
+        }
         let (persistence, reach) = terms_of(user, infos)?;
         // The lists of users of a custom range have been read here.
         let range = match reach {
@@ -41,33 +43,34 @@ impl Server<'_> {
             Reach::Nobody => range::MANAGER,
         };
         self.ask_host(requester, Op::Publish, |server, room| {
-            pmix::translate_publish(&info, server.party(requester), (range, persistence), room)
+            let data = data_of(infos).take(most_named());
+            pmix::translate_publish(data, server.party(requester), (range, persistence), room)
         })
     }
 
-    /// Looks up data under one key at the host.
+    /// Looks up data under some keys at the host.
     pub(super) fn lookup_shared(
         &mut self,
         requester: Requester,
         keys: &Keys<'_>,
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let key = single(keys)?;
+        if !can_name(keys.iter()) || keys.is_empty() {
+            return Err(Refusal::Unsupported);
+        }
         self.ask_host(requester, Op::Lookup, |server, room| {
-            pmix::translate_lookup(key, (server.party(requester), range_of(infos)), wait_of(infos), room)
+            let (party, wait) = ((server.party(requester), range_of(infos)), wait_of(infos));
+            pmix::translate_lookup(&mut keys.iter().take(most_named()), party, wait, room)
         })
     }
 
     /// Withdraws data under some keys at the host, or all data of the process without keys.
     pub(super) fn unshare(&mut self, requester: Requester, keys: &Keys<'_>) -> Result<ReplyState, Refusal> {
-        // A board saves the code for several.
-        let may = if HOST_FACTS { pmix::can_withdraw(keys) } else { keys.len() == 1 };
-        if !may {
+        if !can_name(keys.iter()) {
             return Err(Refusal::Unsupported);
         }
-        let most = if HOST_FACTS { usize::MAX } else { 1 };
         self.ask_host(requester, Op::Unpublish, |server, room| {
-            pmix::translate_unpublish(&mut keys.iter().take(most), server.party(requester), room)
+            pmix::translate_unpublish(&mut keys.iter().take(most_named()), server.party(requester), room)
         })
     }
 
@@ -105,13 +108,7 @@ impl Server<'_> {
         match (stage, op) {
             (Some(Stage::Named(0)), Op::GetJobAttr) => writer.raw(self.upcalls.text(upcall)),
             (_, Op::GetJobAttr) => writer.status(status::NOT_SUPPORTED),
-            (Some(Stage::Named(0)), Op::Lookup) => {
-                let found = Published::read(self.upcalls.text(upcall));
-                match found.filter(|found| found.integers == writer.integers()) {
-                    Some(found) => write_found(&found, writer),
-                    None => writer.status(status::NOT_FOUND),
-                }
-            }
+            (Some(Stage::Named(0)), Op::Lookup) => write_found(self.upcalls.text(upcall), writer),
             (Some(Stage::Named(0)), _) => writer.status(status::SUCCESS),
             // Codes of pmi2.h.
             (Some(Stage::Named(i32::MIN..=-1)), _) => writer.status(status::NOT_AVAILABLE),
@@ -123,21 +120,32 @@ impl Server<'_> {
     }
 }
 
-fn write_found(found: &Published<'_>, writer: &mut Writer<'_>) {
+/// Writes the reply to a look-up with the data in the host's answer, unless the encoding of their integers is another one.
+fn write_found(answer: &[u8], writer: &mut Writer<'_>) {
+    let integers = writer.integers();
+    let data = answer.split(|&byte| byte == pmix::DATA_SEPARATOR).take(most_named());
+    let found = data.filter_map(Published::read).filter(|found| found.integers == integers);
+    let count = found.clone().count() as u32;
+    if count == 0 {
+        return writer.status(status::NOT_FOUND);
+    }
     writer.status(status::SUCCESS);
-    writer.array(1);
-    writer.string_of(|writer| found.namespace().for_each(|byte| writer.byte(byte)));
-    writer.uint32(found.publisher.rank);
-    writer.string_of(|writer| found.key().for_each(|byte| writer.byte(byte)));
-    writer.data_type(found.kind);
-    found.value().for_each(|byte| writer.byte(byte));
+    writer.array(count);
+    for found in found {
+        writer.string_of(|writer| found.namespace().for_each(|byte| writer.byte(byte)));
+        writer.uint32(found.publisher.rank);
+        writer.string_of(|writer| found.key().for_each(|byte| writer.byte(byte)));
+        writer.data_type(found.kind);
+        found.value().for_each(|byte| writer.byte(byte));
+    }
 }
 
-/// Returns the key of a request with one key.
-fn single<'a>(keys: &Keys<'a>) -> Result<&'a [u8], Refusal> {
-    let mut keys = keys.iter();
-    match (keys.next(), keys.next()) {
-        (Some(key), None) => Ok(key),
-        _ => Err(Refusal::Unsupported),
-    }
+/// Returns whether a request to the host can name these keys. A board saves the code for several.
+fn can_name<'a>(keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    if HOST_FACTS { pmix::can_name(keys) } else { keys.count() == 1 }
+}
+
+/// Returns how many keys a request to the host names at most.
+const fn most_named() -> usize {
+    if HOST_FACTS { usize::MAX } else { 1 }
 }

@@ -44,8 +44,8 @@ pub use frame::{
 pub use host::{FileState, HelpText, HostCall, HostQuery};
 pub use info::{Info, Infos};
 pub use names::{
-    Party, Published, SHARED, can_withdraw, range_of, translate_lookup, translate_publish,
-    translate_unpublish, withdrawn,
+    DATA_SEPARATOR, Party, Published, SHARED, can_name, data_of, names_of, range_of, translate_lookup,
+    translate_publish, translate_unpublish,
 };
 pub use reader::{NodePid, Proc, Reader};
 pub use skip::DEPTH_MAX;

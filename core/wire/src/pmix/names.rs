@@ -1,9 +1,10 @@
 //! Requests about published data, as the PMI-2 messages that hosts decode, and the data in them.
 //!
 //! A key has a byte in front that no name of PMI begins with. Data consist of a header, the publisher's namespace, the
-//! key and the encoded value. PMI cannot carry NUL, so they are escaped: 1 and 1 stand for 0, and 1 and 2 stand for 1.
+//! key and the encoded value. PMI cannot carry NUL, so they are escaped: 1 and 1 stand for 0, 1 and 2 for 1, and 1 and 4 for 3,
+//! which stands between the data of several keys. 1 stands between several names.
 
-use super::{Info, Integers, Keys};
+use super::{Info, Integers};
 use crate::command::Persistence;
 use crate::scan;
 use crate::write::{Style, Writer};
@@ -12,10 +13,12 @@ use crate::write::{Style, Writer};
 pub const SHARED: u8 = 2;
 /// Escape in data.
 const ESCAPE: u8 = 1;
-/// Stands between the names of a withdrawal.
-const SEPARATOR: u8 = 1;
-/// Most keys of a withdrawal.
-const WITHDRAWN_MAX: u32 = 64;
+/// Stands between the names of a request.
+const NAMES_SEPARATOR: u8 = 1;
+/// Stands between the data of several keys, in a publication and in the answer to a look-up.
+pub const DATA_SEPARATOR: u8 = 3;
+/// Most keys of a request.
+const KEYS_MAX: usize = 64;
 /// Bytes of a header: encoding of integers, type, range, number of the host, rank, lengths of the namespace and of the key.
 const HEADER: usize = 14;
 /// Place of the range in a header.
@@ -59,20 +62,26 @@ impl<'a> Party<'a> {
 
 /// Writes a publication of a process in a range to the front of `buf`, as the body of a PMI-2 message. Returns its length, or
 /// `None` if it does not fit.
-pub fn translate_publish(
-    info: &Info<'_>,
+pub fn translate_publish<'a>(
+    infos: impl Iterator<Item = Info<'a>> + Clone,
     publisher: Party<'_>,
     (range, persistence): (u8, Persistence),
     buf: &mut [u8],
 ) -> Option<usize> {
-    let [low, high] = info.kind.to_le_bytes();
-    let [[a, b, c, d], [e, f, g, h]] = [publisher.host, publisher.rank].map(u32::to_le_bytes);
-    let [of_namespace, of_key] = [publisher.namespace, info.key].map(|name| u8::try_from(name.len()).ok());
-    let header: [u8; HEADER] =
-        [info.integers as u8, low, high, range, a, b, c, d, e, f, g, h, of_namespace?, of_key?];
-    let mut writer = named(b"publish", info.key, buf);
+    let mut writer = Writer::new(buf, Style::Counted);
+    writer.raw(b"cmd=name-publish;");
+    write_names(&mut infos.clone().map(|info| info.key), &mut writer);
     writer.raw(b"port=");
-    escape(header.iter().chain(publisher.namespace).chain(info.key).chain(info.value), &mut writer);
+    for (at, info) in infos.enumerate() {
+        let [low, high] = info.kind.to_le_bytes();
+        let [[a, b, c, d], [e, f, g, h]] = [publisher.host, publisher.rank].map(u32::to_le_bytes);
+        let lengths = [publisher.namespace, info.key].map(|name| u8::try_from(name.len()).ok());
+        let [of_namespace, of_key] = lengths;
+        let header: [u8; HEADER] =
+            [info.integers as u8, low, high, range, a, b, c, d, e, f, g, h, of_namespace?, of_key?];
+        writer.raw(if at > 0 { &[DATA_SEPARATOR] } else { b"" });
+        escape(header.iter().chain(publisher.namespace).chain(info.key).chain(info.value), &mut writer);
+    }
     writer.raw(b";");
     if let Some(name) = persistence.name() {
         writer.raw(b"persist=").raw(name).raw(b";");
@@ -82,21 +91,18 @@ pub fn translate_publish(
 
 /// Writes a look-up of a process in a range that waits for `wait` milliseconds, in the same way.
 pub fn translate_lookup(
-    key: &[u8],
+    keys: &mut dyn Iterator<Item = &[u8]>,
     (party, range): (Party<'_>, u8),
     wait: u64,
     buf: &mut [u8],
 ) -> Option<usize> {
-    let mut writer = named(b"lookup", key, buf);
+    let mut writer = Writer::new(buf, Style::Counted);
+    writer.raw(b"cmd=name-lookup;");
+    write_names(keys, &mut writer);
     let wait = u32::try_from(wait).unwrap_or(WAIT_MAX).min(WAIT_MAX);
     writer.raw(b"wait=").number(wait).raw(b";");
     party.write(range, &mut writer);
     writer.finish().ok().map(<[u8]>::len)
-}
-
-/// Returns whether [`translate_unpublish`] can name these keys.
-pub fn can_withdraw(keys: &Keys<'_>) -> bool {
-    keys.len() <= WITHDRAWN_MAX && !keys.iter().any(|key| key.contains(&SEPARATOR))
 }
 
 /// Writes the end of the publications of a process under some keys, or of all without keys, in the same way.
@@ -106,40 +112,59 @@ pub fn translate_unpublish(
     buf: &mut [u8],
 ) -> Option<usize> {
     let mut writer = Writer::new(buf, Style::Counted);
-    writer.raw(b"cmd=name-unpublish;name=").raw(&[SHARED]).escaped(keys.next().unwrap_or_default());
-    for key in keys {
-        writer.raw(&[SEPARATOR, SHARED]).escaped(key);
-    }
-    writer.raw(b";");
+    writer.raw(b"cmd=name-unpublish;");
+    write_names(keys, &mut writer);
     party.write(0, &mut writer);
     writer.finish().ok().map(<[u8]>::len)
 }
 
-/// Returns the names of a withdrawal that [`translate_unpublish`] has written.
-pub fn withdrawn<'a, N: Iterator<Item = &'a u8> + Clone>(
+/// Returns whether one request can name these keys.
+pub fn can_name<'a>(mut keys: impl Iterator<Item = &'a [u8]> + Clone) -> bool {
+    keys.clone().count() <= KEYS_MAX && !keys.any(|key| key.contains(&NAMES_SEPARATOR))
+}
+
+fn write_names(keys: &mut dyn Iterator<Item = &[u8]>, writer: &mut Writer<'_>) {
+    writer.raw(b"name=").raw(&[SHARED]).escaped(keys.next().unwrap_or_default());
+    for key in keys {
+        writer.raw(&[NAMES_SEPARATOR, SHARED]).escaped(key);
+    }
+    writer.raw(b";");
+}
+
+/// Returns the names of a request about published data.
+pub fn names_of<'a, N: Iterator<Item = &'a u8> + Clone>(
     names: N,
-) -> impl Iterator<Item = impl Iterator<Item = &'a u8> + Clone + use<'a, N>> + use<'a, N> {
-    let more = names.clone().filter(|&&byte| byte == SEPARATOR).count();
-    (0..=more.min(WITHDRAWN_MAX as usize - 1)).map(move |wanted| {
+) -> impl Iterator<Item = impl Iterator<Item = &'a u8> + Clone + use<'a, N>> + Clone + use<'a, N> {
+    parts(names, NAMES_SEPARATOR)
+}
+
+/// Returns the data of a publication, as many as it has names.
+pub fn data_of<'a, N: Iterator<Item = &'a u8> + Clone>(
+    ports: N,
+) -> impl Iterator<Item = impl Iterator<Item = &'a u8> + Clone + use<'a, N>> + Clone + use<'a, N> {
+    parts(ports, DATA_SEPARATOR)
+}
+
+/// Returns the first parts of a text.
+fn parts<'a, N: Iterator<Item = &'a u8> + Clone>(
+    text: N,
+    separator: u8,
+) -> impl Iterator<Item = impl Iterator<Item = &'a u8> + Clone + use<'a, N>> + Clone + use<'a, N> {
+    let more = text.clone().filter(|&&byte| byte == separator).count();
+    (0..=more.min(KEYS_MAX - 1)).map(move |wanted| {
         let mut at = 0;
-        names.clone().filter(move |&&byte| {
-            at += usize::from(byte == SEPARATOR);
-            byte != SEPARATOR && at == wanted
+        text.clone().filter(move |&&byte| {
+            at += usize::from(byte == separator);
+            byte != separator && at == wanted
         })
     })
 }
 
-fn named<'b>(command: &[u8], key: &[u8], buf: &'b mut [u8]) -> Writer<'b> {
-    let mut writer = Writer::new(buf, Style::Counted);
-    writer.raw(b"cmd=name-").raw(command).raw(b";name=").raw(&[SHARED]).escaped(key).raw(b";");
-    writer
-}
-
 fn escape<'a>(bytes: impl Iterator<Item = &'a u8>, writer: &mut Writer<'_>) {
     for byte in bytes {
-        match byte {
-            0 | 1 => writer.raw(&[ESCAPE, byte + 1]),
-            byte => writer.escaped(&[*byte]),
+        match *byte {
+            byte @ (0 | ESCAPE | DATA_SEPARATOR) => writer.raw(&[ESCAPE, byte + 1]),
+            byte => writer.escaped(&[byte]),
         };
     }
 }
@@ -234,13 +259,14 @@ mod tests {
         let mut bytes = [0; 64];
         let mut writer = crate::pmix::Writer::new(Integers::Fixed, &mut bytes);
         writer.info(b"a;b", crate::pmix::kind::STRING);
-        writer.string(b"\x01x;\x02");
+        writer.string(b"\x01\x03x;\x02\x04");
         let len = writer.finish().unwrap();
         let info = Reader::new(Integers::Fixed, &bytes[..len]).info().unwrap();
         let mut room = [0; 256];
         let publisher = Party { namespace: b"job;1", rank: 258, host: 1 << 24 };
         let terms = (3, Persistence::Session);
-        let len = translate_publish(&info, publisher, terms, &mut room).unwrap();
+        let once = || core::iter::once(info);
+        let len = translate_publish(once(), publisher, terms, &mut room).unwrap();
         let Some(Command::Publish { name, port, persistence: Persistence::Session }) =
             decode_upcall(Protocol::V2, &room[..len])
         else {
@@ -255,7 +281,7 @@ mod tests {
         assert_eq!(read.namespace().collect::<Vec<_>>(), b"job;1");
         assert_eq!(read.key().collect::<Vec<_>>(), b"a;b");
         assert_eq!(read.value().collect::<Vec<_>>(), info.value);
-        assert_eq!(translate_publish(&info, publisher, terms, &mut room[..len - 1]), None);
+        assert_eq!(translate_publish(once(), publisher, terms, &mut room[..len - 1]), None);
         for port in [&b""[..], b"port", b"\x07234567890123456"] {
             assert_eq!(Published::read(port), None);
         }
@@ -265,7 +291,7 @@ mod tests {
     fn a_name_service_is_told_for_whom_it_is_asked() {
         let mut room = [0; 128];
         let party = Party { namespace: b"job.1", rank: 7, host: u32::MAX };
-        let len = translate_lookup(b"key", (party, 3), 20, &mut room).unwrap();
+        let len = translate_lookup(&mut [&b"key"[..]].into_iter(), (party, 3), 20, &mut room).unwrap();
         let Some(Command::Lookup { name, wait: Some(20), party: Some(text) }) =
             decode_upcall(Protocol::V2, &room[..len])
         else {
@@ -282,7 +308,7 @@ mod tests {
             };
             assert_eq!(Party::read(text.as_plain().unwrap()), Some((party, 0)));
             let names: Vec<Vec<u8>> =
-                withdrawn(name.parts().flatten()).map(|name| name.copied().collect()).collect();
+                names_of(name.parts().flatten()).map(|name| name.copied().collect()).collect();
             let expected: Vec<Vec<u8>> = keys.iter().map(|key| [b"\x02", *key].concat()).collect();
             assert_eq!(names, if keys.is_empty() { [b"\x02".to_vec()].into() } else { expected });
         }
