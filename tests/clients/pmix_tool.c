@@ -1,5 +1,6 @@
 /* Tool of PMIx: `pmix_tool URI COMMAND [ARGUMENT]...` connects to the server at URI, or to the one that libpmix finds if URI is empty.
-   `pmix_tool rank CODE` is a rank, which waits for an event of that code. */
+   `pmix_tool rank CODE` is a rank, which waits for an event of that code, and `pmix_tool client COMMAND [ARGUMENT]...` one that carries
+   out commands. */
 #define _GNU_SOURCE
 #include <pmix_tool.h>
 #include <string.h>
@@ -12,20 +13,51 @@ static volatile int events;
 static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t info[], size_t ninfo,
                      pmix_info_t results[], size_t nresults, pmix_event_notification_cbfunc_fn_t done, void *data)
 {
-    (void)handler, (void)info, (void)ninfo, (void)results, (void)nresults;
+    (void)handler, (void)results, (void)nresults;
     printf("event %d of rank %u of %s\n", code, source->rank, source->nspace);
+    for (size_t at = 0; at < ninfo; at++)
+        if (strcmp(info[at].key, "pmix.alloc.status") == 0)
+            printf("event %d says status %d\n", code, info[at].value.data.status);
+        else if (strncmp(info[at].key, "pmix.alloc.", 11) == 0)
+            printf("event %d says %s is %s\n", code, info[at].key, info[at].value.data.string);
     fflush(NULL);
     done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
     events++;
 }
 
-static void await(pmix_status_t code, int count)
+static void watch(pmix_status_t code)
 {
     RETURNS(0, PMIx_Register_event_handler(&code, 1, NULL, 0, on_event, NULL, NULL) < 0);
-    printf("ready\n");
-    fflush(NULL);
+}
+
+/* Waits for as many events since the start. */
+static void until(int count)
+{
     while (events < count)
         usleep(1000);
+}
+
+static void await(pmix_status_t code, int count)
+{
+    watch(code);
+    printf("ready\n");
+    fflush(NULL);
+    until(count);
+}
+
+/* One process of a program without arguments, on a host: HOST PROGRAM. */
+static pmix_status_t spawn(char **arguments)
+{
+    pmix_app_t app;
+    pmix_nspace_t nspace;
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = strdup(arguments[1]);
+    PMIX_ARGV_APPEND(app.maxprocs, app.argv, arguments[1]);
+    app.maxprocs = 1;
+    PMIX_INFO_CREATE(app.info, 1);
+    app.ninfo = 1;
+    PMIX_INFO_LOAD(&app.info[0], PMIX_HOST, arguments[0], PMIX_STRING);
+    return PMIx_Spawn(NULL, 0, &app, 1, nspace);
 }
 
 /* The processes of each job. */
@@ -175,6 +207,28 @@ static pmix_status_t forward(char **arguments)
     return PMIX_SUCCESS;
 }
 
+/* Hosts: new, extend or release, and their number, their names, or the id of an allocation. */
+static pmix_status_t allocate(char **arguments)
+{
+    pmix_info_t infos[2], *results = NULL;
+    size_t count = 0;
+    uint64_t nodes = (uint64_t)atoi(arguments[1]);
+    pmix_alloc_directive_t directive = strcmp(arguments[0], "new") == 0 ? PMIX_ALLOC_NEW
+        : strcmp(arguments[0], "extend") == 0                          ? PMIX_ALLOC_EXTEND
+                                                                       : PMIX_ALLOC_RELEASE;
+    if (nodes > 0)
+        PMIX_INFO_LOAD(&infos[0], PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
+    else if (strncmp(arguments[1], "hydrant.", 8) == 0)
+        PMIX_INFO_LOAD(&infos[0], PMIX_ALLOC_ID, arguments[1], PMIX_STRING);
+    else
+        PMIX_INFO_LOAD(&infos[0], PMIX_ALLOC_NODE_LIST, arguments[1], PMIX_STRING);
+    PMIX_INFO_LOAD(&infos[1], PMIX_ALLOC_REQ_ID, "mine", PMIX_STRING);
+    pmix_status_t status = PMIx_Allocation_request(directive, infos, 2, &results, &count);
+    for (size_t at = 0; at < count; at++)
+        printf("%s is %s\n", results[at].key, results[at].value.data.string);
+    return status;
+}
+
 static pmix_status_t run(char **arguments)
 {
     const char *command = arguments[0];
@@ -206,12 +260,14 @@ static pmix_status_t run(char **arguments)
         return PMIx_Notify_event(atoi(arguments[1]), &me, PMIX_RANGE_SESSION, NULL, 0, NULL, NULL);
     } else if (strcmp(command, "await") == 0) {
         await(atoi(arguments[1]), arguments[2] != NULL ? atoi(arguments[2]) : 1);
+    } else if (strcmp(command, "watch") == 0) {
+        watch(atoi(arguments[1]));
+    } else if (strcmp(command, "until") == 0) {
+        until(atoi(arguments[1]));
+    } else if (strcmp(command, "spawn") == 0) {
+        return spawn(arguments + 1);
     } else if (strcmp(command, "allocate") == 0) {
-        pmix_info_t info, *results = NULL;
-        size_t count = 0;
-        uint64_t nodes = 1;
-        PMIX_INFO_LOAD(&info, PMIX_ALLOC_NUM_NODES, &nodes, PMIX_UINT64);
-        return PMIx_Allocation_request(PMIX_ALLOC_NEW, &info, 1, &results, &count);
+        return allocate(arguments + 1);
     } else if (strcmp(command, "abort") == 0) {
         return PMIx_Abort(3, "enough", NULL, 0);
     } else {
@@ -221,11 +277,32 @@ static pmix_status_t run(char **arguments)
     return PMIX_SUCCESS;
 }
 
+/* Several commands, separated by commas. */
+static void run_all(char **argv)
+{
+    while (*argv != NULL) {
+        char **arguments = argv;
+        while (*argv != NULL && strcmp(*argv, ",") != 0)
+            argv++;
+        if (*argv != NULL)
+            *argv++ = NULL;
+        pmix_status_t status = run(arguments);
+        printf("%s: %d\n", arguments[0], status);
+        fflush(NULL);
+    }
+}
+
 int main(int argc, char **argv)
 {
     if (argc == 3 && strcmp(argv[1], "rank") == 0) {
         join();
         await(atoi(argv[2]), 1);
+        OK(PMIx_Finalize(NULL, 0));
+        return 0;
+    }
+    if (argc > 2 && strcmp(argv[1], "client") == 0) {
+        join();
+        run_all(argv + 2);
         OK(PMIx_Finalize(NULL, 0));
         return 0;
     }
@@ -237,16 +314,7 @@ int main(int argc, char **argv)
         return 1;
     }
     printf("this is rank %u of %s\n", me.rank, me.nspace);
-    for (int at = 2; at < argc; at++) {
-        /* Several commands are separated by commas. */
-        char **arguments = argv + at;
-        while (at < argc && strcmp(argv[at], ",") != 0)
-            at++;
-        argv[at] = NULL;
-        status = run(arguments);
-        printf("%s: %d\n", arguments[0], status);
-        fflush(NULL);
-    }
+    run_all(argv + 2);
     PMIx_tool_finalize();
     return 0;
 }

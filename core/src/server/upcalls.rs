@@ -57,7 +57,13 @@ impl Server<'_> {
                     return Ok(());
                 }
             }
-            (Task::Name, Stage::Passed) => {}
+            (Task::Name, Stage::Passed) =>
+            {
+                #[cfg(feature = "pmix")]
+                if HOST_FACTS && rc == 0 {
+                    self.note_hosts(upcall, text);
+                }
+            }
             _ => return Err(Fault::NoSuchUpcall),
         }
         let room = self.upcalls.room();

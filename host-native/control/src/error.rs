@@ -2,6 +2,57 @@
 
 use hydrant_placement::PlacementError;
 
+/// Reason why a host has not joined or left.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostRefusal {
+    /// Its kind.
+    pub kind: HostRefusalKind,
+    /// The reason, for the user.
+    pub text: String,
+}
+
+/// Kind of reason why a host has not joined or left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum HostRefusalKind {
+    /// Not in this run, or not now.
+    Unavailable,
+    /// The run has had as many hosts as it may have.
+    Limit,
+    /// It is in the run already.
+    Present,
+    /// It is not in the run.
+    Absent,
+    /// Its ranks, its neighbours, or another request need it.
+    Busy,
+    /// Too few hosts would stay.
+    Kept,
+    /// Its daemon could not be started, or is lost.
+    Failed,
+}
+
+impl HostRefusal {
+    pub(crate) fn failed(reason: &str) -> HostRefusal {
+        HostRefusal { kind: HostRefusalKind::Failed, text: reason.to_owned() }
+    }
+}
+
+impl From<Error> for HostRefusal {
+    fn from(error: Error) -> HostRefusal {
+        let kind = match error {
+            Error::ManyHosts(_) => HostRefusalKind::Limit,
+            Error::HostThere(_) => HostRefusalKind::Present,
+            Error::NoSuchHost(_) | Error::HostGone(_) => HostRefusalKind::Absent,
+            Error::HostJoins(_)
+            | Error::HostLeaves(_)
+            | Error::HostInside { .. }
+            | Error::HostHasRanks { .. } => HostRefusalKind::Busy,
+            Error::LastHost(_) | Error::FewHosts { .. } => HostRefusalKind::Kept,
+            _ => HostRefusalKind::Unavailable,
+        };
+        HostRefusal { kind, text: error.to_string() }
+    }
+}
+
 /// Reason why the head or a daemon cannot go on. The run ends.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
@@ -92,6 +143,14 @@ pub enum Error {
     /// The last host cannot leave.
     #[error("host {0} is the last one: end the run instead")]
     LastHost(String),
+    /// A host cannot leave, because too few would stay.
+    #[error("host {host} is one of the last {least}, which stay (--elastic {least}:MAX)")]
+    FewHosts {
+        /// The host.
+        host: String,
+        /// How many hosts stay.
+        least: u32,
+    },
     /// A host cannot leave because of its ranks.
     #[error("host {host} has {ranks}: end them, or use --force")]
     HostHasRanks {

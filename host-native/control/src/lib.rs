@@ -32,6 +32,7 @@
 //!     host: "login".into(),
 //!     hosts: vec![Host::with_slots("n1", 2)],
 //!     late: 0,
+//!     least: None,
 //!     map_by: MapBy::Slot,
 //!     verbose: false,
 //!     cleanup: true,
@@ -135,7 +136,7 @@ mod stalled;
 mod tests;
 
 pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
-pub use error::Error;
+pub use error::{Error, HostRefusal, HostRefusalKind};
 pub use exit_status::{ExitCodeOf, ExitStatus, Statuses};
 pub use head::{
     Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,

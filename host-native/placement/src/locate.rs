@@ -81,6 +81,8 @@ pub struct Deployment {
     pub resource_manager: Option<ResourceManager>,
     /// The ranks of each host.
     pub job_map: JobMap,
+    /// Hosts that are there and have no rank.
+    pub unused: Vec<Host>,
     /// Method that starts the daemons: the user's choice, otherwise `srun` in a Slurm job, `qrsh` in a Grid Engine job,
     /// and ssh elsewhere.
     pub bootstrap: Bootstrap,
@@ -183,7 +185,9 @@ pub fn locate(
         }
         rank_map => JobMap::from_rank_map(&hosts, programs, rank_map)?,
     };
-    Ok((Location::Nodes(Deployment { resource_manager, job_map, bootstrap }), slots))
+    let is_used = |host: &&Host| job_map.nodes().iter().any(|node| node.host.name == host.name);
+    let unused = hosts.iter().filter(|host| !is_used(host)).cloned().collect();
+    Ok((Location::Nodes(Deployment { resource_manager, job_map, unused, bootstrap }), slots))
 }
 
 /// The positions of the hosts of a program among the hosts of the job, with the slots that the program names.

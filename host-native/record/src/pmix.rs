@@ -164,6 +164,9 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
         Command::JobControl { targets, orders } => {
             ("job control", format!("{}:{}", processes(targets), infos(orders)))
         }
+        Command::Allocate { directive, infos: wanted } => {
+            ("allocate", format!(" directive {directive}:{}", infos(wanted)))
+        }
         Command::PullOutput { sources, channels, handler } => {
             ("pull output", format!("{} channels {channels} as {handler}", processes(sources)))
         }

@@ -192,6 +192,16 @@ pub enum RunError {
          between them"
     )]
     RanksOnNodes(u32),
+    /// `--elastic` with more hosts than the job has from the start.
+    #[error(
+        "--elastic keeps {least} hosts, but the job has {hosts}: lower it, or name more hosts and start more ranks"
+    )]
+    FewHosts {
+        /// Hosts of the job.
+        hosts: u32,
+        /// Hosts that stay.
+        least: u32,
+    },
     /// `--elastic` with fewer hosts than the job has from the start.
     #[error("--elastic {most}, but the job has {hosts} hosts")]
     HostsBeyond {

@@ -12,6 +12,7 @@ pub use hydrant_control::protocol::{Attribute, Program, RunSettings, SharedMemor
 use hydrant_control::protocol::{AttributeOf, JobRecord};
 use hydrant_core::Limit;
 use hydrant_core::limits::DEBUGGED_ATTR;
+use hydrant_core::peer::tree::RADIX_MIN;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX, radix_default};
 use hydrant_placement::{
@@ -49,11 +50,15 @@ impl Plan {
     }
 
     /// Maximum number of children in the tree of daemons that this method starts. In a run that goes on after failures a lost
-    /// daemon takes those below it along, so that the widest tree loses least. Boards have few links.
-    pub fn radix(&self, bootstrap: &Bootstrap) -> u32 {
-        let Cluster { radix, boards, .. } = &self.options.cluster;
+    /// daemon takes those below it along, so that the widest tree loses least. Boards have few links. The head has the children of
+    /// the start, of `hosts` hosts, and those that join.
+    pub fn radix(&self, bootstrap: &Bootstrap, hosts: usize) -> u32 {
+        let Cluster { radix, boards, elastic, .. } = &self.options.cluster;
         let goes_on = !self.settings.cleanup && !boards.are_any();
-        radix.unwrap_or_else(|| if goes_on { RADIX_MAX } else { radix_default(bootstrap) })
+        let late = elastic.map_or(0, |elastic| elastic.most.saturating_sub(hosts as u32));
+        let room = RADIX_MAX.saturating_sub(late).max(RADIX_MIN);
+        let usual = if goes_on { RADIX_MAX } else { radix_default(bootstrap) };
+        radix.unwrap_or(usual.min(room))
     }
 
     /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
@@ -287,6 +292,15 @@ pub enum Spare {
     Native,
 }
 
+/// How many hosts a run may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Elastic {
+    /// So many stay at least.
+    pub least: u32,
+    /// Most hosts that it has had.
+    pub most: u32,
+}
+
 /// Where ranks run, and how daemons are started there.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cluster {
@@ -312,8 +326,8 @@ pub struct Cluster {
     pub dry_run: bool,
     /// Boards that serve the ranks of hosts.
     pub boards: Boards,
-    /// Most hosts that the run may have, if hosts may join while it runs.
-    pub elastic: Option<u32>,
+    /// How many hosts the run may have, if hosts may join and leave while it runs.
+    pub elastic: Option<Elastic>,
     /// Hosts that join by themselves, if the run waits for such.
     pub join: Option<JoinedHosts>,
 }

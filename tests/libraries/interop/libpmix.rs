@@ -208,7 +208,6 @@ fn a_lost_name_server_is_not_available() {
     }
 }
 
-// Serves: Requests | allocation (17) | refused
 // Serves: Requests | credentials (20, 21) | refused
 #[test]
 fn requests_that_are_not_served_are_refused() {

@@ -391,14 +391,127 @@ fn tools_publish_and_look_up_and_send_events() {
     }
 }
 
-// Serves: Tools | `PMIx_Allocation_request` | refused
+/// Line of `-v` for a request for hosts.
+fn refused(why: &str) -> String {
+    format!("a request of a PMIx client for hosts is refused: {why}")
+}
+
+// Serves: Tools | `PMIx_Allocation_request` | in part: as for [processes](#requests)
+#[test]
+fn tools_allocate_hosts_and_give_them_back() {
+    if !there() {
+        return;
+    }
+    for library in [Library::Four, Library::Five] {
+        let run = Run::waiting("-v -n 1 -hosts n1:1,c:2 --bootstrap local --elastic 1:4");
+        let outcome =
+            run.ask(library, "allocate release c , allocate new 1 , allocate extend 1 , allocate release n1");
+        outcome.says("pmix.alloc.nlist is c\n", 2).says("pmix.alloc.reqid is mine\n", 2);
+        outcome.says("allocate: 0\n", 2).says("allocate: -29\n", 1).says("allocate: -28\n", 1);
+        let id = outcome.lines().into_iter().find_map(|line| line.strip_prefix("pmix.alloc.id is "));
+        let id = id.expect("the allocation has a name").to_owned();
+        let outcome =
+            run.ask(library, &format!("allocate release {id} , allocate extend d:1 , allocate release d"));
+        outcome.says("allocate: 0\n", 3).says("pmix.alloc.nlist is d\n", 2);
+        let outcome = run.end();
+        for why in [
+            "host n1 has rank 0: end them, or use --force",
+            "0 of 1 hosts are known and not in the run: name others",
+        ] {
+            outcome.code(0).warns(&refused(why));
+        }
+    }
+}
+
+/// Ranks whose commands are in `steps`, on libpmix 4.2.2 or that of Open MPI 5.
+fn client(library: Library, options: &str, steps: &str) -> Outcome {
+    let job = Job::hydrant(options).arg(Peer::Libpmix.program("pmix_tool"));
+    with_library(job, library).arg("client").words(steps).run()
+}
+
+// Serves: Requests | allocation (17) | in part: of hosts, in a run with `--elastic`: new and extend (`PMIX_ALLOC_NEW`,
+// `PMIX_ALLOC_EXTEND`, which are the same) by their names (`PMIX_ALLOC_NODE_LIST`) or by their number (`PMIX_ALLOC_NUM_NODES`)
+// among those that the job was given and did not need and those that have left, and release (`PMIX_ALLOC_RELEASE`) by names, by
+// the id of an allocation (`PMIX_ALLOC_ID`) or by a number of hosts without ranks. The reply comes when all have joined or
+// left, with `PMIX_ALLOC_ID` and the names. Refused: other attributes and directives, and all in other runs
+#[test]
+fn a_rank_allocates_a_host_spawns_there_and_gives_it_back() {
+    if !there() {
+        return;
+    }
+    for library in [Library::Four, Library::Five] {
+        let steps = "watch -145 , allocate extend c , spawn c hostname , until 1 , allocate release c";
+        let outcome = client(library, "-n 1 -hosts n1:1 --bootstrap local --elastic 2", steps);
+        outcome.code(0).quiet().says("spawn: 0\n", 1).says("event -145 of ", 1);
+        outcome.says("pmix.alloc.nlist is c\n", 2).says("allocate: 0\n", 2);
+    }
+}
+
+#[test]
+fn the_end_of_a_request_for_hosts_is_an_event() {
+    if !there() {
+        return;
+    }
+    for library in [Library::Four, Library::Five] {
+        let steps = "watch -105 , watch -195 , watch -196 , allocate extend c , until 2 , allocate release n1 , until 4";
+        let outcome = client(library, "-n 1 -hosts n1:1 --bootstrap local --elastic 2", steps);
+        outcome.code(0).quiet().says("event -105 of ", 2).says("event -195 of ", 1).says("event -196 of ", 1);
+        for (code, status, id) in [(-105, 0, true), (-195, 0, true), (-105, -28, false), (-196, -28, false)] {
+            outcome.says(&format!("event {code} says status {status}\n"), 1);
+            outcome.says(
+                &format!("event {code} says pmix.alloc.id is hydrant.1\n"),
+                usize::from(id || code == -105),
+            );
+        }
+        outcome.says("says pmix.alloc.reqid is mine\n", 4);
+    }
+}
+
+// Fault: A PMIx client asks for hosts in a run without `--elastic`, for one too many, one that is there or cannot be started,
+// or gives back one that is not there, or below MIN
+// Outcome: each gets a status of its own, and a line with `-v`, and the run goes on
+// Guarantee: A request for hosts that is refused changes nothing
+#[test]
+fn requests_for_hosts_that_are_refused_have_a_status_and_a_line() {
+    if !there() {
+        return;
+    }
+    let folder = Folder::new("allocate");
+    let agent = folder.executable("agent", "#!/bin/sh\n[ \"$1\" = bad ] && exit 9\nshift\nexec \"$@\"\n");
+    let bootstrap = format!("exec:{agent} {{host}} {{args}}");
+    for library in [Library::Four, Library::Five] {
+        for (elastic, steps, status, why) in [
+            ("--elastic 2:2", "extend c", -29, "host c: the run may have 2 hosts, and has had them"),
+            ("--elastic 2:3", "extend bad", -25, "host bad (node 3): "),
+            ("--elastic 2:3", "extend n1", -11, "host n1 is in the run already"),
+            (
+                "--elastic 2:3",
+                "release n2",
+                -23,
+                "host n2 is one of the last 2, which stay (--elastic 2:MAX)",
+            ),
+            ("--elastic 1:3", "release x", -46, "host x is not in the run"),
+            ("--elastic 1:3", "release hydrant.7", -46, "no host of this allocation is in the run"),
+            ("--elastic 1:3", "extend a:b:c", -27, ""),
+            ("", "extend c", -47, "start the run with --elastic HOSTS"),
+        ] {
+            let tool = Peer::Libpmix.program("pmix_tool");
+            let job =
+                Job::command("run -v -hosts n1:1,n2:1").words(elastic).arg("--bootstrap").arg(&bootstrap);
+            let job = job.words("-n 1").arg(&tool).words(&format!("client allocate {steps} : -n 1"));
+            let outcome = with_library(job.arg(&tool).words("client until 0"), library).run();
+            outcome.code(0).says(&format!("allocate: {status}\n"), 1).warns(&refused(why));
+        }
+    }
+}
+
 #[test]
 fn requests_of_tools_that_are_not_served_are_refused() {
     if !there() {
         return;
     }
     let run = Run::waiting("-n 1");
-    run.ask(Library::Five, "allocate").code(0).says("allocate: -47\n", 1);
+    run.ask(Library::Five, "allocate new 1").code(0).says("allocate: -47\n", 1);
     // An abort ends the tool alone.
     run.ask(Library::Five, "abort");
     run.ask(Library::Five, "table").code(0).says(" rank 0 on ", 1);

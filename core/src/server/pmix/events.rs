@@ -11,7 +11,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::LONG;
 use crate::fault::{Fault, Refusal};
-use crate::ids::{ConnId, JobId, Rank};
+use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
@@ -22,7 +22,9 @@ use crate::tables::psets::Which;
 use crate::time::Time;
 use crate::trace::{Cause, Exit};
 use crate::wire::Integers;
-use crate::wire::pmix::{Codes, Infos, PackedCodes, Reader, WILDCARD, Writer, event, kind, status};
+use crate::wire::pmix::{
+    Codes, Command, HostCall, Infos, PackedCodes, Reader, WILDCARD, Writer, allocation, event, kind, status,
+};
 
 /// First byte of the names of notices. No published name begins with it.
 pub(super) const PREFIX: u8 = 1;
@@ -361,6 +363,42 @@ impl Server<'_> {
                 let header = notice_header(integers, range::JOB, event::MEMBER_FAILED, 2);
                 let _ = self.store_notice(owner, Rank(SERVER), [&header[..], &infos[..len]].into_iter());
             }
+        }
+    }
+
+    /// Sends the client whose request for hosts has been answered the event about it, if it has registered for one. `reply` is what
+    /// it gets as the reply.
+    pub(in super::super) fn note_hosts(&mut self, upcall: UpcallId, reply: &[u8]) {
+        let asked = HostCall::read(self.upcalls.text(upcall));
+        let Some(HostCall::Command { integers, command: Command::Allocate { .. } }) = asked else { return };
+        let conn = self.upcalls.get(upcall).and_then(|slot| slot.conn);
+        let Some(requester) = conn.and_then(|conn| self.requester(conn)) else { return };
+        let mut reader = Reader::new(integers, reply);
+        let status = reader.single().and_then(|()| reader.int32());
+        let (Some(status), Some(given)) = (status, reader.infos()) else { return };
+        let done = if status == status::SUCCESS { event::HOSTS_CHANGED } else { event::HOSTS_REFUSED };
+        for code in [event::HOSTS_ANSWERED, done] {
+            let waits = self.conns[requester.conn.index()].events.codes.contains(&code);
+            if !waits || self.limits.names < NOTICES_SHARE {
+                continue;
+            }
+            let mut infos = [0; PORT_MAX - NOTICE_HEADER];
+            let mut writer = Writer::new(integers, &mut infos);
+            writer.info(b"pmix.evrange", kind::PROC);
+            writer.proc(self.jobs[requester.job.index()].name.as_bytes(), requester.rank.0);
+            writer.info(b"pmix.alloc.status", kind::STATUS);
+            writer.int32(status);
+            let mut count = 2;
+            for key in [allocation::ID, allocation::REQUEST_ID] {
+                if let Some(name) = given.find(key).and_then(|info| info.as_string()) {
+                    writer.info(key, kind::STRING);
+                    writer.string(name);
+                    count += 1;
+                }
+            }
+            let Some(len) = writer.finish() else { continue };
+            let header = notice_header(integers, range::CUSTOM, code, count);
+            let _ = self.store_notice(requester.job, Rank(SERVER), [&header[..], &infos[..len]].into_iter());
         }
     }
 

@@ -325,6 +325,7 @@ impl Server<'_> {
                 }
                 done
             }
+            Command::Allocate { .. } => return self.pass_to_host(requester, integers, body),
             Command::Publish(user, infos) if self.has_shared_names(requester.job) => {
                 return self.share(requester, (user, &infos));
             }

@@ -96,6 +96,13 @@ pub enum Command<'a> {
         /// The orders.
         orders: Infos<'a>,
     },
+    /// Hosts for the run, or back from it (ALLOC).
+    Allocate {
+        /// What is asked for ([`allocation`](super::allocation)).
+        directive: u8,
+        /// Which hosts.
+        infos: Infos<'a>,
+    },
     /// Copies of the output of processes, from now on (IOF_PULL).
     PullOutput {
         /// The processes.
@@ -378,6 +385,10 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             Command::Log(reader.infos()?, reader.infos()?)
         }
         15 => Command::Query(reader.queries()?),
+        17 => {
+            reader.single()?;
+            Command::Allocate { directive: reader.byte()?, infos: reader.infos()? }
+        }
         18 => Command::JobControl { targets: reader.procs()?, orders: reader.infos()? },
         22 => {
             let sources = reader.procs()?;

@@ -45,7 +45,7 @@ impl<'a> Info<'a> {
             kind::INT32 => u32::try_from(reader.int32()?).ok(),
             kind::UINT16 => reader.unsigned(2).and_then(|number| u32::try_from(number).ok()),
             kind::UINT32 | kind::PROC_RANK => reader.uint32(),
-            kind::SIZE => u32::try_from(reader.size()?).ok(),
+            kind::SIZE | kind::UINT64 => u32::try_from(reader.size()?).ok(),
             _ => None,
         }
     }

@@ -128,6 +128,12 @@ pub mod event {
     pub const HEARTBEAT_ALERT: i32 = -109;
     /// A file has not changed.
     pub const FILE_ALERT: i32 = -110;
+    /// A request for hosts is over.
+    pub const HOSTS_ANSWERED: i32 = -105;
+    /// Hosts have joined or left, as a request has asked.
+    pub const HOSTS_CHANGED: i32 = -195;
+    /// Not all hosts of a request have joined or left.
+    pub const HOSTS_REFUSED: i32 = -196;
     /// Use of processors, memory, disks or networks.
     pub const USAGE_UPDATE: i32 = -114;
     /// All processes of a job have ended.
@@ -144,6 +150,20 @@ pub mod event {
     pub const SIGNALLED: i32 = -402;
     /// Stands for all events at the end of a registration.
     pub const ALL: i32 = i32::MIN;
+}
+
+/// Requests for hosts (`pmix_alloc_directive_t`).
+pub mod allocation {
+    /// Key of the name that the run has given to what a request has allocated.
+    pub const ID: &[u8] = b"pmix.alloc.id";
+    /// Key of the name that the client has given to its request.
+    pub const REQUEST_ID: &[u8] = b"pmix.alloc.reqid";
+    /// More hosts, apart from the others.
+    pub const NEW: u8 = 1;
+    /// More hosts.
+    pub const EXTEND: u8 = 2;
+    /// Hosts are given back.
+    pub const RELEASE: u8 = 3;
 }
 
 /// Standard streams of processes, as bits of a set.
@@ -173,8 +193,12 @@ pub mod status {
     pub const NO_PERMISSIONS: i32 = -23;
     /// A deadline has passed.
     pub const TIMEOUT: i32 = -24;
+    /// A process or host cannot be reached.
+    pub const UNREACHABLE: i32 = -25;
     /// An invalid argument.
     pub const BAD_PARAM: i32 = -27;
+    /// It is in use.
+    pub const RESOURCE_BUSY: i32 = -28;
     /// A limit is reached.
     pub const OUT_OF_RESOURCE: i32 = -29;
     /// What would carry out the request is not there.

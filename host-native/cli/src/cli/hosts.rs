@@ -7,7 +7,7 @@ use clap::{ArgAction, Args};
 use hydrant_core::peer::tree::RADIX_MIN;
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX};
 use hydrant_placement::{Bootstrap, HostSource, Hosts, MapBy, MappingPolicy, PlacementOptions, RankBy};
-use hydrant_run::plan::{Cluster, JoinSecret, JoinedHosts, Preload};
+use hydrant_run::plan::{Cluster, Elastic, JoinSecret, JoinedHosts, Preload};
 
 use super::argument::ParsedOption;
 use super::boards::{BoardArgs, boards};
@@ -81,12 +81,13 @@ pub(super) struct HostArgs {
     #[arg(long, value_name = "HOW", value_parser = bootstrap, visible_alias = "launcher")]
     pub(super) bootstrap: Option<Bootstrap>,
 
-    /// Let hosts join while the job runs, up to N hosts in all: see 'hydrant grow' and 'shrink'
+    /// Let hosts join and leave while the job runs, up to MAX in all: see 'hydrant grow' and 'shrink'
     ///
-    /// Programs that ranks spawn run there at once. Tables are made for N hosts at the start. At most 1,020 hosts can join, and
-    /// with --radix 1,022 minus that number.
-    #[arg(long, value_name = "N", value_parser = nodes)]
-    pub(super) elastic: Option<u32>,
+    /// At least MIN hosts stay, 1 by default. PMIx programs may ask for hosts (PMIx_Allocation_request). Programs that ranks spawn
+    /// run there at once. Tables are made for MAX hosts at the start. At most 1,020 hosts can join, and with --radix 1,022 minus
+    /// that number.
+    #[arg(long, value_name = "[MIN:]MAX", value_parser = elastic)]
+    pub(super) elastic: Option<Elastic>,
 
     /// Wait for N hosts that join by themselves, with --bootstrap join
     ///
@@ -300,6 +301,15 @@ fn nodes(text: &str) -> Result<u32, String> {
         .ok()
         .filter(|&nodes| nodes > 0)
         .ok_or_else(|| "expected a number of hosts, at least 1".to_owned())
+}
+
+fn elastic(text: &str) -> Result<Elastic, String> {
+    let (least, most) = text.split_once(':').unwrap_or(("1", text));
+    let elastic = Elastic { least: nodes(least)?, most: nodes(most)? };
+    if elastic.least > elastic.most {
+        return Err("expected MIN:MAX, the most hosts last".to_owned());
+    }
+    Ok(elastic)
 }
 
 fn iface(text: &str) -> Result<String, String> {

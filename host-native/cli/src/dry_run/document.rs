@@ -68,7 +68,8 @@ pub(super) fn describe(
             (mapping, None, Bootstrap::Local.name(), None, vec![host])
         }
         Location::Nodes(deployment) => {
-            let tree = deployment.job_map.tree(plan.radix(&deployment.bootstrap));
+            let tree =
+                deployment.job_map.tree(plan.radix(&deployment.bootstrap, deployment.job_map.nodes().len()));
             let tree = Tree { radix: tree.radix(), depth: tree.depth() };
             let manager = deployment.resource_manager.as_ref().map(|manager| manager.name());
             let hosts = hosts(plan, deployment, environment, hydrant);

@@ -101,7 +101,7 @@ fn write_nodes(
     hydrant: &OsStr,
 ) -> Result<(), RunError> {
     let options = &plan.options.cluster;
-    let Deployment { resource_manager, job_map, bootstrap } = deployment;
+    let Deployment { resource_manager, job_map, bootstrap, .. } = deployment;
     let job = match resource_manager {
         Some(manager) => format!(", of this {} job", manager.name()),
         None => String::new(),
@@ -117,7 +117,7 @@ fn write_nodes(
         let _ = writeln!(text, "note: {note}");
     }
     let _ = writeln!(text, "mapping: {}", job_map.process_mapping()?);
-    write_tree(text, job_map.tree(plan.radix(bootstrap)));
+    write_tree(text, job_map.tree(plan.radix(bootstrap, job_map.nodes().len())));
     let iface = options.iface.as_deref().map_or_else(String::new, |iface| format!(", links by {iface}"));
     let seconds = options.heartbeat.as_secs_f64();
     let _ = writeln!(text, "bootstrap: {}{iface}, heartbeat {seconds} s", bootstrap.name());

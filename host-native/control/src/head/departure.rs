@@ -9,7 +9,7 @@ use hydrant_core::trace::Exit;
 use hydrant_core::{JobId, OwnedInput, Rank};
 
 use super::{Action, Head};
-use crate::error::Error;
+use crate::error::{Error, HostRefusal};
 use crate::protocol::Order;
 use crate::psets::{format_ranges, ranges_of};
 
@@ -28,6 +28,13 @@ impl Head {
         self.members().filter(|node| !self.leavers.leaving.contains_key(node))
     }
 
+    /// Names of the hosts without ranks that may leave, those that came last first.
+    pub fn idle_hosts(&self) -> impl Iterator<Item = &str> {
+        let mut nodes: Vec<u32> = self.open_nodes().collect();
+        nodes.retain(|node| self.jobs.iter().all(|job| !job.run.busy.contains(node)));
+        nodes.into_iter().rev().map(|node| self.host(node))
+    }
+
     /// A host is to leave. `force` ends its ranks.
     pub(super) fn host_leaves(&mut self, request: u64, host: String, force: bool) {
         match self.node_to_leave(&host, force) {
@@ -42,7 +49,7 @@ impl Head {
                 jobs.into_iter().for_each(|id| self.send(node, Order::AbortJob(id)));
             }
             Err(why) => {
-                let result = Err(why.to_string());
+                let result = Err(why.into());
                 self.actions.push_back(Action::HostChanged { request, host, result });
             }
         }
@@ -68,8 +75,10 @@ impl Head {
         if !below.is_empty() {
             return Err(Error::HostInside { host: host.to_owned(), below: below.join(", ") });
         }
-        if self.open_nodes().all(|open| open == node) {
-            return Err(Error::LastHost(host.to_owned()));
+        match (self.open_nodes().count() as u32, self.config.least.unwrap_or(1)) {
+            (1, _) => return Err(Error::LastHost(host.to_owned())),
+            (open, least) if open <= least => return Err(Error::FewHosts { host: host.to_owned(), least }),
+            _ => {}
         }
         let ranks: Vec<String> = self.jobs.iter().filter_map(|job| self.name_ranks(job.id, node)).collect();
         if !ranks.is_empty() && !force {
@@ -145,11 +154,11 @@ impl Head {
     /// A node is lost before it has left.
     pub(super) fn leaver_lost(&mut self, node: u32, reason: &str) {
         if let Some(request) = self.leavers.leaving.remove(&node) {
-            self.answer_leaver(node, request, Err(reason.to_owned()));
+            self.answer_leaver(node, request, Err(HostRefusal::failed(reason)));
         }
     }
 
-    fn answer_leaver(&mut self, node: u32, request: u64, result: Result<u32, String>) {
+    fn answer_leaver(&mut self, node: u32, request: u64, result: Result<u32, HostRefusal>) {
         let host = self.host(node).to_owned();
         self.actions.push_back(Action::HostChanged { request, host, result });
     }

@@ -9,6 +9,7 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{JobId, Limit, OwnedInput, OwnedOutput, Rank, Refusal, UpcallId};
 use hydrant_placement::{Host, MappingPolicy};
 
+use crate::error::HostRefusal;
 use crate::exit_status::ExitCodeOf;
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
@@ -372,7 +373,7 @@ pub enum Action {
         /// Name of the host.
         host: String,
         /// Its node.
-        result: Result<u32, String>,
+        result: Result<u32, HostRefusal>,
     },
     /// Publishes, withdraws or looks up a name. The answer is [`Event::UpcallReply`].
     CallNameService {

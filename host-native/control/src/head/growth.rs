@@ -11,7 +11,7 @@ use hydrant_core::peer::tree::{LATE, RADIX_MIN, Tree};
 use hydrant_placement::Host;
 
 use super::{Action, Config, Head};
-use crate::error::Error;
+use crate::error::{Error, HostRefusal};
 use crate::protocol::{Order, Setup};
 
 /// Most requests of ranks that a node that joins is told of. Each takes as many bytes as a rank has sent.
@@ -41,7 +41,7 @@ pub(super) struct Newcomers {
 impl Newcomers {
     pub(super) fn new(config: &Config, setup: &Setup) -> Newcomers {
         Newcomers {
-            setup: (config.late > 0).then(|| Box::new(setup.clone())),
+            setup: config.least.map(|_| Box::new(setup.clone())),
             tree: Tree::new(
                 config.hosts.len() as u32 + 1 + config.late,
                 config.radix.max(RADIX_MIN) | (config.late * LATE),
@@ -123,7 +123,7 @@ impl Head {
                 self.actions.push_back(Action::StartDaemon { node, host });
             }
             Err(why) => {
-                let (host, result) = (host.name, Err(why.to_string()));
+                let (host, result) = (host.name, Err(why.into()));
                 self.actions.push_back(Action::HostChanged { request, host, result });
             }
         }
@@ -172,13 +172,13 @@ impl Head {
     }
 
     /// The daemon of a host that was to join could not be started, or has ended.
-    pub(super) fn newcomer_failed(&mut self, node: u32, reason: String) {
+    pub(super) fn newcomer_failed(&mut self, node: u32, reason: &str) {
         self.newcomers.arrived.remove(&node);
         self.newcomers.failed.insert(node);
-        self.answer_newcomer(node, Err(reason));
+        self.answer_newcomer(node, Err(HostRefusal::failed(reason)));
     }
 
-    fn answer_newcomer(&mut self, node: u32, result: Result<u32, String>) {
+    fn answer_newcomer(&mut self, node: u32, result: Result<u32, HostRefusal>) {
         let host = self.host(node).to_owned();
         if let Some(request) = self.newcomers.starting.remove(&node) {
             self.actions.push_back(Action::HostChanged { request, host, result });

@@ -49,6 +49,8 @@ pub struct Config {
     pub hosts: Vec<Host>,
     /// How many hosts may join later. Their nodes follow those of the others.
     pub late: u32,
+    /// How many hosts stay at least, if hosts may join and leave.
+    pub least: Option<u32>,
     /// How ranks of spawned jobs are mapped to hosts.
     pub map_by: MapBy,
     /// Whether each step is printed.
@@ -241,7 +243,7 @@ impl Head {
             Event::HostLeaves { request, host, force } => self.host_leaves(request, host, force),
             Event::NodeEnded { node } => self.node_ended(node),
             Event::NodesLost { nodes, reason } if self.is_newcomer(nodes.start) => {
-                self.newcomer_failed(nodes.start, reason);
+                self.newcomer_failed(nodes.start, &reason);
             }
             Event::NodesLost { nodes, reason } => self.nodes_lost(nodes, &reason),
             Event::BackendFailed(failure) => self.backend_failed(0, failure),

@@ -1,28 +1,86 @@
-//! Hosts that join and leave the run, at the request of a client of the status socket.
+//! Hosts that join and leave the run, at the request of a client of the status socket or of a PMIx client.
 
-use hydrant_control::Event;
+use hydrant_control::{Event, HostRefusal, HostRefusalKind};
+use hydrant_core::wire::pmix::allocation::{self, ID, REQUEST_ID};
+use hydrant_core::wire::pmix::{Infos, Integers, Writer, kind, status};
 use hydrant_placement::{Host, Hosts};
 use hydrant_status::{ClientId, Reply};
 
+use super::status::Asker;
 use super::{Engine, Head};
 use crate::error::RunError;
 
-/// Requests under way.
+/// Number of hosts.
+const COUNT: &[u8] = b"pmix.alloc.nnodes";
+/// Names of hosts.
+const LIST: &[u8] = b"pmix.alloc.nlist";
+/// Keys that say what holds anyway: the client is answered when all hosts are there.
+const IMPLIED: [&[u8]; 2] = [b"pmix.alloc.waitall", b"pmix.alloc.noshell"];
+/// Beginning of all keys about hosts.
+const ABOUT_HOSTS: &[u8] = b"pmix.alloc.";
+/// Beginning of the name of what a request has allocated.
+const ID_PREFIX: &str = "hydrant.";
+/// Longest name that a client may give to its request, in bytes: it is part of an event.
+const REQUEST_ID_MAX: usize = 255;
+
+/// Requests under way, and what they have left.
 #[derive(Default)]
 pub(super) struct Growths {
     pending: Vec<Growth>,
     /// Number of the latest request.
     latest: u64,
+    /// Hosts that may join without being named: those that the job was given and did not need, and those that have left.
+    unused: Vec<Host>,
+    /// Hosts that PMIx clients have allocated, each with the number of the request.
+    allocated: Vec<(u64, String)>,
 }
 
 /// Hosts of one request.
 struct Growth {
     number: u64,
-    client: ClientId,
+    of: Requester,
     /// Number of hosts without an answer.
     awaited: usize,
+    /// Hosts that have joined or left.
+    changed: Vec<String>,
     /// Hosts that have not joined or left, with the reasons.
     refused: Vec<String>,
+    /// The first reason.
+    first: Option<HostRefusalKind>,
+}
+
+/// Who has asked.
+enum Requester {
+    /// A client of the status socket.
+    Client(ClientId),
+    /// A PMIx client.
+    Pmix(Allocation),
+}
+
+/// Request of a PMIx client.
+struct Allocation {
+    asker: Asker,
+    integers: Integers,
+    directive: u8,
+    /// The name that the client has given to it.
+    request_id: Option<Vec<u8>>,
+}
+
+/// Reason why a request of a PMIx client is refused before any host is asked: the status that it gets, and the line for the user.
+type Unwanted = (i32, String);
+
+impl Growths {
+    pub(super) fn new(unused: Vec<Host>) -> Growths {
+        Growths { unused, ..Growths::default() }
+    }
+
+    /// Notes a request about so many hosts. Returns its number.
+    fn begin(&mut self, of: Requester, awaited: usize) -> u64 {
+        self.latest += 1;
+        let (changed, refused) = (Vec::new(), Vec::new());
+        self.pending.push(Growth { number: self.latest, of, awaited, changed, refused, first: None });
+        self.latest
+    }
 }
 
 impl Head<'_> {
@@ -33,11 +91,13 @@ impl Head<'_> {
         client: ClientId,
         list: &str,
     ) -> Result<(), RunError> {
-        let Some((request, hosts)) = self.begin_growth(engine, client, list) else { return Ok(()) };
-        for host in hosts.iter() {
-            self.handle(engine, Event::HostNamed { request, host: host.clone() })?;
+        match Hosts::parse(list) {
+            Ok(hosts) => self.name_hosts(engine, Requester::Client(client), hosts.as_slice()),
+            Err(why) => {
+                self.reply(engine, client, &Reply::Refused(why.to_string()));
+                Ok(())
+            }
         }
-        Ok(())
     }
 
     /// Has hosts leave. The client is answered when the daemons of all have ended or hosts are refused.
@@ -48,26 +108,135 @@ impl Head<'_> {
         list: &str,
         force: bool,
     ) -> Result<(), RunError> {
-        let Some((request, hosts)) = self.begin_growth(engine, client, list) else { return Ok(()) };
-        for host in hosts.iter().map(|host| host.name.clone()) {
+        match Hosts::parse(list) {
+            Ok(hosts) => {
+                let names = hosts.iter().map(|host| host.name.clone()).collect();
+                self.part_with_hosts(engine, Requester::Client(client), names, force)
+            }
+            Err(why) => {
+                self.reply(engine, client, &Reply::Refused(why.to_string()));
+                Ok(())
+            }
+        }
+    }
+
+    fn name_hosts(&mut self, engine: &mut Engine<'_>, of: Requester, hosts: &[Host]) -> Result<(), RunError> {
+        let request = self.growths.begin(of, hosts.len());
+        for host in hosts {
+            self.handle(engine, Event::HostNamed { request, host: host.clone() })?;
+        }
+        Ok(())
+    }
+
+    fn part_with_hosts(
+        &mut self,
+        engine: &mut Engine<'_>,
+        of: Requester,
+        hosts: Vec<String>,
+        force: bool,
+    ) -> Result<(), RunError> {
+        let request = self.growths.begin(of, hosts.len());
+        for host in hosts {
             self.handle(engine, Event::HostLeaves { request, host, force })?;
         }
         Ok(())
     }
 
-    /// Notes a request about hosts. Returns its number and the hosts, unless the client is refused.
-    fn begin_growth(&mut self, engine: &Engine<'_>, client: ClientId, list: &str) -> Option<(u64, Hosts)> {
-        match Hosts::parse(list) {
-            Ok(hosts) => {
-                self.growths.latest += 1;
-                let (number, awaited) = (self.growths.latest, hosts.len());
-                self.growths.pending.push(Growth { number, client, awaited, refused: Vec::new() });
-                Some((number, hosts))
+    /// Carries out a request of a PMIx client (`PMIx_Allocation_request`). It is answered when all hosts have joined or left.
+    pub(super) fn allocate(
+        &mut self,
+        engine: &mut Engine<'_>,
+        asker: Asker,
+        integers: Integers,
+        (directive, infos): (u8, &Infos<'_>),
+    ) -> Result<(), RunError> {
+        let request_id = infos.find(REQUEST_ID).and_then(|info| info.as_string()).map(<[u8]>::to_vec);
+        let wanted = self.wanted_hosts(engine, directive, infos);
+        let of = Allocation { asker, integers, directive, request_id };
+        match wanted {
+            Ok(hosts) if directive == allocation::RELEASE => {
+                let names = hosts.into_iter().map(|host| host.name).collect();
+                self.part_with_hosts(engine, Requester::Pmix(of), names, false)
             }
-            Err(why) => {
-                self.reply(engine, client, &Reply::Refused(why.to_string()));
-                None
+            Ok(hosts) => self.name_hosts(engine, Requester::Pmix(of), &hosts),
+            Err((code, why)) => {
+                name_refused(engine, &why);
+                let body = of.body(code, None, &[]);
+                self.answer_asker(engine, asker, 0, body)
             }
+        }
+    }
+
+    /// The hosts that a PMIx client asks for or gives back.
+    fn wanted_hosts(
+        &self,
+        engine: &Engine<'_>,
+        directive: u8,
+        infos: &Infos<'_>,
+    ) -> Result<Vec<Host>, Unwanted> {
+        let refuse = |code: i32, why: &str| Err((code, why.to_owned()));
+        if engine.plan.options.cluster.elastic.is_none() {
+            return refuse(status::NOT_SUPPORTED, "start the run with --elastic HOSTS");
+        }
+        if !(allocation::NEW..=allocation::RELEASE).contains(&directive) {
+            let why = format!("directive {directive} is none of new (1), extend (2) and release (3)");
+            return Err((status::NOT_SUPPORTED, why));
+        }
+        let is_known = |key: &[u8]| [COUNT, LIST, ID, REQUEST_ID].contains(&key) || IMPLIED.contains(&key);
+        if let Some(other) =
+            infos.iter().find(|info| info.key.starts_with(ABOUT_HOSTS) && !is_known(info.key))
+        {
+            let why = format!("attribute {} is not supported", other.key.escape_ascii());
+            return Err((status::NOT_SUPPORTED, why));
+        }
+        if infos
+            .find(REQUEST_ID)
+            .is_some_and(|info| info.as_string().is_none_or(|id| id.len() > REQUEST_ID_MAX))
+        {
+            let why = format!("pmix.alloc.reqid is no text of at most {REQUEST_ID_MAX} bytes");
+            return Err((status::BAD_PARAM, why));
+        }
+        let releases = directive == allocation::RELEASE;
+        let text = |key: &[u8]| infos.find(key).map(|info| std::str::from_utf8(info.as_string()?).ok());
+        let count = match infos.find(COUNT).map(|info| info.as_u32()) {
+            Some(None | Some(0)) => {
+                return refuse(status::BAD_PARAM, "pmix.alloc.nnodes is no number of hosts");
+            }
+            count => count.flatten().map(|count| count as usize),
+        };
+        let hosts = if let Some(list) = text(LIST) {
+            let hosts =
+                Hosts::parse(list.unwrap_or_default()).map_err(|why| (status::BAD_PARAM, why.to_string()))?;
+            hosts.as_slice().to_vec()
+        } else if let Some(id) = text(ID).filter(|_| releases) {
+            let number = id.and_then(|id| id.strip_prefix(ID_PREFIX)?.parse::<u64>().ok());
+            let all = self.growths.allocated.iter().filter(|(of, _)| Some(*of) == number);
+            all.map(|(_, name)| Host::new(name)).collect()
+        } else {
+            let Some(count) = count else {
+                return refuse(
+                    status::BAD_PARAM,
+                    "name hosts (pmix.alloc.nlist), or their number (pmix.alloc.nnodes)",
+                );
+            };
+            let hosts: Vec<Host> = match releases {
+                true => self.control.idle_hosts().map(Host::new).take(count).collect(),
+                false => self.growths.unused.iter().take(count).cloned().collect(),
+            };
+            if hosts.len() < count {
+                let which =
+                    if releases { "have no ranks" } else { "are known and not in the run: name others" };
+                return Err((status::OUT_OF_RESOURCE, format!("{} of {count} hosts {which}", hosts.len())));
+            }
+            hosts
+        };
+        match count {
+            _ if hosts.is_empty() => refuse(status::NOT_FOUND, "no host of this allocation is in the run"),
+            Some(count) if count != hosts.len() => {
+                let why = format!("it names {} hosts, and pmix.alloc.nnodes is {count}", hosts.len());
+                Err((status::BAD_PARAM, why))
+            }
+            _ => Ok(hosts),
         }
     }
 
@@ -98,25 +267,96 @@ impl Head<'_> {
     /// A host of the request with this number has joined or left, or has not.
     pub(super) fn host_changed(
         &mut self,
-        engine: &Engine<'_>,
+        engine: &mut Engine<'_>,
         number: u64,
         host: &str,
-        result: Result<u32, String>,
-    ) {
-        let pending = &mut self.growths.pending;
-        let Some(at) = pending.iter().position(|growth| growth.number == number) else { return };
+        result: Result<u32, HostRefusal>,
+    ) -> Result<(), RunError> {
+        let Growths { pending, unused, allocated, .. } = &mut self.growths;
+        let Some(at) = pending.iter().position(|growth| growth.number == number) else { return Ok(()) };
         let growth = &mut pending[at];
         growth.awaited -= 1;
         // The failure of a daemon names its host.
         let is_named = |why: &str| why.starts_with(&format!("host {host} "));
-        growth.refused.extend(result.err().map(|why| match is_named(&why) {
-            true => why,
-            false => format!("host {host}: {why}"),
-        }));
-        if growth.awaited == 0 {
-            let Growth { client, refused, .. } = pending.swap_remove(at);
-            let reply = if refused.is_empty() { Reply::Done } else { Reply::Refused(refused.join("; ")) };
-            self.reply(engine, client, &reply);
+        match result {
+            Ok(node) => {
+                growth.changed.push(host.to_owned());
+                unused.retain(|unused| unused.name != host);
+                allocated.retain(|(_, allocated)| allocated != host);
+                let is_member = self.control.members().any(|member| member == node);
+                match &growth.of {
+                    Requester::Pmix(_) if is_member => allocated.push((number, host.to_owned())),
+                    _ if is_member => {}
+                    _ => unused.extend(self.control.hosts().get(node as usize - 1).cloned()),
+                }
+            }
+            Err(HostRefusal { kind, text }) => {
+                growth.first.get_or_insert(kind);
+                growth.refused.push(if is_named(&text) { text } else { format!("host {host}: {text}") });
+            }
         }
+        if growth.awaited > 0 {
+            return Ok(());
+        }
+        let Growth { of, changed, refused, first, .. } = pending.swap_remove(at);
+        match of {
+            Requester::Client(client) => {
+                let reply = if refused.is_empty() { Reply::Done } else { Reply::Refused(refused.join("; ")) };
+                self.reply(engine, client, &reply);
+                Ok(())
+            }
+            Requester::Pmix(of) => {
+                refused.iter().for_each(|why| name_refused(engine, why));
+                let code = match first {
+                    None => status::SUCCESS,
+                    Some(_) if !changed.is_empty() => status::PARTIAL_SUCCESS,
+                    Some(why) => status_of(why),
+                };
+                let grows = of.directive != allocation::RELEASE && !changed.is_empty();
+                let body = of.body(code, grows.then(|| format!("{ID_PREFIX}{number}")), &changed);
+                self.answer_asker(engine, of.asker, 0, body)
+            }
+        }
+    }
+}
+
+/// Names a request of a PMIx client that is refused, with `-v`.
+fn name_refused(engine: &mut Engine<'_>, why: &str) {
+    if engine.plan.settings.verbose {
+        engine.sinks.print(&format!("a request of a PMIx client for hosts is refused: {why}"));
+    }
+}
+
+/// The status of a request of which no host has joined or left.
+fn status_of(why: HostRefusalKind) -> i32 {
+    match why {
+        HostRefusalKind::Unavailable => status::NOT_AVAILABLE,
+        HostRefusalKind::Limit => status::OUT_OF_RESOURCE,
+        HostRefusalKind::Present => status::EXISTS,
+        HostRefusalKind::Absent => status::NOT_FOUND,
+        HostRefusalKind::Busy => status::RESOURCE_BUSY,
+        HostRefusalKind::Kept => status::NO_PERMISSIONS,
+        HostRefusalKind::Failed => status::UNREACHABLE,
+    }
+}
+
+impl Allocation {
+    /// The body of the reply: a status, and what has been done.
+    fn body(&self, code: i32, id: Option<String>, hosts: &[String]) -> Vec<u8> {
+        let (list, request_id) = (hosts.join(","), self.request_id.as_deref().unwrap_or_default());
+        let id = id.unwrap_or_default();
+        let texts = [(ID, id.as_bytes()), (LIST, list.as_bytes()), (REQUEST_ID, request_id)];
+        let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
+        let mut body = vec![0; 256 + id.len() + list.len() + request_id.len()];
+        let mut writer = Writer::new(self.integers, &mut body);
+        writer.status(code);
+        writer.array(texts.clone().count() as u32);
+        for (key, text) in texts {
+            writer.info(key, kind::STRING);
+            writer.string(text);
+        }
+        let len = writer.len();
+        body.truncate(len);
+        body
     }
 }

@@ -71,6 +71,9 @@ impl Head<'_> {
                 self.note_waiting(engine, (upcall.job, upcall.rank), integers);
                 (0, Vec::new())
             }
+            Some(HostCall::Command { integers, command: Command::Allocate { directive, infos } }) => {
+                return self.allocate(engine, asker, integers, (directive, &infos));
+            }
             Some(HostCall::Command { integers, command }) => {
                 match self.obey_pmix_command(engine, asker, upcall.job, integers, command) {
                     Some(body) => (0, body),

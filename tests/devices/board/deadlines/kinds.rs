@@ -112,6 +112,7 @@ names! {
     pmix::Command::Heartbeat => "PMIx heartbeat",
     pmix::Command::Query(_) => "PMIx query",
     pmix::Command::JobControl { .. } => "PMIx job control",
+    pmix::Command::Allocate { .. } => "PMIx allocation (refused)",
     pmix::Command::PullOutput { .. } => "PMIx pull output (refused)",
     pmix::Command::PushInput { .. } => "PMIx push input (refused)",
     pmix::Command::StopOutput { .. } => "PMIx stop output (refused)",

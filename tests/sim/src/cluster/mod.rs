@@ -168,6 +168,7 @@ fn config(plan: &Plan) -> Config {
         host: "login".into(),
         hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
         late: plan.late(),
+        least: Some(1),
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: plan.cleanup,

@@ -5,10 +5,11 @@ use hydrant_core::wire::Protocol;
 use hydrant_core::{OwnedInput, OwnedOutput, UpcallId};
 
 use super::*;
+use crate::error::HostRefusalKind;
 
 /// A run on so many hosts that more may join. A rank that fails ends its job with `cleanup`.
 fn run_on(hosts: u32, cleanup: bool) -> Run {
-    Run::with(Config { late: 2, radix: 8, cleanup, ..config(hosts) })
+    Run::with(Config { late: 2, least: Some(1), radix: 8, cleanup, ..config(hosts) })
 }
 
 fn leave(run: &mut Run, host: &str, force: bool) {
@@ -18,7 +19,7 @@ fn leave(run: &mut Run, host: &str, force: bool) {
 fn refused(run: &mut Run, host: &str, force: bool) -> String {
     leave(run, host, force);
     match &*std::mem::take(&mut run.others) {
-        [Action::HostChanged { request: 9, result: Err(why), .. }] => why.clone(),
+        [Action::HostChanged { request: 9, result: Err(why), .. }] => why.text.clone(),
         others => panic!("{others:?}"),
     }
 }
@@ -113,11 +114,34 @@ fn hosts_that_cannot_leave_are_refused_by_name() {
     leave(&mut run, "n3", false);
     run.others.clear();
     assert_eq!(refused(&mut run, "n1", true), "host n1 is the last one: end the run instead");
+    let mut few = Run::with(Config { late: 0, least: Some(2), radix: 8, ..config(2) });
+    assert_eq!(refused(&mut few, "n2", true), "host n2 is one of the last 2, which stay (--elastic 2:MAX)");
     let fixed = refused(&mut Run::started(2), "n2", true);
     assert_eq!(fixed, "hosts cannot leave this run: start it with --elastic HOSTS");
-    let mut deep = Run::with(Config { late: 1, radix: 2, ..config(4) });
+    let mut deep = Run::with(Config { late: 1, least: Some(1), radix: 2, ..config(4) });
     let inside = "host n1 connects n2, n3 with the head: let those leave first, or start the run with a higher --radix";
     assert_eq!(refused(&mut deep, "n1", true), inside);
+}
+
+/// Each kind of refusal can be told from the others, and the hosts without ranks are those that a client need not name.
+#[test]
+fn refusals_have_kinds_and_idle_hosts_are_known() {
+    let mut run = run_on(3, true);
+    let mut kind = |host: &str| {
+        leave(&mut run, host, false);
+        match &*std::mem::take(&mut run.others) {
+            [Action::HostChanged { result: Err(why), .. }] => why.kind,
+            others => panic!("{others:?}"),
+        }
+    };
+    assert_eq!((kind("n1"), kind("x")), (HostRefusalKind::Busy, HostRefusalKind::Absent));
+    assert_eq!(run.head.idle_hosts().count(), 0);
+    run.succeed(2);
+    run.succeed(3);
+    assert_eq!(run.head.idle_hosts().collect::<Vec<_>>(), ["n3", "n2"]);
+    leave(&mut run, "n3", false);
+    has_left(&mut run, 1, 3);
+    assert_eq!(run.head.idle_hosts().collect::<Vec<_>>(), ["n2"]);
 }
 
 /// A spawn goes to the hosts that stay, and one that names a host that leaves is refused.

@@ -7,7 +7,7 @@ use crate::protocol::RankBlock;
 
 /// A run on two hosts that may have so many.
 fn run_of(most: u32) -> Run {
-    Run::with(Config { late: most - 2, ..config(2) })
+    Run::with(Config { late: most - 2, least: Some(1), ..config(2) })
 }
 
 fn name(run: &mut Run, request: u64, host: &str) {
@@ -23,7 +23,9 @@ fn take_growth(run: &mut Run) -> (Vec<u32>, Vec<Answer>) {
     for action in std::mem::take(&mut run.others) {
         match action {
             Action::StartDaemon { node, .. } => started.push(node),
-            Action::HostChanged { request, result, .. } => answers.push((request, result)),
+            Action::HostChanged { request, result, .. } => {
+                answers.push((request, result.map_err(|why| why.text)));
+            }
             _ => {}
         }
     }
@@ -154,7 +156,7 @@ fn hosts_are_refused_by_name_and_their_numbers_are_free_again() {
         refused(&mut Run::started(2), "c"),
         "hosts cannot join this run: start it with --elastic HOSTS"
     );
-    let mut early = Run::new(Config { late: 1, ..config(1) }, first_job(1, 1));
+    let mut early = Run::new(Config { late: 1, least: Some(1), ..config(1) }, first_job(1, 1));
     assert_eq!(refused(&mut early, "c"), "the run starts or ends, and hosts join between");
 }
 
@@ -174,7 +176,7 @@ fn a_run_with_too_many_requests_takes_no_more_hosts() {
 // Guarantee: A node that was a member never is again
 #[test]
 fn a_lost_newcomer_keeps_its_number() {
-    let mut run = Run::with(Config { late: 2, cleanup: false, ..config(2) });
+    let mut run = Run::with(Config { late: 2, least: Some(1), cleanup: false, ..config(2) });
     name(&mut run, 1, "c");
     run.event(Event::Joined { node: 3 });
     run.lose(3..4);

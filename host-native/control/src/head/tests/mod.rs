@@ -46,6 +46,7 @@ fn config(nodes: u32) -> Config {
         host: "login".into(),
         hosts: (1..=nodes).map(|node| Host::with_slots(&format!("n{node}"), 2)).collect(),
         late: 0,
+        least: None,
         map_by: MapBy::Slot,
         verbose: false,
         cleanup: true,

@@ -132,7 +132,7 @@ impl Head<'_> {
                 engine.nodes.iter_mut().for_each(|nodes| nodes.dismiss(node, now, &engine.poller));
             }
             Action::HostChanged { request, host, result } => {
-                self.host_changed(engine, request, &host, result);
+                self.host_changed(engine, request, &host, result)?;
             }
             Action::CallNameService { request, upcall } => {
                 let Upcall { job, rank, protocol, request: body, .. } = upcall;

@@ -40,7 +40,7 @@ use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Cluster, Plan, Plugin, Preload};
+use crate::plan::{Cluster, Elastic, Plan, Plugin, Preload};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -119,9 +119,7 @@ pub(in super::super) fn run(
     let job_map = &deployment.job_map;
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let late = late_hosts(cluster, job_map)?;
-    // The head has the children of the start, and those that join.
-    let room = (RADIX_MAX - late).max(RADIX_MIN);
-    let radix = cluster.radix.unwrap_or_else(|| plan.radix(&deployment.bootstrap).min(room));
+    let radix = plan.radix(&deployment.bootstrap, hosts.len());
     let spec = TreeSpec { head: host_name(), hosts, radix, late };
     let tree = spec.tree();
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
@@ -171,14 +169,17 @@ pub(in super::super) fn run(
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
-    let head = Head { files: sender, ..head };
+    let head = Head { files: sender, growths: Growths::new(deployment.unused.clone()), ..head };
     Run { engine, parts: Parts::Head(Box::new(head)) }.run()
 }
 
 /// Number of hosts that may join later.
 fn late_hosts(cluster: &Cluster, job_map: &JobMap) -> Result<u32, RunError> {
-    let Some(most) = cluster.elastic else { return Ok(0) };
+    let Some(Elastic { least, most }) = cluster.elastic else { return Ok(0) };
     let hosts = job_map.nodes().len() as u32;
+    if hosts < least {
+        return Err(RunError::FewHosts { hosts, least });
+    }
     let late = most.checked_sub(hosts).ok_or(RunError::HostsBeyond { hosts, most })?;
     let max = RADIX_MAX - cluster.radix.unwrap_or(RADIX_MIN);
     if late > max { Err(RunError::LateHosts { late, max }) } else { Ok(late) }
@@ -193,6 +194,7 @@ fn config(plan: &Plan, job_map: &JobMap, (host, tree): (String, &Tree), plugin: 
     Config {
         hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
         late: tree.late(),
+        least: cluster.elastic.map(|elastic| elastic.least),
         plugin,
         radix: tree.radix(),
         link_addrs: (1..).zip(job_map.nodes()).filter_map(link_addr).collect(),
@@ -207,6 +209,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
         host,
         hosts: Vec::new(),
         late: 0,
+        least: None,
         map_by: options.cluster.placement.policy.map_by,
         verbose: settings.verbose,
         cleanup: settings.cleanup,
