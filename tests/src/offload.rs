@@ -1,8 +1,10 @@
 //! Jobs of `hydrant offload` at any server: the same for a board, for this machine's processor, and for a DPU's.
 
 use std::fs;
+use std::path::Path;
+use std::time::{Duration, Instant};
 
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hydrant_bin;
 use crate::peers::Peer;
@@ -302,4 +304,59 @@ impl Target {
         let outcome = self.offload(&format!("-n {} true", ranks + 1)).run();
         outcome.code(1).warns(&format!("refuses the job: limit ranks ({ranks}) is used up"));
     }
+}
+
+/// Processes that this one has started and that are called so, with those that they have started.
+fn called_below(pid: u32, name: &str) -> Vec<u32> {
+    let children = format!("/proc/{pid}/task/{pid}/children");
+    let children = fs::read_to_string(children).unwrap_or_default();
+    let children = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
+    let is_called =
+        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name);
+    children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
+}
+
+/// Runs a job of that many hosts and ranks, which is given without a program. The launcher and all daemons are stopped while the
+/// ranks pass fences.
+pub fn passes_fences_without_hosts(raw: &str, job: Job, daemons: usize, ranks: usize) {
+    let folder = Folder::new("stopped");
+    let file = |name: &str| folder.path(name);
+    let script = format!(
+        "echo up; until [ -e {} ]; do sleep 0.05; done; {} \"$@\" && : > {}$PMI_ID",
+        file("go"),
+        raw,
+        file("done")
+    );
+    let steps = ["init2", "fence2", "fence2", "fence2", "end2"];
+    let job = job.args(["sh", "-c", &script, "sh"]).args(steps).start();
+    job.await_stdout("up\n", ranks);
+    let head = job.pid().as_raw_nonzero().get() as u32;
+    let hosts = [vec![head], called_below(head, "hydrant")].concat();
+    assert!(hosts.len() > daemons, "{hosts:?}");
+    let signal = |signal| {
+        for &host in &hosts {
+            let pid = i32::try_from(host).ok().and_then(Pid::from_raw).expect("it is a process");
+            kill_process(pid, signal).expect("it runs");
+        }
+    };
+    signal(Signal::STOP);
+    folder.file("go", "");
+    let are_done = || (0..ranks).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
+    let is_over = until(are_done);
+    signal(Signal::CONT);
+    let outcome = job.wait();
+    assert!(is_over, "the ranks have waited for a host: {outcome}");
+    outcome.code(0).quiet();
+}
+
+/// Waits until something holds. Returns whether it does.
+pub fn until(holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + crate::PATIENCE;
+    while !holds() {
+        if Instant::now() > deadline {
+            return false;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    true
 }

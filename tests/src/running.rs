@@ -120,6 +120,12 @@ impl Running {
         Running { child, stdout, stderr, writer, mark, recording, deadline, shown, reaped: false, read: 0 }
     }
 
+    /// Lets what is awaited next take [`PATIENCE`] from now on, rather than from the start of the program.
+    pub fn renew_patience(&mut self) -> &mut Running {
+        self.deadline = Instant::now() + PATIENCE;
+        self
+    }
+
     /// Its process id.
     pub fn pid(&self) -> Pid {
         Pid::from_child(&self.child)

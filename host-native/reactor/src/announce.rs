@@ -8,8 +8,8 @@ use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
 
-/// Prints a line on standard output, and tells the service manager that has started this process, if one asks for that, that it accepts
-/// connections now (`Type=notify` of systemd, sd_notify(3)).
+/// Prints a line on standard output, and tells the service manager that has started this process, if there is one that waits for
+/// that, that it accepts connections now (`Type=notify` of systemd, sd_notify(3)).
 ///
 /// # Errors
 /// The line cannot be written: standard output may be closed. A service manager that does not listen is no error.

@@ -6,6 +6,7 @@ use std::net::Shutdown;
 use hydrant_core::manage::{Error, OpenLink, OpenNode, Request};
 use hydrant_core::server::remote::{NodeReport, NodeRequest, encode_node_record};
 use hydrant_core::{Fault, Limits};
+use hydrant_tests::offload::passes_fences_without_hosts;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
@@ -15,7 +16,7 @@ use super::manager::Manager;
 use super::qemu::{Board, Kind, secret_file};
 use super::spawn::{STACK_MAX, stack};
 use crate::serve::Machine;
-use crate::serve::links::{Front, passes_fences_without_hosts};
+use crate::serve::links::Front;
 use crate::serve::names::{name_server, waits_for_a_fence};
 use crate::serve::offload::managed;
 
@@ -197,7 +198,7 @@ fn fences_need_no_host() {
     let (Some(one), Some(two)) = (start(false), start(false)) else { return };
     let folder = Folder::new("links-stopped");
     let boards = [address(&one), address(&two)];
-    passes_fences_without_hosts(fleet::run(&folder, 2, &boards, &format!("{LARGE} -n 8")), 2, 8);
+    passes_fences_without_hosts(RAW, fleet::run(&folder, 2, &boards, &format!("{LARGE} -n 8")), 2, 8);
     assert!(one.runs() && two.runs());
 }
 

@@ -1,22 +1,19 @@
 //! Boards of `hydrant run --offload` that exchange messages directly.
 
-use std::fs;
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
-use std::path::Path;
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
 use hydrant_core::manage::{self, Error, OpenLink, PREFIX, Report, Request, VERSION};
-use hydrant_tests::offload::Target;
+use hydrant_tests::offload::{Target, passes_fences_without_hosts};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running};
 use hydrant_tests::{free_ports, hydrant_bin, nodes};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::Signal;
 
-use super::Machine;
 use super::fleet::{Fleet, HERE};
 use super::offload::managed;
+use super::{Machine, RAW};
 
 /// What a board says of a node that sent so many messages by links, and none by its host.
 const BY_LINKS_ALONE: &str = " messages sent to other boards, 0 by its host\n";
@@ -205,7 +202,7 @@ impl Open {
         self.folder.file("boards", &format!("n1 {one}\nn2 {two}\n"));
         let job = Job::new(hydrant_bin()).arg("run").words(&nodes(2, 2, 2));
         let job = job.args(["--offload-file", &self.folder.path("boards")]);
-        job.words("-n 4").arg(super::RAW).steps(steps)
+        job.words("-n 4").arg(RAW).steps(steps)
     }
 
     fn address(&self, board: usize) -> &str {
@@ -260,67 +257,12 @@ fn a_board_that_sends_no_messages_is_named() {
     }
 }
 
-/// Processes that this one has started and that are called so, with those that they have started.
-fn called_below(pid: u32, name: &str) -> Vec<u32> {
-    let children = format!("/proc/{pid}/task/{pid}/children");
-    let children = fs::read_to_string(children).unwrap_or_default();
-    let children = children.split_whitespace().filter_map(|pid| pid.parse::<u32>().ok());
-    let is_called =
-        |pid: &u32| fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|it| it.trim() == name);
-    children.filter(is_called).flat_map(|pid| [vec![pid], called_below(pid, name)].concat()).collect()
-}
-
 // Fault: The launcher and all daemons are stopped while ranks of several boards are in fences
 // Outcome: the fences end
 // Guarantee: Boards that are linked need no host for messages between them
 #[test]
 fn fences_need_no_host() {
     let fleet = Fleet::start(&HERE);
-    passes_fences_without_hosts(fleet.run(3, 2, "-n 6"), 3, 6);
+    passes_fences_without_hosts(RAW, fleet.run(3, 2, "-n 6"), 3, 6);
     fleet.end();
-}
-
-/// Runs a job of that many hosts and ranks, which is given without a program. The launcher and all daemons are stopped while the
-/// ranks pass fences.
-pub(crate) fn passes_fences_without_hosts(job: Job, daemons: usize, ranks: usize) {
-    let folder = Folder::new("stopped");
-    let file = |name: &str| folder.path(name);
-    let script = format!(
-        "echo up; until [ -e {} ]; do sleep 0.05; done; {} \"$@\" && : > {}$PMI_ID",
-        file("go"),
-        super::RAW,
-        file("done")
-    );
-    let steps = ["init2", "fence2", "fence2", "fence2", "end2"];
-    let job = job.args(["sh", "-c", &script, "sh"]).args(steps).start();
-    job.await_stdout("up\n", ranks);
-    let head = job.pid().as_raw_nonzero().get() as u32;
-    let hosts = [vec![head], called_below(head, "hydrant")].concat();
-    assert!(hosts.len() > daemons, "{hosts:?}");
-    let signal = |signal| {
-        for &host in &hosts {
-            let pid = i32::try_from(host).ok().and_then(Pid::from_raw).expect("it is a process");
-            kill_process(pid, signal).expect("it runs");
-        }
-    };
-    signal(Signal::STOP);
-    folder.file("go", "");
-    let are_done = || (0..ranks).all(|rank| Path::new(&file(&format!("done{rank}"))).exists());
-    let is_over = until(are_done);
-    signal(Signal::CONT);
-    let outcome = job.wait();
-    assert!(is_over, "the ranks have waited for a host: {outcome}");
-    outcome.code(0).quiet();
-}
-
-/// Waits until something holds. Returns whether it does.
-pub(super) fn until(holds: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + hydrant_tests::PATIENCE;
-    while !holds() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
 }

@@ -6,6 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
 use hydrant_control::query_name;
+use hydrant_tests::offload::until;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::io::Errno;
@@ -13,7 +14,6 @@ use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::fleet::{Fleet, HERE};
-use super::links::until;
 
 const DIRECTLY: &str = "hydrant: boards exchange messages directly\n";
 

@@ -2,7 +2,7 @@
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::Exit;
-use hydrant_core::wire::pmix::{HEARTBEAT_TAG, WILDCARD, Writer, kind, write_header};
+use hydrant_core::wire::pmix::{HEARTBEAT_TAG, WILDCARD, Writer, allocation, kind, write_header};
 use hydrant_core::{ConnId, Input, JobId, Rank};
 use hydrant_driver::MappedStorage;
 use hydrant_tests::pmix::{hello, message};
@@ -266,7 +266,7 @@ fn pmix(board: &mut Board<'_>, ranks: u32) {
     close(board, ranks);
 }
 
-/// Requests that only larger hosts serve: a monitor, whose heartbeat follows, and copies of output.
+/// Requests that only larger hosts serve: a monitor, whose heartbeat follows, copies of output, and hosts.
 fn pmix_host(board: &mut Board<'_>, rank: u32) {
     let monitor = message(305, 19, |writer| {
         writer.single();
@@ -297,7 +297,14 @@ fn pmix_host(board: &mut Board<'_>, rank: u32) {
         writer.single();
         writer.blob_of(|writer| writer.raw(b"input"));
     });
-    for request in [&monitor[..], &write_header(HEARTBEAT_TAG, 0), &pull, &stop, &push] {
+    let allocate = message(309, 17, |writer| {
+        writer.single();
+        writer.byte(allocation::EXTEND);
+        writer.array(1);
+        writer.info(b"pmix.alloc.nlist", kind::STRING);
+        writer.string(b"host");
+    });
+    for request in [&monitor[..], &write_header(HEARTBEAT_TAG, 0), &pull, &stop, &push, &allocate] {
         board.say(rank, request);
     }
 }
