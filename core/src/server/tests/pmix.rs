@@ -752,13 +752,15 @@ fn the_host_keeps_published_data() {
     all.tell(2, Input::UpcallComplete { upcall, rc: 0, text: &port });
     let found = all.gets(0, 1, 6, status::SUCCESS);
     assert!(["job.0", "key", "value"].iter().all(|part| contains(&found, part)), "{found:?}");
-    // An answer about several keys is longer than a port.
+    // An answer about several keys, which boards do not ask for, is longer than a port.
     let several = std::vec![port; 40].join(&pmix::DATA_SEPARATOR);
     assert!(several.len() > crate::limits::PORT_MAX);
-    all.asks(0, 1, 6, lookup);
-    all.tell(2, Input::UpcallComplete { upcall, rc: 0, text: &several });
-    let found = all.gets(0, 1, 6, status::SUCCESS);
-    assert_eq!(found.windows(5).filter(|part| part == b"value").count(), 40);
+    if crate::limits::HOST_FACTS {
+        all.asks(0, 1, 6, lookup);
+        all.tell(2, Input::UpcallComplete { upcall, rc: 0, text: &several });
+        let found = all.gets(0, 1, 6, status::SUCCESS);
+        assert_eq!(found.windows(5).filter(|part| part == b"value").count(), 40);
+    }
     // The name is not there, or a PMI client has published something else.
     for (rc, text) in [(14, &b"no such name"[..]), (0, b"port")] {
         all.asks(0, 1, 6, lookup);
