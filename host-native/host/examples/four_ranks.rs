@@ -26,12 +26,15 @@ fn main() -> Result<(), Box<dyn Error>> {
             match event {
                 Event::Exited { exit: Exit::Code(0), .. } => running -= 1,
                 Event::Exited { rank, exit, .. } => {
-                    eprintln!("rank {rank} {exit}");
+                    // As one piece, because ranks write there, too.
+                    let line = format!("rank {rank} {exit}\n");
+                    eprint!("{line}");
                     code.get_or_insert(exit.exit_code());
                     running -= 1;
                 }
                 Event::Output(Output::AbortJob { cause, .. }) => {
-                    eprintln!("{cause}");
+                    let line = format!("{cause}\n");
+                    eprint!("{line}");
                     code.get_or_insert(cause.exit_code());
                     children.iter_mut().for_each(|child| drop(child.kill()));
                 }

@@ -135,7 +135,9 @@ fn run(children: &mut Vec<Child>) -> Result<(), Box<dyn Error>> {
                 Event::Exited { rank, exit, .. } => {
                     running -= 1;
                     if exit != Exit::Code(0) {
-                        eprintln!("rank {rank} {exit}");
+                        // As one piece, because ranks write there, too.
+                        let line = format!("rank {rank} {exit}\n");
+                        eprint!("{line}");
                         failed = true;
                     }
                     if running == 0 {
