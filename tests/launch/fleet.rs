@@ -244,6 +244,26 @@ fn a_stopped_job_stops_in_its_fleet_and_goes_on() {
 }
 
 #[test]
+fn jobs_stop_in_a_fleet_whose_session_has_no_number() {
+    if !rustix::process::geteuid().is_root() {
+        return hydrant_tests::tell("skipped: not root, who may make a PID namespace");
+    }
+    // As in a container. The session is that of a process outside.
+    let fleet = Fleet::within("unshare --pid --fork --kill-child", "-n 1");
+    let script = "trap 'echo on' CONT; trap 'exit 0' USR1; echo up; while :; do :; done";
+    let mut job = fleet.shell("", script).start();
+    assert_eq!(job.lines::<1>(), ["up"]);
+    job.signal(Signal::TSTP);
+    let (_, status) = waitpid(Some(job.pid()), WaitOptions::UNTRACED).unwrap().unwrap();
+    assert_eq!(status.stopping_signal(), Some(Signal::TSTP.as_raw()));
+    job.signal(Signal::CONT);
+    assert_eq!(job.lines::<1>(), ["on"]);
+    job.signal(Signal::USR1);
+    job.wait().code(0);
+    fleet.end();
+}
+
+#[test]
 fn many_jobs_leave_nothing_behind() {
     // Tools of PMIx have their port from the start then.
     let folder = Folder::new("fleet-tools");

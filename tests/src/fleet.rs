@@ -16,9 +16,19 @@ pub struct Fleet {
 impl Fleet {
     /// Starts one with these options and waits until it is ready.
     pub fn new(options: &str) -> Fleet {
+        Fleet::within("", options)
+    }
+
+    /// As [`new`](Fleet::new), started by a program that `wrapper` begins: its name and arguments, separated by blanks.
+    pub fn within(wrapper: &str, options: &str) -> Fleet {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let name = format!("test-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
-        let running = Job::command(&format!("up --foreground --name {name} {options}")).start();
+        let up = Job::command(&format!("up --foreground --name {name} {options}"));
+        let up = match wrapper.split_once(' ') {
+            Some((program, words)) => Job::new(program).words(words).args(up.command_line()),
+            None => up,
+        };
+        let running = up.start();
         running.await_stdout("is ready", 1);
         Fleet { name, running }
     }

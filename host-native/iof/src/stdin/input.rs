@@ -2,12 +2,12 @@
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
-use rustix::process::getpgrp;
 use rustix::stdio::{dup2_stdin, stdin};
 use rustix::termios::{isatty, tcgetpgrp};
 use std::os::fd::AsFd;
 
 use hydrant_reactor::file::empty_input;
+use hydrant_reactor::process::own_group;
 use hydrant_reactor::{Interest, KeyRange, Poller};
 
 use crate::Descriptor;
@@ -167,5 +167,5 @@ pub(super) fn ready(fd: impl AsFd, events: PollFlags) -> Result<PollFlags, NoInp
 /// Returns whether the launcher may read its terminal. A terminal that is not the controlling terminal has no
 /// foreground.
 fn foreground() -> bool {
-    tcgetpgrp(stdin()).map_or(true, |group| group == getpgrp())
+    tcgetpgrp(stdin()).map_or(true, |group| group.as_raw_nonzero().get() == own_group())
 }

@@ -1,6 +1,7 @@
 //! Child processes: looking up a program, starting one, and killing process groups after the end of this process.
 
 mod fork;
+mod group;
 mod guardian;
 mod helper;
 mod lookup;
@@ -11,6 +12,7 @@ mod tree;
 use std::io;
 
 pub use fork::{can_fork, fork};
+pub use group::{group_of, leads_session, own_group};
 pub use guardian::{Guardian, MARK};
 pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};

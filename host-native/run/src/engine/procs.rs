@@ -15,13 +15,13 @@ use std::time::Duration;
 
 use hydrant_core::trace::Exit;
 use hydrant_reactor::process::{
-    Guardian, Process, adopt_orphans, below, children, had_helpers, has_default_action, helper_collected,
-    helpers, processes, stdin_pipe,
+    Guardian, Process, adopt_orphans, below, children, group_of, had_helpers, has_default_action,
+    helper_collected, helpers, leads_session, processes, stdin_pipe,
 };
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, getpgid, getsid, kill_process,
-    kill_process_group, test_kill_process_group, wait, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, WaitStatus, kill_process, kill_process_group,
+    test_kill_process_group, wait, waitid,
 };
 
 /// Searches for processes that are left when this process ends, and the time between them. A process that the system does
@@ -138,9 +138,7 @@ impl Procs {
             self.note_ending(slot, ending);
             let Some(group) = self.group(slot) else { continue };
             // The system ignores the default action of SIGTSTP in a session without a shell that could continue it.
-            let is_stop = signal == Signal::TSTP
-                && getsid(Some(group)).is_ok_and(|session| session == group)
-                && has_default_action(group, signal);
+            let is_stop = signal == Signal::TSTP && leads_session(group) && has_default_action(group, signal);
             let signal = if is_stop { Signal::STOP } else { signal };
             let filters = self.filters(slot, group, &all);
             // A rank that changed its user cannot be signalled. Only the user can end it.
@@ -194,7 +192,7 @@ impl Procs {
 
     /// Signals a rank that has moved to another group.
     fn signal_moved(&self, rank: Pid, signal: Signal) {
-        if self.by_pid.contains_key(&rank) && getpgid(Some(rank)).is_ok_and(|group| group != rank) {
+        if self.by_pid.contains_key(&rank) && group_of(rank).is_some_and(|group| group != number(rank)) {
             let _ = kill_process(rank, signal);
         }
     }
