@@ -5,7 +5,7 @@ use std::fs;
 use std::path::PathBuf;
 
 use hydrant_tests::peers::{Peer, clients_dir, python};
-use hydrant_tests::{Job, nodes};
+use hydrant_tests::{Fleet, Job, nodes};
 
 const WAYS: [&str; 2] = ["", "--pmi-port"];
 
@@ -187,6 +187,27 @@ fn jobs_meet_at_a_port() {
     let Some(client) = job("-n 3", "mpi_names", "connect") else { return };
     client.arg(&file).run().code(0).quiet().says("client of 3 met server of 2\n", 1);
     server.wait().code(0).quiet().says("server of 2 met client of 3\n", 1);
+}
+
+#[test]
+fn jobs_of_a_fleet_meet_by_a_published_name() {
+    let fleet = Fleet::new("-n 5");
+    for peer in [Peer::Mpich5, Peer::OpenMpi5, Peer::OpenMpi4] {
+        if !peer.there() {
+            return;
+        }
+        let folder = Folder::new(&format!("fleet-names-{}", peer.name()));
+        let job = |ranks, part| {
+            let job = fleet.job(&format!("-n {ranks}")).assign(peer.variables(&folder.0));
+            job.arg(peer.program("mpi_names")).words(part)
+        };
+        let server = job(2, "publish door").start();
+        server.await_stdout("port open\n", 1);
+        job(3, "lookup door").run().code(0).says("client of 3 met server of 2\n", 1);
+        server.wait().code(0).says("server of 2 met client of 3\n", 1);
+        job(1, "gone door").run().code(0);
+    }
+    fleet.end();
 }
 
 // Shows: MPI Sessions, Creation and end | sessions one after another | may begin and end any number of times | done
