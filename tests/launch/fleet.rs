@@ -1,7 +1,8 @@
 //! Fleets: `hydrant up`, `hydrant run --on`, `hydrant down`.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Read as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
@@ -124,6 +125,28 @@ fn what_a_fleet_cannot_do_is_refused_in_one_line() {
     refused(Job::command("up true"), 2, "'hydrant up' starts no program");
     let twice = Job::command("up --foreground --name").arg(&fleet.name);
     refused(twice, 1, &format!("there is a fleet {} already", fleet.name));
+    fleet.end();
+}
+
+/// Another user cannot run jobs in a fleet, or end it. Needs root to become another user.
+#[test]
+fn fleets_of_another_user_are_refused() {
+    if !rustix::process::geteuid().is_root() {
+        return hydrant_tests::tell("skipped: not root, who can become another user");
+    }
+    let (fleet, folder) = (Fleet::new("-n 1"), Folder::new("fleet-of-another-user"));
+    std::fs::set_permissions(&folder.0, Permissions::from_mode(0o755)).unwrap();
+    // A copy, because others may not enter where the original lies.
+    let program = folder.path("hydrant");
+    std::fs::copy(hydrant_path(), &program).unwrap();
+    let other = |words| {
+        let job = Job::new("setpriv").words("--reuid=65534 --regid=65534 --clear-groups").arg(&program);
+        job.dir("/").words(words).arg(&fleet.name)
+    };
+    for job in [other("run --on").arg("true"), other("down")] {
+        job.run().code(1).warns(&format!("fleet {} is another user's (user 0)", fleet.name));
+    }
+    fleet.job("true").run().code(0).quiet();
     fleet.end();
 }
 
