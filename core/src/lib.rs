@@ -78,6 +78,10 @@
 #![no_std]
 #![forbid(unsafe_code)]
 
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;
+
 #[cfg(any(test, feature = "alloc"))]
 extern crate alloc;
 #[cfg(test)]
