@@ -6,7 +6,8 @@ use std::path::Path;
 
 use super::{files_below, read, root};
 
-const VERSION: &str = env!("CARGO_PKG_VERSION");
+/// Writes this version, and that of the workspace too.
+const WRITE: &str = "HYDRANT_WRITE_VERSION";
 
 /// Returns where the version of hydrant is in a line of a file with this name.
 fn version(file: &str, line: &str) -> Option<Range<usize>> {
@@ -22,14 +23,14 @@ fn version(file: &str, line: &str) -> Option<Range<usize>> {
     Some(start..start + line[start..].find(after)?)
 }
 
-/// Returns the text of a file with the version of the workspace, and how many places it has.
-fn with_version(path: &Path) -> (String, usize) {
+/// Returns the text of a file with a version in all places for it, and their number.
+fn with_version(path: &Path, wanted: &str) -> (String, usize) {
     let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
     let mut places = 0;
     let text = read(path);
     let lines = text.split_inclusive('\n').map(str::to_owned).map(|mut line| {
         if let Some(range) = version(name, &line) {
-            line.replace_range(range, VERSION);
+            line.replace_range(range, wanted);
             places += 1;
         }
         line
@@ -38,25 +39,27 @@ fn with_version(path: &Path) -> (String, usize) {
 }
 
 /// Other workspaces, packages of other systems, manual pages and dependencies within the workspace name a version of their own.
-/// `HYDRANT_WRITE_VERSION=1` writes that of the workspace in their place.
+/// `HYDRANT_WRITE_VERSION=0.2.0` writes another one everywhere: cargo takes no workspace in which only one place has it.
 #[test]
 fn every_file_has_the_version_of_the_workspace() {
+    let write = std::env::var(WRITE).ok();
+    let wanted = write.as_deref().unwrap_or(env!("CARGO_PKG_VERSION"));
     let mut files = 0;
     for path in files_below(root(), &["toml", "json", "yaml", "1"]) {
-        let (text, places) = with_version(&path);
+        let (text, places) = with_version(&path, wanted);
         files += usize::from(places > 0);
-        if std::env::var_os("HYDRANT_WRITE_VERSION").is_some() && text != read(&path) {
+        if write.is_some() && text != read(&path) {
             fs::write(&path, &text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
         }
         assert!(
             text == read(&path),
-            "{} has another version than the workspace, {VERSION}: run HYDRANT_WRITE_VERSION=1 cargo test -p hydrant-tests --test tidy version",
+            "{} has another version than {wanted}: run {WRITE}={wanted} cargo test -p hydrant-tests --test tidy version",
             path.display()
         );
     }
     assert!(files > 25, "only {files} files with a version");
     for log in ["CHANGELOG.md", "core/CHANGELOG.md"] {
-        let heading = format!("## [{VERSION}]");
+        let heading = format!("## [{wanted}]");
         assert!(
             read(&root().join(log)).lines().any(|line| line == heading),
             "{log} has no section {heading:?}"
