@@ -10,7 +10,7 @@
  *   partly           two programs, the second is missing
  *   outlives PIPE    the child continues after the parent has exited
  *   fails CODE       the child exits with that code after MPI_Finalize
- *   dies HOW         the child ends by exit, abort or signal while its parents wait for a message
+ *   dies HOW PIPE    the child ends by exit, abort or signal while its parents are in no call of MPI
  *   parts            the child dies after MPI_Comm_disconnect; the parents continue when the input of rank 0 ends
  *   abandons PIPE    the parent dies after MPI_Comm_disconnect, and the child continues
  */
@@ -104,8 +104,10 @@ static void child(int argc, char **argv, MPI_Comm parent)
 {
     const char *what = argc > 1 ? argv[1] : "plain";
     if (!strcmp(what, "dies")) {
-        /* Afterwards the parents have their connections and wait for the message. */
+        int parents = open(argv[3], O_RDONLY);
+        CHECK(parents >= 0);
         exchange(parent);
+        await_end(parents);
         die(argv[2]);
     }
     if (!strcmp(what, "parts")) {
@@ -225,6 +227,23 @@ static void outlives(char *how, char *pipe)
     OK(MPI_Comm_disconnect(&children));
 }
 
+/* The child dies when all parents have closed the pipe, after their last call of MPI: Open MPI's progress may see the
+ * connection of the child closed, and abort, before the launcher hears of the exit. */
+static void dies(char *how, char *pipe)
+{
+    MPI_Comm children;
+    if (rank_in(MPI_COMM_WORLD) == 0)
+        CHECK(mkfifo(pipe, 0600) == 0);
+    OK(MPI_Barrier(MPI_COMM_WORLD));
+    int alive = open(pipe, O_RDWR | O_CLOEXEC);
+    CHECK(alive >= 0);
+    spawn(MPI_COMM_WORLD, 1, (char *[]){"dies", how, pipe, NULL}, &children);
+    exchange(children);
+    close(alive);
+    for (;;)
+        pause();
+}
+
 int main(int argc, char **argv)
 {
     MPI_Comm parent;
@@ -264,11 +283,7 @@ int main(int argc, char **argv)
             await_end(0);
         OK(MPI_Barrier(MPI_COMM_WORLD));
     } else if (!strcmp(argv[1], "dies")) {
-        int never;
-        MPI_Comm children;
-        spawn(MPI_COMM_WORLD, 1, (char *[]){"dies", argv[2], NULL}, &children);
-        exchange(children);
-        OK(MPI_Recv(&never, 1, MPI_INT, 0, 0, children, MPI_STATUS_IGNORE));
+        dies(argv[2], argv[3]);
     } else if (!strcmp(argv[1], "fails")) {
         with(MPI_COMM_WORLD, 1, (char *[]){"fails", argv[2], NULL});
     } else {

@@ -137,10 +137,12 @@ fn the_exit_code_counts_children() {
 fn a_parent_ends_with_its_child() {
     for options in [String::new(), "--pmi-port".to_owned(), nodes(2, 2, 2)] {
         for (how, code) in [("exit", 3), ("abort", 7), ("signal", 134)] {
+            let folder = Folder::new("dies");
             let Some(job) = job(&format!("{options} -n 2"), "mpi_spawn", &format!("dies {how}")) else {
                 return;
             };
-            job.run().code(code).warns("the first job was ended because rank 0 of spawned job 1 ");
+            let outcome = job.arg(folder.0.join("pipe")).run();
+            outcome.code(code).warns("the first job was ended because rank 0 of spawned job 1 ");
         }
     }
 }

@@ -154,8 +154,10 @@ fn spawned_ranks_join_their_parents() {
 fn a_parent_ends_with_its_child() {
     for peer in Peer::OPEN_MPI {
         for (how, code) in [("exit", 3), ("abort", 7), ("signal", 134)] {
+            let folder = Folder::new("dies-openmpi");
             let Some(launch) = Launch::new(peer, "-n 2") else { return };
-            let outcome = launch.program(peer, "mpi_spawn", &format!("dies {how}")).job.run();
+            let arguments = format!("dies {how} {}", folder.0.join("pipe").display());
+            let outcome = launch.program(peer, "mpi_spawn", &arguments).job.run();
             outcome.code(code).warns("the first job was ended because rank 0 of spawned job 1 ");
         }
     }
