@@ -69,10 +69,7 @@ pub(super) fn offload() -> Command {
     // Its --secret-file is the board's.
     let command = FirstArgs::augment_args(Command::new("offload"));
     let command = command.mut_arg("join_secret", |arg| arg.long("join-secret"));
-    let mut command = OffloadArgs::augment_args(command);
-    for (id, _) in offload::NOT_OFFLOADABLE {
-        command = command.mut_arg(id, |arg| arg.hide(true));
-    }
+    let command = OffloadArgs::augment_args(hide(command, offload::is_not_offloadable));
     job(command, "hydrant offload")
         .about("Start a job here and let a board serve it")
         .long_about(help::OFFLOAD_ABOUT)
@@ -84,20 +81,21 @@ pub(super) fn offload() -> Command {
 
 /// `up`, with the options of `run` that are those of jobs hidden.
 pub(super) fn up() -> Command {
-    let mut command = UpArgs::augment_args(FirstArgs::augment_args(Command::new("up")));
-    let ids: Vec<clap::Id> = FirstArgs::augment_args(Command::new("up"))
-        .get_arguments()
-        .map(|arg| arg.get_id().clone())
-        .filter(|id| !fleet::is_of_up(id.as_str()))
-        .collect();
-    for id in ids {
-        command = command.mut_arg(id, |arg| arg.hide(true));
-    }
+    let command = hide(FirstArgs::augment_args(Command::new("up")), |id| !fleet::is_of_up(id));
+    let command = UpArgs::augment_args(command);
     job(command, "hydrant up")
         .about("Start a fleet: hosts with daemons that stay, for jobs of this user")
         .long_about(help::UP_ABOUT)
         .override_usage("hydrant up [--name NAME] [OPTIONS]")
         .after_long_help(help::UP_AFTER)
+}
+
+/// Hides options from help, all in one pass: `Command::mut_arg` moves all options that follow.
+fn hide(command: Command, is_hidden: impl Fn(&str) -> bool) -> Command {
+    command.mut_args(|arg| {
+        let hidden = arg.is_hide_set() || is_hidden(arg.get_id().as_str());
+        arg.hide(hidden)
+    })
 }
 
 fn down() -> Command {

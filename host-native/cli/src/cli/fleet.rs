@@ -59,7 +59,7 @@ const NOT_IN_FLEETS: [(&str, &str); 11] = [
 ];
 
 /// Options of `run` that a fleet has.
-const OF_UP: [&str; 22] = [
+pub(super) const OF_UP: [&str; 22] = [
     "n",
     "hosts",
     "hostfile",

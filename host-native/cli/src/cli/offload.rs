@@ -112,6 +112,11 @@ fn ports(text: &str) -> Result<(u16, u16), String> {
     }
 }
 
+/// Whether the option of `run` does not apply.
+pub(super) fn is_not_offloadable(id: &str) -> bool {
+    NOT_OFFLOADABLE.iter().any(|(other, _)| *other == id)
+}
+
 /// Whether the option belongs to `offload` alone.
 pub(super) fn is_board_option(option: &ParsedOption) -> bool {
     BOARD_OPTIONS.contains(&option.id.as_str())

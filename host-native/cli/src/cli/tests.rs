@@ -749,6 +749,16 @@ fn errors_in_a_file_name_its_line() {
 }
 
 #[test]
+fn options_hidden_by_name_exist() {
+    let run = FirstArgs::augment_args(Command::new("run"));
+    let count = |is_named: fn(&str) -> bool| {
+        run.get_arguments().filter(|option| is_named(option.get_id().as_str())).count()
+    };
+    assert_eq!(count(offload::is_not_offloadable), offload::NOT_OFFLOADABLE.len());
+    assert_eq!(count(fleet::is_of_up), fleet::OF_UP.len());
+}
+
+#[test]
 fn help_reads_as_reviewed() {
     let fixed = |command: Command| command.term_width(100).render_long_help().to_string();
     insta::assert_snapshot!("help_hydrant", fixed(commands::hydrant()));
