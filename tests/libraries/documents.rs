@@ -8,8 +8,9 @@ use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, hydrant_bin};
 
 /// Commands that need another machine, a job that runs, or a file with another name: only their names are checked.
-const ELSEWHERE: [&str; 16] = [
+const ELSEWHERE: [&str; 17] = [
     "serve ",
+    "run -hosts \"$(flux ",
     "offload ",
     "run -hosts a:16,b:16,c:16 --offload ",
     "status ",
