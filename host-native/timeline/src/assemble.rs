@@ -21,7 +21,7 @@ impl Timeline {
     ) -> Result<Timeline, TimelineError> {
         let mut all = Collection::new(*budget);
         for (label, from) in recordings {
-            all.read(label.as_ref(), from)?;
+            all = all.read(label.as_ref(), from)?;
         }
         check(&all)?;
         Ok(assemble(all))
@@ -56,7 +56,7 @@ fn check(all: &Collection) -> Result<(), TimelineError> {
     }
 }
 
-fn assemble(mut all: Collection) -> Timeline {
+pub(crate) fn assemble(mut all: Collection) -> Timeline {
     let numbers: Vec<u32> = all.nodes.iter().map(|node| node.number.unwrap_or(0)).collect();
     // Without messages, the registration of a job is the moment that two nodes share best.
     let fallback = |root: usize, other: usize| {
@@ -110,7 +110,7 @@ fn sort_nodes(timeline: &mut Timeline) {
 }
 
 fn track(job: usize, rank: u32, draft: TrackDraft, offset: Millis, registered: Millis) -> Track {
-    let TrackDraft { node, protocol, opened, first, exit, mut spans, .. } = draft;
+    let TrackDraft { node, protocol, opened, first, exit, scan, mut spans, .. } = draft;
     for span in &mut spans {
         span.start += offset;
         span.end = span.end.map(|end| end + offset);
@@ -133,7 +133,7 @@ fn track(job: usize, rank: u32, draft: TrackDraft, offset: Millis, registered: M
     }
     spans.sort_by_key(|span| (span.start, span.sequence, span.phase));
     let exit = exit.map(|(at, exit)| (on_clock(at), exit));
-    Track { job, rank, node, protocol, exit, spans }
+    Track { job, rank, node, protocol, exit, scan, spans }
 }
 
 /// Finds who arrived last in each collective, and how long the others waited.

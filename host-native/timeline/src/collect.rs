@@ -52,6 +52,8 @@ pub(crate) struct TrackDraft {
     pub(crate) opened: Option<u64>,
     pub(crate) first: Option<u64>,
     pub(crate) exit: Option<(u64, Exit)>,
+    /// Milliseconds between the answer that there is no topology file and the next request.
+    pub(crate) scan: Option<u64>,
     pub(crate) spans: Vec<Span>,
     /// Number of collectives with the same members so far.
     counts: BTreeMap<usize, u32>,
@@ -93,29 +95,10 @@ impl Collection {
     }
 
     /// Reads a recording to its end, or to the record that cannot be read.
-    pub(crate) fn read(&mut self, label: &str, from: impl Read) -> Result<(), TimelineError> {
+    pub(crate) fn read(self, label: &str, from: impl Read) -> Result<Collection, TimelineError> {
         let record = |source| TimelineError::Record { label: label.to_owned(), source };
         let mut reader = Reader::new(from).map_err(record)?;
-        self.nodes.push(Node {
-            label: label.to_owned(),
-            program: reader.begin().program.escape_debug().to_string(),
-            number: None,
-            nodes: 1,
-            clock: Clock::default(),
-            end: 0,
-            cut: None,
-        });
-        self.links.push(Links::default());
-        let mut node = NodeReader {
-            at: self.nodes.len() - 1,
-            all: self,
-            conns: BTreeMap::new(),
-            jobs: BTreeMap::new(),
-            now: 0,
-            sequence: 0,
-            sender: None,
-            bytes: Vec::new(),
-        };
+        let mut node = NodeReader::new(self, label, &reader.begin().program);
         let cut = loop {
             match reader.next_record() {
                 Ok(Some(entry)) => node.record(&entry.record),
@@ -123,8 +106,7 @@ impl Collection {
                 Err(error) => break Some(error.to_string()),
             }
         };
-        node.finish(cut);
-        Ok(())
+        Ok(node.finish(cut))
     }
 
     /// Returns the draft of a rank, if there is room for it.
@@ -176,8 +158,9 @@ impl Collection {
 }
 
 /// Reader of one node's records.
-struct NodeReader<'c> {
-    all: &'c mut Collection,
+#[derive(Debug)]
+pub(crate) struct NodeReader {
+    all: Collection,
     /// Index of the node.
     at: usize,
     conns: BTreeMap<ConnId, Conn>,
@@ -188,10 +171,37 @@ struct NodeReader<'c> {
     /// Connection of the last input if that was `Bytes`, and its bytes.
     sender: Option<ConnId>,
     bytes: Vec<u8>,
+    /// Ranks that have entered their first fence, with the times at which their connections were opened.
+    arrivals: Vec<(u32, u64)>,
 }
 
-impl NodeReader<'_> {
-    fn record(&mut self, record: &Record<'_>) {
+impl NodeReader {
+    /// A reader of the records of another node, which `program` writes.
+    pub(crate) fn new(mut all: Collection, label: &str, program: &str) -> NodeReader {
+        all.nodes.push(Node {
+            label: label.to_owned(),
+            program: program.escape_debug().to_string(),
+            number: None,
+            nodes: 1,
+            clock: Clock::default(),
+            end: 0,
+            cut: None,
+        });
+        all.links.push(Links::default());
+        NodeReader {
+            at: all.nodes.len() - 1,
+            all,
+            conns: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            now: 0,
+            sequence: 0,
+            sender: None,
+            bytes: Vec::new(),
+            arrivals: Vec::new(),
+        }
+    }
+
+    pub(crate) fn record(&mut self, record: &Record<'_>) {
         self.sequence += 1;
         match record {
             Record::Input { now, input } => {
@@ -278,12 +288,16 @@ impl NodeReader<'_> {
         let Some(id) = self.sender.take() else { return };
         let Some(conn) = self.conns.get_mut(&id) else { return };
         let bytes = &self.bytes[..self.bytes.len().min(consumed.bytes as usize)];
-        let Collection { room, .. } = &mut *self.all;
-        let mut own = std::mem::replace(room, Room { spans: 0, text: None, spans_lost: 0, messages_lost: 0 });
-        conn.requests(self.now, self.sequence, bytes, &mut own, |job, rank, participants| {
+        let none = Room { spans: 0, text: None, spans_lost: 0, messages_lost: 0 };
+        let mut room = std::mem::replace(&mut self.all.room, none);
+        conn.requests(self.now, self.sequence, bytes, &mut room, |job, rank, participants| {
+            let track = rank.and_then(|rank| self.all.tracks.get(&(job, rank)));
+            if let Some((rank, track)) = rank.zip(track).filter(|(_, track)| track.counts.is_empty()) {
+                self.arrivals.push((rank, track.opened.unwrap_or(self.now)));
+            }
             rank.and_then(|rank| self.all.arrive(self.at, job, rank, participants))
         });
-        self.all.room = own;
+        self.all.room = room;
     }
 
     fn output(&mut self, output: &Output<'_>, record: &Record<'_>) {
@@ -328,14 +342,23 @@ impl NodeReader<'_> {
         };
         let Some(track) = self.all.track(self.at, conn.job, rank) else { return };
         track.first = track.first.into_iter().chain(conn.first).min();
+        track.scan = track.scan.or(conn.scan.time());
         track.spans.extend(conn.spans);
     }
 
-    fn finish(mut self, cut: Option<String>) {
+    /// Returns the ranks that have entered their first fence since the last call, with the times at which their connections were
+    /// opened.
+    pub(crate) fn take_arrivals(&mut self) -> impl Iterator<Item = (u32, u64)> {
+        std::mem::take(&mut self.arrivals).into_iter()
+    }
+
+    /// Ends the reading. `cut` is the error of a recording that cannot be read to its end.
+    pub(crate) fn finish(mut self, cut: Option<String>) -> Collection {
         while let Some((&id, _)) = self.conns.first_key_value() {
             self.close(id);
         }
         let own = &mut self.all.nodes[self.at];
         (own.end, own.cut) = (self.now as Millis, cut);
+        self.all
     }
 }

@@ -21,12 +21,53 @@ pub(crate) struct Conn {
     pub(crate) opened: u64,
     /// Time of its first request.
     pub(crate) first: Option<u64>,
+    pub(crate) scan: Scan,
     pub(crate) decoder: Decoder,
     pending: VecDeque<Pending>,
     /// Spans that are not yet part of a track. Times are those of the recording.
     pub(crate) spans: Vec<Span>,
     /// Requests of each span that wait for a reply.
     waiting: Vec<u32>,
+}
+
+/// Keys by which MPI libraries ask for the topology of the machine: MPICH, and Open MPI.
+const TOPOLOGY: [&[u8]; 2] = [b"PMI_hwloc_xmlfile", b"pmix.hwlocxml2"];
+
+/// Scan of the machine by a rank that asked for its topology in vain.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Scan {
+    /// The rank has not asked.
+    #[default]
+    None,
+    /// It has asked.
+    Asked,
+    /// It got nothing at this time.
+    Begun(u64),
+    /// It got the topology, or sent the next request after this time.
+    Over(Option<u64>),
+}
+
+impl Scan {
+    /// Returns the milliseconds until the next request.
+    pub(crate) fn time(self) -> Option<u64> {
+        if let Scan::Over(time) = self { time } else { None }
+    }
+
+    fn request(&mut self, now: u64, bytes: &[u8]) {
+        *self = match *self {
+            Scan::None if TOPOLOGY.iter().any(|key| bytes.windows(key.len()).any(|part| part == *key)) => {
+                Scan::Asked
+            }
+            Scan::Begun(at) => Scan::Over(Some(now.saturating_sub(at))),
+            other => other,
+        };
+    }
+
+    fn reply(&mut self, now: u64, found: bool) {
+        if *self == Scan::Asked {
+            *self = if found { Scan::Over(None) } else { Scan::Begun(now) };
+        }
+    }
 }
 
 /// Request that waits for its reply.
@@ -78,6 +119,7 @@ impl Conn {
             rank,
             opened,
             first: None,
+            scan: Scan::None,
             decoder: Decoder::new(name),
             pending: VecDeque::new(),
             spans: Vec::new(),
@@ -96,6 +138,7 @@ impl Conn {
     ) {
         while !bytes.is_empty() {
             let (len, request, text) = self.decoder.request(bytes);
+            self.scan.request(now, &bytes[..len]);
             bytes = &bytes[len..];
             self.first.get_or_insert(now);
             let participants = request.participants.filter(|_| room.spans > 0);
@@ -150,6 +193,7 @@ impl Conn {
     /// Takes a message from the server.
     pub(crate) fn reply(&mut self, now: u64, bytes: &[u8], room: &mut Room) {
         let (key, text) = self.decoder.reply(bytes);
+        self.scan.reply(now, self.decoder.is_found(bytes));
         // Events of PMIx have tag 0 and answer nothing.
         let event = key == Key::Tag(0);
         let at = self.pending.iter().position(|pending| pending.key == key);

@@ -47,6 +47,8 @@ mod clock;
 mod collect;
 mod conn;
 mod error;
+mod hints;
+mod live;
 mod model;
 mod page;
 mod requests;
@@ -57,13 +59,14 @@ mod tests;
 mod trace;
 
 pub use error::TimelineError;
+pub use live::Live;
 pub use model::{
     Arrival, Clock, Collective, Job, LeftOut, Message, Millis, Node, Note, Phase, Protocol, Span, Timeline,
     Track,
 };
 pub use page::write_page;
 pub use startup::{PhaseTime, StartUp};
-pub use summary::write_summary;
+pub use summary::{Fence, Part, Slow, Summary, Usage, write_summary};
 pub use trace::write_trace;
 
 /// Longest text of a message in bytes.

@@ -77,12 +77,15 @@ pub struct Track {
     pub protocol: Option<Protocol>,
     /// Exit of the process.
     pub exit: Option<(Millis, Exit)>,
+    /// Milliseconds until the next request of a rank that asked for a topology file and got none: mostly its own scan of the
+    /// machine.
+    pub scan: Option<u64>,
     /// Spans by start.
     pub spans: Vec<Span>,
 }
 
 /// Protocol of a rank.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Protocol {
     /// PMI-1.
     Pmi1,
@@ -142,6 +145,11 @@ impl Phase {
         Phase::Other,
         Phase::Finalize,
     ];
+
+    /// Returns whether a start-up consists of it. The first span of another phase ends the start-up.
+    pub const fn is_start(self) -> bool {
+        !matches!(self, Phase::Name | Phase::Spawn | Phase::Finalize)
+    }
 
     /// Returns its name.
     pub const fn name(self) -> &'static str {

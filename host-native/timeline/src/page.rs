@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use crate::error::TimelineError;
 use crate::model::{Collective, Message, Phase, Span, Timeline, Track};
 use crate::startup::{PhaseTime, StartUp};
-use crate::summary::{headline, limits_of};
+use crate::summary::{Summary, limits_of};
 use crate::trace::lanes;
 
 /// Most spans of a page. Tracks beyond are left out, and the page says how many.
@@ -128,14 +128,14 @@ fn kept_collectives(timeline: &Timeline) -> Vec<Option<usize>> {
 }
 
 fn job_of(timeline: &Timeline, job: usize, shown: usize) -> Value {
-    let StartUp { begin, end, ranks, phases } = timeline.start_up(job);
-    let phase = |PhaseTime { name, about, sum, max, slowest }: &PhaseTime| {
+    let StartUp { begin, end, phases, .. } = timeline.start_up(job);
+    let phase = |PhaseTime { name, about, sum, max, slowest, .. }: &PhaseTime| {
         let slowest: Vec<_> = slowest.iter().filter(|&&(track, _)| track < shown).collect();
         json!({ "name": name, "about": about, "sum": sum, "max": max, "slowest": slowest })
     };
     json!({
         "name": timeline.jobs[job].name,
-        "about": headline(timeline, job, ranks),
+        "about": Summary::of(timeline, job).headline(),
         "begin": begin,
         "end": end,
         "phases": phases.iter().map(phase).collect::<Vec<_>>(),

@@ -101,6 +101,21 @@ impl Decoder {
         (Key::Tag(tag), text)
     }
 
+    /// Returns whether a reply to a get has a value.
+    pub(crate) fn is_found(&self, bytes: &[u8]) -> bool {
+        match self.dialect {
+            Some(_) => {
+                let body = bytes.get(pmix::HEADER_LEN..).unwrap_or_default();
+                let mut reader = pmix::Reader::new(self.integers, body);
+                reader.single().and_then(|()| reader.int32()) == Some(0)
+            }
+            None => {
+                let has = |text: &[u8]| bytes.windows(text.len()).any(|part| part == text);
+                has(b"rc=0") && !has(b"found=FALSE")
+            }
+        }
+    }
+
     fn text(&mut self, bytes: &[u8]) -> (usize, Request, String) {
         let framing = if bytes.starts_with(b"mcmd=") { Framing::Line } else { self.framing };
         let frame = next_frame(bytes, framing).ok().flatten();

@@ -148,14 +148,97 @@ fn the_fence_before_finalize_is_no_part_of_the_start_up() {
         start_up.phases.iter().map(|phase| (phase.name, (phase.sum, phase.max))).collect();
     assert_eq!(times["launch"], (10, 7));
     assert_eq!(times["fence"], (30, 30));
-    assert_eq!(times["finalize"], (10, 10));
+    assert_eq!(times["finalize"], (30, 20));
     // Rank 0: 20 to 61 and 63 to 70. Rank 1: 60 to 100 and 100 to 110.
     assert_eq!(times["own"], (98, 50));
     let text = summary(&timeline);
-    assert!(text.starts_with("job job: 2 ranks on 1 host, PMI-1\nstart-up 0.108 s, "), "{text}");
-    let fence = "fence 1              2     0.070     0.100     0.030     0.030  rank 1 (0.030)\n";
+    assert!(text.starts_with("job job: 2 ranks on 1 host, PMI-1\n\nphase "), "{text}");
+    assert!(text.contains("\nfence           15.0   14.6%       30  0 (30)\n"), "{text}");
+    assert!(text.contains("\nstart-up       103.0  100.0%      108  1 (108), 0 (98)\n"), "{text}");
+    // Both are counted from the registration of the job, at 2.
+    let fence = "fence 1              2        68       98      15.0       30  rank 1 (30)\n";
     assert!(text.contains(fence), "{text}");
-    assert!(text.contains("fence          0.030     0.030  0 (0.030)\n"), "{text}");
+}
+
+/// A server that runs, with the records of a recording.
+fn live(recording: &[u8]) -> Option<Summary> {
+    let mut live = Live::new("n1".to_owned());
+    let mut reader = hydrant_record::Reader::new(recording).unwrap();
+    while let Some(entry) = reader.next_record().unwrap() {
+        match entry.record {
+            Record::Input { now, input } => live.input(now, input),
+            Record::Took { consumed, .. } => live.took(consumed),
+            Record::Output(output) => live.output(&output),
+            _ => {}
+        }
+    }
+    let arrivals = live.take_arrivals();
+    assert!(arrivals.is_empty() || arrivals == [(JOB, 0, 5), (JOB, 1, 9)], "{arrivals:?}");
+    assert!(live.take_arrivals().is_empty());
+    let summary = live.take_job(JOB);
+    assert_eq!(live.take_job(JOB), None);
+    summary
+}
+
+#[test]
+fn a_running_server_gives_the_summary_of_its_recording() {
+    let recording = two_ranks();
+    assert_eq!(live(&recording), Some(Summary::of(&read(&recording), 0)));
+    assert_eq!(live(&Tape::new().end()), None);
+}
+
+#[test]
+fn the_parts_of_a_start_add_up() {
+    let add_up = |summary: &Summary| {
+        let parts = summary.parts.iter().filter(|part| part.starts);
+        assert_eq!(parts.map(|part| part.sum).sum::<u64>(), summary.all.sum, "{summary:?}");
+    };
+    let mut summary = live(&two_ranks()).unwrap();
+    add_up(&summary);
+    let mut other = summary.clone();
+    summary.name_host("n1");
+    other.name_host("n2");
+    other.collectives[0].shortest = 4;
+    summary.merge(other);
+    summary.begin_with("daemons", 7, Vec::new());
+    add_up(&summary);
+    assert_eq!((summary.ranks, summary.hosts, summary.all.sum, summary.all.max), (4, 2, 440, 115));
+    // Rank 1 of the first host has waited least.
+    let fence = &summary.collectives[0];
+    assert_eq!((fence.ranks, fence.waited, fence.last.host.as_str(), fence.last.millis), (4, 60, "n1", 4));
+}
+
+/// Spans of one connection overlap: PMIx clients ask while they wait.
+#[test]
+fn overlapping_requests_count_once() {
+    let mut tape = Tape::job(1);
+    tape.opened(3, 0);
+    tape.exchange(4, 0, "cmd=init pmi_version=2 pmi_subversion=0\n", "cmd=response_to_init rc=0\n");
+    tape.output(Output::Joined { conn: ConnId(0), job: JOB, rank: Rank(0) });
+    tape.request(10, 0, b"    22cmd=kvs-fence;thrid=1;");
+    tape.request(12, 0, b"    26cmd=kvs-get;thrid=2;key=a;");
+    tape.input(30, Input::Timeout);
+    tape.reply(0, b"    36cmd=kvs-fence-response;thrid=1;rc=0;");
+    tape.input(34, Input::Timeout);
+    tape.reply(0, b"    50cmd=kvs-get-response;thrid=2;rc=0;found=TRUE;value=1;");
+    let start_up = read(&tape.end()).start_up(0);
+    let times: BTreeMap<&str, u64> = start_up.phases.iter().map(|phase| (phase.name, phase.sum)).collect();
+    assert_eq!((times["own"], times["fence"], times["get"], start_up.all.sum), (6, 20, 4, 32));
+}
+
+#[test]
+fn a_scan_of_the_machine_lasts_until_the_next_request() {
+    let scan = |reply: &str| {
+        let mut tape = Tape::job(1);
+        tape.opened(3, 0);
+        tape.init(4, 0);
+        tape.exchange(10, 0, "cmd=get kvsname=job key=PMI_hwloc_xmlfile\n", reply);
+        tape.exchange(60, 0, "cmd=get kvsname=job key=other\n", "cmd=get_result rc=1 msg=key_not_found\n");
+        tape.exchange(90, 0, "cmd=get kvsname=job key=other\n", "cmd=get_result rc=1 msg=key_not_found\n");
+        read(&tape.end()).tracks[0].scan
+    };
+    assert_eq!(scan("cmd=get_result rc=1 msg=key_not_found value=unknown\n"), Some(50));
+    assert_eq!(scan("cmd=get_result rc=0 value=/t\n"), None);
 }
 
 /// Replies of PMI-2 name the thread, and may overtake each other.
@@ -216,7 +299,7 @@ fn a_fence_that_is_not_released_names_the_missing_ranks() {
     let fence = &timeline.collectives[0];
     assert_eq!((fence.open, fence.waited, fence.longest), (true, 9970, 4990));
     let text = summary(&timeline);
-    assert!(text.contains("rank 2 (0.010); 2 missing: 1, 3\n"), "{text}");
+    assert!(text.contains("rank 2 (10); 2 missing: 1, 3\n"), "{text}");
     assert!(text.contains("note: job.rec is truncated"), "{text}");
     assert!(text.contains("4 ranks, 3 of them recorded on 1 host"), "{text}");
 }
@@ -477,4 +560,40 @@ fn requests_of_pmix_have_phases() {
     assert_eq!(spans(track), expected);
     let names: Vec<_> = timeline.collectives.iter().map(|found| (found.name.as_str(), found.size)).collect();
     assert_eq!(names, [("fence", Some(1)), ("fence of 0", None)]);
+}
+
+#[test]
+fn hints_name_what_was_measured() {
+    let summary = Summary {
+        size: 4,
+        ranks: 4,
+        hosts: 2,
+        all: Part { sum: 4000, ..Part::default() },
+        parts: vec![Part { name: "start".to_owned(), starts: true, sum: 500, ..Part::default() }],
+        usage: Usage { ranks: 4, elapsed: 5000, running: 400, queued: 0, ..Usage::default() },
+        ..Summary::default()
+    };
+    assert_eq!(summary.hints(), [""; 0], "a sleep alone is nobody's");
+    let asleep = |libfabric, openmpi| Summary {
+        usage: Usage { libfabric, openmpi, ..summary.usage },
+        ..summary.clone()
+    };
+    assert!(
+        asleep(4, 4).hints()[0].starts_with("before its first fence a rank waited 1150 ms for no processor")
+    );
+    assert_eq!((asleep(0, 4).hints(), asleep(4, 0).hints()), (vec![], vec![]), "both are needed");
+    let crowded = Summary { usage: Usage { queued: 800, ..summary.usage }, ..summary.clone() };
+    assert!(crowded.hints()[0].starts_with("a rank waited 200 ms for a processor"), "{:?}", crowded.hints());
+    let cold = Summary { usage: Usage { read: 40 << 20, libraries: 30, ..summary.usage }, ..summary.clone() };
+    assert!(cold.hints()[0].starts_with("ranks read 40 MiB from disks"), "{:?}", cold.hints());
+    let scans = Summary { scans: (4, 800), ..summary.clone() };
+    assert!(
+        scans.hints()[0].starts_with("4 ranks scanned their machine for 200 ms each"),
+        "{:?}",
+        scans.hints()
+    );
+    let last = Slow { rank: Some(3), host: "n2".to_owned(), millis: 300 };
+    let fence = Fence { name: "fence 1".to_owned(), ranks: 4, waited: 900, last, ..Fence::default() };
+    let late = Summary { collectives: vec![fence], ..summary };
+    assert_eq!(late.hints(), ["the other ranks waited 300 ms for rank 3 on n2 alone, in fence 1"]);
 }
