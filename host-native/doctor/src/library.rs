@@ -30,7 +30,8 @@ pub struct Library {
     pub variable: &'static str,
 }
 
-const OPEN_MPI: Library = Library { name: "Open MPI", protocol: Protocol::Pmix, variable: "PMIX_NAMESPACE" };
+pub(crate) const OPEN_MPI: Library =
+    Library { name: "Open MPI", protocol: Protocol::Pmix, variable: "PMIX_NAMESPACE" };
 const LIBPMIX: Library = Library { name: "libpmix", protocol: Protocol::Pmix, variable: "PMIX_NAMESPACE" };
 const MPICH: Library = Library { name: "MPICH's ABI", protocol: Protocol::Pmi, variable: "PMI_RANK" };
 const LIBPMI: Library = Library { name: "libpmi", protocol: Protocol::Pmi, variable: "PMI_RANK" };

@@ -8,7 +8,7 @@ use hydrant_reactor::process::{DEFAULT_PATH, check_executable, find_in_path};
 
 use crate::elf::{self, NoExec};
 use crate::finding::Finding;
-use crate::library::library;
+use crate::library::{OPEN_MPI, library};
 use crate::machine::Machine;
 
 const TOPIC: &str = "program";
@@ -44,7 +44,7 @@ pub(crate) fn check(machine: &Machine, command: &OsStr) -> Vec<Finding> {
             format!("{name} was built for {other}, this machine is {own}"),
             "build it for this machine, or run it on hosts of its architecture (-hosts)",
         )],
-        NoExec::Program(_) => vec![needs(&path)],
+        NoExec::Program(_) => [needs(&path)].into_iter().chain(start_time(machine, &path)).collect(),
     }
 }
 
@@ -110,6 +110,28 @@ fn needs(path: &Path) -> Finding {
             ),
         ),
     }
+}
+
+/// Directories of `/sys/class` with devices of networks that libfabric knows, beside Ethernet.
+const FABRICS: [&str; 2] = ["/sys/class/infiniband", "/sys/class/cxi"];
+
+/// Finding for what makes the start of this program slow on this machine.
+fn start_time(machine: &Machine, path: &Path) -> Option<Finding> {
+    let is_open_mpi = |file: &str| library(file).is_some_and(|found| found.name == OPEN_MPI.name);
+    let mpi =
+        elf::library_file(path, machine.variable("LD_LIBRARY_PATH").map(OsString::as_os_str), is_open_mpi)?;
+    let has_fabric = FABRICS
+        .iter()
+        .any(|folder| machine.path(folder).read_dir().is_ok_and(|mut devices| devices.next().is_some()));
+    let has_libfabric = elf::needed_libraries(&mpi).iter().any(|file| file.starts_with("libfabric.so"));
+    (has_libfabric && !has_fabric && machine.variable("OMPI_MCA_btl").is_none()).then(|| {
+        Finding::note(
+            "start",
+            "this Open MPI uses libfabric, and this machine has no network but Ethernet: its component btl/ofi may sleep for a \
+             second in MPI_Init",
+            Some("leave it out: hydrant run --mca btl ^ofi; 'hydrant run --profile' shows where the time of a start goes"),
+        )
+    })
 }
 
 #[cfg(test)]

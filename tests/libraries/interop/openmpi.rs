@@ -64,6 +64,18 @@ fn ranks_form_one_job() {
 
 /// Ranks know which parts of the machine they share, as under Open MPI's own launcher.
 #[test]
+fn a_component_that_sleeps_is_named_before_a_job() {
+    if !Peer::OpenMpi5.there() {
+        return;
+    }
+    let is_fast = |class: &str| fs::read_dir(class).is_ok_and(|mut devices| devices.next().is_some());
+    let is_named = !["/sys/class/infiniband", "/sys/class/cxi"].into_iter().any(is_fast);
+    let doctor = || Job::command("doctor").arg(Peer::OpenMpi5.program("mpi_hello"));
+    doctor().run().says("hydrant run --mca btl ^ofi", usize::from(is_named));
+    doctor().env("OMPI_MCA_btl", "^ofi").run().says("hydrant run --mca btl ^ofi", 0);
+}
+
+#[test]
 fn communicators_are_split_by_parts_of_the_machine() {
     let peer = Peer::OpenMpi5;
     for (ours, theirs) in [("core", "core:overload-allowed"), ("none", "none")] {
