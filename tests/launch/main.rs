@@ -26,6 +26,8 @@ mod pmix;
 mod port;
 /// `hydrant probe`.
 mod probe;
+/// `hydrant run --profile`.
+mod profile;
 /// Pseudo-terminals for the output of ranks.
 mod pty;
 /// Processes of ranks: how they start, what they inherit, and how they end.

@@ -22,6 +22,8 @@ mod observe;
 mod placement;
 /// Program files that are sent along.
 mod preload_binary;
+/// Profiles of starts.
+mod profile;
 /// Recordings of every node.
 mod record;
 /// Trees of daemons without a job: `hydrant reach`.

@@ -129,7 +129,7 @@ fn run_error(plan: &Plan, error: RunError) -> ExitCode {
     if let Some(path) = &plan.options.json
         && !matches!(error, RunError::ResultFile { .. })
     {
-        written(path, &json::result(error.exit_code(), Some(&error), &[]));
+        written(path, &json::result(error.exit_code(), Some(&error), &[], &[]));
     }
     ExitCode::from(error.exit_code())
 }

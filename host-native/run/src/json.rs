@@ -7,6 +7,7 @@ use hydrant_control::{JobSummary, format_ranges};
 use hydrant_core::Exit;
 use hydrant_reactor::file::{Access, Output};
 use hydrant_reactor::is_control;
+use hydrant_timeline::{Fence, Part, Slow, Summary, Usage};
 use serde::Serialize;
 
 use crate::error::RunError;
@@ -102,6 +103,101 @@ struct EndedJob<'a> {
     ranks: u32,
     message: Option<&'a str>,
     exits: Vec<ExitOfRanks>,
+    profile: Option<Profile<'a>>,
+}
+
+#[derive(Serialize)]
+struct Profile<'a> {
+    ranks: u64,
+    hosts: u64,
+    start_up: Phase<'a>,
+    phases: Vec<Phase<'a>>,
+    fences: Vec<EndedFence<'a>>,
+    first_fence: Option<Used>,
+    hints: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct Phase<'a> {
+    name: &'a str,
+    in_start_up: bool,
+    sum_ms: u64,
+    max_ms: u64,
+    slowest: Vec<Slowest<'a>>,
+}
+
+#[derive(Serialize)]
+struct Slowest<'a> {
+    rank: Option<u32>,
+    host: Option<&'a str>,
+    ms: u64,
+}
+
+#[derive(Serialize)]
+struct EndedFence<'a> {
+    name: &'a str,
+    ranks: u64,
+    first_ms: u64,
+    last_ms: u64,
+    sum_ms: u64,
+    max_ms: u64,
+    last: Slowest<'a>,
+}
+
+#[derive(Serialize)]
+struct Used {
+    ranks: u64,
+    elapsed_ms: u64,
+    running_ms: u64,
+    queued_ms: u64,
+    read_bytes: u64,
+    libraries: u64,
+}
+
+impl<'a> Profile<'a> {
+    fn of(summary: &'a Summary) -> Profile<'a> {
+        let fence = |fence: &'a Fence| EndedFence {
+            name: &fence.name,
+            ranks: fence.ranks,
+            first_ms: fence.arrivals.0,
+            last_ms: fence.arrivals.1,
+            sum_ms: fence.waited,
+            max_ms: fence.longest,
+            last: Slowest::of(&fence.last),
+        };
+        let Usage { ranks, elapsed, running, queued, read, libraries, .. } = summary.usage;
+        let used = Used {
+            ranks,
+            elapsed_ms: elapsed,
+            running_ms: running,
+            queued_ms: queued,
+            read_bytes: read,
+            libraries,
+        };
+        Profile {
+            ranks: summary.ranks,
+            hosts: summary.hosts,
+            start_up: Phase::of(&summary.all),
+            phases: summary.parts.iter().map(Phase::of).collect(),
+            fences: summary.collectives.iter().map(fence).collect(),
+            first_fence: (ranks > 0).then_some(used),
+            hints: summary.hints(),
+        }
+    }
+}
+
+impl<'a> Phase<'a> {
+    fn of(part: &'a Part) -> Phase<'a> {
+        let Part { name, starts, sum, max, slowest } = part;
+        let slowest = slowest.iter().map(Slowest::of).collect();
+        Phase { name, in_start_up: *starts, sum_ms: *sum, max_ms: *max, slowest }
+    }
+}
+
+impl<'a> Slowest<'a> {
+    fn of(Slow { rank, host, millis }: &'a Slow) -> Slowest<'a> {
+        Slowest { rank: *rank, host: (!host.is_empty()).then_some(host), ms: *millis }
+    }
 }
 
 #[derive(Serialize)]
@@ -111,8 +207,8 @@ struct ExitOfRanks {
     signal: Option<u8>,
 }
 
-/// Returns the document of a run that has ended, with the error that kept it from going on.
-pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary]) -> String {
+/// Returns the document of a run that has ended, with the error that kept it from going on, and profiles of its jobs.
+pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary], profiles: &[Summary]) -> String {
     let exit = |(exit, ranks): &(Option<Exit>, Vec<(u32, u32)>)| {
         let (exit_code, signal) = match *exit {
             Some(Exit::Code(code)) => (Some(code), None),
@@ -127,6 +223,7 @@ pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary]) -> S
         ranks: job.ranks,
         message: job.message.as_deref(),
         exits: job.exits.iter().map(exit).collect(),
+        profile: profiles.iter().find(|profile| profile.job == job.name).map(Profile::of),
     });
     let jobs = ended.collect();
     let (error, hint) = (error.map(RunError::to_string), error.and_then(RunError::hint));
@@ -151,6 +248,8 @@ mod tests {
         ];
         let message = Some("rank 2 \"died\"".to_owned());
         let job = JobSummary { ordinal: 0, name: "kvs_1".to_owned(), ranks: 5, message, exits };
-        insta::assert_snapshot!(result(139, None, &[job]) + &result(2, Some(&RunError::Size(0)), &[]));
+        insta::assert_snapshot!(
+            result(139, None, &[job], &[]) + &result(2, Some(&RunError::Size(0)), &[], &[])
+        );
     }
 }

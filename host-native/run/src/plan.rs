@@ -175,6 +175,8 @@ pub struct Options {
     pub name_server: Option<PathBuf>,
     /// Recording of all inputs and outputs of the server, for `hydrant replay`.
     pub record: Option<PathBuf>,
+    /// Print where the time of each job's start went.
+    pub profile: bool,
     /// Capacities set by the user.
     pub limits: Vec<(Limit, u32)>,
     /// Board that serves the job. Default: the launcher.
@@ -228,6 +230,7 @@ impl Default for Options {
             spare: None,
             name_server: None,
             record: None,
+            profile: false,
             limits: Vec::new(),
             offload: None,
             on: None,

@@ -343,6 +343,13 @@ pub(super) struct JobArgs {
     #[arg(long, value_name = "FILE", help_heading = SERVER)]
     pub(super) record: Option<PathBuf>,
 
+    /// Print where the time of each job's start went: daemons, start of the processes, PMI, fences, and the MPI library
+    ///
+    /// The table is printed on standard error at the end of the job. It names the slowest ranks and hosts, and the last rank to
+    /// arrive in each fence, and gives hints where it has measured what an option would save. See docs/timeline.md.
+    #[arg(long, help_heading = OUTPUT)]
+    pub(super) profile: bool,
+
     /// Set the capacity of a server table
     ///
     /// Capacities are fixed at the start of the job; defaults depend on the number of ranks. A request that exceeds one is

@@ -49,9 +49,10 @@ type BoardFile = std::sync::Arc<Vec<BoardOf>>;
 
 /// Options that do not go with boards, by their identifiers in clap, with the reason and whether they go with boards that have
 /// spares.
-const WITHOUT_BOARDS: [(&str, &str, bool); 3] = [
+const WITHOUT_BOARDS: [(&str, &str, bool); 4] = [
     ("elastic", "hosts that join later have no boards", false),
     ("mpi_psets", "without --spare, ranks have no connection to their own machine", true),
+    ("profile", "boards keep no times", false),
     ("sandbox", "the PMI servers run on the boards", false),
 ];
 

@@ -47,7 +47,6 @@ const OPTIONS: &[(&[&str], Meaning)] = &[
     (&["hybrid-hosts"], Ignored(0, "programs are looked up on each host")),
     (&["demux"], Ignored(1, "hydrant uses epoll")),
     (&["topolib"], Ignored(1, "hydrant reads the topology from the kernel")),
-    (&["profile"], Ignored(0, "hydrant has no profiling of its own")),
     (&["disable-x"], Ignored(0, "hydrant forwards no X connections")),
     (&["enable-x"], Refused("configure X forwarding in ssh; remove the option")),
     (&["ordered-output"], Ignored(0, WHOLE_LINES)),

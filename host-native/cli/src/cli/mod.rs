@@ -635,6 +635,7 @@ fn plan_options(
         spare: job.spare,
         name_server: job.name_server,
         record: job.record,
+        profile: job.profile,
         limits: job.limit,
         cluster: hosts::cluster(job.hosts, options, environment, all_name_hosts)?,
         offload: board,

@@ -445,6 +445,15 @@ pub enum Action {
         /// Whether a rank of the node has taken all of it.
         is_taken: bool,
     },
+    /// A node has sent where the time of the job's ranks there went. The bytes are untrusted.
+    Profile {
+        /// The node.
+        node: u32,
+        /// The job.
+        job: JobId,
+        /// Times in the host's own encoding.
+        body: Vec<u8>,
+    },
     /// Makes the head's PMI server a node of the tree of servers, which is that for linked boards or the usual one. Comes before
     /// the first job, if boards may be linked.
     FormTree {

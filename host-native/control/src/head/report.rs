@@ -86,6 +86,7 @@ impl Head {
                 self.require(node, (1..=size).contains(&ranks))?;
                 self.check_participant(node, job)
             }
+            Report::Profile { job, .. } => self.check_participant(node, job),
             Report::Output(ref output) => self.check_output(node, output),
             Report::JobStarted(id) => {
                 let has_all =
@@ -204,6 +205,7 @@ impl Head {
                 }
             }
             Report::JobDone(job) => self.node_done(node, job),
+            Report::Profile { job, body } => self.actions.push_back(Action::Profile { node, job, body }),
             Report::Output(output) => self.handle_output(now, node, output),
             Report::ServerReplaced(result) => self.actions.push_back(Action::ServerReplaced { node, result }),
             Report::RankStates { query, body } => {

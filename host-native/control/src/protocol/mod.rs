@@ -207,6 +207,13 @@ pub enum Report {
     },
     /// All ranks of the job on this node have ended, and all their output has been sent.
     JobDone(JobId),
+    /// Where the time of the job's ranks on this node went. Comes before [`Report::JobDone`], if [`Setup::profile`] is true.
+    Profile {
+        /// The job.
+        job: JobId,
+        /// Times in the host's own encoding, which the head does not look into.
+        body: Vec<u8>,
+    },
     /// An output of the node's PMI server that the head decides about: the end of a job, a stalled fence, a spawn or another
     /// upcall. The answer to the last two is an [`Order::Input`].
     Output(OwnedOutput),

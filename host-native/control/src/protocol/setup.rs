@@ -88,6 +88,8 @@ pub struct Setup {
     pub boards: Boards,
     /// Path that each node's server is recorded to, [extended by the name of its host](Setup::recording).
     pub record: Option<OsString>,
+    /// Whether each node keeps the times of its ranks' requests, for a [`Report::Profile`](super::Report::Profile).
+    pub profile: bool,
     /// `universeSize`, if it is known.
     pub universe_size: Option<u32>,
     /// Whether the head shows the progress of the start.
@@ -253,6 +255,7 @@ impl Setup {
             plugin: None,
             boards: Boards::default(),
             record: None,
+            profile: false,
             universe_size: None,
             progress: false,
             by_port: false,

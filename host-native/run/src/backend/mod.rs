@@ -16,7 +16,7 @@ use hydrant_driver::{LateServer, MappedStorage, OwnedServer};
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Plugin, Spare};
-pub(crate) use run_backend::RunBackend;
+pub(crate) use run_backend::{RunBackend, SharedLive};
 #[cfg(feature = "sandbox")]
 use sandbox::Checked;
 pub(crate) use saved::Saved;

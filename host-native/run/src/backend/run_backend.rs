@@ -1,20 +1,27 @@
-//! Backend of a run: its server, with the recording and the topology file in front of it.
+//! Backend of a run: its server, with the recording, the profile and the topology file in front of it.
 
+use std::cell::RefCell;
 use std::rc::Rc;
 
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, BackendError, Input, Limits, Output, Server, Time};
 use hydrant_record::RecordingFile;
+use hydrant_timeline::Live;
 
 use crate::backend::{BackendBuilder, FailedBackend, Replaceable};
 use crate::error::RunError;
 use crate::topology_file::SharedTopologyFile;
+
+/// Reader of a server's inputs and outputs, which its backend and its node share.
+pub(crate) type SharedLive = Rc<RefCell<Live>>;
 
 /// Backend of a run.
 pub(crate) struct RunBackend<'s> {
     server: Box<dyn Replaceable + 's>,
     /// Recording of all inputs and outputs, also of a server that takes the place of another.
     recording: Option<Rc<RecordingFile>>,
+    /// Times of all requests, for the profile.
+    live: Option<SharedLive>,
     /// Requests for the path of this file are deferred until it is written.
     topology: Option<SharedTopologyFile>,
 }
@@ -24,14 +31,15 @@ impl<'s> RunBackend<'s> {
     pub(crate) fn new(
         server: Box<dyn Replaceable + 's>,
         recording: Option<&Rc<RecordingFile>>,
+        live: Option<&SharedLive>,
         topology: Option<&SharedTopologyFile>,
     ) -> RunBackend<'s> {
-        RunBackend { server, recording: recording.cloned(), topology: topology.cloned() }
+        RunBackend { server, recording: recording.cloned(), live: live.cloned(), topology: topology.cloned() }
     }
 
     /// A stub in place of a failed server. It is not recorded.
     pub(crate) fn failed(limits: Limits) -> RunBackend<'s> {
-        RunBackend { server: Box::new(FailedBackend(limits)), recording: None, topology: None }
+        RunBackend { server: Box::new(FailedBackend(limits)), recording: None, live: None, topology: None }
     }
 
     /// Puts another server in the place of the present one, which goes on if that fails.
@@ -50,17 +58,28 @@ impl Backend for RunBackend<'_> {
         {
             return Ok(Consumed { bytes: 0, again: true });
         }
-        match &self.recording {
+        if let Some(live) = &self.live {
+            live.borrow_mut().input(now, input);
+        }
+        let result = match &self.recording {
             Some(file) => file.handle(&mut *self.server, now, input),
             None => self.server.handle(now, input),
+        };
+        if let Some((live, consumed)) = self.live.as_ref().zip(result.as_ref().ok()) {
+            live.borrow_mut().took(*consumed);
         }
+        result
     }
 
     fn poll<'b>(&mut self, buf: &'b mut [u8]) -> Result<Option<Output<'b>>, BackendError> {
-        match &self.recording {
+        let output = match &self.recording {
             Some(file) => file.poll(&mut *self.server, buf),
             None => self.server.poll(buf),
+        };
+        if let (Some(live), Ok(Some(output))) = (&self.live, &output) {
+            live.borrow_mut().output(output);
         }
+        output
     }
 
     fn poll_at(&self) -> Option<Time> {

@@ -84,6 +84,7 @@ impl Run<'_> {
                 }
             }
         }
+        self.engine.look_at_ranks();
         // Signals are handled last, so that output of a rank precedes its exit.
         if signals {
             self.take_signals()?;

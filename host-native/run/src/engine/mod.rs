@@ -34,6 +34,7 @@ pub(crate) mod output;
 pub(crate) mod patience;
 mod pmix_query;
 mod procs;
+mod profile;
 mod progress;
 mod query;
 mod ranks;
@@ -99,6 +100,7 @@ use output::pseudo_terminals;
 use patience::Patience;
 use pmix_query::PmixQueries;
 use procs::Procs;
+use profile::{NodeProfile, Profile};
 use progress::Progress;
 use replace::Replacement;
 use result::RunResult;
@@ -198,8 +200,9 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
             let recording = record(plan.options.record.as_deref(), &limits, seed)?;
             // A client of a TCP port may be on another machine and cannot map the segment.
             let slabs = (&mut slabs, plan.options.pmi_port.is_none());
+            let live = plan.options.profile.then(|| profile::live_of(&host_name()));
             let topology_file = Some(SharedTopologyFile::default());
-            ServerParts::build(&builder, (limits, seed), recording, topology_file, slabs)?
+            ServerParts::build(&builder, (limits, seed), recording, live, topology_file, slabs)?
         }
     };
     let outlets = Outlets::new(plan, ranks, &reactor.poller)?;
@@ -383,6 +386,8 @@ struct Head<'r> {
     debuggers_informed: bool,
     /// Line about a long start. None if standard error is no terminal, and once the job runs.
     progress: Option<Progress>,
+    /// Where the time of the start went, if that is shown.
+    profile: Option<Profile>,
     /// Result of the run.
     result: RunResult,
 }
@@ -416,6 +421,8 @@ struct Engine<'r> {
     warnings: Warnings,
     /// Recording file, if there is one.
     recording: Option<Rc<RecordingFile>>,
+    /// Times of the ranks here, if a profile is shown.
+    profile: Option<NodeProfile>,
     /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
     /// Topology file that MPICH's ranks may ask for.
@@ -467,7 +474,7 @@ impl<'r> Engine<'r> {
         outlets: Outlets,
         server: ServerParts<'r>,
     ) -> Result<Engine<'r>, RunError> {
-        let ServerParts { core, warnings, recording, sharing, topology_file } = server;
+        let ServerParts { core, warnings, recording, live, sharing, topology_file } = server;
         let Reactor { clock, poller, signals } = reactor;
         let Outlets { stdin, streams, sinks } = outlets;
         if let Some(stream) = core.stream() {
@@ -483,6 +490,7 @@ impl<'r> Engine<'r> {
             core,
             warnings,
             recording,
+            profile: live.map(NodeProfile::new),
             sharing,
             topology_file,
             board_blocked: false,

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use hydrant_control::JobSummary;
+use hydrant_timeline::Summary;
 
 use crate::error::RunError;
 use crate::json::{self, Target};
@@ -15,6 +16,7 @@ struct Document {
     target: Target,
     /// Jobs that have ended.
     ended: Vec<JobSummary>,
+    profiles: Vec<Summary>,
 }
 
 impl RunResult {
@@ -25,7 +27,9 @@ impl RunResult {
     pub(crate) fn open(path: Option<&Path>) -> Result<RunResult, RunError> {
         let Some(path) = path.map(Path::to_owned) else { return Ok(RunResult(None)) };
         match Target::open(&path) {
-            Ok(target) => Ok(RunResult(Some(Document { path, target, ended: Vec::new() }))),
+            Ok(target) => {
+                Ok(RunResult(Some(Document { path, target, ended: Vec::new(), profiles: Vec::new() })))
+            }
             Err(why) => Err(RunError::ResultFile { path, why }),
         }
     }
@@ -37,13 +41,20 @@ impl RunResult {
         }
     }
 
+    /// Keeps the profile of a job.
+    pub(crate) fn add_profile(&mut self, profile: Summary) {
+        if let Some(document) = &mut self.0 {
+            document.profiles.push(profile);
+        }
+    }
+
     /// Writes the result of a run with this exit code.
     ///
     /// # Errors
     /// A line for the user: the result is lost.
     pub(crate) fn write(&mut self, code: u8) -> Result<(), String> {
-        let Some(Document { path, target, ended }) = &mut self.0 else { return Ok(()) };
-        let text = json::result(code, None, ended);
+        let Some(Document { path, target, ended, profiles }) = &mut self.0 else { return Ok(()) };
+        let text = json::result(code, None, ended, profiles);
         target.write(&text).map_err(|why| format!("cannot write {}: {why}", path.display()))
     }
 }

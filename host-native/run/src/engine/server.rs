@@ -10,7 +10,7 @@ use hydrant_reactor::Poller;
 use hydrant_record::RecordingFile;
 
 use super::token;
-use crate::backend::{BackendBuilder, RunBackend};
+use crate::backend::{BackendBuilder, RunBackend, SharedLive};
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::topology_file::SharedTopologyFile;
@@ -22,6 +22,8 @@ pub(super) struct ServerParts<'s> {
     pub(super) warnings: Warnings,
     /// Recording file, if there is one.
     pub(super) recording: Option<Rc<RecordingFile>>,
+    /// Times of all requests, for the profile.
+    pub(super) live: Option<SharedLive>,
     /// Location of the key-value log for ranks that read it themselves.
     pub(super) sharing: Option<Sharing>,
     /// Topology file that MPICH's ranks may ask for.
@@ -32,7 +34,7 @@ impl<'s> ServerParts<'s> {
     /// A server with nothing beside it.
     pub(super) fn new(core: PmiServer<'s>) -> ServerParts<'s> {
         let warnings = Warnings::default();
-        ServerParts { core, warnings, recording: None, sharing: None, topology_file: None }
+        ServerParts { core, warnings, recording: None, live: None, sharing: None, topology_file: None }
     }
 
     /// A server in this process or in a plugin, in memory that it borrows from `slabs`. Ranks may read the memory if it
@@ -44,15 +46,17 @@ impl<'s> ServerParts<'s> {
         builder: &BackendBuilder,
         (limits, seed): (Limits, u32),
         recording: Option<Rc<RecordingFile>>,
+        live: Option<SharedLive>,
         topology_file: Option<SharedTopologyFile>,
         (slabs, is_shared): (&'s mut MappedStorage, bool),
     ) -> Result<ServerParts<'s>, RunError> {
         *slabs = builder.storage(&limits, is_shared)?;
         let sharing = slabs.sharing(seed);
         let core = builder.build(limits, seed, slabs)?;
-        let backend = RunBackend::new(core, recording.as_ref(), topology_file.as_ref());
+        let backend = RunBackend::new(core, recording.as_ref(), live.as_ref(), topology_file.as_ref());
         let warnings = builder.warnings();
-        Ok(ServerParts { core: PmiServer::local(backend), warnings, recording, sharing, topology_file })
+        let core = PmiServer::local(backend);
+        Ok(ServerParts { core, warnings, recording, live, sharing, topology_file })
     }
 }
 

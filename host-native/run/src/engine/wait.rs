@@ -35,8 +35,8 @@ impl Run<'_> {
             let now = engine.now();
             let is_due = deadlines.iter().flatten().any(|&at| at <= now);
             let are_requests = !keys.is_empty() && keys.iter().all(|&key| CONNS.contains(key));
-            // A turn shows errors of a recording.
-            if is_due || !are_requests || engine.recording.is_some() {
+            // A turn shows errors of a recording, and looks at ranks for a profile.
+            if is_due || !are_requests || engine.recording.is_some() || engine.profile.is_some() {
                 return Ok(now);
             }
             engine.has_acted = false;

@@ -133,7 +133,10 @@ impl World<'_> {
             Action::AllowStdin(more) => self.allow_input(more),
             Action::CloseStdin => self.close_input(),
             Action::RanksJoined { .. } => {}
-            Action::RankStates { .. } | Action::Usage { .. } | Action::InputPushed { .. } => {}
+            Action::RankStates { .. }
+            | Action::Usage { .. }
+            | Action::Profile { .. }
+            | Action::InputPushed { .. } => {}
             Action::ServerReplaced { .. } => {}
             Action::FormTree { .. } => {}
             Action::Tell { .. }

@@ -24,9 +24,13 @@ impl Head<'_> {
         event: LinkEvent,
     ) -> Result<(), RunError> {
         match event {
-            LinkEvent::Complete => self.handle(engine, Event::AllJoined),
+            LinkEvent::Complete => {
+                self.profile.iter_mut().for_each(|profile| profile.all_joined(engine.now()));
+                self.handle(engine, Event::AllJoined)
+            }
             LinkEvent::Joined { node } => {
                 self.progress.iter_mut().for_each(Progress::host_joined);
+                self.profile.iter_mut().for_each(|profile| profile.host_joined(engine.now(), node));
                 self.handle(engine, Event::Joined { node })
             }
             LinkEvent::Message { from, channel: Channel::Control, body, .. } => {
@@ -158,6 +162,12 @@ impl Head<'_> {
             }
             Action::CloseJob { job, submission, summary } => {
                 self.tool_job_ended(engine, job);
+                let profile =
+                    self.profile.as_mut().and_then(|profile| profile.job_ended(&self.control, &summary));
+                if let Some(profile) = profile {
+                    engine.sinks.print(&profile.text());
+                    self.result.add_profile(profile);
+                }
                 match submission {
                     Some(submission) => self.tell_end(submission, summary),
                     None => self.result.job_ended(*summary),
@@ -173,6 +183,11 @@ impl Head<'_> {
             Action::CloseStdin => {
                 let closed = engine.stdin.close(&engine.poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
+            }
+            Action::Profile { node, job, body } => {
+                if let Some(profile) = &mut self.profile {
+                    profile.take(&self.control, (node, job), &body);
+                }
             }
             Action::RankStates { node, query, body } => {
                 self.rank_states_arrived(engine, (node, query), &body);
@@ -225,6 +240,9 @@ impl Head<'_> {
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
         let (job, is_first) = (record.id, record.ordinal == 0 && record.submitted.is_none());
+        if let Some(profile) = self.profile.as_mut().filter(|_| is_first) {
+            profile.first_job_opened(engine.now());
+        }
         self.describe_to_client(&record);
         let of_tool = record.spawned.as_ref().filter(|spawned| spawned.tool.is_some());
         if let Some(spawned) = of_tool {

@@ -16,6 +16,7 @@ use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
 use hydrant_start::FileReceiver;
 use rustix::process::Signal;
 
+use super::super::profile::live_of;
 use super::super::server::{PmiServer, ServerParts};
 use super::super::token::{LINKS, Token};
 use super::super::{Daemon, Engine, Outlets, Parts, Run, open, record, record_up_to, start_guardian};
@@ -209,8 +210,9 @@ impl<'s> ServerParts<'s> {
         let seed = open::random()?;
         let builder = BackendBuilder::new(setup.plugin.as_ref(), &Warnings::default())?;
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
+        let live = setup.profile.then(|| live_of(host));
         let (topology_file, slabs) = (Some(SharedTopologyFile::default()), (slabs, !setup.by_port));
-        let mut server = ServerParts::build(&builder, (limits, seed), recording, topology_file, slabs)?;
+        let mut server = ServerParts::build(&builder, (limits, seed), recording, live, topology_file, slabs)?;
         // Whether boards are linked decides about the tree.
         if setup.boards.link.is_none() {
             let input = Input::Node { node, nodes: tree.nodes(), radix: tree.form() };
@@ -253,7 +255,7 @@ impl<'s> ServerParts<'s> {
         let recording = record(setup.recording(host).as_deref(), &limits, seed)?;
         let topology_file = SharedTopologyFile::default();
         let core = Box::new(Spared::new(board, spare, &warnings));
-        let mut core = RunBackend::new(core, recording.as_ref(), Some(&topology_file));
+        let mut core = RunBackend::new(core, recording.as_ref(), None, Some(&topology_file));
         core.handle(Time(0), Input::Node { node, nodes, radix })?;
         let topology_file = Some(topology_file);
         Ok(ServerParts { warnings, recording, topology_file, ..ServerParts::new(PmiServer::local(core)) })
@@ -413,7 +415,12 @@ impl Daemon {
 
     fn carry_out_action(&mut self, engine: &mut Engine<'_>, action: DaemonAction) -> Result<(), RunError> {
         match action {
-            DaemonAction::Send(report) => engine.send_report(&report),
+            DaemonAction::Send(report) => {
+                if let Report::JobDone(job) = report {
+                    engine.report_profile(job);
+                }
+                engine.send_report(&report);
+            }
             DaemonAction::LinkBoard { addrs } => engine.link_board(&addrs)?,
             DaemonAction::FormTree { are_linked } => {
                 engine.form_tree(are_linked)?;

@@ -23,6 +23,7 @@ use super::super::grow::Growths;
 use super::super::help_texts::HelpTexts;
 use super::super::names::Names;
 use super::super::pmix_query::PmixQueries;
+use super::super::profile::Profile;
 use super::super::progress::Progress;
 use super::super::result::RunResult;
 use super::super::server::ServerParts;
@@ -102,6 +103,7 @@ impl<'s> Head<'s> {
             time_limit: None,
             debuggers_informed: false,
             progress,
+            profile: plan.options.profile.then(Profile::default),
             result: RunResult::open(plan.options.json.as_deref())?,
         })
     }
@@ -137,6 +139,7 @@ pub(in super::super) fn run(
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
+    setup.profile = plan.options.profile;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let mut first = first_job(plan, job_map, setup)?;
     let mut sender = FileSender::default();
@@ -155,7 +158,8 @@ pub(in super::super) fn run(
         None => Overlay::head(spec, settings, Some(forked_daemon()), now, LINKS, &files, poller)?,
     };
     let mut slabs = MappedStorage::new(&Limits::NONE);
-    let mut server = ServerParts::build(&builder, (limits, seed), recording, None, (&mut slabs, false))?;
+    let mut server =
+        ServerParts::build(&builder, (limits, seed), recording, None, None, (&mut slabs, false))?;
     // Whether boards are linked decides about the tree.
     if first.setup.boards.link.is_none() {
         server.core.handle(Time(0), Input::Node { node: 0, nodes: tree.nodes(), radix: tree.form() })?;

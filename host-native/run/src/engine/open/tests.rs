@@ -144,7 +144,7 @@ fn with_engine(
     let reactor = Reactor::new(Token::Signals).unwrap();
     let outlets =
         Outlets { stdin: Stdin::sent(IOF), streams: Streams::raw(None, IOF), sinks: Sinks::uplink(IOF) };
-    let core = PmiServer::local(RunBackend::new(Box::new(backend), None, None));
+    let core = PmiServer::local(RunBackend::new(Box::new(backend), None, None, None));
     let mut engine =
         Engine::new(plan, reactor, OpenFiles::reserve(0).unwrap(), outlets, ServerParts::new(core)).unwrap();
     engine.host = "here".to_owned();
