@@ -18,7 +18,7 @@ static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *sour
     for (size_t at = 0; at < ninfo; at++)
         if (strcmp(info[at].key, "pmix.alloc.status") == 0)
             printf("event %d says status %d\n", code, info[at].value.data.status);
-        else if (strncmp(info[at].key, "pmix.alloc.", 11) == 0)
+        else if (strncmp(info[at].key, "pmix.alloc.", 11) == 0 || PMIX_CHECK_KEY(&info[at], PMIX_PSET_NAME))
             printf("event %d says %s is %s\n", code, info[at].key, info[at].value.data.string);
     fflush(NULL);
     done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
@@ -87,18 +87,64 @@ static void table(void)
     }
 }
 
-/* Orders about a process, or all of a job: NAMESPACE RANK ORDER [NUMBER]. */
+/* The answer to a key, about a job and a set unless they are NULL. */
+static pmix_status_t ask_of_sets(const char *key, const char *set, const char *nspace, pmix_info_t **results)
+{
+    pmix_query_t query;
+    pmix_status_t added;
+    size_t at = 0, count = 0;
+    PMIX_QUERY_CONSTRUCT(&query);
+    PMIX_ARGV_APPEND(added, query.keys, key);
+    if (set != NULL || nspace != NULL)
+        PMIX_QUERY_QUALIFIERS_CREATE(&query, (set != NULL) + (nspace != NULL));
+    if (set != NULL)
+        PMIX_INFO_LOAD(&query.qualifiers[at++], PMIX_PSET_NAME, set, PMIX_STRING);
+    if (nspace != NULL)
+        PMIX_INFO_LOAD(&query.qualifiers[at++], PMIX_NSPACE, nspace, PMIX_STRING);
+    return PMIx_Query_info(&query, 1, results, &count);
+}
+
+/* Number and names of the process sets, also those of a job: [NAMESPACE]. */
+static pmix_status_t sets(char **arguments)
+{
+    pmix_info_t *results;
+    pmix_status_t status = ask_of_sets(PMIX_QUERY_NUM_PSETS, NULL, arguments[0], &results);
+    if (status != PMIX_SUCCESS)
+        return status;
+    size_t number = results[0].value.data.size;
+    status = ask_of_sets(PMIX_QUERY_PSET_NAMES, NULL, arguments[0], &results);
+    if (status == PMIX_SUCCESS)
+        printf("%zu sets: %s\n", number, number > 0 ? results[0].value.data.string : "none");
+    return status;
+}
+
+/* Members of a process set: NAME [NAMESPACE]. */
+static pmix_status_t members(char **arguments)
+{
+    pmix_info_t *results;
+    pmix_status_t status = ask_of_sets(PMIX_QUERY_PSET_MEMBERSHIP, arguments[0], arguments[1], &results);
+    if (status != PMIX_SUCCESS)
+        return status;
+    const pmix_data_array_t *all = results[0].value.data.darray;
+    for (size_t at = 0; at < all->size; at++)
+        printf("%s has rank %u\n", arguments[0], ((pmix_proc_t *)all->array)[at].rank);
+    return status;
+}
+
+/* Orders about a process, or all of a job: NAMESPACE RANK ORDER [NUMBER | TEXT]. The namespace of this process is "own". */
 static pmix_status_t control(char **arguments)
 {
     pmix_proc_t target;
     pmix_info_t order, *results = NULL;
     size_t count = 0;
     pmix_rank_t rank = strcmp(arguments[1], "all") == 0 ? PMIX_RANK_WILDCARD : (pmix_rank_t)atoi(arguments[1]);
-    PMIX_LOAD_PROCID(&target, arguments[0], rank);
+    PMIX_LOAD_PROCID(&target, strcmp(arguments[0], "own") == 0 ? me.nspace : arguments[0], rank);
     int number = arguments[3] != NULL ? atoi(arguments[3]) : 0;
     bool yes = true;
     if (number > 0)
         PMIX_INFO_LOAD(&order, arguments[2], &number, PMIX_INT);
+    else if (arguments[3] != NULL)
+        PMIX_INFO_LOAD(&order, arguments[2], arguments[3], PMIX_STRING);
     else
         PMIX_INFO_LOAD(&order, arguments[2], &yes, PMIX_BOOL);
     return PMIx_Job_control(&target, 1, &order, 1, &results, &count);
@@ -236,6 +282,10 @@ static pmix_status_t run(char **arguments)
         table();
     } else if (strcmp(command, "control") == 0) {
         return control(arguments + 1);
+    } else if (strcmp(command, "sets") == 0) {
+        return sets(arguments + 1);
+    } else if (strcmp(command, "members") == 0) {
+        return members(arguments + 1);
     } else if (strcmp(command, "pull") == 0) {
         return pull(arguments + 1);
     } else if (strcmp(command, "push") == 0) {
@@ -262,6 +312,8 @@ static pmix_status_t run(char **arguments)
         await(atoi(arguments[1]), arguments[2] != NULL ? atoi(arguments[2]) : 1);
     } else if (strcmp(command, "watch") == 0) {
         watch(atoi(arguments[1]));
+    } else if (strcmp(command, "fence") == 0) {
+        fence();
     } else if (strcmp(command, "until") == 0) {
         until(atoi(arguments[1]));
     } else if (strcmp(command, "spawn") == 0) {

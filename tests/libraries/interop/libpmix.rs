@@ -517,7 +517,9 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
 // [debuggers](#debuggers), which only tools may give
 // Serves: Queries | `PMIX_SERVER_URI` | served: of the client's own server. Those of other hosts listen on loopback
 // Serves: Queries | `PMIX_QUERY_NUM_PSETS`, `PMIX_QUERY_PSET_NAMES`, `PMIX_QUERY_PSET_MEMBERSHIP` | served: sets with ranks of
-// the job, but for those of every job (`hydrant://…`), which are found by name
+// the client's job or of that in `PMIX_NSPACE`, and for a tool of all jobs, but for those of every job (`hydrant://…`), which are
+// found by name
+// Also: libraries `interop::tools::processes_become_a_set`
 #[test]
 fn queries_about_jobs_processes_and_support_are_answered() {
     for hosts in [String::new(), nodes(2, 2, 2)] {

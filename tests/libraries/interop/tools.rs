@@ -196,9 +196,9 @@ fn a_guardian_removes_the_files_of_a_killed_run() {
 
 // Serves: Requests | job control (18) | in part: signal, pause, resume, terminate and kill, of processes or jobs of the run, by
 // signals to their process groups (`SIGSTOP`, `SIGCONT`, `SIGTERM`, `SIGKILL`). Files that the client names are removed when its
-// process has exited, and the leader of a group by invitation gets a context id. Other orders are refused, such as process sets
-// (`PMIX_JOB_CTRL_DEFINE_PSET`), which PRRTE defines, and folders to remove
-// Also: libraries `interop::openmpi::segments_are_removed_after_the_exit`
+// process has exited, the leader of a group by invitation gets a context id, and processes of one job become a
+// [process set](#events) (`PMIX_JOB_CTRL_DEFINE_PSET`). Other orders are refused, and folders to remove
+// Also: libraries `interop::openmpi::segments_are_removed_after_the_exit`, `interop::tools::processes_become_a_set`
 #[test]
 fn processes_are_controlled() {
     if !there() {
@@ -237,6 +237,65 @@ fn processes_are_controlled() {
         assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.sig 99"), "control: -27");
         assert_eq!(control(&format!("{job} 1"), "pmix.jctrl.kill"), "control: 0");
         run.end().code(137).warns("rank 1");
+    }
+}
+
+#[test]
+fn processes_become_a_set() {
+    if !there() {
+        return;
+    }
+    for (hosts, library) in [
+        (String::new(), Library::Four),
+        (String::new(), Library::Five),
+        (nodes(2, 1, 2), Library::Four),
+        (nodes(2, 1, 2), Library::Five),
+    ] {
+        let folder = Folder::new("tools");
+        let uri = folder.path("uri");
+        let job = Job::hydrant(&format!("-v --report-uri {uri} -n 2 {hosts}"));
+        let job = with_library(job, library).arg(Peer::Libpmix.program("pmix_tool"));
+        let own = "control own all pmix.jctrl.defpset sea";
+        let steps = format!(
+            "client watch -55 , watch -777 , fence , {own} , until 1 , until 2 , sets , members ocean , until 3"
+        );
+        let running = job.words(&steps).env("TMPDIR", &folder.0).hold_input().start();
+        running.await_stdout("until: 0\n", 2);
+        let run = Run { folder, running, uri };
+        let job = run.job();
+        let steps = format!(
+            "control {job} all pmix.jctrl.defpset a;b , control {job} 0 pmix.jctrl.defpset mpi://own , \
+             control {job} 0 pmix.jctrl.defpset sea , control {job} 1 pmix.jctrl.defpset ocean , sets {job} , \
+             sets , sets no-such-job , members ocean , members app://sea {job} , members other {job} , notify -777"
+        );
+        let outcome = run.ask(library, &steps);
+        outcome.says("control: -27\n", 2).says("control: -11\n", 1).says("control: 0\n", 1);
+        outcome.says("2 sets: app://sea,app://ocean\n", 2).says("sets: -46\n", 1);
+        outcome.says("ocean has rank 1\n", 1).says("app://sea has rank 0\napp://sea has rank 1\n", 1);
+        outcome.says("members: -46\n", 1);
+        let outcome = run.end();
+        outcome.code(0).says("until: 0\n", 6).says("control: 0\n", 2);
+        outcome.says("2 sets: app://sea,app://ocean\n", 2);
+        outcome.says("event -55 says pmix.pset.nm is app://sea\n", 2);
+        outcome.says("says pmix.pset.nm is app://ocean\n", 2).says("ocean has rank 1\n", 2);
+        outcome.warns("a process set of a PMIx client is refused: ");
+    }
+}
+
+#[test]
+fn a_process_set_that_does_not_fit_names_its_limit() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let run = Run::waiting(&format!("--limit psets=3 -n 2 {hosts}"));
+        let job = run.job();
+        let define = |name: char| format!("control {job} 0 pmix.jctrl.defpset {name}");
+        let outcome = run.ask(Library::Five, &['a', 'b', 'c', 'd'].map(define).join(" , "));
+        assert!(outcome.stdout.ends_with("control: -29\n"), "{outcome}");
+        let outcome = run.end();
+        outcome.code(0).warns("limit psets (3)").warns("--limit psets=N");
+        assert_eq!(outcome.stderr.lines().count(), 1, "{outcome}");
     }
 }
 

@@ -4,11 +4,12 @@ use heapless::String;
 
 use super::super::Server;
 use super::super::dispatch::Requester;
+use super::super::psets::slots;
 use crate::fault::Refusal;
 use crate::ids::ConnId;
 use crate::limits::{HOST_FACTS, QUERIES_ATTR};
-use crate::state::{PmixResponse, ReplyState, Response};
-use crate::tables::psets::Which;
+use crate::state::{Job, PmixResponse, ReplyState, Response};
+use crate::tables::psets::{Asker, Which};
 use crate::tables::upcalls::Task;
 use crate::wire::pmix::{HostCall, HostQuery, Infos, Queries, Writer, kind, status};
 use crate::wire::{Integers, Op};
@@ -26,7 +27,7 @@ const OF_HOST: &str = "hydrant://";
 
 impl Server<'_> {
     /// Answers queries about process sets: the members of one set, or the names and the number of all. The host answers
-    /// queries of which any has another key, if it can.
+    /// queries of which any has another key or is about another job, if it can.
     pub(super) fn pmix_query(
         &mut self,
         requester: Requester,
@@ -35,6 +36,8 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let (mut names, mut count, mut members, mut set, mut others) = (false, false, false, None, false);
         for (key, infos) in queries.asked() {
+            let scope = self.scope(requester, &infos);
+            others |= HOST_FACTS && scope.is_none_or(|scope| scope.job != self.asker(requester).job);
             match key {
                 NAMES => names = true,
                 COUNT => count = true,
@@ -99,10 +102,25 @@ impl Server<'_> {
         }
     }
 
+    /// Returns whose sets a query is about: those of the job that qualifiers name, of all jobs if a tool names none, or of
+    /// the client's job.
+    fn scope(&self, requester: Requester, infos: &Infos<'_>) -> Option<Asker> {
+        let own = self.asker(requester);
+        if !HOST_FACTS {
+            return Some(own);
+        }
+        if let Some(name) = infos.find(b"pmix.nspace").and_then(|info| info.as_string()) {
+            let named = |job: &&Job| !name.is_empty() && job.name.as_bytes() == name;
+            return self.jobs.iter().find(named).map(|job| Asker { job: slots(job), ..own });
+        }
+        let is_tool = self.is_tool(&self.jobs[requester.job.index()]);
+        Some(if is_tool { Asker { job: 0..self.limits.ranks, ..own } } else { own })
+    }
+
     /// Returns the set that qualifiers name.
     fn set_of(&self, requester: Requester, infos: &Infos<'_>) -> Option<Which> {
         let name = infos.find(PSET)?.as_string()?;
-        self.psets.named_of(self.asker(requester).job, core::str::from_utf8(name).ok()?)
+        self.psets.named_of(self.scope(requester, infos)?.job, core::str::from_utf8(name).ok()?)
     }
 
     /// Writes queries for the host, with the answers that this server has: those about process sets, and attributes of the job.
@@ -117,10 +135,13 @@ impl Server<'_> {
         let write = |writer: &mut Writer<'_>| {
             let mut answers = 0;
             for (key, infos) in queries.asked() {
-                match (key, self.set_of(requester, &infos), self.text_of(job, key, None)) {
-                    (NAMES, ..) => self.write_names(requester, writer),
-                    (COUNT, ..) => self.write_count(requester, writer),
-                    (MEMBERS, Some(which), _) => self.write_set(requester, which, writer),
+                match (key, self.scope(requester, &infos), self.text_of(job, key, None)) {
+                    (NAMES, Some(scope), _) => self.write_names(&scope, writer),
+                    (COUNT, Some(scope), _) => self.write_count(&scope, writer),
+                    (MEMBERS, Some(scope), _) => match self.set_of(requester, &infos) {
+                        Some(which) => self.write_set(&scope, which, writer),
+                        None => continue,
+                    },
                     (_, _, Some(value)) => {
                         writer.info(key, kind::STRING);
                         writer.string(value);
@@ -147,24 +168,24 @@ impl Server<'_> {
         writer.status(status::SUCCESS);
         writer.array(u32::from(named) + u32::from(count));
         if named {
-            self.write_names(requester, writer);
+            self.write_names(&self.asker(requester), writer);
         }
         if count {
-            self.write_count(requester, writer);
+            self.write_count(&self.asker(requester), writer);
         }
     }
 
-    fn names(&self, requester: Requester) -> impl Iterator<Item = &str> {
-        self.psets.of_job(self.asker(requester).job).filter(|name| !name.starts_with(OF_HOST))
+    fn names(&self, scope: &Asker) -> impl Iterator<Item = &str> {
+        self.psets.of_job(scope.job.clone()).filter(|name| !name.starts_with(OF_HOST))
     }
 
-    fn write_names(&self, requester: Requester, writer: &mut Writer<'_>) {
+    fn write_names(&self, scope: &Asker, writer: &mut Writer<'_>) {
         writer.info(NAMES, kind::STRING);
-        if self.names(requester).next().is_none() {
+        if self.names(scope).next().is_none() {
             return writer.null_string();
         }
         writer.string_of(|writer| {
-            for (at, name) in self.names(requester).enumerate() {
+            for (at, name) in self.names(scope).enumerate() {
                 if at > 0 {
                     writer.byte(b',');
                 }
@@ -173,9 +194,9 @@ impl Server<'_> {
         });
     }
 
-    fn write_count(&self, requester: Requester, writer: &mut Writer<'_>) {
+    fn write_count(&self, scope: &Asker, writer: &mut Writer<'_>) {
         writer.info(COUNT, kind::SIZE);
-        writer.size(self.names(requester).count() as u64);
+        writer.size(self.names(scope).count() as u64);
     }
 
     /// Writes the members of a process set.
@@ -183,11 +204,11 @@ impl Server<'_> {
         let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
         writer.status(status::SUCCESS);
         writer.array(1);
-        self.write_set(requester, which, writer);
+        self.write_set(&self.asker(requester), which, writer);
     }
 
-    fn write_set(&self, requester: Requester, which: Which, writer: &mut Writer<'_>) {
-        let members = || self.members(self.asker(requester), which);
+    fn write_set(&self, scope: &Asker, which: Which, writer: &mut Writer<'_>) {
+        let members = || self.members(scope.clone(), which);
         writer.info(MEMBERS, kind::DATA_ARRAY);
         writer.data_type(kind::PROC);
         writer.size(members().count() as u64);

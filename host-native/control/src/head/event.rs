@@ -170,6 +170,8 @@ pub enum Event<'a> {
         /// Whether the backend has carried it out.
         result: Result<(), Refusal>,
     },
+    /// The head's PMI server has changed process sets for a PMIx client ([`PsetRequest`](hydrant_core::InputOf::PsetRequest)).
+    SetsChanged(OwnedInput),
     /// Answer to [`Action::CallNameService`] or [`Action::AnswerQuery`].
     UpcallReply {
         /// The request.

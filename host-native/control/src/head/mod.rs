@@ -278,6 +278,7 @@ impl Head {
             }
             Event::FleetEnds => self.end_fleet(),
             Event::BackendReply { request, result } => self.backend_replied(request, result),
+            Event::SetsChanged(input) => self.tell_applied(input),
             Event::UpcallReply { request, rc, text } => self.upcall_complete(request, rc, text),
             Event::OutputDrained { job, reader_closed } => self.output_drained(job, reader_closed),
             Event::OutputClosed { job, streams } => {

@@ -91,11 +91,16 @@ impl Head {
             if let Some((job, other, connected)) = related {
                 self.jobs.relate(job, other, connected);
             }
-            if !self.config.is_alone {
-                self.send_all_applied(Order::Input(input));
-            }
+            self.tell_applied(input);
         }
         self.reply(&upcall, result);
+    }
+
+    /// All nodes apply what the head's PMI server has applied.
+    pub(super) fn tell_applied(&mut self, input: OwnedInput) {
+        if !self.config.is_alone {
+            self.send_all_applied(Order::Input(input));
+        }
     }
 
     /// The host has answered.

@@ -75,7 +75,7 @@ impl Head<'_> {
                 return self.allocate(engine, asker, integers, (directive, &infos));
             }
             Some(HostCall::Command { integers, command }) => {
-                match self.obey_pmix_command(engine, asker, upcall.job, integers, command) {
+                match self.obey_pmix_command(engine, asker, upcall.job, integers, command)? {
                     Some(body) => (0, body),
                     None => return Ok(()),
                 }

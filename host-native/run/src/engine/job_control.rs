@@ -1,8 +1,11 @@
-//! Orders of PMIx clients about processes (`PMIx_Job_control`): signals, and those that are signals.
+//! Orders of PMIx clients about processes (`PMIx_Job_control`): signals, those that are signals, and process sets.
+
+use std::collections::BTreeSet;
 
 use hydrant_control::protocol::Order;
+use hydrant_control::{Event, format_ranges, ranges_of};
 use hydrant_core::wire::pmix::{Command, Infos, Integers, Procs, WILDCARD, status};
-use hydrant_core::{JobId, Rank};
+use hydrant_core::{JobId, OwnedInput, Rank, Refusal};
 use hydrant_overlay::Destination;
 use rustix::process::Signal;
 
@@ -10,6 +13,7 @@ use super::host_call::short_body;
 use super::status::Asker;
 use super::tool_output::Pull;
 use super::{Engine, Head};
+use crate::error::RunError;
 
 /// A process, or all of a job.
 pub(super) struct Target {
@@ -39,18 +43,20 @@ impl Head<'_> {
         job: JobId,
         integers: Integers,
         command: Command<'_>,
-    ) -> Option<Vec<u8>> {
+    ) -> Result<Option<Vec<u8>>, RunError> {
         let mut number = JOB_CONTROL;
         let code = match command {
-            Command::JobControl { targets, orders } => self.control_processes(engine, job, &targets, &orders),
+            Command::JobControl { targets, orders } => {
+                self.control_processes(engine, job, &targets, &orders)?.err().unwrap_or(status::SUCCESS)
+            }
             Command::PullOutput { sources, channels, handler } if matches!(asker, Asker::Tool(_)) => {
                 let pull = Pull::new(job, integers, channels, handler);
-                return Some(self.pull_output(engine, pull, &sources));
+                return Ok(Some(self.pull_output(engine, pull, &sources)));
             }
             Command::PushInput { targets, bytes } if matches!(asker, Asker::Tool(_)) => {
                 number = PUSH_INPUT;
                 match self.push_input(engine, (asker, job), integers, &targets, bytes) {
-                    Ok(()) => return None,
+                    Ok(()) => return Ok(None),
                     Err(code) => code,
                 }
             }
@@ -63,32 +69,70 @@ impl Head<'_> {
         if code == status::NOT_SUPPORTED {
             engine.name_unserved(1 << number);
         }
-        Some(short_body(integers, |writer| {
+        Ok(Some(short_body(integers, |writer| {
             writer.status(code);
             writer.array(0);
-        }))
+        })))
     }
 
-    /// Signals processes. Returns the status of the request: nothing is done unless all of it can be.
+    /// Names processes as a set, and signals them. Returns the status of a refusal: nothing is done then.
     fn control_processes(
-        &self,
+        &mut self,
         engine: &mut Engine<'_>,
         own: JobId,
         targets: &Procs<'_>,
         orders: &Infos<'_>,
-    ) -> i32 {
-        let signals = match signals(orders) {
-            Ok(signals) => signals,
-            Err(code) => return code,
+    ) -> Result<Result<(), i32>, RunError> {
+        let Orders { signals, set } = match Orders::read(orders) {
+            Ok(orders) => orders,
+            Err(code) => return Ok(Err(code)),
         };
-        let Some(targets) = self.targets(own, targets) else { return status::NOT_FOUND };
+        let Some(targets) = self.targets(own, targets) else { return Ok(Err(status::NOT_FOUND)) };
+        if let Some(name) = set
+            && let Err(code) = self.define_set(engine, name, &targets)?
+        {
+            return Ok(Err(code));
+        }
         for Target { job, rank, to } in targets {
             for signal in &signals {
                 let signal = signal.as_raw();
                 engine.send_order(to, Order::SignalRanks { job, rank, signal });
             }
         }
-        status::SUCCESS
+        Ok(Ok(()))
+    }
+
+    /// Defines a process set of ranks of one job at all PMI servers. Returns the status of a refusal.
+    fn define_set(
+        &mut self,
+        engine: &mut Engine<'_>,
+        name: &str,
+        targets: &[Target],
+    ) -> Result<Result<(), i32>, RunError> {
+        let Some(job) = targets.first().and_then(|target| self.control.jobs().get(target.job)) else {
+            return Ok(Err(status::NOT_FOUND));
+        };
+        if targets.iter().any(|target| target.job != job.id) {
+            return Ok(Err(status::NOT_SUPPORTED));
+        }
+        let ranks = targets.iter().flat_map(|target| match target.rank {
+            Some(Rank(rank)) => rank..rank + 1,
+            None => 0..job.size(),
+        });
+        let ranks: BTreeSet<u32> = ranks.collect();
+        let first = ranks.first().map_or(Rank(0), |&rank| Rank(rank));
+        let members = format_ranges(&ranges_of(ranks.into_iter()));
+        let request = format!("cmd=pset-define;name={name};members={members};").into_bytes();
+        let input = OwnedInput::PsetRequest { job: job.id, rank: first, request };
+        match engine.apply(input.view())? {
+            Ok(()) => self.handle(engine, Event::SetsChanged(input)).map(Ok),
+            Err(why) => {
+                if engine.plan.settings.verbose || matches!(why, Refusal::Full(..)) {
+                    self.print_once(engine, format!("a process set of a PMIx client is refused: {why}"));
+                }
+                Ok(Err(why.pmix_status()))
+            }
+        }
     }
 
     /// Returns what processes stand for. None if one of them does not exist.
@@ -112,25 +156,43 @@ impl Head<'_> {
     }
 }
 
-/// Returns the signals of orders, or the status of orders that are not supported.
-fn signals(orders: &Infos<'_>) -> Result<Vec<Signal>, i32> {
-    let mut signals = Vec::new();
-    for order in orders.iter().filter(|order| order.key != ID) {
-        let signal = match order.key {
-            b"pmix.jctrl.sig" => {
-                let number = order.as_u32().and_then(|number| i32::try_from(number).ok());
-                number.and_then(Signal::from_named_raw).ok_or(status::BAD_PARAM)?
+/// What is to be done with processes.
+struct Orders<'a> {
+    signals: Vec<Signal>,
+    /// Name of a process set.
+    set: Option<&'a str>,
+}
+
+impl<'a> Orders<'a> {
+    /// Returns the status of orders that are not supported.
+    fn read(orders: &Infos<'a>) -> Result<Orders<'a>, i32> {
+        let (mut signals, mut set) = (Vec::new(), None);
+        for order in orders.iter().filter(|order| order.key != ID) {
+            let signal = match order.key {
+                b"pmix.jctrl.sig" => {
+                    let number = order.as_u32().and_then(|number| i32::try_from(number).ok());
+                    number.and_then(Signal::from_named_raw).ok_or(status::BAD_PARAM)?
+                }
+                b"pmix.jctrl.pause" => Signal::STOP,
+                b"pmix.jctrl.resume" => Signal::CONT,
+                b"pmix.jctrl.term" => Signal::TERM,
+                b"pmix.jctrl.kill" => Signal::KILL,
+                b"pmix.jctrl.defpset" if set.is_none() => {
+                    let name = order.as_string().and_then(|name| std::str::from_utf8(name).ok());
+                    // The end of a field in the request, and in no name.
+                    set = Some(name.filter(|name| !name.contains(';')).ok_or(status::BAD_PARAM)?);
+                    continue;
+                }
+                _ => return Err(status::NOT_SUPPORTED),
+            };
+            // A false order is none.
+            if order.as_bool() != Some(false) {
+                signals.push(signal);
             }
-            b"pmix.jctrl.pause" => Signal::STOP,
-            b"pmix.jctrl.resume" => Signal::CONT,
-            b"pmix.jctrl.term" => Signal::TERM,
-            b"pmix.jctrl.kill" => Signal::KILL,
-            _ => return Err(status::NOT_SUPPORTED),
-        };
-        // A false order is none.
-        if order.as_bool() != Some(false) {
-            signals.push(signal);
         }
+        if signals.is_empty() && set.is_none() {
+            return Err(status::BAD_PARAM);
+        }
+        Ok(Orders { signals, set })
     }
-    if signals.is_empty() { Err(status::BAD_PARAM) } else { Ok(signals) }
 }

@@ -29,14 +29,14 @@ use crate::error::RunError;
 const TABLE_MAX: u32 = MESSAGE_MAX / 16;
 /// Bytes of a reply in addition to its answers: header, status and number of answers.
 const REPLY_REST: usize = 64;
-/// Most lines about queries without an answer.
+/// Most lines about requests that are refused.
 const NOTES_MAX: usize = 64;
 
 /// Queries of PMIx clients under way.
 #[derive(Default)]
 pub(super) struct PmixQueries {
     pending: Vec<PmixQuery>,
-    /// Lines about queries that have been printed.
+    /// Lines about requests that have been printed.
     notes: BTreeSet<String>,
 }
 
@@ -71,11 +71,6 @@ impl PmixQueries {
             ranks.sort_unstable_by_key(|rank| rank.rank);
         }
         complete
-    }
-
-    /// Returns whether a line has not been printed before.
-    fn is_new(&mut self, line: &str) -> bool {
-        self.notes.len() < NOTES_MAX && self.notes.insert(line.to_owned())
     }
 }
 
@@ -145,9 +140,9 @@ const SUPPORTED: [Key; 19] = [
         "pmix.host.fns,pmix.srvr.fns,pmix.host.attrs,pmix.srvr.attrs",
     ),
     key("PMIX_SERVER_URI", "pmix.srvr.uri", kind::STRING, ""),
-    key("PMIX_QUERY_NUM_PSETS", "pmix.qry.psetnum", kind::SIZE, ""),
-    key("PMIX_QUERY_PSET_NAMES", "pmix.qry.psets", kind::STRING, ""),
-    key("PMIX_QUERY_PSET_MEMBERSHIP", "pmix.qry.pmems", kind::DATA_ARRAY, "pmix.pset.nm"),
+    key("PMIX_QUERY_NUM_PSETS", "pmix.qry.psetnum", kind::SIZE, "pmix.nspace"),
+    key("PMIX_QUERY_PSET_NAMES", "pmix.qry.psets", kind::STRING, "pmix.nspace"),
+    key("PMIX_QUERY_PSET_MEMBERSHIP", "pmix.qry.pmems", kind::DATA_ARRAY, "pmix.pset.nm,pmix.nspace"),
 ];
 
 /// Attributes of a spawn that are heeded.
@@ -716,20 +711,25 @@ impl Head<'_> {
                 }
                 None => (Refusal::Unsupported.rc(), Reply::default()),
             };
-            let mut lines = Vec::new();
             if reply.is_full {
                 let why = Refusal::Full(Limit::SpawnBytes, max);
-                lines.push(format!("a PMIx query is refused: {why}"));
+                self.print_once(engine, format!("a PMIx query is refused: {why}"));
             }
             for key in reply.unsupported.iter().filter(|_| engine.plan.settings.verbose) {
-                lines.push(format!("a PMIx query of {} is not supported", key.escape_debug()));
-            }
-            for line in lines.into_iter().filter(|line| self.pmix_queries.is_new(line)) {
-                engine.sinks.print(&line);
+                self.print_once(engine, format!("a PMIx query of {} is not supported", key.escape_debug()));
             }
             self.answer_asker(engine, query.asker, rc, reply.body)?;
         }
         Ok(())
+    }
+
+    /// Prints a line about a request, unless it has been printed or many others have.
+    pub(super) fn print_once(&mut self, engine: &mut Engine<'_>, line: String) {
+        let notes = &mut self.pmix_queries.notes;
+        if !notes.contains(&line) && notes.len() < NOTES_MAX {
+            engine.sinks.print(&line);
+            notes.insert(line);
+        }
     }
 
     /// Answers a request.

@@ -284,6 +284,46 @@ fn the_host_controls_and_starts_jobs_for_tools() {
     assert!(all.tool_gets().is_some_and(|reply| reply.ends_with(b"\x02\x03")));
 }
 
+/// A tool asks for the sets of all jobs, or of one.
+#[test]
+fn tools_see_the_sets_of_all_jobs() {
+    let mut all = cluster();
+    let job = JobId(0);
+    (0..3).for_each(|node| all.tell(node, Input::Define { job, name: "left", members: b"1", other: None }));
+    all.tool_sends(&hello(3, None));
+    assert!(all.tool_gets().is_some());
+    for (named, is_found) in [(None, true), (Some("job.0"), true), (Some("tool.1"), false), (Some(""), false)]
+    {
+        all.tool_asks(7, |writer| {
+            command(writer, 15);
+            writer.array(1);
+            writer.count(2);
+            writer.string(b"pmix.qry.pmems");
+            writer.string(b"pmix.qry.psetnum");
+            writer.size(1 + u64::from(named.is_some()));
+            writer.info(b"pmix.pset.nm", pmix::kind::STRING);
+            writer.string(b"left");
+            if let Some(name) = named {
+                writer.info(b"pmix.nspace", pmix::kind::STRING);
+                writer.string(name.as_bytes());
+            }
+        });
+        let number = u32::from(is_found);
+        let Some(request) = all.requests.pop() else {
+            assert_eq!(named, Some("tool.1"), "its own sets");
+            assert!(all.tool_gets().is_some());
+            continue;
+        };
+        let Some(HostCall::Query(query)) = HostCall::read(&request) else { panic!("it is a query") };
+        let members = query.answered.find(b"pmix.qry.pmems");
+        assert_eq!(members.is_some_and(|members| members.contains(b"job.0", 1)), is_found);
+        let count = query.answered.find(b"pmix.qry.psetnum").and_then(|info| info.as_u32());
+        assert_eq!(count.unwrap_or(0), number);
+        all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x00" });
+        assert!(all.tool_gets().is_some());
+    }
+}
+
 /// More ranks of a node wait than the host has places for requests. Those are taken by others first.
 #[test]
 fn the_host_learns_of_all_ranks_that_wait_for_a_debugger() {

@@ -310,6 +310,19 @@ fn a_process_set_changes_on_all_nodes_before_the_answer() {
     }
 }
 
+#[test]
+fn a_process_set_of_a_pmix_client_reaches_all_nodes_before_what_follows() {
+    let mut run = Run::started(2);
+    let request = b"cmd=pset-define;name=left;members=0,1,3;".to_vec();
+    let input = OwnedInput::PsetRequest { job: FIRST, rank: Rank(0), request };
+    for rank in 0..4 {
+        let report = encode(&exited(FIRST, rank, Exit::Code(0)));
+        run.head.handle(0, Event::Message { node: 1 + rank / 2, bytes: &report }).expect("it is valid");
+    }
+    run.event(Event::SetsChanged(input.clone()));
+    assert_eq!(run.take_sent().first(), Some(&to_all(Order::Input(input))));
+}
+
 // Fault: A job ends while another one changes process sets of its ranks
 // Outcome: the set is on all nodes or on none
 // Guarantee: Orders reach the nodes in the order in which the head applied them

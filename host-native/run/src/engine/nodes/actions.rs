@@ -269,14 +269,7 @@ impl Head<'_> {
         request: RequestId,
         input: Input<'_>,
     ) -> Result<(), RunError> {
-        let now = Time(engine.now());
-        let result = match engine.core.handle(now, input) {
-            Ok(_) => Ok(()),
-            Err(BackendError::Fault(Fault::Refused(why))) => Err(why),
-            Err(BackendError::Fault(Fault::BadPset)) => Err(Refusal::BadGroup),
-            Err(BackendError::Fault(Fault::NoSuchJob)) => Err(Refusal::NoJob),
-            Err(error) => return Err(error.into()),
-        };
+        let result = engine.apply(input)?;
         self.answer(engine, Event::BackendReply { request, result })
     }
 
@@ -434,4 +427,18 @@ pub(super) fn blocks_of(job_map: &hydrant_placement::JobMap) -> Vec<RankBlock> {
     let mut blocks: Vec<RankBlock> = (1..).zip(job_map.nodes()).flat_map(of_node).collect();
     blocks.sort_unstable_by_key(|block| block.first);
     blocks
+}
+
+impl Engine<'_> {
+    /// Applies a request of a client to this node's PMI server.
+    pub(in super::super) fn apply(&mut self, input: Input<'_>) -> Result<Result<(), Refusal>, RunError> {
+        let now = Time(self.now());
+        match self.core.handle(now, input) {
+            Ok(_) => Ok(Ok(())),
+            Err(BackendError::Fault(Fault::Refused(why))) => Ok(Err(why)),
+            Err(BackendError::Fault(Fault::BadPset)) => Ok(Err(Refusal::BadGroup)),
+            Err(BackendError::Fault(Fault::NoSuchJob)) => Ok(Err(Refusal::NoJob)),
+            Err(error) => Err(error.into()),
+        }
+    }
 }
