@@ -6,6 +6,7 @@
  *   nested DEPTH     a child of a child of a child...
  *   args             a child with awkward arguments
  *   multiple DIR HOST  two programs with info, then the unknown key and the path
+ *   keys WHO N K=V... all ranks together (world) or each (self) spawn N children with info; an error, and the job continues
  *   missing          a missing program: an error, and the job continues
  *   partly           two programs, the second is missing
  *   outlives PIPE    the child continues after the parent has exited
@@ -188,6 +189,32 @@ static void say_refusal(int rc, int *codes, int count)
     SAY("refused: class %s codes%s", class == MPI_ERR_SPAWN ? "spawn" : "other", text);
 }
 
+static void keys(const char *who, int count, char **pairs)
+{
+    MPI_Comm comm = !strcmp(who, "world") ? MPI_COMM_WORLD : MPI_COMM_SELF, children;
+    MPI_Info info;
+    int codes[64];
+    CHECK(count <= 64);
+    memset(codes, -1, sizeof codes);
+    OK(MPI_Info_create(&info));
+    for (; *pairs != NULL; pairs++) {
+        char *equals = strchr(*pairs, '='), *key = strndup(*pairs, equals - *pairs);
+        OK(MPI_Info_set(info, key, equals + 1));
+        free(key);
+    }
+    OK(MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN));
+    int rc = MPI_Comm_spawn(self, MPI_ARGV_NULL, count, info, 0, comm, &children, codes);
+    OK(MPI_Info_free(&info));
+    if (rc != MPI_SUCCESS) {
+        say_refusal(rc, codes, count);
+        OK(MPI_Barrier(MPI_COMM_WORLD));
+        return;
+    }
+    exchange(children);
+    merge(children, 0);
+    OK(MPI_Comm_disconnect(&children));
+}
+
 static void missing(void)
 {
     int codes[2] = {-1, -1};
@@ -269,6 +296,9 @@ int main(int argc, char **argv)
     } else if (!strcmp(argv[1], "multiple")) {
         CHECK(argc == 4);
         multiple(argv[2], argv[3]);
+    } else if (!strcmp(argv[1], "keys")) {
+        CHECK(argc > 4);
+        keys(argv[2], atoi(argv[3]), argv + 4);
     } else if (!strcmp(argv[1], "missing")) {
         missing();
     } else if (!strcmp(argv[1], "partly")) {

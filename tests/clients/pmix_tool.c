@@ -45,7 +45,7 @@ static void await(pmix_status_t code, int count)
     until(count);
 }
 
-/* One process of a program without arguments, on a host: HOST PROGRAM. */
+/* One process of a program without arguments, on a host, or on one that +HOST adds: HOST PROGRAM. */
 static pmix_status_t spawn(char **arguments)
 {
     pmix_app_t app;
@@ -56,7 +56,8 @@ static pmix_status_t spawn(char **arguments)
     app.maxprocs = 1;
     PMIX_INFO_CREATE(app.info, 1);
     app.ninfo = 1;
-    PMIX_INFO_LOAD(&app.info[0], PMIX_HOST, arguments[0], PMIX_STRING);
+    bool adds = arguments[0][0] == '+';
+    PMIX_INFO_LOAD(&app.info[0], adds ? PMIX_ADD_HOST : PMIX_HOST, arguments[0] + adds, PMIX_STRING);
     return PMIx_Spawn(NULL, 0, &app, 1, nspace);
 }
 

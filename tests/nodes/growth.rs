@@ -1,7 +1,7 @@
 //! Hosts that join and leave while the job runs (`hydrant grow`, `shrink`).
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Job, Running};
+use hydrant_tests::{Folder, Job, Outcome, Running};
 
 use crate::RAW;
 use crate::dynamic::spawn;
@@ -158,6 +158,97 @@ fn a_run_takes_hosts_only_with_the_option() {
     ] {
         let outcome = Job::hydrant(options).arg("true").run();
         assert!(outcome.stderr.contains(why), "{options}: {outcome}");
+    }
+}
+
+/// A job whose ranks spawn with these info keys, and the output of parents and children with their hosts in front.
+fn spawn_with(peer: Peer, folder: &Folder, job: Job, keys: &str) -> Outcome {
+    let job = job.args(["--prepend-pattern", "%h "]).assign(peer.variables(folder.path("").as_ref()));
+    job.arg(peer.program("mpi_spawn")).words("keys").words(keys).run()
+}
+
+fn mpi_peers() -> impl Iterator<Item = Peer> {
+    [Peer::Mpich5, Peer::OpenMpi5, Peer::OpenMpi4].into_iter().filter(|peer| peer.there())
+}
+
+/// Ranks go to free slots of all hosts, as under prterun 5.0.11, or where the spawn says.
+#[test]
+fn a_spawn_adds_hosts() {
+    let folder = Folder::new("growth-add");
+    folder.file("added", "# to join\nc slots=3\nd:1\n");
+    folder.file("listed", "d slots=1\nn1 slots=1\n");
+    let (added, listed) = (folder.path("added"), folder.path("listed"));
+    for peer in mpi_peers() {
+        for (keys, children) in [
+            ("world 4 add-host=c:4", vec![("c", 4)]),
+            ("world 2 add-host=n1", vec![("n1", 2)]),
+            (&format!("world 4 add-hostfile={added}"), vec![("c", 3), ("d", 1)]),
+            ("world 3 add-host=c:2,d:2 host=d,n1", vec![("d", 2), ("n1", 1)]),
+            (&format!("world 2 add-hostfile={added} hostfile={listed}"), vec![("d", 1), ("n1", 1)]),
+        ] {
+            let outcome = spawn_with(peer, &folder, job(3, ""), keys);
+            outcome.code(0).says(" of 2 done", 2);
+            outcome.says(" child ", children.iter().map(|(_, count)| count).sum());
+            for (host, count) in children {
+                outcome.says(&format!("{host} child "), count);
+            }
+        }
+    }
+}
+
+/// The host is started once, and each spawn waits for it.
+#[test]
+fn spawns_at_once_add_the_same_host() {
+    let folder = Folder::new("growth-at-once");
+    for peer in mpi_peers() {
+        let job = Job::hydrant("-hosts n1:4 --bootstrap local --elastic 2 -n 4");
+        let outcome = spawn_with(peer, &folder, job, "self 1 add-host=c:4");
+        outcome.code(0).says("c child 0 of 1\n", 4).says(" of 4 done", 4);
+    }
+}
+
+// Fault: A spawn adds a host that cannot be started or is one too many, in a run whose hosts are fixed, or with a file that
+// cannot be read
+// Outcome: the spawn is refused, one line names the host or the line of the file with the reason, and the job goes on
+// Guarantee: A program of a spawn is not started without the hosts that it adds
+#[test]
+fn a_spawn_whose_hosts_cannot_join_is_refused_and_the_job_goes_on() {
+    let folder = Folder::new("growth-refused");
+    let agent = folder.executable(
+        "agent",
+        "#!/bin/sh\n[ \"$1\" = bad ] && { echo no route; exit 9; }\nshift\nexec \"$@\"\n",
+    );
+    folder.file("wrong", "c slots=1\nd slots=x\n");
+    let wrong = folder.path("wrong");
+    for peer in mpi_peers() {
+        for (elastic, keys, why) in [
+            ("--elastic 3", "add-host=c,bad", &format!("host bad (node 3): {agent} ended with exit code 9")),
+            ("--elastic 1", "add-host=c", &"host c: the run may have 1 hosts, and has had them".to_owned()),
+            (
+                "",
+                "add-host=c",
+                &"host c: hosts cannot join this run: start it with --elastic HOSTS".to_owned(),
+            ),
+            ("--elastic 2", "add-host=c host=d", &"host d: this run's hosts are n1".to_owned()),
+            (
+                "--elastic 2",
+                &format!("hostfile={wrong}"),
+                &format!("hostfile {wrong} line 2: invalid number"),
+            ),
+            (
+                "--elastic 2",
+                &format!("add-hostfile={wrong}"),
+                &format!("add-hostfile {wrong} line 2: invalid"),
+            ),
+        ] {
+            // Open MPI does not survive a refused spawn of several ranks.
+            let job = Job::hydrant(&format!("-hosts n1:2 {elastic} -n 1"));
+            let job = job.arg("--bootstrap").arg(format!("exec:{agent} {{host}} {{args}}"));
+            let outcome = spawn_with(peer, &folder, job, &format!("world 1 {keys}"));
+            outcome.code(0).says(" of 1 done", 1).says("refused: ", 1);
+            let program = peer.program("mpi_spawn");
+            outcome.warns(&format!("hydrant: nothing is spawned for rank 0: {}: {why}", program.display()));
+        }
     }
 }
 

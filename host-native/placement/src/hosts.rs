@@ -87,11 +87,11 @@ impl Hosts {
         Ok(())
     }
 
-    /// Adds the hosts of a program (`-host`). A host that another program names too has the larger number of slots.
+    /// Adds the hosts of a program (`-host`, `add-host`). A host that another program names too has the larger number of slots.
     ///
     /// # Errors
     /// As [`Hosts::add`].
-    pub(crate) fn add_of_program(&mut self, hosts: &Hosts) -> Result<(), HostError> {
+    pub fn add_of_program(&mut self, hosts: &Hosts) -> Result<(), HostError> {
         for host in hosts.iter() {
             match self.index.get(&host.name) {
                 Some(&at) if self.all[at].user == host.user => {

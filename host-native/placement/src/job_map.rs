@@ -305,7 +305,11 @@ pub fn candidates(
     ranks: u32,
 ) -> Hosts {
     let slots_of = |&(at, slots): &NamedHost| slots.or(hosts[at].slots);
-    let free_of = |named: &NamedHost| slots_of(named).unwrap_or(1).saturating_sub(used[named.0]);
+    let room_of = |at: usize| hosts[at].max_slots.map(|max| max.saturating_sub(used[at]));
+    let free_of = |named: &NamedHost| {
+        let free = slots_of(named).unwrap_or(1).saturating_sub(used[named.0]);
+        room_of(named.0).map_or(free, |room| room.min(free))
+    };
     let from = |first: usize| (0..hosts.len()).map(move |at| ((first + at) % hosts.len(), None));
     let (with_free, all): (Vec<NamedHost>, Vec<NamedHost>) = match named {
         [] => (from(last.unwrap_or(0)).collect(), from(last.map_or(0, |last| last + 1)).collect()),
@@ -316,7 +320,7 @@ pub fn candidates(
     let mut offered = Hosts::default();
     for named in if use_free { with_free } else { all } {
         let host = &hosts[named.0];
-        let room = host.max_slots.map(|max| max.saturating_sub(used[named.0]));
+        let room = room_of(named.0);
         let slots = if use_free { Some(free_of(&named)) } else { slots_of(&named) };
         let slots = slots.map(|slots| room.map_or(slots, |room| slots.min(room)));
         if room == Some(0) || slots == Some(0) {

@@ -90,7 +90,7 @@ pub use memory_pool::MemoryPool;
 pub use preload::find as find_mpi_library;
 pub use program_files::{FileReceiver, FileSender, ProgramFileError};
 use resolve::resolve;
-pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError};
+pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError, WantedProgram};
 
 /// Variables that the launcher sets for each rank. The user cannot assign them.
 pub const OWN_VARIABLES: [&str; 19] = [

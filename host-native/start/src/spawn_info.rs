@@ -7,14 +7,14 @@ use std::path::{Path, PathBuf};
 
 use hydrant_control::protocol::Program;
 use hydrant_core::wire::{Protocol, Text, decode_spawn};
-use hydrant_placement::hostfile::without_byte_order_mark;
-use hydrant_placement::is_name_of;
+use hydrant_placement::hostfile::{self, Format, without_byte_order_mark};
+use hydrant_placement::{Host, HostError, Hosts, LineError, is_name_of};
 use hydrant_reactor::file::{self, FileError, Taken};
 use hydrant_wire::info::{list, strip};
 
 use crate::{OWN_VARIABLES, soft};
 
-/// Longest file of info key `file`, in bytes.
+/// Longest file that an info key names, in bytes.
 const FILE_MAX: u64 = 64 * 1024;
 
 /// Program of a spawn request.
@@ -25,6 +25,18 @@ pub struct RequestedProgram {
     maxprocs: u32,
     args: Vec<OsString>,
     info: Vec<(OsString, OsString)>,
+}
+
+/// Program of a spawn request whose info keys have been read.
+#[derive(Debug)]
+pub struct WantedProgram {
+    /// The program.
+    pub program: Program,
+    /// Value of key `host`.
+    host: Option<OsString>,
+    /// File of key `hostfile` and its hosts.
+    listed: Option<(PathBuf, Hosts)>,
+    added: Hosts,
 }
 
 /// Invalid info of a spawn request.
@@ -52,21 +64,74 @@ pub enum SpawnInfoError {
     /// Info key `env` with a variable that the launcher sets.
     #[error("env: hydrant sets {0} for each rank")]
     OwnVariable(&'static str),
-    /// File of info key `file` that cannot be read.
-    #[error("file {}: {why}", .file.display())]
+    /// Host of the file of info key `hostfile` that is unavailable.
+    #[error("hostfile {}: host {host}: {available}", .file.display())]
+    ListedHost {
+        /// The file.
+        file: PathBuf,
+        /// The host.
+        host: String,
+        /// The available hosts in words.
+        available: String,
+    },
+    /// Info key `add-host` with an invalid list.
+    #[error("add-host {}: {why}", .list.display())]
+    Hosts {
+        /// The value.
+        list: OsString,
+        /// What is wrong with it.
+        why: HostError,
+    },
+    /// Info keys `add-host` and `add-hostfile` that disagree about a host.
+    #[error("add-host: {0}")]
+    Added(HostError),
+    /// File of info key `hostfile` or `add-hostfile` with an invalid line.
+    #[error("{key} {} line {line}: {why}", .file.display())]
+    HostLine {
+        /// The info key.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+        /// The line, from 1 on.
+        line: usize,
+        /// What is wrong with it.
+        why: LineError,
+    },
+    /// File of one of these keys without a host.
+    #[error("{key} {} names no host", .file.display())]
+    NoHost {
+        /// The info key.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// File that cannot be read.
+    #[error("{key} {}: {why}", .file.display())]
     File {
+        /// The info key.
+        key: &'static str,
         /// The file.
         file: PathBuf,
         /// Reason given by the operating system.
         why: io::Error,
     },
-    /// File of info key `file` that is a device, a pipe, a socket or a directory.
-    #[error("file {}: not a regular file", .0.display())]
-    NotRegular(PathBuf),
-    /// File of info key `file` that exceeds the limit.
-    #[error("file {}: longer than {FILE_MAX} bytes, the limit of info key file", .0.display())]
-    FileTooLong(PathBuf),
-    /// Line of that file without a pair.
+    /// File that is a device, a pipe, a socket or a directory.
+    #[error("{key} {}: not a regular file", .file.display())]
+    NotRegular {
+        /// The info key.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// File that exceeds the limit.
+    #[error("{key} {}: longer than {FILE_MAX} bytes, the limit of info key {key}", .file.display())]
+    FileTooLong {
+        /// The info key.
+        key: &'static str,
+        /// The file.
+        file: PathBuf,
+    },
+    /// Line of the file of info key `file` without a pair.
     #[error("file {} line {line}: expected KEY=VALUE with an info key", .file.display())]
     Line {
         /// The file.
@@ -80,9 +145,9 @@ impl SpawnInfoError {
     /// The error code for the spawning rank.
     pub fn errno(&self) -> u8 {
         let errno = match self {
-            SpawnInfoError::Host { .. } => libc::EHOSTUNREACH,
+            SpawnInfoError::Host { .. } | SpawnInfoError::ListedHost { .. } => libc::EHOSTUNREACH,
             SpawnInfoError::File { why, .. } => why.raw_os_error().unwrap_or(libc::EIO),
-            SpawnInfoError::FileTooLong(_) => libc::EFBIG,
+            SpawnInfoError::FileTooLong { .. } => libc::EFBIG,
             _ => libc::EINVAL,
         };
         errno.try_into().unwrap_or(u8::MAX)
@@ -119,14 +184,12 @@ impl RequestedProgram {
         requested.collect()
     }
 
-    /// Applies the info keys. Returns the program and the hosts of key `host`, if given. Other attributes are those of
-    /// the spawning program.
-    pub fn program(
-        &self,
-        spawner: &Program,
-        available: &AvailableHosts<'_>,
-    ) -> Result<(Program, Vec<String>), SpawnInfoError> {
-        let mut program = Program {
+    /// Reads the info keys. Other attributes are those of the spawning program.
+    ///
+    /// # Errors
+    /// A value is invalid, or a file cannot be read.
+    pub fn read(&self, spawner: &Program) -> Result<WantedProgram, SpawnInfoError> {
+        let program = Program {
             ranks: self.maxprocs,
             command: self.command.clone(),
             args: self.args.clone(),
@@ -135,40 +198,43 @@ impl RequestedProgram {
             path: None,
             psets: Vec::new(),
         };
-        let mut hosts = Vec::new();
+        let mut wanted = WantedProgram { program, host: None, listed: None, added: Hosts::default() };
         let directory = spawner.wdir.as_deref().unwrap_or(Path::new(""));
         if let Some((_, file)) = self.info.iter().find(|(key, _)| key == "file") {
             for (key, value) in read_file(&directory.join(file))? {
-                self.apply((&mut program, &mut hosts), directory, (&key, &value), available)?;
+                self.apply(&mut wanted, directory, (&key, &value))?;
             }
         }
         // Last, because they override those of the file.
         for (key, value) in &self.info {
-            self.apply((&mut program, &mut hosts), directory, (key, value), available)?;
+            self.apply(&mut wanted, directory, (key, value))?;
         }
-        Ok((program, hosts))
+        Ok(wanted)
     }
 
     fn apply(
         &self,
-        (program, hosts): (&mut Program, &mut Vec<String>),
+        wanted: &mut WantedProgram,
         directory: &Path,
         (key, value): (&OsStr, &OsStr),
-        available: &AvailableHosts<'_>,
     ) -> Result<(), SpawnInfoError> {
+        let WantedProgram { program, host, listed, added } = wanted;
+        let mut add = |hosts: &Hosts| added.add_of_program(hosts).map_err(SpawnInfoError::Added);
         match key.as_bytes() {
             b"wdir" => program.wdir = Some(directory.join(value)),
             b"path" => program.path = Some(value.to_owned()),
-            b"host" | b"hosts" => {
-                let named = list(value.as_bytes()).map(|name| (available.find)(name));
-                // An empty list has no host to use.
-                let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
-                let unknown = || SpawnInfoError::Host {
-                    host: value.to_owned(),
-                    available: available.description.clone(),
-                };
-                *hosts = named.ok_or_else(unknown)?;
+            b"host" | b"hosts" => *host = Some(value.to_owned()),
+            b"hostfile" => {
+                let file = directory.join(value);
+                let hosts = read_hosts("hostfile", &file)?;
+                *listed = Some((file, hosts));
             }
+            b"add-host" => {
+                let hosts = Hosts::parse(&value.to_string_lossy());
+                let invalid = |why| SpawnInfoError::Hosts { list: value.to_owned(), why };
+                add(&hosts.map_err(invalid)?)?;
+            }
+            b"add-hostfile" => add(&read_hosts("add-hostfile", &directory.join(value))?)?,
             b"soft" => {
                 let count = soft::count(value.as_bytes(), self.maxprocs);
                 program.ranks = count.map_err(|why| SpawnInfoError::Soft { text: value.to_owned(), why })?;
@@ -185,6 +251,54 @@ impl RequestedProgram {
     }
 }
 
+impl WantedProgram {
+    /// Hosts that are to be in the run before the program is started (`add-host`, `add-hostfile`). Those that are there have the
+    /// names that they have in the run.
+    ///
+    /// # Errors
+    /// Two of them are the same host, with different users.
+    pub fn added(&self, available: &AvailableHosts<'_>) -> Result<Hosts, SpawnInfoError> {
+        let mut hosts = Hosts::default();
+        for host in self.added.iter() {
+            let known = (available.find)(host.name.as_bytes());
+            let host = Host { name: known.unwrap_or_else(|| host.name.clone()), ..host.clone() };
+            hosts.add(host).map_err(SpawnInfoError::Added)?;
+        }
+        Ok(hosts)
+    }
+
+    /// Finds the hosts that the program may run on: those of `host`, otherwise those of `hostfile`. None are all hosts of the run,
+    /// with those that have joined, as with PRRTE.
+    ///
+    /// # Errors
+    /// A host is unavailable.
+    pub fn hosts(&self, available: &AvailableHosts<'_>) -> Result<Vec<Host>, SpawnInfoError> {
+        if let Some(value) = &self.host {
+            let named = list(value.as_bytes()).map(|name| (available.find)(name));
+            // An empty list has no host to use.
+            let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
+            let unknown =
+                || SpawnInfoError::Host { host: value.to_owned(), available: available.description.clone() };
+            return Ok(named.ok_or_else(unknown)?.iter().map(|name| Host::new(name)).collect());
+        }
+        let find = |host: &Host| {
+            let name = (available.find)(host.name.as_bytes())?;
+            Some(Host { name, ..host.clone() })
+        };
+        if let Some((file, hosts)) = &self.listed {
+            let found = hosts.iter().map(|host| {
+                find(host).ok_or_else(|| SpawnInfoError::ListedHost {
+                    file: file.clone(),
+                    host: host.name.clone(),
+                    available: available.description.clone(),
+                })
+            });
+            return found.collect();
+        }
+        Ok(Vec::new())
+    }
+}
+
 fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnInfoError> {
     let equals = line.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
     let at = equals.ok_or_else(|| SpawnInfoError::Env(OsStr::from_bytes(line).to_owned()))?;
@@ -197,9 +311,20 @@ fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnI
     Ok(())
 }
 
+/// Reads the hosts of a file, as those of `-hostfile`.
+fn read_hosts(key: &'static str, file: &Path) -> Result<Hosts, SpawnInfoError> {
+    let hosts = hostfile::parse(&read_regular(key, file)?, Format::Words);
+    let invalid = |(line, why)| SpawnInfoError::HostLine { key, file: file.to_owned(), line, why };
+    let hosts = hosts.map_err(invalid)?;
+    if hosts.is_empty() {
+        return Err(SpawnInfoError::NoHost { key, file: file.to_owned() });
+    }
+    Ok(hosts)
+}
+
 /// Reads the pairs of a file: `KEY=VALUE`, one per line. Empty lines and lines that start with `#` are skipped.
 fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
-    let text = read_regular(file)?;
+    let text = read_regular("file", file)?;
     let mut pairs = Vec::new();
     for (line, text) in (1..).zip(without_byte_order_mark(&text).split(|&byte| byte == b'\n')) {
         let text = text.trim_ascii();
@@ -215,11 +340,12 @@ fn read_file(file: &Path) -> Result<Vec<(OsString, OsString)>, SpawnInfoError> {
 }
 
 /// Reads a regular file of at most [`FILE_MAX`] bytes, which the rank names.
-fn read_regular(path: &Path) -> Result<Vec<u8>, SpawnInfoError> {
+fn read_regular(key: &'static str, path: &Path) -> Result<Vec<u8>, SpawnInfoError> {
+    let file = path.to_owned();
     file::read(path, Taken::Regular, FILE_MAX).map_err(|error| match error {
-        FileError::Kind(..) => SpawnInfoError::NotRegular(path.to_owned()),
-        FileError::TooLong(_) => SpawnInfoError::FileTooLong(path.to_owned()),
-        error => SpawnInfoError::File { file: path.to_owned(), why: error.into() },
+        FileError::Kind(..) => SpawnInfoError::NotRegular { key, file },
+        FileError::TooLong(_) => SpawnInfoError::FileTooLong { key, file },
+        error => SpawnInfoError::File { key, file, why: error.into() },
     })
 }
 
@@ -245,7 +371,9 @@ mod tests {
         let info = info.iter().map(|&(key, value)| (key.into(), value.into())).collect();
         let (command, args) = ("child".into(), vec![String::new().into()]);
         let request = RequestedProgram { command, maxprocs: 4, args, info };
-        AvailableHosts::alone("node7.example.org", |hosts| Ok(request.program(&spawner(), hosts)?.0))
+        let wanted = request.read(&spawner())?;
+        AvailableHosts::alone("node7.example.org", |hosts| wanted.hosts(hosts))?;
+        Ok(wanted.program)
     }
 
     #[test]
@@ -280,6 +408,69 @@ mod tests {
                 "{there}"
             );
         }
+    }
+
+    /// The hosts of a program with these keys, `a:SLOTS` each, in a run on node7 and c, and those that are to join.
+    fn hosts(info: &[(&str, &str)]) -> Result<(String, String), String> {
+        let info = info.iter().map(|&(key, value)| (key.into(), value.into())).collect();
+        let request = RequestedProgram { command: "child".into(), maxprocs: 4, args: Vec::new(), info };
+        let wanted = request.read(&spawner()).map_err(|error| error.to_string())?;
+        let there = ["node7".to_owned(), "c".to_owned()];
+        let find = |name: &[u8]| there.iter().find(|there| there.as_bytes() == name).cloned();
+        let available = AvailableHosts { find: &find, description: "only node7 and c".to_owned() };
+        let shown = |hosts: &[Host]| {
+            let host = |host: &Host| format!("{}:{}", host.name, host.ranks_per_turn());
+            hosts.iter().map(host).collect::<Vec<_>>().join(" ")
+        };
+        let found = wanted.hosts(&available).map_err(|error| error.to_string())?;
+        let added = wanted.added(&available).map_err(|error| error.to_string())?;
+        Ok((shown(&found), shown(added.as_slice())))
+    }
+
+    #[test]
+    fn hosts_are_those_of_the_first_key_that_names_some() {
+        let file = std::env::temp_dir().join(format!("hydrant-spawn-hosts-{}", std::process::id()));
+        std::fs::write(&file, "# hosts\nc slots=3\nnode7\n").unwrap();
+        let path = file.to_str().unwrap();
+        let found = |info: &[(&str, &str)]| hosts(info);
+        let pair = |one: &str, other: &str| Ok((one.to_owned(), other.to_owned()));
+        assert_eq!(found(&[]), pair("", ""));
+        assert_eq!(found(&[("hostfile", path)]), pair("c:3 node7:1", ""));
+        assert_eq!(found(&[("hostfile", path), ("host", "node7")]), pair("node7:1", ""));
+        assert_eq!(found(&[("add-host", "c:2")]), pair("", "c:2"));
+        assert_eq!(found(&[("add-hostfile", path), ("add-host", "c:2")]), pair("", "c:3 node7:1"));
+        assert_eq!(found(&[("add-host", "c:2"), ("host", "node7")]), pair("node7:1", "c:2"));
+        std::fs::remove_file(&file).unwrap();
+        assert_eq!(found(&[("add-host", "d")]), pair("", "d:1"));
+    }
+
+    // Fault: A spawn's info key `hostfile` or `add-hostfile` names a file with an invalid line, without a host, or with a host
+    // that is not there, or `add-host` has an invalid list
+    // Outcome: the spawn is refused, and the reason names the key, the file and the line
+    // Guarantee: Files of hosts that a rank names are read as those of `-hostfile`
+    #[test]
+    fn files_of_hosts_are_refused_with_their_line() {
+        let file = std::env::temp_dir().join(format!("hydrant-spawn-lines-{}", std::process::id()));
+        let path = file.to_str().unwrap();
+        for (text, why) in [
+            ("c\nd slots=x\n", " line 2: invalid number of slots 'x'"),
+            ("# none\n", " names no host"),
+            ("c\nd\n", ": host d: only node7 and c"),
+        ] {
+            std::fs::write(&file, text).unwrap();
+            let error = hosts(&[("hostfile", path)]).unwrap_err();
+            assert!(error.starts_with(&format!("hostfile {path}{why}")), "{error}");
+        }
+        std::fs::write(&file, "c user=-l\n").unwrap();
+        let error = hosts(&[("add-hostfile", path)]).unwrap_err();
+        std::fs::remove_file(&file).unwrap();
+        assert!(error.starts_with(&format!("add-hostfile {path} line 1: invalid user name")), "{error}");
+        let error = hosts(&[("add-host", "a,-l")]).unwrap_err();
+        assert!(error.starts_with("add-host a,-l: invalid host name '-l'"), "{error}");
+        let error = hosts(&[("add-host", "")]).unwrap_err();
+        assert!(error.starts_with("add-host : empty host name"), "{error}");
+        let missing = hosts(&[("hostfile", "no-such-file")]).unwrap_err();
+        assert!(missing.starts_with("hostfile /tmp/no-such-file: No such file"), "{missing}");
     }
 
     #[test]
@@ -317,7 +508,7 @@ mod tests {
         let too_long = error(&long);
         std::fs::remove_dir_all(&dir).unwrap();
         for error in irregular {
-            assert!(matches!(error, SpawnInfoError::NotRegular(_)), "{error}");
+            assert!(matches!(error, SpawnInfoError::NotRegular { .. }), "{error}");
             assert_eq!(error.errno(), libc::EINVAL as u8);
         }
         assert!(fits);

@@ -149,7 +149,8 @@ fn ranks_exchange_messages() {
     }
 }
 
-// Serves: Requests | spawn (9) | served: one and several programs, with arguments, variables, working directory and host
+// Serves: Requests | spawn (9) | served: one and several programs, with arguments, variables, working directory, hosts (`PMIX_HOST`,
+// `PMIX_HOSTFILE`) and hosts that join first (`PMIX_ADD_HOST`, `PMIX_ADD_HOSTFILE`)
 #[test]
 fn spawned_ranks_join_their_parents() {
     for peer in Peer::OPEN_MPI {

@@ -506,6 +506,30 @@ fn a_rank_allocates_a_host_spawns_there_and_gives_it_back() {
     }
 }
 
+/// A rank and a tool spawn on hosts that the spawns add. The first host is full.
+#[test]
+fn spawns_of_ranks_and_tools_add_hosts() {
+    if !there() {
+        return;
+    }
+    for library in [Library::Four, Library::Five] {
+        let options = "-n 1 -hosts n1:1 --bootstrap local --elastic 2";
+        let steps = "watch -145 , spawn +c hostname , until 1 , allocate release c";
+        client(library, options, steps).code(0).says("spawn: 0\n", 1).says("allocate: 0\n", 1);
+        let run = Run::waiting(&format!("{options} --prepend-pattern {}", "%h_"));
+        run.ask(library, "spawn +c:2 hostname , spawn +c true , allocate release c").says("spawn: 0\n", 2);
+        run.ask(library, "spawn +d true").says("spawn: -29\n", 1);
+        run.ask(library, "spawn +d:x true").says("spawn: -46\n", 1);
+        let outcome = run.end();
+        outcome.code(0).says("c_", 1);
+        outcome.warns(
+            "nothing is spawned for a tool of PMIx: true: host d: the run may have 2 hosts, and has had them",
+        );
+        outcome
+            .warns("nothing is spawned for a tool of PMIx: true: add-host d:x: invalid number of slots 'x'");
+    }
+}
+
 #[test]
 fn the_end_of_a_request_for_hosts_is_an_event() {
     if !there() {

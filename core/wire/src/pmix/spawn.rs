@@ -7,8 +7,13 @@ use crate::write::{Style, Writer};
 const HOST_VARIABLES: [&[u8]; 6] = [b"PMI_", b"PMIX_", b"PRTE_", b"HYDRANT_", b"JSM_", b"MPI_LOCAL"];
 
 /// Options of a spawn in PMIx, and the info keys of PMI-2.
-const OPTIONS: [(&[u8], &[u8]); 3] =
-    [(b"pmix.wdir", b"wdir"), (b"pmix.host", b"host"), (b"pmix.hostfile", b"hostfile")];
+const OPTIONS: [(&[u8], &[u8]); 5] = [
+    (b"pmix.wdir", b"wdir"),
+    (b"pmix.host", b"host"),
+    (b"pmix.hostfile", b"hostfile"),
+    (b"pmix.addhost", b"add-host"),
+    (b"pmix.addhostfile", b"add-hostfile"),
+];
 
 /// Writes a spawn request to the front of `buf`, as the body of a PMI-2 message. Returns its length, or `None` if it
 /// does not fit.

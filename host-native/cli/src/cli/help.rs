@@ -519,6 +519,9 @@ soft     acceptable numbers of processes, as 1:4,8 or 2:16:2; the largest up to 
 env      variables, NAME=VALUE, one per line, added to those of the spawning program
 host     hosts of the run, a,b, which receive ranks as those of --host; default: free slots in host order, starting after \
 the last rank, or passes over all hosts if there are too few
+hostfile the same, from a file as that of --hostfile; it may have slots
+add-host hosts that join the run before ranks are placed, as those of 'hydrant grow', unless they are there; see --elastic
+add-hostfile the same, from a file
 file     file with lines KEY=VALUE of these keys; keys in the call override it
 Other keys are ignored.
 ";

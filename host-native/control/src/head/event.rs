@@ -77,6 +77,8 @@ pub enum Event<'a> {
         request: u64,
         /// The host.
         host: Host,
+        /// Whether a host that is in the run already is as good as one that has joined. Otherwise it is refused.
+        may_be_there: bool,
     },
     /// A host is to leave the run. The answer is [`Action::HostChanged`], when its daemon has ended or at once, if that is refused.
     HostLeaves {
@@ -221,8 +223,8 @@ pub enum Event<'a> {
 pub struct SpawnProgram {
     /// The program.
     pub program: Program,
-    /// Names of the hosts that it may run on; all hosts if empty.
-    pub hosts: Vec<String>,
+    /// Hosts that it may run on, with the slots and the maximum that it has there, if it says so; all hosts if empty.
+    pub hosts: Vec<Host>,
     /// How many of its ranks are on each host, if the spawn says so.
     pub spread: Option<Spread>,
     /// Its ranks that wait for a debugger.

@@ -24,8 +24,8 @@ pub(super) struct Newcomers {
     setup: Option<Box<Setup>>,
     /// The tree of all nodes, late ones included.
     tree: Tree,
-    /// Nodes whose daemons are being started, each with the number of the request.
-    starting: BTreeMap<u32, u64>,
+    /// Nodes whose daemons are being started, each with the numbers of the requests.
+    starting: BTreeMap<u32, Vec<u64>>,
     /// Nodes whose daemons wait to be told.
     arrived: BTreeSet<u32>,
     /// Nodes that have not joined. Their numbers are free.
@@ -109,11 +109,21 @@ impl Head {
     }
 
     /// A host is to join.
-    pub(super) fn start_newcomer(&mut self, request: u64, host: Host) {
+    pub(super) fn start_newcomer(&mut self, request: u64, host: Host, may_be_there: bool) {
+        if let Some(node) = self.node_there(&host.name).filter(|_| may_be_there) {
+            match self.newcomers.starting.get_mut(&node) {
+                Some(requests) => requests.push(request),
+                None => {
+                    let (host, result) = (host.name, Ok(node));
+                    self.actions.push_back(Action::HostChanged { request, host, result });
+                }
+            }
+            return;
+        }
         match self.number_newcomer(&host) {
             Ok(node) => {
                 self.newcomers.failed.remove(&node);
-                self.newcomers.starting.insert(node, request);
+                self.newcomers.starting.insert(node, vec![request]);
                 // Until it has joined, no more is sent there than to a lost one.
                 self.lost.insert(node);
                 match self.config.hosts.get_mut(node as usize - 1) {
@@ -145,20 +155,25 @@ impl Head {
 
     /// Number of the node of a host that is to join.
     fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
-        let Newcomers { tree, starting, failed, is_cut, .. } = &self.newcomers;
+        let Newcomers { tree, failed, is_cut, .. } = &self.newcomers;
         let last = tree.nodes() - 1;
         self.check_elastic("join")?;
         if *is_cut {
             let why = "its ranks have changed process sets and connections too often for hosts to be told: 4096 times";
             return Err(Error::NotElastic(why.to_owned()));
         }
-        let is_there = |node| !self.lost.contains(&node) || starting.contains_key(&node);
-        let nodes = 1..=self.config.hosts.len() as u32;
-        if nodes.clone().any(|node| is_there(node) && self.host(node) == host.name) {
+        if self.node_there(&host.name).is_some() {
             return Err(Error::HostThere(host.name.clone()));
         }
-        let free = failed.first().copied().or((*nodes.end() < last).then_some(nodes.end() + 1));
+        let known = self.config.hosts.len() as u32;
+        let free = failed.first().copied().or((known < last).then_some(known + 1));
         free.ok_or(Error::ManyHosts(last))
+    }
+
+    /// Node of a host of this name that is a member or joins.
+    fn node_there(&self, host: &str) -> Option<u32> {
+        let is_there = |node: &u32| !self.lost.contains(node) || self.is_newcomer(*node);
+        (1..=self.config.hosts.len() as u32).filter(is_there).find(|&node| self.host(node) == host)
     }
 
     /// Whether a node's daemon is being started.
@@ -180,7 +195,8 @@ impl Head {
 
     fn answer_newcomer(&mut self, node: u32, result: Result<u32, HostRefusal>) {
         let host = self.host(node).to_owned();
-        if let Some(request) = self.newcomers.starting.remove(&node) {
+        for request in self.newcomers.starting.remove(&node).unwrap_or_default() {
+            let (host, result) = (host.clone(), result.clone());
             self.actions.push_back(Action::HostChanged { request, host, result });
         }
     }

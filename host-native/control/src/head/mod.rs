@@ -239,7 +239,9 @@ impl Head {
             }
             Event::AllJoined => self.all_joined()?,
             Event::Message { node, bytes } => self.message(now, node, bytes)?,
-            Event::HostNamed { request, host } => self.start_newcomer(request, host),
+            Event::HostNamed { request, host, may_be_there } => {
+                self.start_newcomer(request, host, may_be_there);
+            }
             Event::HostLeaves { request, host, force } => self.host_leaves(request, host, force),
             Event::NodeEnded { node } => self.node_ended(node),
             Event::NodesLost { nodes, reason } if self.is_newcomer(nodes.start) => {

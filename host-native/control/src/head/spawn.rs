@@ -1,5 +1,7 @@
 //! Spawned jobs: which nodes their ranks go to.
 
+use std::borrow::Cow;
+
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{JobId, Rank, UpcallId};
@@ -23,8 +25,9 @@ impl Head {
             let codes = vec![CANCELED; programs];
             return self.spawn_complete((upcall.node, upcall.id), false, None, codes);
         };
+        let job = Some(spawner.name.clone());
         let spawner = Box::new(spawner.program(upcall.rank.0).1.clone());
-        let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+        let request = self.requests.add(Request { upcall: upcall.clone(), input: None, job });
         self.actions.push_back(Action::ResolveSpawn { request, spawner, upcall });
     }
 
@@ -35,10 +38,10 @@ impl Head {
         nonce: u64,
         results: Vec<Result<SpawnProgram, (u8, String)>>,
     ) {
-        let Some(Request { upcall, .. }) = self.requests.take(id) else { return };
+        let Some(Request { upcall, job: name, .. }) = self.requests.take(id) else { return };
         let Upcall { node, id, job, rank, protocol, request } = upcall;
         let key = (node, id);
-        let Some(spawner) = self.jobs.get(job) else { return };
+        let Some(spawner) = self.jobs.get(job).filter(|job| name.as_ref() == Some(&job.name)) else { return };
         if spawner.is_ending() || self.statuses.ends(spawner.submission) {
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, false, None, codes);
@@ -154,10 +157,17 @@ impl Head {
                 let at = all.iter().position(|host| host.name == *name);
                 at.ok_or_else(|| Error::HostGone(name.clone()))
             };
-            let named = |name| Ok((place_of(name)?, None));
+            let named = |host: &Host| Ok((place_of(&host.name)?, host.slots));
             let named: Vec<_> = hosts.iter().map(named).collect::<Result<_, Error>>()?;
+            let mut limited = Cow::Borrowed(&all);
+            for (host, &(at, _)) in hosts.iter().zip(&named) {
+                if let Some(most) = host.max_slots {
+                    let known = &mut limited.to_mut()[at].max_slots;
+                    *known = Some(known.map_or(most, |known| known.min(most)));
+                }
+            }
             let last = living.iter().rposition(|&node| node <= self.last_node.max(1)).unwrap_or(0);
-            let candidates = candidates(&all, &used, &named, Some(last), program.ranks);
+            let candidates = candidates(&limited, &used, &named, Some(last), program.ranks);
             let map = JobMap::new(&candidates, &[program.ranks], policy)?;
             for mapped in map.nodes() {
                 let at = place_of(&mapped.host.name)?;

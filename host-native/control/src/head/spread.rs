@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use hydrant_placement::Host;
+
 use super::{Head, Per, Spread};
 use crate::error::Error;
 
 impl Head {
     /// Returns the nodes for a program, each with the number of ranks beside which its ranks are placed. `named` are the hosts that
     /// it may run on, or none for all.
-    pub(super) fn places(&self, wanted: &Spread, named: &[String]) -> Result<BTreeMap<u32, u32>, Error> {
+    pub(super) fn places(&self, wanted: &Spread, named: &[Host]) -> Result<BTreeMap<u32, u32>, Error> {
         let mut places = BTreeMap::new();
         match &wanted.beside {
             None => places.extend(self.open_nodes().map(|node| (node, 0))),
@@ -21,7 +23,7 @@ impl Head {
                 }
             }
         }
-        let is_named = |node| named.is_empty() || named.iter().any(|name| name == self.host(node));
+        let is_named = |node| named.is_empty() || named.iter().any(|host| host.name == self.host(node));
         let open: BTreeSet<u32> = self.open_nodes().collect();
         places.retain(|node, _| open.contains(node) && is_named(*node));
         Ok(places)

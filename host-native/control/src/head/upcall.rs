@@ -17,6 +17,8 @@ pub(super) struct Request {
     pub(super) upcall: Upcall,
     /// What all PMI servers apply, the head's first, if the request changes process sets or connects jobs.
     pub(super) input: Option<OwnedInput>,
+    /// Name of the job of a spawn: another job may have its number when the host answers, because hosts may have to join first.
+    pub(super) job: Option<String>,
 }
 
 impl Requests {
@@ -39,7 +41,7 @@ impl Head {
     pub(super) fn upcall(&mut self, upcall: Upcall) {
         let job = upcall.job;
         if HostCall::is(&upcall.request) {
-            let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+            let request = self.requests.add(Request { upcall: upcall.clone(), input: None, job: None });
             return self.actions.push_back(Action::AnswerQuery { request, upcall });
         }
         let (named, connected) = match decode_upcall(upcall.protocol, &upcall.request) {
@@ -62,12 +64,12 @@ impl Head {
 
     /// Has the head's PMI server apply a request.
     fn apply_here(&mut self, upcall: Upcall, input: OwnedInput) {
-        let request = self.requests.add(Request { upcall, input: Some(input.clone()) });
+        let request = self.requests.add(Request { upcall, input: Some(input.clone()), job: None });
         self.actions.push_back(Action::Apply { request, input });
     }
 
     fn call_name_service(&mut self, upcall: Upcall) {
-        let request = self.requests.add(Request { upcall: upcall.clone(), input: None });
+        let request = self.requests.add(Request { upcall: upcall.clone(), input: None, job: None });
         self.actions.push_back(Action::CallNameService { request, upcall });
     }
 
@@ -78,7 +80,7 @@ impl Head {
 
     /// The head's PMI server has carried out a request or has refused it. All nodes follow before the rank is answered.
     pub(super) fn backend_replied(&mut self, id: RequestId, result: Result<(), Refusal>) {
-        let Some(Request { upcall, input: Some(input) }) = self.requests.take(id) else { return };
+        let Some(Request { upcall, input: Some(input), .. }) = self.requests.take(id) else { return };
         let related = match input {
             OwnedInput::Connected { job, other, connected } => Some((job, other, connected)),
             _ => None,

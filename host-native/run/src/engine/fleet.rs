@@ -11,6 +11,7 @@ use hydrant_control::protocol::{JobRecord, SubmissionId};
 use hydrant_control::{Event, JobSummary, SpawnProgram, Stopped, Submission};
 use hydrant_core::JobId;
 use hydrant_iof::UNSENT_MAX;
+use hydrant_placement::Host;
 use hydrant_reactor::local::{Accepted, LocalListener};
 use hydrant_reactor::{Interest, Key, Listener, NO_SIGPIPE, Poller, WriterState, announce, has_room};
 use hydrant_status::message::{decode, encode, message_len};
@@ -330,7 +331,12 @@ impl Head<'_> {
             let own = std::rc::Rc::make_mut(&mut settings);
             own.attributes.splice(0..0, of_hosts.iter().cloned());
         }
-        let program = |(program, hosts)| SpawnProgram { program, hosts, spread: None, stopped: Stopped::No };
+        let program = |(program, hosts): (_, Vec<String>)| SpawnProgram {
+            program,
+            hosts: hosts.iter().map(|host| Host::new(host)).collect(),
+            spread: None,
+            stopped: Stopped::No,
+        };
         let submission = Submission {
             id,
             programs: programs.into_iter().map(program).collect(),

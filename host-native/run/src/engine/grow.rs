@@ -1,4 +1,4 @@
-//! Hosts that join and leave the run, at the request of a client of the status socket or of a PMIx client.
+//! Hosts that join and leave the run, at the request of a client of the status socket, of a PMIx client or of a spawn.
 
 use hydrant_control::{Event, HostRefusal, HostRefusalKind};
 use hydrant_core::wire::pmix::allocation::{self, ID, REQUEST_ID};
@@ -43,10 +43,16 @@ struct Growth {
     awaited: usize,
     /// Hosts that have joined or left.
     changed: Vec<String>,
-    /// Hosts that have not joined or left, with the reasons.
-    refused: Vec<String>,
-    /// The first reason.
-    first: Option<HostRefusalKind>,
+    /// Hosts that have not joined or left.
+    refused: Vec<Refused>,
+}
+
+/// A host that has not joined or left.
+pub(super) struct Refused {
+    pub(super) host: String,
+    kind: HostRefusalKind,
+    /// The reason with the name of the host.
+    pub(super) why: String,
 }
 
 /// Who has asked.
@@ -55,7 +61,12 @@ enum Requester {
     Client(ClientId),
     /// A PMIx client.
     Pmix(Allocation),
+    /// A spawn, which goes on when the hosts are there.
+    Spawn(Spawn),
 }
+
+/// Starts the programs of a spawn, unless hosts have been refused.
+type Spawn = Box<dyn FnOnce(&mut Head<'_>, &mut Engine<'_>, &[Refused]) -> Result<(), RunError>>;
 
 /// Request of a PMIx client.
 struct Allocation {
@@ -78,7 +89,7 @@ impl Growths {
     fn begin(&mut self, of: Requester, awaited: usize) -> u64 {
         self.latest += 1;
         let (changed, refused) = (Vec::new(), Vec::new());
-        self.pending.push(Growth { number: self.latest, of, awaited, changed, refused, first: None });
+        self.pending.push(Growth { number: self.latest, of, awaited, changed, refused });
         self.latest
     }
 }
@@ -120,10 +131,24 @@ impl Head<'_> {
         }
     }
 
+    /// Has hosts join that are not there, and then starts a spawn.
+    pub(super) fn spawn_with_hosts(
+        &mut self,
+        engine: &mut Engine<'_>,
+        hosts: &[Host],
+        spawn: impl FnOnce(&mut Head<'_>, &mut Engine<'_>, &[Refused]) -> Result<(), RunError> + 'static,
+    ) -> Result<(), RunError> {
+        match hosts {
+            [] => spawn(self, engine, &[]),
+            hosts => self.name_hosts(engine, Requester::Spawn(Box::new(spawn)), hosts),
+        }
+    }
+
     fn name_hosts(&mut self, engine: &mut Engine<'_>, of: Requester, hosts: &[Host]) -> Result<(), RunError> {
+        let may_be_there = matches!(of, Requester::Spawn(_));
         let request = self.growths.begin(of, hosts.len());
-        for host in hosts {
-            self.handle(engine, Event::HostNamed { request, host: host.clone() })?;
+        for host in hosts.iter().cloned() {
+            self.handle(engine, Event::HostNamed { request, host, may_be_there })?;
         }
         Ok(())
     }
@@ -282,7 +307,9 @@ impl Head<'_> {
             Ok(node) => {
                 growth.changed.push(host.to_owned());
                 unused.retain(|unused| unused.name != host);
-                allocated.retain(|(_, allocated)| allocated != host);
+                // A host that was there before a spawn named it stays with who has allocated it.
+                allocated
+                    .retain(|(_, allocated)| allocated != host || matches!(growth.of, Requester::Spawn(_)));
                 let is_member = self.control.members().any(|member| member == node);
                 match &growth.of {
                     Requester::Pmix(_) if is_member => allocated.push((number, host.to_owned())),
@@ -291,26 +318,29 @@ impl Head<'_> {
                 }
             }
             Err(HostRefusal { kind, text }) => {
-                growth.first.get_or_insert(kind);
-                growth.refused.push(if is_named(&text) { text } else { format!("host {host}: {text}") });
+                let why = if is_named(&text) { text } else { format!("host {host}: {text}") };
+                growth.refused.push(Refused { host: host.to_owned(), kind, why });
             }
         }
         if growth.awaited > 0 {
             return Ok(());
         }
-        let Growth { of, changed, refused, first, .. } = pending.swap_remove(at);
+        let Growth { of, changed, refused, .. } = pending.swap_remove(at);
+        let first = refused.first().map(Refused::status);
         match of {
             Requester::Client(client) => {
-                let reply = if refused.is_empty() { Reply::Done } else { Reply::Refused(refused.join("; ")) };
+                let why: Vec<&str> = refused.iter().map(|refused| &*refused.why).collect();
+                let reply = if why.is_empty() { Reply::Done } else { Reply::Refused(why.join("; ")) };
                 self.reply(engine, client, &reply);
                 Ok(())
             }
+            Requester::Spawn(spawn) => spawn(self, engine, &refused),
             Requester::Pmix(of) => {
-                refused.iter().for_each(|why| name_refused(engine, why));
+                refused.iter().for_each(|refused| name_refused(engine, &refused.why));
                 let code = match first {
                     None => status::SUCCESS,
                     Some(_) if !changed.is_empty() => status::PARTIAL_SUCCESS,
-                    Some(why) => status_of(why),
+                    Some(first) => first,
                 };
                 let grows = of.directive != allocation::RELEASE && !changed.is_empty();
                 let body = of.body(code, grows.then(|| format!("{ID_PREFIX}{number}")), &changed);
@@ -327,16 +357,18 @@ fn name_refused(engine: &mut Engine<'_>, why: &str) {
     }
 }
 
-/// The status of a request of which no host has joined or left.
-fn status_of(why: HostRefusalKind) -> i32 {
-    match why {
-        HostRefusalKind::Unavailable => status::NOT_AVAILABLE,
-        HostRefusalKind::Limit => status::OUT_OF_RESOURCE,
-        HostRefusalKind::Present => status::EXISTS,
-        HostRefusalKind::Absent => status::NOT_FOUND,
-        HostRefusalKind::Busy => status::RESOURCE_BUSY,
-        HostRefusalKind::Kept => status::NO_PERMISSIONS,
-        HostRefusalKind::Failed => status::UNREACHABLE,
+impl Refused {
+    /// The status of a request that fails because of it.
+    pub(super) fn status(&self) -> i32 {
+        match self.kind {
+            HostRefusalKind::Unavailable => status::NOT_AVAILABLE,
+            HostRefusalKind::Limit => status::OUT_OF_RESOURCE,
+            HostRefusalKind::Present => status::EXISTS,
+            HostRefusalKind::Absent => status::NOT_FOUND,
+            HostRefusalKind::Busy => status::RESOURCE_BUSY,
+            HostRefusalKind::Kept => status::NO_PERMISSIONS,
+            HostRefusalKind::Failed => status::UNREACHABLE,
+        }
     }
 }
 

@@ -146,7 +146,8 @@ const SUPPORTED: [Key; 19] = [
 ];
 
 /// Attributes of a spawn that are heeded.
-const OF_SPAWNS: &str = "pmix.host,pmix.hostfile,pmix.wdir,pmix.mapby,pmix.ppr,pmix.cospawn";
+const OF_SPAWNS: &str =
+    "pmix.host,pmix.hostfile,pmix.addhost,pmix.addhostfile,pmix.wdir,pmix.mapby,pmix.ppr,pmix.cospawn";
 
 /// Functions of clients that are served.
 const FUNCTIONS: &str = "PMIx_Init,PMIx_Finalize,PMIx_Initialized,PMIx_Abort,PMIx_Put,PMIx_Commit,PMIx_Fence,PMIx_Fence_nb,\

@@ -15,9 +15,12 @@ use hydrant_core::wire::pmix::{
 };
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
 use hydrant_overlay::Destination;
+use hydrant_placement::Hosts;
 use hydrant_start::RequestedProgram;
 use rustix::process::Signal;
 
+use super::grow::Refused;
+use super::spawn::Wanted;
 use super::status::Asker;
 use super::tool_output::{Pull, WAITING_MAX};
 use super::{Engine, Head, open};
@@ -103,6 +106,20 @@ struct Wishes {
     /// Ranks of each program that wait for a debugger.
     stopped: Vec<Stopped>,
 }
+
+/// A job of a tool that has not been started.
+struct ToolSpawn {
+    upcall: UpcallId,
+    /// Job of the tool at the PMI servers, and its name.
+    job: JobId,
+    tool: String,
+    integers: Integers,
+    wishes: Wishes,
+    programs: Vec<ToolProgram>,
+}
+
+/// A program, and how many of its ranks are on each host, if the spawn says so.
+type ToolProgram = (Wanted, Option<Spread>);
 
 impl Wishes {
     /// Reads the infos of a job and its programs. Returns the status of a refusal if one cannot be carried out.
@@ -225,7 +242,7 @@ fn spread(
 }
 
 impl Head<'_> {
-    /// Starts a job for a tool. The reply follows when all of its ranks run.
+    /// Starts a job for a tool, when the hosts that it adds have joined. The reply follows when all of its ranks run.
     pub(super) fn spawn_for_tool(
         &mut self,
         engine: &mut Engine<'_>,
@@ -234,10 +251,10 @@ impl Head<'_> {
         (infos, apps): (&Infos<'_>, &Apps<'_>),
     ) -> Result<(), RunError> {
         let read = Wishes::read(infos, apps).and_then(|wishes| {
-            let programs = self.programs_for_tool(engine, (infos, apps), &wishes)?;
-            Ok((wishes, programs))
+            let (programs, added) = self.read_for_tool(engine, (infos, apps), &wishes)?;
+            Ok((wishes, programs, added))
         });
-        let (Wishes { channels, options, .. }, programs) = match read {
+        let (wishes, programs, added) = match read {
             Ok(read) => read,
             Err(code) => {
                 let body = spawn_body(integers, code, None);
@@ -245,6 +262,39 @@ impl Head<'_> {
             }
         };
         let tool = engine.name_of_tool(job);
+        let spawn = ToolSpawn { upcall, job, tool, integers, wishes, programs };
+        self.spawn_with_hosts(engine, added.as_slice(), |head, engine, refused| {
+            head.start_spawn_of_tool(engine, spawn, refused)
+        })
+    }
+
+    /// Starts the job of a tool whose hosts have joined, unless hosts are refused or the tool has left.
+    fn start_spawn_of_tool(
+        &mut self,
+        engine: &mut Engine<'_>,
+        spawn: ToolSpawn,
+        refused: &[Refused],
+    ) -> Result<(), RunError> {
+        let ToolSpawn { upcall, job, tool, integers, wishes, programs } = spawn;
+        if engine.name_of_tool(job) != tool {
+            return Ok(());
+        }
+        let (programs, places): (Vec<_>, Vec<_>) = programs.into_iter().unzip();
+        let (mut found, mut failed) = (Vec::new(), None);
+        let all = self.find_programs(engine, programs, refused);
+        for ((program, spread), stopped) in all.into_iter().zip(places).zip(wishes.stopped) {
+            match program {
+                Ok(program) => found.push(SpawnProgram { spread, stopped, ..program }),
+                Err((_, reason)) => failed = failed.or(Some(reason)),
+            }
+        }
+        if let Some(reason) = failed {
+            engine.sinks.print(&format!("nothing is spawned for a tool of PMIx: {reason}"));
+            let code = refused.first().map_or(status::NOT_FOUND, Refused::status);
+            let body = spawn_body(integers, code, None);
+            return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
+        }
+        let Wishes { channels, options, .. } = wishes;
         self.tool_jobs.push(ToolJob {
             tool: Some(job),
             integers,
@@ -258,16 +308,16 @@ impl Head<'_> {
             released: BTreeSet::new(),
         });
         let nonce = open::nonce()?;
-        self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs, options })
+        self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs: found, options })
     }
 
-    /// Finds the programs of a spawn and the places of their ranks.
-    fn programs_for_tool(
-        &mut self,
-        engine: &mut Engine<'_>,
+    /// Reads the programs of a spawn and the places of their ranks. Returns also the hosts that are to join.
+    fn read_for_tool(
+        &self,
+        engine: &Engine<'_>,
         (infos, apps): (&Infos<'_>, &Apps<'_>),
         wishes: &Wishes,
-    ) -> Result<Vec<SpawnProgram>, i32> {
+    ) -> Result<(Vec<ToolProgram>, Hosts), i32> {
         let mut room = vec![0; REQUEST_MAX];
         let len = translate_spawn(infos, apps, &mut room).ok_or(status::OUT_OF_RESOURCE)?;
         let requested = RequestedProgram::decode(Protocol::V2, &room[..len]);
@@ -275,27 +325,18 @@ impl Head<'_> {
             return Err(status::BAD_PARAM);
         }
         // What a spawn leaves open is as for the first program of the run.
-        let spawner = engine.plan.programs.first().cloned().ok_or(status::ERROR)?;
-        let (mut programs, mut failed) = (Vec::new(), None);
+        let spawner = engine.plan.programs.first().ok_or(status::ERROR)?;
         let target = wishes.options.target.as_ref();
-        let found = self.find_programs(engine, &requested, &spawner);
-        for ((found, app), stopped) in found.into_iter().zip(apps.iter()).zip(&wishes.stopped) {
+        let mut places = Vec::new();
+        for app in apps.iter() {
             let spread = spread(infos, &app.infos, app.processes, target)?;
             if app.processes == 0 && spread.is_none() {
                 return Err(status::BAD_PARAM);
             }
-            match found {
-                Ok(program) => programs.push(SpawnProgram { spread, stopped: stopped.clone(), ..program }),
-                Err((_, reason)) => failed = failed.or(Some(reason)),
-            }
+            places.push(spread);
         }
-        match failed {
-            None => Ok(programs),
-            Some(reason) => {
-                engine.sinks.print(&format!("nothing is spawned for a tool of PMIx: {reason}"));
-                Err(status::NOT_FOUND)
-            }
-        }
+        let (programs, added) = self.read_programs(engine, &requested, spawner);
+        Ok((programs.into_iter().zip(places).collect(), added))
     }
 
     /// The job of a tool's spawn has a number and a name.

@@ -326,7 +326,7 @@ impl<'m> World<'m> {
             }
             Item::HostNamed(number) => {
                 let host = Host::with_slots(&format!("late{number}"), 4);
-                self.at_head(HeadEvent::HostNamed { request: number.into(), host });
+                self.at_head(HeadEvent::HostNamed { request: number.into(), host, may_be_there: false });
             }
             Item::Started { node, fails } => self.daemon_started(node, fails),
             Item::HostLeaves(departure) => self.host_leaves(departure),

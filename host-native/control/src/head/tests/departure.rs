@@ -102,7 +102,7 @@ fn hosts_that_cannot_leave_are_refused_by_name() {
     let has = refused(&mut run, "n2", false);
     assert_eq!(has, "host n2 has ranks 2-3: end them, or use --force");
     assert_eq!(refused(&mut run, "x", false), "host x is not in the run");
-    run.event(Event::HostNamed { request: 1, host: Host::with_slots("c", 4) });
+    run.event(Event::HostNamed { request: 1, host: Host::with_slots("c", 4), may_be_there: false });
     run.others.clear();
     assert_eq!(refused(&mut run, "c", false), "host c is joining: let it leave later");
     run.event(Event::NodesLost { nodes: 4..5, reason: "no route".into() });
@@ -150,7 +150,7 @@ fn no_ranks_are_placed_on_a_host_that_leaves() {
     let mut run = run_on(2, false);
     leave(&mut run, "n2", true);
     let spawned = |hosts: &[&str]| {
-        let hosts = hosts.iter().map(|&host| host.into()).collect();
+        let hosts = hosts.iter().map(|&host| Host::new(host)).collect();
         vec![Ok(SpawnProgram { program: program(3), hosts, spread: None, stopped: Stopped::No })]
     };
     let request = b"mcmd=spawn\nnprocs=3\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";

@@ -11,7 +11,7 @@ fn run_of(most: u32) -> Run {
 }
 
 fn name(run: &mut Run, request: u64, host: &str) {
-    run.event(Event::HostNamed { request, host: Host::with_slots(host, 4) });
+    run.event(Event::HostNamed { request, host: Host::with_slots(host, 4), may_be_there: false });
 }
 
 /// Answer to a request.
@@ -82,7 +82,7 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
     // A spawn goes there at once.
     run.programs = vec![Ok(SpawnProgram {
         program: program(4),
-        hosts: vec!["c".into()],
+        hosts: vec![Host::new("c")],
         spread: None,
         stopped: Stopped::No,
     })];
@@ -121,6 +121,34 @@ fn what_is_over_is_not_told() {
         run.take_sent().into_iter().filter(|(_, order)| !matches!(order, Order::Setup(_))).collect();
     let [(_, Order::StartJob(record)), (_, change)] = &*jobs else { panic!("{jobs:?}") };
     assert_eq!((record.id, change), (spawned, &joined(1, 3)));
+}
+
+/// A spawn takes hosts that are there or that are joining as they are.
+#[test]
+fn requests_that_take_known_hosts_share_them() {
+    let mut run = run_of(3);
+    let add = |run: &mut Run, request: u64, host: &str| {
+        run.event(Event::HostNamed { request, host: Host::new(host), may_be_there: true });
+        take_growth(run)
+    };
+    assert_eq!(add(&mut run, 1, "n2"), (vec![], vec![(1, Ok(2))]));
+    assert_eq!(add(&mut run, 2, "c"), (vec![3], vec![]));
+    assert_eq!(add(&mut run, 3, "c"), (vec![], vec![]));
+    let reason = "no route to host".to_owned();
+    run.event(Event::NodesLost { nodes: 3..4, reason: reason.clone() });
+    assert_eq!(take_growth(&mut run).1, [(2, Err(reason.clone())), (3, Err(reason))]);
+    // One that does not is refused, and the others get the host.
+    assert_eq!(add(&mut run, 4, "c"), (vec![3], vec![]));
+    name(&mut run, 5, "c");
+    assert_eq!(add(&mut run, 6, "c"), (vec![], vec![(5, Err("host c is in the run already".to_owned()))]));
+    run.event(Event::Joined { node: 3 });
+    assert_eq!(take_growth(&mut run), (vec![], vec![(4, Ok(3)), (6, Ok(3))]));
+    assert_eq!(add(&mut run, 7, "c"), (vec![], vec![(7, Ok(3))]));
+    // The hosts of other runs are fixed.
+    let mut fixed = Run::started(2);
+    assert_eq!(add(&mut fixed, 1, "n1"), (vec![], vec![(1, Ok(1))]));
+    let why = "hosts cannot join this run: start it with --elastic HOSTS".to_owned();
+    assert_eq!(add(&mut fixed, 2, "c"), (vec![], vec![(2, Err(why))]));
 }
 
 #[test]

@@ -32,7 +32,7 @@ fn upcall(rank: u32, upcall: u32, request: &[u8]) -> Report {
 }
 
 fn resolved(ranks: u32, hosts: &[&str]) -> Result<SpawnProgram, (u8, String)> {
-    let hosts = hosts.iter().map(|&host| host.to_owned()).collect();
+    let hosts = hosts.iter().map(|&host| Host::new(host)).collect();
     Ok(SpawnProgram { program: program(ranks), hosts, spread: None, stopped: Stopped::No })
 }
 
@@ -87,6 +87,17 @@ fn a_spawn_goes_to_named_hosts() {
     run.programs = vec![resolved(2, &["n3"]), resolved(1, &["n1"])];
     run.report(1, spawn(0, 0));
     assert_eq!(started_blocks(&mut run), [(3, 0, 2), (1, 2, 1)]);
+}
+
+/// A host file says how many ranks a host gets in turn, and at most.
+#[test]
+fn a_spawn_has_slots_of_its_own_on_named_hosts() {
+    let mut run = Run::started(3);
+    let on = |host: &str, slots, max_slots| Host { slots, max_slots, ..Host::new(host) };
+    let hosts = vec![on("n3", Some(1), None), on("n2", Some(8), Some(3)), on("n1", None, None)];
+    run.programs = vec![resolved(3, &[]).map(|program| SpawnProgram { hosts, ..program })];
+    run.report(1, spawn(0, 0));
+    assert_eq!(started_blocks(&mut run), [(3, 0, 1), (2, 1, 1), (1, 2, 1)]);
 }
 
 // Fault: A rank of a spawned job fails while another host cannot start its ranks
@@ -231,6 +242,35 @@ fn a_job_that_is_canceled_while_its_spawn_is_read_spawns_nothing() {
     run.take_sent();
     run.event(Event::SpawnResolved { request, nonce: 2, programs: vec![resolved(1, &[])] });
     assert_eq!(run.take_sent(), [complete(1, 2, false, &[crate::protocol::CANCELED])]);
+}
+
+// Fault: The job of a spawn whose hosts still have to join ends, and another job gets its number
+// Outcome: nothing is spawned
+// Guarantee: A spawn belongs to the job that has asked for it
+#[test]
+fn a_spawn_that_is_read_after_its_job_has_ended_spawns_nothing() {
+    let mut run = Run::started(2);
+    run.programs = vec![resolved(1, &["n1"])];
+    run.report(1, spawn(0, 3));
+    run.start(1, JobId(1), &[0]);
+    run.head.handle(0, Event::Message { node: 1, bytes: &encode(&spawn(0, 4)) }).expect("a valid report");
+    let request = match run.head.poll() {
+        Some(Action::ResolveSpawn { request, .. }) => request,
+        other => panic!("{other:?}"),
+    };
+    run.succeed(1);
+    run.succeed(2);
+    run.take_sent();
+    let Report::Output(OwnedOutput::Spawn { spawn: upcall, rank, protocol, request: body, .. }) = spawn(0, 5)
+    else {
+        panic!("a spawn")
+    };
+    let job = JobId(1);
+    run.report(1, Report::Output(OwnedOutput::Spawn { spawn: upcall, job, rank, protocol, request: body }));
+    assert_eq!(run.head.jobs()[FIRST].ordinal, 2, "the number is in use again");
+    run.take_sent();
+    run.event(Event::SpawnResolved { request, nonce: 2, programs: vec![resolved(1, &[])] });
+    assert_eq!(run.take_sent(), []);
 }
 
 #[test]
