@@ -273,3 +273,57 @@ fn mpi_programs_spawn_on_a_host_that_has_joined() {
         outcome.code(0).says("c child ", 4).says(" of 2 done", 2);
     }
 }
+
+/// 4 ranks become 8 with a host that a spawn brings, and 2, and the host is given back.
+#[test]
+fn mpi_programs_grow_from_4_to_8_ranks_and_shrink_to_2() {
+    for peer in [Peer::Mpich5, Peer::OpenMpi5].into_iter().filter(|peer| peer.there()) {
+        let folder = Folder::new("growth-elastic");
+        let job = Job::hydrant("-hosts n1:4 --bootstrap local --elastic 2 -n 2 --prepend-pattern").arg("%h ");
+        let job = job.assign(peer.variables(folder.path("").as_ref()));
+        let mut job = job.arg(peer.program("mpi_elastic")).words("world c:4").hold_input().start();
+        job.await_stdout("n1 2 ranks\n", 1);
+        // The spawned ranks have disconnected, and end.
+        let gives_back = || {
+            let outcome = shrink(&job, "c").run();
+            let has_left = outcome.status.success();
+            assert!(has_left || outcome.stderr.contains("host c has rank"), "{outcome}");
+            has_left
+        };
+        assert!((0..1000).any(|_| gives_back()));
+        counts(&job, "2 ranks on 1 host");
+        job.send(b"\n").expect("rank 0 reads");
+        job.end_input();
+        let outcome = job.wait();
+        outcome
+            .code(0)
+            .says("c rank ", 4)
+            .says("n1 8 ranks\n", 1)
+            .says("n1 4 ranks\n", 2)
+            .says("n1 2 ranks\n", 1);
+    }
+}
+
+/// Sessions find the set of the new host, and the parents that of both jobs. Open MPI 5.0 has sets of its own only.
+#[test]
+fn sessions_find_the_sets_of_new_hosts() {
+    for (peer, of_host) in [(Peer::Mpich5, "hydrant://node/"), (Peer::OpenMpi5, "mpix://shared")] {
+        if !peer.there() {
+            continue;
+        }
+        let folder = Folder::new("growth-sessions");
+        let job = job(2, "--mpi-psets --prepend-pattern").arg("%h ");
+        let job = job.assign(peer.variables(folder.path("").as_ref()));
+        let outcome = job.arg(peer.program("mpi_elastic")).words("sessions c:2").run();
+        outcome.code(0).says("n1 4 ranks\n", 1);
+        for host in ["n1", "c"] {
+            outcome.says(&format!("{host} 2 ranks\n"), 1);
+            for rank in 0..2 {
+                let name = if peer == Peer::Mpich5 { host } else { "" };
+                outcome.says(&format!("{host} rank {rank} of {of_host}{name}\n"), 1);
+            }
+        }
+        let of_both = if peer == Peer::Mpich5 { 2 } else { 0 };
+        outcome.says("/with-parent of 4\n", of_both);
+    }
+}
