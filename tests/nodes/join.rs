@@ -1,6 +1,8 @@
 //! Hosts that join by themselves (`hydrant join`), all of them on this machine.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
 use hydrant_tests::{Folder, Job, Outcome, Running, free_ports};
@@ -258,6 +260,64 @@ fn a_run_that_does_not_answer_is_waited_for_in_bounds() {
     let [port] = free_ports();
     let host = secrets.host("all", &format!("127.0.0.1:{port}"), "--bootstrap-timeout 0.5").run();
     refused(&host, "within 0.5 s (--bootstrap-timeout): Connection refused");
+}
+
+// Fault: A host joins a run that has all its hosts
+// Outcome: it tries again, for another run may follow at the address, and then says so; the run does not notice
+// Guarantee: A host is told whether a run is full or has ended
+#[test]
+fn a_host_that_comes_too_late_is_told_that_the_run_is_full() {
+    let secrets = Secrets::new();
+    let steps = [RAW, "init1", "fence1", "say", "up", "only", "0", "count", "all", "fence1", "end1"];
+    let job =
+        Job::hydrant("--bootstrap join --iface lo -v --expect 2 --secret-file").arg(secrets.0.path("all"));
+    let mut head = job.args(steps).hold_input().start();
+    head.await_stderr("--secret-file FILE\n");
+    let stderr = head.stderr();
+    let address = stderr.split_once("hydrant join ").and_then(|(_, words)| words.split(' ').next());
+    let address = address.expect("the line names the command");
+    let hosts = ["a", "b"].map(|name| secrets.host("all", address, &format!("--name {name} -n 1")).start());
+    head.await_stdout("up", 2);
+    let late = || secrets.host("all", address, "--name c -n 1 --bootstrap-timeout 1").run();
+    let why = "has all its hosts, and no other one has answered there within 1 s (--bootstrap-timeout)";
+    refused(&late(), why);
+    head.end_input();
+    head.wait().code(0);
+    hosts.into_iter().for_each(succeeded);
+    refused(&late(), "no run has answered at");
+}
+
+/// First bytes of what a host says, and of what the run says to it, with their version.
+fn versioned<const LEN: usize>(first: &[u8], version: &str) -> [u8; LEN] {
+    let mut bytes = [0; LEN];
+    bytes[..first.len()].copy_from_slice(first);
+    bytes[first.len()..first.len() + version.len()].copy_from_slice(version.as_bytes());
+    bytes
+}
+
+// Fault: A host joins a run of another version
+// Outcome: both sides say so, and the run waits on
+// Guarantee: Hosts of different versions do not form a run
+#[test]
+fn hosts_and_runs_of_other_versions_are_named() {
+    let secrets = Secrets::new();
+    let (head, address) = secrets.head("all", "--expect 1", &["sh", "-c", PLACE]);
+    let mut other = TcpStream::connect(&*address).expect("the run listens");
+    let mut hello: [u8; 108] = versioned(b"hydrant\x03", "9.8.7");
+    hello[48..56].copy_from_slice(b"hydrant\x01");
+    other.write_all(&hello).expect("it reads");
+    head.await_stderr("a host at 127.0.0.1 cannot join: its hydrant is 9.8.7\n");
+    succeeded(secrets.host("all", &address, "--name a -n 1").start());
+    head.wait().code(0);
+
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
+    let address = listener.local_addr().expect("it has an address").to_string();
+    let host = secrets.host("all", &address, "--name a -n 1").start();
+    let (mut stream, _) = listener.accept().expect("the host connects");
+    stream.read_exact(&mut [0; 108]).expect("it says what it is");
+    stream.write_all(&versioned::<89>(&[1], "9.8.7")).expect("it reads");
+    let run = format!("and that of the run at {address} is 9.8.7: install the same version on all hosts");
+    refused(&host.wait(), &run);
 }
 
 #[test]

@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::bootstrap::{Guide, QUESTION_LEN, QUESTION_MAGIC};
+use crate::enrol::hello::{self, HELLO_LEN};
 use crate::link::{
     HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, OverlayId, Secret, claimed_node, configure_socket,
     is_heartbeat, respond,
@@ -117,6 +118,8 @@ enum Progress {
     Authenticated,
 }
 
+const _: () = assert!(HELLO_LEN <= QUESTION_LEN && INITIATION_LEN <= HELLO_LEN);
+
 impl IncomingConnections {
     /// Adds a connection and returns its index. `timeout` is the heartbeat timeout in milliseconds.
     pub(crate) fn add(&mut self, stream: TcpStream, now: u64, timeout: u64) -> Option<u32> {
@@ -205,6 +208,7 @@ impl Incoming {
             let size = match &self.responded {
                 Some(_) => HEARTBEAT_LEN,
                 None if is_question => QUESTION_LEN,
+                None if self.is_hello() => HELLO_LEN,
                 None => INITIATION_LEN,
             };
             match recv(&self.fd, &mut self.bytes[self.len..size], RecvFlags::DONTWAIT) {
@@ -229,6 +233,13 @@ impl Incoming {
                 }
                 return Progress::Rejected;
             }
+            if self.responded.is_none() && self.is_hello() {
+                if let Some(hello) = self.bytes.first_chunk().filter(|_| self.len == HELLO_LEN) {
+                    let _ = send(&self.fd, &hello::turn_away(hello), SendFlags::DONTWAIT | NO_SIGPIPE);
+                    return Progress::Rejected;
+                }
+                continue;
+            }
             self.len = 0;
             let Some((node, noise)) = &mut self.responded else {
                 match self.respond(&expected) {
@@ -250,6 +261,11 @@ impl Incoming {
     /// Whether a question of a step's daemon has begun.
     fn is_question(&self) -> bool {
         self.len >= INITIATION_LEN && self.bytes.starts_with(&QUESTION_MAGIC)
+    }
+
+    /// Whether a hello of a host has begun that joins too late.
+    fn is_hello(&self) -> bool {
+        self.len >= INITIATION_LEN && self.bytes.starts_with(&hello::MAGIC)
     }
 
     fn respond<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Option<()> {

@@ -11,10 +11,8 @@ use rustix::net::sockopt::socket_error;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use rustix::process::Signal;
 
-use super::{
-    Application, Decision, EnrolError, HELLO_LEN, MAGIC, VERDICT_LEN, VERSION_LEN, Verdict, identity,
-    version_field, version_text,
-};
+use super::hello::{HELLO_LEN, MAGIC, VERDICT_LEN, VERSION_LEN, Verdict, version_field, version_text};
+use super::{Application, Decision, EnrolError, identity};
 use crate::HEARTBEAT_DEFAULT;
 use crate::bootstrap::DaemonSpec;
 use crate::error::{AttemptError, LinkError};
@@ -60,6 +58,8 @@ impl fmt::Debug for Applicant {
 enum Failed {
     /// The head may not run yet.
     Passing(String),
+    /// The run has all its hosts. Another one may follow at the address.
+    Full,
     /// Another attempt fails likewise.
     Final(EnrolError),
 }
@@ -106,14 +106,18 @@ impl Applicant {
             let why = match self.connect(&mut reactor, deadline) {
                 Ok(connected) => break connected,
                 Err(Failed::Final(error)) => return Err(error),
-                Err(Failed::Passing(why)) => why,
+                Err(Failed::Passing(why)) => Some(why),
+                Err(Failed::Full) => None,
             };
-            let now = reactor.clock.now();
-            if now >= deadline {
+            let next = reactor.clock.now() + delay;
+            wait(&mut reactor, Some(next.min(deadline)))?;
+            if next >= deadline {
                 let (address, millis) = (self.address.clone(), self.timeout);
-                return Err(EnrolError::Unreachable { address, millis, why });
+                return Err(match why {
+                    Some(why) => EnrolError::Unreachable { address, millis, why },
+                    None => EnrolError::Full { address, millis },
+                });
             }
-            wait(&mut reactor, Some((now + delay).min(deadline)))?;
             delay = (delay * 2).min(DELAY_MAX);
         };
         self.await_decision(&mut reactor, link, addr)
@@ -129,6 +133,7 @@ impl Applicant {
             match self.attempt(reactor, addr, deadline) {
                 Ok(link) => return Ok((link, addr)),
                 Err(Failed::Final(error)) => return Err(Failed::Final(error)),
+                Err(Failed::Full) => return Err(Failed::Full),
                 Err(passing) => failed = passing,
             }
         }
@@ -163,7 +168,7 @@ impl Applicant {
                 Err(errno) => return Err(errno.into()),
             }
         }
-        Ok(self.read_verdict(fd, initiator, &verdict, reactor.clock.now())?)
+        self.read_verdict(fd, initiator, &verdict, reactor.clock.now())
     }
 
     fn read_verdict(
@@ -172,20 +177,23 @@ impl Applicant {
         initiator: Initiator,
         bytes: &[u8; VERDICT_LEN],
         now: u64,
-    ) -> Result<Link, EnrolError> {
+    ) -> Result<Link, Failed> {
         let address = self.address.clone();
         let (version, response) = bytes[1..].split_at(VERSION_LEN);
         match Verdict::from_byte(bytes[0]) {
             Some(Verdict::Welcome) => {}
             Some(Verdict::Version) => {
-                return Err(EnrolError::Version { address, theirs: version_text(version) });
+                return Err(EnrolError::Version { address, theirs: version_text(version) }.into());
             }
-            Some(Verdict::Secret) => return Err(EnrolError::Secret(address)),
-            Some(Verdict::NoIndex) => return Err(EnrolError::NoIndex(address)),
+            // Another run may follow at this address.
+            Some(Verdict::Full) => return Err(Failed::Full),
+            Some(Verdict::Secret) => return Err(EnrolError::Secret(address).into()),
+            Some(Verdict::NoIndex) => return Err(EnrolError::NoIndex(address).into()),
             Some(Verdict::NoSecret) => {
-                return Err(EnrolError::NoSecret { address, index: self.index.unwrap_or_default() });
+                let index = self.index.unwrap_or_default();
+                return Err(EnrolError::NoSecret { address, index }.into());
             }
-            None => return Err(EnrolError::Foreign(address)),
+            None => return Err(EnrolError::Foreign(address).into()),
         }
         let response = response.first_chunk().expect("a response is the rest of a verdict");
         let noise = initiator.finish(response).map_err(|_| EnrolError::Foreign(address))?;

@@ -13,10 +13,8 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zeroize::Zeroizing;
 
 use super::applicant::end_signal;
-use super::{
-    Application, Decision, EnrolError, HELLO_LEN, MAGIC, NO_INDEX, SLOTS_MAX, VERDICT_LEN, VERSION_LEN,
-    Verdict, identity, version_field, version_text,
-};
+use super::hello::{HELLO_LEN, MAGIC, VERDICT_LEN, VERSION_LEN, Verdict, version_field, version_text};
+use super::{Application, Decision, EnrolError, NO_INDEX, SLOTS_MAX, identity};
 use crate::HEARTBEAT_DEFAULT;
 use crate::incoming::{HANDSHAKE_TIMEOUT, INCOMING_MAX, ListenSocket};
 use crate::interface::interface_addrs;

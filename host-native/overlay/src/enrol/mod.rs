@@ -16,6 +16,7 @@
 
 mod applicant;
 mod head;
+pub(crate) mod hello;
 
 use std::ffi::OsString;
 use std::io;
@@ -25,50 +26,18 @@ use hydrant_reactor::{Error, OpenFilesError};
 use serde::{Deserialize, Serialize};
 
 use crate::error::{InterfaceError, LinkError, SpecError};
-use crate::link::{INITIATION_LEN, LinkIdentity, OverlayId, RESPONSE_LEN};
+use crate::link::{LinkIdentity, OverlayId};
 use crate::version::VERSION;
 
 pub use applicant::Applicant;
 pub use head::{Enrolled, Enrolment, Notice, Secrets, Terms};
 
-/// First bytes of a hello. The last byte differs from that of a link's handshake and of a question.
-const MAGIC: [u8; 8] = *b"hydrant\x03";
-/// Bytes of a version, filled up with zeros.
-const VERSION_LEN: usize = 40;
-const HELLO_LEN: usize = MAGIC.len() + VERSION_LEN + INITIATION_LEN;
-const VERDICT_LEN: usize = 1 + VERSION_LEN + RESPONSE_LEN;
 /// Node number of a host without an index.
 const NO_INDEX: u32 = u32::MAX;
 /// Overlay of the handshake. The run makes one for its links later.
 const OVERLAY: OverlayId = OverlayId::of(*b"hydrant enrolls\n");
 /// Most slots of a host.
 pub const SLOTS_MAX: u32 = 4096;
-
-const _: () = assert!(VERSION.len() <= VERSION_LEN);
-
-/// What the head says to a hello.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[repr(u8)]
-enum Verdict {
-    /// The response of the handshake follows.
-    Welcome = 0,
-    /// The versions differ.
-    Version = 1,
-    /// The host has another secret.
-    Secret = 2,
-    /// Each host has a secret of its own, and this one has not said which index it has.
-    NoIndex = 3,
-    /// There is no secret for this index.
-    NoSecret = 4,
-}
-
-impl Verdict {
-    fn from_byte(byte: u8) -> Option<Verdict> {
-        [Verdict::Welcome, Verdict::Version, Verdict::Secret, Verdict::NoIndex, Verdict::NoSecret]
-            .into_iter()
-            .find(|&verdict| verdict as u8 == byte)
-    }
-}
 
 /// What a host offers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -103,6 +72,17 @@ pub enum EnrolError {
         millis: u64,
         /// Error of the last attempt.
         why: String,
+    },
+    /// The run at the address has all its hosts.
+    #[error(
+        "the run at {address} has all its hosts, and no other one has answered there within {} s (--bootstrap-timeout)",
+        *.millis as f64 / 1000.0
+    )]
+    Full {
+        /// The address.
+        address: String,
+        /// The time limit in milliseconds.
+        millis: u64,
     },
     /// The run has another version.
     #[error(
@@ -187,18 +167,6 @@ impl EnrolError {
             _ => 1,
         }
     }
-}
-
-fn version_field() -> [u8; VERSION_LEN] {
-    let mut field = [0; VERSION_LEN];
-    field[..VERSION.len()].copy_from_slice(VERSION.as_bytes());
-    field
-}
-
-/// Text of a version of the other end.
-fn version_text(field: &[u8]) -> String {
-    let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
-    String::from_utf8_lossy(&field[..end]).escape_debug().to_string()
 }
 
 fn identity(index: Option<u32>) -> LinkIdentity {

@@ -5,8 +5,10 @@ use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
 
 use super::head::positions;
+use super::hello::*;
 use super::*;
 use crate::incoming::INCOMING_MAX;
+use crate::version::VERSION;
 
 const SECRET: [u8; 32] = [7; 32];
 

@@ -147,6 +147,8 @@ pub struct Overlay {
     step: Option<Step>,
     /// At the head, until all daemons of a step have joined.
     guide: Option<Guide>,
+    /// Whether the hosts of this head have joined by themselves.
+    is_enrolled: bool,
     keys: KeyRange,
     listeners: Vec<Listener<ListenSocket>>,
     incoming: IncomingConnections,
@@ -272,6 +274,7 @@ impl Overlay {
             children: Vec::new(),
             step: None,
             guide: None,
+            is_enrolled: false,
             keys,
             listeners: Vec::new(),
             incoming: IncomingConnections::default(),
@@ -648,9 +651,10 @@ impl Overlay {
         Ok(())
     }
 
-    /// Stops to listen once no connection is expected.
+    /// Stops to listen once no connection is expected. Hosts that join too late by themselves are told so.
     fn check_listening(&mut self) {
-        if self.guide.is_none() && !self.children.iter().any(|child| child.is_starting()) {
+        if self.guide.is_none() && !self.is_enrolled && !self.children.iter().any(|child| child.is_starting())
+        {
             self.listeners.clear();
             self.incoming.clear();
         }

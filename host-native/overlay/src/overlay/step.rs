@@ -140,6 +140,7 @@ impl Overlay {
         now: u64,
         poller: &Poller,
     ) -> Result<(), OverlayError> {
+        self.is_enrolled = true;
         for socket in enrolment.take_listeners() {
             self.listen_at(socket, poller)?;
         }
