@@ -492,7 +492,8 @@ fn client(library: Library, options: &str, steps: &str) -> Outcome {
 // `PMIX_ALLOC_EXTEND`, which are the same) by their names (`PMIX_ALLOC_NODE_LIST`) or by their number (`PMIX_ALLOC_NUM_NODES`)
 // among those that the job was given and did not need and those that have left, and release (`PMIX_ALLOC_RELEASE`) by names, by
 // the id of an allocation (`PMIX_ALLOC_ID`) or by a number of hosts without ranks. The reply comes when all have joined or
-// left, with `PMIX_ALLOC_ID` and the names. Refused: other attributes and directives, and all in other runs
+// left, with `PMIX_ALLOC_ID` and the names. Refused: other attributes and directives, and all in other runs. `prterun` 5.0.11
+// refuses all requests
 #[test]
 fn a_rank_allocates_a_host_spawns_there_and_gives_it_back() {
     if !there() {

@@ -93,6 +93,9 @@ fn plans_read_as_reviewed() {
         described("--nodes 2 -n 7 ./a.out", &SLURM),
         described("--nodes 2 -n 1 ./a.out", &SLURM),
         described("-hosts n[1-9] -bootstrap local -disable-auto-cleanup -n 9 a", &[]),
+        // The head has room for those that join.
+        described("-hosts n[1-9] -bootstrap local -disable-auto-cleanup -elastic 1000 -n 9 a", &[]),
+        described("-hosts n[1-9] -bootstrap local -elastic 1027 -n 9 a", &[]),
     ];
     insta::assert_snapshot!(plans.join("\n"));
 }

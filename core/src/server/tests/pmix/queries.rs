@@ -146,3 +146,69 @@ fn every_request_is_answered() {
     let told = all.servers[node].unserved();
     assert!((0..63).all(|number| (told >> number & 1 == 0) == (number < 17 || served.contains(&number))));
 }
+
+/// The reply of the host to a request for hosts.
+fn allocated(code: i32, texts: &[(&[u8], &str)]) -> Vec<u8> {
+    let mut body = [0; 512];
+    let mut writer = Writer::new(Integers::Flexible, &mut body);
+    writer.status(code);
+    writer.array(texts.len() as u32);
+    for (key, text) in texts {
+        writer.info(key, kind::STRING);
+        writer.string(text.as_bytes());
+    }
+    let len = writer.finish().expect("it fits");
+    body[..len].to_vec()
+}
+
+/// The client that has asked gets the events for whose codes it has registered, and no other client gets one.
+#[test]
+fn the_answer_to_a_request_for_hosts_is_an_event_too() {
+    use crate::wire::pmix::{allocation, event};
+
+    const CODES: [i32; 3] = [event::HOSTS_ANSWERED, event::HOSTS_CHANGED, event::HOSTS_REFUSED];
+    let (id, mine) = ((allocation::ID, "hydrant.1"), (allocation::REQUEST_ID, "mine"));
+    let hosts = (&b"pmix.alloc.nlist"[..], "c");
+    for (codes, code, texts, expected) in [
+        (&CODES[..], status::SUCCESS, &[id, hosts, mine][..], &[CODES[0], CODES[1]][..]),
+        (&CODES, status::NOT_FOUND, &[mine], &[CODES[0], CODES[2]]),
+        (&CODES, status::PARTIAL_SUCCESS, &[id, hosts], &[CODES[0], CODES[2]]),
+        (&CODES[1..2], status::SUCCESS, &[hosts], &[CODES[1]]),
+        (&CODES[1..2], status::NOT_FOUND, &[], &[]),
+        (&[], status::SUCCESS, &[id], &[]),
+    ] {
+        let mut all = cluster_of(3, 2);
+        if !codes.is_empty() {
+            all.listen((0, 0), codes);
+        }
+        all.listen((0, 1), &CODES);
+        all.asks(0, 0, 5, |writer| {
+            command(writer, 17);
+            writer.single();
+            writer.byte(allocation::EXTEND);
+            writer.array(0);
+        });
+        all.tell(1, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: &allocated(code, texts) });
+        all.settle();
+        all.gets(0, 0, 5, code);
+        let conn = all.conn(0, 0);
+        let events = all.replies.get_mut(&conn).map(core::mem::take).unwrap_or_default();
+        let read = |bytes: Vec<u8>| {
+            let mut reader = Reader::new(Integers::Flexible, &bytes[HEADER_LEN..]);
+            reader.single().unwrap();
+            assert_eq!(reader.byte(), Some(event::COMMAND));
+            reader.single().unwrap();
+            let event = reader.int32().unwrap();
+            reader.single().unwrap();
+            reader.proc().unwrap();
+            let infos = reader.infos().unwrap();
+            for (key, text) in [id, mine] {
+                let found = infos.find(key).and_then(|info| info.as_string());
+                assert_eq!(found, texts.contains(&(key, text)).then_some(text.as_bytes()), "{event}");
+            }
+            event
+        };
+        assert_eq!(events.into_iter().map(read).collect::<Vec<_>>(), expected, "after {code}");
+        assert!(all.reply(0, 1).is_none(), "nobody else gets an event");
+    }
+}
