@@ -325,8 +325,14 @@ impl<'m> World<'m> {
                 }
             }
             Item::HostNamed(number) => {
+                let request = u64::from(number);
                 let host = Host::with_slots(&format!("late{number}"), 4);
-                self.at_head(HeadEvent::HostNamed { request: number.into(), host, may_be_there: false });
+                self.at_head(HeadEvent::HostNamed { request, host, may_be_there: false });
+                // A spawn wants the host of the one before too, which is there, joins, has failed or is lost.
+                if number % 2 == 1 {
+                    let host = Host::with_slots(&format!("late{}", number - 1), 4);
+                    self.at_head(HeadEvent::HostNamed { request, host, may_be_there: true });
+                }
             }
             Item::Started { node, fails } => self.daemon_started(node, fails),
             Item::HostLeaves(departure) => self.host_leaves(departure),
