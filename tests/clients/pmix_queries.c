@@ -160,6 +160,25 @@ static void support(void)
         CHECK(strncmp(attribute->name, "PMIX_", 5) == 0 && strstr(keys, attribute->string) != NULL);
         CHECK(strcmp(attribute->string, PMIX_JOB_SIZE) != 0 || attribute->type == PMIX_UINT32);
     }
+    /* Functions by the names of their twins too, and one without attributes. */
+    pmix_info_t of_some = text(PMIX_SERVER_ATTRIBUTES, "PMIx_Job_control_nb,PMIx_Fence,PMIx_Commit,PMIx_Get_credential");
+    all = answer(PMIX_QUERY_ATTRIBUTE_SUPPORT, &of_some, 1, PMIX_DATA_ARRAY)->data.darray;
+    lists = all->array;
+    CHECK(all->size == 3 && PMIX_CHECK_KEY(&lists[0], "PMIx_Commit") && PMIX_CHECK_KEY(&lists[1], "PMIx_Fence"));
+    CHECK(PMIX_CHECK_KEY(&lists[2], "PMIx_Job_control"));
+    attributes = lists[0].value.data.darray;
+    CHECK(attributes->size == 1 && strcmp(((pmix_regattr_t *)attributes->array)->name, "NONE") == 0);
+    attributes = lists[2].value.data.darray;
+    size_t sets = 0;
+    for (size_t at = 0; at < attributes->size; at++)
+        sets += strcmp(((pmix_regattr_t *)attributes->array)[at].string, "pmix.jctrl.defpset") == 0;
+    CHECK(sets == 1);
+    pmix_info_t of_all[] = {text(PMIX_SERVER_FUNCTIONS, ""), text(PMIX_HOST_ATTRIBUTES, "all")};
+    all = answer(PMIX_QUERY_ATTRIBUTE_SUPPORT, of_all, 2, PMIX_DATA_ARRAY)->data.darray;
+    lists = all->array;
+    for (size_t at = 1; at < all->size; at++)
+        CHECK(strstr(lists[0].value.data.string, lists[at].key) != NULL);
+    CHECK(all->size > 30 && strstr(lists[0].value.data.string, "PMIx_Get_credential") == NULL);
     static const char *const not_supported[] = {
         PMIX_QUERY_JOB_STATUS,       PMIX_QUERY_QUEUE_LIST,     PMIX_QUERY_NUM_GROUPS, PMIX_QUERY_GROUP_NAMES,
         PMIX_QUERY_GROUP_MEMBERSHIP, PMIX_QUERY_AUTHORIZATIONS, "pmix.query.allc",     "pmix.unknown",

@@ -511,8 +511,9 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
 // processes of the client's job or of that in the qualifier, all or those on the client's host; of one process with
 // `PMIX_RANK`. Processes that have initialized are `PMIX_PROC_STATE_CONNECTED`
 // Serves: Queries | `PMIX_QUERY_SUPPORTED_KEYS`, `PMIX_QUERY_SUPPORTED_QUALIFIERS` | served: the latter is a qualifier
-// Serves: Queries | `PMIX_QUERY_ATTRIBUTE_SUPPORT` | in part: functions, and the attributes of `PMIx_Query_info`. Formats v3
-// and v21 have no type for attributes
+// Serves: Queries | `PMIX_QUERY_ATTRIBUTE_SUPPORT` | served: functions of servers and hosts, which are the same here, and the
+// [attributes](#attributes-of-requests) of those that are named, or of all. libpmix answers for clients and tools itself. Formats
+// v3 and v21 have no type for attributes
 // Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: the attributes of spawns, and those of
 // [debuggers](#debuggers), which only tools may give
 // Serves: Queries | `PMIX_SERVER_URI` | served: of the client's own server. Those of other hosts listen on loopback

@@ -33,6 +33,7 @@ pub(crate) mod open;
 pub(crate) mod output;
 pub(crate) mod patience;
 mod pmix_query;
+mod pmix_support;
 mod procs;
 mod profile;
 mod progress;

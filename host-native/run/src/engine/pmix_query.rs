@@ -12,15 +12,19 @@ use hydrant_control::protocol::{Program, UsageParts, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{
-    HostCall, HostQuery, Info, Infos, Integers, NodePid, Reader, WILDCARD, Writer, kind, status,
+    HostCall, HostQuery, Info, Infos, NodePid, Reader, WILDCARD, Writer, kind, status,
 };
 use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
+use super::pmix_support::{
+    self, ATTRIBUTES, DEBUG_SUPPORT, FREE_SLOTS, JOB_SIZE, KEYS, LOCAL_TABLE, NAMESPACE_INFO, NAMESPACES,
+    NODE_LIST, OF_DEBUGGERS, OF_SPAWNS, OF_TRACERS, PEERS, SLOTS, SPAWN_SUPPORT, SUPPORTED, TABLE,
+    UNIVERSE_SIZE, array, list, text,
+};
 use super::status::{Asker, Recipient};
-use super::tool_jobs;
 use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
 use crate::error::RunError;
@@ -86,122 +90,8 @@ struct PmixQuery {
     usage: Usages,
 }
 
-/// Key of a query: its macro in `pmix_common.h`, its name, the type of its value, and the qualifiers that it heeds.
-struct Key {
-    label: &'static str,
-    name: &'static str,
-    kind: u16,
-    qualifiers: &'static str,
-}
-
-const fn key(label: &'static str, name: &'static str, kind: u16, qualifiers: &'static str) -> Key {
-    Key { label, name, kind, qualifiers }
-}
-
-const OF_JOB: &str = "pmix.nspace,pmix.jobid,pmix.procid";
-const OF_RANKS: &str = "pmix.nspace,pmix.jobid,pmix.procid,pmix.rank";
-const NODE_LIST: &str = "pmix.qry.node";
-const PEERS: &str = "pmix.qry.peers";
-const NAMESPACES: &str = "pmix.qry.ns";
-const NAMESPACE_INFO: &str = "pmix.qry.nsinfo";
-const TABLE: &str = "pmix.qry.ptable";
-const LOCAL_TABLE: &str = "pmix.qry.lptable";
-const JOB_SIZE: &str = "pmix.job.size";
-const UNIVERSE_SIZE: &str = "pmix.univ.size";
-const SLOTS: &str = "pmix.num.slots";
-const FREE_SLOTS: &str = "pmix.qry.aslots";
-const SPAWN_SUPPORT: &str = "pmix.qry.spawn";
-const DEBUG_SUPPORT: &str = "pmix.qry.debug";
-const KEYS: &str = "pmix.qry.keys";
-const ATTRIBUTES: &str = "pmix.qry.attrs";
 /// Qualifier that asks for the qualifiers of a key in the place of its value, in libpmix from 5 on and before.
 const QUALIFIERS: [&[u8]; 2] = [b"pmix.qry.supqual", b"pmix.qry.quals"];
-
-/// The supported keys. The server answers those of process sets, and gives its address.
-const SUPPORTED: [Key; 19] = [
-    key("PMIX_QUERY_NAMESPACES", NAMESPACES, kind::STRING, ""),
-    key("PMIX_QUERY_NAMESPACE_INFO", NAMESPACE_INFO, kind::DATA_ARRAY, OF_JOB),
-    key("PMIX_QUERY_PROC_TABLE", TABLE, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_QUERY_LOCAL_PROC_TABLE", LOCAL_TABLE, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_QUERY_MEMORY_USAGE", usage::MEMORY, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_JOB_SIZE", JOB_SIZE, kind::UINT32, OF_JOB),
-    key("PMIX_UNIV_SIZE", UNIVERSE_SIZE, kind::UINT32, ""),
-    key("PMIX_NUM_SLOTS", SLOTS, kind::UINT32, "pmix.hname"),
-    key("PMIX_QUERY_AVAILABLE_SLOTS", FREE_SLOTS, kind::UINT32, ""),
-    key("PMIX_QUERY_SPAWN_SUPPORT", SPAWN_SUPPORT, kind::STRING, ""),
-    key("PMIX_QUERY_DEBUG_SUPPORT", DEBUG_SUPPORT, kind::STRING, ""),
-    key("PMIX_QUERY_RESOLVE_NODE", NODE_LIST, kind::STRING, OF_JOB),
-    key("PMIX_QUERY_RESOLVE_PEERS", PEERS, kind::DATA_ARRAY, "pmix.hname,pmix.nspace,pmix.jobid,pmix.procid"),
-    key("PMIX_QUERY_SUPPORTED_KEYS", KEYS, kind::STRING, ""),
-    key(
-        "PMIX_QUERY_ATTRIBUTE_SUPPORT",
-        ATTRIBUTES,
-        kind::DATA_ARRAY,
-        "pmix.host.fns,pmix.srvr.fns,pmix.host.attrs,pmix.srvr.attrs",
-    ),
-    key("PMIX_SERVER_URI", "pmix.srvr.uri", kind::STRING, ""),
-    key("PMIX_QUERY_NUM_PSETS", "pmix.qry.psetnum", kind::SIZE, "pmix.nspace"),
-    key("PMIX_QUERY_PSET_NAMES", "pmix.qry.psets", kind::STRING, "pmix.nspace"),
-    key("PMIX_QUERY_PSET_MEMBERSHIP", "pmix.qry.pmems", kind::DATA_ARRAY, "pmix.pset.nm,pmix.nspace"),
-];
-
-/// Attributes of a spawn that are heeded.
-const OF_SPAWNS: &str =
-    "pmix.host,pmix.hostfile,pmix.addhost,pmix.addhostfile,pmix.wdir,pmix.mapby,pmix.ppr,pmix.cospawn";
-
-/// Functions of clients that are served.
-const FUNCTIONS: &str = "PMIx_Init,PMIx_Finalize,PMIx_Initialized,PMIx_Abort,PMIx_Put,PMIx_Commit,PMIx_Fence,PMIx_Fence_nb,\
-PMIx_Get,PMIx_Get_nb,PMIx_Publish,PMIx_Publish_nb,PMIx_Lookup,PMIx_Lookup_nb,PMIx_Unpublish,PMIx_Unpublish_nb,PMIx_Spawn,\
-PMIx_Spawn_nb,PMIx_Connect,PMIx_Connect_nb,PMIx_Disconnect,PMIx_Disconnect_nb,PMIx_Query_info,PMIx_Query_info_nb,\
-PMIx_Resolve_peers,PMIx_Resolve_nodes,PMIx_Log,PMIx_Log_nb,PMIx_Process_monitor,PMIx_Process_monitor_nb,PMIx_Heartbeat,PMIx_Job_control,PMIx_Job_control_nb,PMIx_Group_construct,\
-PMIx_Group_construct_nb,PMIx_Group_destruct,PMIx_Group_destruct_nb,PMIx_Register_event_handler,\
-PMIx_Deregister_event_handler,PMIx_Notify_event";
-/// The function whose attributes are listed.
-const QUERY_FUNCTION: &str = "PMIx_Query_info";
-
-/// Functions of libpmix, by the numbers of their commands.
-const COMMANDS: [&str; 40] = [
-    "PMIx_Init",
-    "PMIx_Abort",
-    "PMIx_Commit",
-    "PMIx_Fence",
-    "PMIx_Get",
-    "PMIx_Finalize",
-    "PMIx_Publish",
-    "PMIx_Lookup",
-    "PMIx_Unpublish",
-    "PMIx_Spawn",
-    "PMIx_Connect",
-    "PMIx_Disconnect",
-    "PMIx_Notify_event",
-    "PMIx_Register_event_handler",
-    "PMIx_Deregister_event_handler",
-    "PMIx_Query_info",
-    "PMIx_Log",
-    "PMIx_Allocation_request",
-    "PMIx_Job_control",
-    "PMIx_Process_monitor",
-    "PMIx_Get_credential",
-    "PMIx_Validate_credential",
-    "PMIx_IOF_pull",
-    "PMIx_IOF_push",
-    "PMIx_Group_construct",
-    "PMIx_Group_join",
-    "PMIx_Group_invite",
-    "PMIx_Group_leave",
-    "PMIx_Group_destruct",
-    "PMIx_IOF_deregister",
-    "PMIx_Fabric_register",
-    "PMIx_Fabric_update",
-    "PMIx_Compute_distances",
-    "a refresh of data",
-    "PMIx_Resource_block",
-    "PMIx_Session_control",
-    "a request for the topology",
-    "PMIx_Resolve_peers",
-    "PMIx_Resolve_nodes",
-    "a change of the data format",
-];
 
 /// Why a key has no answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -290,8 +180,8 @@ impl Facts<'_> {
                 let running = self.jobs.iter().map(Job::running).sum();
                 number(self.slots(None)?.saturating_sub(running), writer);
             }
-            SPAWN_SUPPORT => text(name, OF_SPAWNS.as_bytes(), writer),
-            DEBUG_SUPPORT => text(name, tool_jobs::SUPPORTED.as_bytes(), writer),
+            SPAWN_SUPPORT => text(name, list(OF_SPAWNS.iter()).as_bytes(), writer),
+            DEBUG_SUPPORT => text(name, list(OF_TRACERS.iter().chain(OF_DEBUGGERS)).as_bytes(), writer),
             NODE_LIST => {
                 let job = self.job(infos)?;
                 let nodes: BTreeSet<u32> = (0..job.size()).map(|rank| job.run.node(rank)).collect();
@@ -305,8 +195,8 @@ impl Facts<'_> {
                 array(name, kind::PROC, ranks().count(), writer);
                 ranks().for_each(|rank| writer.proc(job.name.as_bytes(), rank));
             }
-            KEYS => text(name, joined(SUPPORTED.iter().map(|key| key.name)).as_bytes(), writer),
-            ATTRIBUTES => write_support(name, infos, writer)?,
+            KEYS => text(name, list(SUPPORTED.iter()).as_bytes(), writer),
+            ATTRIBUTES if pmix_support::write(name, infos, writer) => {}
             // The server has not answered it.
             _ => return Err(Lack::Missing),
         }
@@ -543,50 +433,6 @@ fn joined<'a>(names: impl Iterator<Item = &'a str>) -> String {
     names.collect::<Vec<_>>().join(",")
 }
 
-fn text(key: &[u8], value: &[u8], writer: &mut Writer<'_>) {
-    writer.info(key, kind::STRING);
-    writer.string(value);
-}
-
-/// Writes an INFO with an array, up to its elements.
-fn array(key: &[u8], of: u16, len: usize, writer: &mut Writer<'_>) {
-    writer.info(key, kind::DATA_ARRAY);
-    writer.data_type(of);
-    writer.size(len as u64);
-}
-
-/// Writes the functions that are served, or the keys of queries, as the qualifiers ask.
-fn write_support(name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
-    let functions =
-        ["pmix.srvr.fns", "pmix.host.fns"].into_iter().filter(|key| infos.find(key.as_bytes()).is_some());
-    let attributes = ["pmix.srvr.attrs", "pmix.host.attrs"];
-    // Older formats have no type for attributes.
-    let has_type = writer.integers() == Integers::Flexible;
-    let asked = has_type
-        && attributes.iter().filter_map(|key| infos.find(key.as_bytes())).any(|info| {
-            let list = info.as_string().unwrap_or(b"all");
-            list.split(|&byte| byte == b',').any(|name| name == b"all" || name == QUERY_FUNCTION.as_bytes())
-        });
-    let count = functions.clone().count() + usize::from(asked);
-    if count == 0 {
-        return Err(Lack::Missing);
-    }
-    array(name, kind::INFO, count, writer);
-    functions.for_each(|key| text(key.as_bytes(), FUNCTIONS.as_bytes(), writer));
-    if asked {
-        array(QUERY_FUNCTION.as_bytes(), kind::REGATTR, SUPPORTED.len(), writer);
-        for key in &SUPPORTED {
-            writer.string(key.label.as_bytes());
-            writer.string(key.name.as_bytes());
-            // A type by itself is a signed number, unlike that of a value.
-            writer.int32(key.kind.into());
-            writer.count(1);
-            writer.string(key.qualifiers.as_bytes());
-        }
-    }
-    Ok(())
-}
-
 /// Body of the reply to a request, and what there is to say about it.
 #[derive(Debug, Default)]
 struct Reply {
@@ -784,7 +630,8 @@ impl Engine<'_> {
         }
         let new = refused & !self.unserved;
         self.unserved |= refused;
-        for (number, name) in (0..).zip(COMMANDS).filter(|(number, _)| new >> number & 1 == 1) {
+        for number in (0..u64::BITS).filter(|number| new >> number & 1 == 1) {
+            let name = pmix_support::name_of(number as usize).unwrap_or("an unknown command");
             self.sinks.print(&format!(
                 "a request of a PMIx client is not supported: {name} (command {number}) or its options"
             ));
@@ -795,6 +642,7 @@ impl Engine<'_> {
 #[cfg(test)]
 mod tests {
     use hydrant_core::wire::Protocol;
+    use hydrant_core::wire::pmix::Integers;
     use hydrant_core::{Rank as RankId, UpcallId};
 
     use super::*;
@@ -834,13 +682,5 @@ mod tests {
         assert_eq!(asked(&[PEERS]), (status::BAD_PARAM, 0));
         // An answer of some 300 bytes each.
         assert_eq!(asked(&[KEYS; 10]), (status::OUT_OF_RESOURCE, 0));
-    }
-
-    #[test]
-    fn the_book_lists_the_supported_keys() {
-        let book = include_str!("../../../../docs/pmix.md");
-        for key in &SUPPORTED {
-            assert!(book.contains(&format!("`{}`", key.label)), "{}", key.label);
-        }
     }
 }

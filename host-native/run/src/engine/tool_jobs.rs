@@ -26,12 +26,6 @@ use super::tool_output::{Pull, WAITING_MAX};
 use super::{Engine, Head, open};
 use crate::error::RunError;
 
-/// Attributes for debuggers that are heeded.
-pub(super) const SUPPORTED: &str = if cfg!(target_os = "linux") {
-    "pmix.dbg.exec,pmix.dbg.init,pmix.dbg.notify,pmix.dbg.tgt,pmix.dbg.dpnd,pmix.dbg.dpproc"
-} else {
-    "pmix.dbg.init,pmix.dbg.notify,pmix.dbg.tgt,pmix.dbg.dpnd,pmix.dbg.dpproc"
-};
 /// Most programs and options of a spawn, in bytes as a message of PMI-2.
 const REQUEST_MAX: usize = 256 * 1024;
 /// Tag of messages with events.
