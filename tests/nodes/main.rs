@@ -22,6 +22,8 @@ mod observe;
 mod placement;
 /// Program files that are sent along.
 mod preload_binary;
+/// Other files that are sent along.
+mod preload_files;
 /// Profiles of starts.
 mod profile;
 /// Recordings of every node.

@@ -5,7 +5,7 @@ use std::fmt::{self, Display, Formatter};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::RangeInclusive;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::path::{Path, PathBuf};
+use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use clap::builder::{
@@ -24,7 +24,7 @@ use hydrant_placement::Bootstrap;
 use hydrant_run::plan::{
     Attribute, JoinSecret, Plugin, Pty, SharedMemory, Spare, StdinTarget, UniverseSize, UriTarget,
 };
-use hydrant_start::OWN_VARIABLES;
+use hydrant_start::{OWN_VARIABLES, is_in_job_folder};
 
 use crate::quoting;
 
@@ -138,6 +138,21 @@ pub(crate) fn plugin() -> impl TypedValueParser<Value = Plugin> {
     OsStringValueParser::new().map(|text| match text.is_empty() {
         true => Plugin::Installed,
         false => Plugin::File(text.into()),
+    })
+}
+
+/// Parser of `--preload-files`.
+pub(crate) fn preload_file() -> impl TypedValueParser<Value = PathBuf> {
+    OsStringValueParser::new().try_map(|text| {
+        let parts = Path::new(&text).components();
+        let name: PathBuf = parts.filter(|part| *part != Component::CurDir).collect();
+        match is_in_job_folder(&name) {
+            true => Ok(name),
+            false if name.is_absolute() => {
+                Err("expected a path in the working directory: a file of an absolute path has no place in the folder of the run")
+            }
+            false => Err("expected a path in the working directory, without .."),
+        }
     })
 }
 

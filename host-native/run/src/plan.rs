@@ -323,6 +323,8 @@ pub struct Cluster {
     pub radix: Option<u32>,
     /// Files of the job's programs that hosts receive.
     pub preload: Option<Preload>,
+    /// Other files that hosts receive: paths in the working directory, which they have in the folder of the run too.
+    pub preload_files: Vec<PathBuf>,
     /// Time without a message after which a link counts as closed.
     pub heartbeat: Duration,
     /// Print the plan and start nothing.
@@ -346,6 +348,7 @@ impl Default for Cluster {
             iface: None,
             radix: None,
             preload: None,
+            preload_files: Vec::new(),
             heartbeat: HEARTBEAT_DEFAULT,
             dry_run: false,
             boards: Boards::default(),

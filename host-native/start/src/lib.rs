@@ -55,6 +55,7 @@ mod cstrings;
 mod error;
 mod gpus;
 mod interface;
+mod job_folder;
 mod libraries;
 mod memory_pool;
 mod open_mpi;
@@ -86,6 +87,7 @@ use bind::Affinity;
 pub use bind::Bindings;
 use cstrings::{CStrings, EnvBlock, RankNumber, c_string};
 pub use error::{LaunchError, alternatives};
+pub use job_folder::{is_in_job_folder, new_job_folder};
 pub use memory_pool::MemoryPool;
 pub use preload::find as find_mpi_library;
 pub use program_files::{FileReceiver, FileSender, ProgramFileError};
@@ -312,6 +314,14 @@ impl Launcher {
         for image in &mut self.programs {
             image.env.push(variable.to_owned());
         }
+    }
+
+    /// Tells the ranks where the files are that the head has sent, as Open MPI's own launchers do.
+    pub fn name_files(&mut self, folder: &Path) -> Result<(), LaunchError> {
+        let mut variable = OsString::from("OMPI_FILE_LOCATION=");
+        variable.push(folder);
+        self.add_variable(&c_string(&variable, "the folder for temporary files")?);
+        Ok(())
     }
 
     /// Tells Open MPI 4 that the ranks exceed their processors, as its own `mpirun` does, unless the environment of a program

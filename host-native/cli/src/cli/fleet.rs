@@ -44,12 +44,13 @@ pub(super) struct DownArgs {
 }
 
 /// Options of `run` that apply neither to a fleet nor to a job in one, by their identifiers in clap, with the reason.
-const NOT_IN_FLEETS: [(&str, &str); 12] = [
+const NOT_IN_FLEETS: [(&str, &str); 13] = [
     ("pmi_port", "ranks inherit their connections"),
     ("get_stack_traces", "the ranks are no children of this command"),
     ("rankmap", "ranks get the slots that are free"),
     ("preload_binary", "daemons that run already get no files"),
     ("preload_libs", "daemons that run already get no files"),
+    ("preload_files", "daemons that run already get no files"),
     ("profile", "daemons that run already keep no times"),
     ("elastic", "hosts cannot join a fleet"),
     ("dry_run", "the ranks' hosts are not known before the job starts"),

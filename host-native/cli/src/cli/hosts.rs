@@ -17,7 +17,7 @@ use super::error::UsageError;
 use super::mapping::{Mapping, RankMap};
 use super::scanner::Segment;
 use super::variables;
-use crate::value::{Timeout, bootstrap, join_secret, timeout};
+use crate::value::{self, Timeout, bootstrap, join_secret, timeout};
 
 /// Options of hosts, mapping and daemons.
 #[derive(Args, Clone, Debug)]
@@ -154,6 +154,15 @@ pub(super) struct HostArgs {
     #[arg(long)]
     pub(super) preload_libs: bool,
 
+    /// Send files along to all hosts: data.txt,tables/a.bin
+    ///
+    /// Each host has them under these names in a folder of the run, which ranks find in OMPI_FILE_LOCATION, and which is removed at
+    /// the end. Names are relative to the working directory and lead to nothing outside of it; files have 512 MiB at most, with
+    /// those of --preload-binary and --preload-libs. The option may be repeated.
+    #[arg(long, value_name = "FILE[,FILE...]", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(value_parser = value::preload_file())]
+    pub(super) preload_files: Vec<PathBuf>,
+
     /// Time in seconds without a message after which a host or a board is lost and the job is killed
     #[arg(long, value_name = "SECONDS", value_parser = timeout, default_value_t = Timeout(HEARTBEAT_DEFAULT))]
     pub(super) heartbeat: Timeout,
@@ -188,7 +197,7 @@ pub(super) fn cluster(
     for other in ["ppn", "rr", "rank_by"] {
         conflict(options, "rankmap", other, "the rank map names the host of each rank")?;
     }
-    for preload in ["preload_binary", "preload_libs"] {
+    for preload in ["preload_binary", "preload_libs", "preload_files"] {
         conflict(options, "elastic", preload, "hosts that join later get no program files")?;
     }
     let join = joined(&args, options)?;
@@ -236,6 +245,7 @@ pub(super) fn cluster(
             (false, true) => Some(Preload::Programs),
             (false, false) => None,
         },
+        preload_files: args.preload_files,
         heartbeat: args.heartbeat.0,
         dry_run: args.dry_run,
         boards: boards(args.boards, options)?,

@@ -47,7 +47,7 @@ const LOCAL_RANKS: &str = "all ranks run on this machine";
 const ONE_BOARD: &str = "--target and --secret-file name the board";
 
 /// Options of `run` that do not apply, by their identifiers in clap, with the reason.
-pub(super) const NOT_OFFLOADABLE: [(&str, &str); 32] = [
+pub(super) const NOT_OFFLOADABLE: [(&str, &str); 33] = [
     ("pmi_port", "ranks connect to a port of the board; see --pmi-ports"),
     ("mpi_psets", "libhydrant_mpi.so needs a server on its own machine"),
     ("sandbox", "the PMI server runs on the board"),
@@ -75,6 +75,7 @@ pub(super) const NOT_OFFLOADABLE: [(&str, &str); 32] = [
     ("radix", LOCAL_RANKS),
     ("preload_binary", LOCAL_RANKS),
     ("preload_libs", LOCAL_RANKS),
+    ("preload_files", LOCAL_RANKS),
     ("dry_run", LOCAL_RANKS),
     ("profile", "boards keep no times"),
     ("offload", ONE_BOARD),

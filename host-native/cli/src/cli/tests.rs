@@ -99,7 +99,7 @@ fn a_program_alone_is_one_rank() {
 fn every_option_with_one_dash_and_with_two() {
     let one = "mpiexec -np 3 -genv A 1 -env B 2 -wdir /tmp -prepend-rank -prepend-timestamp -pty never -exit-report -json -timeout 60 -drain 1.5 -kill-grace 4 -get-stack-traces -usize 64 -outfile-pattern o.%r \
                -errfile-pattern e.%r -merge-stderr-to-stdout -copy-output -stdin all -bind-to user:0+2,1 -membind local -report-bindings -gpus-per-rank 2 -memory-alloc-kinds system,cuda -mem-pool 64M -shared-memory none -job-attr site=a=b;c -node-attr rack=3 -topology cart:4x4x2 -disable-auto-cleanup -exit-code survivors -verbose -pmi-port 127.0.0.1:7000 \
-               -mpi-psets -sandbox=a.wasm -spare native -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -report-uri + -record r -profile -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 -preload-binary \
+               -mpi-psets -sandbox=a.wasm -spare native -fence-warning 2.5 -fence lazy -lookup-wait 1.5 -name-server /run/u -report-uri + -record r -profile -hosts a:2,b -nodes 2 -ppn 3 -map-by slot -rank-by node -bootstrap srun -bootstrap-exec /s -bootstrap-timeout 90 -iface ib0 -radix 32 -preload-binary -preload-files ./a,b/c \
                -heartbeat 2.5 -dry-run -pmi1-version 1.1 -pset ocean -pset all -limit keys=9 -limit kvs-bytes=4096 -genvnone ./a.out";
     let plan = planned(one);
     let Program { ranks, command, args, wdir, .. } = &plan.programs[0];
@@ -179,6 +179,7 @@ fn every_option_with_one_dash_and_with_two() {
                 iface: Some("ib0".to_owned()),
                 radix: Some(32),
                 preload: Some(Preload::Programs),
+                preload_files: vec![PathBuf::from("a"), PathBuf::from("b/c")],
                 heartbeat: Duration::from_millis(2500),
                 dry_run: true,
                 elastic: None,

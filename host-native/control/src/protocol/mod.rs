@@ -20,8 +20,8 @@ use crate::error::Error;
 pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, SubmissionId, Submitted, Target, ToolOptions};
 pub use runs::RankBlock;
 pub use setup::{
-    Attribute, AttributeOf, Boards, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings, Setup,
-    SharedMemory, StdinTarget, WindowSize,
+    Attribute, AttributeOf, Boards, FileCopy, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings,
+    Setup, SharedMemory, StdinTarget, WindowSize,
 };
 
 /// Code of a program that was not started because of another one.

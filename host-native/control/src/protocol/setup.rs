@@ -98,11 +98,11 @@ pub struct Setup {
     pub by_port: bool,
     /// Streams of ranks that are pseudo-terminals. Without them, all are pipes.
     pub pseudo_terminals: Option<PseudoTerminals>,
-    /// Files of programs of the first job that hosts receive.
+    /// Files of the first job that hosts receive.
     pub files: Vec<ProgramFile>,
 }
 
-/// File that hosts receive for programs of the first job.
+/// File that hosts receive for the first job.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ProgramFile {
     /// Absolute path at the head.
@@ -115,6 +115,17 @@ pub struct ProgramFile {
     pub use_own: bool,
     /// Programs that use it.
     pub uses: Vec<FileUse>,
+    /// Places in the folder of the run where ranks find it.
+    pub copies: Vec<FileCopy>,
+}
+
+/// Place of a file in the folder of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct FileCopy {
+    /// Relative path.
+    pub name: OsString,
+    /// Mode of the file at the head.
+    pub mode: u32,
 }
 
 /// What a program uses a file for.

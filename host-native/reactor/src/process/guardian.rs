@@ -45,20 +45,19 @@ pub struct Guardian {
     pid: libc::pid_t,
     /// Variable in the environment of the processes that are killed.
     mark: CString,
-    /// Folder that is removed then.
-    folder: Option<PathBuf>,
+    /// Folders that are removed then.
+    folders: Vec<PathBuf>,
     /// Closed when this process ends.
     lifeline: Option<OwnedFd>,
 }
 
 impl Guardian {
     /// Starts a guardian. It leads a process group of its own, blocks the signals that this thread blocks, and keeps no
-    /// other descriptor. After the processes it removes a folder,
-    /// if one is given and there.
+    /// other descriptor. After the processes it removes the folders, if they are there.
     ///
     /// # Errors
     /// The memory, the pipe or the process cannot be made.
-    pub fn start(folder: Option<&Path>) -> io::Result<Guardian> {
+    pub fn start(folders: &[&Path]) -> io::Result<Guardian> {
         let (protection, flags) =
             (libc::PROT_READ | libc::PROT_WRITE, libc::MAP_SHARED | libc::MAP_ANONYMOUS | sys::NORESERVE);
         let len = TABLE_LEN * size_of::<AtomicI32>();
@@ -73,8 +72,8 @@ impl Guardian {
         sys::fill_random(&mut number)?;
         let mark = format!("{MARK}={parent}-{:016x}", u64::from_ne_bytes(number));
         let mark = CString::new(mark).expect("a name and numbers have no NUL byte");
-        let mut guardian =
-            Guardian { table, pid: 0, mark, folder: folder.map(Path::to_owned), lifeline: None };
+        let folders = folders.iter().map(|folder| folder.to_path_buf()).collect();
+        let mut guardian = Guardian { table, pid: 0, mark, folders, lifeline: None };
         // Both ends are close-on-exec.
         let (read, write) = io::pipe()?;
         // SAFETY: this process has one thread, so no lock is held in the child.
@@ -150,7 +149,7 @@ impl Guardian {
             }
         }
         self.kill_marked(parent);
-        if let Some(folder) = &self.folder {
+        for folder in &self.folders {
             drop(fs::remove_dir_all(folder));
         }
         // SAFETY: ends the process without running anything of the parent's.

@@ -63,7 +63,7 @@ use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_control::job_name;
-use hydrant_control::protocol::{Report, RunSettings, Setup, StdinTarget, SubmissionId};
+use hydrant_control::protocol::{Report, RunSettings, Setup, StdinTarget, SubmissionId, decode};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
@@ -76,7 +76,7 @@ use hydrant_reactor::{
     Clock, Interest, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
 };
 use hydrant_record::RecordingFile;
-use hydrant_start::{FileReceiver, FileSender, POOL_FD, find_mpi_library};
+use hydrant_start::{FileReceiver, FileSender, POOL_FD, find_mpi_library, new_job_folder};
 use hydrant_status::StatusServer;
 use rustix::process::Pid;
 
@@ -180,7 +180,9 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
     let folder = new_folder();
-    let guardian = start_guardian(Some(&folder))?;
+    let files_folder = (!plan.options.cluster.preload_files.is_empty()).then(new_job_folder);
+    let folders: Vec<&Path> = [&folder].into_iter().chain(&files_folder).map(PathBuf::as_path).collect();
+    let guardian = start_guardian(&folders)?;
     let preload = plan.settings.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
@@ -214,6 +216,8 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     engine.procs.guard(guardian);
     engine.preload = preload;
     engine.inherited = inherited;
+    let sent = files_folder.map_or_else(|| Ok(FileReceiver::default()), |folder| files_here(plan, folder))?;
+    engine.files_folder = sent.folder().map(Path::to_owned);
     let nonce = open::nonce()?;
     let names = match &plan.options.name_server {
         Some(path) => {
@@ -232,7 +236,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     engine.tools.use_folder(folder);
     engine.expect_tools()?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
-    let daemon = Daemon::alone(&plan.settings, head.progress.is_some());
+    let daemon = Daemon::alone(&plan.settings, head.progress.is_some(), sent);
     let mut run = Run { engine, parts: Parts::Both(Box::new(head), Box::new(daemon)) };
     let result = run.run().and_then(|code| run.engine.part_from_board().map(|()| code));
     // After a run that the user has given up, and after an error.
@@ -240,10 +244,22 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
     result
 }
 
-/// Starts the guardian of this process's ranks, which removes a folder too. The guardian shares the memory that there is by
+/// Starts the guardian of this process's ranks, which removes folders too. The guardian shares the memory that there is by
 /// now, and each page that is written later is copied, so it is started before the tables of the server are filled.
-fn start_guardian(folder: Option<&Path>) -> Result<Guardian, RunError> {
-    Guardian::start(folder).map_err(RunError::system("cannot start the guardian process"))
+fn start_guardian(folders: &[&Path]) -> Result<Guardian, RunError> {
+    Guardian::start(folders).map_err(RunError::system("cannot start the guardian process"))
+}
+
+/// Files for ranks on this machine, which other hosts would receive.
+fn files_here(plan: &Plan, folder: PathBuf) -> Result<FileReceiver, RunError> {
+    let (mut sender, files) = FileSender::open(&[], false, &plan.options.cluster.preload_files)?;
+    let mut receiver = FileReceiver::new(files, folder)?;
+    sender.want();
+    while let Some(piece) = sender.next_piece()? {
+        let piece = decode(&piece).expect("the sender has encoded it");
+        receiver.take(&piece)?;
+    }
+    Ok(receiver)
 }
 
 /// The name of this machine.
@@ -445,6 +461,8 @@ struct Engine<'r> {
     procs: Procs,
     /// Processes that have ended and are no ranks.
     ended_helpers: Vec<Pid>,
+    /// Folder with files that were sent for the ranks here.
+    files_folder: Option<PathBuf>,
     /// Library that ranks preload, if MPI programs are to see process sets.
     preload: Option<PathBuf>,
     /// Descriptors that the user passes to the ranks. Empty at a daemon, whose parent is not the user.
@@ -503,6 +521,7 @@ impl<'r> Engine<'r> {
             jobs: Jobs::default(),
             procs: Procs::new(),
             ended_helpers: Vec::new(),
+            files_folder: None,
             preload: None,
             inherited: Vec::new(),
             null: empty_input().map_err(RunError::system("cannot make an empty standard input"))?,

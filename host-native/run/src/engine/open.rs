@@ -258,6 +258,9 @@ impl Engine<'_> {
         if let Some(mark) = self.procs.mark() {
             launcher.add_variable(mark);
         }
+        if let Some(folder) = &self.files_folder {
+            launcher.name_files(folder)?;
+        }
         if options.stack_traces {
             launcher.allow_tracing();
         }

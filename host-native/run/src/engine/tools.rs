@@ -263,7 +263,7 @@ impl Head<'_> {
         // Ranks of this process have a guardian already.
         let folder = engine.tools.folder.take().unwrap_or_else(new_folder);
         let guardian = match engine.procs.mark() {
-            None => Guardian::start(Some(&folder)).map(Some),
+            None => Guardian::start(&[&folder]).map(Some),
             Some(_) => Ok(None),
         };
         let pid = std::process::id().to_string();

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
+use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
 use hydrant_board::manage::Secret;
@@ -13,7 +14,7 @@ use hydrant_core::trace::Cause;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, OwnedOutput, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
-use hydrant_start::FileReceiver;
+use hydrant_start::{FileReceiver, new_job_folder};
 use rustix::process::Signal;
 
 use super::super::profile::live_of;
@@ -45,7 +46,7 @@ pub enum DaemonError {
 
 impl Daemon {
     /// The only one of a run on one machine. It reports ranks that have joined if their number is shown.
-    pub(in super::super) fn alone(settings: &RunSettings, progress: bool) -> Daemon {
+    pub(in super::super) fn alone(settings: &RunSettings, progress: bool, files: FileReceiver) -> Daemon {
         let config = DaemonConfig {
             node: ONLY_NODE,
             process: std::process::id(),
@@ -54,7 +55,7 @@ impl Daemon {
             progress,
             kill_grace: settings.kill_grace,
         };
-        Daemon::new(config, FileReceiver::default())
+        Daemon::new(config, files)
     }
 
     fn new(config: DaemonConfig, files: FileReceiver) -> Daemon {
@@ -131,7 +132,8 @@ fn serve(spec: DaemonSpec, environment: Option<Vec<(OsString, OsString)>>) -> Re
 /// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) -> Result<u8, RunError> {
     let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
-    let guardian = start_guardian(None)?;
+    let folder = setup.files.iter().any(|file| !file.copies.is_empty()).then(new_job_folder);
+    let guardian = start_guardian(&folder.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
     if is_slow || setup.boards.of_node(links.node()).is_some() {
         // A plugin may have to be compiled, files be compared, and a board be waited for.
@@ -145,10 +147,11 @@ fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) ->
     };
     let needs_ready = setup.needs_ready();
     let boards = LinkedBoards::new(&setup.boards);
-    let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files)) {
-        Ok(received) => (received, unfit),
-        Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
-    };
+    let (received, unfit) =
+        match FileReceiver::new(std::mem::take(&mut setup.files), folder.unwrap_or_default()) {
+            Ok(received) => (received, unfit),
+            Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
+        };
     let lacks_files = received.is_incomplete();
     let config = DaemonConfig {
         node: links.node(),
@@ -164,6 +167,7 @@ fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) ->
     engine.procs.guard(guardian);
     engine.host = host;
     engine.nodes = Some(Nodes::new(links, received.descriptors()));
+    engine.files_folder = received.folder().map(Path::to_owned);
     engine.boards = boards;
     let mut daemon = Daemon { environment, ..Daemon::new(config, received) };
     daemon.begin(&mut engine, unfit, lacks_files)?;

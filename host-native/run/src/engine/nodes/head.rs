@@ -143,8 +143,10 @@ pub(in super::super) fn run(
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
     let mut first = first_job(plan, job_map, setup)?;
     let mut sender = FileSender::default();
-    if let Some(preload) = cluster.preload {
-        (sender, first.setup.files) = FileSender::open(&first.programs, preload == Preload::Libraries)?;
+    if cluster.preload.is_some() || !cluster.preload_files.is_empty() {
+        let programs = if cluster.preload.is_some() { &*first.programs } else { &[] };
+        let with_libraries = cluster.preload == Some(Preload::Libraries);
+        (sender, first.setup.files) = FileSender::open(programs, with_libraries, &cluster.preload_files)?;
     }
     let host = spec.head.clone();
     // A server in this process has memory of its own.
