@@ -68,8 +68,8 @@ mod tests {
 
     #[test]
     fn names_stay_in_the_folder() {
-        for name in ["a", "a/b", "./a", "a/./b", ".hidden", "a..b"] {
-            assert!(is_in_job_folder(Path::new(name.trim_start_matches("./"))), "{name}");
+        for name in ["a", "a/b", "a/./b", ".hidden", "a..b"] {
+            assert!(is_in_job_folder(Path::new(name)), "{name}");
         }
         for name in ["", "/", "/a", "..", "../a", "a/../b", "a/..", "."] {
             assert!(!is_in_job_folder(Path::new(name)), "{name}");

@@ -159,7 +159,7 @@ pub(super) struct HostArgs {
     /// Each host has them under these names in a folder of the run, which ranks find in OMPI_FILE_LOCATION, and which is removed at
     /// the end. Names are relative to the working directory and lead to nothing outside of it; files have 512 MiB at most, with
     /// those of --preload-binary and --preload-libs. The option may be repeated.
-    #[arg(long, value_name = "FILE[,FILE...]", value_delimiter = ',', action = ArgAction::Append)]
+    #[arg(long, value_name = "FILE,...", value_delimiter = ',', action = ArgAction::Append)]
     #[arg(value_parser = value::preload_file())]
     pub(super) preload_files: Vec<PathBuf>,
 
