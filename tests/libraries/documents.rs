@@ -80,6 +80,9 @@ fn prepare() -> Folder {
         symlink(bin, folder.path("hydrant-sandbox")).expect("the folder is new");
     }
     folder.file("hostfile", "a:4\nb slots=4\n");
+    folder.file("data.txt", "1 2 3\n");
+    fs::create_dir(folder.path("tables")).expect("the folder is new");
+    folder.file("tables/a.bin", "table\n");
     folder.executable("crash", "#!/bin/sh\n[ $PMI_RANK = 2 ] && kill -SEGV $$\nexec sleep 600\n");
     folder
 }
