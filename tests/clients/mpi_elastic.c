@@ -7,6 +7,7 @@
  *   sessions HOSTS   2 ranks spawn 2 on HOSTS, and both find the new process sets in their sessions
  */
 #include "mpi_check.h"
+#include "mpi_pset_size.h"
 #include <ctype.h>
 
 static char *self;
@@ -88,17 +89,6 @@ static void name_of(MPI_Session session, int n, char *name)
     OK(MPI_Session_get_nth_pset(session, MPI_INFO_NULL, n, &length, name));
 }
 
-static int size_of_set(MPI_Session session, const char *name)
-{
-    MPI_Info info;
-    char value[32];
-    int found, length = sizeof value;
-    OK(MPI_Session_get_pset_info(session, name, &info));
-    OK(MPI_Info_get_string(info, "mpi_size", &length, value, &found));
-    OK(MPI_Info_free(&info));
-    return found ? atoi(value) : -1;
-}
-
 /* A communicator of a set. */
 static MPI_Comm comm_of(MPI_Session session, const char *set)
 {
@@ -140,7 +130,7 @@ static void sessions(int is_spawned, char *hosts)
     for (int n = before; n < sets_of(session); n++) {
         char name[MPI_MAX_PSET_NAME_LEN];
         name_of(session, n, name);
-        SAY("new set %s of %d", name, size_of_set(session, name));
+        SAY("new set %s of %d", name, size_of_pset(session, name));
     }
     OK(MPI_Barrier(all));
     OK(MPI_Comm_disconnect(&all));

@@ -5,15 +5,4 @@
 #else
 #include "mpi_own.h"
 #endif
-
-static int size_of_pset(MPI_Session session, const char *name)
-{
-    MPI_Info info;
-    char value[32];
-    int found, length = sizeof value;
-    OK(MPI_Session_get_pset_info(session, name, &info));
-    OK(MPI_Info_get_string(info, "mpi_size", &length, value, &found));
-    CHECK(found);
-    OK(MPI_Info_free(&info));
-    return atoi(value);
-}
+#include "mpi_pset_size.h"

@@ -281,21 +281,16 @@ impl WantedProgram {
                 || SpawnInfoError::Host { host: value.to_owned(), available: available.description.clone() };
             return Ok(named.ok_or_else(unknown)?.iter().map(|name| Host::new(name)).collect());
         }
-        let find = |host: &Host| {
-            let name = (available.find)(host.name.as_bytes())?;
-            Some(Host { name, ..host.clone() })
+        let Some((file, hosts)) = &self.listed else { return Ok(Vec::new()) };
+        let find = |host: &Host| match (available.find)(host.name.as_bytes()) {
+            Some(name) => Ok(Host { name, ..host.clone() }),
+            None => Err(SpawnInfoError::ListedHost {
+                file: file.clone(),
+                host: host.name.clone(),
+                available: available.description.clone(),
+            }),
         };
-        if let Some((file, hosts)) = &self.listed {
-            let found = hosts.iter().map(|host| {
-                find(host).ok_or_else(|| SpawnInfoError::ListedHost {
-                    file: file.clone(),
-                    host: host.name.clone(),
-                    available: available.description.clone(),
-                })
-            });
-            return found.collect();
-        }
-        Ok(Vec::new())
+        hosts.iter().map(find).collect()
     }
 }
 

@@ -57,7 +57,7 @@ impl Live {
             Input::Exited { job, .. } => Some(job),
             // A node without ranks of the job does not sum it up.
             Input::DeregisterJob { job } => {
-                self.take_job(job);
+                self.forget(job);
                 None
             }
             _ => None,
@@ -98,8 +98,12 @@ impl Live {
 
     /// Sums up a job, and forgets it.
     pub fn take_job(&mut self, job: JobId) -> Option<Summary> {
-        self.conns.retain(|_, of| *of != job);
-        let timeline = assemble(self.jobs.remove(&job)?.finish(None));
+        let timeline = assemble(self.forget(job)?.finish(None));
         (!timeline.jobs.is_empty()).then(|| Summary::of(&timeline, 0))
+    }
+
+    fn forget(&mut self, job: JobId) -> Option<NodeReader> {
+        self.conns.retain(|_, of| *of != job);
+        self.jobs.remove(&job)
     }
 }

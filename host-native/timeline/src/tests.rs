@@ -208,15 +208,21 @@ fn the_parts_of_a_start_add_up() {
     assert_eq!((fence.ranks, fence.waited, fence.last.host.as_str(), fence.last.millis), (4, 60, "n1", 4));
 }
 
-/// Spans of one connection overlap: PMIx clients ask while they wait.
-#[test]
-fn overlapping_requests_count_once() {
+/// A rank whose thread 1 enters a fence after 10 ms, and whose thread 2 asks for a value after 12 ms.
+fn fence_beside_get() -> Tape {
     let mut tape = Tape::job(1);
     tape.opened(3, 0);
     tape.exchange(4, 0, "cmd=init pmi_version=2 pmi_subversion=0\n", "cmd=response_to_init rc=0\n");
     tape.output(Output::Joined { conn: ConnId(0), job: JOB, rank: Rank(0) });
     tape.request(10, 0, b"    22cmd=kvs-fence;thrid=1;");
     tape.request(12, 0, b"    26cmd=kvs-get;thrid=2;key=a;");
+    tape
+}
+
+/// Spans of one connection overlap: PMIx clients ask while they wait.
+#[test]
+fn overlapping_requests_count_once() {
+    let mut tape = fence_beside_get();
     tape.input(30, Input::Timeout);
     tape.reply(0, b"    36cmd=kvs-fence-response;thrid=1;rc=0;");
     tape.input(34, Input::Timeout);
@@ -244,12 +250,7 @@ fn a_scan_of_the_machine_lasts_until_the_next_request() {
 /// Replies of PMI-2 name the thread, and may overtake each other.
 #[test]
 fn replies_belong_to_their_threads() {
-    let mut tape = Tape::job(1);
-    tape.opened(3, 0);
-    tape.exchange(4, 0, "cmd=init pmi_version=2 pmi_subversion=0\n", "cmd=response_to_init rc=0\n");
-    tape.output(Output::Joined { conn: ConnId(0), job: JOB, rank: Rank(0) });
-    tape.request(10, 0, b"    22cmd=kvs-fence;thrid=1;");
-    tape.request(12, 0, b"    26cmd=kvs-get;thrid=2;key=a;");
+    let mut tape = fence_beside_get();
     tape.input(15, Input::Timeout);
     tape.reply(0, b"    50cmd=kvs-get-response;thrid=2;rc=0;found=TRUE;value=1;");
     tape.input(30, Input::Timeout);

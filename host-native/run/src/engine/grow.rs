@@ -326,7 +326,6 @@ impl Head<'_> {
             return Ok(());
         }
         let Growth { of, changed, refused, .. } = pending.swap_remove(at);
-        let first = refused.first().map(Refused::status);
         match of {
             Requester::Client(client) => {
                 let why: Vec<&str> = refused.iter().map(|refused| &*refused.why).collect();
@@ -337,10 +336,10 @@ impl Head<'_> {
             Requester::Spawn(spawn) => spawn(self, engine, &refused),
             Requester::Pmix(of) => {
                 refused.iter().for_each(|refused| name_refused(engine, &refused.why));
-                let code = match first {
+                let code = match refused.first() {
                     None => status::SUCCESS,
                     Some(_) if !changed.is_empty() => status::PARTIAL_SUCCESS,
-                    Some(first) => first,
+                    Some(first) => first.status(),
                 };
                 let grows = of.directive != allocation::RELEASE && !changed.is_empty();
                 let body = of.body(code, grows.then(|| format!("{ID_PREFIX}{number}")), &changed);
