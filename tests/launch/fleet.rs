@@ -121,7 +121,7 @@ fn what_a_fleet_cannot_do_is_refused_in_one_line() {
     refused(Job::command("down no-such-fleet"), 1, "there is no fleet no-such-fleet");
     refused(Job::command("run --no-wait true"), 2, "--on NAME");
     refused(Job::command("up -l"), 2, "-l is an option of a job");
-    refused(Job::command("up --elastic 4"), 2, "--elastic does not apply to fleets");
+    refused(Job::command("up --elastic 4"), 1, "--elastic needs hosts");
     refused(Job::command("up true"), 2, "'hydrant up' starts no program");
     let twice = Job::command("up --foreground --name").arg(&fleet.name);
     refused(twice, 1, &format!("there is a fleet {} already", fleet.name));

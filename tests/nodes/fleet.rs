@@ -87,3 +87,31 @@ fn a_lost_host_ends_the_jobs_that_have_ranks_there() {
     fleet.job("-host n2 true").run().code(1).warns("n2");
     fleet.end();
 }
+
+/// A job that waits for room gets that of a host that joins. A host leaves when it has no ranks, and jobs that need it are refused.
+#[test]
+fn hosts_join_and_leave_a_fleet() {
+    let fleet = Fleet::new("-hosts n1:2 --bootstrap local --elastic 3");
+    let pid = fleet.running.pid().to_string();
+    let change = |command: &str| Job::command(command).arg(&pid).run();
+    let mut first = reader(&fleet, "-n 2", "n1 up\n", 2);
+    let waiting = labeled(&fleet, "-v -n 2", "echo up").start();
+    waiting.await_stderr("behind 0 others");
+    change("grow -hosts n2:2").code(0).quiet();
+    waiting.wait().code(0).says("n2 up\n", 2);
+    change("grow -hosts n2").code(1).warns("host n2 is in the run already");
+    let mut there = reader(&fleet, "-n 1 -host n2", "n2 up\n", 1);
+    change("shrink -hosts n2").code(1).warns("host n2 has rank 0: end them, or use --force");
+    let large = fleet.job("-v -n 4 true").start();
+    large.await_stderr("behind 0 others");
+    there.end_input();
+    there.wait().code(3);
+    change("shrink -hosts n2").code(0).quiet();
+    large.wait().code(1).warns("the job has 4 ranks, and the fleet has 2 slots");
+    first.end_input();
+    first.wait().code(0);
+    fleet.job("-host n2 true").run().code(1).warns("n2");
+    change("grow -hosts n3:4").code(0).quiet();
+    labeled(&fleet, "-n 6", "echo up").run().code(0).says("n1 up\n", 2).says("n3 up\n", 4);
+    fleet.end();
+}

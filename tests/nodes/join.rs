@@ -5,10 +5,12 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt;
 
+use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Outcome, Running, free_ports};
 use rustix::process::Signal;
 
 use crate::RAW;
+use crate::dynamic::spawn;
 
 /// A shell script of a rank that says where it is.
 const PLACE: &str = "echo rank $PMI_RANK on $PMI_HOSTNAME";
@@ -33,10 +35,7 @@ impl Secrets {
     fn head(&self, secret: &str, options: &str, program: &[&str]) -> (Running, String) {
         let job = Job::hydrant("--bootstrap join --iface lo -v --secret-file").arg(self.0.path(secret));
         let job = job.words(options).args(program).start();
-        job.await_stderr("--secret-file FILE\n");
-        let stderr = job.stderr();
-        let address = stderr.split_once("hydrant join ").and_then(|(_, words)| words.split(' ').next());
-        let address = address.expect("the line names the command").to_owned();
+        let address = address_of(&job);
         (job, address)
     }
 
@@ -44,6 +43,14 @@ impl Secrets {
     fn host(&self, secret: &str, address: &str, options: &str) -> Job {
         Job::command("join").arg(address).arg("--secret-file").arg(self.0.path(secret)).words(options)
     }
+}
+
+/// Where a run waits for hosts, once it does.
+fn address_of(head: &Running) -> String {
+    head.await_stderr("--secret-file FILE\n");
+    let stderr = head.stderr();
+    let address = stderr.split_once("hydrant join ").and_then(|(_, words)| words.split(' ').next());
+    address.expect("the line names the command").to_owned()
 }
 
 /// Waits until a host has joined.
@@ -272,10 +279,7 @@ fn a_host_that_comes_too_late_is_told_that_the_run_is_full() {
     let job =
         Job::hydrant("--bootstrap join --iface lo -v --expect 2 --secret-file").arg(secrets.0.path("all"));
     let mut head = job.args(steps).hold_input().start();
-    head.await_stderr("--secret-file FILE\n");
-    let stderr = head.stderr();
-    let address = stderr.split_once("hydrant join ").and_then(|(_, words)| words.split(' ').next());
-    let address = address.expect("the line names the command");
+    let address = &*address_of(&head);
     let hosts = ["a", "b"].map(|name| secrets.host("all", address, &format!("--name {name} -n 1")).start());
     head.await_stdout("up", 2);
     let late = || secrets.host("all", address, "--name c -n 1 --bootstrap-timeout 1").run();
@@ -285,6 +289,154 @@ fn a_host_that_comes_too_late_is_told_that_the_run_is_full() {
     head.wait().code(0);
     hosts.into_iter().for_each(succeeded);
     refused(&late(), "no run has answered at");
+}
+
+/// A run that more hosts may join while it runs. Its ranks, one on each of the hosts a and b, wait for input behind the line `up`.
+fn open_run(secrets: &Secrets, secret: &str, options: &str, steps: &str) -> (Running, String, [Running; 2]) {
+    let job = Job::hydrant("--bootstrap join --iface lo -v --expect 2 --prepend-pattern").arg("%h ");
+    let job = job.words(options).arg("--secret-file").arg(secrets.0.path(secret));
+    let steps = format!("init2\nfence2\nsay up\nonly 0\ncount\nall\nfence2\n{steps}\nend2");
+    let head = job.arg(RAW).steps(&steps).hold_input().start();
+    let address = address_of(&head);
+    let host = |(index, name)| {
+        let of_host = if secret == "all" { "all".to_owned() } else { format!("{secret}/{index}") };
+        secrets.host(&of_host, &address, &format!("--name {name} -n 1 --index {index}")).start()
+    };
+    let hosts = [(0, "a"), (1, "b")].map(host);
+    head.await_stdout("up", 2);
+    (head, address, hosts)
+}
+
+/// Ranks spawn on a host that has joined the run meanwhile.
+#[test]
+fn a_host_may_join_a_run_that_has_begun() {
+    let secrets = Secrets::new();
+    let on_c = spawn(2, &format!("exec {RAW} init2 fence2 end2 say child"), "c");
+    let steps = format!("only 0\n{on_c}\nexpect cmd=spawn-response;rc=0;\nall\nfence2");
+    let (mut head, address, hosts) = open_run(&secrets, "all", "--elastic 3", &steps);
+    let late = secrets.host("all", &address, "--name c -n 2").start();
+    head.await_stderr("host c (node 3) has joined\n");
+    let more = secrets.host("all", &address, "--name d -n 1").run();
+    refused(&more, "refuses this host: host d: the run may have 3 hosts, and has had them");
+    head.end_input();
+    head.wait().code(0).says("c child\n", 2).warns("a host that asks to join is refused: host d: ");
+    hosts.into_iter().chain([late]).for_each(succeeded);
+}
+
+/// A host that comes while the first ones still start waits for the run to begin.
+#[test]
+fn a_host_that_is_one_more_than_expected_joins_too() {
+    let secrets = Secrets::new();
+    let steps = [RAW, "init1", "fence1", "say", "up", "only", "0", "count", "all", "fence1", "end1"];
+    let job = Job::hydrant("--bootstrap join --iface lo -v --expect 2 --elastic 3 --secret-file");
+    let mut head = job.arg(secrets.0.path("all")).args(steps).hold_input().start();
+    let address = &*address_of(&head);
+    let host = |name: &str| secrets.host("all", address, &format!("--name {name} -n 1")).start();
+    let hosts = ["a", "b", "c"].map(host);
+    head.await_stderr("(node 3) has joined\n");
+    head.await_stdout("up", 2);
+    head.end_input();
+    head.wait().code(0);
+    hosts.into_iter().for_each(succeeded);
+}
+
+// Fault: A host is lost in a run that goes on after failures and whose hosts join by themselves
+// Outcome: another host joins under the same name, and ranks spawn on it
+// Guarantee: A lost host can be replaced without a shell on any host
+#[test]
+fn a_lost_host_is_replaced_by_one_that_joins() {
+    let secrets = Secrets::new();
+    fs::create_dir(secrets.0.path("each")).expect("the folder is new");
+    for index in ["0", "1", "2"] {
+        secrets.add(&format!("each/{index}"));
+    }
+    let on_b = spawn(2, &format!("exec {RAW} init2 fence2 end2 say child"), "b");
+    let steps = format!("only 0\n{on_b}\nexpect cmd=spawn-response;rc=0;\nall");
+    let options = "--elastic 3 -disable-auto-cleanup";
+    let (mut head, address, [a, b]) = open_run(&secrets, "each", options, &steps);
+    b.signal(Signal::KILL);
+    head.await_stderr("host b (node 2): its daemon is lost");
+    let other = secrets.host("each/1", &address, "--name b -n 2 --index 2").run();
+    refused(&other, "has another secret");
+    let nobody = secrets.host("each/1", &address, "--name b -n 2 --index 7").run();
+    refused(&nobody, "has no secret for index 7");
+    let b2 = secrets.host("each/1", &address, "--name b -n 2 --index 1").start();
+    head.await_stderr("host b (node 3) has joined\n");
+    let twice = secrets.host("each/2", &address, "--name b -n 2 --index 2").run();
+    refused(&twice, "refuses this host: host b is in the run already");
+    head.end_input();
+    let outcome = head.wait();
+    outcome.says("b child\n", 2).warns("a host at 127.0.0.1 cannot join: it has another secret (index 2)");
+    [a, b2].into_iter().for_each(succeeded);
+    b.wait().signaled(Signal::KILL);
+}
+
+/// Hosts that join by themselves give a fleet room.
+#[test]
+fn hosts_join_a_fleet_by_themselves() {
+    let secrets = Secrets::new();
+    let name = format!("test-join-{}", std::process::id());
+    let up =
+        Job::command("up --foreground --bootstrap join --iface lo --expect 1 --elastic 2 --name").arg(&name);
+    let up = up.arg("--secret-file").arg(secrets.0.path("all")).start();
+    let address = address_of(&up);
+    let a = secrets.host("all", &address, "--name a -n 1").start();
+    up.await_stdout("is ready: 1 host, 1 slot\n", 1);
+    let job =
+        |options: &str| Job::command("run --on").arg(&name).words(options).args(["sh", "-c", PLACE]).run();
+    job("-n 1").code(0).stdout_is("rank 0 on a\n");
+    let b = secrets.host("all", &address, "--name b -n 2").start();
+    let has_joined = || {
+        let outcome = job("-n 3");
+        let ran = outcome.status.success();
+        assert!(ran || outcome.stderr.contains("the job has 3 ranks, and the fleet has 1 slot"), "{outcome}");
+        assert!(!ran || outcome.lines() == ["rank 0 on a", "rank 1 on b", "rank 2 on b"], "{outcome}");
+        ran
+    };
+    assert!((0..1000).any(|_| has_joined()));
+    Job::command("down").arg(&name).run().code(0).quiet();
+    up.wait().code(0);
+    [a, b].into_iter().for_each(succeeded);
+}
+
+/// MPICH's and Open MPI's ranks spawn, and exchange messages with children on the host that has joined meanwhile.
+#[test]
+fn mpi_programs_spawn_on_a_host_that_joins_by_itself() {
+    for peer in [Peer::Mpich5, Peer::OpenMpi5].into_iter().filter(|peer| peer.there()) {
+        let (secrets, folder) = (Secrets::new(), Folder::new("join-mpi"));
+        let job = Job::hydrant("--bootstrap join --iface lo -v --expect 1 --elastic 2 -n 2 --secret-file");
+        let job = job.arg(secrets.0.path("all")).assign(peer.variables(folder.path("").as_ref()));
+        let script = "echo up; [ ${PMI_RANK:-$PMIX_RANK} != 0 ] || read line; exec \"$0\" world 4";
+        let job = job.args(["--prepend-pattern", "%h ", "bash", "-c", script]).arg(peer.program("mpi_spawn"));
+        let mut job = job.hold_input().start();
+        let address = address_of(&job);
+        let a = secrets.host("all", &address, "--name a -n 2").start();
+        job.await_stdout("a up\n", 2);
+        let c = secrets.host("all", &address, "--name c -n 4").start();
+        job.await_stderr("host c (node 2) has joined\n");
+        job.end_input();
+        job.wait().code(0).says("c child ", 4).says(" of 2 done", 2);
+        [a, c].into_iter().for_each(succeeded);
+    }
+}
+
+// Fault: A host that is to join a run in progress brings a program, or is to be started by the run
+// Outcome: one line says why, and the job goes on
+// Guarantee: What is refused changes nothing
+#[test]
+fn hosts_that_cannot_join_a_run_in_progress_are_told_why() {
+    let secrets = Secrets::new();
+    let (mut head, address, hosts) = open_run(&secrets, "all", "--elastic 3", "fence2");
+    let brings = secrets.host("all", &address, "--name c -n 1 -- true").run();
+    refused(&brings, "refuses this host: the run has its program: join without one");
+    let slots = secrets.host("all", &address, "--name c -n 4097").run();
+    slots.code(2).warns("4097");
+    let grow = Job::command("grow -hosts c").arg(head.pid().to_string()).run();
+    grow.code(1)
+        .warns("host c: hosts of this run join by themselves (--bootstrap join): start 'hydrant join' there");
+    head.end_input();
+    head.wait().code(0);
+    hosts.into_iter().for_each(succeeded);
 }
 
 /// First bytes of what a host says, and of what the run says to it, with their version.

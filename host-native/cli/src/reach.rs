@@ -198,6 +198,8 @@ impl RollCall {
                 overlay.shutdown(now, poller);
             }
             Event::Joined { .. }
+            | Event::Applied { .. }
+            | Event::Turned { .. }
             | Event::Left { .. }
             | Event::Retrying(_)
             | Event::CreditAvailable { .. }

@@ -185,6 +185,9 @@ pub enum FailureCause {
         /// The last lines of the bootstrap command's output.
         output: String,
     },
+    /// The host has asked to join, and has gone.
+    #[error("it has gone before it could join")]
+    Gone,
     /// The command that had started all daemons ended.
     #[error("its daemon is lost: {command} {status}{}", indent(.output))]
     StepEnded {

@@ -11,6 +11,7 @@ use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use crate::bootstrap::{Guide, QUESTION_LEN, QUESTION_MAGIC};
 use crate::enrol::hello::{self, HELLO_LEN};
+use crate::enrol::{Greeted, Secrets};
 use crate::link::{
     HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, OverlayId, Secret, claimed_node, configure_socket,
     is_heartbeat, respond,
@@ -81,11 +82,31 @@ pub(crate) struct ExpectedChild<'a> {
     pub(crate) secret: &'a Secret,
 }
 
+/// What has become of a connection.
+pub(crate) enum Arrival {
+    /// It is that of a child that has proved that it has the secret.
+    Child(Authenticated),
+    /// It is that of a host that asks to join, and has been greeted.
+    Host(OwnedFd, SocketAddr, Transport),
+    /// A host that cannot join has been told so.
+    Turned(SocketAddr, String),
+}
+
 /// A connection of a child that has proved that it has the secret.
 pub(crate) struct Authenticated {
     pub(crate) node: u32,
     pub(crate) fd: OwnedFd,
     pub(crate) noise: Transport,
+}
+
+/// Who may join.
+pub(crate) struct Expected<'a, F> {
+    /// Returns the child with a node number, if that child has not joined yet.
+    pub(crate) child: F,
+    /// Answers the questions of a step's daemons.
+    pub(crate) guide: Option<&'a mut Guide>,
+    /// Secrets of hosts that may join later. Without them they are told that the run has all its hosts.
+    pub(crate) secrets: Option<&'a Secrets>,
 }
 
 /// Unauthenticated connections.
@@ -97,6 +118,7 @@ pub(crate) struct IncomingConnections {
 /// An unauthenticated connection.
 struct Incoming {
     fd: OwnedFd,
+    addr: SocketAddr,
     opened: u64,
     /// Received bytes of the current message.
     bytes: [u8; QUESTION_LEN],
@@ -116,6 +138,8 @@ enum Progress {
     Pending,
     Rejected,
     Authenticated,
+    Greeted(Transport),
+    Turned(String),
 }
 
 const _: () = assert!(HELLO_LEN <= QUESTION_LEN && INITIATION_LEN <= HELLO_LEN);
@@ -124,8 +148,9 @@ impl IncomingConnections {
     /// Adds a connection and returns its index. `timeout` is the heartbeat timeout in milliseconds.
     pub(crate) fn add(&mut self, stream: TcpStream, now: u64, timeout: u64) -> Option<u32> {
         configure_socket(&stream, timeout).ok()?;
-        let incoming =
-            Incoming { fd: stream.into(), opened: now, bytes: [0; QUESTION_LEN], len: 0, responded: None };
+        let addr = stream.peer_addr().ok()?;
+        let (fd, bytes) = (stream.into(), [0; QUESTION_LEN]);
+        let incoming = Incoming { fd, addr, opened: now, bytes, len: 0, responded: None };
         let free = self.slots.iter().position(Option::is_none);
         let index = match free {
             Some(index) => index,
@@ -144,23 +169,27 @@ impl IncomingConnections {
         self.slots.get(index as usize)?.as_ref().map(|incoming| &incoming.fd)
     }
 
-    /// Reads from a connection. Returns it when it is authenticated, and closes it if the handshake fails. `expected`
-    /// returns the child with a node number, if that child has not joined yet. `guide` answers the questions of a step's
-    /// daemons.
+    /// Reads from a connection. Returns what has become of it, and closes it if the handshake fails.
     pub(crate) fn receive<'a>(
         &mut self,
         index: u32,
-        expected: impl Fn(u32) -> Option<ExpectedChild<'a>>,
-        guide: Option<&mut Guide>,
-    ) -> Option<Authenticated> {
+        expected: Expected<'a, impl Fn(u32) -> Option<ExpectedChild<'a>>>,
+    ) -> Option<Arrival> {
         let slot = self.slots.get_mut(index as usize)?;
-        let progress = slot.as_mut()?.receive(expected, guide);
+        let progress = slot.as_mut()?.receive(expected);
         if matches!(progress, Progress::Pending) {
             return None;
         }
-        let incoming = slot.take()?;
-        let (node, noise) = incoming.responded?;
-        matches!(progress, Progress::Authenticated).then_some(Authenticated { node, fd: incoming.fd, noise })
+        let Incoming { fd, addr, responded, .. } = slot.take()?;
+        match progress {
+            Progress::Pending | Progress::Rejected => None,
+            Progress::Authenticated => {
+                let (node, noise) = responded?;
+                Some(Arrival::Child(Authenticated { node, fd, noise }))
+            }
+            Progress::Greeted(noise) => Some(Arrival::Host(fd, addr, noise)),
+            Progress::Turned(why) => Some(Arrival::Turned(addr, why)),
+        }
     }
 
     /// Time at which the handshake timeout of the oldest connection ends.
@@ -197,11 +226,8 @@ impl IncomingConnections {
 }
 
 impl Incoming {
-    fn receive<'a>(
-        &mut self,
-        expected: impl Fn(u32) -> Option<ExpectedChild<'a>>,
-        mut guide: Option<&mut Guide>,
-    ) -> Progress {
+    fn receive<'a>(&mut self, expected: Expected<'a, impl Fn(u32) -> Option<ExpectedChild<'a>>>) -> Progress {
+        let Expected { child: expected, mut guide, secrets } = expected;
         loop {
             // Bytes behind the current message stay in the socket, so no further buffer is needed.
             let is_question = guide.is_some() && self.responded.is_none() && self.is_question();
@@ -235,8 +261,7 @@ impl Incoming {
             }
             if self.responded.is_none() && self.is_hello() {
                 if let Some(hello) = self.bytes.first_chunk().filter(|_| self.len == HELLO_LEN) {
-                    let _ = send(&self.fd, &hello::turn_away(hello), SendFlags::DONTWAIT | NO_SIGPIPE);
-                    return Progress::Rejected;
+                    return self.greet(hello, secrets);
                 }
                 continue;
             }
@@ -263,7 +288,22 @@ impl Incoming {
         self.len >= INITIATION_LEN && self.bytes.starts_with(&QUESTION_MAGIC)
     }
 
-    /// Whether a hello of a host has begun that joins too late.
+    /// Answers the hello of a host that comes when the run has begun.
+    fn greet(&self, hello: &[u8; HELLO_LEN], secrets: Option<&Secrets>) -> Progress {
+        let (verdict, progress) = match secrets.map(|secrets| secrets.greet(hello)) {
+            None => (hello::turn_away(hello), Progress::Rejected),
+            Some(None) => return Progress::Rejected,
+            Some(Some(Greeted { verdict, host: Ok((noise, _)) })) => (verdict, Progress::Greeted(noise)),
+            Some(Some(Greeted { verdict, host: Err(why) })) => (verdict, Progress::Turned(why)),
+        };
+        // The send buffer of a new socket has space for the message.
+        match send(&self.fd, &verdict, SendFlags::DONTWAIT | NO_SIGPIPE) {
+            Ok(sent) if sent == verdict.len() => progress,
+            _ => Progress::Rejected,
+        }
+    }
+
+    /// Whether a hello of a host has begun.
     fn is_hello(&self) -> bool {
         self.len >= INITIATION_LEN && self.bytes.starts_with(&hello::MAGIC)
     }

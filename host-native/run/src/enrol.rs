@@ -1,6 +1,7 @@
 //! Hosts that join a run by themselves, before it is planned.
 
 use std::ffi::OsString;
+use std::net::SocketAddr;
 
 use hydrant_board::manage::Secret;
 use hydrant_overlay::{Enrolment, Notice, Secrets, Terms};
@@ -17,13 +18,14 @@ use crate::plan::{JoinSecret, Plan, Program};
 pub(crate) fn await_hosts(plan: &mut Plan) -> Result<Option<Enrolment>, RunError> {
     let Some(join) = &plan.options.cluster.join else { return Ok(None) };
     let cluster = &plan.options.cluster;
-    let mut enrolment = Enrolment::listen(cluster.iface.as_deref(), join.port)?;
-    let secret_of = |index: u32| match &join.secret {
-        JoinSecret::One(secret) => Ok(secret.to_bytes()),
-        JoinSecret::Folder(folder) => Secret::read(&folder.join(index.to_string()))
-            .map(|secret| secret.to_bytes())
-            .map_err(|error| error.to_string()),
+    let secrets = match join.secret.clone() {
+        JoinSecret::One(secret) => Secrets::One(secret.to_bytes()),
+        JoinSecret::Folder(folder) => Secrets::PerHost(Box::new(move |index| {
+            let secret = Secret::read(&folder.join(index.to_string()));
+            secret.map(|secret| secret.to_bytes()).map_err(|error| error.to_string())
+        })),
     };
+    let mut enrolment = Enrolment::listen(cluster.iface.as_deref(), join.port, secrets)?;
     let limit =
         plan.options.timeout.map_or(cluster.bootstrap_timeout, |limit| limit.min(cluster.bootstrap_timeout));
     let terms = Terms {
@@ -31,10 +33,6 @@ pub(crate) fn await_hosts(plan: &mut Plan) -> Result<Option<Enrolment>, RunError
         ranks: cluster.placement.fill.is_empty().then(|| plan.size()),
         with_programs: join.with_programs,
         timeout: limit.as_millis().try_into().unwrap_or(u64::MAX),
-        secrets: match &join.secret {
-            JoinSecret::One(secret) => Secrets::One(secret.to_bytes()),
-            JoinSecret::Folder(_) => Secrets::PerHost(&secret_of),
-        },
     };
     let addrs: Vec<String> = enrolment.addrs().map(shown).collect();
     let wanted = terms.wanted();
@@ -54,7 +52,7 @@ pub(crate) fn await_hosts(plan: &mut Plan) -> Result<Option<Enrolment>, RunError
 }
 
 /// An address as other machines know it.
-fn shown(addr: std::net::SocketAddr) -> String {
+fn shown(addr: SocketAddr) -> String {
     match addr.ip().is_unspecified() {
         true => format!("{}:{}", Environment::current().hostname, addr.port()),
         false => addr.to_string(),
@@ -77,11 +75,13 @@ fn tell(notice: &Notice<'_>, verbose: bool) {
             let name = &host.application.name;
             messages::print(messages::HYDRANT, format_args!("host {name} has left before the run began"));
         }
-        Notice::Turned(addr, why) => {
-            let ip = addr.ip().to_canonical();
-            messages::print(messages::HYDRANT, format_args!("a host at {ip} cannot join: {why}"));
-        }
+        Notice::Turned(addr, why) => messages::print(messages::HYDRANT, turned_away(*addr, why)),
     }
+}
+
+/// What the user is told of a host that cannot join.
+pub(crate) fn turned_away(addr: SocketAddr, why: &str) -> String {
+    format!("a host at {} cannot join: {why}", addr.ip().to_canonical())
 }
 
 /// Enters the hosts into the plan.

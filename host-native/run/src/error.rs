@@ -224,6 +224,9 @@ pub enum RunError {
     /// `--elastic` without hosts.
     #[error("--elastic needs hosts: name them with --hosts or --hostfile, or run in an allocation")]
     NoHosts,
+    /// A host is to be started in a run whose hosts join by themselves.
+    #[error("hosts of this run join by themselves (--bootstrap join): start 'hydrant join' there")]
+    HostsJoin,
     /// Hosts that do not join the run.
     #[error(transparent)]
     Enrol(#[from] EnrolError),

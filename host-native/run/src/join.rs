@@ -105,6 +105,8 @@ pub(crate) fn join(
                 // The overlay reports failures to the head, which decides.
                 Event::Failed(_)
                 | Event::Retrying(_)
+                | Event::Applied { .. }
+                | Event::Turned { .. }
                 | Event::Joined { .. }
                 | Event::Left { .. }
                 | Event::Complete

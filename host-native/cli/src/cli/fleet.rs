@@ -44,7 +44,7 @@ pub(super) struct DownArgs {
 }
 
 /// Options of `run` that apply neither to a fleet nor to a job in one, by their identifiers in clap, with the reason.
-const NOT_IN_FLEETS: [(&str, &str); 13] = [
+const NOT_IN_FLEETS: [(&str, &str); 12] = [
     ("pmi_port", "ranks inherit their connections"),
     ("get_stack_traces", "the ranks are no children of this command"),
     ("rankmap", "ranks get the slots that are free"),
@@ -52,7 +52,6 @@ const NOT_IN_FLEETS: [(&str, &str); 13] = [
     ("preload_libs", "daemons that run already get no files"),
     ("preload_files", "daemons that run already get no files"),
     ("profile", "daemons that run already keep no times"),
-    ("elastic", "hosts cannot join a fleet"),
     ("dry_run", "the ranks' hosts are not known before the job starts"),
     ("offload", "its daemons serve its jobs"),
     ("offload_file", "its daemons serve its jobs"),
@@ -61,11 +60,12 @@ const NOT_IN_FLEETS: [(&str, &str); 13] = [
 ];
 
 /// Options of `run` that a fleet has.
-pub(super) const OF_UP: [&str; 22] = [
+pub(super) const OF_UP: [&str; 23] = [
     "n",
     "hosts",
     "hostfile",
     "nodes",
+    "elastic",
     "bootstrap",
     "expect",
     "join_secret",

@@ -321,8 +321,8 @@ Exit codes:
   2  invalid option";
 
 pub(super) const JOIN_ABOUT: &str = "\
-Make the machine, the container or the pod that this command runs in a host of a run that waits for it: 'hydrant run \
---bootstrap join'. No ssh and no other way from one host to another is needed, but connections of this host to the run, and \
+Make the machine, the container or the pod that this command runs in a host of a run or a fleet that waits for it: 'hydrant run \
+--bootstrap join'. With --elastic there it may also come later. No ssh and no other way from one host to another is needed, but connections of this host to the run, and \
 between hosts. They are encrypted and authenticated with the secret.
 
 The daemon of this host starts and serves ranks, as on a host that is reached by ssh: their output, signals and failures go to \

@@ -270,7 +270,6 @@ fn joined(args: &HostArgs, options: &[ParsedOption]) -> Result<Option<JoinedHost
     for other in ["hosts", "hostfile"] {
         conflict(options, "bootstrap", other, "hosts that join say their names and slots")?;
     }
-    conflict(options, "bootstrap", "elastic", "hosts that join by themselves do so before the job starts")?;
     conflict(options, "bootstrap", "dry_run", "the hosts that join are not known before")?;
     let Some(secret) = args.join_secret.clone() else { return alone(bootstrap, "--secret-file FILE") };
     Ok(Some(JoinedHosts { hosts: args.expect, port: args.join_port, secret, with_programs: false }))

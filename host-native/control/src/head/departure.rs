@@ -47,6 +47,7 @@ impl Head {
                     self.print(format!("host {host} leaves: {of} ended"));
                 }
                 jobs.into_iter().for_each(|id| self.send(node, Order::AbortJob(id)));
+                self.refuse_large();
             }
             Err(why) => {
                 let result = Err(why.into());

@@ -24,6 +24,8 @@ pub(super) struct Newcomers {
     setup: Option<Box<Setup>>,
     /// The tree of all nodes, late ones included.
     tree: Tree,
+    /// Hosts that have been named before the first job has started: the request, the host, and whether it may be there.
+    early: Vec<(u64, Host, bool)>,
     /// Nodes whose daemons are being started, each with the numbers of the requests.
     starting: BTreeMap<u32, Vec<u64>>,
     /// Nodes whose daemons wait to be told.
@@ -46,6 +48,7 @@ impl Newcomers {
                 config.hosts.len() as u32 + 1 + config.late,
                 config.radix.max(RADIX_MIN) | (config.late * LATE),
             ),
+            early: Vec::new(),
             starting: BTreeMap::new(),
             arrived: BTreeSet::new(),
             failed: BTreeSet::new(),
@@ -110,6 +113,10 @@ impl Head {
 
     /// A host is to join.
     pub(super) fn start_newcomer(&mut self, request: u64, host: Host, may_be_there: bool) {
+        if self.first.is_some() && self.newcomers.is_elastic() {
+            self.newcomers.early.push((request, host, may_be_there));
+            return;
+        }
         if let Some(node) = self.node_there(&host.name).filter(|_| may_be_there) {
             match self.newcomers.starting.get_mut(&node) {
                 Some(requests) => requests.push(request),
@@ -141,11 +148,10 @@ impl Head {
 
     /// Checks that hosts can do this now: join or leave.
     pub(super) fn check_elastic(&self, what: &str) -> Result<(), Error> {
-        let why = if self.config.stays {
-            format!("hosts cannot {what} a fleet")
-        } else if !self.newcomers.is_elastic() {
+        let runs = if self.config.stays { self.is_open() } else { !self.jobs.is_empty() };
+        let why = if !self.newcomers.is_elastic() {
             format!("hosts cannot {what} this run: start it with --elastic HOSTS")
-        } else if self.first.is_some() || self.jobs.is_empty() || self.statuses.of(None).is_interrupted() {
+        } else if self.first.is_some() || !runs || self.statuses.of(None).is_interrupted() {
             format!("the run starts or ends, and hosts {what} between")
         } else {
             return Ok(());
@@ -203,6 +209,11 @@ impl Head {
 
     /// Makes the nodes that have connected members. Called when no other action waits.
     pub(super) fn admit_newcomers(&mut self) {
+        if self.first.is_none() {
+            for (request, host, may_be_there) in std::mem::take(&mut self.newcomers.early) {
+                self.start_newcomer(request, host, may_be_there);
+            }
+        }
         while let Some(node) = self.newcomers.arrived.pop_first() {
             self.lost.remove(&node);
             self.epoch += 1;
@@ -220,6 +231,8 @@ impl Head {
                 self.print(format!("host {} (node {node}) has joined", self.host(node)));
             }
             self.answer_newcomer(node, Ok(node));
+            self.submissions.hosts_are_there();
         }
+        self.settle_submissions();
     }
 }

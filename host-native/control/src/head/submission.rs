@@ -46,7 +46,7 @@ impl Submissions {
         Some(self.get(id?)?.exit_report)
     }
 
-    /// All hosts are there: those that wait have room.
+    /// Hosts have come: submissions that wait may have room.
     pub(super) fn hosts_are_there(&mut self) {
         self.changed = true;
     }

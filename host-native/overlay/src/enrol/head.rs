@@ -5,23 +5,19 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::trace::SignalName;
-use hydrant_noise::Transport;
-use hydrant_placement::{Host, Hosts};
 use hydrant_reactor::{Error, Interest, Key, KeyRange, Listener, NO_SIGPIPE, OpenFiles, Poller, Reactor};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 use zeroize::Zeroizing;
 
 use super::applicant::end_signal;
-use super::hello::{HELLO_LEN, MAGIC, VERDICT_LEN, VERSION_LEN, Verdict, version_field, version_text};
-use super::{Application, Decision, EnrolError, NO_INDEX, SLOTS_MAX, identity};
+use super::door::{Greeted, Secrets};
+use super::hello::{HELLO_LEN, MAGIC, VERDICT_LEN};
+use super::{Application, Decision, EnrolError};
 use crate::HEARTBEAT_DEFAULT;
 use crate::incoming::{HANDSHAKE_TIMEOUT, INCOMING_MAX, ListenSocket};
 use crate::interface::interface_addrs;
-use crate::link::{
-    Channel, INITIATION_LEN, Link, RECEIVE_BUFFER_MIN, RESPONSE_LEN, Secret, claimed_node, configure_socket,
-    respond,
-};
+use crate::link::{Channel, Link, RECEIVE_BUFFER_MIN, configure_socket};
 
 const OWN: KeyRange = KeyRange(0);
 const SIGNALS: Key = OWN.key(0, 0);
@@ -31,21 +27,12 @@ const INCOMING: u16 = 2;
 const ENROLLED: u16 = 3;
 /// Milliseconds for the last messages to the hosts.
 const PARTING_TIMEOUT: u64 = 10_000;
-/// Most bytes of an application: a command line.
-const APPLICATION_MAX: usize = 2 << 20;
 /// Descriptors beside those of connections.
 const OWN_FILES: u64 = 32;
 
-/// Secrets of hosts.
-pub enum Secrets<'a> {
-    /// All hosts have the same.
-    One([u8; 32]),
-    /// Each index has a secret of its own, or a reason why it has none.
-    PerHost(&'a dyn Fn(u32) -> Result<[u8; 32], String>),
-}
-
 /// What the head waits for.
-pub struct Terms<'a> {
+#[derive(Clone, Debug)]
+pub struct Terms {
     /// Number of hosts. Without it, hosts with enough slots for `ranks`.
     pub hosts: Option<u32>,
     /// Number of ranks, if it is given.
@@ -54,8 +41,6 @@ pub struct Terms<'a> {
     pub with_programs: bool,
     /// Milliseconds until all hosts have to be there.
     pub timeout: u64,
-    /// Secrets of hosts.
-    pub secrets: Secrets<'a>,
 }
 
 /// A host that has enrolled.
@@ -82,14 +67,17 @@ pub enum Notice<'a> {
 }
 
 /// Notices about connections that are no hosts, of which there may be many.
-const TURNED_MAX: u32 = 8;
+pub(super) const TURNED_MAX: u32 = 8;
 
 /// Hosts that join a run, at its head.
 #[derive(Debug)]
 pub struct Enrolment {
     listeners: Vec<ListenSocket>,
+    secrets: Secrets,
     /// By the order of arrival.
     hosts: BTreeMap<u32, Enrolled>,
+    /// Hosts that have been greeted, and had not applied when all hosts were there.
+    late: Vec<(Link, SocketAddr)>,
 }
 
 /// A connection before its application.
@@ -120,7 +108,7 @@ impl Enrolment {
     ///
     /// # Errors
     /// There is no such interface, or the port is in use.
-    pub fn listen(iface: Option<&str>, port: Option<u16>) -> Result<Enrolment, EnrolError> {
+    pub fn listen(iface: Option<&str>, port: Option<u16>, secrets: Secrets) -> Result<Enrolment, EnrolError> {
         let port = port.unwrap_or(0);
         let bind = |ip: IpAddr| {
             ListenSocket::bind(ip, port).map_err(|why| EnrolError::Listen((ip, port).into(), why))
@@ -130,7 +118,7 @@ impl Enrolment {
             // A system may have no IPv6.
             None => vec![bind(Ipv6Addr::UNSPECIFIED.into()).or_else(|_| bind(Ipv4Addr::UNSPECIFIED.into()))?],
         };
-        Ok(Enrolment { listeners, hosts: BTreeMap::new() })
+        Ok(Enrolment { listeners, secrets, hosts: BTreeMap::new(), late: Vec::new() })
     }
 
     /// The addresses at which the head listens.
@@ -148,7 +136,7 @@ impl Enrolment {
     ///
     /// # Errors
     /// The hosts do not come in time, a signal ends the run, or a system call failed. Hosts that have enrolled have been told.
-    pub fn wait(&mut self, terms: &Terms<'_>, tell: &mut dyn FnMut(Notice<'_>)) -> Result<(), EnrolError> {
+    pub fn wait(&mut self, terms: &Terms, tell: &mut dyn FnMut(Notice<'_>)) -> Result<(), EnrolError> {
         let waited = Waiting::new(self, terms, tell).and_then(|mut waiting| waiting.run());
         match waited {
             Ok(()) => {
@@ -174,21 +162,22 @@ impl Enrolment {
         std::mem::take(&mut self.listeners)
     }
 
-    /// Sends each host its record, in the order of their nodes.
-    pub(crate) fn send_records(self, records: impl Iterator<Item = Zeroizing<Vec<u8>>>) {
+    /// Sends each host its record, in the order of their nodes. Returns what is needed for hosts that come later: the secrets, and
+    /// those of them that are there.
+    pub(crate) fn send_records(
+        self,
+        records: impl Iterator<Item = Zeroizing<Vec<u8>>>,
+    ) -> (Secrets, Vec<(Link, SocketAddr)>) {
         let links = self.hosts.into_values().map(|host| host.link);
         let record = |record: Zeroizing<Vec<u8>>| encode(&Decision::Record(record.to_vec()));
         part(links.zip(records.map(record)));
+        (self.secrets, self.late)
     }
 
     /// Whether a host may enrol.
-    fn admit(&self, terms: &Terms<'_>, index: Option<u32>, host: &Application) -> Result<(), String> {
-        let Application { name, slots, program } = host;
-        let named = Hosts::default().add(Host::with_slots(name, (*slots).max(1)));
-        named.map_err(|error| format!("{error}; join with --name"))?;
-        if !(1..=SLOTS_MAX).contains(slots) {
-            return Err(format!("{slots} slots (-n), and a host has 1 to {SLOTS_MAX}"));
-        }
+    fn admit(&self, terms: &Terms, index: Option<u32>, host: &Application) -> Result<(), String> {
+        host.check()?;
+        let Application { name, program, .. } = host;
         match (terms.with_programs, program) {
             (true, None) => return Err("the run has no program: join with -- PROGRAM".to_owned()),
             (false, Some(_)) => return Err("the run has a program: join without one".to_owned()),
@@ -208,7 +197,7 @@ impl Enrolment {
         }
     }
 
-    fn is_complete(&self, terms: &Terms<'_>) -> bool {
+    fn is_complete(&self, terms: &Terms) -> bool {
         let slots = || self.hosts.values().map(|host| u64::from(host.application.slots)).sum::<u64>();
         match (terms.hosts, terms.ranks) {
             (Some(hosts), _) => self.hosts.len() >= hosts as usize,
@@ -218,7 +207,7 @@ impl Enrolment {
     }
 
     /// The hosts that are there and those that are missing.
-    fn missing(&self, terms: &Terms<'_>) -> EnrolError {
+    fn missing(&self, terms: &Terms) -> EnrolError {
         let names: Vec<&str> = self.hosts.values().take(8).map(|host| &*host.application.name).collect();
         let more = if self.hosts.len() > names.len() { ", ..." } else { "" };
         let joined = match self.hosts.len() {
@@ -237,7 +226,7 @@ impl Enrolment {
     }
 }
 
-impl Terms<'_> {
+impl Terms {
     /// What the head waits for, in words.
     pub fn wanted(&self) -> String {
         match (self.hosts, self.ranks) {
@@ -245,20 +234,6 @@ impl Terms<'_> {
             (Some(hosts), _) => format!("{hosts} hosts"),
             (None, Some(ranks)) => format!("hosts with {ranks} slots in all"),
             (None, None) => "a host".to_owned(),
-        }
-    }
-
-    /// The secret of a host.
-    fn secret_of(&self, index: Option<u32>) -> Result<Secret, (Verdict, String)> {
-        match (&self.secrets, index) {
-            (Secrets::One(secret), _) => Ok(Secret::of(*secret)),
-            (Secrets::PerHost(_), None) => Err((
-                Verdict::NoIndex,
-                "it has not said its --index, and each host has its own secret".to_owned(),
-            )),
-            (Secrets::PerHost(find), Some(index)) => find(index)
-                .map(Secret::of)
-                .map_err(|why| (Verdict::NoSecret, format!("index {index}: {why}"))),
         }
     }
 }
@@ -281,7 +256,7 @@ pub(super) fn positions(indices: &[Option<u32>]) -> Vec<u32> {
 /// The head while hosts enrol.
 struct Waiting<'a> {
     enrolment: &'a mut Enrolment,
-    terms: &'a Terms<'a>,
+    terms: &'a Terms,
     tell: &'a mut dyn FnMut(Notice<'_>),
     reactor: Reactor,
     files: OpenFiles,
@@ -295,7 +270,7 @@ struct Waiting<'a> {
 impl<'a> Waiting<'a> {
     fn new(
         enrolment: &'a mut Enrolment,
-        terms: &'a Terms<'a>,
+        terms: &'a Terms,
         tell: &'a mut dyn FnMut(Notice<'_>),
     ) -> Result<Waiting<'a>, EnrolError> {
         let files = OpenFiles::reserve(OWN_FILES + INCOMING_MAX as u64)?;
@@ -308,6 +283,12 @@ impl<'a> Waiting<'a> {
         let sockets = std::mem::take(&mut self.enrolment.listeners);
         let result = self.run_at(&sockets);
         self.enrolment.listeners = sockets;
+        let late = self.incoming.drain(..).flatten().filter_map(|Incoming { addr, stage, .. }| match stage {
+            Stage::Welcome { link, .. } => Some((*link, addr)),
+            // It has no answer, and tries again.
+            Stage::Hello { .. } => None,
+        });
+        self.enrolment.late = late.collect();
         result
     }
 
@@ -329,6 +310,9 @@ impl<'a> Waiting<'a> {
                     Some((INCOMING, at)) => self.read(at as usize, now),
                     Some((ENROLLED, number)) => self.check(number, now),
                     _ => {}
+                }
+                if self.enrolment.is_complete(self.terms) {
+                    break;
                 }
             }
             if keys.contains(&SIGNALS)
@@ -416,42 +400,19 @@ impl<'a> Waiting<'a> {
         if len < HELLO_LEN {
             return Some(Stage::Hello { fd, bytes, len });
         }
-        let (version, initiation) = bytes[MAGIC.len()..].split_at(VERSION_LEN);
-        let initiation = initiation.first_chunk().expect("the initiation is the rest of a hello");
-        let index = claimed_node(initiation)?;
-        let index = (index != NO_INDEX).then_some(index);
-        let mut verdict = [0; VERDICT_LEN];
-        verdict[1..=VERSION_LEN].copy_from_slice(&version_field());
-        let transport = match self.judge(version, initiation, index) {
-            Ok((transport, response)) => {
-                verdict[1 + VERSION_LEN..].copy_from_slice(&response);
-                Some(transport)
+        let Greeted { verdict, host } = self.enrolment.secrets.greet(&bytes)?;
+        // The send buffer of a new socket has space for the message.
+        let sent = send(&fd, &verdict, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
+        match host {
+            Ok((transport, index)) => {
+                let link = Box::new(Link::new(fd, transport, now));
+                (sent == VERDICT_LEN).then_some(Stage::Welcome { link, index })
             }
-            Err((refused, why)) => {
-                verdict[0] = refused as u8;
+            Err(why) => {
                 self.turn_away(addr, &why);
                 None
             }
-        };
-        // The send buffer of a new socket has space for the message.
-        let sent = send(&fd, &verdict, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
-        let link = Box::new(Link::new(fd, transport?, now));
-        (sent == VERDICT_LEN).then_some(Stage::Welcome { link, index })
-    }
-
-    fn judge(
-        &self,
-        version: &[u8],
-        initiation: &[u8; INITIATION_LEN],
-        index: Option<u32>,
-    ) -> Result<(Transport, [u8; RESPONSE_LEN]), (Verdict, String)> {
-        if *version != version_field() {
-            return Err((Verdict::Version, format!("its hydrant is {}", version_text(version))));
         }
-        let secret = self.terms.secret_of(index)?;
-        let whose = index.map_or_else(String::new, |index| format!(" (index {index})"));
-        respond(&identity(index), &secret, initiation)
-            .map_err(|_| (Verdict::Secret, format!("it has another secret{whose}")))
     }
 
     fn read_application(
@@ -464,10 +425,7 @@ impl<'a> Waiting<'a> {
         let mut messages = Vec::new();
         link.receive(now, &mut self.buffer, |_, message| messages.push(message)).ok()?;
         let Some(message) = messages.pop() else { return Some(Stage::Welcome { link, index }) };
-        if message.len() > APPLICATION_MAX {
-            return None;
-        }
-        let application: Application = postcard::from_bytes(&message).ok()?;
+        let application = Application::decode(&message)?;
         let room = self.files.add(1).map_err(|error| error.to_string());
         if let Err(why) = room.and_then(|()| self.enrolment.admit(self.terms, index, &application)) {
             self.turn_away(addr, &why);
@@ -504,7 +462,7 @@ impl<'a> Waiting<'a> {
     }
 }
 
-fn encode(decision: &Decision) -> Zeroizing<Vec<u8>> {
+pub(super) fn encode(decision: &Decision) -> Zeroizing<Vec<u8>> {
     Zeroizing::new(postcard::to_stdvec(decision).expect("postcard encodes every field of a decision"))
 }
 

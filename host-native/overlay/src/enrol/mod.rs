@@ -2,7 +2,8 @@
 //!
 //! The head of a run listens, and a host that joins proves that it has the secret of the run, or its own. It says its name and
 //! its slots and waits. When all hosts have enrolled, the head sends each the record that a daemon of another
-//! [`Bootstrap`](hydrant_placement::Bootstrap) reads from its standard input. The daemon goes on as all daemons do.
+//! [`Bootstrap`](hydrant_placement::Bootstrap) reads from its standard input. The daemon goes on as all daemons do. A host that
+//! comes when the run has begun gets its record at once, if hosts may join.
 //!
 //! ```text
 //! host → head   hello: magic, version, and the initiation of a link's handshake with the index as its node
@@ -15,8 +16,10 @@
 //! the handshake too.
 
 mod applicant;
+mod door;
 mod head;
 pub(crate) mod hello;
+mod late;
 
 use std::ffi::OsString;
 use std::io;
@@ -30,7 +33,10 @@ use crate::link::{LinkIdentity, OverlayId};
 use crate::version::VERSION;
 
 pub use applicant::Applicant;
-pub use head::{Enrolled, Enrolment, Notice, Secrets, Terms};
+pub(crate) use door::Greeted;
+pub use door::Secrets;
+pub use head::{Enrolled, Enrolment, Notice, Terms};
+pub(crate) use late::{Knock, LATE_HOSTS_MAX, LateHosts};
 
 /// Node number of a host without an index.
 const NO_INDEX: u32 = u32::MAX;

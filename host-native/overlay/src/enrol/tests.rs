@@ -17,13 +17,12 @@ fn applicant(address: SocketAddr, secret: [u8; 32]) -> Applicant {
     Applicant { address: address.to_string(), secret, index: None, application, timeout: 30_000 }
 }
 
-fn terms() -> Terms<'static> {
-    let secrets = Secrets::One(SECRET);
-    Terms { hosts: Some(1), ranks: None, with_programs: false, timeout: 60_000, secrets }
+fn terms() -> Terms {
+    Terms { hosts: Some(1), ranks: None, with_programs: false, timeout: 60_000 }
 }
 
 fn enrolment() -> (Enrolment, SocketAddr) {
-    let enrolment = Enrolment::listen(Some("lo"), None).unwrap();
+    let enrolment = Enrolment::listen(Some("lo"), None, Secrets::One(SECRET)).unwrap();
     let addr = enrolment.addrs().next().unwrap();
     (enrolment, addr)
 }

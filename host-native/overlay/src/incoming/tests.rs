@@ -53,7 +53,13 @@ impl Parent {
                 secret: &self.secret,
             })
         };
-        (0..INCOMING_MAX as u32).find_map(|index| self.incoming.receive(index, expected, None))
+        (0..INCOMING_MAX as u32).find_map(|index| {
+            let expected = Expected { child: expected, guide: None, secrets: None };
+            match self.incoming.receive(index, expected)? {
+                Arrival::Child(child) => Some(child),
+                Arrival::Host(..) | Arrival::Turned(..) => None,
+            }
+        })
     }
 
     /// Repeats until a child is authenticated.

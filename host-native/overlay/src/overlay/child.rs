@@ -107,6 +107,23 @@ pub(super) struct ChildLauncher<'a> {
 }
 
 impl ChildLauncher<'_> {
+    /// What the daemon of a child needs. `hosts` are those of its subtree.
+    pub(super) fn spec(&self, secret: Secret, node: u32, hosts: &[Host]) -> DaemonSpec {
+        DaemonSpec {
+            overlay: self.overlay,
+            secret,
+            node,
+            parent: self.node,
+            addrs: self.addrs.to_vec(),
+            parent_host: self.host.to_owned(),
+            tree: self.tree,
+            hosts: hosts.to_vec(),
+            settings: self.settings.clone(),
+            step: None,
+            inherited: None,
+        }
+    }
+
     /// Makes a child, whose daemon is forked or waits for its command. If a fork fails, the child is gone and the failure is
     /// returned beside it.
     pub(super) fn start(
@@ -117,19 +134,7 @@ impl ChildLauncher<'_> {
         poller: &Poller,
     ) -> Result<(Child, Option<DaemonFailure>), Error> {
         let secret = Secret::random()?;
-        let spec = DaemonSpec {
-            overlay: self.overlay,
-            secret: secret.clone(),
-            node: subtree.start,
-            parent: self.node,
-            addrs: self.addrs.to_vec(),
-            parent_host: self.host.to_owned(),
-            tree: self.tree,
-            hosts: hosts.to_vec(),
-            settings: self.settings.clone(),
-            step: None,
-            inherited: None,
-        };
+        let spec = self.spec(secret.clone(), subtree.start, hosts);
         let host = hosts[0].clone();
         if let Some(main) = self.fork.clone() {
             return self.fork(main, (subtree, spec), now, files, poller);

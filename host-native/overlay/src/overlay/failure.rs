@@ -6,6 +6,7 @@ use super::child::{Child, ChildState};
 use super::route::LinkMessage;
 use super::step::Step;
 use super::{Event, Overlay, ParentLink, SHUTDOWN_TIMEOUT};
+use crate::enrol::LateHosts;
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 
 /// Hosts whose daemons are started again and that are reported.
@@ -23,6 +24,7 @@ impl Overlay {
         self.kill_at = Some(now + SHUTDOWN_TIMEOUT);
         self.listeners.clear();
         self.incoming.clear();
+        self.late_hosts = None;
         self.guide = None;
         self.children.iter_mut().filter(|child| child.is_starting()).for_each(|child| child.kill());
         if let Some(process) = self.step.as_mut().and_then(Step::process).filter(|_| !self.complete) {
@@ -59,7 +61,8 @@ impl Overlay {
         let children = self.children.iter().filter_map(|child| child_deadline(&child.state));
         let paused = self.listeners.iter().filter_map(Listener::deadline);
         let named = self.step.as_ref().and_then(Step::deadline);
-        let others = [parent, self.incoming.deadline(), self.kill_at, named];
+        let late = self.late_hosts.as_ref().and_then(LateHosts::deadline);
+        let others = [parent, self.incoming.deadline(), late, self.kill_at, named];
         let dismissed = self.children.iter().filter_map(|child| child.dismissed);
         let others = others.into_iter().flatten().chain(paused).chain(dismissed);
         // Events are to be taken at once.
@@ -81,6 +84,7 @@ impl Overlay {
     ) -> Result<(), OverlayError> {
         self.connect_to_parent(now, poller)?;
         self.incoming.expire(now);
+        self.late_hosts.iter_mut().for_each(|late| late.expire(now));
         for listener in &mut self.listeners {
             listener.resume(poller, now)?;
         }

@@ -15,6 +15,8 @@ pub(super) enum LinkKey {
     BootstrapInput(u32),
     /// Standard output of the process that starts the daemon of this node.
     BootstrapOutput(u32),
+    /// The connection of the host of this number that asks to join.
+    LateHost(u32),
 }
 
 impl LinkKey {
@@ -25,6 +27,7 @@ impl LinkKey {
             LinkKey::Link(node) => range.key(2, node),
             LinkKey::BootstrapInput(node) => range.key(3, node),
             LinkKey::BootstrapOutput(node) => range.key(4, node),
+            LinkKey::LateHost(number) => range.key(5, number),
         }
     }
 
@@ -36,6 +39,7 @@ impl LinkKey {
             2 => LinkKey::Link(index),
             3 => LinkKey::BootstrapInput(index),
             4 => LinkKey::BootstrapOutput(index),
+            5 => LinkKey::LateHost(index),
             _ => return None,
         })
     }
@@ -53,6 +57,7 @@ mod tests {
             LinkKey::Link(u32::MAX),
             LinkKey::BootstrapInput(5),
             LinkKey::BootstrapOutput(6),
+            LinkKey::LateHost(7),
         ];
         for key in keys {
             let encoded = key.encode(KeyRange(9));

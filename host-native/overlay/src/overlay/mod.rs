@@ -16,6 +16,7 @@ use std::collections::VecDeque;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::os::fd::OwnedFd;
 
 use hydrant_core::peer::tree::{LATE, Place, Tree};
 use hydrant_placement::{Bootstrap, Host};
@@ -23,9 +24,9 @@ use hydrant_reactor::{Interest, Key, KeyRange, Listener, OpenFiles, Poller};
 use rustix::process::{Pid, WaitStatus};
 
 use crate::bootstrap::{DaemonMain, DaemonSettings, DaemonSpec, Guide};
-use crate::enrol::Enrolment;
+use crate::enrol::{Application, Enrolment, LATE_HOSTS_MAX, LateHosts};
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
-use crate::incoming::{ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
+use crate::incoming::{Arrival, Expected, ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
 use crate::interface::{interface_addrs, interface_name, local_addr_towards_any, local_addrs_towards};
 use crate::link::{Channel, Link, OverlayId, RECEIVE_BUFFER_MIN};
 use child::{Child, ChildLauncher, ChildState};
@@ -74,6 +75,23 @@ pub enum Event {
     /// The command that starts a daemon below this node has failed for some time, for a reason that may pass, and is
     /// started again. The overlay reports it to the head, for some hosts.
     Retrying(DaemonFailure),
+    /// A host asks to join the run, which has begun. [`Overlay::admit`] or [`Overlay::refuse`] answers it. A host that has gone
+    /// meanwhile is reported by [`Event::Failed`] when it is admitted.
+    Applied {
+        /// Number of the host among those that ask.
+        applicant: u32,
+        /// What it offers.
+        application: Application,
+        /// Its address.
+        addr: SocketAddr,
+    },
+    /// A host cannot join the run, and has been told why.
+    Turned {
+        /// Its address.
+        addr: SocketAddr,
+        /// The reason.
+        why: String,
+    },
     /// After [`Overlay::dismiss`]: the daemon of a child has ended.
     Left {
         /// The child.
@@ -149,6 +167,8 @@ pub struct Overlay {
     guide: Option<Guide>,
     /// Whether the hosts of this head have joined by themselves.
     is_enrolled: bool,
+    /// Hosts that ask to join, at a head that such may join.
+    late_hosts: Option<LateHosts>,
     keys: KeyRange,
     listeners: Vec<Listener<ListenSocket>>,
     incoming: IncomingConnections,
@@ -275,6 +295,7 @@ impl Overlay {
             step: None,
             guide: None,
             is_enrolled: false,
+            late_hosts: None,
             keys,
             listeners: Vec::new(),
             incoming: IncomingConnections::default(),
@@ -363,10 +384,10 @@ impl Overlay {
         Ok(())
     }
 
-    /// Maximum number of descriptors of a node with that many children: incoming connections, the link to the parent, and
-    /// for each child its link and the two pipes of its bootstrap process.
+    /// Maximum number of descriptors of a node with that many children: incoming connections, hosts that ask to join, the link
+    /// to the parent, and for each child its link and the two pipes of its bootstrap process.
     pub fn files(children: u64) -> u64 {
-        INCOMING_MAX as u64 + 1 + 3 * children
+        (INCOMING_MAX + LATE_HOSTS_MAX) as u64 + 1 + 3 * children
     }
 
     /// The key range of the links.
@@ -444,6 +465,7 @@ impl Overlay {
                     let _ = self.receive_first(node, now, poller) || self.receive(node, now);
                 }
             },
+            LinkKey::LateHost(number) => self.handle_late_host(number, now),
             LinkKey::BootstrapInput(0) | LinkKey::BootstrapOutput(0) => self.handle_step_ready(now),
             LinkKey::BootstrapInput(node) | LinkKey::BootstrapOutput(node) => {
                 if let Some(process) = self.child(node).and_then(|child| child.process.as_mut()) {
@@ -629,8 +651,21 @@ impl Overlay {
             let child = children.iter().find(|child| child.node() == node)?;
             child.secret().map(|secret| ExpectedChild { overlay, parent, secret })
         };
-        let guide = self.guide.as_mut();
-        let Some(authenticated) = self.incoming.receive(index, expected, guide) else { return Ok(()) };
+        let secrets = self.late_hosts.as_ref().map(|late| &late.secrets);
+        let expected = Expected { child: expected, guide: self.guide.as_mut(), secrets };
+        let authenticated = match self.incoming.receive(index, expected) {
+            None => return Ok(()),
+            Some(Arrival::Child(authenticated)) => authenticated,
+            Some(Arrival::Host(fd, addr, noise)) => {
+                let watch = |fd: &OwnedFd, key| poller.modify(fd, key, Interest::Read);
+                return self.greeted(Link::new(fd, noise, now), addr, now, watch);
+            }
+            Some(Arrival::Turned(addr, why)) => {
+                let is_reported = self.late_hosts.as_mut().is_some_and(LateHosts::turns_away);
+                self.events.extend(is_reported.then_some(Event::Turned { addr, why }));
+                return Ok(());
+            }
+        };
         let node = authenticated.node;
         let link = Link::new(authenticated.fd, authenticated.noise, now);
         let key = LinkKey::Link(node).encode(self.keys);

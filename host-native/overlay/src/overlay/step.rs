@@ -15,7 +15,7 @@ use super::key::LinkKey;
 use crate::bootstrap::{
     BootstrapProcess, DaemonSettings, DaemonSpec, Guide, StartRecord, StepSecret, StepSpec, ended_host,
 };
-use crate::enrol::Enrolment;
+use crate::enrol::{Enrolment, LateHosts};
 use crate::error::{DaemonFailure, FailureCause, OverlayError};
 use crate::link::Secret;
 
@@ -146,7 +146,13 @@ impl Overlay {
         }
         let step = self.expect_step(hosts, now, poller)?;
         let specs = (1..self.tree.first_late()).filter_map(|node| step.of_node(node));
-        enrolment.send_records(specs.map(DaemonSpec::encode));
+        let (secrets, late) = enrolment.send_records(specs.map(DaemonSpec::encode));
+        if self.tree.late() > 0 {
+            self.late_hosts = Some(LateHosts::new(secrets));
+            for (link, addr) in late {
+                self.greeted(link, addr, now, |fd, key| poller.add(fd, key, Interest::Read))?;
+            }
+        }
         Ok(())
     }
 

@@ -1,9 +1,12 @@
 //! Hosts that join and leave the run, at the request of a client of the status socket, of a PMIx client or of a spawn.
 
+use std::net::SocketAddr;
+
 use hydrant_control::{Event, HostRefusal, HostRefusalKind};
 use hydrant_core::wire::pmix::allocation::{self, ID, REQUEST_ID};
 use hydrant_core::wire::pmix::{Infos, Integers, Writer, kind, status};
-use hydrant_placement::{Host, Hosts};
+use hydrant_overlay::Application;
+use hydrant_placement::{Bootstrap, Host, Hosts};
 use hydrant_status::{ClientId, Reply};
 
 use super::status::Asker;
@@ -63,6 +66,8 @@ enum Requester {
     Pmix(Allocation),
     /// A spawn, which goes on when the hosts are there.
     Spawn(Spawn),
+    /// The host itself, by its number among those that ask to join, and by its name.
+    Applicant(u32, String),
 }
 
 /// Starts the programs of a spawn, unless hosts have been refused.
@@ -165,6 +170,22 @@ impl Head<'_> {
             self.handle(engine, Event::HostLeaves { request, host, force })?;
         }
         Ok(())
+    }
+
+    /// A host asks to join by itself.
+    pub(super) fn host_applied(
+        &mut self,
+        engine: &mut Engine<'_>,
+        applicant: u32,
+        application: &Application,
+        addr: SocketAddr,
+    ) -> Result<(), RunError> {
+        let Application { name, slots, .. } = application;
+        if engine.plan.settings.verbose {
+            engine.sinks.print(&format!("host {name} asks to join from {}", addr.ip().to_canonical()));
+        }
+        let of = Requester::Applicant(applicant, name.clone());
+        self.name_hosts(engine, of, &[Host::with_slots(name, *slots)])
     }
 
     /// Carries out a request of a PMIx client (`PMIx_Allocation_request`). It is answered when all hosts have joined or left.
@@ -273,12 +294,17 @@ impl Head<'_> {
         host: &Host,
     ) -> Result<(), RunError> {
         let now = engine.now();
-        let started = match (&mut engine.nodes, self.bootstrap.check_user(host)) {
-            (Some(nodes), Ok(())) => {
-                nodes.grow(node, (&engine.host, host), now, &engine.files, &engine.poller)
-            }
-            (None, _) => return Ok(()),
-            (_, Err(why)) => Err(RunError::from(why)),
+        let applicant = self.growths.pending.iter().find_map(|growth| match &growth.of {
+            Requester::Applicant(applicant, name) if *name == host.name => Some(*applicant),
+            _ => None,
+        });
+        let Some(nodes) = &mut engine.nodes else { return Ok(()) };
+        let hosts = (&*engine.host, host);
+        let started = match (applicant, &self.bootstrap, self.bootstrap.check_user(host)) {
+            (Some(applicant), ..) => nodes.admit(node, hosts, applicant, now),
+            (None, Bootstrap::Join, _) => Err(RunError::HostsJoin),
+            (None, _, Ok(())) => nodes.grow(node, hosts, now, &engine.files, &engine.poller),
+            (None, _, Err(why)) => Err(RunError::from(why)),
         };
         match started {
             Ok(()) => Ok(()),
@@ -334,6 +360,13 @@ impl Head<'_> {
                 Ok(())
             }
             Requester::Spawn(spawn) => spawn(self, engine, &refused),
+            Requester::Applicant(applicant, _) => {
+                if let (Some(refused), Some(nodes)) = (refused.first(), &mut engine.nodes) {
+                    nodes.refuse(applicant, &refused.why, engine.clock.now());
+                    engine.sinks.print(&format!("a host that asks to join is refused: {}", refused.why));
+                }
+                Ok(())
+            }
             Requester::Pmix(of) => {
                 refused.iter().for_each(|refused| name_refused(engine, &refused.why));
                 let code = match refused.first() {

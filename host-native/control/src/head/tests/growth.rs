@@ -184,8 +184,17 @@ fn hosts_are_refused_by_name_and_their_numbers_are_free_again() {
         refused(&mut Run::started(2), "c"),
         "hosts cannot join this run: start it with --elastic HOSTS"
     );
-    let mut early = Run::new(Config { late: 1, least: Some(1), ..config(1) }, first_job(1, 1));
-    assert_eq!(refused(&mut early, "c"), "the run starts or ends, and hosts join between");
+}
+
+#[test]
+fn a_host_that_is_named_early_joins_when_the_first_job_has_started() {
+    let mut run = Run::new(Config { late: 1, least: Some(1), ..config(1) }, first_job(1, 1));
+    name(&mut run, 1, "c");
+    assert_eq!(take_growth(&mut run), (vec![], vec![]));
+    run.event(Event::AllJoined);
+    assert_eq!(take_growth(&mut run), (vec![2], vec![]));
+    run.event(Event::Joined { node: 2 });
+    assert_eq!(take_growth(&mut run), (vec![], vec![(1, Ok(2))]));
 }
 
 #[test]

@@ -12,6 +12,7 @@ use super::super::patience::Patience;
 use super::super::progress::Progress;
 use super::super::status::Asker;
 use super::super::{Engine, Head};
+use crate::enrol::turned_away;
 use crate::error::RunError;
 use crate::fleet::protocol::Reply;
 use crate::plan::Plan;
@@ -44,6 +45,13 @@ impl Head<'_> {
                 let nodes = lost.unwrap_or_default();
                 self.handle(engine, Event::NodesLost { nodes: nodes.clone(), reason })?;
                 self.pushes_lost(engine, &nodes)
+            }
+            LinkEvent::Applied { applicant, application, addr } => {
+                self.host_applied(engine, applicant, &application, addr)
+            }
+            LinkEvent::Turned { addr, why } => {
+                engine.sinks.print(&turned_away(addr, &why));
+                Ok(())
             }
             LinkEvent::Left { node } => self.handle(engine, Event::NodeEnded { node }),
             LinkEvent::Retrying(failure) => {

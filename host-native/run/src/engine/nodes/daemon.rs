@@ -311,6 +311,8 @@ impl Daemon {
             // The engine reports these to the head separately. The head decides.
             Event::Failed(_)
             | Event::Retrying(_)
+            | Event::Applied { .. }
+            | Event::Turned { .. }
             | Event::Joined { .. }
             | Event::Left { .. }
             | Event::Complete

@@ -91,6 +91,22 @@ impl Nodes {
         Ok(self.links.grow(node, (head, host), now, files, poller)?)
     }
 
+    /// Takes a host that has asked to join as one that joins. `head` is the name of this host.
+    pub(super) fn admit(
+        &mut self,
+        node: u32,
+        (head, host): (&str, &Host),
+        applicant: u32,
+        now: u64,
+    ) -> Result<(), RunError> {
+        Ok(self.links.admit(node, (head, host), applicant, now)?)
+    }
+
+    /// Tells a host that has asked to join that it does not.
+    pub(super) fn refuse(&mut self, applicant: u32, why: &str, now: u64) {
+        self.links.refuse(applicant, why, now);
+    }
+
     /// Sends what goes to all nodes to this one too.
     fn include(&mut self, node: u32) {
         self.links.include(node);
