@@ -102,7 +102,9 @@ impl<'s> Log<'s> {
             // No slot is free between the start of a hash's search and the record's slot. The first pass through that
             // stretch clears it at least up to the record.
             let mut at = header.hash() as usize & mask;
-            while self.index[at].swap(0, Ordering::Relaxed) != 0 {
+            // Not a swap, which a Cortex-M0 does not have.
+            while self.index[at].load(Ordering::Relaxed) != 0 {
+                self.index[at].store(0, Ordering::Relaxed);
                 at = (at + 1) & mask;
             }
             start += header.record_len();
