@@ -3,7 +3,7 @@
 
 unsafe extern "C" {
     static _stack_start: u32;
-    static __euninit: u32;
+    static _stack_end: u32;
 }
 
 /// Paint value: cortex-m-rt's `STACK_PAINT_VALUE`.
@@ -15,7 +15,7 @@ const LOOK: usize = 64 * 1024;
 /// Returns the maximum stack usage, in bytes.
 pub(crate) fn used() -> u32 {
     let end = &raw const _stack_start;
-    let size = end.addr() - (&raw const __euninit).addr();
+    let size = end.addr() - (&raw const _stack_end).addr();
     let mut at = end.wrapping_byte_sub(size.min(LOOK));
     // SAFETY: the linker places both symbols around the stack, which is RAM. Memory below the stack pointer is unused,
     // and memory above it is only read.
@@ -28,7 +28,7 @@ pub(crate) fn used() -> u32 {
 /// Stops the board when the stack has reached the tables.
 pub(crate) fn check() {
     // SAFETY: as above. The stack has at least one word.
-    let last = unsafe { (&raw const __euninit).read_volatile() };
+    let last = unsafe { (&raw const _stack_end).read_volatile() };
     if last != PAINT {
         defmt::panic!("the stack has grown into the tables");
     }
