@@ -1,14 +1,22 @@
 //! Rules for crates of other people: their source, their licences, and how many versions of each there are.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::path::Path;
 use std::process::Command;
 
 use serde_json::Value;
 
-use super::root;
+use super::{files_below, read, root};
+
+/// Source of all crates.
+const REGISTRY: &str = "registry+https://github.com/rust-lang/crates.io-index";
+/// Variable with the folder of another workspace whose licences are looked at. Its crates are fetched.
+const WORKSPACE: &str = "HYDRANT_TIDY_WORKSPACE";
 
 /// Licences under which a program that contains the crate may be distributed as hydrant is.
 const LICENCES: &[&str] = &[
+    "0BSD",
     "Apache-2.0",
     "Apache-2.0 WITH LLVM-exception",
     "BSD-2-Clause",
@@ -39,10 +47,10 @@ const SEVERAL: &[&str] = &[
     "windows-sys",
 ];
 
-/// The packages of Cargo.lock.
-fn packages() -> Vec<Value> {
+/// The packages of a workspace, with another argument of `cargo metadata`.
+fn packages(workspace: &Path, argument: &str) -> Vec<Value> {
     let mut command = Command::new(env!("CARGO"));
-    command.current_dir(root()).args(["metadata", "--format-version", "1", "--locked", "--offline"]);
+    command.current_dir(workspace).args(["metadata", "--format-version", "1", "--locked", argument]);
     let output = command.output().expect("cargo runs this test");
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let mut metadata: Value = serde_json::from_slice(&output.stdout).expect("cargo writes JSON");
@@ -50,6 +58,11 @@ fn packages() -> Vec<Value> {
         Value::Array(packages) => packages,
         other => panic!("packages are an array, not {other}"),
     }
+}
+
+/// The packages of Cargo.lock.
+fn own_packages() -> Vec<Value> {
+    packages(root(), "--offline")
 }
 
 fn text<'a>(package: &'a Value, field: &str) -> &'a str {
@@ -66,25 +79,34 @@ fn is_free(expression: &str) -> bool {
 }
 
 #[test]
-fn crates_come_from_the_registry_with_free_licences() {
-    let wrong: Vec<String> = packages()
-        .iter()
-        .filter(|package| !OF_TESTS.contains(&text(package, "name")))
-        .filter_map(|package| {
-            let (name, licence) = (text(package, "name"), text(package, "license"));
-            let source = package["source"].as_str();
-            let is_known =
-                source.is_none_or(|source| source.ends_with("github.com/rust-lang/crates.io-index"));
-            (!is_known || !is_free(licence)).then(|| format!("{name}: {licence:?} from {source:?}"))
-        })
-        .collect();
-    assert!(wrong.is_empty(), "not from crates.io, or with another licence: {wrong:#?}");
+fn crates_come_from_the_registry() {
+    let mut locks = files_below(root(), &["lock"]);
+    locks.retain(|file| file.ends_with("Cargo.lock"));
+    assert!(locks.len() > 5, "only {locks:?} found");
+    for lock in locks {
+        let text = read(&lock);
+        let source = |line: &'_ str| line.strip_prefix("source = \"")?.strip_suffix('"').map(str::to_owned);
+        let sources: BTreeSet<String> = text.lines().filter_map(source).collect();
+        assert!(sources.iter().all(|source| source == REGISTRY), "{}: {sources:?}", lock.display());
+    }
+}
+
+#[test]
+fn crates_have_free_licences() {
+    let mut all = own_packages();
+    all.retain(|package| !OF_TESTS.contains(&text(package, "name")));
+    if let Ok(folder) = env::var(WORKSPACE) {
+        all.extend(packages(&root().join(folder), "--all-features"));
+    }
+    let named = all.iter().map(|package| (text(package, "name"), text(package, "license")));
+    let wrong: Vec<_> = named.filter(|(_, licence)| !is_free(licence)).collect();
+    assert!(wrong.is_empty(), "with another licence: {wrong:#?}");
 }
 
 #[test]
 fn few_crates_have_several_versions() {
     let mut versions: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
-    for package in packages() {
+    for package in own_packages() {
         versions
             .entry(text(&package, "name").to_owned())
             .or_default()
