@@ -73,6 +73,9 @@ static void children(const char *program)
     app.cmd = (char *)program;
     app.maxprocs = CHILDREN;
     app.argv = (char *[]){(char *)program, "child", me.nspace, NULL};
+    /* The children get no place but their own. */
+    setenv("PMIX_CARD", "of the parent", 1);
+    app.env = environ;
     OK(PMIx_Spawn(NULL, 0, &app, 1, nspace));
     CHECK(number_of(nspace, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE) == CHILDREN);
     for (pmix_rank_t rank = 0; rank < CHILDREN; rank++)
@@ -146,6 +149,10 @@ static void child(const char *parent)
 {
     pmix_value_t *value = value_of(me.nspace, me.rank, PMIX_PARENT_ID, PMIX_PROC);
     CHECK(strcmp(value->data.proc->nspace, parent) == 0 && value->data.proc->rank == 1);
+    PMIX_VALUE_RELEASE(value);
+    CHECK(getenv("PMIX_CARD") != NULL);
+    value = value_of(me.nspace, me.rank, PMIX_HOSTNAME, PMIX_STRING);
+    CHECK(strcmp(getenv("PMIX_HOSTNAME"), value->data.string) == 0);
     PMIX_VALUE_RELEASE(value);
     pmix_value_t card = {.type = PMIX_UINT32, .data.uint32 = me.rank};
     OK(PMIx_Put(PMIX_GLOBAL, "card", &card));

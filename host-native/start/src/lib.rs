@@ -94,7 +94,7 @@ pub use program_files::{FileReceiver, FileSender, ProgramFileError};
 use resolve::resolve;
 pub use spawn_info::{AvailableHosts, RequestedProgram, SpawnInfoError, WantedProgram};
 
-/// Variables that the launcher sets for each rank. The user cannot assign them.
+/// Variables that the launcher sets for each rank. The user cannot assign them, and those that a spawn assigns are dropped.
 pub const OWN_VARIABLES: [&str; 19] = [
     "PMI_FD",
     "PMI_PORT",
@@ -117,6 +117,9 @@ pub const OWN_VARIABLES: [&str; 19] = [
     "PMIX_SERVER_URI21",
 ];
 
+/// Variables that are right on the host of a rank alone. A spawn does not set them either: ranks may spawn on another host.
+const VARIABLES_OF_HOST: [&str; 2] = [PMIX_HOSTNAME, FILE_LOCATION];
+
 /// Descriptor of the memory pool in every rank.
 ///
 /// High, as that of the PMI socket: users name descriptors from 3 on, shells keep theirs from 10 on, bash a script at 255. Below
@@ -131,6 +134,8 @@ const PRELOAD: &str = "LD_PRELOAD";
 const MPICH_PMI_VERSION: [&str; 3] = ["MPIR_CVAR_PMI_VERSION", "MPICH_PMI_VERSION", "MPIR_PARAM_PMI_VERSION"];
 /// Variable with the name of the host for libpmix. A program's environment may have it.
 pub const PMIX_HOSTNAME: &str = "PMIX_HOSTNAME";
+/// Variable with the folder of the files that the head has sent, as Open MPI's own launchers name it.
+const FILE_LOCATION: &str = "OMPI_FILE_LOCATION";
 /// Variable that disables buffering of standard output in libgfortran.
 const GFORTRAN_UNBUFFERED: &str = "GFORTRAN_UNBUFFERED_PRECONNECTED";
 
@@ -316,11 +321,9 @@ impl Launcher {
         }
     }
 
-    /// Tells the ranks where the files are that the head has sent, as Open MPI's own launchers do.
+    /// Tells the ranks where the files are that the head has sent.
     pub fn name_files(&mut self, folder: &Path) -> Result<(), LaunchError> {
-        let mut variable = OsString::from("OMPI_FILE_LOCATION=");
-        variable.push(folder);
-        self.add_variable(&c_string(&variable, "the folder for temporary files")?);
+        self.add_variable(&variable(FILE_LOCATION.as_ref(), folder.as_os_str())?);
         Ok(())
     }
 

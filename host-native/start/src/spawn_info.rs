@@ -12,7 +12,7 @@ use hydrant_placement::{Host, HostError, Hosts, LineError, is_name_of};
 use hydrant_reactor::file::{self, FileError, Taken};
 use hydrant_wire::info::{list, strip};
 
-use crate::{OWN_VARIABLES, soft};
+use crate::{OWN_VARIABLES, VARIABLES_OF_HOST, soft};
 
 /// Longest file that an info key names, in bytes.
 const FILE_MAX: u64 = 64 * 1024;
@@ -61,9 +61,6 @@ pub enum SpawnInfoError {
     /// Line of info key `env` without an assignment.
     #[error("env '{}': expected NAME=VALUE, one per line", .0.display())]
     Env(OsString),
-    /// Info key `env` with a variable that the launcher sets.
-    #[error("env: hydrant sets {0} for each rank")]
-    OwnVariable(&'static str),
     /// Host of the file of info key `hostfile` that is unavailable.
     #[error("hostfile {}: host {host}: {available}", .file.display())]
     ListedHost {
@@ -298,8 +295,9 @@ fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnI
     let equals = line.iter().position(|&byte| byte == b'=').filter(|&at| at > 0);
     let at = equals.ok_or_else(|| SpawnInfoError::Env(OsStr::from_bytes(line).to_owned()))?;
     let (name, value) = (OsStr::from_bytes(&line[..at]), OsStr::from_bytes(&line[at + 1..]));
-    if let Some(own) = OWN_VARIABLES.iter().find(|own| **own == name) {
-        return Err(SpawnInfoError::OwnVariable(own));
+    // Programs pass their own environment on.
+    if OWN_VARIABLES.iter().chain(&VARIABLES_OF_HOST).any(|own| *own == name) {
+        return Ok(());
     }
     env.retain(|(known, _)| known != name);
     env.push((name.to_owned(), value.to_owned()));
@@ -389,6 +387,14 @@ mod tests {
         assert_eq!((program.path, program.ranks), (Some("/a:/b".into()), 3));
         let env = [("B", "2"), ("A", "7"), ("C", "x=y")].map(|(name, value)| (name.into(), value.into()));
         assert_eq!(program.env, env);
+    }
+
+    #[test]
+    fn variables_that_the_launcher_sets_are_dropped() {
+        let variables = "PMI_RANK=3\nPMIX_RANKS=3\nPMIX_RANK=3\nPMIX_HOSTNAME=far\nPMI_DEBUG=1";
+        let program = requested(&[("env", variables)]).unwrap();
+        let env = [("A", "1"), ("B", "2"), ("PMIX_RANKS", "3"), ("PMI_DEBUG", "1")];
+        assert_eq!(program.env, env.map(|(name, value)| (name.into(), value.into())));
     }
 
     #[test]
@@ -514,7 +520,7 @@ mod tests {
 
     #[test]
     fn malformed_values_are_invalid() {
-        for pair in [("soft", "x"), ("soft", "9"), ("env", "novalue"), ("env", "=x"), ("env", "PMI_RANK=3")] {
+        for pair in [("soft", "x"), ("soft", "9"), ("env", "novalue"), ("env", "=x")] {
             assert_eq!(requested(&[pair]).unwrap_err().errno(), libc::EINVAL as u8, "{pair:?}");
         }
     }

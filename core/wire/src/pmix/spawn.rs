@@ -3,9 +3,6 @@
 use super::{App, Apps, Infos};
 use crate::write::{Style, Writer};
 
-/// Prefixes of variables that the host sets for each rank. A request cannot set them.
-const HOST_VARIABLES: [&[u8]; 6] = [b"PMI_", b"PMIX_", b"PRTE_", b"HYDRANT_", b"JSM_", b"MPI_LOCAL"];
-
 /// Options of a spawn in PMIx, and the info keys of PMI-2.
 const OPTIONS: [(&[u8], &[u8]); 5] = [
     (b"pmix.wdir", b"wdir"),
@@ -45,10 +42,7 @@ fn write_options(infos: &Infos<'_>, app: &App<'_>, writer: &mut Writer<'_>) {
         // Later ones override earlier ones.
         app.cwd.map(|cwd| (&b"wdir"[..], cwd)).into_iter().chain(named)
     };
-    let variables = || {
-        let is_hosts = |name: &&[u8]| HOST_VARIABLES.iter().any(|prefix| name.starts_with(prefix));
-        app.env.iter().filter(move |name| !is_hosts(name) && !name.contains(&b'\n'))
-    };
+    let variables = || app.env.iter().filter(|variable| !variable.contains(&b'\n'));
     let has_variables = variables().next().is_some();
     let count = options().count() as u32 + u32::from(has_variables);
     writer.raw(b"infokeycount=").number(count).raw(b";");
