@@ -132,6 +132,16 @@ static pmix_status_t members(char **arguments)
     return status;
 }
 
+/* The process sets that this process is in, of which libpmix 4.2.2 has no macro: PMIX_PSET_NAMES. */
+static pmix_status_t names(void)
+{
+    pmix_value_t *value;
+    pmix_status_t status = PMIx_Get(&me, "pmix.pset.nms", NULL, 0, &value);
+    if (status == PMIX_SUCCESS)
+        printf("rank %u is in %s\n", me.rank, value->data.string);
+    return status;
+}
+
 /* Orders about a process, or all of a job: NAMESPACE RANK ORDER [NUMBER | TEXT]. The namespace of this process is "own". */
 static pmix_status_t control(char **arguments)
 {
@@ -287,6 +297,8 @@ static pmix_status_t run(char **arguments)
         return sets(arguments + 1);
     } else if (strcmp(command, "members") == 0) {
         return members(arguments + 1);
+    } else if (strcmp(command, "names") == 0) {
+        return names();
     } else if (strcmp(command, "pull") == 0) {
         return pull(arguments + 1);
     } else if (strcmp(command, "push") == 0) {

@@ -330,7 +330,8 @@ impl<'s> Server<'s> {
                 PmixResponse::JobData(job)
                 | PmixResponse::Hosts(job)
                 | PmixResponse::Host(job, _)
-                | PmixResponse::Processes(job),
+                | PmixResponse::Processes(job)
+                | PmixResponse::SetsOf(job, _),
             )) => job.0 < self.limits.jobs,
             ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))) => {
                 self.job(job).is_ok_and(|job| job.slot(rank).is_some())

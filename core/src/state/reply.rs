@@ -274,6 +274,8 @@ pub(crate) enum PmixResponse {
     Host(JobId, u32),
     /// Processes of a job on this host for PMIx.
     Processes(JobId),
+    /// Process sets that a rank is in, or of all ranks of a job if the rank is none of it.
+    SetsOf(JobId, Rank),
     /// Attribute of a job that is a text for PMIx clients, at this offset.
     Text(JobId, u32),
     /// Success of a request of PMIx whose reply has INFOs, without any.

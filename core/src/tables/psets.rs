@@ -367,27 +367,30 @@ impl<'s> Psets<'s> {
         self.named(name, job)
     }
 
-    /// Returns the names of the sets with ranks of a job that are stored and not retired.
+    /// Returns the names of the sets with members in a range that are stored and not retired.
     #[cfg(feature = "pmix")]
-    pub(crate) fn of_job(&self, job: Range<u32>) -> impl Iterator<Item = &str> + Clone {
+    pub(crate) fn with_any(&self, ranks: Range<u32>) -> impl Iterator<Item = &str> + Clone {
         let sets = (0..self.slots_end()).filter(move |&at| {
-            self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.has_any(at, &job)
+            self.slots[at].serial > 0 && self.slots[at].retired == 0 && self.has_any(at, &ranks)
         });
         sets.map(|at| self.slots[at].name.as_str())
     }
 
-    /// Returns the first change of the sets with ranks of a job after the one with serial number `after`: its serial number,
+    /// Returns the first change of the sets with members in a range after the one with serial number `after`: its serial number,
     /// the set, and whether it was retired or has ended. Such a change is left out if the definition is wanted and comes
-    /// after `after` too.
+    /// after `after` too. `is_meant` returns whether a set of that name matters.
     #[cfg(feature = "pmix")]
     pub(crate) fn next_change(
         &self,
-        job: Range<u32>,
+        ranks: Range<u32>,
         after: u32,
+        is_meant: impl Fn(&str) -> bool,
         wanted: impl Fn(bool) -> bool,
     ) -> Option<(u32, Which, bool)> {
         let sets = (0u32..).zip(&self.slots[..self.slots_end()]);
-        let sets = sets.filter(|&(at, slot)| slot.serial > 0 && self.has_any(at as usize, &job));
+        let sets = sets.filter(|&(at, slot)| {
+            slot.serial > 0 && self.has_any(at as usize, &ranks) && is_meant(&slot.name)
+        });
         let changes = sets.map(|(at, slot)| match slot.retired {
             0 => (slot.serial, Which::Stored(at), false, false),
             retired => (retired, Which::Stored(at), true, slot.serial > after),

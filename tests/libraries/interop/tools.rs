@@ -257,22 +257,22 @@ fn processes_become_a_set() {
         let job = with_library(job, library).arg(Peer::Libpmix.program("pmix_tool"));
         let own = "control own all pmix.jctrl.defpset sea";
         let steps = format!(
-            "client watch -55 , watch -777 , fence , {own} , until 1 , until 2 , sets , members ocean , until 3"
+            "client watch -55 , watch -777 , fence , names , fence , {own} , until 1 , until 2 , sets , names , members ocean , until 3"
         );
         let running = job.words(&steps).env("TMPDIR", &folder.0).hold_input().start();
         running.await_stdout("until: 0\n", 2);
         let run = Run { folder, running, uri };
         let job = run.job();
         let steps = format!(
-            "control {job} all pmix.jctrl.defpset a;b , control {job} 0 pmix.jctrl.defpset mpi://own , \
+            "watch -55 , control {job} all pmix.jctrl.defpset a;b , control {job} 0 pmix.jctrl.defpset mpi://own , \
              control {job} 0 pmix.jctrl.defpset sea , control {job} 1 pmix.jctrl.defpset ocean , sets {job} , \
-             sets , sets no-such-job , members ocean , members app://sea {job} , members other {job} , notify -777"
+             sets , sets no-such-job , members ocean , members app://sea {job} , members other {job} , until 1 , notify -777"
         );
         let outcome = run.ask(library, &steps);
         outcome.says("control: -27\n", 2).says("control: -11\n", 1).says("control: 0\n", 1);
         outcome.says("2 sets: app://sea,app://ocean\n", 2).says("sets: -46\n", 1);
         outcome.says("ocean has rank 1\n", 1).says("app://sea has rank 0\napp://sea has rank 1\n", 1);
-        outcome.says("members: -46\n", 1);
+        outcome.says("members: -46\n", 1).says("event -55 ", 2).says("says pmix.pset.nm is app://ocean\n", 1);
         let outcome = run.end();
         outcome.code(0).says("until: 0\n", 6).says("control: 0\n", 2);
         outcome.says("2 sets: app://sea,app://ocean\n", 2);

@@ -7,9 +7,10 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::REMOTE;
 use super::hosts;
+use super::query::SETS_OF;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{COMMIT_HEADER, Limit, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR};
+use crate::limits::{COMMIT_HEADER, HOST_FACTS, Limit, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR};
 use crate::state::{PmixResponse, RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
@@ -308,21 +309,26 @@ impl Server<'_> {
         let missing = ReplyState::Ready(Response::status(status::NOT_FOUND));
         let job = self.named(Text::plain(proc.namespace)).ok_or(Refusal::NoJob)?;
         let rank = Rank(proc.rank);
-        let slots = match rank {
-            ANY | Rank(WILDCARD) => {
-                if let Some(found) = self.job_data(job, infos, key) {
-                    return Ok(ReplyState::Ready(found));
-                }
-                if rank != ANY {
-                    return Ok(missing);
-                }
-                self.jobs[job.index()].slots()
-            }
-            rank => {
-                let slot = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
-                slot..slot + 1
-            }
+        let is_of_job = matches!(rank, ANY | Rank(WILDCARD));
+        let slots = if is_of_job {
+            self.jobs[job.index()].slots()
+        } else {
+            let slot = self.jobs[job.index()].slot(rank).ok_or(Refusal::NoJob)?;
+            slot..slot + 1
         };
+        if HOST_FACTS && key == Some(SETS_OF) {
+            let has_any = self.sets_of(job, rank).next().is_some();
+            let sets = ReplyState::Ready(Response::Pmix(PmixResponse::SetsOf(job, rank)));
+            return Ok(if has_any { sets } else { missing });
+        }
+        if is_of_job {
+            if let Some(found) = self.job_data(job, infos, key) {
+                return Ok(ReplyState::Ready(found));
+            }
+            if rank != ANY {
+                return Ok(missing);
+            }
+        }
         if rank != ANY
             && let Some(found) = self.qualified_data(integers, (job, rank), infos, key)
         {

@@ -119,6 +119,7 @@ impl Server<'_> {
             | PmixResponse::Host(job, _)
             | PmixResponse::Processes(job) => (job, WILDCARD),
             PmixResponse::RankData(job, rank)
+            | PmixResponse::SetsOf(job, rank)
             | PmixResponse::Commit { job, rank, .. }
             | PmixResponse::Given { job, rank, .. } => (job, rank.0),
         };
@@ -135,6 +136,7 @@ impl Server<'_> {
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
+                PmixResponse::SetsOf(job, rank) if HOST_FACTS => self.write_sets_of(job, rank, writer),
                 PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
                 PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
                 PmixResponse::Given { record, context, .. } => {

@@ -10,6 +10,7 @@ use heapless::String;
 use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::LONG;
+use super::query::is_of_host;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
@@ -627,13 +628,15 @@ impl Server<'_> {
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
 
-    /// Returns the next change of a process set with ranks of the client's job: its serial number, the set, and whether
-    /// it was retired or has ended. Clients that have registered for all events do not get it: Open MPI handles such an
-    /// event as an error.
+    /// Returns the next change of a process set with ranks of the client's job, or for a tool of any that is listed: its serial
+    /// number, the set, and whether it was retired or has ended. Clients that have registered for all events do not get it:
+    /// Open MPI handles such an event as an error.
     fn next_set_change(&self, requester: Requester) -> Option<(u32, Which, bool)> {
         let events = &self.conns[requester.conn.index()].events;
+        let is_tool = self.is_tool(&self.jobs[requester.job.index()]);
+        let is_meant = |name: &str| !is_tool || !is_of_host(name);
         let wanted = |retired| events.codes.contains(&set_code(retired));
-        self.psets.next_change(self.asker(requester).job, events.sets, wanted)
+        self.psets.next_change(self.seen_by(requester), events.sets, is_meant, wanted)
     }
 
     /// Returns the next notice for a client, and its number.

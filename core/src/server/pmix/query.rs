@@ -1,12 +1,14 @@
 //! Queries of PMIx clients: process sets, and those that the host answers.
 
+use core::ops::Range;
+
 use heapless::String;
 
 use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::psets::slots;
 use crate::fault::Refusal;
-use crate::ids::ConnId;
+use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::tables::psets::{Asker, Which};
@@ -20,10 +22,10 @@ const NAMES: &[u8] = b"pmix.qry.psets";
 const COUNT: &[u8] = b"pmix.qry.psetnum";
 /// Query of the members of a process set.
 const MEMBERS: &[u8] = b"pmix.qry.pmems";
+/// Key of the names of the process sets that a rank is in.
+pub(super) const SETS_OF: &[u8] = b"pmix.pset.nms";
 /// Qualifier with the name of a process set.
 const PSET: &[u8] = b"pmix.pset.nm";
-/// Beginning of the names of sets that hosts define for every job. They are not listed, because they are no sets of users.
-const OF_HOST: &str = "hydrant://";
 
 impl Server<'_> {
     /// Answers queries about process sets: the members of one set, or the names and the number of all. The host answers
@@ -113,8 +115,13 @@ impl Server<'_> {
             let named = |job: &&Job| !name.is_empty() && job.name.as_bytes() == name;
             return self.jobs.iter().find(named).map(|job| Asker { job: slots(job), ..own });
         }
-        let is_tool = self.is_tool(&self.jobs[requester.job.index()]);
-        Some(if is_tool { Asker { job: 0..self.limits.ranks, ..own } } else { own })
+        Some(Asker { job: self.seen_by(requester), ..own })
+    }
+
+    /// Returns the slots of the ranks whose sets a client is told of: those of its job, and all for a tool.
+    pub(super) fn seen_by(&self, requester: Requester) -> Range<u32> {
+        let job = &self.jobs[requester.job.index()];
+        if self.is_tool(job) { 0..self.limits.ranks } else { slots(job) }
     }
 
     /// Returns the set that qualifiers name.
@@ -175,28 +182,32 @@ impl Server<'_> {
         }
     }
 
-    fn names(&self, scope: &Asker) -> impl Iterator<Item = &str> {
-        self.psets.of_job(scope.job.clone()).filter(|name| !name.starts_with(OF_HOST))
+    /// Returns the names of the sets with members in a range of slots.
+    fn names(&self, ranks: Range<u32>) -> impl Iterator<Item = &str> + Clone {
+        self.psets.with_any(ranks).filter(|name| !is_of_host(name))
+    }
+
+    /// Returns the names of the sets that a rank is in, or of all of its job if it has no such rank.
+    pub(super) fn sets_of(&self, job: JobId, rank: Rank) -> impl Iterator<Item = &str> + Clone {
+        let job = &self.jobs[job.index()];
+        let slot = job.slot(rank).map(|slot| slot as u32);
+        self.names(slot.map_or(slots(job), |slot| slot..slot + 1))
+    }
+
+    /// Writes the names of the sets that a rank is in.
+    pub(super) fn write_sets_of(&self, job: JobId, rank: Rank, writer: &mut Writer<'_>) {
+        writer.key(SETS_OF, kind::STRING);
+        write_list(self.sets_of(job, rank), writer);
     }
 
     fn write_names(&self, scope: &Asker, writer: &mut Writer<'_>) {
         writer.info(NAMES, kind::STRING);
-        if self.names(scope).next().is_none() {
-            return writer.null_string();
-        }
-        writer.string_of(|writer| {
-            for (at, name) in self.names(scope).enumerate() {
-                if at > 0 {
-                    writer.byte(b',');
-                }
-                writer.raw(name.as_bytes());
-            }
-        });
+        write_list(self.names(scope.job.clone()), writer);
     }
 
     fn write_count(&self, scope: &Asker, writer: &mut Writer<'_>) {
         writer.info(COUNT, kind::SIZE);
-        writer.size(self.names(scope).count() as u64);
+        writer.size(self.names(scope.job.clone()).count() as u64);
     }
 
     /// Writes the members of a process set.
@@ -216,4 +227,24 @@ impl Server<'_> {
             writer.proc(self.jobs[job.index()].name.as_bytes(), rank.0);
         }
     }
+}
+
+/// Returns whether a set is one that hosts define for every job. These are not listed, because they are no sets of users.
+pub(super) fn is_of_host(name: &str) -> bool {
+    name.starts_with("hydrant://")
+}
+
+/// Writes names as one STRING, separated by commas, or none.
+fn write_list<'a>(names: impl Iterator<Item = &'a str> + Clone, writer: &mut Writer<'_>) {
+    if names.clone().next().is_none() {
+        return writer.null_string();
+    }
+    writer.string_of(|writer| {
+        for (at, name) in names.clone().enumerate() {
+            if at > 0 {
+                writer.byte(b',');
+            }
+            writer.raw(name.as_bytes());
+        }
+    });
 }

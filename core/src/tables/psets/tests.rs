@@ -201,12 +201,12 @@ fn the_end_of_a_set_is_a_change_for_its_other_jobs() {
     let mut psets = Psets::new(&mut slots, &mut sets, 16).unwrap();
     define(&mut psets, "both", 6..10).unwrap();
     let defined = Some((1, Which::Stored(0), false));
-    assert_eq!([0..8, 8..16].map(|job| psets.next_change(job, 0, |_| true)), [defined; 2]);
+    assert_eq!([0..8, 8..16].map(|job| psets.next_change(job, 0, |_| true, |_| true)), [defined; 2]);
     assert_eq!(end(&mut psets, 8..16), Some((Which::Stored(0), false)));
-    assert_eq!(psets.next_change(0..8, 1, |_| true), Some((2, Which::Stored(0), true)));
-    assert_eq!(psets.next_change(8..16, 0, |_| true), None);
+    assert_eq!(psets.next_change(0..8, 1, |_| true, |_| true), Some((2, Which::Stored(0), true)));
+    assert_eq!(psets.next_change(8..16, 0, |_| true, |_| true), None);
     assert_eq!(end(&mut psets, 0..8), Some((Which::Stored(0), true)));
-    assert_eq!(psets.next_change(0..8, 0, |_| true), None);
+    assert_eq!(psets.next_change(0..8, 0, |_| true, |_| true), None);
 }
 
 #[test]

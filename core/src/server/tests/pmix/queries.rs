@@ -106,6 +106,31 @@ fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
     all.gets(0, 1, 3, status::NOT_FOUND);
 }
 
+// Serves: Attributes | `PMIX_PSET_NAMES` | served: by a get, the process sets that a rank is in, or any of its job. libpmix keeps
+// the first answer that has any. A board without neighbours has none
+// Also: libraries `interop::tools::processes_become_a_set`
+#[test]
+fn ranks_know_their_process_sets() {
+    let mut all = cluster();
+    for node in 0..3 {
+        for (name, members) in [("both", "0-1"), ("hydrant://app/0", "0-1")] {
+            let members = members.as_bytes();
+            all.tell(node, Input::Define { job: JobId(0), name, members, other: None });
+        }
+    }
+    for (rank, sets) in [(0, "app://left,app://both"), (1, "app://both"), (WILDCARD, "app://left,app://both")]
+    {
+        all.get((0, 1), (0, rank), "pmix.pset.nms");
+        let data = all.gets(0, 1, 3, status::SUCCESS);
+        assert_eq!(value(&data, b"pmix.pset.nms").as_string(), Some(sets.as_bytes()), "{rank}");
+    }
+    all.get((0, 1), (0, 2), "pmix.pset.nms");
+    all.gets(0, 1, 3, status::NOT_FOUND);
+    let mut all = cluster();
+    all.get((0, 0), (0, 1), "pmix.pset.nms");
+    all.gets(0, 0, 3, status::NOT_FOUND);
+}
+
 /// The reply about a job of six ranks has no room for all that is known of each.
 // Serves: Requests | job info (0) | served: the [attributes](#attributes) of the job, of the client's program and of each rank.
 // In a job of more than 64 ranks those of the requesting rank, and the places of bound ranks on the same host

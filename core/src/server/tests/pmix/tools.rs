@@ -322,6 +322,21 @@ fn tools_see_the_sets_of_all_jobs() {
         all.tell(0, Input::UpcallComplete { upcall: UpcallId(0), rc: 0, text: b"\x02\x00" });
         assert!(all.tool_gets().is_some());
     }
+    all.tool_asks(8, |writer| {
+        command(writer, 13);
+        writer.array(1);
+        writer.int32(pmix::event::SET_DEFINED);
+        writer.array(0);
+    });
+    assert!(all.tool_gets().is_some(), "the reply");
+    for node in 0..3 {
+        all.tell(node, Input::Define { job, name: "hydrant://app/1", members: b"1", other: None });
+        let request = b"cmd=pset-define;name=right;members=1;";
+        all.tell(node, Input::PsetRequest { job, rank: Rank(1), request });
+    }
+    let change = all.tool_gets().expect("a set of a program");
+    assert!(contains(&change, "app://right\0") && contains(&change, "job.0\0"), "{}", change.escape_ascii());
+    assert_eq!(all.tool_gets(), None, "a set of the host is none of a program");
 }
 
 /// More ranks of a node wait than the host has places for requests. Those are taken by others first.
