@@ -53,7 +53,7 @@ fn tools_spawn_jobs() {
             }
         }
         debug(&run, Library::Five, "spawn - ppr:1:core 2 rank 0").says("spawn status -47\n", 1);
-        debug(&run, Library::Five, &format!("spawn - {map} 3 rank 0")).says("spawn status -1\n", 1);
+        debug(&run, Library::Five, &format!("spawn - {map} 3 rank 0")).says("spawn status -27\n", 1);
         debug(&run, Library::Five, "spawn - - 0 rank 0").says("spawn status -27\n", 1);
         run.end()
             .code(3)
@@ -240,7 +240,7 @@ fn some_ranks_wait_for_a_debugger() {
                 outcome.code(0).quiet().says("ended status 0\n", 1).says(": rank ", 1 + stopped);
             }
         }
-        debug(&run, Library::Five, "spawn init=2 - 2 rank 0").says("spawn status -1\n", 1);
+        debug(&run, Library::Five, "spawn init=2 - 2 rank 0").says("spawn status -27\n", 1);
         run.end().code(0).warns("rank 2 is to wait for a debugger, and the job has 2 ranks");
     }
 }

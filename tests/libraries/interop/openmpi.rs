@@ -149,8 +149,11 @@ fn ranks_exchange_messages() {
     }
 }
 
-// Serves: Requests | spawn (9) | served: one and several programs, with arguments, variables, working directory, hosts (`PMIX_HOST`,
-// `PMIX_HOSTFILE`) and hosts that join first (`PMIX_ADD_HOST`, `PMIX_ADD_HOSTFILE`)
+// Serves: Requests | spawn (9) | served: one and several programs, with arguments, variables, working directory, hosts
+// (`PMIX_HOST`, `PMIX_HOSTFILE`) and hosts that join first (`PMIX_ADD_HOST`, `PMIX_ADD_HOSTFILE`). If nothing is spawned, the
+// status is "failed to map" (`PMIX_ERR_JOB_FAILED_TO_MAP`) for a host that is not in the run or has not joined, "bad parameter"
+// for a value that is invalid, "out of resource" for a limit, and "failed to launch" (`PMIX_ERR_JOB_FAILED_TO_LAUNCH`) otherwise
+// Also: libraries `interop::tools::refused_spawns_have_a_status`
 #[test]
 fn spawned_ranks_join_their_parents() {
     for peer in Peer::OPEN_MPI {

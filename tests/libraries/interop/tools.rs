@@ -278,6 +278,10 @@ fn processes_become_a_set() {
         outcome.says("2 sets: app://sea,app://ocean\n", 2);
         outcome.says("event -55 says pmix.pset.nm is app://sea\n", 2);
         outcome.says("says pmix.pset.nm is app://ocean\n", 2).says("ocean has rank 1\n", 2);
+        outcome
+            .says("names: -46\n", 2)
+            .says("rank 0 is in app://sea\n", 1)
+            .says("rank 1 is in app://sea,app://ocean\n", 1);
         outcome.warns("a process set of a PMIx client is refused: ");
     }
 }
@@ -520,7 +524,7 @@ fn spawns_of_ranks_and_tools_add_hosts() {
         let run = Run::waiting(&format!("{options} --prepend-pattern {}", "%h_"));
         run.ask(library, "spawn +c:2 hostname , spawn +c true , allocate release c").says("spawn: 0\n", 2);
         run.ask(library, "spawn +d true").says("spawn: -29\n", 1);
-        run.ask(library, "spawn +d:x true").says("spawn: -46\n", 1);
+        run.ask(library, "spawn +d:x true").says("spawn: -27\n", 1);
         let outcome = run.end();
         outcome.code(0).says("c_", 1);
         outcome.warns(
@@ -528,6 +532,30 @@ fn spawns_of_ranks_and_tools_add_hosts() {
         );
         outcome
             .warns("nothing is spawned for a tool of PMIx: true: add-host d:x: invalid number of slots 'x'");
+    }
+}
+
+/// `prterun` has the same for a host that is not there and a program that is missing.
+// Fault: A rank or a tool spawns on a host that is not in the run, or a program that cannot be started
+// Outcome: nothing is spawned, a line names the reason, and each gets a status of its own (`PMIX_ERR_JOB_FAILED_TO_MAP`,
+// `PMIX_ERR_JOB_FAILED_TO_LAUNCH`)
+// Guarantee: A refused spawn says why
+#[test]
+fn refused_spawns_have_a_status() {
+    if !there() {
+        return;
+    }
+    for (options, host) in
+        [("-n 1".to_owned(), this_machine()), (format!("-n 1 {}", nodes(2, 1, 2)), "n2".into())]
+    {
+        for library in [Library::Four, Library::Five] {
+            let steps = format!("spawn nowhere true , spawn {host} /missing");
+            let run = Run::waiting(&options);
+            for outcome in [client(library, &options, &steps), run.ask(library, &steps)] {
+                outcome.code(0).says("spawn: -179\n", 1).says("spawn: -181\n", 1);
+            }
+            run.end().warns("host nowhere").warns("/missing");
+        }
     }
 }
 

@@ -168,8 +168,9 @@ impl Server<'_> {
                 writer.string(slot.name.as_bytes());
             }
             slot => {
-                let full = slot.is_some_and(|slot| slot.full.is_some());
-                writer.status(if full { status::OUT_OF_RESOURCE } else { status::ERROR });
+                let is_full = slot.is_some_and(|slot| slot.full.is_some());
+                let codes = self.upcalls.text(spawn);
+                writer.status(if is_full { status::OUT_OF_RESOURCE } else { status::of_spawn(codes) });
                 writer.single();
                 writer.null_string();
             }

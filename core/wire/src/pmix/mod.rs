@@ -207,6 +207,10 @@ pub mod status {
     pub const NOT_FOUND: i32 = -46;
     /// The server does not implement the request.
     pub const NOT_SUPPORTED: i32 = -47;
+    /// A spawn: a host is not in the run.
+    pub const JOB_FAILED_TO_MAP: i32 = -179;
+    /// A spawn: a program cannot be started.
+    pub const JOB_FAILED_TO_LAUNCH: i32 = -181;
     /// The end of a job: a process aborted it.
     pub const JOB_ABORTED: i32 = -182;
     /// The end of a job: a signal killed a process.
@@ -219,6 +223,20 @@ pub mod status {
     pub const INPUT_COMPLETE: i32 = -173;
     /// Some of several items were found.
     pub const PARTIAL_SUCCESS: i32 = -52;
+
+    /// Returns the status of a spawn that has failed with these codes of its programs: 0, or the `errno` of a failure.
+    pub fn of_spawn(codes: &[u8]) -> i32 {
+        /// Of Linux, and of FreeBSD and macOS.
+        const EHOSTUNREACH: [u8; 2] = [113, 65];
+        const EINVAL: u8 = 22;
+        if codes.iter().any(|code| EHOSTUNREACH.contains(code)) {
+            JOB_FAILED_TO_MAP
+        } else if codes.contains(&EINVAL) {
+            BAD_PARAM
+        } else {
+            JOB_FAILED_TO_LAUNCH
+        }
+    }
 }
 
 impl Refusal {

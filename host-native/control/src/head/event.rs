@@ -347,6 +347,8 @@ pub enum Action {
         started: bool,
         /// Limit that has kept the job from being started.
         limit: Option<Limit>,
+        /// A code for each program: 0, or the `errno` of its failure.
+        codes: Vec<u8>,
     },
     /// Applies a change of membership ([`NodeLost`](hydrant_core::InputOf::NodeLost),
     /// [`NodeJoined`](hydrant_core::InputOf::NodeJoined)) to the head's PMI server. The order for the other nodes follows.

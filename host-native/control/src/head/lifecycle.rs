@@ -317,7 +317,7 @@ impl Head {
         codes: Vec<u8>,
     ) {
         if node == HEAD {
-            return self.actions.push_back(Action::AnswerTool { upcall: spawn, started, limit: full });
+            return self.actions.push_back(Action::AnswerTool { upcall: spawn, started, limit: full, codes });
         }
         let input = OwnedInput::SpawnComplete { spawn, started, full, codes };
         self.send(node, Order::Input(input));

@@ -90,6 +90,7 @@ impl Head {
         options: ToolOptions,
     ) {
         let asker = format!("the tool {spawner}");
+        let count = programs.len();
         let opened = if self.statuses.run().is_interrupted() {
             Ok(false)
         } else {
@@ -97,12 +98,16 @@ impl Head {
             let origin = SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool };
             self.open_spawned(programs, origin, nonce, asker.clone()).map(|()| true)
         };
-        if let Err(error) = &opened {
-            self.print(format!("nothing is spawned for {asker}: {error}"));
-        }
-        if !opened.is_ok_and(|is_open| is_open) {
-            self.spawn_complete((HEAD, upcall), false, None, Vec::new());
-        }
+        let code = match opened {
+            // Answered once all ranks have been started.
+            Ok(true) => return,
+            Ok(false) => CANCELED,
+            Err(error) => {
+                self.print(format!("nothing is spawned for {asker}: {error}"));
+                libc::EINVAL as u8
+            }
+        };
+        self.spawn_complete((HEAD, upcall), false, None, vec![code; count]);
     }
 
     fn open_spawned(

@@ -279,12 +279,12 @@ impl Head<'_> {
         for ((program, spread), stopped) in all.into_iter().zip(places).zip(wishes.stopped) {
             match program {
                 Ok(program) => found.push(SpawnProgram { spread, stopped, ..program }),
-                Err((_, reason)) => failed = failed.or(Some(reason)),
+                Err(why) => failed = failed.or(Some(why)),
             }
         }
-        if let Some(reason) = failed {
+        if let Some((code, reason)) = failed {
             engine.sinks.print(&format!("nothing is spawned for a tool of PMIx: {reason}"));
-            let code = refused.first().map_or(status::NOT_FOUND, Refused::status);
+            let code = refused.first().map_or_else(|| status::of_spawn(&[code]), Refused::status);
             let body = spawn_body(integers, code, None);
             return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
         }
@@ -367,7 +367,7 @@ impl Head<'_> {
         engine: &mut Engine<'_>,
         upcall: UpcallId,
         started: bool,
-        limit: Option<Limit>,
+        (limit, codes): (Option<Limit>, &[u8]),
     ) -> Result<(), RunError> {
         let Some(at) = self.tool_jobs.iter().position(|of_tool| of_tool.upcall == Some(upcall)) else {
             return Ok(());
@@ -377,7 +377,7 @@ impl Head<'_> {
         let code = match limit {
             _ if started => status::SUCCESS,
             Some(_) => status::OUT_OF_RESOURCE,
-            None => status::ERROR,
+            None => status::of_spawn(codes),
         };
         let name = of_tool.job.as_ref().filter(|_| started).map(|(_, name)| &**name);
         let body = spawn_body(of_tool.integers, code, name);

@@ -124,8 +124,8 @@ impl Head<'_> {
             Action::ResolveSpawn { request, spawner, upcall } => {
                 self.resolve_spawn(engine, request, &spawner, (upcall.protocol, &upcall.request))?;
             }
-            Action::AnswerTool { upcall, started, limit } => {
-                self.answer_spawn_of_tool(engine, upcall, started, limit)?;
+            Action::AnswerTool { upcall, started, limit, codes } => {
+                self.answer_spawn_of_tool(engine, upcall, started, (limit, &codes))?;
             }
             Action::Apply { request, input } => {
                 self.apply(engine, request, input.view())?;
