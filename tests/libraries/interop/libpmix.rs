@@ -90,14 +90,15 @@ pub(super) fn with_libpmix_5(options: &str, program: &str, name: &str) -> Outcom
     job.arg(Peer::Libpmix.program(program)).arg(name).run()
 }
 
-/// libpmix 5 keeps the answers of queries that succeed in part.
+/// libpmix 5 keeps the answers of queries that succeed in part. It asks for the attributes of all functions, whichever the program
+/// names.
 #[test]
 fn the_library_of_open_mpi_5_gets_answers_in_part() {
     if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
         return;
     }
     for hosts in [String::new(), nodes(2, 2, 2)] {
-        for name in ["jobs", "tables", "mixed"] {
+        for name in ["jobs", "tables", "support", "mixed"] {
             let outcome = with_libpmix_5(&hosts, "pmix_queries", name);
             outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
             if name == "mixed" {
@@ -512,8 +513,8 @@ fn run_queries(options: &str, name: &str) -> Option<Outcome> {
 // `PMIX_RANK`. Processes that have initialized are `PMIX_PROC_STATE_CONNECTED`
 // Serves: Queries | `PMIX_QUERY_SUPPORTED_KEYS`, `PMIX_QUERY_SUPPORTED_QUALIFIERS` | served: the latter is a qualifier
 // Serves: Queries | `PMIX_QUERY_ATTRIBUTE_SUPPORT` | served: functions of servers and hosts, which are the same here, and the
-// [attributes](#attributes-of-requests) of those that are named, or of all. libpmix answers for clients and tools itself. Formats
-// v3 and v21 have no type for attributes
+// [attributes](#attributes-of-requests) of those that are named, or of all. libpmix answers for clients and tools itself. From 5 on
+// it sends no names, and gets all. Formats v3 and v21 have no type for attributes
 // Serves: Queries | `PMIX_QUERY_SPAWN_SUPPORT`, `PMIX_QUERY_DEBUG_SUPPORT` | served: the attributes of spawns, and those of
 // [debuggers](#debuggers), which only tools may give
 // Serves: Queries | `PMIX_SERVER_URI` | served: of the client's own server. Those of other hosts listen on loopback
