@@ -23,14 +23,10 @@ use crate::tables::fence::Group;
 use crate::tables::names::{NameRef, Names};
 use crate::time::Time;
 use crate::wire::Integers;
-use crate::wire::pmix::{Infos, Procs, Reader, Writer, kind, status};
+use crate::wire::pmix::{Infos, Procs, Reader, Writer, keys, kind, status};
 
 /// Deadline of a wait without one.
 const NEVER: Time = Time(u64::MAX);
-/// Number of leaders.
-pub(super) const LEADERS: &[u8] = b"pmix.grp.btstrp";
-/// Members that a leader names.
-pub(super) const ADDED: &[u8] = b"pmix.grp.add";
 /// Processes that a leader has named as members from the start, itself among them.
 const MEMBERS: &[u8] = b"pmix.grp.mbrs";
 
@@ -53,7 +49,7 @@ impl Server<'_> {
         if is_waiting(self) {
             return Err(Refusal::InFence);
         }
-        if infos.find(LEADERS).is_some() {
+        if infos.find(keys::GROUP_BOOTSTRAP).is_some() {
             self.lead(requester, integers, tag, (procs, infos))?;
         } else if !procs.is_empty() {
             return Err(Refusal::Unsupported);
@@ -75,7 +71,8 @@ impl Server<'_> {
         tag: u32,
         (procs, infos): (Procs<'_>, &Infos<'_>),
     ) -> Result<(), Refusal> {
-        let leaders = infos.find(LEADERS).and_then(|info| info.as_u32()).filter(|&leaders| leaders > 0);
+        let leaders =
+            infos.find(keys::GROUP_BOOTSTRAP).and_then(|info| info.as_u32()).filter(|&leaders| leaders > 0);
         let leaders = leaders.ok_or(Refusal::BadGroup)?;
         let others = said(&self.names, self.jobs, tag).map(|(_, notice)| number_of_leaders(&notice));
         if others.flatten().any(|other| other != leaders) {
@@ -83,16 +80,16 @@ impl Server<'_> {
         }
         let mut packed = [0; PORT_MAX];
         let mut writer = Writer::new(integers, &mut packed);
-        writer.info(LEADERS, kind::SIZE);
+        writer.info(keys::GROUP_BOOTSTRAP, kind::SIZE);
         writer.size(leaders.into());
         writer.info(MEMBERS, kind::DATA_ARRAY);
         writer.data_type(kind::PROC);
         writer.size(procs.len().into());
         procs.iter().for_each(|proc| writer.proc(proc.namespace, proc.rank));
-        let added = infos.find(ADDED);
+        let added = infos.find(keys::GROUP_ADD_MEMBERS);
         if let Some(added) = added {
             let _ = added.array(kind::PROC, Reader::proc).ok_or(Refusal::BadGroup)?;
-            writer.info(ADDED, added.kind);
+            writer.info(keys::GROUP_ADD_MEMBERS, added.kind);
             writer.raw(added.value);
         }
         let len = writer.finish().ok_or(Refusal::NameLength)?;
@@ -236,7 +233,7 @@ fn said<'a>(
 }
 
 fn number_of_leaders(notice: &Notice<'_>) -> Option<u32> {
-    notice.infos.find(LEADERS)?.as_u32()
+    notice.infos.find(keys::GROUP_BOOTSTRAP)?.as_u32()
 }
 
 /// Returns the slots of the members that the leaders of a group have named. `None` stands for a rank that there is not.
@@ -245,8 +242,9 @@ fn members<'a>(
     jobs: &'a [Job],
     tag: u32,
 ) -> impl Iterator<Item = Option<usize>> + use<'a> {
-    let infos = said(names, jobs, tag)
-        .flat_map(|(_, notice)| [MEMBERS, ADDED].into_iter().filter_map(move |key| notice.infos.find(key)));
+    let infos = said(names, jobs, tag).flat_map(|(_, notice)| {
+        [MEMBERS, keys::GROUP_ADD_MEMBERS].into_iter().filter_map(move |key| notice.infos.find(key))
+    });
     let procs = infos.flat_map(|info| info.array(kind::PROC, Reader::proc).into_iter().flatten());
     procs.flat_map(|proc| slots_of_proc(jobs, proc))
 }

@@ -15,7 +15,7 @@ use crate::state::{PmixResponse, RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
-use crate::wire::pmix::{Commit, Infos, Proc, UNDEFINED, WILDCARD, status};
+use crate::wire::pmix::{Commit, Infos, Proc, UNDEFINED, WILDCARD, keys, status};
 use crate::wire::{Integers, Text};
 
 /// Milliseconds that a get waits for a key unless the request has its own timeout.
@@ -26,9 +26,9 @@ const SETTLED_WAIT: u64 = 100;
 const RESERVED: &[u8] = b"pmix.";
 /// Keys of `Server::write_job_data`.
 const JOB_KEYS: [&[u8]; 13] = [
-    b"pmix.job.size",
+    keys::JOB_SIZE,
     b"pmix.max.size",
-    b"pmix.univ.size",
+    keys::UNIV_SIZE,
     hosts::RANKS,
     b"pmix.local.size",
     b"pmix.job.napps",
@@ -340,7 +340,7 @@ impl Server<'_> {
         let is_reserved = key.is_some_and(|key| key.starts_with(RESERVED));
         if rank != ANY
             && !is_reserved
-            && infos.is_set(b"pmix.get.refresh")
+            && infos.is_set(keys::GET_REFRESH_CACHE)
             && self.ask_for_newest(slots.start)
         {
             return Ok(self.await_data(now, (job, rank), Wanted::Newest(wanted), wait));
@@ -364,7 +364,7 @@ impl Server<'_> {
             let slot = &self.ranks[slot];
             slot.exit.is_some() || slot.phase == RankPhase::Finalized
         });
-        let Some(hash) = wanted.filter(|_| !over && !is_reserved && !infos.is_set(b"pmix.immediate")) else {
+        let Some(hash) = wanted.filter(|_| !over && !is_reserved && !infos.is_set(keys::IMMEDIATE)) else {
             return Ok(missing);
         };
         let patient = timeout.is_some();

@@ -10,7 +10,7 @@ use crate::limits::{
 };
 use crate::state::{Dialect, Job, PmixResponse, RankSlot, Response};
 use crate::tables::upcalls::Stage;
-use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, kind, status};
+use crate::wire::pmix::{self, HEADER_LEN, WILDCARD, Writer, keys, kind, status};
 use crate::wire::{Op, RankRanges, decimal, number};
 
 /// Bytes of a reply about a job that are not its list of ranks.
@@ -290,10 +290,10 @@ impl Server<'_> {
         let ranks = &self.ranks[job.slots()];
         let local = || hosts::ranks_on(ranks, here);
         let programs = ranks.iter().map(|rank| rank.appnum).max().unwrap_or(0);
-        writer.key_uint32(b"pmix.job.size", job.size);
+        writer.key_uint32(keys::JOB_SIZE, job.size);
         writer.key_uint32(b"pmix.max.size", job.size);
         if job.universe_size > 0 {
-            writer.key_uint32(b"pmix.univ.size", job.universe_size);
+            writer.key_uint32(keys::UNIV_SIZE, job.universe_size);
         }
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
         writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);

@@ -24,7 +24,7 @@ use crate::time::Time;
 use crate::trace::{Cause, Exit};
 use crate::wire::Integers;
 use crate::wire::pmix::{
-    Codes, Command, HostCall, Infos, PackedCodes, Reader, WILDCARD, Writer, allocation, event, kind, status,
+    Codes, Command, HostCall, Infos, PackedCodes, Reader, WILDCARD, Writer, event, keys, kind, status,
 };
 
 /// First byte of the names of notices. No published name begins with it.
@@ -385,12 +385,12 @@ impl Server<'_> {
             }
             let mut infos = [0; PORT_MAX - NOTICE_HEADER];
             let mut writer = Writer::new(integers, &mut infos);
-            writer.info(b"pmix.evrange", kind::PROC);
+            writer.info(keys::EVENT_CUSTOM_RANGE, kind::PROC);
             writer.proc(self.jobs[requester.job.index()].name.as_bytes(), requester.rank.0);
             writer.info(b"pmix.alloc.status", kind::STATUS);
             writer.int32(status);
             let mut count = 2;
-            for key in [allocation::ID, allocation::REQUEST_ID] {
+            for key in [keys::ALLOC_ID, keys::ALLOC_REQ_ID] {
                 if let Some(name) = given.find(key).and_then(|info| info.as_string()) {
                     writer.info(key, kind::STRING);
                     writer.string(name);
@@ -688,7 +688,7 @@ impl Server<'_> {
             range::JOB => sender.0 == requester.job,
             range::CUSTOM => {
                 let name = self.jobs[requester.job.index()].name.as_bytes();
-                let listed = infos.find(b"pmix.evrange");
+                let listed = infos.find(keys::EVENT_CUSTOM_RANGE);
                 listed.is_some_and(|listed| listed.contains(name, requester.rank.0))
             }
             _ => self.reaches(sender.0, requester.job),

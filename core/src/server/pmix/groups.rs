@@ -7,7 +7,6 @@
 use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::{CONTRIBUTION, ENDPOINTS, REMOTE, TERMS};
-use super::bootstrap::{ADDED, LEADERS};
 use super::data::{Header, key_of};
 use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
@@ -18,18 +17,12 @@ use crate::store::log::hash;
 use crate::tables::kvs::{Kind, Owner};
 use crate::time::Time;
 use crate::wire::Integers;
-use crate::wire::pmix::{Commit, Info, Infos, Procs, Reader, Writer, kind, status};
+use crate::wire::pmix::{Commit, Info, Infos, Procs, Reader, Writer, keys, kind, status};
 
-/// Array of INFOs that a member gives.
-const INFO: &[u8] = b"pmix.grp.info";
 /// Array of what a member has put for other nodes, committed or not: its process, the scope, and the values.
 const ENDPOINT: &[u8] = b"pmix.pdata";
 /// Context id, in replies and as a qualifier of a get.
 pub(super) const CONTEXT: &[u8] = b"pmix.grp.ctxid";
-/// Whether the group is constructed of the members that live, if some die before they arrive.
-const SURVIVES: &[u8] = b"pmix.grp.ftcoll";
-/// Whether members are told of those that die before they arrive in the end of the group.
-const TELLS: &[u8] = b"pmix.grp.notterm";
 /// Process that has given the INFOs of an array, in front of them.
 const GIVER: &[u8] = b"pmix.procid";
 /// Scope of what a process has put.
@@ -82,16 +75,21 @@ impl Server<'_> {
         name: &[u8],
         (procs, infos): (Procs<'_>, &Infos<'_>),
     ) -> Result<ReplyState, Refusal> {
-        let later = infos.iter().any(|info| [ADDED, LEADERS].contains(&info.key));
+        let later =
+            infos.iter().any(|info| [keys::GROUP_ADD_MEMBERS, keys::GROUP_BOOTSTRAP].contains(&info.key));
         if later && !HOST_FACTS {
             return Err(Refusal::Unsupported);
         }
         let array = |key| infos.find(key).map(|info| info.as_infos().ok_or(Refusal::BadGroup)).transpose();
         let put = array(ENDPOINT)?.filter(|put| !self.are_committed(requester, integers, put));
         let gifts = [
-            Gift::new(given_key(requester.rank, hash(0, name), CONTRIBUTION), integers, array(INFO)?),
+            Gift::new(
+                given_key(requester.rank, hash(0, name), CONTRIBUTION),
+                integers,
+                array(keys::GROUP_INFO)?,
+            ),
             Gift::new(given_key(requester.rank, 0, ENDPOINTS), integers, put),
-            Gift::terms(requester.rank, GroupKind::Construct, name, infos.is_set(SURVIVES)),
+            Gift::terms(requester.rank, GroupKind::Construct, name, infos.is_set(keys::GROUP_FT_COLLECTIVE)),
         ];
         self.check_gifts((requester.job, requester.index), &gifts)?;
         let waits = if HOST_FACTS && (later || procs.is_empty()) {
@@ -112,7 +110,7 @@ impl Server<'_> {
         name: &[u8],
         (procs, infos): (Procs<'_>, &Infos<'_>),
     ) -> Result<ReplyState, Refusal> {
-        let tells = infos.is_set(TELLS);
+        let tells = infos.is_set(keys::GROUP_NOTIFY_TERMINATION);
         let gifts = [Gift::terms(requester.rank, GroupKind::Destruct, name, tells)];
         self.check_gifts((requester.job, requester.index), &gifts)?;
         let waits = self.gather(now, requester, (GroupKind::Destruct, name), (procs, infos), tells)?;
@@ -365,7 +363,7 @@ impl Server<'_> {
         for (job, rank) in of_jobs() {
             let Some(given) = given(job, rank) else { continue };
             writer.single();
-            writer.info(INFO, kind::DATA_ARRAY);
+            writer.info(keys::GROUP_INFO, kind::DATA_ARRAY);
             writer.data_type(kind::INFO);
             writer.size(1 + values(&given).count() as u64);
             writer.info(GIVER, kind::PROC);

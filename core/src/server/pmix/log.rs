@@ -8,17 +8,13 @@ use crate::fault::Refusal;
 use crate::state::{ReplyState, Response};
 use crate::tables::upcalls::Task;
 use crate::trace::Stream;
-use crate::wire::pmix::{HelpText, HostCall, Infos, status};
+use crate::wire::pmix::{HelpText, HostCall, Infos, keys, status};
 use crate::wire::{Integers, Op};
 
 /// Priority of a text for the log of the system without a directive: an error.
 const PRIORITY: u32 = 3;
 /// Lowest priority.
 const PRIORITY_MAX: u32 = 7;
-
-/// Key of texts for standard output, and for standard error.
-const STDOUT: &[u8] = b"pmix.log.stdout";
-const STDERR: &[u8] = b"pmix.log.stderr";
 
 /// Where a text goes.
 enum Channel {
@@ -41,10 +37,10 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let asks = self.host_answers(requester);
         let channel = |key: &[u8]| match key {
-            STDOUT => Some(Channel::Stream(Stream::Stdout)),
-            STDERR => Some(Channel::Stream(Stream::Stderr)),
-            b"pmix.log.syslog" | b"pmix.log.lsys" if asks => Some(Channel::Syslog { global: false }),
-            b"pmix.log.gsys" if asks => Some(Channel::Syslog { global: true }),
+            keys::LOG_STDOUT => Some(Channel::Stream(Stream::Stdout)),
+            keys::LOG_STDERR => Some(Channel::Stream(Stream::Stderr)),
+            keys::LOG_SYSLOG | keys::LOG_LOCAL_SYSLOG if asks => Some(Channel::Syslog { global: false }),
+            keys::LOG_GLOBAL_SYSLOG if asks => Some(Channel::Syslog { global: true }),
             _ => None,
         };
         if infos.iter().any(|info| channel(info.key).is_some() && info.as_string().is_none()) {
@@ -54,7 +50,7 @@ impl Server<'_> {
             let write = |room: &mut [u8]| HostCall::write_help(integers, &text, room);
             return self.ask_host(requester, Op::GetJobAttr, |_, room| write(room));
         }
-        let once = directives.is_set(b"pmix.log.once");
+        let once = directives.is_set(keys::LOG_ONCE);
         // The reason of the last text that is refused.
         let (mut printed, mut refused, mut logged) = (false, None, None);
         for info in infos.iter() {
@@ -72,7 +68,7 @@ impl Server<'_> {
             }
         }
         if let Some((global, text)) = logged {
-            let priority = directives.find(b"pmix.log.syspri").and_then(|info| info.as_u32());
+            let priority = directives.find(keys::LOG_SYSLOG_PRI).and_then(|info| info.as_u32());
             let priority = priority.unwrap_or(PRIORITY).min(PRIORITY_MAX) as u8;
             let write = |room: &mut [u8]| HostCall::write_syslog(integers, global, priority, text, room);
             match self.ask_host(requester, Op::GetJobAttr, |_, room| write(room)) {
@@ -101,9 +97,12 @@ impl Server<'_> {
 /// Returns the only text of a request if it has a file and a topic of help texts, unless each is to be printed (`PMIX_LOG_AGG`).
 fn help_text<'a>(infos: &Infos<'a>, directives: &Infos<'a>) -> Option<HelpText<'a>> {
     let name = |key: &[u8]| directives.find(key)?.as_string().filter(|name| name.len() <= u8::MAX.into());
-    let (file, topic) = (name(b"pmix.log.key")?, name(b"pmix.log.val")?);
-    let info = infos.iter().next().filter(|info| infos.len() == 1 && [STDOUT, STDERR].contains(&info.key))?;
-    let is_counted = directives.find(b"pmix.log.agg").is_none_or(|agg| agg.as_bool() != Some(false));
+    let (file, topic) = (name(keys::LOG_KEY)?, name(keys::LOG_VAL)?);
+    let info = infos
+        .iter()
+        .next()
+        .filter(|info| infos.len() == 1 && [keys::LOG_STDOUT, keys::LOG_STDERR].contains(&info.key))?;
+    let is_counted = directives.find(keys::LOG_AGG).is_none_or(|agg| agg.as_bool() != Some(false));
     let text = info.as_string().filter(|text| is_counted && !text.is_empty())?;
-    Some(HelpText { file, topic, text, to_stdout: info.key == STDOUT })
+    Some(HelpText { file, topic, text, to_stdout: info.key == keys::LOG_STDOUT })
 }

@@ -36,11 +36,8 @@ use crate::state::{Conn, Dialect, Job, PendingReply, Phase, PmixResponse, RankPh
 use crate::tables::upcalls::Task;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
-use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Kind, Procs, event, status};
+use crate::wire::pmix::{self, Apps, Command, Frame, Hello, Infos, Kind, Procs, event, keys, status};
 use crate::wire::{Integers, Op, Text};
-
-/// Key of files to remove after the end of a process, and beginning of the key of folders.
-const CLEANUP: &[u8] = b"pmix.reg.cleanup";
 
 impl Server<'_> {
     /// Returns whether a connection speaks PMIx, or begins to.
@@ -310,14 +307,14 @@ impl Server<'_> {
                 sent
             }
             // The leader of a group by invitation asks so. It tells the other members itself.
-            Command::JobControl { orders, .. } if orders.is_set(b"pmix.grp.actxid") => {
+            Command::JobControl { orders, .. } if orders.is_set(keys::GROUP_ASSIGN_CONTEXT_ID) => {
                 Response::Pmix(PmixResponse::Context(self.next_context()))
             }
             Command::JobControl { orders, .. } => {
-                if !orders.iter().any(|info| info.key.starts_with(CLEANUP)) {
+                if !orders.iter().any(|info| info.key.starts_with(keys::REGISTER_CLEANUP)) {
                     return self.pass_to_host(requester, integers, body);
                 }
-                if let Some(paths) = orders.find(CLEANUP).and_then(|info| info.as_string()) {
+                if let Some(paths) = orders.find(keys::REGISTER_CLEANUP).and_then(|info| info.as_string()) {
                     let parent = (requester.job, requester.rank);
                     let task = Task::RemoveFiles;
                     self.upcalls.ask(parent, String::new(), requester.conn, task, paths)?;
@@ -457,7 +454,7 @@ impl Server<'_> {
         procs: Procs<'_>,
         infos: &Infos<'_>,
     ) -> Result<ReplyState, Refusal> {
-        let collects = infos.is_set(b"pmix.collect");
+        let collects = infos.is_set(keys::COLLECT_DATA);
         let job = &self.jobs[requester.job.index()];
         if !procs.is_whole(job.name.as_bytes()) {
             return self.gather(now, requester, (GroupKind::Fence, b""), (procs, infos), collects);

@@ -19,7 +19,7 @@ use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
 use crate::wire::Op;
 use crate::wire::pmix::{
-    FileState, HostCall, HostQuery, Info, Infos, Integers, Reader, Writer, event, status,
+    FileState, HostCall, HostQuery, Info, Infos, Integers, Reader, Writer, event, keys, status,
 };
 
 /// First byte of the names of monitors. No published name begins with it.
@@ -29,17 +29,6 @@ const SHARE: u32 = 4;
 /// Range of an alert whose request names none: the job of the process.
 const RANGE_JOB: u8 = 3;
 
-/// Ends monitors.
-const CANCEL: &[u8] = b"pmix.monitor.cancel";
-/// Monitors heartbeats of the process.
-const HEARTBEAT: &[u8] = b"pmix.monitor.mbeat";
-/// Monitors a file.
-const FILE: &[u8] = b"pmix.monitor.fmon";
-/// Asks the host what processes, hosts, disks and networks use.
-const USAGE: [&[u8]; 4] =
-    [b"pmix.monitor.presuse", b"pmix.monitor.ndresuse", b"pmix.monitor.dkresuse", b"pmix.monitor.netresuse"];
-/// Option for reports at regular times: seconds.
-const RATE: &[u8] = b"pmix.monitor.resrate";
 /// Is a heartbeat.
 const BEAT: &[u8] = b"pmix.monitor.beat";
 
@@ -141,12 +130,12 @@ impl Server<'_> {
     ) -> Result<ReplyState, Refusal> {
         let asks = self.host_answers(requester);
         match monitor.key {
-            HEARTBEAT => self.start_monitor(now, requester, integers, code, infos, b""),
-            FILE if asks => {
+            keys::MONITOR_HEARTBEAT => self.start_monitor(now, requester, integers, code, infos, b""),
+            keys::MONITOR_FILE if asks => {
                 let path = monitor.as_string().unwrap_or_default();
                 self.start_monitor(now, requester, integers, code, infos, path)
             }
-            CANCEL => {
+            keys::MONITOR_CANCEL => {
                 self.end_monitors(requester, monitor.as_string());
                 Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))
             }
@@ -154,11 +143,13 @@ impl Server<'_> {
                 self.heartbeat(requester.conn);
                 Ok(ReplyState::Ready(Response::Pmix(PmixResponse::NoInfos)))
             }
-            key if asks && USAGE.contains(&key) => {
+            key if asks && keys::RESOURCE_USAGE.contains(&key) => {
                 let asked = self.ask_host(requester, Op::GetJobAttr, |_, room| {
                     HostQuery::write_one(integers, monitor, infos, room)
                 })?;
-                if let (ReplyState::Upcall(_, first), Some(rate)) = (asked, infos.find(RATE)) {
+                if let (ReplyState::Upcall(_, first), Some(rate)) =
+                    (asked, infos.find(keys::MONITOR_RESOURCE_RATE))
+                {
                     self.start_reports(now, requester, (integers, code), &rate, infos, first)
                         .inspect_err(|_| self.upcalls.free(first))?;
                 }
@@ -181,22 +172,28 @@ impl Server<'_> {
         let of_file = !path.is_empty();
         let number = |key| infos.find(key).and_then(|info| info.as_u32()).unwrap_or(0);
         let (period, drops, alert) = match of_file {
-            true => (number(b"pmix.monitor.ftime"), number(b"pmix.monitor.fdrop"), event::FILE_ALERT),
-            false => (number(b"pmix.monitor.btime"), number(b"pmix.monitor.bdrop"), event::HEARTBEAT_ALERT),
+            true => {
+                (number(keys::MONITOR_FILE_CHECK_TIME), number(keys::MONITOR_FILE_DROPS), event::FILE_ALERT)
+            }
+            false => (
+                number(keys::MONITOR_HEARTBEAT_TIME),
+                number(keys::MONITOR_HEARTBEAT_DROPS),
+                event::HEARTBEAT_ALERT,
+            ),
         };
         let bit = |key, bit| if infos.is_set(key) { bit } else { 0 };
         let watched = match of_file {
             true => {
-                bit(b"pmix.monitor.fsize", watched::SIZE)
-                    | bit(b"pmix.monitor.faccess", watched::ACCESS)
-                    | bit(b"pmix.monitor.fmod", watched::CHANGE)
+                bit(keys::MONITOR_FILE_SIZE, watched::SIZE)
+                    | bit(keys::MONITOR_FILE_ACCESS, watched::ACCESS)
+                    | bit(keys::MONITOR_FILE_MODIFY, watched::CHANGE)
             }
             false => watched::BEATS,
         };
         if period == 0 || watched == 0 {
             return Ok(ReplyState::Ready(Response::status(status::BAD_PARAM)));
         }
-        let range = infos.find(b"pmix.range").and_then(|info| info.as_byte()).unwrap_or(RANGE_JOB);
+        let range = infos.find(keys::RANGE).and_then(|info| info.as_byte()).unwrap_or(RANGE_JOB);
         let monitor = Monitor {
             watched,
             integers: integers as u64,
@@ -252,7 +249,7 @@ impl Server<'_> {
         monitor: &Monitor,
         rest: &[u8],
     ) -> Result<NameRef, Refusal> {
-        let name = infos.find(b"pmix.monitor.id").and_then(|info| info.as_string()).unwrap_or_default();
+        let name = infos.find(keys::MONITOR_ID).and_then(|info| info.as_string()).unwrap_or_default();
         let len = u8::try_from(name.len()).map_err(|_| Refusal::NameLength)?;
         if self.names.marked(PREFIX[0]).count() as u32 >= self.limits.names / SHARE {
             return Err(Refusal::Full(Limit::Names, self.limits.names));

@@ -10,7 +10,7 @@ use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
 use crate::tables::kvs::Pieces;
 use crate::tables::names::{End, NameRef, Party, Reach, Reader, Remote, Terms};
 use crate::time::Time;
-use crate::wire::pmix::{self, Info, Infos, Keys, Writer, status};
+use crate::wire::pmix::{self, Info, Infos, Keys, Writer, keys, status};
 use crate::wire::{Integers, Persistence};
 
 /// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
@@ -314,7 +314,7 @@ fn slots_of(slots: u64) -> impl Iterator<Item = u32> + Clone {
 
 /// Returns whether the infos of a look-up let it wait for data.
 fn waits(infos: &Infos<'_>) -> bool {
-    infos.find(b"pmix.wait").is_some_and(|info| info.as_bool() != Some(false))
+    infos.find(keys::WAIT).is_some_and(|info| info.as_bool() != Some(false))
 }
 
 /// Returns the data of a publication.
@@ -352,7 +352,7 @@ pub(in super::super) fn reach_of(range: u8) -> Reach {
 
 /// Returns the range that a request names (`pmix_data_range_t`).
 pub(super) fn range_of(infos: &Infos<'_>) -> u8 {
-    infos.find(b"pmix.range").and_then(|info| info.as_byte()).unwrap_or(range::SESSION)
+    infos.find(keys::RANGE).and_then(|info| info.as_byte()).unwrap_or(range::SESSION)
 }
 
 /// Returns what distinguishes look-ups in a range from others of the same key.
@@ -362,7 +362,7 @@ fn alike(range: &u8) -> &[u8] {
 
 /// Returns what ends the data of a publication, and who finds them.
 pub(super) fn terms_of(user: u32, infos: &Infos<'_>) -> Result<(Persistence, Reach), Refusal> {
-    let persistence = match infos.find(b"pmix.persist").and_then(|info| info.as_byte()) {
+    let persistence = match infos.find(keys::PERSISTENCE).and_then(|info| info.as_byte()) {
         Some(0) => Persistence::Indefinite,
         Some(1) => Persistence::FirstRead,
         Some(2) => Persistence::Process,
@@ -388,13 +388,13 @@ fn permitted(user: u32, infos: &Infos<'_>) -> Result<Option<bool>, Refusal> {
     if !HOST_FACTS {
         return if range_of(infos) == range::CUSTOM { Err(Refusal::Unsupported) } else { Ok(None) };
     }
-    let inner = infos.find(b"pmix.aperms").and_then(|info| info.as_infos());
+    let inner = infos.find(keys::ACCESS_PERMISSIONS).and_then(|info| info.as_infos());
     let find = |key| infos.find(key).or_else(|| inner?.find(key));
     // The requests of clients name no group.
     if find(b"pmix.agids").is_some() {
         return Err(Refusal::Unsupported);
     }
-    Ok(find(b"pmix.auids").map(|users| {
+    Ok(find(keys::ACCESS_USERIDS).map(|users| {
         let mut listed = users.array(pmix::kind::UINT32, pmix::Reader::uint32);
         users.as_u32() == Some(user)
             || listed.as_mut().is_some_and(|users| users.any(|listed| listed == user))

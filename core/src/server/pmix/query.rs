@@ -13,15 +13,9 @@ use crate::limits::{HOST_FACTS, QUERIES_ATTR};
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::tables::psets::{Asker, Which};
 use crate::tables::upcalls::Task;
-use crate::wire::pmix::{HostCall, HostQuery, Infos, Queries, Writer, kind, status};
+use crate::wire::pmix::{HostCall, HostQuery, Infos, Queries, Writer, keys, kind, status};
 use crate::wire::{Integers, Op};
 
-/// Query of the names of all process sets.
-const NAMES: &[u8] = b"pmix.qry.psets";
-/// Query of the number of process sets.
-const COUNT: &[u8] = b"pmix.qry.psetnum";
-/// Query of the members of a process set.
-const MEMBERS: &[u8] = b"pmix.qry.pmems";
 /// Key of the names of the process sets that a rank is in.
 pub(super) const SETS_OF: &[u8] = b"pmix.pset.nms";
 /// Qualifier with the name of a process set.
@@ -39,11 +33,14 @@ impl Server<'_> {
         let (mut names, mut count, mut members, mut set, mut others) = (false, false, false, None, false);
         for (key, infos) in queries.asked() {
             let scope = self.scope(requester, &infos);
-            others |= HOST_FACTS && scope.is_none_or(|scope| scope.job != self.asker(requester).job);
+            let own = self.asker(requester).job;
+            others |= HOST_FACTS && scope.as_ref().is_none_or(|scope| scope.job != own);
             match key {
-                NAMES => names = true,
-                COUNT => count = true,
-                MEMBERS => (members, set) = (true, set.or(self.set_of(requester, &infos))),
+                keys::QUERY_PSET_NAMES => names = true,
+                keys::QUERY_NUM_PSETS => count = true,
+                keys::QUERY_PSET_MEMBERSHIP => {
+                    (members, set) = (true, set.or(self.set_of(scope.as_ref(), &infos)))
+                }
                 _ => others = true,
             }
         }
@@ -124,10 +121,10 @@ impl Server<'_> {
         if self.is_tool(job) { 0..self.limits.ranks } else { slots(job) }
     }
 
-    /// Returns the set that qualifiers name.
-    fn set_of(&self, requester: Requester, infos: &Infos<'_>) -> Option<Which> {
+    /// Returns the set that qualifiers name, of those that the query is about.
+    fn set_of(&self, scope: Option<&Asker>, infos: &Infos<'_>) -> Option<Which> {
         let name = infos.find(PSET)?.as_string()?;
-        self.psets.named_of(self.scope(requester, infos)?.job, core::str::from_utf8(name).ok()?)
+        self.psets.named_of(scope?.job.clone(), core::str::from_utf8(name).ok()?)
     }
 
     /// Writes queries for the host, with the answers that this server has: those about process sets, and attributes of the job.
@@ -143,12 +140,14 @@ impl Server<'_> {
             let mut answers = 0;
             for (key, infos) in queries.asked() {
                 match (key, self.scope(requester, &infos), self.text_of(job, key, None)) {
-                    (NAMES, Some(scope), _) => self.write_names(&scope, writer),
-                    (COUNT, Some(scope), _) => self.write_count(&scope, writer),
-                    (MEMBERS, Some(scope), _) => match self.set_of(requester, &infos) {
-                        Some(which) => self.write_set(&scope, which, writer),
-                        None => continue,
-                    },
+                    (keys::QUERY_PSET_NAMES, Some(scope), _) => self.write_names(&scope, writer),
+                    (keys::QUERY_NUM_PSETS, Some(scope), _) => self.write_count(&scope, writer),
+                    (keys::QUERY_PSET_MEMBERSHIP, Some(scope), _) => {
+                        match self.set_of(Some(&scope), &infos) {
+                            Some(which) => self.write_set(&scope, which, writer),
+                            None => continue,
+                        }
+                    }
                     (_, _, Some(value)) => {
                         writer.info(key, kind::STRING);
                         writer.string(value);
@@ -201,12 +200,12 @@ impl Server<'_> {
     }
 
     fn write_names(&self, scope: &Asker, writer: &mut Writer<'_>) {
-        writer.info(NAMES, kind::STRING);
+        writer.info(keys::QUERY_PSET_NAMES, kind::STRING);
         write_list(self.names(scope.job.clone()), writer);
     }
 
     fn write_count(&self, scope: &Asker, writer: &mut Writer<'_>) {
-        writer.info(COUNT, kind::SIZE);
+        writer.info(keys::QUERY_NUM_PSETS, kind::SIZE);
         writer.size(self.names(scope.job.clone()).count() as u64);
     }
 
@@ -220,7 +219,7 @@ impl Server<'_> {
 
     fn write_set(&self, scope: &Asker, which: Which, writer: &mut Writer<'_>) {
         let members = || self.members(scope.clone(), which);
-        writer.info(MEMBERS, kind::DATA_ARRAY);
+        writer.info(keys::QUERY_PSET_MEMBERSHIP, kind::DATA_ARRAY);
         writer.data_type(kind::PROC);
         writer.size(members().count() as u64);
         for (job, rank) in members() {

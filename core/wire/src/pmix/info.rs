@@ -1,7 +1,7 @@
 //! INFOs of a request: keys with flags and a value.
 
 use super::reader::{Proc, Reader};
-use super::{Integers, WILDCARD, kind};
+use super::{Integers, WILDCARD, keys, kind};
 
 /// Key with a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,7 +132,7 @@ impl<'a> Infos<'a> {
 
     /// Returns the time-out (`pmix.timeout`, in seconds) in milliseconds. 0 is none.
     pub fn timeout(&self) -> Option<u64> {
-        let seconds = self.find(b"pmix.timeout")?.as_u32().filter(|&seconds| seconds > 0)?;
+        let seconds = self.find(keys::TIMEOUT)?.as_u32().filter(|&seconds| seconds > 0)?;
         Some(u64::from(seconds) * 1000)
     }
 

@@ -25,6 +25,7 @@ mod command;
 mod frame;
 mod host;
 mod info;
+pub mod keys;
 mod names;
 mod reader;
 mod skip;
@@ -154,10 +155,6 @@ pub mod event {
 
 /// Requests for hosts (`pmix_alloc_directive_t`).
 pub mod allocation {
-    /// Key of the name that the run has given to what a request has allocated.
-    pub const ID: &[u8] = b"pmix.alloc.id";
-    /// Key of the name that the client has given to its request.
-    pub const REQUEST_ID: &[u8] = b"pmix.alloc.reqid";
     /// More hosts, apart from the others.
     pub const NEW: u8 = 1;
     /// More hosts.

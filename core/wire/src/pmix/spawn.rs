@@ -1,15 +1,15 @@
 //! Spawn requests, as the PMI-2 messages that hosts decode.
 
-use super::{App, Apps, Infos};
+use super::{App, Apps, Infos, keys};
 use crate::write::{Style, Writer};
 
 /// Options of a spawn in PMIx, and the info keys of PMI-2.
 const OPTIONS: [(&[u8], &[u8]); 5] = [
-    (b"pmix.wdir", b"wdir"),
-    (b"pmix.host", b"host"),
-    (b"pmix.hostfile", b"hostfile"),
-    (b"pmix.addhost", b"add-host"),
-    (b"pmix.addhostfile", b"add-hostfile"),
+    (keys::WDIR, b"wdir"),
+    (keys::HOST, b"host"),
+    (keys::HOSTFILE, b"hostfile"),
+    (keys::ADD_HOST, b"add-host"),
+    (keys::ADD_HOSTFILE, b"add-hostfile"),
 ];
 
 /// Writes a spawn request to the front of `buf`, as the body of a PMI-2 message. Returns its length, or `None` if it

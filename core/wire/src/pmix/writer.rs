@@ -1,6 +1,6 @@
 //! Writer of PMIx elements, which also measures them.
 
-use super::{Integers, event, kind};
+use super::{Integers, event, keys, kind};
 
 /// Writer of elements to the front of a buffer.
 ///
@@ -197,7 +197,7 @@ impl<'b> Writer<'b> {
 
     /// Writes the INFO that an event is not for handlers of all events.
     pub fn not_default(&mut self) {
-        self.info(b"pmix.evnondef", kind::BOOL);
+        self.info(keys::EVENT_NON_DEFAULT, kind::BOOL);
         self.byte(1);
     }
 

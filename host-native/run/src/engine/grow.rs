@@ -3,8 +3,7 @@
 use std::net::SocketAddr;
 
 use hydrant_control::{Event, HostRefusal, HostRefusalKind};
-use hydrant_core::wire::pmix::allocation::{self, ID, REQUEST_ID};
-use hydrant_core::wire::pmix::{Infos, Integers, Writer, kind, status};
+use hydrant_core::wire::pmix::{Infos, Integers, Writer, allocation, keys, kind, status};
 use hydrant_overlay::Application;
 use hydrant_placement::{Bootstrap, Host, Hosts};
 use hydrant_status::{ClientId, Reply};
@@ -13,10 +12,6 @@ use super::status::Asker;
 use super::{Engine, Head};
 use crate::error::RunError;
 
-/// Number of hosts.
-const COUNT: &[u8] = b"pmix.alloc.nnodes";
-/// Names of hosts.
-const LIST: &[u8] = b"pmix.alloc.nlist";
 /// Keys that say what holds anyway: the client is answered when all hosts are there.
 const IMPLIED: [&[u8]; 2] = [b"pmix.alloc.waitall", b"pmix.alloc.noshell"];
 /// Beginning of all keys about hosts.
@@ -196,7 +191,7 @@ impl Head<'_> {
         integers: Integers,
         (directive, infos): (u8, &Infos<'_>),
     ) -> Result<(), RunError> {
-        let request_id = infos.find(REQUEST_ID).and_then(|info| info.as_string()).map(<[u8]>::to_vec);
+        let request_id = infos.find(keys::ALLOC_REQ_ID).and_then(|info| info.as_string()).map(<[u8]>::to_vec);
         let wanted = self.wanted_hosts(engine, directive, infos);
         let of = Allocation { asker, integers, directive, request_id };
         match wanted {
@@ -228,7 +223,10 @@ impl Head<'_> {
             let why = format!("directive {directive} is none of new (1), extend (2) and release (3)");
             return Err((status::NOT_SUPPORTED, why));
         }
-        let is_known = |key: &[u8]| [COUNT, LIST, ID, REQUEST_ID].contains(&key) || IMPLIED.contains(&key);
+        let is_known = |key: &[u8]| {
+            [keys::ALLOC_NUM_NODES, keys::ALLOC_NODE_LIST, keys::ALLOC_ID, keys::ALLOC_REQ_ID].contains(&key)
+                || IMPLIED.contains(&key)
+        };
         if let Some(other) =
             infos.iter().find(|info| info.key.starts_with(ABOUT_HOSTS) && !is_known(info.key))
         {
@@ -236,7 +234,7 @@ impl Head<'_> {
             return Err((status::NOT_SUPPORTED, why));
         }
         if infos
-            .find(REQUEST_ID)
+            .find(keys::ALLOC_REQ_ID)
             .is_some_and(|info| info.as_string().is_none_or(|id| id.len() > REQUEST_ID_MAX))
         {
             let why = format!("pmix.alloc.reqid is no text of at most {REQUEST_ID_MAX} bytes");
@@ -244,17 +242,17 @@ impl Head<'_> {
         }
         let releases = directive == allocation::RELEASE;
         let text = |key: &[u8]| infos.find(key).map(|info| std::str::from_utf8(info.as_string()?).ok());
-        let count = match infos.find(COUNT).map(|info| info.as_u32()) {
+        let count = match infos.find(keys::ALLOC_NUM_NODES).map(|info| info.as_u32()) {
             Some(None | Some(0)) => {
                 return refuse(status::BAD_PARAM, "pmix.alloc.nnodes is no number of hosts");
             }
             count => count.flatten().map(|count| count as usize),
         };
-        let hosts = if let Some(list) = text(LIST) {
+        let hosts = if let Some(list) = text(keys::ALLOC_NODE_LIST) {
             let hosts =
                 Hosts::parse(list.unwrap_or_default()).map_err(|why| (status::BAD_PARAM, why.to_string()))?;
             hosts.as_slice().to_vec()
-        } else if let Some(id) = text(ID).filter(|_| releases) {
+        } else if let Some(id) = text(keys::ALLOC_ID).filter(|_| releases) {
             let number = id.and_then(|id| id.strip_prefix(ID_PREFIX)?.parse::<u64>().ok());
             let all = self.growths.allocated.iter().filter(|(of, _)| Some(*of) == number);
             all.map(|(_, name)| Host::new(name)).collect()
@@ -409,7 +407,11 @@ impl Allocation {
     fn body(&self, code: i32, id: Option<String>, hosts: &[String]) -> Vec<u8> {
         let (list, request_id) = (hosts.join(","), self.request_id.as_deref().unwrap_or_default());
         let id = id.unwrap_or_default();
-        let texts = [(ID, id.as_bytes()), (LIST, list.as_bytes()), (REQUEST_ID, request_id)];
+        let texts = [
+            (keys::ALLOC_ID, id.as_bytes()),
+            (keys::ALLOC_NODE_LIST, list.as_bytes()),
+            (keys::ALLOC_REQ_ID, request_id),
+        ];
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
         let mut body = vec![0; 256 + id.len() + list.len() + request_id.len()];
         let mut writer = Writer::new(self.integers, &mut body);

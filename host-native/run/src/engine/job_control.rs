@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use hydrant_control::protocol::Order;
 use hydrant_control::{Event, format_ranges, ranges_of};
-use hydrant_core::wire::pmix::{Command, Infos, Integers, Procs, WILDCARD, status};
+use hydrant_core::wire::pmix::{Command, Infos, Integers, Procs, WILDCARD, keys, status};
 use hydrant_core::{JobId, OwnedInput, Rank, Refusal};
 use hydrant_overlay::Destination;
 use rustix::process::Signal;
@@ -25,8 +25,6 @@ pub(super) struct Target {
 /// Numbers of commands.
 const JOB_CONTROL: u32 = 18;
 pub(super) const PUSH_INPUT: u32 = 23;
-/// Key that has no effect: a name for the request.
-const ID: &[u8] = b"pmix.jctrl.id";
 
 impl Target {
     fn all(job: JobId) -> Target {
@@ -167,17 +165,17 @@ impl<'a> Orders<'a> {
     /// Returns the status of orders that are not supported.
     fn read(orders: &Infos<'a>) -> Result<Orders<'a>, i32> {
         let (mut signals, mut set) = (Vec::new(), None);
-        for order in orders.iter().filter(|order| order.key != ID) {
+        for order in orders.iter().filter(|order| order.key != keys::JOB_CTRL_ID) {
             let signal = match order.key {
-                b"pmix.jctrl.sig" => {
+                keys::JOB_CTRL_SIGNAL => {
                     let number = order.as_u32().and_then(|number| i32::try_from(number).ok());
                     number.and_then(Signal::from_named_raw).ok_or(status::BAD_PARAM)?
                 }
-                b"pmix.jctrl.pause" => Signal::STOP,
-                b"pmix.jctrl.resume" => Signal::CONT,
-                b"pmix.jctrl.term" => Signal::TERM,
-                b"pmix.jctrl.kill" => Signal::KILL,
-                b"pmix.jctrl.defpset" if set.is_none() => {
+                keys::JOB_CTRL_PAUSE => Signal::STOP,
+                keys::JOB_CTRL_RESUME => Signal::CONT,
+                keys::JOB_CTRL_TERMINATE => Signal::TERM,
+                keys::JOB_CTRL_KILL => Signal::KILL,
+                keys::JOB_CTRL_DEFINE_PSET if set.is_none() => {
                     let name = order.as_string().and_then(|name| std::str::from_utf8(name).ok());
                     // The end of a field in the request, and in no name.
                     set = Some(name.filter(|name| !name.contains(';')).ok_or(status::BAD_PARAM)?);

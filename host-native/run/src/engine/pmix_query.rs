@@ -12,18 +12,14 @@ use hydrant_control::protocol::{Program, UsageParts, decode};
 use hydrant_control::{Event as HeadEvent, Job, NodeProgress, Upcall};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{
-    HostCall, HostQuery, Info, Infos, NodePid, Reader, WILDCARD, Writer, kind, status,
+    HostCall, HostQuery, Info, Infos, NodePid, Reader, WILDCARD, Writer, keys, kind, status,
 };
 use hydrant_core::{JobId, Limit, Refusal, Server};
 use hydrant_placement::Host;
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
-use super::pmix_support::{
-    self, ATTRIBUTES, DEBUG_SUPPORT, FREE_SLOTS, JOB_SIZE, KEYS, LOCAL_TABLE, NAMESPACE_INFO, NAMESPACES,
-    NODE_LIST, OF_DEBUGGERS, OF_SPAWNS, OF_TRACERS, PEERS, SLOTS, SPAWN_SUPPORT, SUPPORTED, TABLE,
-    UNIVERSE_SIZE, array, list, text,
-};
+use super::pmix_support::{self, OF_DEBUGGERS, OF_SPAWNS, OF_TRACERS, SUPPORTED, array, list, text};
 use super::status::{Asker, Recipient};
 use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
@@ -154,7 +150,7 @@ impl Facts<'_> {
 
     /// Writes the answer to a key as an INFO.
     fn answer(&self, name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
-        let known = SUPPORTED.iter().find(|key| key.name.as_bytes() == name).ok_or(Lack::Unsupported)?;
+        let known = SUPPORTED.iter().find(|key| key.name == name).ok_or(Lack::Unsupported)?;
         if asks_qualifiers(infos) {
             text(name, known.qualifiers.as_bytes(), writer);
             return Ok(());
@@ -164,39 +160,43 @@ impl Facts<'_> {
             writer.uint32(number);
         };
         match known.name {
-            NAMESPACES => text(name, joined(self.jobs.iter().map(|job| &*job.name)).as_bytes(), writer),
-            NAMESPACE_INFO => {
+            keys::QUERY_NAMESPACES => {
+                text(name, joined(self.jobs.iter().map(|job| &*job.name)).as_bytes(), writer)
+            }
+            keys::QUERY_NAMESPACE_INFO => {
                 let named = job_name(infos).map(|_| self.job(infos)).transpose()?;
                 let jobs = || self.jobs.iter().filter(|job| named.is_none_or(|named| named.id == job.id));
                 array(name, kind::INFO, jobs().count(), writer);
                 jobs().for_each(|job| self.write_job(job, writer));
             }
-            TABLE | LOCAL_TABLE => self.write_table(known.name, infos, writer)?,
-            usage::MEMORY => self.write_memory(infos, wanted_rank(infos), writer)?,
-            JOB_SIZE => number(self.job(infos)?.size(), writer),
-            UNIVERSE_SIZE => number(self.universe.ok_or(Lack::Missing)?, writer),
-            SLOTS => number(self.slots(host_name(infos))?, writer),
-            FREE_SLOTS => {
+            keys::QUERY_PROC_TABLE | keys::QUERY_LOCAL_PROC_TABLE => {
+                self.write_table(known.name, infos, writer)?
+            }
+            keys::QUERY_MEMORY_USAGE => self.write_memory(infos, wanted_rank(infos), writer)?,
+            keys::JOB_SIZE => number(self.job(infos)?.size(), writer),
+            keys::UNIV_SIZE => number(self.universe.ok_or(Lack::Missing)?, writer),
+            keys::NUM_SLOTS => number(self.slots(host_name(infos))?, writer),
+            keys::QUERY_AVAILABLE_SLOTS => {
                 let running = self.jobs.iter().map(Job::running).sum();
                 number(self.slots(None)?.saturating_sub(running), writer);
             }
-            SPAWN_SUPPORT => text(name, list(OF_SPAWNS.iter()).as_bytes(), writer),
-            DEBUG_SUPPORT => text(name, list(OF_TRACERS.iter().chain(OF_DEBUGGERS)).as_bytes(), writer),
-            NODE_LIST => {
+            keys::QUERY_SPAWN_SUPPORT => text(name, &list(OF_SPAWNS.iter()), writer),
+            keys::QUERY_DEBUG_SUPPORT => text(name, &list(OF_TRACERS.iter().chain(OF_DEBUGGERS)), writer),
+            keys::QUERY_RESOLVE_NODE => {
                 let job = self.job(infos)?;
                 let nodes: BTreeSet<u32> = (0..job.size()).map(|rank| job.run.node(rank)).collect();
                 let names = nodes.iter().filter_map(|&node| self.hosts.get((node as usize).checked_sub(1)?));
                 text(name, joined(names.map(|host| &*host.name)).as_bytes(), writer);
             }
-            PEERS => {
+            keys::QUERY_RESOLVE_PEERS => {
                 let host = host_name(infos).ok_or(Lack::Incomplete)?;
                 let job = self.job(infos)?;
                 let ranks = || (0..job.size()).filter(|&rank| self.host(job, rank).as_bytes() == host);
                 array(name, kind::PROC, ranks().count(), writer);
                 ranks().for_each(|rank| writer.proc(job.name.as_bytes(), rank));
             }
-            KEYS => text(name, list(SUPPORTED.iter()).as_bytes(), writer),
-            ATTRIBUTES if pmix_support::write(name, infos, writer) => {}
+            keys::QUERY_SUPPORTED_KEYS => text(name, &list(SUPPORTED.iter()), writer),
+            keys::QUERY_ATTRIBUTE_SUPPORT if pmix_support::write(name, infos, writer) => {}
             // The server has not answered it.
             _ => return Err(Lack::Missing),
         }
@@ -213,7 +213,7 @@ impl Facts<'_> {
             .into_iter()
             .flat_map(|program| [&program.command].into_iter().chain(&program.args));
         text(b"pmix.cmd.line", &words.map(|word| word.as_bytes()).collect::<Vec<_>>().join(&b' '), writer);
-        writer.info(JOB_SIZE.as_bytes(), kind::UINT32);
+        writer.info(keys::JOB_SIZE, kind::UINT32);
         writer.uint32(job.size());
         let mut local = BTreeMap::<u32, u16>::new();
         for rank in 0..job.size() {
@@ -229,7 +229,7 @@ impl Facts<'_> {
     }
 
     /// Writes a table of processes: those of a job, or those of them on the client's host.
-    fn write_table(&self, name: &str, infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
+    fn write_table(&self, name: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<(), Lack> {
         let job = self.job(infos)?;
         if job.size() > TABLE_MAX {
             return Err(Lack::Full);
@@ -240,11 +240,11 @@ impl Facts<'_> {
         let ranks = || {
             all.iter().filter(|rank| {
                 wanted.is_none_or(|wanted| wanted == rank.rank)
-                    && (name == TABLE || job.run.node(rank.rank) == self.asker.node)
+                    && (name == keys::QUERY_PROC_TABLE || job.run.node(rank.rank) == self.asker.node)
             })
         };
         ranks().next().ok_or(Lack::Missing)?;
-        array(name.as_bytes(), kind::PROC_INFO, ranks().count(), writer);
+        array(name, kind::PROC_INFO, ranks().count(), writer);
         for rank in ranks() {
             writer.proc(job.name.as_bytes(), rank.rank);
             writer.string(rank.host.as_deref().unwrap_or_default().as_bytes());
@@ -258,30 +258,28 @@ impl Facts<'_> {
     }
 }
 
-/// Processes by id that a monitor is about.
-const PIDS: &[u8] = b"pmix.monitor.tgtpid";
-
 impl Facts<'_> {
     /// Returns whether a monitor, or a query of memory, is about a node. Disks and networks are those of the client's host
     /// unless hosts are named.
     fn is_about(&self, node: u32, key: &[u8], infos: &Infos<'_>) -> bool {
         let is_here = node == self.asker.node;
-        if !usage::is_monitor(key) || infos.is_set(b"pmix.monitor.local") {
+        if !usage::is_monitor(key) || infos.is_set(keys::MONITOR_LOCAL_ONLY) {
             return is_here || !usage::is_monitor(key);
         }
-        let names: Vec<&[u8]> = strings(infos.find(b"pmix.monitor.tgtnode")).collect();
-        let numbers = infos.find(b"pmix.monitor.tgtndids");
+        let names: Vec<&[u8]> = strings(infos.find(keys::MONITOR_TARGET_NODES)).collect();
+        let numbers = infos.find(keys::MONITOR_TARGET_NODEIDS);
         let numbers = numbers.and_then(|info| info.array(kind::UINT32, Reader::uint32));
         let numbers: Vec<u32> = numbers.into_iter().flatten().collect();
         if names.is_empty() && numbers.is_empty() {
-            return is_here || ![usage::DISKS, usage::NETS].contains(&key);
+            return is_here
+                || ![keys::MONITOR_DISK_RESOURCE_USAGE, keys::MONITOR_NET_RESOURCE_USAGE].contains(&key);
         }
         names.contains(&self.host_of_node(node).as_bytes()) || numbers.contains(&host_number(node))
     }
 
     /// Writes the answer to a monitor, an INFO for each process, host or device. Returns their number.
     fn write_usage(&self, key: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> Result<u32, Lack> {
-        let pids = match infos.find(PIDS) {
+        let pids = match infos.find(keys::MONITOR_TARGET_PIDS) {
             None => Vec::new(),
             Some(info) => {
                 info.array(kind::NODE_PID, Reader::node_pid).ok_or(Lack::Unsupported)?.collect::<Vec<_>>()
@@ -290,7 +288,7 @@ impl Facts<'_> {
         let mut filter = usage::Filter::of(infos.find(key));
         filter.add_devices(strings(infos.find(usage::DISK.targets)));
         filter.add_devices(strings(infos.find(usage::NET.targets)));
-        let procs = infos.find(b"pmix.monitor.tgtproc");
+        let procs = infos.find(keys::MONITOR_TARGET_PROCS);
         let any = procs.is_none_or(|info| {
             info.array(kind::PROC, Reader::proc).is_none_or(|mut procs| procs.next().is_none())
         }) && pids.is_empty();
@@ -304,12 +302,12 @@ impl Facts<'_> {
                 })
             };
             match key {
-                usage::NODES => {
+                keys::MONITOR_NODE_RESOURCE_USAGE => {
                     used.write((host, host_number(node)), &filter, writer);
                     count += 1;
                 }
-                usage::DISKS | usage::NETS => {
-                    let (keys, all) = if key == usage::DISKS {
+                keys::MONITOR_DISK_RESOURCE_USAGE | keys::MONITOR_NET_RESOURCE_USAGE => {
+                    let (keys, all) = if key == keys::MONITOR_DISK_RESOURCE_USAGE {
                         (&usage::DISK, &used.disks)
                     } else {
                         (&usage::NET, &used.nets)
@@ -353,7 +351,7 @@ impl Facts<'_> {
         };
         let hosts = || self.usage.iter().filter_map(|(node, used)| Some((*node, used, of(used)?)));
         hosts().next().ok_or(Lack::Missing)?;
-        array(usage::MEMORY.as_bytes(), kind::INFO, 3 * hosts().count(), writer);
+        array(keys::QUERY_MEMORY_USAGE, kind::INFO, 3 * hosts().count(), writer);
         let float = |key: &[u8], bytes: f32, writer: &mut Writer<'_>| {
             writer.info(key, kind::FLOAT);
             writer.string(format!("{:.6}", bytes / usage::MEGABYTE).as_bytes());
@@ -526,7 +524,7 @@ impl Head<'_> {
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
         let facts = self.facts(engine, upcall, &ranks, &usage);
         let tables = query.queries.asked().filter(|(key, infos)| {
-            [TABLE, LOCAL_TABLE].iter().any(|name| name.as_bytes() == *key) && !asks_qualifiers(infos)
+            [keys::QUERY_PROC_TABLE, keys::QUERY_LOCAL_PROC_TABLE].contains(key) && !asks_qualifiers(infos)
         });
         let jobs = tables.filter_map(|(_, infos)| facts.job(&infos).ok());
         let jobs = jobs.filter(|job| job.size() <= TABLE_MAX);
@@ -648,13 +646,13 @@ mod tests {
     use super::*;
 
     /// Returns status and number of answers for a query of a run without jobs.
-    fn asked(keys: &[&str]) -> (i32, u32) {
+    fn asked(keys: &[&[u8]]) -> (i32, u32) {
         let mut body = [0; 512];
         let mut writer = Writer::new(Integers::Flexible, &mut body);
         writer.array(0);
         writer.array(1);
         writer.count(keys.len() as u32);
-        keys.iter().for_each(|key| writer.string(key.as_bytes()));
+        keys.iter().for_each(|key| writer.string(key));
         writer.size(0);
         let len = writer.finish().unwrap();
         let request = [b"cmd=pmix-host;\x02\x01", &body[..len]].concat();
@@ -675,12 +673,15 @@ mod tests {
 
     #[test]
     fn a_query_without_an_answer_says_why() {
-        assert_eq!(asked(&[SLOTS, FREE_SLOTS, KEYS]), (status::SUCCESS, 3));
-        assert_eq!(asked(&[SLOTS, "pmix.unknown", UNIVERSE_SIZE]), (status::PARTIAL_SUCCESS, 1));
-        assert_eq!(asked(&["pmix.unknown", UNIVERSE_SIZE]), (status::NOT_SUPPORTED, 0));
-        assert_eq!(asked(&[UNIVERSE_SIZE, TABLE]), (status::NOT_FOUND, 0));
-        assert_eq!(asked(&[PEERS]), (status::BAD_PARAM, 0));
+        assert_eq!(
+            asked(&[keys::NUM_SLOTS, keys::QUERY_AVAILABLE_SLOTS, keys::QUERY_SUPPORTED_KEYS]),
+            (status::SUCCESS, 3)
+        );
+        assert_eq!(asked(&[keys::NUM_SLOTS, b"pmix.unknown", keys::UNIV_SIZE]), (status::PARTIAL_SUCCESS, 1));
+        assert_eq!(asked(&[b"pmix.unknown", keys::UNIV_SIZE]), (status::NOT_SUPPORTED, 0));
+        assert_eq!(asked(&[keys::UNIV_SIZE, keys::QUERY_PROC_TABLE]), (status::NOT_FOUND, 0));
+        assert_eq!(asked(&[keys::QUERY_RESOLVE_PEERS]), (status::BAD_PARAM, 0));
         // An answer of some 300 bytes each.
-        assert_eq!(asked(&[KEYS; 10]), (status::OUT_OF_RESOURCE, 0));
+        assert_eq!(asked(&[keys::QUERY_SUPPORTED_KEYS; 10]), (status::OUT_OF_RESOURCE, 0));
     }
 }

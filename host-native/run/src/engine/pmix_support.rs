@@ -3,196 +3,171 @@
 //! One table answers `PMIX_QUERY_ATTRIBUTE_SUPPORT` about servers and about hosts, which are one here, and names requests that are
 //! refused. libpmix itself answers for the functions of clients and tools. `docs/pmix.md` lists what is in the table.
 
-use hydrant_core::wire::pmix::{Infos, Integers, Writer, kind};
-
-use super::usage;
+use hydrant_core::wire::pmix::{Infos, Integers, Writer, keys, kind};
 
 /// Attribute: its macro in `pmix_common.h`, its name, the type of its value, and for the key of a query the qualifiers that it
 /// heeds.
 pub(super) struct Attribute {
-    pub(super) label: &'static str,
-    pub(super) name: &'static str,
+    label: &'static str,
+    pub(super) name: &'static [u8],
     kind: u16,
     pub(super) qualifiers: &'static str,
 }
 
-pub(super) const fn key(
-    label: &'static str,
-    name: &'static str,
-    kind: u16,
-    qualifiers: &'static str,
-) -> Attribute {
-    Attribute { label, name, kind, qualifiers }
-}
-
-const fn attribute(label: &'static str, name: &'static str, kind: u16) -> Attribute {
-    key(label, name, kind, "")
+/// Declares an attribute by the name of its key, the type of its value, and qualifiers.
+macro_rules! attribute {
+    ($name:ident, $kind:ident) => {
+        attribute!($name, $kind, "")
+    };
+    ($name:ident, $kind:ident, $qualifiers:expr) => {
+        Attribute {
+            label: concat!("PMIX_", stringify!($name)),
+            name: keys::$name,
+            kind: kind::$kind,
+            qualifiers: $qualifiers,
+        }
+    };
 }
 
 const OF_JOB: &str = "pmix.nspace,pmix.jobid,pmix.procid";
 const OF_RANKS: &str = "pmix.nspace,pmix.jobid,pmix.procid,pmix.rank";
-pub(super) const NODE_LIST: &str = "pmix.qry.node";
-pub(super) const PEERS: &str = "pmix.qry.peers";
-pub(super) const NAMESPACES: &str = "pmix.qry.ns";
-pub(super) const NAMESPACE_INFO: &str = "pmix.qry.nsinfo";
-pub(super) const TABLE: &str = "pmix.qry.ptable";
-pub(super) const LOCAL_TABLE: &str = "pmix.qry.lptable";
-pub(super) const JOB_SIZE: &str = "pmix.job.size";
-pub(super) const UNIVERSE_SIZE: &str = "pmix.univ.size";
-pub(super) const SLOTS: &str = "pmix.num.slots";
-pub(super) const FREE_SLOTS: &str = "pmix.qry.aslots";
-pub(super) const SPAWN_SUPPORT: &str = "pmix.qry.spawn";
-pub(super) const DEBUG_SUPPORT: &str = "pmix.qry.debug";
-pub(super) const KEYS: &str = "pmix.qry.keys";
-pub(super) const ATTRIBUTES: &str = "pmix.qry.attrs";
 /// The supported keys. The server answers those of process sets, and gives its address.
 pub(super) const SUPPORTED: [Attribute; 19] = [
-    key("PMIX_QUERY_NAMESPACES", NAMESPACES, kind::STRING, ""),
-    key("PMIX_QUERY_NAMESPACE_INFO", NAMESPACE_INFO, kind::DATA_ARRAY, OF_JOB),
-    key("PMIX_QUERY_PROC_TABLE", TABLE, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_QUERY_LOCAL_PROC_TABLE", LOCAL_TABLE, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_QUERY_MEMORY_USAGE", usage::MEMORY, kind::DATA_ARRAY, OF_RANKS),
-    key("PMIX_JOB_SIZE", JOB_SIZE, kind::UINT32, OF_JOB),
-    key("PMIX_UNIV_SIZE", UNIVERSE_SIZE, kind::UINT32, ""),
-    key("PMIX_NUM_SLOTS", SLOTS, kind::UINT32, "pmix.hname"),
-    key("PMIX_QUERY_AVAILABLE_SLOTS", FREE_SLOTS, kind::UINT32, ""),
-    key("PMIX_QUERY_SPAWN_SUPPORT", SPAWN_SUPPORT, kind::STRING, ""),
-    key("PMIX_QUERY_DEBUG_SUPPORT", DEBUG_SUPPORT, kind::STRING, ""),
-    key("PMIX_QUERY_RESOLVE_NODE", NODE_LIST, kind::STRING, OF_JOB),
-    key("PMIX_QUERY_RESOLVE_PEERS", PEERS, kind::DATA_ARRAY, "pmix.hname,pmix.nspace,pmix.jobid,pmix.procid"),
-    key("PMIX_QUERY_SUPPORTED_KEYS", KEYS, kind::STRING, ""),
-    key(
-        "PMIX_QUERY_ATTRIBUTE_SUPPORT",
-        ATTRIBUTES,
-        kind::DATA_ARRAY,
-        "pmix.host.fns,pmix.srvr.fns,pmix.host.attrs,pmix.srvr.attrs",
+    attribute!(QUERY_NAMESPACES, STRING),
+    attribute!(QUERY_NAMESPACE_INFO, DATA_ARRAY, OF_JOB),
+    attribute!(QUERY_PROC_TABLE, DATA_ARRAY, OF_RANKS),
+    attribute!(QUERY_LOCAL_PROC_TABLE, DATA_ARRAY, OF_RANKS),
+    attribute!(QUERY_MEMORY_USAGE, DATA_ARRAY, OF_RANKS),
+    attribute!(JOB_SIZE, UINT32, OF_JOB),
+    attribute!(UNIV_SIZE, UINT32),
+    attribute!(NUM_SLOTS, UINT32, "pmix.hname"),
+    attribute!(QUERY_AVAILABLE_SLOTS, UINT32),
+    attribute!(QUERY_SPAWN_SUPPORT, STRING),
+    attribute!(QUERY_DEBUG_SUPPORT, STRING),
+    attribute!(QUERY_RESOLVE_NODE, STRING, OF_JOB),
+    attribute!(QUERY_RESOLVE_PEERS, DATA_ARRAY, "pmix.hname,pmix.nspace,pmix.jobid,pmix.procid"),
+    attribute!(QUERY_SUPPORTED_KEYS, STRING),
+    attribute!(
+        QUERY_ATTRIBUTE_SUPPORT,
+        DATA_ARRAY,
+        "pmix.host.fns,pmix.srvr.fns,pmix.host.attrs,pmix.srvr.attrs"
     ),
-    key("PMIX_SERVER_URI", "pmix.srvr.uri", kind::STRING, ""),
-    key("PMIX_QUERY_NUM_PSETS", "pmix.qry.psetnum", kind::SIZE, "pmix.nspace"),
-    key("PMIX_QUERY_PSET_NAMES", "pmix.qry.psets", kind::STRING, "pmix.nspace"),
-    key("PMIX_QUERY_PSET_MEMBERSHIP", "pmix.qry.pmems", kind::DATA_ARRAY, "pmix.pset.nm,pmix.nspace"),
+    attribute!(SERVER_URI, STRING),
+    attribute!(QUERY_NUM_PSETS, SIZE, "pmix.nspace"),
+    attribute!(QUERY_PSET_NAMES, STRING, "pmix.nspace"),
+    attribute!(QUERY_PSET_MEMBERSHIP, DATA_ARRAY, "pmix.pset.nm,pmix.nspace"),
 ];
 
-const COLLECT_DATA: Attribute = attribute("PMIX_COLLECT_DATA", "pmix.collect", kind::BOOL);
-const TIMEOUT: Attribute = attribute("PMIX_TIMEOUT", "pmix.timeout", kind::INT);
-const RANGE: Attribute = attribute("PMIX_RANGE", "pmix.range", kind::DATA_RANGE);
+const COLLECT_DATA: Attribute = attribute!(COLLECT_DATA, BOOL);
+const TIMEOUT: Attribute = attribute!(TIMEOUT, INT);
+const RANGE: Attribute = attribute!(RANGE, DATA_RANGE);
 
 const OF_FENCES: &[Attribute] = &[COLLECT_DATA, TIMEOUT];
 const OF_CONNECTIONS: &[Attribute] = &[TIMEOUT];
-const OF_GETS: &[Attribute] = &[
-    TIMEOUT,
-    attribute("PMIX_IMMEDIATE", "pmix.immediate", kind::BOOL),
-    attribute("PMIX_GET_REFRESH_CACHE", "pmix.get.refresh", kind::BOOL),
-];
+const OF_GETS: &[Attribute] = &[TIMEOUT, attribute!(IMMEDIATE, BOOL), attribute!(GET_REFRESH_CACHE, BOOL)];
 const OF_PUBLICATIONS: &[Attribute] = &[
     RANGE,
-    attribute("PMIX_PERSISTENCE", "pmix.persist", kind::PERSIST),
-    attribute("PMIX_ACCESS_PERMISSIONS", "pmix.aperms", kind::DATA_ARRAY),
-    attribute("PMIX_ACCESS_USERIDS", "pmix.auids", kind::DATA_ARRAY),
+    attribute!(PERSISTENCE, PERSIST),
+    attribute!(ACCESS_PERMISSIONS, DATA_ARRAY),
+    attribute!(ACCESS_USERIDS, DATA_ARRAY),
 ];
-const OF_LOOKUPS: &[Attribute] = &[RANGE, attribute("PMIX_WAIT", "pmix.wait", kind::INT), TIMEOUT];
+const OF_LOOKUPS: &[Attribute] = &[RANGE, attribute!(WAIT, INT), TIMEOUT];
 /// Of spawns by ranks and tools.
 pub(super) const OF_SPAWNS: &[Attribute] = &[
-    attribute("PMIX_HOST", "pmix.host", kind::STRING),
-    attribute("PMIX_HOSTFILE", "pmix.hostfile", kind::STRING),
-    attribute("PMIX_ADD_HOST", "pmix.addhost", kind::STRING),
-    attribute("PMIX_ADD_HOSTFILE", "pmix.addhostfile", kind::STRING),
-    attribute("PMIX_WDIR", "pmix.wdir", kind::STRING),
-    attribute("PMIX_MAPBY", "pmix.mapby", kind::STRING),
-    attribute("PMIX_PPR", "pmix.ppr", kind::STRING),
-    attribute("PMIX_COSPAWN_APP", "pmix.cospawn", kind::BOOL),
+    attribute!(HOST, STRING),
+    attribute!(HOSTFILE, STRING),
+    attribute!(ADD_HOST, STRING),
+    attribute!(ADD_HOSTFILE, STRING),
+    attribute!(WDIR, STRING),
+    attribute!(MAPBY, STRING),
+    attribute!(PPR, STRING),
+    attribute!(COSPAWN_APP, BOOL),
 ];
 const OF_TOOL_SPAWNS: &[Attribute] = &[
-    attribute("PMIX_FWD_STDIN", "pmix.fwd.stdin", kind::BOOL),
-    attribute("PMIX_FWD_STDOUT", "pmix.fwd.stdout", kind::BOOL),
-    attribute("PMIX_FWD_STDERR", "pmix.fwd.stderr", kind::BOOL),
-    attribute("PMIX_STDIN_TGT", "pmix.stdin", kind::PROC),
-    attribute("PMIX_DEBUGGER_DAEMONS", "pmix.debugger", kind::BOOL),
+    attribute!(FWD_STDIN, BOOL),
+    attribute!(FWD_STDOUT, BOOL),
+    attribute!(FWD_STDERR, BOOL),
+    attribute!(STDIN_TGT, PROC),
+    attribute!(DEBUGGER_DAEMONS, BOOL),
 ];
 /// Of spawns by debuggers.
 pub(super) const OF_DEBUGGERS: &[Attribute] = &[
-    attribute("PMIX_DEBUG_STOP_IN_INIT", "pmix.dbg.init", kind::BOOL),
-    attribute("PMIX_DEBUG_STOP_IN_APP", "pmix.dbg.notify", kind::BOOL),
-    attribute("PMIX_DEBUG_TARGET", "pmix.dbg.tgt", kind::PROC),
-    attribute("PMIX_DEBUG_DAEMONS_PER_NODE", "pmix.dbg.dpnd", kind::UINT16),
-    attribute("PMIX_DEBUG_DAEMONS_PER_PROC", "pmix.dbg.dpproc", kind::UINT16),
+    attribute!(DEBUG_STOP_IN_INIT, BOOL),
+    attribute!(DEBUG_STOP_IN_APP, BOOL),
+    attribute!(DEBUG_TARGET, PROC),
+    attribute!(DEBUG_DAEMONS_PER_NODE, UINT16),
+    attribute!(DEBUG_DAEMONS_PER_PROC, UINT16),
 ];
 /// The same where the system can stop a process at its first instruction.
-pub(super) const OF_TRACERS: &[Attribute] = if cfg!(target_os = "linux") {
-    &[attribute("PMIX_DEBUG_STOP_ON_EXEC", "pmix.dbg.exec", kind::BOOL)]
-} else {
-    &[]
-};
-const OF_NOTICES: &[Attribute] = &[
-    attribute("PMIX_EVENT_CUSTOM_RANGE", "pmix.evrange", kind::DATA_ARRAY),
-    attribute("PMIX_EVENT_NON_DEFAULT", "pmix.evnondef", kind::BOOL),
-];
+pub(super) const OF_TRACERS: &[Attribute] =
+    if cfg!(target_os = "linux") { &[attribute!(DEBUG_STOP_ON_EXEC, BOOL)] } else { &[] };
+const OF_NOTICES: &[Attribute] =
+    &[attribute!(EVENT_CUSTOM_RANGE, DATA_ARRAY), attribute!(EVENT_NON_DEFAULT, BOOL)];
 const OF_LOGS: &[Attribute] = &[
-    attribute("PMIX_LOG_STDOUT", "pmix.log.stdout", kind::STRING),
-    attribute("PMIX_LOG_STDERR", "pmix.log.stderr", kind::STRING),
-    attribute("PMIX_LOG_SYSLOG", "pmix.log.syslog", kind::STRING),
-    attribute("PMIX_LOG_LOCAL_SYSLOG", "pmix.log.lsys", kind::STRING),
-    attribute("PMIX_LOG_GLOBAL_SYSLOG", "pmix.log.gsys", kind::STRING),
-    attribute("PMIX_LOG_SYSLOG_PRI", "pmix.log.syspri", kind::INT),
-    attribute("PMIX_LOG_ONCE", "pmix.log.once", kind::BOOL),
-    attribute("PMIX_LOG_KEY", "pmix.log.key", kind::STRING),
-    attribute("PMIX_LOG_VAL", "pmix.log.val", kind::STRING),
-    attribute("PMIX_LOG_AGG", "pmix.log.agg", kind::BOOL),
+    attribute!(LOG_STDOUT, STRING),
+    attribute!(LOG_STDERR, STRING),
+    attribute!(LOG_SYSLOG, STRING),
+    attribute!(LOG_LOCAL_SYSLOG, STRING),
+    attribute!(LOG_GLOBAL_SYSLOG, STRING),
+    attribute!(LOG_SYSLOG_PRI, INT),
+    attribute!(LOG_ONCE, BOOL),
+    attribute!(LOG_KEY, STRING),
+    attribute!(LOG_VAL, STRING),
+    attribute!(LOG_AGG, BOOL),
 ];
 const OF_ALLOCATIONS: &[Attribute] = &[
-    attribute("PMIX_ALLOC_NODE_LIST", "pmix.alloc.nlist", kind::STRING),
-    attribute("PMIX_ALLOC_NUM_NODES", "pmix.alloc.nnodes", kind::UINT64),
-    attribute("PMIX_ALLOC_ID", "pmix.alloc.id", kind::STRING),
-    attribute("PMIX_ALLOC_REQ_ID", "pmix.alloc.reqid", kind::STRING),
+    attribute!(ALLOC_NODE_LIST, STRING),
+    attribute!(ALLOC_NUM_NODES, UINT64),
+    attribute!(ALLOC_ID, STRING),
+    attribute!(ALLOC_REQ_ID, STRING),
 ];
 const OF_CONTROLS: &[Attribute] = &[
-    attribute("PMIX_JOB_CTRL_ID", "pmix.jctrl.id", kind::STRING),
-    attribute("PMIX_JOB_CTRL_SIGNAL", "pmix.jctrl.sig", kind::INT),
-    attribute("PMIX_JOB_CTRL_PAUSE", "pmix.jctrl.pause", kind::BOOL),
-    attribute("PMIX_JOB_CTRL_RESUME", "pmix.jctrl.resume", kind::BOOL),
-    attribute("PMIX_JOB_CTRL_TERMINATE", "pmix.jctrl.term", kind::BOOL),
-    attribute("PMIX_JOB_CTRL_KILL", "pmix.jctrl.kill", kind::BOOL),
-    attribute("PMIX_JOB_CTRL_DEFINE_PSET", "pmix.jctrl.defpset", kind::STRING),
-    attribute("PMIX_REGISTER_CLEANUP", "pmix.reg.cleanup", kind::STRING),
+    attribute!(JOB_CTRL_ID, STRING),
+    attribute!(JOB_CTRL_SIGNAL, INT),
+    attribute!(JOB_CTRL_PAUSE, BOOL),
+    attribute!(JOB_CTRL_RESUME, BOOL),
+    attribute!(JOB_CTRL_TERMINATE, BOOL),
+    attribute!(JOB_CTRL_KILL, BOOL),
+    attribute!(JOB_CTRL_DEFINE_PSET, STRING),
+    attribute!(REGISTER_CLEANUP, STRING),
 ];
 const OF_MONITORS: &[Attribute] = &[
-    attribute("PMIX_MONITOR_ID", "pmix.monitor.id", kind::STRING),
-    attribute("PMIX_MONITOR_CANCEL", "pmix.monitor.cancel", kind::STRING),
-    attribute("PMIX_MONITOR_HEARTBEAT", "pmix.monitor.mbeat", kind::BOOL),
-    attribute("PMIX_MONITOR_HEARTBEAT_TIME", "pmix.monitor.btime", kind::UINT32),
-    attribute("PMIX_MONITOR_HEARTBEAT_DROPS", "pmix.monitor.bdrop", kind::UINT32),
-    attribute("PMIX_MONITOR_FILE", "pmix.monitor.fmon", kind::STRING),
-    attribute("PMIX_MONITOR_FILE_SIZE", "pmix.monitor.fsize", kind::BOOL),
-    attribute("PMIX_MONITOR_FILE_ACCESS", "pmix.monitor.faccess", kind::STRING),
-    attribute("PMIX_MONITOR_FILE_MODIFY", "pmix.monitor.fmod", kind::STRING),
-    attribute("PMIX_MONITOR_FILE_CHECK_TIME", "pmix.monitor.ftime", kind::UINT32),
-    attribute("PMIX_MONITOR_FILE_DROPS", "pmix.monitor.fdrop", kind::UINT32),
+    attribute!(MONITOR_ID, STRING),
+    attribute!(MONITOR_CANCEL, STRING),
+    attribute!(MONITOR_HEARTBEAT, BOOL),
+    attribute!(MONITOR_HEARTBEAT_TIME, UINT32),
+    attribute!(MONITOR_HEARTBEAT_DROPS, UINT32),
+    attribute!(MONITOR_FILE, STRING),
+    attribute!(MONITOR_FILE_SIZE, BOOL),
+    attribute!(MONITOR_FILE_ACCESS, STRING),
+    attribute!(MONITOR_FILE_MODIFY, STRING),
+    attribute!(MONITOR_FILE_CHECK_TIME, UINT32),
+    attribute!(MONITOR_FILE_DROPS, UINT32),
     RANGE,
 ];
 /// What processes and hosts use.
 const OF_USAGE: &[Attribute] = &[
-    attribute("PMIX_MONITOR_PROC_RESOURCE_USAGE", "pmix.monitor.presuse", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_NODE_RESOURCE_USAGE", "pmix.monitor.ndresuse", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_DISK_RESOURCE_USAGE", "pmix.monitor.dkresuse", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_NET_RESOURCE_USAGE", "pmix.monitor.netresuse", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_RESOURCE_RATE", "pmix.monitor.resrate", kind::UINT32),
-    attribute("PMIX_MONITOR_TARGET_PROCS", "pmix.monitor.tgtproc", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_TARGET_PIDS", "pmix.monitor.tgtpid", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_TARGET_NODES", "pmix.monitor.tgtnode", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_TARGET_NODEIDS", "pmix.monitor.tgtndids", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_TARGET_DISKS", "pmix.monitor.tgtdks", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_TARGET_NETS", "pmix.monitor.tgtnets", kind::DATA_ARRAY),
-    attribute("PMIX_MONITOR_LOCAL_ONLY", "pmix.monitor.local", kind::BOOL),
+    attribute!(MONITOR_PROC_RESOURCE_USAGE, DATA_ARRAY),
+    attribute!(MONITOR_NODE_RESOURCE_USAGE, DATA_ARRAY),
+    attribute!(MONITOR_DISK_RESOURCE_USAGE, DATA_ARRAY),
+    attribute!(MONITOR_NET_RESOURCE_USAGE, DATA_ARRAY),
+    attribute!(MONITOR_RESOURCE_RATE, UINT32),
+    attribute!(MONITOR_TARGET_PROCS, DATA_ARRAY),
+    attribute!(MONITOR_TARGET_PIDS, DATA_ARRAY),
+    attribute!(MONITOR_TARGET_NODES, DATA_ARRAY),
+    attribute!(MONITOR_TARGET_NODEIDS, DATA_ARRAY),
+    attribute!(MONITOR_TARGET_DISKS, DATA_ARRAY),
+    attribute!(MONITOR_TARGET_NETS, DATA_ARRAY),
+    attribute!(MONITOR_LOCAL_ONLY, BOOL),
 ];
-const OF_GROUP_ENDS: &[Attribute] =
-    &[TIMEOUT, attribute("PMIX_GROUP_NOTIFY_TERMINATION", "pmix.grp.notterm", kind::BOOL)];
+const OF_GROUP_ENDS: &[Attribute] = &[TIMEOUT, attribute!(GROUP_NOTIFY_TERMINATION, BOOL)];
 const OF_GROUPS: &[Attribute] = &[
-    attribute("PMIX_GROUP_ASSIGN_CONTEXT_ID", "pmix.grp.actxid", kind::BOOL),
-    attribute("PMIX_GROUP_FT_COLLECTIVE", "pmix.grp.ftcoll", kind::BOOL),
-    attribute("PMIX_GROUP_BOOTSTRAP", "pmix.grp.btstrp", kind::SIZE),
-    attribute("PMIX_GROUP_ADD_MEMBERS", "pmix.grp.add", kind::DATA_ARRAY),
-    attribute("PMIX_GROUP_INFO", "pmix.grp.info", kind::DATA_ARRAY),
-    attribute("PMIX_GROUP_ENDPT_DATA", "pmix.grp.endpt", kind::DATA_ARRAY),
+    attribute!(GROUP_ASSIGN_CONTEXT_ID, BOOL),
+    attribute!(GROUP_FT_COLLECTIVE, BOOL),
+    attribute!(GROUP_BOOTSTRAP, SIZE),
+    attribute!(GROUP_ADD_MEMBERS, DATA_ARRAY),
+    attribute!(GROUP_INFO, DATA_ARRAY),
+    attribute!(GROUP_ENDPT_DATA, DATA_ARRAY),
 ];
 
 /// Function of libpmix.
@@ -294,8 +269,8 @@ pub(super) fn name_of(command: usize) -> Option<&'static str> {
 }
 
 /// Returns the names of attributes.
-pub(super) fn list<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> String {
-    attributes.map(|attribute| attribute.name).collect::<Vec<_>>().join(",")
+pub(super) fn list<'a>(attributes: impl Iterator<Item = &'a Attribute>) -> Vec<u8> {
+    attributes.map(|attribute| attribute.name).collect::<Vec<_>>().join(&b","[..])
 }
 
 /// Returns whether a list of functions, which may be missing, has one of these.
@@ -348,13 +323,13 @@ pub(super) fn write(key: &[u8], infos: &Infos<'_>, writer: &mut Writer<'_>) -> b
 
 /// Writes the attributes of a function, or one called `NONE`, as libpmix has it.
 fn write_attributes(function: &Function, writer: &mut Writer<'_>) {
-    const NONE: &Attribute = &attribute("NONE", "", 0);
+    const NONE: &Attribute = &Attribute { label: "NONE", name: b"", kind: 0, qualifiers: "" };
     let none = function.attributes().next().is_none().then_some(NONE);
     let attributes = || function.attributes().chain(none);
     array(function.name.as_bytes(), kind::REGATTR, attributes().count(), writer);
     for attribute in attributes() {
         writer.string(attribute.label.as_bytes());
-        writer.string(attribute.name.as_bytes());
+        writer.string(attribute.name);
         // A type by itself is a signed number, unlike that of a value.
         writer.int32(attribute.kind.into());
         writer.count(1);
@@ -383,6 +358,16 @@ mod tests {
 
     fn macros(cell: &'static str) -> BTreeSet<&'static str> {
         cell.split('`').filter(|word| word.starts_with("PMIX_")).collect()
+    }
+
+    #[test]
+    fn each_key_of_a_request_is_one_of_a_function() {
+        let of_functions: BTreeSet<&str> =
+            served().flat_map(Function::attributes).map(|attribute| attribute.label).collect();
+        let is_elsewhere = |label: &str| cfg!(not(target_os = "linux")) && label == "PMIX_DEBUG_STOP_ON_EXEC";
+        for (label, _) in keys::ALL {
+            assert!(of_functions.contains(label) || is_elsewhere(label), "{label}");
+        }
     }
 
     #[test]

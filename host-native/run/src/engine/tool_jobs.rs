@@ -10,7 +10,7 @@ use hydrant_control::protocol::{JobRecord, Order, StdinTarget, Stop, StopAt, Tar
 use hydrant_control::{Event as HeadEvent, Per, SpawnProgram, Spread, Stopped};
 use hydrant_core::wire::Protocol;
 use hydrant_core::wire::pmix::{
-    Apps, HEADER_LEN, Info, Infos, Integers, Reader, WILDCARD, Writer, channel, event, kind, status,
+    Apps, HEADER_LEN, Info, Infos, Integers, Reader, WILDCARD, Writer, channel, event, keys, kind, status,
     translate_spawn, write_header,
 };
 use hydrant_core::{JobId, Limit, Rank, UpcallId};
@@ -36,11 +36,12 @@ const OF_SPAWN: u64 = 0;
 const EVENT_REST: usize = 128;
 /// Name of the server for ranks.
 const SERVER_OF_RANKS: &str = "hydrant";
-/// Option of a program of debuggers: `PMIX_DEBUGGER_DAEMONS`.
-const DAEMONS: &[u8] = b"pmix.debugger";
 /// Options by which ranks stop, in the order in which they count.
-const STOPS: [(&[u8], StopAt); 3] =
-    [(b"pmix.dbg.exec", StopAt::Exec), (b"pmix.dbg.init", StopAt::Init), (b"pmix.dbg.notify", StopAt::App)];
+const STOPS: [(&[u8], StopAt); 3] = [
+    (keys::DEBUG_STOP_ON_EXEC, StopAt::Exec),
+    (keys::DEBUG_STOP_IN_INIT, StopAt::Init),
+    (keys::DEBUG_STOP_IN_APP, StopAt::App),
+];
 
 /// Rank of no process: `PMIX_RANK_INVALID`.
 const INVALID: u32 = u32::MAX - 3;
@@ -121,9 +122,7 @@ impl Wishes {
         let all = || infos.iter().chain(apps.iter().flat_map(|app| app.infos.iter()));
         let is_set = |key: &[u8]| all().any(|info| info.key == key && info.as_bool() == Some(true));
         let mut channels = 0;
-        for (key, stream) in
-            [(&b"pmix.fwd.stdout"[..], channel::STDOUT), (b"pmix.fwd.stderr", channel::STDERR)]
-        {
+        for (key, stream) in [(keys::FWD_STDOUT, channel::STDOUT), (keys::FWD_STDERR, channel::STDERR)] {
             channels |= if is_set(key) { stream } else { 0 };
         }
         let (mut stop, mut stopped) = (None, vec![Stopped::No; apps.len() as usize]);
@@ -134,7 +133,7 @@ impl Wishes {
             for app in apps.iter() {
                 of_apps.push(match app.infos.find(key) {
                     Some(info) => stopped_by(&info)?,
-                    None if app.infos.is_set(DAEMONS) => Stopped::No,
+                    None if app.infos.is_set(keys::DEBUGGER_DAEMONS) => Stopped::No,
                     None => of_job.clone(),
                 });
             }
@@ -149,10 +148,10 @@ impl Wishes {
             }
         }
         let target = all().find_map(|info| target(&info));
-        let stdin = match all().find(|info| info.key == b"pmix.stdin") {
+        let stdin = match all().find(|info| info.key == keys::STDIN_TGT) {
             Some(info) => Some(stdin_target(&info).ok_or(status::BAD_PARAM)?),
             // As with other managers.
-            None => is_set(b"pmix.fwd.stdin").then_some(StdinTarget::Rank(0)),
+            None => is_set(keys::FWD_STDIN).then_some(StdinTarget::Rank(0)),
         };
         Ok(Wishes { channels, options: ToolOptions { stop, target, stdin }, stopped })
     }
@@ -194,7 +193,7 @@ fn stdin_target(info: &Info<'_>) -> Option<StdinTarget> {
 /// Returns the processes that an info names as those to debug.
 fn target(info: &Info<'_>) -> Option<Target> {
     let (name, rank) = match info.key {
-        b"pmix.dbg.tgt" => {
+        keys::DEBUG_TARGET => {
             let proc = info.as_proc()?;
             (proc.namespace, (proc.rank != WILDCARD).then_some(Rank(proc.rank)))
         }
@@ -215,7 +214,7 @@ fn spread(
     let all = || of_app.iter().chain(infos.iter());
     let most = (processes > 0).then_some(processes);
     let find = |key: &[u8]| all().find(|info| info.key == key);
-    for (key, per) in [(&b"pmix.dbg.dpnd"[..], Per::Host), (b"pmix.dbg.dpproc", Per::Rank)] {
+    for (key, per) in [(keys::DEBUG_DAEMONS_PER_NODE, Per::Host), (keys::DEBUG_DAEMONS_PER_PROC, Per::Rank)] {
         if let Some(info) = find(key) {
             let count = info.as_u32().filter(|&count| count > 0).ok_or(status::BAD_PARAM)?;
             let beside = Some(target.cloned().ok_or(status::BAD_PARAM)?);
@@ -228,8 +227,8 @@ fn spread(
         let count = count.parse().ok().filter(|&count: &u32| count > 0)?;
         matches!(resource.split(':').next(), Some("node")).then_some(count)
     };
-    let mapped = find(b"pmix.mapby").and_then(|info| info.as_string()?.strip_prefix(b"ppr:"));
-    let mapped = mapped.or_else(|| find(b"pmix.ppr")?.as_string());
+    let mapped = find(keys::MAPBY).and_then(|info| info.as_string()?.strip_prefix(b"ppr:"));
+    let mapped = mapped.or_else(|| find(keys::PPR)?.as_string());
     let Some(text) = mapped else { return Ok(None) };
     let count = per_host(text).ok_or(status::NOT_SUPPORTED)?;
     Ok(Some(Spread { count, per: Per::Host, beside: target.cloned(), most }))
@@ -409,7 +408,7 @@ impl Head<'_> {
     /// A process lets ranks go on that wait for a debugger.
     pub(super) fn note_release(&mut self, infos: &Infos<'_>) {
         let jobs = self.control.jobs();
-        let listed = infos.find(b"pmix.evrange");
+        let listed = infos.find(keys::EVENT_CUSTOM_RANGE);
         for of_tool in &mut self.tool_jobs {
             let Some((job, name)) = &of_tool.job else { continue };
             let size = jobs.get(*job).map_or(0, |job| job.size());

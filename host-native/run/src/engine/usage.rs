@@ -11,26 +11,17 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use hydrant_control::protocol::{Order, Report, UsageParts, encode};
 use hydrant_core::JobId;
-use hydrant_core::wire::pmix::{HostQuery, Info, Reader, Writer, kind};
+use hydrant_core::wire::pmix::{HostQuery, Info, Reader, Writer, keys, kind};
 use hydrant_overlay::Destination;
 use hydrant_reactor::process::stat;
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, Head};
 
-/// Monitor of processes, and key of the answer about one.
-pub(super) const PROCESSES: &[u8] = b"pmix.monitor.presuse";
 const PROCESS: &[u8] = b"pmix.proc.res";
-/// Monitor of hosts, and key of the answer about one.
-pub(super) const NODES: &[u8] = b"pmix.monitor.ndresuse";
 const NODE: &[u8] = b"pmix.node.res";
-/// Monitor of disks, and of networks.
-pub(super) const DISKS: &[u8] = b"pmix.monitor.dkresuse";
-pub(super) const NETS: &[u8] = b"pmix.monitor.netresuse";
 /// Use of memory by a process, with shared pages by their share.
 const SHARE: &[u8] = b"pmix.proc.pss";
-/// Query of the memory that processes use.
-pub(super) const MEMORY: &str = "pmix.qry.mem";
 /// Bytes of the unit of PMIx.
 pub(super) const MEGABYTE: f32 = 1_048_576.0;
 /// Clock ticks per second in `/proc`: `USER_HZ` of Linux on every processor that hydrant runs on.
@@ -81,7 +72,7 @@ pub(super) struct DeviceKeys {
 pub(super) const DISK: DeviceKeys = DeviceKeys {
     answer: b"pmix.disk.res",
     name: b"pmix.disk.id",
-    targets: b"pmix.monitor.tgtdks",
+    targets: keys::MONITOR_TARGET_DISKS,
     time: b"pmix.disk.samptime",
     counts: &[
         (b"pmix.disk.rdscomp", 0),
@@ -101,7 +92,7 @@ pub(super) const DISK: DeviceKeys = DeviceKeys {
 pub(super) const NET: DeviceKeys = DeviceKeys {
     answer: b"pmix.net.res",
     name: b"pmix.net.id",
-    targets: b"pmix.monitor.tgtnets",
+    targets: keys::MONITOR_TARGET_NETS,
     time: b"pmix.net.samptime",
     counts: &[
         (b"pmix.net.rcb", 0),
@@ -375,13 +366,13 @@ pub(super) fn parts_of(query: &HostQuery<'_>) -> Option<UsageParts> {
     let mut parts = UsageParts::default();
     for (key, infos) in query.queries.asked() {
         match key {
-            PROCESSES => {
+            keys::MONITOR_PROC_RESOURCE_USAGE => {
                 parts.ranks = true;
                 parts.shares |= Filter::of(infos.find(key)).wants(SHARE);
             }
-            NODES => parts.host = true,
-            DISKS | NETS => parts.devices = true,
-            _ if key == MEMORY.as_bytes() => (parts.ranks, parts.shares, parts.host) = (true, true, true),
+            keys::MONITOR_NODE_RESOURCE_USAGE => parts.host = true,
+            keys::MONITOR_DISK_RESOURCE_USAGE | keys::MONITOR_NET_RESOURCE_USAGE => parts.devices = true,
+            keys::QUERY_MEMORY_USAGE => (parts.ranks, parts.shares, parts.host) = (true, true, true),
             _ => {}
         }
     }
@@ -390,12 +381,12 @@ pub(super) fn parts_of(query: &HostQuery<'_>) -> Option<UsageParts> {
 
 /// Returns whether a key asks what hosts or processes use.
 pub(super) fn is_about_hosts(key: &[u8]) -> bool {
-    key == MEMORY.as_bytes() || is_monitor(key)
+    key == keys::QUERY_MEMORY_USAGE || is_monitor(key)
 }
 
 /// Returns whether a key is that of a monitor.
 pub(super) fn is_monitor(key: &[u8]) -> bool {
-    [PROCESSES, NODES, DISKS, NETS].contains(&key)
+    keys::RESOURCE_USAGE.contains(&key)
 }
 
 impl Head<'_> {

@@ -189,10 +189,10 @@ fn allocated(code: i32, texts: &[(&[u8], &str)]) -> Vec<u8> {
 /// The client that has asked gets the events for whose codes it has registered, and no other client gets one.
 #[test]
 fn the_answer_to_a_request_for_hosts_is_an_event_too() {
-    use crate::wire::pmix::{allocation, event};
+    use crate::wire::pmix::{allocation, event, keys};
 
     const CODES: [i32; 3] = [event::HOSTS_ANSWERED, event::HOSTS_CHANGED, event::HOSTS_REFUSED];
-    let (id, mine) = ((allocation::ID, "hydrant.1"), (allocation::REQUEST_ID, "mine"));
+    let (id, mine) = ((keys::ALLOC_ID, "hydrant.1"), (keys::ALLOC_REQ_ID, "mine"));
     let hosts = (&b"pmix.alloc.nlist"[..], "c");
     for (codes, code, texts, expected) in [
         (&CODES[..], status::SUCCESS, &[id, hosts, mine][..], &[CODES[0], CODES[1]][..]),
