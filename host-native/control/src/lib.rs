@@ -31,6 +31,7 @@
 //! let config = Config {
 //!     host: "login".into(),
 //!     hosts: vec![Host::with_slots("n1", 2)],
+//!     unused: 0,
 //!     late: 0,
 //!     least: None,
 //!     map_by: MapBy::Slot,

@@ -98,8 +98,8 @@ pub struct MappingPolicy {
 
 /// The ranks of each host.
 ///
-/// In the tree of daemons, node 0 is the launcher and runs no ranks. Nodes 1 to n are the hosts in their order. Each
-/// host has a daemon, even without ranks, because a spawn may name it. `PMI_process_mapping` counts hosts from 0.
+/// In the tree of daemons, node 0 is the launcher and runs no ranks. Nodes 1 to n are the hosts in their order, also those without
+/// ranks that have not been [taken out](JobMap::take_unused). `PMI_process_mapping` counts hosts from 0.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct JobMap {
     nodes: Vec<Node>,
@@ -220,6 +220,18 @@ impl JobMap {
             }
             _ => ranges.push(range),
         }
+    }
+
+    /// Takes hosts without ranks out of the map, at most so many. The first ones stay.
+    pub fn take_unused(&mut self, most: usize) -> Vec<Host> {
+        let unused = self.nodes.iter().filter(|node| node.rank_ranges.is_empty()).count();
+        let mut stay = unused.saturating_sub(most);
+        let is_taken = |node: &mut Node| {
+            let may_stay = !node.rank_ranges.is_empty() || stay > 0;
+            stay -= usize::from(node.rank_ranges.is_empty() && may_stay);
+            !may_stay
+        };
+        self.nodes.extract_if(.., is_taken).map(|node| node.host).collect()
     }
 
     /// The hosts in their order. Node n of the tree is at position n - 1.
@@ -561,6 +573,22 @@ mod tests {
         let mut small = Hosts::default();
         small.add(Host { max_slots: Some(1), ..Host::with_slots("a", 1) }).unwrap();
         assert!(matches!(JobMap::from_rank_map(&small, &[2], &[0]), Err(PlacementError::Full { .. })));
+    }
+
+    #[test]
+    fn hosts_without_ranks_are_taken_from_the_end() {
+        let hosts = Hosts::parse("a,b,c,d").unwrap();
+        let taken = |most| {
+            let mut job_map = JobMap::from_rank_map(&hosts, &[2], &[1]).unwrap();
+            let unused = job_map.take_unused(most);
+            let names = |hosts: Vec<&Host>| hosts.iter().map(|host| &*host.name).collect::<String>();
+            let there = names(job_map.nodes().iter().map(|node| &node.host).collect());
+            (there, names(unused.iter().collect()), job_map.process_mapping().unwrap())
+        };
+        let of = |there: &str, unused: &str, mapping: &str| (there.into(), unused.into(), mapping.into());
+        assert_eq!(taken(9), of("b", "acd", "(vector,(0,1,2))"));
+        assert_eq!(taken(2), of("ab", "cd", "(vector,(1,1,2))"));
+        assert_eq!(taken(0), of("abcd", "", "(vector,(1,1,2))"));
     }
 
     #[test]

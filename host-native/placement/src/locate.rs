@@ -81,7 +81,7 @@ pub struct Deployment {
     pub resource_manager: Option<ResourceManager>,
     /// The ranks of each host.
     pub job_map: JobMap,
-    /// Hosts that are there and have no rank.
+    /// Hosts that get no daemon before they get ranks. [`locate`] leaves them in the job map.
     pub unused: Vec<Host>,
     /// Method that starts the daemons: the user's choice, otherwise `srun` in a Slurm job, `qrsh` in a Grid Engine job,
     /// and ssh elsewhere.
@@ -185,9 +185,7 @@ pub fn locate(
         }
         rank_map => JobMap::from_rank_map(&hosts, programs, rank_map)?,
     };
-    let is_used = |host: &&Host| job_map.nodes().iter().any(|node| node.host.name == host.name);
-    let unused = hosts.iter().filter(|host| !is_used(host)).cloned().collect();
-    Ok((Location::Nodes(Deployment { resource_manager, job_map, unused, bootstrap }), slots))
+    Ok((Location::Nodes(Deployment { resource_manager, job_map, unused: Vec::new(), bootstrap }), slots))
 }
 
 /// The positions of the hosts of a program among the hosts of the job, with the slots that the program names.

@@ -16,7 +16,7 @@ use hydrant_core::peer::tree::RADIX_MIN;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX, radix_default};
 use hydrant_placement::{
-    Bootstrap, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+    Bootstrap, Deployment, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
 };
 use hydrant_start::POOL_FD;
 
@@ -49,16 +49,45 @@ impl Plan {
         self.programs.iter().map(|program| program.ranks).sum()
     }
 
-    /// Maximum number of children in the tree of daemons that this method starts. In a run that goes on after failures a lost
-    /// daemon takes those below it along, so that the widest tree loses least. Boards have few links. The head has the children of
-    /// the start, of `hosts` hosts, and those that join.
-    pub fn radix(&self, bootstrap: &Bootstrap, hosts: usize) -> u32 {
-        let Cluster { radix, boards, elastic, .. } = &self.options.cluster;
+    /// Maximum number of children in the tree of daemons. The head has those of the start and those that join.
+    pub fn radix(&self, deployment: &Deployment) -> u32 {
+        let room = RADIX_MAX.saturating_sub(self.late(deployment)).max(RADIX_MIN);
+        self.options.cluster.radix.unwrap_or(self.usual_radix(&deployment.bootstrap).min(room))
+    }
+
+    /// The same without hosts that join. In a run that goes on after failures a lost daemon takes those below it along, so that
+    /// the widest tree loses least. Boards have few links.
+    fn usual_radix(&self, bootstrap: &Bootstrap) -> u32 {
+        let Cluster { radix, boards, .. } = &self.options.cluster;
         let goes_on = !self.settings.cleanup && !boards.are_any();
-        let late = elastic.map_or(0, |elastic| elastic.most.saturating_sub(hosts as u32));
-        let room = RADIX_MAX.saturating_sub(late).max(RADIX_MIN);
-        let usual = if goes_on { RADIX_MAX } else { radix_default(bootstrap) };
-        radix.unwrap_or(usual.min(room))
+        radix.unwrap_or(if goes_on { RADIX_MAX } else { radix_default(bootstrap) })
+    }
+
+    /// Number of hosts that may join after the start: those that the run was given and others.
+    pub(crate) fn late(&self, deployment: &Deployment) -> u32 {
+        let (there, unused) = (deployment.job_map.nodes().len() as u32, deployment.unused.len() as u32);
+        let others = |elastic: Elastic| elastic.most.saturating_sub(there + unused);
+        unused + self.options.cluster.elastic.map_or(0, others)
+    }
+
+    /// Takes the hosts without ranks out of the job map whose daemons can be started when a spawn needs them. The tree of the others
+    /// is the same with and without them.
+    fn set_unused_aside(&self, deployment: &mut Deployment) {
+        let Cluster { boards, preload, preload_files, elastic, radix, .. } = &self.options.cluster;
+        let sends_files = preload.is_some() || !preload_files.is_empty();
+        let (is_fleet, is_enrolled) = (self.options.fleet.is_some(), deployment.bootstrap == Bootstrap::Join);
+        if is_fleet || is_enrolled || boards.are_any() || sends_files {
+            return;
+        }
+        let hosts = deployment.job_map.nodes().len() as u32;
+        let with_ranks = deployment.job_map.nodes().iter().filter(|node| node.size() > 0).count() as u32;
+        // So many at least have a daemon from the start.
+        let started = with_ranks.max(hosts.saturating_sub(RADIX_MAX - RADIX_MIN));
+        let usual = self.usual_radix(&deployment.bootstrap);
+        let children = radix.unwrap_or(usual.min(started)).max(RADIX_MIN);
+        let room = RADIX_MAX.saturating_sub(children).saturating_sub(self.late(deployment));
+        let least = elastic.map_or(0, |elastic| elastic.least);
+        deployment.unused = deployment.job_map.take_unused(room.min(hosts.saturating_sub(least)) as usize);
     }
 
     /// Finds the hosts of the job and maps its ranks to them. Programs without a number of ranks get one. Adds the attributes of
@@ -84,10 +113,14 @@ impl Plan {
             (UniverseSize::System, Some(slots)) => UniverseSize::Size(slots),
             (given, _) => given,
         };
+        if let Location::Nodes(deployment) = &mut location {
+            self.set_unused_aside(deployment);
+        }
         let hosts: Vec<&str> = match &location {
             Location::Local => Vec::new(),
-            Location::Nodes(deployment) => {
-                deployment.job_map.nodes().iter().map(|node| &*node.host.name).collect()
+            Location::Nodes(Deployment { job_map, unused, .. }) => {
+                let hosts = job_map.nodes().iter().map(|node| &node.host).chain(unused);
+                hosts.map(|host| &*host.name).collect()
             }
         };
         let topology = self.options.topology.clone();

@@ -1,8 +1,8 @@
 //! JSON of `--dry-run`.
 
-use std::ffi::OsStr;
+use std::ffi::{OsStr, OsString};
 
-use hydrant_placement::{Bootstrap, Deployment, Environment, Location, Node, process_mapping};
+use hydrant_placement::{Bootstrap, Deployment, Environment, Location, RankRange, process_mapping};
 use hydrant_run::RunError;
 use hydrant_run::json;
 use hydrant_run::plan::Plan;
@@ -43,6 +43,7 @@ struct Host {
     slots: Option<u32>,
     max_slots: Option<u32>,
     ranks: Vec<Ranks>,
+    is_late: bool,
     start: Vec<Text>,
 }
 
@@ -68,8 +69,7 @@ pub(super) fn describe(
             (mapping, None, Bootstrap::Local.name(), None, vec![host])
         }
         Location::Nodes(deployment) => {
-            let tree =
-                deployment.job_map.tree(plan.radix(&deployment.bootstrap, deployment.job_map.nodes().len()));
+            let tree = deployment.job_map.tree(plan.radix(deployment));
             let tree = Tree { radix: tree.radix(), depth: tree.depth() };
             let manager = deployment.resource_manager.as_ref().map(|manager| manager.name());
             let hosts = hosts(plan, deployment, environment, hydrant);
@@ -109,6 +109,7 @@ fn local(programs: &[Program], name: &str) -> Host {
         slots,
         max_slots,
         ranks: ranks.collect(),
+        is_late: false,
         start: Vec::new(),
     }
 }
@@ -120,23 +121,26 @@ fn hosts(plan: &Plan, deployment: &Deployment, environment: &Environment<'_>, hy
     let bootstrap = &deployment.bootstrap;
     let all: Vec<_> = deployment.job_map.nodes().iter().map(|node| node.host.clone()).collect();
     let of_all = bootstrap.step_command(program, args, &all, &daemon);
-    let describe = |(number, node): (u32, &Node)| {
-        let of_one = || bootstrap.command(program, args, environment, &node.host, &daemon);
-        let start = of_all.clone().unwrap_or_else(of_one);
-        let ranks = node.rank_ranges.iter().map(|range| Ranks {
-            program: range.program,
-            first: range.first,
-            count: range.count,
-        });
-        Host {
-            node: number,
-            name: node.host.name.clone(),
-            user: node.host.user.clone(),
-            slots: node.host.slots,
-            max_slots: node.host.max_slots,
-            ranks: ranks.collect(),
+    let of_one = |host| bootstrap.command(program, args, environment, host, &daemon);
+    let describe =
+        |node: u32, host: &hydrant_placement::Host, ranges: &[RankRange], start: &[OsString]| Host {
+            node,
+            name: host.name.clone(),
+            user: host.user.clone(),
+            slots: host.slots,
+            max_slots: host.max_slots,
+            ranks: ranges
+                .iter()
+                .map(|&RankRange { program, first, count }| Ranks { program, first, count })
+                .collect(),
+            is_late: node as usize > all.len(),
             start: start.iter().map(|word| word.as_os_str().into()).collect(),
-        }
-    };
-    (1..).zip(deployment.job_map.nodes()).map(describe).collect()
+        };
+    let from_start = (1..).zip(deployment.job_map.nodes()).map(|(number, node)| {
+        let start = of_all.clone().unwrap_or_else(|| of_one(&node.host));
+        describe(number, &node.host, &node.rank_ranges, &start)
+    });
+    let late = (all.len() as u32 + 1..).zip(&deployment.unused);
+    let late = late.map(|(number, host)| describe(number, host, &[], &of_one(host)));
+    from_start.chain(late).collect()
 }

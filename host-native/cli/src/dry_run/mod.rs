@@ -101,23 +101,30 @@ fn write_nodes(
     hydrant: &OsStr,
 ) -> Result<(), RunError> {
     let options = &plan.options.cluster;
-    let Deployment { resource_manager, job_map, bootstrap, .. } = deployment;
+    let Deployment { resource_manager, job_map, unused, bootstrap } = deployment;
     let job = match resource_manager {
         Some(manager) => format!(", of this {} job", manager.name()),
         None => String::new(),
     };
-    let _ = writeln!(text, "hosts: {}{job}", job_map.nodes().len());
+    let _ = writeln!(text, "hosts: {}{job}", job_map.nodes().len() + unused.len());
     for (number, node) in (1u32..).zip(job_map.nodes()) {
         let ranks = ranks_of(node, plan.programs.len() > 1);
         let board = options.boards.of_host(&node.host.name);
         let board = board.map_or_else(String::new, |board| format!(", served by board {board}"));
-        let _ = writeln!(text, "  node {number}: {}: {ranks}{board}", host_line(node));
+        let _ = writeln!(text, "  node {number}: {}: {ranks}{board}", host_line(&node.host));
+    }
+    for (number, host) in (job_map.nodes().len() + 1..).zip(unused) {
+        let _ = writeln!(
+            text,
+            "  node {number}: {}: no ranks, no daemon until a spawn needs it",
+            host_line(host)
+        );
     }
     if let Some(note) = job_map.oversubscription() {
         let _ = writeln!(text, "note: {note}");
     }
     let _ = writeln!(text, "mapping: {}", job_map.process_mapping()?);
-    write_tree(text, job_map.tree(plan.radix(bootstrap, job_map.nodes().len())));
+    write_tree(text, job_map.tree(plan.radix(deployment)));
     let iface = options.iface.as_deref().map_or_else(String::new, |iface| format!(", links by {iface}"));
     let seconds = options.heartbeat.as_secs_f64();
     let _ = writeln!(text, "bootstrap: {}{iface}, heartbeat {seconds} s", bootstrap.name());
@@ -146,15 +153,15 @@ fn write_tree(text: &mut String, tree: Tree) {
     }
 }
 
-fn host_line(node: &Node) -> String {
-    let mut line = node.host.name.clone();
-    if let Some(user) = &node.host.user {
+fn host_line(host: &Host) -> String {
+    let mut line = host.name.clone();
+    if let Some(user) = &host.user {
         let _ = write!(line, ", user {user}");
     }
-    if let Some(slots) = node.host.slots {
+    if let Some(slots) = host.slots {
         let _ = write!(line, ", {}", plural(slots, "slot"));
     }
-    if let Some(max_slots) = node.host.max_slots {
+    if let Some(max_slots) = host.max_slots {
         let _ = write!(line, ", at most {max_slots}");
     }
     line

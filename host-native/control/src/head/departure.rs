@@ -23,9 +23,14 @@ pub(super) struct Leavers {
 }
 
 impl Head {
-    /// Nodes that ranks may be placed on.
+    /// Members that do not leave.
     pub(super) fn open_nodes(&self) -> impl Iterator<Item = u32> + '_ {
-        self.members().filter(|node| !self.leavers.leaving.contains_key(node))
+        self.members().filter(|&node| self.is_open_node(node))
+    }
+
+    /// Whether a node is a member and does not leave.
+    pub(super) fn is_open_node(&self, node: u32) -> bool {
+        !self.lost.contains(&node) && !self.leavers.leaving.contains_key(&node)
     }
 
     /// Names of the hosts without ranks that may leave, those that came last first.
@@ -64,7 +69,7 @@ impl Head {
             let mut others = 1..=self.config.hosts.len() as u32;
             return Err(match others.rfind(is_named) {
                 Some(node) if self.is_newcomer(node) => Error::HostJoins(host.to_owned()),
-                Some(node) if !self.newcomers.has_failed(node) => Error::HostGone(host.to_owned()),
+                Some(node) if !self.newcomers.is_free(node) => Error::HostGone(host.to_owned()),
                 _ => Error::NoSuchHost(host.to_owned()),
             });
         };

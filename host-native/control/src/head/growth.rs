@@ -1,4 +1,4 @@
-//! Hosts that join a running run.
+//! Hosts that join a running run: others than those of its start, and those of its start that had no ranks and so no daemon.
 //!
 //! A node that joins gets in one go what all others have got: the settings, the jobs that are registered, and what ranks have asked
 //! for all nodes. The change of membership follows, and then the orders for all nodes.
@@ -22,6 +22,10 @@ const REQUESTS_MAX: usize = 4096;
 pub(super) struct Newcomers {
     /// Settings of all nodes. Missing if no host may join.
     setup: Option<Box<Setup>>,
+    /// Nodes of the hosts that have had no daemon at the start. Their numbers are for no other hosts.
+    given: Range<u32>,
+    /// Those of them that no daemon has been started for.
+    unused: BTreeSet<u32>,
     /// The tree of all nodes, late ones included.
     tree: Tree,
     /// Hosts that have been named before the first job has started: the request, the host, and whether it may be there.
@@ -40,13 +44,23 @@ pub(super) struct Newcomers {
     is_cut: bool,
 }
 
+/// Nodes of the hosts that have no daemon at the start.
+pub(super) fn unused_nodes(config: &Config) -> Range<u32> {
+    let hosts = config.hosts.len() as u32;
+    hosts + 1 - config.unused..hosts + 1
+}
+
 impl Newcomers {
     pub(super) fn new(config: &Config, setup: &Setup) -> Newcomers {
+        let may_join = config.least.is_some() || config.unused > 0;
+        let late = config.unused + config.late;
         Newcomers {
-            setup: config.least.map(|_| Box::new(setup.clone())),
+            setup: may_join.then(|| Box::new(setup.clone())),
+            given: unused_nodes(config),
+            unused: unused_nodes(config).collect(),
             tree: Tree::new(
                 config.hosts.len() as u32 + 1 + config.late,
-                config.radix.max(RADIX_MIN) | (config.late * LATE),
+                config.radix.max(RADIX_MIN) | (late * LATE),
             ),
             early: Vec::new(),
             starting: BTreeMap::new(),
@@ -58,14 +72,9 @@ impl Newcomers {
         }
     }
 
-    /// Whether hosts may join and leave.
-    pub(super) fn is_elastic(&self) -> bool {
-        self.setup.is_some()
-    }
-
-    /// Whether a node has not joined, and no host has its number.
-    pub(super) fn has_failed(&self, node: u32) -> bool {
-        self.failed.contains(&node)
+    /// Whether a node has not joined, and its daemon is not being started.
+    pub(super) fn is_free(&self, node: u32) -> bool {
+        self.failed.contains(&node) || self.unused.contains(&node)
     }
 
     /// A node and those below it.
@@ -75,7 +84,7 @@ impl Newcomers {
 
     /// Keeps an order to all nodes, if nodes that join are to be told.
     pub(super) fn remember(&mut self, order: &Order) {
-        if !self.is_elastic() {
+        if self.setup.is_none() {
             return;
         }
         let is_request = |order: &Order| {
@@ -113,7 +122,7 @@ impl Head {
 
     /// A host is to join.
     pub(super) fn start_newcomer(&mut self, request: u64, host: Host, may_be_there: bool) {
-        if self.first.is_some() && self.newcomers.is_elastic() {
+        if self.first.is_some() && self.newcomers.setup.is_some() {
             self.newcomers.early.push((request, host, may_be_there));
             return;
         }
@@ -129,15 +138,13 @@ impl Head {
         }
         match self.number_newcomer(&host) {
             Ok(node) => {
-                self.newcomers.failed.remove(&node);
-                self.newcomers.starting.insert(node, vec![request]);
-                // Until it has joined, no more is sent there than to a lost one.
-                self.lost.insert(node);
                 match self.config.hosts.get_mut(node as usize - 1) {
-                    Some(known) => *known = host.clone(),
-                    None => self.config.hosts.push(host.clone()),
+                    // It is as the run was given it.
+                    Some(_) if self.newcomers.given.contains(&node) => {}
+                    Some(known) => *known = host,
+                    None => self.config.hosts.push(host),
                 }
-                self.actions.push_back(Action::StartDaemon { node, host });
+                self.start_daemon(node, vec![request]);
             }
             Err(why) => {
                 let (host, result) = (host.name, Err(why.into()));
@@ -146,34 +153,83 @@ impl Head {
         }
     }
 
-    /// Checks that hosts can do this now: join or leave.
+    /// Starts the daemon of a node. The requests are answered when it has joined or failed.
+    fn start_daemon(&mut self, node: u32, requests: Vec<u64>) {
+        let Newcomers { failed, unused, starting, .. } = &mut self.newcomers;
+        failed.remove(&node);
+        unused.remove(&node);
+        starting.insert(node, requests);
+        // Until it has joined, no more is sent there than to a lost one.
+        self.lost.insert(node);
+        let host = self.config.hosts[node as usize - 1].clone();
+        self.actions.push_back(Action::StartDaemon { node, host });
+    }
+
+    /// Starts the daemons of these nodes that are unused, and has a spawn wait for all of them.
+    pub(super) fn await_daemons(&mut self, nodes: &BTreeSet<u32>) -> Result<(), Error> {
+        self.check_joining()?;
+        for &node in nodes {
+            if !self.is_newcomer(node) {
+                self.start_daemon(node, Vec::new());
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks that hosts which the run was not given can do this now: join or leave.
     pub(super) fn check_elastic(&self, what: &str) -> Result<(), Error> {
+        if self.config.least.is_none() {
+            let why = format!("hosts cannot {what} this run: start it with --elastic HOSTS");
+            return Err(Error::NotElastic(why));
+        }
+        self.check_running(what)
+    }
+
+    /// Checks that the run is between its start and its end.
+    fn check_running(&self, what: &str) -> Result<(), Error> {
         let runs = if self.config.stays { self.is_open() } else { !self.jobs.is_empty() };
-        let why = if !self.newcomers.is_elastic() {
-            format!("hosts cannot {what} this run: start it with --elastic HOSTS")
-        } else if self.first.is_some() || !runs || self.statuses.of(None).is_interrupted() {
-            format!("the run starts or ends, and hosts {what} between")
-        } else {
-            return Ok(());
-        };
-        Err(Error::NotElastic(why))
+        match self.first.is_some() || !runs || self.statuses.of(None).is_interrupted() {
+            true => Err(Error::NotElastic(format!("the run starts or ends, and hosts {what} between"))),
+            false => Ok(()),
+        }
+    }
+
+    /// Checks that a daemon can be told what all others know.
+    fn check_joining(&self) -> Result<(), Error> {
+        if self.newcomers.is_cut {
+            let why = "its ranks have changed process sets and connections too often for hosts to be told: 4096 times";
+            return Err(Error::NotElastic(why.to_owned()));
+        }
+        self.check_running("join")
     }
 
     /// Number of the node of a host that is to join.
     fn number_newcomer(&self, host: &Host) -> Result<u32, Error> {
-        let Newcomers { tree, failed, is_cut, .. } = &self.newcomers;
-        let last = tree.nodes() - 1;
-        self.check_elastic("join")?;
-        if *is_cut {
-            let why = "its ranks have changed process sets and connections too often for hosts to be told: 4096 times";
-            return Err(Error::NotElastic(why.to_owned()));
+        let Newcomers { tree, failed, unused, .. } = &self.newcomers;
+        let given = unused.iter().copied().find(|&node| self.host(node) == host.name);
+        if given.is_none() {
+            self.check_elastic("join")?;
         }
+        self.check_joining()?;
         if self.node_there(&host.name).is_some() {
             return Err(Error::HostThere(host.name.clone()));
         }
-        let known = self.config.hosts.len() as u32;
-        let free = failed.first().copied().or((known < last).then_some(known + 1));
+        let (known, last) = (self.config.hosts.len() as u32, tree.nodes() - 1);
+        let free = given.or(failed.first().copied()).or((known < last).then_some(known + 1));
         free.ok_or(Error::ManyHosts(last))
+    }
+
+    /// Hosts that the run was given and that have no daemon.
+    pub fn unused_hosts(&self) -> impl Iterator<Item = &Host> {
+        self.newcomers.unused.iter().map(|&node| &self.config.hosts[node as usize - 1])
+    }
+
+    /// Nodes that ranks may be placed on. Those of [unused](Head::unused_hosts) hosts join before.
+    pub(super) fn usable_nodes(&self) -> impl Iterator<Item = u32> + '_ {
+        let Newcomers { given, unused, .. } = &self.newcomers;
+        let joins = |node: u32| unused.contains(&node) || given.contains(&node) && self.is_newcomer(node);
+        let nodes = 1..=self.config.hosts.len() as u32;
+        nodes.filter(move |&node| self.is_open_node(node) || joins(node))
     }
 
     /// Node of a host of this name that is a member or joins.
@@ -194,12 +250,19 @@ impl Head {
 
     /// The daemon of a host that was to join could not be started, or has ended.
     pub(super) fn newcomer_failed(&mut self, node: u32, reason: &str) {
-        self.newcomers.arrived.remove(&node);
-        self.newcomers.failed.insert(node);
+        let Newcomers { arrived, given, unused, failed, .. } = &mut self.newcomers;
+        arrived.remove(&node);
+        if given.contains(&node) {
+            unused.insert(node)
+        } else {
+            failed.insert(node)
+        };
         self.answer_newcomer(node, Err(HostRefusal::failed(reason)));
+        self.resume_spawns();
     }
 
     fn answer_newcomer(&mut self, node: u32, result: Result<u32, HostRefusal>) {
+        self.tell_spawns(node, result.as_ref().err().map(|why| &*why.text));
         let host = self.host(node).to_owned();
         for request in self.newcomers.starting.remove(&node).unwrap_or_default() {
             let (host, result) = (host.clone(), result.clone());
@@ -233,6 +296,8 @@ impl Head {
             self.answer_newcomer(node, Ok(node));
             self.submissions.hosts_are_there();
         }
+        // A node that joins is told of the jobs of before, so that no job begins between.
+        self.resume_spawns();
         self.settle_submissions();
     }
 }

@@ -18,7 +18,7 @@ impl Head {
         let setup = first.setup.clone();
         self.setup_sent = true;
         if setup.needs_ready() {
-            self.unready = (1..=self.config.hosts.len() as u32).collect();
+            self.unready = self.members().collect();
         }
         if setup.boards.link.is_some() {
             self.count_boards();

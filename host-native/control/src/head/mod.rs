@@ -32,7 +32,8 @@ use crate::jobs::{Job, Jobs};
 use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup, SubmissionId};
 use boards::Boards;
 use departure::Leavers;
-use growth::Newcomers;
+use growth::{Newcomers, unused_nodes};
+use spawn::{ToolSpawn, WaitingSpawn};
 use stdin::StdinReaders;
 use submission::Submissions;
 use upcall::Requests;
@@ -45,9 +46,11 @@ pub(super) const HEAD: u32 = 0;
 pub struct Config {
     /// Name of the head's own host, which is node 0.
     pub host: String,
-    /// Hosts of the daemons from the start: node `n` runs on `hosts[n - 1]`.
+    /// Hosts of the run: node `n` runs on `hosts[n - 1]`.
     pub hosts: Vec<Host>,
-    /// How many hosts may join later. Their nodes follow those of the others.
+    /// How many of them, the last ones, have no daemon from the start. One is started when a spawn needs it.
+    pub unused: u32,
+    /// How many other hosts may join later. Their nodes follow.
     pub late: u32,
     /// How many hosts stay at least, if hosts may join and leave.
     pub least: Option<u32>,
@@ -163,10 +166,13 @@ pub struct Head {
     last: Option<JobId>,
     boards: Boards,
     are_linked: bool,
+    /// Nodes that are lost, have left, or have not joined. Nothing is sent there.
     lost: BTreeSet<u32>,
     /// Number of changes of membership that the servers have been told of.
     epoch: u32,
     newcomers: Newcomers,
+    /// Spawns that wait for daemons.
+    spawns: Vec<WaitingSpawn>,
     leavers: Leavers,
     jobs: Jobs<NodeProgress>,
     statuses: Statuses,
@@ -200,7 +206,9 @@ impl Head {
         let statuses = Statuses::new(ExitStatus::new(config.exit_code_of));
         Head {
             newcomers: Newcomers::new(&config, &first.setup),
+            spawns: Vec::new(),
             leavers: Leavers::default(),
+            lost: unused_nodes(&config).collect(),
             config,
             has_boards: !first.setup.boards.targets.is_empty(),
             last: None,
@@ -209,7 +217,6 @@ impl Head {
             setup_sent: false,
             boards: Boards::default(),
             are_linked: false,
-            lost: BTreeSet::new(),
             epoch: 0,
             jobs: Jobs::default(),
             statuses,
@@ -266,7 +273,7 @@ impl Head {
                 self.spawn_resolved(request, nonce, programs)
             }
             Event::ToolSpawns { upcall, job, tool, nonce, programs, options } => {
-                self.spawn_for_tool((upcall, job), tool, nonce, programs, options);
+                self.spawn_for_tool(ToolSpawn { upcall, job, tool, nonce, programs, options });
             }
             Event::Submitted(submission) => self.submit(submission),
             Event::SubmissionSignal { submission, signal } => self.signal_submission(submission, signal),

@@ -1,6 +1,7 @@
 //! Spawned jobs: which nodes their ranks go to.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 
 use hydrant_core::limits::VALUE_MAX;
 use hydrant_core::wire::{Protocol, decode_spawn};
@@ -13,6 +14,41 @@ use super::{Action, HEAD, Head, RequestId, SpawnProgram, Stopped, Upcall};
 use crate::error::Error;
 use crate::protocol::{CANCELED, RankBlock, SpawnOrigin, ToolOptions};
 use crate::psets::{RankRanges, format_ranges, ranges_of};
+
+/// A spawn of a rank whose programs have been read, one result a program.
+#[derive(Debug)]
+struct RankSpawn {
+    request: RequestId,
+    nonce: u64,
+    programs: Vec<Result<SpawnProgram, (u8, String)>>,
+}
+
+/// A spawn of a tool: [`Event::ToolSpawns`](super::Event::ToolSpawns).
+#[derive(Debug)]
+pub(super) struct ToolSpawn {
+    pub(super) upcall: UpcallId,
+    pub(super) job: JobId,
+    pub(super) tool: String,
+    pub(super) nonce: u64,
+    pub(super) programs: Vec<SpawnProgram>,
+    pub(super) options: ToolOptions,
+}
+
+#[derive(Debug)]
+enum Spawn {
+    OfRank(RankSpawn),
+    OfTool(ToolSpawn),
+}
+
+/// A spawn that goes on when the daemons of its hosts have joined.
+#[derive(Debug)]
+pub(super) struct WaitingSpawn {
+    spawn: Spawn,
+    /// Nodes whose daemons have neither joined nor failed.
+    awaited: BTreeSet<u32>,
+    /// Why the first of them that has failed has not joined.
+    refused: Option<String>,
+}
 
 impl Head {
     /// A rank asks for a spawn: all of it is started or nothing.
@@ -39,15 +75,17 @@ impl Head {
         results: Vec<Result<SpawnProgram, (u8, String)>>,
     ) {
         let Some(Request { upcall, job: name, .. }) = self.requests.take(id) else { return };
-        let Upcall { node, id, job, rank, protocol, request } = upcall;
-        let key = (node, id);
-        let Some(spawner) = self.jobs.get(job).filter(|job| name.as_ref() == Some(&job.name)) else { return };
+        let key = (upcall.node, upcall.id);
+        let Some(spawner) = self.jobs.get(upcall.job).filter(|job| name.as_ref() == Some(&job.name)) else {
+            return;
+        };
         if spawner.is_ending() || self.statuses.ends(spawner.submission) {
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, false, None, codes);
         }
         let submission = spawner.submission;
-        let (asker, ranks, spawner) = (spawner.rank_name(rank.0), spawner.size(), spawner.name.clone());
+        let (asker, ranks, spawner) =
+            (spawner.rank_name(upcall.rank.0), spawner.size(), spawner.name.clone());
         let (mut programs, mut codes, mut reasons) = (Vec::new(), Vec::new(), Vec::new());
         for result in results {
             match result {
@@ -62,10 +100,22 @@ impl Head {
             }
         }
         if reasons.is_empty() {
-            let preput = preput(protocol, &request);
-            let tool = None;
-            let origin = SpawnOrigin { node, upcall: id, job, ranks, rank, spawner, preput, tool };
-            match self.open_spawned(programs, origin, nonce, asker.clone()) {
+            let absent = self.absent_nodes(&programs);
+            let opened = match absent {
+                Ok(nodes) if !nodes.is_empty() => self.await_daemons(&nodes).map(|()| {
+                    let request = self.requests.add(Request { upcall, input: None, job: name });
+                    let programs = programs.into_iter().map(Ok).collect();
+                    self.wait(Spawn::OfRank(RankSpawn { request, nonce, programs }), nodes);
+                }),
+                Ok(_) => {
+                    let Upcall { node, id, job, rank, protocol, request } = upcall;
+                    let (preput, tool) = (preput(protocol, &request), None);
+                    let origin = SpawnOrigin { node, upcall: id, job, ranks, rank, spawner, preput, tool };
+                    self.open_spawned(programs, origin, nonce, asker.clone())
+                }
+                Err(error) => Err(error),
+            };
+            match opened {
                 // Answered once all ranks have been started.
                 Ok(()) => return,
                 Err(error) => {
@@ -81,33 +131,79 @@ impl Head {
     }
 
     /// A tool spawns a job.
-    pub(super) fn spawn_for_tool(
-        &mut self,
-        (upcall, job): (UpcallId, JobId),
-        spawner: String,
-        nonce: u64,
-        programs: Vec<SpawnProgram>,
-        options: ToolOptions,
-    ) {
-        let asker = format!("the tool {spawner}");
-        let count = programs.len();
-        let opened = if self.statuses.run().is_interrupted() {
-            Ok(false)
-        } else {
-            let (node, ranks, rank, preput, tool) = (HEAD, 1, Rank(0), Vec::new(), Some(options));
-            let origin = SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool };
-            self.open_spawned(programs, origin, nonce, asker.clone()).map(|()| true)
-        };
-        let code = match opened {
-            // Answered once all ranks have been started.
-            Ok(true) => return,
-            Ok(false) => CANCELED,
-            Err(error) => {
-                self.print(format!("nothing is spawned for {asker}: {error}"));
-                libc::EINVAL as u8
+    pub(super) fn spawn_for_tool(&mut self, spawn: ToolSpawn) {
+        let (upcall, asker, count) = (spawn.upcall, asker(&spawn), spawn.programs.len());
+        if self.statuses.run().is_interrupted() {
+            return self.spawn_complete((HEAD, upcall), false, None, vec![CANCELED; count]);
+        }
+        let opened = match self.absent_nodes(&spawn.programs) {
+            Ok(nodes) if !nodes.is_empty() => {
+                self.await_daemons(&nodes).map(|()| self.wait(Spawn::OfTool(spawn), nodes))
             }
+            Ok(_) => {
+                let ToolSpawn { upcall, job, tool, nonce, programs, options } = spawn;
+                let (node, ranks, rank, preput) = (HEAD, 1, Rank(0), Vec::new());
+                let (spawner, tool) = (tool, Some(options));
+                let origin = SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool };
+                self.open_spawned(programs, origin, nonce, asker.clone())
+            }
+            Err(error) => Err(error),
         };
-        self.spawn_complete((HEAD, upcall), false, None, vec![code; count]);
+        if let Err(why) = opened {
+            self.refuse_tool(upcall, &asker, &why.to_string(), vec![libc::EINVAL as u8; count]);
+        }
+    }
+
+    /// `codes` has the `errno` of each program.
+    fn refuse_tool(&mut self, upcall: UpcallId, asker: &str, why: &str, codes: Vec<u8>) {
+        self.print(format!("nothing is spawned for {asker}: {why}"));
+        self.spawn_complete((HEAD, upcall), false, None, codes);
+    }
+
+    /// Nodes on which programs get ranks and whose daemons have not joined.
+    fn absent_nodes(&self, programs: &[SpawnProgram]) -> Result<BTreeSet<u32>, Error> {
+        if self.lost.is_empty() {
+            return Ok(BTreeSet::new());
+        }
+        let (blocks, _) = self.place(&mut programs.to_vec(), self.policy())?;
+        Ok(blocks.iter().map(|block| block.node).filter(|node| self.lost.contains(node)).collect())
+    }
+
+    fn policy(&self) -> MappingPolicy {
+        MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() }
+    }
+
+    fn wait(&mut self, spawn: Spawn, awaited: BTreeSet<u32>) {
+        self.spawns.push(WaitingSpawn { spawn, awaited, refused: None });
+    }
+
+    /// The daemon of a node has joined, or has failed for a reason.
+    pub(super) fn tell_spawns(&mut self, node: u32, refused: Option<&str>) {
+        for waiting in &mut self.spawns {
+            if waiting.awaited.remove(&node) && waiting.refused.is_none() {
+                waiting.refused = refused.map(str::to_owned);
+            }
+        }
+    }
+
+    /// Goes on with the spawns that wait for no daemon any more. Ranks are placed anew: others may have come or gone meanwhile.
+    pub(super) fn resume_spawns(&mut self) {
+        let ready: Vec<_> = self.spawns.extract_if(.., |waiting| waiting.awaited.is_empty()).collect();
+        for WaitingSpawn { spawn, refused, .. } in ready {
+            match (spawn, refused) {
+                (Spawn::OfRank(RankSpawn { request, nonce, mut programs }), refused) => {
+                    if let (Some(why), Some(first)) = (refused, programs.first_mut()) {
+                        *first = Err((libc::EHOSTUNREACH as u8, why));
+                    }
+                    self.spawn_resolved(request, nonce, programs);
+                }
+                (Spawn::OfTool(spawn), None) => self.spawn_for_tool(spawn),
+                (Spawn::OfTool(spawn), Some(why)) => {
+                    let codes = vec![libc::EHOSTUNREACH as u8; spawn.programs.len()];
+                    self.refuse_tool(spawn.upcall, &asker(&spawn), &why, codes);
+                }
+            }
+        }
     }
 
     fn open_spawned(
@@ -117,8 +213,7 @@ impl Head {
         nonce: u64,
         asker: String,
     ) -> Result<(), Error> {
-        let policy = MappingPolicy { map_by: self.config.map_by, ..MappingPolicy::default() };
-        let placed = self.place(&mut programs, policy)?;
+        let placed = self.place(&mut programs, self.policy())?;
         if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
             stop.ranks = stopped(&programs)?;
         }
@@ -139,7 +234,7 @@ impl Head {
         policy: MappingPolicy,
     ) -> Result<(Vec<RankBlock>, String), Error> {
         let mut blocks = Vec::new();
-        let living: Vec<u32> = self.open_nodes().collect();
+        let living: Vec<u32> = self.usable_nodes().collect();
         let all: Vec<Host> =
             living.iter().map(|&node| self.config.hosts[node as usize - 1].clone()).collect();
         let mut used = self.used_slots(&living);
@@ -197,6 +292,11 @@ impl Head {
         }
         nodes.iter().map(|&node| used[node as usize]).collect()
     }
+}
+
+/// A tool as messages name it.
+fn asker(spawn: &ToolSpawn) -> String {
+    format!("the tool {}", spawn.tool)
 }
 
 /// Returns the ranks of a job that wait for a debugger.

@@ -13,7 +13,7 @@ impl Head {
     pub(super) fn places(&self, wanted: &Spread, named: &[Host]) -> Result<BTreeMap<u32, u32>, Error> {
         let mut places = BTreeMap::new();
         match &wanted.beside {
-            None => places.extend(self.open_nodes().map(|node| (node, 0))),
+            None => places.extend(self.usable_nodes().map(|node| (node, 0))),
             Some(target) => {
                 let job = self.jobs.named(target.job.as_bytes());
                 let job = job.ok_or_else(|| Error::NoTarget(target.job.clone()))?;
@@ -24,7 +24,7 @@ impl Head {
             }
         }
         let is_named = |node| named.is_empty() || named.iter().any(|host| host.name == self.host(node));
-        let open: BTreeSet<u32> = self.open_nodes().collect();
+        let open: BTreeSet<u32> = self.usable_nodes().collect();
         places.retain(|node, _| open.contains(node) && is_named(*node));
         Ok(places)
     }

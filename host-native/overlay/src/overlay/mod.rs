@@ -371,6 +371,9 @@ impl Overlay {
             (None, Bootstrap::Join) => vec![local_addr_towards_any(parent)],
             (None, _) => local_addrs_towards(hosts),
         };
+        let listens =
+            |ip: &IpAddr| self.listeners.iter().any(|listener| listener.socket().addr().ip() == *ip);
+        let ips: Vec<IpAddr> = ips.into_iter().filter(|ip| !listens(ip)).collect();
         for ip in ips {
             let socket = ListenSocket::bind(ip, 0).map_err(|error| OverlayError::Listen(ip, error))?;
             self.listen_at(socket, poller)?;
@@ -388,6 +391,11 @@ impl Overlay {
     /// to the parent, and for each child its link and the two pipes of its bootstrap process.
     pub fn files(children: u64) -> u64 {
         (INCOMING_MAX + LATE_HOSTS_MAX) as u64 + 1 + 3 * children
+    }
+
+    /// Number of children: of the start, and those whose daemons were started later.
+    pub fn children(&self) -> usize {
+        self.children.len()
     }
 
     /// The key range of the links.

@@ -27,8 +27,8 @@ pub(super) struct Growths {
     pending: Vec<Growth>,
     /// Number of the latest request.
     latest: u64,
-    /// Hosts that may join without being named: those that the job was given and did not need, and those that have left.
-    unused: Vec<Host>,
+    /// Hosts that have left, and may join again without being named.
+    left: Vec<Host>,
     /// Hosts that PMIx clients have allocated, each with the number of the request.
     allocated: Vec<(u64, String)>,
 }
@@ -81,10 +81,6 @@ struct Allocation {
 type Unwanted = (i32, String);
 
 impl Growths {
-    pub(super) fn new(unused: Vec<Host>) -> Growths {
-        Growths { unused, ..Growths::default() }
-    }
-
     /// Notes a request about so many hosts. Returns its number.
     fn begin(&mut self, of: Requester, awaited: usize) -> u64 {
         self.latest += 1;
@@ -265,7 +261,10 @@ impl Head<'_> {
             };
             let hosts: Vec<Host> = match releases {
                 true => self.control.idle_hosts().map(Host::new).take(count).collect(),
-                false => self.growths.unused.iter().take(count).cloned().collect(),
+                false => {
+                    let known = self.control.unused_hosts().chain(&self.growths.left);
+                    known.take(count).cloned().collect()
+                }
             };
             if hosts.len() < count {
                 let which =
@@ -291,17 +290,16 @@ impl Head<'_> {
         node: u32,
         host: &Host,
     ) -> Result<(), RunError> {
-        let now = engine.now();
+        if engine.nodes.is_none() {
+            return Ok(());
+        }
         let applicant = self.growths.pending.iter().find_map(|growth| match &growth.of {
             Requester::Applicant(applicant, name) if *name == host.name => Some(*applicant),
             _ => None,
         });
-        let Some(nodes) = &mut engine.nodes else { return Ok(()) };
-        let hosts = (&*engine.host, host);
         let started = match (applicant, &self.bootstrap, self.bootstrap.check_user(host)) {
-            (Some(applicant), ..) => nodes.admit(node, hosts, applicant, now),
             (None, Bootstrap::Join, _) => Err(RunError::HostsJoin),
-            (None, _, Ok(())) => nodes.grow(node, hosts, now, &engine.files, &engine.poller),
+            (Some(_), ..) | (None, _, Ok(())) => engine.start_daemon(node, host, applicant),
             (None, _, Err(why)) => Err(RunError::from(why)),
         };
         match started {
@@ -321,7 +319,7 @@ impl Head<'_> {
         host: &str,
         result: Result<u32, HostRefusal>,
     ) -> Result<(), RunError> {
-        let Growths { pending, unused, allocated, .. } = &mut self.growths;
+        let Growths { pending, left, allocated, .. } = &mut self.growths;
         let Some(at) = pending.iter().position(|growth| growth.number == number) else { return Ok(()) };
         let growth = &mut pending[at];
         growth.awaited -= 1;
@@ -330,7 +328,7 @@ impl Head<'_> {
         match result {
             Ok(node) => {
                 growth.changed.push(host.to_owned());
-                unused.retain(|unused| unused.name != host);
+                left.retain(|left| left.name != host);
                 // A host that was there before a spawn named it stays with who has allocated it.
                 allocated
                     .retain(|(_, allocated)| allocated != host || matches!(growth.of, Requester::Spawn(_)));
@@ -338,7 +336,7 @@ impl Head<'_> {
                 match &growth.of {
                     Requester::Pmix(_) if is_member => allocated.push((number, host.to_owned())),
                     _ if is_member => {}
-                    _ => unused.extend(self.control.hosts().get(node as usize - 1).cloned()),
+                    _ => left.extend(self.control.hosts().get(node as usize - 1).cloned()),
                 }
             }
             Err(HostRefusal { kind, text }) => {

@@ -542,7 +542,7 @@ impl Head<'_> {
         let asked: Vec<(&[u8], Infos<'_>)> =
             query.queries.asked().filter(|(key, _)| usage::is_about_hosts(key)).collect();
         let is_asked = |node: &u32| asked.iter().any(|(key, infos)| facts.is_about(*node, key, infos));
-        (parts, (1..=self.control.hosts().len() as u32).filter(is_asked).collect())
+        (parts, self.control.members().filter(is_asked).collect())
     }
 
     /// Answers the queries for which all nodes have answered.

@@ -69,7 +69,7 @@ impl Progress {
     }
 
     fn describe(&self, head: &Head) -> Shown {
-        let hosts = head.hosts().len() as u32;
+        let hosts = head.members().count() as u32;
         if let Some(joined) = self.hosts.filter(|&joined| joined < hosts) {
             return Shown::Line(format!("hydrant: {joined} of {hosts} hosts have joined"));
         }

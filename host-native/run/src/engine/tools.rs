@@ -432,7 +432,7 @@ impl Head<'_> {
 
     /// Number of the node whose ranks are on the host of this process; 0 if there is none.
     fn node_here(&self, engine: &Engine<'_>) -> u32 {
-        self.control.hosts().iter().position(|host| host.name == engine.host).map_or(0, |at| at as u32 + 1)
+        self.control.members().find(|&node| self.control.host(node) == engine.host).unwrap_or(0)
     }
 
     /// A tool asks for something that only the host can do.

@@ -167,6 +167,7 @@ fn config(plan: &Plan) -> Config {
     Config {
         host: "login".into(),
         hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
+        unused: 0,
         late: plan.late(),
         least: Some(1),
         map_by: MapBy::Slot,

@@ -223,3 +223,141 @@ fn a_lost_newcomer_keeps_its_number() {
     assert_eq!(run.take_sent().last(), Some(&to_all(joined(3, 4))));
     assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2, 4]);
 }
+
+/// A run on two of four hosts: `n3` and `n4`, with two slots each, have no daemon.
+fn run_with_unused() -> Run {
+    let mut run = Run::new(Config { unused: 2, cleanup: false, ..config(4) }, first_job(2, 2));
+    run.event(Event::AllJoined);
+    (1..=2).for_each(|node| run.start(node, FIRST, &[2 * node - 2, 2 * node - 1]));
+    run.sent.clear();
+    run.others.clear();
+    run
+}
+
+/// Rank 0 spawns a program on these hosts, or where there is room.
+fn spawn(run: &mut Run, upcall: u32, ranks: u32, hosts: &[&str]) {
+    let hosts = hosts.iter().map(|host| Host::new(host)).collect();
+    run.programs =
+        vec![Ok(SpawnProgram { program: program(ranks), hosts, spread: None, stopped: Stopped::No })];
+    let (spawn, job, rank, protocol) = (UpcallId(upcall), FIRST, Rank(0), Protocol::V1);
+    let request = b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
+    let request = request.to_vec();
+    run.report(1, Report::Output(OwnedOutput::Spawn { spawn, job, rank, protocol, request }));
+}
+
+/// Blocks of the jobs whose start was ordered, and answers of spawns that are refused, since the last call.
+fn take_spawned(run: &mut Run) -> (Vec<Vec<(u32, u32)>>, Vec<(u32, Vec<u8>)>) {
+    let (mut jobs, mut refused) = (Vec::new(), Vec::new());
+    for (to, order) in run.take_sent() {
+        match order {
+            Order::StartJob(record) if to == Destination::All => {
+                jobs.push(record.blocks.iter().map(|block| (block.node, block.count)).collect());
+            }
+            Order::Input(OwnedInput::SpawnComplete { spawn, started: false, codes, .. }) => {
+                refused.push((spawn.0, codes));
+            }
+            _ => {}
+        }
+    }
+    (jobs, refused)
+}
+
+#[test]
+fn a_spawn_waits_for_the_daemons_of_unused_hosts() {
+    let mut run = run_with_unused();
+    assert_eq!(run.head.unused_hosts().map(|host| &*host.name).collect::<Vec<_>>(), ["n3", "n4"]);
+    assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2]);
+    spawn(&mut run, 5, 3, &[]);
+    assert_eq!((take_growth(&mut run), take_spawned(&mut run)), ((vec![3, 4], vec![]), (vec![], vec![])));
+    // Another one takes the host that is on its way.
+    spawn(&mut run, 6, 1, &["n3"]);
+    assert_eq!((take_growth(&mut run), take_spawned(&mut run)), ((vec![], vec![]), (vec![], vec![])));
+    run.event(Event::Joined { node: 3 });
+    assert_eq!(take_spawned(&mut run), (vec![vec![(3, 1)]], vec![]));
+    // One of the slots is taken meanwhile, so the ranks are placed anew: all slots, because not enough are free.
+    run.event(Event::Joined { node: 4 });
+    let (jobs, refused) = take_spawned(&mut run);
+    assert_eq!((jobs.len(), refused), (1, vec![]));
+    assert_eq!(jobs[0].iter().map(|(_, count)| count).sum::<u32>(), 3);
+    assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2, 3, 4]);
+    assert_eq!(run.head.unused_hosts().count(), 0);
+}
+
+/// Both daemons connect before the head tells either. The job begins when both know of all jobs of before.
+#[test]
+fn a_job_begins_behind_all_hosts_that_join() {
+    let mut run = run_with_unused();
+    spawn(&mut run, 5, 2, &["n3"]);
+    spawn(&mut run, 6, 2, &["n4"]);
+    run.head.handle(0, Event::Joined { node: 3 }).unwrap();
+    run.event(Event::Joined { node: 4 });
+    let sent = run.take_sent();
+    let last_change = sent.iter().rposition(|(_, order)| *order == joined(2, 4)).unwrap();
+    let is_new = |(_, order): &(Destination, Order)| matches!(order, Order::StartJob(job) if job.id != FIRST);
+    assert_eq!(sent.iter().filter(|sent| is_new(sent)).count(), 2);
+    assert!(sent.iter().position(is_new) > Some(last_change), "{sent:?}");
+}
+
+// Fault: A spawn needs a host of the run that has no daemon, and the daemon cannot be started
+// Outcome: the spawn is refused with the name of the host, and the job goes on; the next spawn there tries again
+// Guarantee: Spawns that wait are answered, each with what has become of its hosts
+#[test]
+fn a_spawn_is_refused_if_an_unused_host_cannot_be_started() {
+    let mut run = run_with_unused();
+    spawn(&mut run, 5, 4, &[]);
+    spawn(&mut run, 6, 1, &["n4"]);
+    assert_eq!(take_growth(&mut run).0, [3, 4]);
+    let reason = "host n3 (node 3): no route to host".to_owned();
+    run.event(Event::NodesLost { nodes: 3..4, reason: reason.clone() });
+    assert_eq!((take_spawned(&mut run), run.printed.len()), ((vec![], vec![]), 0));
+    run.event(Event::Joined { node: 4 });
+    let (jobs, refused) = take_spawned(&mut run);
+    assert_eq!((jobs, refused), (vec![vec![(4, 1)]], vec![(5, vec![libc::EHOSTUNREACH as u8])]));
+    assert_eq!(run.printed, [format!("nothing is spawned for rank 0: {reason}")]);
+    assert_eq!(run.head.jobs().len(), 2);
+    spawn(&mut run, 7, 1, &["n3"]);
+    assert_eq!(take_growth(&mut run).0, [3]);
+    run.event(Event::Joined { node: 3 });
+    assert_eq!(take_spawned(&mut run).0, [vec![(3, 1)]]);
+}
+
+#[test]
+fn a_run_does_not_wait_for_the_host_of_a_spawn_whose_job_is_over() {
+    let mut run = run_with_unused();
+    spawn(&mut run, 5, 1, &["n3"]);
+    run.succeed(1);
+    run.succeed(2);
+    assert_eq!((run.finished, run.head.exit_code()), (Some(true), 0));
+    run.event(Event::Joined { node: 3 });
+    assert_eq!(take_spawned(&mut run), (vec![], vec![]));
+}
+
+/// A run with `--elastic` has them with their slots and number, whoever names them, and others beside them.
+#[test]
+fn unused_hosts_keep_their_numbers() {
+    let unused = Config { unused: 1, late: 1, least: Some(1), ..config(2) };
+    let mut run = Run::new(unused, first_job(1, 2));
+    run.event(Event::AllJoined);
+    run.start(1, FIRST, &[0, 1]);
+    run.others.clear();
+    name(&mut run, 1, "c");
+    name(&mut run, 2, "n2");
+    let started: Vec<_> = std::mem::take(&mut run.others)
+        .into_iter()
+        .filter_map(|action| match action {
+            Action::StartDaemon { node, host } => Some((node, host)),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(started, [(3, Host::with_slots("c", 4)), (2, Host::with_slots("n2", 2))]);
+    for node in [3, 2] {
+        run.event(Event::NodesLost { nodes: node..node + 1, reason: "no".to_owned() });
+    }
+    take_growth(&mut run);
+    name(&mut run, 3, "d");
+    name(&mut run, 4, "e");
+    let (started, answers) = take_growth(&mut run);
+    assert_eq!((started, answers.len()), (vec![3], 1), "node 2 is no other host's");
+    run.event(Event::HostLeaves { request: 5, host: "n2".to_owned(), force: false });
+    assert_eq!(take_growth(&mut run).1, [(5, Err("host n2 is not in the run".to_owned()))]);
+}

@@ -45,6 +45,7 @@ fn config(nodes: u32) -> Config {
     Config {
         host: "login".into(),
         hosts: (1..=nodes).map(|node| Host::with_slots(&format!("n{node}"), 2)).collect(),
+        unused: 0,
         late: 0,
         least: None,
         map_by: MapBy::Slot,

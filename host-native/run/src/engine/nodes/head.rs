@@ -41,7 +41,7 @@ use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, read_plugin};
 use crate::error::RunError;
 use crate::messages::Warnings;
-use crate::plan::{Cluster, Elastic, Plan, Plugin, Preload};
+use crate::plan::{Elastic, Plan, Plugin, Preload};
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -119,9 +119,9 @@ pub(in super::super) fn run(
     let reactor = Reactor::new(Token::Signals)?;
     let cluster = &plan.options.cluster;
     let job_map = &deployment.job_map;
+    check_elastic(plan, deployment)?;
     let hosts: Vec<Host> = job_map.nodes().iter().map(|node| node.host.clone()).collect();
-    let late = late_hosts(cluster, job_map)?;
-    let radix = plan.radix(&deployment.bootstrap, hosts.len());
+    let (radix, late) = (plan.radix(deployment), plan.late(deployment));
     let spec = TreeSpec { head: host_name(), hosts, radix, late };
     let tree = spec.tree();
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
@@ -134,8 +134,9 @@ pub(in super::super) fn run(
     // Other runs get values of this one's jobs at the head.
     let conns = if plan.options.name_server.is_some() { STRANGERS as u32 } else { 1 };
     let conns = conns + tools::entries(plan, &setup.limits);
-    let limits = Limits { conns, ..setup.limits };
-    let children = tree.children(0).count() as u64;
+    // Hosts that join are children of the head.
+    let limits = Limits { conns, links: setup.limits.links.saturating_add(late), ..setup.limits };
+    let children = tree.children(0).count() as u64 - u64::from(tree.late());
     let files = OpenFiles::reserve(OWN_FILES + Overlay::files(children) + files_for_output(plan))?;
     let seed = open::random()?;
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
@@ -170,36 +171,46 @@ pub(in super::super) fn run(
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     engine.nodes = Some(Nodes::new(links, 0));
     engine.expect_tools()?;
-    let control = hydrant_control::Head::new(config(plan, job_map, (host, &tree), file), first);
+    let control = hydrant_control::Head::new(config(plan, deployment, (host, &tree), file), first);
     let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
-    let head = Head { files: sender, growths: Growths::new(deployment.unused.clone()), ..head };
+    let head = Head { files: sender, ..head };
     Run { engine, parts: Parts::Head(Box::new(head)) }.run()
 }
 
-/// Number of hosts that may join later.
-fn late_hosts(cluster: &Cluster, job_map: &JobMap) -> Result<u32, RunError> {
-    let Some(Elastic { least, most }) = cluster.elastic else { return Ok(0) };
-    let hosts = job_map.nodes().len() as u32;
-    if hosts < least {
-        return Err(RunError::FewHosts { hosts, least });
+/// Checks the numbers of hosts that the user allows.
+fn check_elastic(plan: &Plan, deployment: &Deployment) -> Result<(), RunError> {
+    let cluster = &plan.options.cluster;
+    let Some(Elastic { least, most }) = cluster.elastic else { return Ok(()) };
+    let started = deployment.job_map.nodes().len() as u32;
+    let hosts = started + deployment.unused.len() as u32;
+    if started < least {
+        return Err(RunError::FewHosts { hosts: started, least });
     }
-    let late = most.checked_sub(hosts).ok_or(RunError::HostsBeyond { hosts, most })?;
-    let max = RADIX_MAX - cluster.radix.unwrap_or(RADIX_MIN);
-    if late > max { Err(RunError::LateHosts { late, max }) } else { Ok(late) }
+    if most < hosts {
+        return Err(RunError::HostsBeyond { hosts, most });
+    }
+    let (late, max) = (plan.late(deployment), RADIX_MAX - cluster.radix.unwrap_or(RADIX_MIN));
+    if late > max { Err(RunError::LateHosts { late, max }) } else { Ok(()) }
 }
 
 /// Settings of the control of a run from `host`, with that tree.
-fn config(plan: &Plan, job_map: &JobMap, (host, tree): (String, &Tree), plugin: Option<OsString>) -> Config {
+fn config(
+    plan: &Plan,
+    Deployment { job_map, unused, .. }: &Deployment,
+    (host, tree): (String, &Tree),
+    plugin: Option<OsString>,
+) -> Config {
     let cluster = &plan.options.cluster;
     let link_addr = |(node, of): (u32, &Node)| {
         cluster.boards.link_addr(&of.host.name).map(|addr| (node, addr.to_string()))
     };
     Config {
-        hosts: job_map.nodes().iter().map(|node| node.host.clone()).collect(),
-        late: tree.late(),
+        hosts: job_map.nodes().iter().map(|node| &node.host).chain(unused).cloned().collect(),
+        unused: unused.len() as u32,
+        late: tree.late() - unused.len() as u32,
         least: cluster.elastic.map(|elastic| elastic.least),
         plugin,
         radix: tree.radix(),
@@ -214,6 +225,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
     Config {
         host,
         hosts: Vec::new(),
+        unused: 0,
         late: 0,
         least: None,
         map_by: options.cluster.placement.policy.map_by,
@@ -313,7 +325,7 @@ fn node_limits(plan: &Plan, job_map: &JobMap, tree: &Tree, most: u32) -> Limits 
     let of_run = limits(plan, job_map.ranks());
     let mut all = Limits {
         conns: limits(plan, most).conns,
-        links: tree.radix().min(nodes - late) + late + 1,
+        links: tree.radix().min(nodes - late) + 1,
         psets: of_run.psets.saturating_add(node_psets(&of_run, nodes, job_map.ranks())),
         ..of_run
     };

@@ -23,10 +23,11 @@ use hydrant_core::{Input, Time};
 use hydrant_iof::{SinkId, Sinks, Unsent};
 use hydrant_overlay::{Channel, Destination, Event, LifelineLost, Overlay};
 use hydrant_placement::Host;
-use hydrant_reactor::{Key, OpenFiles, Poller, WriterState};
+use hydrant_reactor::{Key, Poller, WriterState};
 use rustix::process::{Pid, WaitStatus};
 
-use super::Engine;
+use super::jobs::{count_pushed, count_ranks};
+use super::{Engine, needed_files};
 use crate::error::RunError;
 pub(super) use boards::LinkedBoards;
 pub use daemon::{DaemonError, daemon, forked_daemon, join_run};
@@ -77,29 +78,6 @@ impl Nodes {
 
     pub(super) fn deadline(&mut self) -> Option<u64> {
         self.links.deadline()
-    }
-
-    /// Starts the daemon of a host that joins. `head` is the name of this host.
-    pub(super) fn grow(
-        &mut self,
-        node: u32,
-        (head, host): (&str, &Host),
-        now: u64,
-        files: &OpenFiles,
-        poller: &Poller,
-    ) -> Result<(), RunError> {
-        Ok(self.links.grow(node, (head, host), now, files, poller)?)
-    }
-
-    /// Takes a host that has asked to join as one that joins. `head` is the name of this host.
-    pub(super) fn admit(
-        &mut self,
-        node: u32,
-        (head, host): (&str, &Host),
-        applicant: u32,
-        now: u64,
-    ) -> Result<(), RunError> {
-        Ok(self.links.admit(node, (head, host), applicant, now)?)
     }
 
     /// Tells a host that has asked to join that it does not.
@@ -255,9 +233,28 @@ impl Engine<'_> {
 
     /// Descriptors for links, and for files that the head has sent.
     pub(super) fn link_files(&self) -> u64 {
-        let of_links =
-            |nodes: &Nodes| Overlay::files(nodes.links.tree().children(nodes.links.node()).count() as u64);
+        let of_links = |nodes: &Nodes| Overlay::files(nodes.links.children() as u64);
         self.nodes.as_ref().map_or(0, |nodes| of_links(nodes) + nodes.sent_files)
+    }
+
+    /// Starts the daemon of a host that joins, or tells one that has asked to join to be it.
+    pub(super) fn start_daemon(
+        &mut self,
+        node: u32,
+        host: &Host,
+        applicant: Option<u32>,
+    ) -> Result<(), RunError> {
+        let now = self.now();
+        let of_jobs = needed_files(self.plan, count_ranks(&self.jobs), self.jobs.len() as u64);
+        let of_child = Overlay::files(1) - Overlay::files(0);
+        self.files.grow(of_jobs + count_pushed(&self.jobs) + self.link_files() + of_child)?;
+        let Some(nodes) = &mut self.nodes else { return Ok(()) };
+        let hosts = (&*self.host, host);
+        match applicant {
+            Some(applicant) => nodes.links.admit(node, hosts, applicant, now)?,
+            None => nodes.links.grow(node, hosts, now, &self.files, &self.poller)?,
+        }
+        Ok(())
     }
 
     /// This process is about to be stopped.
