@@ -1,7 +1,7 @@
 //! Pseudo-terminals for the output of ranks.
 
 use hydrant_tests::terminal::Terminal;
-use hydrant_tests::{Job, hydrant_path, nodes};
+use hydrant_tests::{Fleet, Job, hydrant_path, nodes};
 
 use crate::shell;
 
@@ -46,7 +46,9 @@ fn a_pseudo_terminal_loses_and_changes_no_byte() {
 #[test]
 fn the_window_has_a_size_and_changes_it() {
     let script = r#"trap "stty size <&1; exit 0" WINCH; stty size <&1; echo up; while :; do :; done"#;
-    for options in ["-n 1".to_owned(), format!("-n 2 {}", nodes(2, 1, 2))] {
+    let fleet = Fleet::new(&nodes(2, 1, 2));
+    let in_fleet = format!("--on {} -n 2", fleet.name);
+    for options in ["-n 1".to_owned(), format!("-n 2 {}", nodes(2, 1, 2)), in_fleet] {
         let mut terminal = Terminal::open();
         terminal.resize(33, 77);
         terminal.type_in(&format!("{} run {options} sh -c '{script}'\n", hydrant_path()));
@@ -57,4 +59,5 @@ fn the_window_has_a_size_and_changes_it() {
         (0..ranks).for_each(|_| drop(terminal.expect("44 99\r\n")));
         terminal.expect("ready> ");
     }
+    fleet.end();
 }

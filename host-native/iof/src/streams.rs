@@ -121,15 +121,21 @@ impl Streams {
         Streams { raw: true, ..Streams::new(Labels::default(), terminals, keys) }
     }
 
-    /// Sets the size of the windows of all pseudo-terminals. Returns whether there are any.
-    pub fn resize_windows(&mut self, size: WindowSize) -> bool {
-        let Some(terminals) = &mut self.terminals else { return false };
-        terminals.size = size;
-        for stream in self.all.iter().filter(|stream| stream.is_terminal) {
-            // A failure leaves the size as it is, which harms no output.
-            let _ = stream.fd.as_ref().map(|fd| pty::resize(fd, size));
+    /// Sets the size of the windows of the pseudo-terminals of these processes, or of all and of later ones. Returns whether there
+    /// are any.
+    pub fn resize_windows(&mut self, processes: Option<Range<u32>>, size: WindowSize) -> bool {
+        if processes.is_none() {
+            self.terminals.iter_mut().for_each(|terminals| terminals.size = size);
         }
-        true
+        let all = 0..self.all.len() as u32 / 2;
+        let Range { start, end } = processes.map_or(all.clone(), |some| some.start..some.end.min(all.end));
+        let streams = self.all.get_mut(2 * start as usize..2 * end as usize).unwrap_or_default();
+        for stream in &mut *streams {
+            stream.terminals.iter_mut().flatten().for_each(|terminals| terminals.size = size);
+            // A failure leaves the size as it is, which harms no output.
+            let _ = stream.fd.as_ref().filter(|_| stream.is_terminal).map(|fd| pty::resize(fd, size));
+        }
+        streams.iter().any(|stream| stream.is_terminal)
     }
 
     /// Makes room for processes of these numbers, the ranks of a job with a number and an ordinal. `host` returns the host of a

@@ -103,8 +103,13 @@ pub enum DaemonAction {
     },
     /// Sends a signal to the process groups of all ranks.
     SignalAll(i32),
-    /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to the process groups of all ranks.
-    ResizeWindows(WindowSize),
+    /// Sets the size of the windows of pseudo-terminals, and sends `SIGWINCH` to the process groups of their ranks.
+    ResizeWindows {
+        /// The job, or none for all.
+        job: Option<JobId>,
+        /// The size.
+        size: WindowSize,
+    },
     /// Sends a signal to the process groups of a job's ranks.
     SignalJob {
         /// The job.

@@ -43,7 +43,11 @@ impl Daemon {
             }
             Order::SignalRanks { .. } => {}
             Order::ReleaseRanks { job, integers } => self.act(DaemonAction::ReleaseRanks { job, integers }),
-            Order::ResizeWindows(size) => self.act(DaemonAction::ResizeWindows(size)),
+            Order::ResizeWindows { job, size } => {
+                if job.is_none_or(|job| self.jobs.contains_key(&job)) {
+                    self.act(DaemonAction::ResizeWindows { job, size });
+                }
+            }
             Order::AbortJob(job) => self.terminate(now, job),
             Order::CancelJob(job) => self.cancel(job),
             Order::DeregisterJob(job) => self.deregister(job),

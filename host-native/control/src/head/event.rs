@@ -151,6 +151,13 @@ pub enum Event<'a> {
         /// The signal.
         signal: i32,
     },
+    /// The window of the terminal of a submission has another size.
+    SubmissionResized {
+        /// The submission.
+        submission: SubmissionId,
+        /// The size.
+        size: WindowSize,
+    },
     /// A submission has reached its time limit.
     SubmissionTimeLimit {
         /// The submission.

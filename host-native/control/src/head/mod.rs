@@ -277,6 +277,7 @@ impl Head {
             }
             Event::Submitted(submission) => self.submit(submission),
             Event::SubmissionSignal { submission, signal } => self.signal_submission(submission, signal),
+            Event::SubmissionResized { submission, size } => self.resize_submission(submission, size),
             Event::SubmissionTimeLimit { submission, limit } => {
                 let reason = AbortReason::TimeLimit { limit, states: Vec::new() };
                 self.end_submission(submission, &reason);
@@ -298,7 +299,7 @@ impl Head {
             Event::OutputLost => self.statuses.run().record_lost_output(),
             Event::StdinRead(bytes) => self.stdin_read(bytes),
             Event::Signal(signal) => self.signal(signal),
-            Event::WindowResized(size) => self.send_all(Order::ResizeWindows(size)),
+            Event::WindowResized(size) => self.send_all(Order::ResizeWindows { job: None, size }),
             Event::Suspended => self.send_all(Order::Signal(libc::SIGTSTP)),
             Event::Resumed => self.send_all(Order::Signal(libc::SIGCONT)),
         }

@@ -12,7 +12,7 @@ use super::{Action, Destination, Head, SpawnProgram, Submission};
 use crate::error::Error;
 use crate::exit_status::ExitStatus;
 use crate::job_result::AbortReason;
-use crate::protocol::{Order, SubmissionId, Submitted};
+use crate::protocol::{Order, SubmissionId, Submitted, WindowSize};
 
 /// A submission that has been started.
 #[derive(Debug)]
@@ -216,6 +216,20 @@ impl Head {
             }
             let signal = if repeated { libc::SIGKILL } else { signal };
             let order = Order::SignalRanks { job, rank: None, signal };
+            self.actions.push_back(Action::Send { to: Destination::All, order });
+        }
+    }
+
+    /// Passes the size of the user's window on to the ranks of a submission, and to those that it will have.
+    pub(super) fn resize_submission(&mut self, id: SubmissionId, size: WindowSize) {
+        let Submissions { waiting, started, .. } = &mut self.submissions;
+        let waiting = waiting.iter_mut().filter(|waiting| waiting.id == id);
+        let started = started.get_mut(&id).map(|started| &mut started.submitted);
+        let terminals = waiting.map(|waiting| &mut waiting.pseudo_terminals);
+        let terminals = terminals.chain(started.map(|submitted| &mut submitted.pseudo_terminals));
+        terminals.flatten().for_each(|terminals| terminals.size = size);
+        for job in self.jobs.ids(|job| job.submission == Some(id)) {
+            let order = Order::ResizeWindows { job: Some(job), size };
             self.actions.push_back(Action::Send { to: Destination::All, order });
         }
     }

@@ -64,8 +64,13 @@ pub enum Order {
         /// Encoding of integers in their messages.
         integers: Integers,
     },
-    /// Sets the size of the windows of all pseudo-terminals, and sends `SIGWINCH` to all ranks.
-    ResizeWindows(WindowSize),
+    /// Sets the size of the windows of pseudo-terminals, and sends `SIGWINCH` to their ranks.
+    ResizeWindows {
+        /// The job, or none for all.
+        job: Option<JobId>,
+        /// The size.
+        size: WindowSize,
+    },
     /// Ends a job: its ranks get `SIGTERM`, and `SIGKILL` after the [kill timeout](crate::KILL_TIMEOUT).
     AbortJob(JobId),
     /// Cancels a job that could not be started as a whole: its ranks get `SIGKILL`, and nothing is printed.

@@ -308,6 +308,9 @@ impl Head<'_> {
             (Stage::Submitted, Request::Signal(signal)) => {
                 self.handle(engine, Event::SubmissionSignal { submission, signal })?;
             }
+            (Stage::Submitted, Request::WindowResized(size)) => {
+                self.handle(engine, Event::SubmissionResized { submission, size })?;
+            }
             (Stage::Submitted, Request::TimeLimit(limit)) => {
                 self.handle(engine, Event::SubmissionTimeLimit { submission, limit })?;
             }

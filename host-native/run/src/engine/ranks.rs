@@ -194,11 +194,15 @@ impl Engine<'_> {
         rank
     }
 
-    /// Passes the size of the window on to the ranks of this machine.
-    pub(super) fn resize_windows(&mut self, size: WindowSize) {
-        if self.streams.resize_windows(size) {
+    /// Passes the size of the window on to the ranks of a job on this machine, or to all.
+    pub(super) fn resize_windows(&mut self, job: Option<JobId>, size: WindowSize) {
+        let slots = job.map(|job| self.jobs[job].slots());
+        if self.streams.resize_windows(slots.clone(), size) {
             // A pseudo-terminal is not the one that controls the ranks, so the system sends them no signal.
-            self.procs.signal_all(Signal::WINCH);
+            match slots {
+                Some(slots) => self.procs.signal(slots, Signal::WINCH),
+                None => self.procs.signal_all(Signal::WINCH),
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hydrant_control::protocol::StdinTarget;
 use hydrant_core::trace::SignalName;
-use hydrant_iof::Descriptor;
+use hydrant_iof::{Descriptor, window_size};
 use hydrant_reactor::signals::Event as SignalEvent;
 use hydrant_reactor::{Interest, NO_SIGPIPE, Reactor, WriterState};
 use hydrant_status::message::{decode, encode, message_len};
@@ -400,7 +400,8 @@ impl<'p> Client<'p> {
                     self.send(&Request::Signal(Signal::CONT.as_raw()));
                     self.outlets.stdin.pump(now, &self.reactor.poller);
                 }
-                SignalEvent::Child | SignalEvent::WindowResized => {}
+                SignalEvent::WindowResized => self.send(&Request::WindowResized(window_size())),
+                SignalEvent::Child => {}
             }
         }
         Ok(None)

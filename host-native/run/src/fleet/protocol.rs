@@ -7,7 +7,7 @@ use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 use std::time::Duration;
 
-use hydrant_control::protocol::{Program, PseudoTerminals, RunSettings};
+use hydrant_control::protocol::{Program, PseudoTerminals, RunSettings, WindowSize};
 use hydrant_control::{ExitCodeOf, JobSummary};
 use hydrant_placement::MappingPolicy;
 use hydrant_reactor::local;
@@ -37,6 +37,8 @@ pub(crate) enum Request {
     Stdin(Vec<u8>),
     /// A signal of the user.
     Signal(i32),
+    /// The window of the user's terminal has another size.
+    WindowResized(WindowSize),
     /// The job has reached its time limit.
     TimeLimit(Duration),
     /// The reader of standard output or of standard error has closed it.

@@ -82,7 +82,7 @@ impl World<'_> {
                 }
             }
             DaemonAction::FeedStdin(bytes) => self.feed(node, &bytes),
-            DaemonAction::ResizeWindows(_) | DaemonAction::CloseOutput { .. } => {}
+            DaemonAction::ResizeWindows { .. } | DaemonAction::CloseOutput { .. } => {}
         }
     }
 

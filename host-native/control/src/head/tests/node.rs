@@ -120,7 +120,7 @@ impl Node {
                     let event = self.open(record.id, record.ordinal, random);
                     self.daemon.handle(now, event).expect("no order");
                 }
-                DaemonAction::ResizeWindows(_) => {}
+                DaemonAction::ResizeWindows { .. } => {}
                 DaemonAction::SignalAll(signal) => self.signal(signal, |_| true),
                 DaemonAction::SignalJob { job, signal } => self.signal(signal, |(of, _)| of == job),
                 DaemonAction::SignalRank { job, rank, signal } => {

@@ -438,7 +438,7 @@ impl Daemon {
                     self.signal_everything(engine, signal);
                 }
             }
-            DaemonAction::ResizeWindows(size) => engine.resize_windows(size),
+            DaemonAction::ResizeWindows { job, size } => engine.resize_windows(job, size),
             DaemonAction::SignalJob { job, signal } => engine.signal_ranks(job, None, signal),
             DaemonAction::SignalRank { job, rank, signal } => engine.signal_ranks(job, Some(rank), signal),
             DaemonAction::ReleaseRanks { job, integers } => engine.release_ranks(job, integers),
