@@ -6,6 +6,37 @@ use hydrant_tests::{Folder, Job, Outcome, Running};
 use crate::RAW;
 use crate::dynamic::spawn;
 
+/// A command that starts daemons on this machine, for `--bootstrap exec`, and a file with the hosts of the daemons that it has
+/// started. There is no host `bad`.
+struct Agent {
+    bootstrap: String,
+    started: std::path::PathBuf,
+}
+
+impl Agent {
+    fn new(folder: &Folder) -> Agent {
+        let started = folder.path("started");
+        let script = format!(
+            "#!/bin/sh\n[ \"$1\" = bad ] && {{ echo no such host; exit 9; }}\necho \"$1\" >>'{started}'\nshift\nexec \"$@\"\n"
+        );
+        let agent = folder.executable("agent", &script);
+        Agent { bootstrap: format!("exec:{agent} {{host}} {{args}}"), started: started.into() }
+    }
+
+    fn job(&self, options: &str) -> Job {
+        Job::hydrant(options).arg("--bootstrap").arg(&self.bootstrap)
+    }
+
+    /// The hosts of the daemons that have been started since the last call.
+    fn take_started(&self) -> Vec<String> {
+        let text = std::fs::read_to_string(&self.started).unwrap_or_default();
+        let _ = std::fs::remove_file(&self.started);
+        let mut started: Vec<String> = text.lines().map(str::to_owned).collect();
+        started.sort();
+        started
+    }
+}
+
 /// A job on one host, `n1`, which others may join up to so many.
 fn job(most: u32, options: &str) -> Job {
     Job::hydrant(&format!("-hosts n1:2 --bootstrap local --elastic {most} -n 2")).words(options)
@@ -144,10 +175,14 @@ fn hosts_that_cannot_leave_are_named_and_the_job_goes_on() {
 #[test]
 fn a_run_takes_hosts_only_with_the_option() {
     let steps = "init1\nsay up\nonly 0\ncount\nall\nfence1\nend1";
-    let job = Job::hydrant("-hosts n1:2 --bootstrap local -n 2").arg(RAW).steps(steps);
+    let job = Job::hydrant("-hosts n1:2,n2:2 --bootstrap local -n 2").arg(RAW).steps(steps);
     let mut job = job.hold_input().start();
     job.await_stdout("up\n", 2);
     grow(&job, "c").run().code(1).warns("host c: hosts cannot join this run: start it with --elastic HOSTS");
+    // The run was given this one, and its ranks do not need it.
+    counts(&job, "2 ranks on 1 host");
+    grow(&job, "n2").run().code(0).quiet();
+    counts(&job, "2 ranks on 2 hosts");
     job.end_input();
     job.wait().code(0).quiet();
     for (options, why) in [
@@ -325,5 +360,69 @@ fn sessions_find_the_sets_of_new_hosts() {
         }
         let of_both = if peer == Peer::Mpich5 { 2 } else { 0 };
         outcome.says("/with-parent of 4\n", of_both);
+    }
+}
+
+/// Those that are to stay have one from the start, and so have all where files are sent along.
+#[test]
+fn hosts_without_ranks_have_no_daemon() {
+    let folder = Folder::new("growth-unused");
+    let agent = Agent::new(&folder);
+    for (options, started) in [
+        ("-hosts a,b,c,d -n 2", "a b"),
+        ("-hosts a,b,c,d -n 1 -host c", "c"),
+        ("-hosts a,b,c,d -n 2 --elastic 3:5", "a b c"),
+        ("-hosts a,b,c -n 1 --preload-binary", "a b c"),
+    ] {
+        let outcome = agent.job(options).args(["sh", "-c", "echo $PMI_HOSTNAME"]).run();
+        outcome.code(0).quiet();
+        assert_eq!(agent.take_started().join(" "), started, "{options}");
+    }
+}
+
+/// Ranks go to the free slots of all hosts that were named, as if all had daemons, and the universe has these slots.
+#[test]
+fn a_spawn_starts_the_daemons_that_it_needs() {
+    let folder = Folder::new("growth-on-demand");
+    let agent = Agent::new(&folder);
+    let hosts = "-hosts a:2,b:2,c:2,d:2 -n 2";
+    for peer in [Peer::Mpich5, Peer::OpenMpi5].into_iter().filter(|peer| peer.there()) {
+        for (keys, started, children) in [
+            ("world 2 x=y", "a b", vec![("b", 2)]),
+            ("world 5 x=y", "a b c d", vec![("b", 2), ("c", 2), ("d", 1)]),
+            ("world 3 host=d,a", "a d", vec![("d", 2), ("a", 1)]),
+            ("world 2 add-host=c host=c", "a c", vec![("c", 2)]),
+            ("self 1 x=y", "a b", vec![("b", 2)]),
+        ] {
+            let outcome = spawn_with(peer, &folder, agent.job(hosts), keys);
+            outcome.code(0).says(" of 2 done", 2);
+            assert_eq!(agent.take_started().join(" "), started, "{peer:?} {keys}: {outcome}");
+            for (host, count) in children {
+                outcome.says(&format!("{host} child "), count);
+            }
+        }
+        let hello = agent.job(hosts).assign(peer.variables(folder.path("").as_ref()));
+        hello.arg(peer.program("mpi_hello")).run().code(0).says("universe 8", 2);
+        assert_eq!(agent.take_started(), ["a"]);
+    }
+}
+
+// Fault: A spawn needs a host of the run that has no daemon, and it cannot be started
+// Outcome: the spawn is refused, one line names the host and says why, and the job goes on
+// Guarantee: A spawn has all of its hosts or is refused
+#[test]
+fn a_spawn_on_an_unused_host_that_cannot_be_started_is_refused_and_the_job_goes_on() {
+    let folder = Folder::new("growth-unused-refused");
+    let agent = Agent::new(&folder);
+    for peer in mpi_peers() {
+        for keys in ["world 1 x=y", "world 1 host=bad"] {
+            let outcome = spawn_with(peer, &folder, agent.job("-hosts a:1,bad:1,c:1 -n 1"), keys);
+            outcome.code(0).says(" of 1 done", 1).says("refused: ", 1);
+            outcome.warns("hydrant: nothing is spawned for rank 0: host bad (node 2): ");
+            assert_eq!(agent.take_started(), ["a"], "{peer:?} {keys}");
+        }
+        let outcome = spawn_with(peer, &folder, agent.job("-hosts a:1,bad:1,c:1 -n 1"), "world 1 host=c");
+        outcome.code(0).says("c child ", 1);
+        assert_eq!(agent.take_started(), ["a", "c"]);
     }
 }

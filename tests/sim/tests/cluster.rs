@@ -12,7 +12,7 @@ const SEEDS: std::ops::Range<u64> = 0..1000;
 #[test]
 fn the_run_ends_with_its_first_failure() {
     let (mut failed, mut lies, mut overtaken, mut read) = (0, 0, 0, 0);
-    let (mut output, mut input, mut waited, mut joined, mut left) = (0, 0, [0; 2], [0; 2], 0);
+    let (mut output, mut input, mut waited, mut joined, mut needed, mut left) = (0, 0, [0; 2], [0; 2], 0, 0);
     for seed in SEEDS {
         let summary = std::panic::catch_unwind(|| cluster::run(seed));
         let summary = summary.unwrap_or_else(|_| panic!("seed {seed} breaks a promise"));
@@ -24,6 +24,7 @@ fn the_run_ends_with_its_first_failure() {
         input += summary.input;
         waited = [0, 1].map(|at| waited[at] + summary.waited[at]);
         left += summary.left;
+        needed += summary.needed;
         joined = [0, 1].map(|at| joined[at] + summary.joined[at]);
     }
     assert!(
@@ -36,7 +37,7 @@ fn the_run_ends_with_its_first_failure() {
     );
     let [hosts, ranks] = joined;
     assert!(hosts > 200 && ranks > 20, "{hosts} hosts have joined, and {ranks} ranks were started there");
-    assert!(left > 50, "{left} hosts have left");
+    assert!(needed > 20 && left > 50, "spawns have needed {needed} hosts, {left} hosts have left");
     let [found, late] = waited;
     assert!(
         input > 1 << 20 && found > 20 && late > 20,

@@ -478,8 +478,8 @@ const MAPPING: &str = "\
 The hosts are those of --hosts or --hostfile, or with --bootstrap join those that join. Without these options they are those of a file that HYDRA_HOST_FILE, \
 I_MPI_HYDRA_HOST_FILE, PRTE_MCA_prte_default_hostfile or OMPI_MCA_orte_default_hostfile names, then the allocated hosts of a Slurm, PBS, \
 LSF or SGE job, with one slot per task, and otherwise this machine. If this machine is the only host, no daemon is started. Otherwise \
-each listed host gets a daemon, even without ranks, and no rank is started before all daemons have connected. Programs are \
-searched on each host, in the directory with the same name as the current one.
+each host with ranks gets a daemon, and no rank is started before all of these have connected. Other hosts get one when a spawn needs \
+them. Programs are searched on each host, in the directory with the same name as the current one.
 Hosts receive ranks in passes over the list, as many per pass as they have slots or as --ppn gives:
   --map-by slot   all ranks of a pass at once (default); --hosts a:2,b:1 -n 6 gives   a a b a a b
   --map-by node   one rank per host in turn;             the same options give        a b a a b a

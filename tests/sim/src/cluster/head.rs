@@ -5,10 +5,11 @@ use hydrant_control::{Action, Destination, Event as HeadEvent, SpawnProgram, Sto
 use hydrant_core::wire::{Protocol, decode_spawn};
 use hydrant_core::{Fault, Input, JobId, Refusal, UpcallId};
 use hydrant_names::{Answer, Request};
+use hydrant_placement::Host;
 use libc::SIGINT;
 
 use super::node::{Item, Packet};
-use super::plan::MS;
+use super::plan::{Join, MS, Plan};
 use super::process::bytes_of;
 use super::world::{Event, LEAVING, World};
 use crate::checks::Checks;
@@ -62,6 +63,14 @@ impl World<'_> {
         }
     }
 
+    /// The hosts that a spawn names: none, or those that have had no daemon at the start and may have left meanwhile.
+    fn named_hosts(&mut self) -> Vec<Host> {
+        let Plan { daemons, unused, .. } = self.plan;
+        let names = unused > 0 && self.random.bool();
+        let named = if names { daemons + 1..daemons + unused + 1 } else { 0..0 };
+        named.map(|node| Host::new(self.head.control.host(node))).collect()
+    }
+
     fn carry_out_action(&mut self, action: Action) {
         match action {
             Action::Send { to, order } => {
@@ -83,7 +92,8 @@ impl World<'_> {
                 self.head.pids.insert((job, rank.0), pid - 1);
             }
             Action::ResolveSpawn { request, spawner, upcall } => {
-                let programs = resolve(&spawner, upcall.protocol, &upcall.request);
+                let hosts = self.named_hosts();
+                let programs = resolve(&spawner, upcall.protocol, &upcall.request, &hosts);
                 self.answer(HeadEvent::SpawnResolved { request, nonce: 7, programs });
             }
             Action::Apply { request, input } => {
@@ -94,7 +104,7 @@ impl World<'_> {
                 self.nodes[0].handle(self.now, input.view()).expect("the changes are in order");
             }
             Action::StartDaemon { node, .. } => {
-                let join = self.plan.joins[self.random.usize(..self.plan.joins.len())];
+                let join = Join::new(&mut self.random);
                 self.later(join.delay, Event::Item(0, Item::Started { node, fails: join.fails }));
             }
             Action::IncludeNode { node } => drop(self.awaited.remove(&node)),
@@ -307,6 +317,7 @@ fn resolve(
     spawner: &hydrant_control::protocol::Program,
     protocol: Protocol,
     body: &[u8],
+    hosts: &[Host],
 ) -> Vec<Result<SpawnProgram, (u8, String)>> {
     let spawn = decode_spawn(protocol, body);
     let programs = spawn.iter().flat_map(|spawn| spawn.programs());
@@ -319,7 +330,7 @@ fn resolve(
             command: command.into(),
             ..spawner.clone()
         };
-        Ok(SpawnProgram { program, hosts: Vec::new(), spread: None, stopped: Stopped::No })
+        Ok(SpawnProgram { program, hosts: hosts.to_vec(), spread: None, stopped: Stopped::No })
     });
     resolved.collect()
 }

@@ -166,9 +166,11 @@ fn limits_of_names(ranks: u32) -> Limits {
 fn config(plan: &Plan) -> Config {
     Config {
         host: "login".into(),
-        hosts: (1..=plan.daemons).map(|node| Host::with_slots(&format!("n{node}"), 4)).collect(),
-        unused: 0,
-        late: plan.late(),
+        hosts: (1..=plan.daemons + plan.unused)
+            .map(|node| Host::with_slots(&format!("n{node}"), 4))
+            .collect(),
+        unused: plan.unused,
+        late: plan.late() - plan.unused,
         least: Some(1),
         map_by: MapBy::Slot,
         verbose: false,

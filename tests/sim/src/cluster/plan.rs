@@ -45,6 +45,8 @@ pub struct Plan {
     pub places: Vec<u32>,
     /// Time at which all daemons have joined, in nanoseconds.
     pub joined_at: u64,
+    /// Hosts that have no daemon before a spawn needs it, behind the others.
+    pub unused: u32,
     /// Hosts that join.
     pub joins: Vec<Join>,
     /// Hosts that leave.
@@ -72,7 +74,7 @@ pub struct Plan {
 /// A host that joins.
 #[derive(Clone, Copy, Debug)]
 pub struct Join {
-    /// Time at which the user names it.
+    /// Time at which the user names it, if it is not a spawn that needs it.
     pub at: u64,
     /// Nanoseconds until its daemon has connected or has failed.
     pub delay: u64,
@@ -127,7 +129,7 @@ pub struct Program {
 impl Plan {
     /// Number of daemons that may be started later.
     pub(super) fn late(&self) -> u32 {
-        if self.joins.is_empty() { 0 } else { LATE_MAX }
+        if self.joins.is_empty() { self.unused } else { LATE_MAX }
     }
 
     /// The tree of all nodes.
@@ -185,17 +187,15 @@ impl Plan {
         let others_join = &mut Rng::with_seed(seed ^ 0x3c6e_f372);
         let mut joins = Vec::new();
         if !are_linked && others_join.bool() {
-            let join = |random: &mut Rng| Join {
-                at: random.u64(0..60 * MS),
-                delay: random.u64(0..10 * MS),
-                fails: random.u32(..4) == 0,
-            };
-            joins.extend((0..others_join.u32(1..=LATE_MAX + 1)).map(|_| join(others_join)));
+            joins.extend((0..others_join.u32(1..=LATE_MAX + 1)).map(|_| Join::new(others_join)));
             if !is_liar && others_join.u32(..4) == 0 {
                 let node = daemons + others_join.u32(1..=LATE_MAX);
                 losses.push(Loss { node, at: others_join.u64(0..90 * MS), cut: others_join.bool() });
             }
         }
+        let spawns_need = &mut Rng::with_seed(seed ^ 0x1b87_3593);
+        let has_unused = !are_linked && spawns > 0 && spawns_need.u32(..3) > 0;
+        let unused = if has_unused { spawns_need.u32(1..=LATE_MAX) } else { 0 };
         let others_leave = &mut Rng::with_seed(seed ^ 0x1f83_d9ab);
         let mut departures = Vec::new();
         if !joins.is_empty() && !is_liar {
@@ -209,6 +209,7 @@ impl Plan {
         Plan {
             seed,
             daemons,
+            unused,
             joins,
             departures,
             radix: random.u32(2..=RADIX_MAX),
@@ -229,6 +230,12 @@ impl Plan {
             lookup_wait: if others.bool() { 0 } else { others.u32(1..40) },
             fence: if random.u32(..3) == 0 { FenceMode::Lazy } else { FenceMode::Collect },
         }
+    }
+}
+
+impl Join {
+    pub(super) fn new(random: &mut Rng) -> Join {
+        Join { at: random.u64(0..60 * MS), delay: random.u64(0..10 * MS), fails: random.u32(..4) == 0 }
     }
 }
 

@@ -105,6 +105,8 @@ pub struct Summary {
     pub waited: [u32; 2],
     /// Hosts that have joined, and the ranks that were started there.
     pub joined: [u32; 2],
+    /// Hosts that have joined because a spawn needed them.
+    pub needed: u32,
     /// Hosts that have left.
     pub left: u32,
     /// Digest of all outputs of the servers that have not failed.
@@ -224,6 +226,9 @@ impl<'m> World<'m> {
                 self.tree.late() - self.awaited.len() as u32,
                 self.processes.iter().filter(|process| process.node > self.plan.daemons).count() as u32,
             ],
+            needed: (self.plan.daemons + 1..=self.plan.daemons + self.plan.unused)
+                .filter(|node| !self.awaited.contains(node))
+                .count() as u32,
             left: self.left.len() as u32,
             digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }

@@ -245,8 +245,11 @@ fn spawn(run: &mut Run, upcall: u32, ranks: u32, hosts: &[&str]) {
     run.report(1, Report::Output(OwnedOutput::Spawn { spawn, job, rank, protocol, request }));
 }
 
-/// Blocks of the jobs whose start was ordered, and answers of spawns that are refused, since the last call.
-fn take_spawned(run: &mut Run) -> (Vec<Vec<(u32, u32)>>, Vec<(u32, Vec<u8>)>) {
+/// Nodes of a job with their numbers of ranks.
+type Blocks = Vec<(u32, u32)>;
+
+/// Jobs whose start was ordered, and codes of spawns that are refused, since the last call.
+fn take_spawned(run: &mut Run) -> (Vec<Blocks>, Vec<(u32, Vec<u8>)>) {
     let (mut jobs, mut refused) = (Vec::new(), Vec::new());
     for (to, order) in run.take_sent() {
         match order {
