@@ -70,8 +70,8 @@ impl Plan {
         unused + self.options.cluster.elastic.map_or(0, others)
     }
 
-    /// Takes the hosts without ranks out of the job map whose daemons can be started when a spawn needs them. The tree of the others
-    /// is the same with and without them.
+    /// Takes the hosts without ranks out of the job map whose daemons can be started when a spawn needs them. The tree of the
+    /// others is the same with and without them.
     fn set_unused_aside(&self, deployment: &mut Deployment) {
         let Cluster { boards, preload, preload_files, elastic, radix, .. } = &self.options.cluster;
         let sends_files = preload.is_some() || !preload_files.is_empty();
