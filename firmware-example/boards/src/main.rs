@@ -23,7 +23,7 @@ use embassy_executor::Spawner;
 use embassy_net::{Runner, StackResources};
 use embassy_time::{Duration, Ticker};
 use hydrant_embassy::{Board as _, Reports, Settings};
-use static_cell::StaticCell;
+use static_cell::ConstStaticCell;
 
 use server::ThisBoard;
 
@@ -47,14 +47,15 @@ async fn network(mut runner: Runner<'static, board::Device>) -> ! {
 #[cfg_attr(feature = "esp32-c6", esp_rtos::main)]
 #[cfg_attr(not(feature = "esp32-c6"), embassy_executor::main)]
 async fn main(spawner: Spawner) {
-    static RESOURCES: StaticCell<StackResources<{ hydrant_embassy::sockets::<ThisBoard>() + 1 }>> =
-        StaticCell::new();
+    // One more socket is that of DHCP.
+    static RESOURCES: ConstStaticCell<StackResources<{ hydrant_embassy::sockets::<ThisBoard>() + 1 }>> =
+        ConstStaticCell::new(StackResources::new());
     static REPORTS: Reports = Reports::new();
     let (device, watchdog) = board::start(spawner).await;
     spawner.spawn(watch(watchdog).expect("spawned once"));
     let seed = *random::draw().first_chunk().expect("a hash has 32 bytes");
-    let resources = RESOURCES.init(StackResources::new());
-    let (stack, runner) = embassy_net::new(device, settings::network(), resources, u64::from_le_bytes(seed));
+    let (resources, seed) = (RESOURCES.take(), u64::from_le_bytes(seed));
+    let (stack, runner) = embassy_net::new(device, settings::network(), resources, seed);
     spawner.spawn(network(runner).expect("spawned once"));
     if ThisBoard::SECRET.is_none() {
         defmt::warn!("no secret: every host is accepted");

@@ -24,7 +24,7 @@ esp_bootloader_esp_idf::esp_app_desc!();
 /// The board's name.
 pub(crate) const NAME: &str = "esp32-c6";
 /// Ranks of a job.
-pub(crate) const RANKS: u32 = 128;
+pub(crate) const RANKS: u32 = 96;
 /// Draws of 64 bytes for a random number: twice as much as needed, because nothing tests what the generator says.
 pub(crate) const DRAWS: usize = 2;
 
