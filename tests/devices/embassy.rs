@@ -1,59 +1,20 @@
 //! The core as a task of Embassy: `hydrant-embassy` on this machine, over a TAP device in a network of its own.
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::sync::LazyLock;
 
+use hydrant_tests::Outcome;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, Outcome, hydrant_bin, target_dir};
-
-/// Runs a board at 10.9.0.2, and commands of a shell beside it. Whatever is left in the network ends with this shell.
-const NETWORK: &str = r#"
-ip link set lo up
-ip tuntap add tap0 mode tap
-ip addr add 10.9.0.1/24 dev tap0
-ip link set tap0 up
-coproc BOARD { exec "$1" tap0 10.9.0.2; }
-read -r said <&"${BOARD[0]}"
-offload() { "$HYDRANT" offload --target 10.9.0.2 "$@"; }
-eval "$2"
-kill "$BOARD_PID"
-"#;
+use hydrant_tests::tap;
 
 /// The example, built once.
-fn tap() -> &'static Path {
-    static TAP: LazyLock<PathBuf> = LazyLock::new(|| {
-        let build = Path::new(env!("CARGO_MANIFEST_DIR")).join("../firmware-example/build");
-        let mut command = Command::new(build);
-        command.arg("tap").env("CARGO_TARGET_DIR", target_dir());
-        // What cargo set for this test is not for another cargo.
-        command.env_remove("LD_LIBRARY_PATH").env_remove("RUSTUP_TOOLCHAIN").env_remove("CARGO");
-        let output = command.stdin(Stdio::null()).output().expect("firmware-example/build is there");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let said = String::from_utf8_lossy(&output.stdout);
-        PathBuf::from(said.lines().last().expect("it names the file"))
-    });
-    &TAP
+fn example() -> &'static Path {
+    static EXAMPLE: LazyLock<PathBuf> = LazyLock::new(|| tap::firmware("tap", &[]));
+    &EXAMPLE
 }
 
-/// Runs commands beside a board, if all of these are there. `$MPI` is the program of the last peer.
 fn beside(peer: Peer, name: &str, commands: &str) -> Option<Outcome> {
-    if ![Peer::Tap, peer].into_iter().all(Peer::there) {
-        return None;
-    }
-    let program = peer.program(name);
-    let outcome = Job::new("unshare")
-        .words("--net --pid --fork --kill-child --mount-proc -- bash -euc")
-        .args([NETWORK, "bash"])
-        .arg(tap())
-        .arg(commands)
-        .env("HYDRANT", hydrant_bin())
-        .env("MPI", &program)
-        // More ranks than processors.
-        .env("OMPI_MCA_mpi_yield_when_idle", "1")
-        .run();
-    outcome.code(0);
-    Some(outcome)
+    tap::beside(&[example()], peer, name, commands)
 }
 
 #[test]

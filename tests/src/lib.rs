@@ -26,6 +26,7 @@ mod recording;
 mod running;
 mod signals;
 pub mod slurm;
+pub mod tap;
 pub mod terminal;
 pub mod transcript;
 
