@@ -268,14 +268,127 @@ fn a_node_that_does_not_connect_ends_the_step() {
     rest.arg(RAW).words("init1 fence1 end1").run().code(0).quiet();
 }
 
+/// `srun OPTIONS ... mpi_spawn ARGS` with MPICH.
+fn spawning(cluster: &Cluster, options: &str, args: &str) -> Job {
+    srun(cluster, options).arg(Peer::Mpich5.program("mpi_spawn")).words(args)
+}
+
 #[test]
-fn the_server_has_no_spawns_and_says_so() {
+fn ranks_of_mpich_spawn() {
     let Some(cluster) = cluster() else { return };
-    let spawn = "send mcmd=spawn\\nnprocs=1\\nexecname=true\\ntotspawns=1\\nspawnssofar=1\\nendcmd\\n";
-    for server in ["--hydrant", "--hydrant=built-in"] {
-        let job = srun(&cluster, server).words("-n 1").arg(RAW).arg("init1").words(spawn);
-        job.args(["expect", "msg=this_host_starts_no_processes", "end1"]).run().code(0).quiet();
+    if !Peer::Mpich5.there() {
+        return;
     }
+    for server in ["--hydrant", "--hydrant=built-in"] {
+        let outcome = spawning(&cluster, &format!("{server} -n 4"), "world 3").run();
+        outcome.code(0).quiet().says("child ", 3).says(" of 4 done", 4);
+        let outcome = spawning(&cluster, &format!("{server} {FOUR}"), "world 3").run();
+        outcome.code(0).quiet().says("child ", 3).says(" of 8 done", 8);
+    }
+    // All ranks at once, from all nodes.
+    let outcome = spawning(&cluster, &format!("--hydrant {FOUR}"), "self 1").run();
+    outcome.code(0).quiet().says("child 0 of 1\n", 8).says(" of 8 done", 8);
+    // Spawned jobs spawn.
+    let outcome = spawning(&cluster, "--hydrant -n 1", "nested 2").run();
+    outcome.code(0).quiet().says("child 0 of 1\n", 3).says("depth 0 below\n", 1).says("depth 1 below\n", 1);
+    // Nodes of the allocation that the step does not have.
+    let allocated = cluster.command("salloc").words("--quiet --partition four --nodes 4 --ntasks 8");
+    let step = allocated.words("srun --mpi=none --quiet --hydrant -N 2 -n 2").dir("/");
+    let outcome = step.arg(Peer::Mpich5.program("mpi_spawn")).words("keys world 1 host=n3").run();
+    outcome.code(0).quiet().says("child 0 of 1\n", 1).says(" of 2 done", 2);
+}
+
+#[test]
+fn spawned_programs_have_what_the_rank_says() {
+    let Some(cluster) = cluster() else { return };
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let outcome = spawning(&cluster, "--hydrant -n 1", "args").run();
+    let line = "child 0 of 1 program 0 in / with 10:[][a  b ][;x;;y][][k=v][100%][\\n]['\"`$][é][] env=-\n";
+    outcome.code(0).quiet().says(line, 1);
+    let folder = Folder::new("spank-programs");
+    let outcome = spawning(&cluster, "--hydrant -n 3", "multiple").arg(&folder.0).arg("n0").run();
+    outcome.code(0).quiet();
+    let wdir = folder.0.display();
+    for rank in 0..2 {
+        let line = format!("child {rank} of 3 program 0 in {wdir} with 3:[a b][x=y][\"q\"] env=from-info\n");
+        outcome.says(&line, 1);
+    }
+    outcome.says("child 2 of 3 program 1 in / with 0: env=-\n", 1);
+}
+
+// Fault: A rank of a step of `srun --hydrant` spawns what cannot be started: a program that is not there, more processes than the
+// allocation has processors, on a host that is not a node of it, or by PMIx
+// Outcome: the rank gets an error, standard error has the reason, and the step goes on
+// Guarantee: A spawn is answered when all its processes run, or none
+#[test]
+fn a_spawn_that_cannot_be_started_is_an_error() {
+    let Some(cluster) = cluster() else { return };
+    if Peer::Mpich5.there() {
+        let outcome = spawning(&cluster, "--hydrant -n 2", "missing").run();
+        outcome.code(0).says("refused: ", 2).says("child 0 of 1\n", 1).says(" of 2 done", 2);
+        outcome.warns("hydrant: nothing is spawned for rank 1: /no/such/program: No such file or directory");
+        let outcome = spawning(&cluster, "--hydrant -n 1", "keys world 2 x=y").run();
+        outcome.code(0).says("refused: ", 1).says(" of 1 done", 1);
+        outcome.warns("More processors requested than permitted");
+        outcome.warns("hydrant: nothing is spawned for rank 0: srun of the spawned step ended early: ");
+        let outcome = spawning(&cluster, "--hydrant -n 1", "keys world 1 host=n7").run();
+        outcome.code(0).says("refused: ", 1).warns(": host n7: the nodes of the allocation are n0\n");
+    }
+    for (peer, folder) in open_mpi() {
+        let job = with_open_mpi(srun(&cluster, "--hydrant -n 1"), peer, &folder, "mpi_spawn");
+        job.words("keys self 1 x=y").run().warns("hydrant: nothing is spawned for rank 0: spawns by PMIx");
+    }
+}
+
+/// The allocation of srun, in which both steps are, ends with srun.
+#[test]
+fn a_spawned_step_outlives_its_spawner() {
+    let Some(cluster) = cluster() else { return };
+    if !Peer::Mpich5.there() {
+        return;
+    }
+    let folder = Folder::new("spank-outlives");
+    let job = spawning(&cluster, "--hydrant -n 1", "outlives");
+    let outcome = job.arg(folder.0.join("pipe")).run();
+    outcome.code(0).quiet().says("child outlived its parent\n", 1);
+}
+
+// Fault: A rank of a step that a rank of another step of `srun --hydrant` has spawned fails, or one of the other step, or srun is
+// lost
+// Outcome: both steps end; standard error has the reason
+// Guarantee: Each srun is told of the end of the other, and notices its loss
+#[test]
+fn a_step_and_those_that_it_has_spawned_end_together() {
+    let Some(cluster) = cluster() else { return };
+    if Peer::Mpich5.there() {
+        for (options, how) in [("-n 2", "exit"), (FOUR, "signal")] {
+            let folder = Folder::new("spank-dies");
+            let job = spawning(&cluster, &format!("--hydrant {options}"), "dies").arg(how);
+            let outcome = job.arg(folder.0.join("pipe")).run();
+            let line = "hydrant: ending the step: a step that rank 0 has spawned ends: rank 0 ";
+            outcome.code(143).warns(line);
+        }
+    }
+    let spawn = format!(
+        "mcmd=spawn\\nnprocs=2\\nexecname={RAW}\\ntotspawns=1\\nspawnssofar=1\\nargcnt=4\\narg1=init1\\narg2=say\\n\
+         arg3=up\\narg4=forever\\nendcmd\\n"
+    );
+    let steps = ["init1", "send", &spawn, "expect", "rc=0", "say", "up"];
+    for options in ["-n 2", "--partition four --nodes 2 --ntasks 2"] {
+        let step = || srun(&cluster, "--hydrant").words(options).arg(RAW);
+        let killed = step().args(steps).arg("forever").start();
+        killed.await_stdout("up", 6);
+        killed.signal(Signal::KILL);
+        // Waiting also sees that no ranks are left.
+        killed.wait().signaled(Signal::KILL).warns("srun of the step that has spawned this one is lost");
+        let failed = step().args(steps).words("fence1 only 1 kill 9 all forever").run();
+        failed
+            .code(143)
+            .warns("hydrant: ending the step: rank 1 died by SIGKILL between init and finalize\n");
+    }
+    serves(&cluster);
 }
 
 #[test]

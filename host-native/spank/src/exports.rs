@@ -119,7 +119,7 @@ pub unsafe extern "C" fn slurm_spank_init_post_opt(
     })
 }
 
-/// Starts the head of several nodes in srun.
+/// Starts the head in srun.
 ///
 /// # Safety
 /// Called by Slurm.

@@ -1,4 +1,5 @@
-//! Head of a step on several nodes: a thread of srun, to which the servers of all nodes connect.
+//! Head of a step: a thread of srun. The servers of several nodes, and those of a spawned step, connect to it at once. That of
+//! another step on one node connects when a rank spawns.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv6Addr, TcpListener};
@@ -10,8 +11,9 @@ use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, T
 use hydrant_placement::hostlist;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream};
 
-use crate::message::{Layout, ToHead, ToNode, decode, encode, runs_of};
+use crate::message::{Layout, ToHead, ToNode, ToSpawner, decode, encode, runs_of};
 use crate::server::{self, KILL_TIMEOUT, Print, ServerError};
+use crate::spawned::{News, Request, Said, SpawnError, SpawnedSteps, Spawner, Srun};
 use crate::uplink::HIGH_WATER;
 
 const KEYS: KeyRange = KeyRange(0);
@@ -21,6 +23,12 @@ const LISTENER: Key = KEYS.key(1, 0);
 const CONNECTION: u16 = 2;
 /// Key of the library's descriptor.
 const HOST: Key = KEYS.key(3, 0);
+/// Key of the socket of the spawning step's srun.
+const SPAWNER: Key = KEYS.key(4, 0);
+/// Kind of the keys of the sockets of spawned steps' sruns.
+const SPAWNED: u16 = 5;
+/// Kind of the keys of their processes.
+const SRUN: u16 = 6;
 /// Connections above the number of nodes whose ends have not proved that they have the ticket.
 const STRANGERS_MAX: usize = 16;
 /// Time in milliseconds for the tasks of the other nodes to end after a node is lost: that of their signals, and some more.
@@ -44,6 +52,10 @@ pub(crate) struct Head {
     pub(crate) print: Print,
     /// Has srun give the step up.
     pub(crate) stop_srun: fn(),
+    /// How spawned steps are started.
+    pub(crate) srun: Srun,
+    /// Of a spawned step.
+    pub(crate) spawner: Option<Spawner>,
 }
 
 /// Listens on a free port of all addresses. Returns the port, too.
@@ -71,6 +83,7 @@ struct Node {
     name: String,
     ranks: Option<Vec<u32>>,
     processors: u32,
+    not_executed: Option<u8>,
     over: bool,
     /// The server may not send to it until its queue drains.
     blocked: bool,
@@ -94,10 +107,12 @@ enum Event {
 
 #[derive(Debug)]
 struct Star {
+    /// Name of the job for clients.
+    name: String,
     ticket: Ticket,
     listener: TcpListener,
     /// Held open while the poller watches it.
-    _stop: OwnedFd,
+    stop: OwnedFd,
     print: Print,
     stop_srun: fn(),
     clock: Clock,
@@ -110,6 +125,8 @@ struct Star {
     ended: bool,
     /// Time at which srun gives the step up, after a node is lost or has not connected.
     give_up_at: Option<u64>,
+    spawned: SpawnedSteps,
+    spawner: Option<Spawner>,
 }
 
 /// Serves as the head until the step is over.
@@ -122,14 +139,20 @@ pub(crate) fn lead(head: Head) {
 }
 
 fn run(head: Head) -> Result<(), ServerError> {
-    let Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun } = head;
+    let Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner } = head;
     let poller = Poller::new()?;
     poller.add(&stop, STOP, Interest::Read)?;
     poller.add(&listener, LISTENER, Interest::Read)?;
+    if let Some(spawner) = &spawner {
+        poller.add(&spawner.socket, SPAWNER, Interest::Read)?;
+    }
+    let origin = spawner.as_ref().map(|spawner| spawner.origin.clone());
+    let is_led = nodes > 1 || origin.is_some();
     let mut star = Star {
+        name,
         ticket,
         listener,
-        _stop: stop,
+        stop,
         print,
         stop_srun,
         clock: Clock::start(),
@@ -141,31 +164,49 @@ fn run(head: Head) -> Result<(), ServerError> {
         keys: Vec::new(),
         ended: false,
         give_up_at: None,
+        spawned: SpawnedSteps::new(srun, (KEYS, SPAWNED, SRUN)),
+        spawner,
     };
-    let Some(layout) = star.gather(join)? else { return Ok(()) };
-    let job = layout.job(&name);
-    let mut host = Host::open(&server::settings(job.size(), Some((0, nodes))))?;
-    host.register_job(&job)?;
-    star.poller.add(&host, HOST, Interest::Read)?;
-    let begin = ToNode::Begin(layout);
-    for node in 1..=nodes {
-        star.order(node, &begin);
+    if let Some(layout) = star.gather(Some(join).filter(|_| is_led))? {
+        let layout = Layout { origin, ..layout };
+        let mut host = None;
+        if nodes > 1 {
+            let settings = server::settings(layout.size(), Some((0, nodes)));
+            let host = host.insert(Host::open(&settings)?);
+            server::register(host, &star.name, &layout)?;
+            star.poller.add(&*host, HOST, Interest::Read)?;
+        }
+        if is_led {
+            let begin = ToNode::Begin(layout);
+            for node in 1..=nodes {
+                star.order(node, &begin);
+            }
+        }
+        if let Some(spawner) = &star.spawner {
+            spawner.send(&ToSpawner::Started(star.name.clone()));
+        }
+        star.serve(host)?;
     }
-    star.serve(&mut host)
+    star.end_spawned()
 }
 
 impl Star {
-    /// Waits until all nodes are ready, for a limited time. Returns the nodes of the ranks, none if the step is over.
-    fn gather(&mut self, join: Duration) -> Result<Option<Layout>, ServerError> {
-        let last = self.clock.now() + join.as_millis() as u64;
+    /// Waits until all nodes are ready, for a limited time if they connect at once. Returns the nodes of the ranks, none if the
+    /// step is over.
+    fn gather(&mut self, join: Option<Duration>) -> Result<Option<Layout>, ServerError> {
+        let start = self.clock.now();
         loop {
-            for event in self.turn(Some(last).filter(|_| !self.ended))? {
+            let last = join.map(|join| start + join.as_millis() as u64).filter(|_| !self.ended);
+            for event in self.turn(last)? {
                 match event {
                     Event::Stop => return Ok(None),
                     Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
                     Event::Message(node, ..) => self.invalid(node),
                     Event::Lost(node, error) => self.lost(node, &error),
                 }
+            }
+            if let Some(errno) = self.nodes.iter().find_map(|node| node.not_executed) {
+                self.end_as(&ToSpawner::NotExecuted(errno));
             }
             if !self.ended && self.nodes.iter().all(|node| node.ranks.is_some()) {
                 let ranks: Vec<Vec<u32>> =
@@ -175,12 +216,13 @@ impl Star {
                         let many = |(node, ranks): (&Node, &Vec<u32>)| ranks.len() > node.processors as usize;
                         let oversubscribed = self.nodes.iter().zip(&ranks).any(many);
                         let hosts = self.nodes.iter().map(|node| node.name.clone()).collect();
-                        return Ok(Some(Layout { runs, hosts, oversubscribed }));
+                        return Ok(Some(Layout { runs, hosts, oversubscribed, origin: None }));
                     }
                     None => self.end("the nodes do not agree on their ranks"),
                 }
             }
-            if !self.ended && self.clock.now() >= last {
+            if let Some(join) = join.filter(|_| !self.ended && last.is_some_and(|at| self.clock.now() >= at))
+            {
                 self.miss(join)?;
             }
         }
@@ -206,10 +248,12 @@ impl Star {
         Ok(())
     }
 
-    /// Passes messages between the servers of the nodes until the step is over.
-    fn serve(&mut self, host: &mut Host) -> Result<(), ServerError> {
+    /// Passes messages between the servers of the nodes, if there are several, until the step is over.
+    fn serve(&mut self, mut host: Option<Host>) -> Result<(), ServerError> {
         loop {
-            while let Some(event) = host.next_event()? {
+            while let Some(host) = &mut host
+                && let Some(event) = host.next_event()?
+            {
                 match event {
                     HostEvent::Output(Output::Peer { node, bytes })
                         if self.send(node, Channel::Peer, &bytes) =>
@@ -227,13 +271,17 @@ impl Star {
                 match event {
                     Event::Stop => return Ok(()),
                     Event::Message(node, Channel::Control, bytes) => self.take(node, &bytes),
-                    Event::Message(node, Channel::Peer, bytes) => self.take_peer(host, node, &bytes)?,
-                    Event::Message(node, ..) => self.invalid(node),
+                    Event::Message(node, channel, bytes) => match &mut host {
+                        Some(host) if channel == Channel::Peer => self.take_peer(host, node, &bytes)?,
+                        _ => self.invalid(node),
+                    },
                     Event::Lost(node, error) => self.lost(node, &error),
                 }
             }
-            for node in self.drained() {
-                host.input(Input::PeerWritable { node })?;
+            if let Some(host) = &mut host {
+                for node in self.drained() {
+                    host.input(Input::PeerWritable { node })?;
+                }
             }
         }
     }
@@ -269,7 +317,64 @@ impl Star {
             Some(ToHead::Ready { .. }) | None => self.invalid(node),
             Some(ToHead::Failed(why)) => self.end(&why),
             Some(ToHead::Over) => self.nodes[node as usize - 1].over = true,
+            Some(ToHead::Spawn { spawn, rank, protocol, request: bytes }) => {
+                let request = Request { node, spawn, rank, protocol, bytes };
+                let refusal = if self.ended {
+                    Some(request.refusal(SpawnError::Ending))
+                } else {
+                    self.spawned.start(&self.name, request, &self.poller)
+                };
+                refusal.into_iter().for_each(|refusal| self.pass_on(refusal));
+            }
         }
+    }
+
+    /// Passes on what has become of a spawned step.
+    fn pass_on(&mut self, news: News) {
+        match news {
+            News::Started { node, spawn, name, codes } => {
+                self.order(node, &ToNode::Spawned { spawn, started: Some(name), codes });
+            }
+            News::Refused { node, spawn, rank, codes, why } => {
+                if !matches!(why, SpawnError::Ending) {
+                    (self.print)(&format!("hydrant: nothing is spawned for rank {rank}: {why}"));
+                }
+                self.order(node, &ToNode::Spawned { spawn, started: None, codes });
+            }
+            News::Ending(why) => self.end(&why),
+            News::Over { node } => self.order(node, &ToNode::SpawnedOver),
+        }
+    }
+
+    /// Takes what the srun of the spawning step says.
+    fn hear_spawner(&mut self) {
+        match self.spawner.as_ref().map_or(Said::Nothing, Spawner::receive) {
+            Said::Nothing => {}
+            Said::End => {
+                self.spawner = None;
+                self.end_nodes();
+            }
+            Said::Lost => {
+                self.spawner = None;
+                self.end("srun of the step that has spawned this one is lost");
+            }
+        }
+    }
+
+    /// Ends the spawned steps that run after this one, and waits for them, for a limited time.
+    fn end_spawned(&mut self) -> Result<(), ServerError> {
+        self.ended = true;
+        drop(self.spawned.end());
+        let last = self.clock.now() + END_TIMEOUT;
+        // The other end is closed now, and readable for ever.
+        self.poller.remove(&self.stop);
+        while !self.spawned.is_empty() {
+            self.turn(Some(last))?;
+            if self.clock.now() >= last {
+                self.spawned.kill();
+            }
+        }
+        Ok(())
     }
 
     fn invalid(&mut self, node: u32) {
@@ -297,12 +402,32 @@ impl Star {
         }
     }
 
-    /// Ends the step on all nodes, and says why.
+    /// Ends the step on all nodes, and says why: srun of the spawning step does, if there is one.
     fn end(&mut self, why: &str) {
-        if !std::mem::replace(&mut self.ended, true) {
+        if !self.ended && self.spawner.is_none() {
             (self.print)(&format!("hydrant: ending the step: {why}"));
+        }
+        self.end_as(&ToSpawner::Ending(why.to_owned()));
+    }
+
+    /// Ends the step on all nodes. The spawning step is told in this way.
+    fn end_as(&mut self, message: &ToSpawner) {
+        if !self.ended {
+            if let Some(spawner) = &self.spawner {
+                spawner.send(message);
+            }
+            self.end_nodes();
+        }
+    }
+
+    /// Ends the step and those that it has spawned.
+    fn end_nodes(&mut self) {
+        if !std::mem::replace(&mut self.ended, true) {
             for node in 1..=self.nodes.len() as u32 {
                 self.order(node, &ToNode::End);
+            }
+            for refusal in self.spawned.end() {
+                self.pass_on(refusal);
             }
         }
     }
@@ -346,6 +471,15 @@ impl Star {
         for &key in &keys {
             match KEYS.decode(key) {
                 Some((CONNECTION, id)) => self.ready(id, &mut events)?,
+                Some((SPAWNED, id)) => {
+                    let news = self.spawned.receive(id, &self.poller);
+                    news.into_iter().for_each(|news| self.pass_on(news));
+                }
+                Some((SRUN, id)) => {
+                    let news = self.spawned.ended(id, &self.poller);
+                    news.into_iter().for_each(|news| self.pass_on(news));
+                }
+                _ if key == SPAWNER => self.hear_spawner(),
                 _ if key == LISTENER => self.accept()?,
                 _ if key == HOST => {}
                 _ => events.push(Event::Stop),
@@ -419,9 +553,12 @@ impl Star {
 
     /// Admits a node with its first message. Returns false if the message is no such message.
     fn admit(&mut self, node: u32, id: u32, first: &[u8]) -> bool {
-        let Some(ToHead::Ready { name, ranks, processors }) = decode(first) else { return false };
+        let Some(ToHead::Ready { name, ranks, processors, not_executed }) = decode(first) else {
+            return false;
+        };
+        let (connection, ranks) = (Some(id), Some(ranks));
         self.nodes[node as usize - 1] =
-            Node { connection: Some(id), name, ranks: Some(ranks), processors, ..Node::default() };
+            Node { connection, name, ranks, processors, not_executed, ..Node::default() };
         true
     }
 }
@@ -440,9 +577,14 @@ mod tests {
         let (listener, port) = listen().unwrap();
         let ticket = Ticket::random().unwrap();
         let (stop, end) = notices().unwrap();
-        let place = Place { node: 2, nodes: 2, head: ([127, 0, 0, 1], port).into(), ticket: ticket.clone() };
+        let (head, spawner) = (([127, 0, 0, 1], port).into(), None);
+        let place = Place { node: 2, nodes: 2, head, ticket: ticket.clone(), spawner };
         let (name, hosts) = ("job".to_owned(), vec!["n1".to_owned(), "n2".to_owned()]);
-        let head = Head { name, nodes: 2, hosts, ticket, listener, join, stop, print, stop_srun };
+        let (program, server, directory) = ("srun".into(), String::new(), "/".into());
+        let srun = Srun { program, job: 1, server, env: Vec::new(), directory, hosts: Vec::new() };
+        let spawner = None;
+        let head =
+            Head { name, nodes: 2, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner };
         (thread::spawn(move || lead(head)), end, place)
     }
 
@@ -457,7 +599,7 @@ mod tests {
         static ENDED: AtomicBool = AtomicBool::new(false);
         let print: Print = |line| ENDED.store(line.ends_with("n1 has no plugin"), Ordering::Release);
         let (head, end, second) = started(Duration::from_secs(60), print, || panic!("no node is lost"));
-        let first = Place { node: 1, ticket: second.ticket.clone(), ..second };
+        let first = Place { node: 1, ticket: second.ticket.clone(), spawner: None, ..second };
         refuse(&first, "n1".to_owned(), vec![0], "n1 has no plugin".to_owned()).unwrap();
         await_flag(&ENDED);
         expect_end(&second);
@@ -487,7 +629,12 @@ mod tests {
     fn expect_end(place: &Place) {
         let mut poller = Poller::new().unwrap();
         let mut link = Uplink::connect(place, Clock::start(), &poller).unwrap();
-        link.send(&ToHead::Ready { name: "n2".to_owned(), ranks: vec![1], processors: 1 });
+        link.send(&ToHead::Ready {
+            name: "n2".to_owned(),
+            ranks: vec![1],
+            processors: 1,
+            not_executed: None,
+        });
         let (mut keys, mut messages) = (Vec::new(), Vec::new());
         while messages.is_empty() {
             link.flush(&poller).unwrap();

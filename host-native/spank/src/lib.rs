@@ -15,9 +15,10 @@
 //! | `exports` | the symbols and functions that Slurm looks for |
 //! | `step` | a step in slurmstepd, from its options to its end |
 //! | `head` | thread of srun with the server that connects those of several nodes |
+//! | `spawned` | spawned steps, each with an srun |
 //! | `server` | thread with the server of a node: event loop and what its outputs require |
 //! | `uplink` | link of a node to the head |
-//! | `message` | messages between the head and the nodes, and the job of a step |
+//! | `message` | messages between the head, the nodes and other sruns, and the job of a step |
 //! | `tasks` | tasks of a node: processes, sockets, environment |
 //! | `arguments` | words of plugstack.conf and the value of `--hydrant` |
 //! | `spank` | functions and items of Slurm |
@@ -33,6 +34,7 @@ mod message;
 mod server;
 #[cfg(not(test))]
 mod spank;
+mod spawned;
 #[cfg(not(test))]
 mod step;
 mod tasks;

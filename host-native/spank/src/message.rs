@@ -1,6 +1,6 @@
-//! Messages between the head in srun and the nodes of a step.
+//! Messages between the head in srun and the nodes of a step, and between the sruns of a step and of those that it spawns.
 
-use hydrant_host::Job;
+use hydrant_host::{Job, Protocol, UpcallId};
 use serde::{Deserialize, Serialize};
 
 /// Message of a node.
@@ -14,6 +14,16 @@ pub(crate) enum ToHead {
         ranks: Vec<u32>,
         /// Processors for them.
         processors: u32,
+        /// In a spawned step the `errno` of a program that no task here can execute.
+        not_executed: Option<u8>,
+    },
+    /// A rank asks for a spawn.
+    Spawn {
+        /// Number of the spawn at the node's server.
+        spawn: UpcallId,
+        rank: u32,
+        protocol: Protocol,
+        request: Vec<u8>,
     },
     /// The node ends its tasks for a reason, and so must the others.
     Failed(String),
@@ -28,6 +38,47 @@ pub(crate) enum ToNode {
     Begin(Layout),
     /// Another node has failed.
     End,
+    /// A spawn has been carried out, or refused.
+    Spawned {
+        spawn: UpcallId,
+        /// Name of the job that runs.
+        started: Option<String>,
+        /// A code for each program.
+        codes: Vec<u8>,
+    },
+    /// A step that a rank of this node has spawned is over.
+    SpawnedOver,
+}
+
+/// Message to the srun of a spawned step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToSpawned {
+    /// The first message, which is there when srun starts.
+    Begin(Origin),
+    /// The step that has spawned it ends, and has said why.
+    End,
+}
+
+/// Message of the srun of a spawned step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum ToSpawner {
+    /// All tasks run, as a job of this name.
+    Started(String),
+    /// The program cannot be executed, with this `errno`.
+    NotExecuted(u8),
+    /// The step ends for a reason.
+    Ending(String),
+}
+
+/// Where a spawned step comes from.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Origin {
+    /// Name of the job whose rank asked.
+    pub(crate) spawner: String,
+    /// Number of ranks of each program.
+    pub(crate) programs: Vec<u32>,
+    /// Pairs that the rank has put for them.
+    pub(crate) pairs: Vec<(Vec<u8>, Vec<u8>)>,
 }
 
 /// Ranks of a step and their nodes.
@@ -39,24 +90,45 @@ pub(crate) struct Layout {
     pub(crate) hosts: Vec<String>,
     /// A node has more ranks than processors.
     pub(crate) oversubscribed: bool,
+    /// Of a spawned step.
+    pub(crate) origin: Option<Origin>,
 }
 
 impl Layout {
     /// Ranks of one node.
     pub(crate) fn alone(size: u32, host: &str, processors: u32) -> Layout {
-        Layout { runs: vec![(1, size)], hosts: vec![host.to_owned()], oversubscribed: size > processors }
+        let (runs, hosts) = (vec![(1, size)], vec![host.to_owned()]);
+        Layout { runs, hosts, oversubscribed: size > processors, origin: None }
+    }
+
+    /// Number of ranks.
+    pub(crate) fn size(&self) -> u32 {
+        self.runs.iter().fold(0, |size, &(_, count)| size.saturating_add(count))
     }
 
     /// The job of the step, which is the same for the servers of all nodes.
     pub(crate) fn job(&self, name: &str) -> Job {
-        let size = self.runs.iter().fold(0, |size: u32, &(_, count)| size.saturating_add(count));
+        let size = self.size();
         // As Slurm says of a step: it cannot grow.
         let job = self.runs.iter().fold(Job::new(name, size).universe_size(size), |job, &(node, count)| {
             let host = self.hosts.get((node as usize).wrapping_sub(1)).map_or("", String::as_str);
             job.node(node, host, count)
         });
+        let job = match &self.origin {
+            Some(origin) => {
+                let job = origin.programs.iter().fold(job, |job, &ranks| job.program(ranks));
+                spawned_by(job, &origin.spawner)
+            }
+            None => job,
+        };
         if self.oversubscribed { job.oversubscribed() } else { job }
     }
+}
+
+/// A job that a rank of a job of another step has spawned.
+pub(crate) fn spawned_by(mut job: Job, spawner: &str) -> Job {
+    spawner.clone_into(&mut job.spec.spawner);
+    job
 }
 
 /// Encodes a message.
@@ -104,7 +176,8 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        let ready = ToHead::Ready { name: "n1".into(), ranks: vec![2, 3], processors: 4 };
+        let ready =
+            ToHead::Ready { name: "n1".into(), ranks: vec![2, 3], processors: 4, not_executed: Some(2) };
         assert_eq!(decode(&encode(&ready)), Some(ready));
         let begin = ToNode::Begin(Layout::alone(2, "n1", 1));
         assert_eq!(decode(&encode(&begin)), Some(begin));

@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
-use hydrant_host::{CloseReason, Closing, ConnId, Event, Exit, Host, Input, JobId, Output, Port, Rank};
-use hydrant_host::{Limits, Settings};
+use hydrant_host::{CloseReason, Closing, ConnId, Event, Exit, Host, Input, Job, JobId, Output, Port, Rank};
+use hydrant_host::{Limits, Protocol, Settings, UpcallId, decode_spawn};
 use hydrant_overlay::{Channel, LinkError};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller};
 use rustix::process::Signal;
@@ -18,11 +18,17 @@ pub(crate) const KILL_TIMEOUT: u64 = 5_000;
 /// Time in milliseconds between the reason and SIGTERM: srun drops output that arrives after the first task that a signal
 /// ended.
 const REASON_TIME: u64 = 300;
-/// The only job.
+/// The job of the step.
 const JOB: JobId = JobId(0);
+/// The job in place of one that a rank has spawned, and that has servers of its own. It is there for a moment, because the reply to
+/// the rank has the name of a registered job.
+const SPAWNED: JobId = JobId(1);
+/// Most bytes of the request for a spawn.
+const SPAWN_BYTES: u32 = 1 << 16;
 const NOTICES: Key = KeyRange(0).key(0, 0);
 /// Key of the library's descriptor.
 const HOST: Key = KeyRange(0).key(2, 0);
+const EXECS: Key = KeyRange(0).key(3, 0);
 
 /// Prints a line on the step's standard error.
 pub(crate) type Print = fn(&str);
@@ -40,7 +46,7 @@ pub(crate) struct Step {
     pub(crate) processors: u32,
     /// User of the tasks.
     pub(crate) user: User,
-    /// The other nodes, if there are any.
+    /// The head and the other nodes. None if srun has passed no address, which several nodes need.
     pub(crate) place: Option<Place>,
 }
 
@@ -73,15 +79,26 @@ pub(crate) enum ServerError {
     Head,
 }
 
-/// Settings of a server of a step: one job, names and process sets of its own, no spawns. Nodes with tasks are counted from 1.
+/// Settings of a server of a step: one job, names and process sets of its own, and room for the reply to a spawn. Nodes with tasks
+/// are counted from 1.
 pub(crate) fn settings(size: u32, node: Option<(u32, u32)>) -> Settings {
-    let settings = Settings::for_ranks(size);
-    let limits = Limits { groups: 64, names: 64, psets: 64, ..settings.limits };
+    let settings = Settings::for_ranks(size.saturating_add(1));
+    let limits =
+        Limits { jobs: 2, groups: 64, names: 64, psets: 64, spawn_bytes: SPAWN_BYTES, ..settings.limits };
     let settings = Settings { limits, ..settings };
     match node {
         Some((number, nodes)) => settings.on_node(number, nodes + 1),
         None => settings,
     }
+}
+
+/// Registers the job of a step.
+pub(crate) fn register(host: &mut Host, name: &str, layout: &Layout) -> Result<(), hydrant_host::Error> {
+    host.register_job_as(JOB, &layout.job(name))?;
+    for (key, value) in layout.origin.iter().flat_map(|origin| &origin.pairs) {
+        host.input(Input::Preput { job: JOB, key, value })?;
+    }
+    Ok(())
 }
 
 /// What a node has of a step when its tasks have been forked.
@@ -94,6 +111,10 @@ pub(crate) struct Node {
     pub(crate) connections: Connections,
     /// Ends of tasks come here. The other end is closed when the step is over.
     pub(crate) notices: OwnedFd,
+    /// In a spawned step the `errno`s of tasks that cannot execute the program. The other end is closed when all have tried.
+    pub(crate) execs: Option<OwnedFd>,
+    /// Closed when no step that ranks of this node have spawned runs after the last task here.
+    pub(crate) held: OwnedFd,
     pub(crate) print: Print,
 }
 
@@ -118,6 +139,11 @@ struct Watch {
     /// The next signal for the tasks, and its time. None while the step goes on.
     ending: Option<(Signal, u64)>,
     link: Option<Uplink>,
+    execs: Option<OwnedFd>,
+    not_executed: Option<u8>,
+    held: Option<OwnedFd>,
+    /// Number of spawned steps of ranks of this node.
+    spawned: u32,
     /// None when the server knows the job.
     connections: Option<Connections>,
     /// Tasks that have ended before the server knew them.
@@ -126,7 +152,7 @@ struct Watch {
 
 /// Serves a node until the step is over.
 pub(crate) fn serve(node: Node) {
-    let Node { step, tasks, host, connections, notices, print } = node;
+    let Node { step, tasks, host, connections, notices, execs, held, print } = node;
     let poller = match Poller::new().and_then(|poller| {
         poller.add(&notices, NOTICES, Interest::Read)?;
         Ok(poller)
@@ -146,6 +172,10 @@ pub(crate) fn serve(node: Node) {
         poller,
         ending: None,
         link: None,
+        execs,
+        not_executed: None,
+        held: Some(held),
+        spawned: 0,
         connections: Some(connections),
         early: Vec::new(),
     };
@@ -211,6 +241,7 @@ impl Watch {
     /// Waits until the step is over, without a server.
     fn wait_for_end(&mut self) -> Result<(), ServerError> {
         let mut keys = Vec::new();
+        self.held = None;
         loop {
             if let Some(link) = &mut self.link {
                 link.flush(&self.poller)?;
@@ -238,27 +269,28 @@ impl Watch {
 
     /// Serves until the step is over or the server fails.
     fn run(&mut self, mut host: Host) -> Result<(), ServerError> {
-        match &self.step.place {
-            None => {
-                let Step { size, ref node, processors, .. } = self.step;
-                self.begin(&mut host, &Layout::alone(size, node, processors))?;
+        if self.step.place.as_ref().is_some_and(Place::is_led) {
+            self.connect()?;
+            match &self.execs {
+                Some(execs) => self.poller.add(execs, EXECS, Interest::Read)?,
+                None => self.say_ready(),
             }
-            Some(place) => {
-                let mut link = Uplink::connect(place, self.clock, &self.poller)?;
-                let ranks = self.tasks.0.iter().map(|task| task.rank).collect();
-                let processors = self.step.processors;
-                link.send(&ToHead::Ready { name: self.step.node.clone(), ranks, processors });
-                self.link = Some(link);
-            }
+        } else {
+            let Step { size, ref node, processors, .. } = self.step;
+            self.begin(&mut host, &Layout::alone(size, node, processors))?;
         }
         let mut keys = Vec::new();
         loop {
             self.events(&mut host)?;
             self.flush(&mut host)?;
+            self.release();
             let timeout = self.clock.timeout([self.signal_at()]);
             self.poller.wait(timeout, &mut keys)?;
             if keys.contains(&LINK) {
                 self.receive(&mut host)?;
+            }
+            if keys.contains(&EXECS) {
+                self.read_execs()?;
             }
             self.handle_timeout();
             // Last, after the bytes that a task sent before its end.
@@ -272,12 +304,103 @@ impl Watch {
         }
     }
 
+    /// Connects to the head, if there is one.
+    fn connect(&mut self) -> Result<(), ServerError> {
+        if let Some(place) = &self.step.place {
+            self.link = Some(Uplink::connect(place, self.clock, &self.poller)?);
+        }
+        Ok(())
+    }
+
+    /// Tells the head which ranks are here.
+    fn say_ready(&mut self) {
+        let Some(link) = &mut self.link else { return };
+        let ranks = self.tasks.0.iter().map(|task| task.rank).collect();
+        let (name, processors) = (self.step.node.clone(), self.step.processors);
+        link.send(&ToHead::Ready { name, ranks, processors, not_executed: self.not_executed });
+    }
+
+    /// Reads whether all tasks have executed the program.
+    fn read_execs(&mut self) -> Result<(), ServerError> {
+        let Some(execs) = &self.execs else { return Ok(()) };
+        let mut errnos = [0; 64];
+        match rustix::io::read(execs, &mut errnos) {
+            Ok(0) => {
+                self.execs = None;
+                self.say_ready();
+            }
+            Ok(_) => self.not_executed = Some(errnos[0]),
+            Err(rustix::io::Errno::INTR) => {}
+            Err(errno) => return Err(hydrant_reactor::Error::during("read")(errno).into()),
+        }
+        Ok(())
+    }
+
+    /// Lets slurmstepd report the end of the last task, unless a spawned step runs: srun ends then, and with it the allocation.
+    fn release(&mut self) {
+        let goes_on = self.spawned > 0 && self.ending.is_none() && self.link.is_some();
+        if !self.tasks.any_running() && !goes_on {
+            self.held = None;
+        }
+    }
+
+    /// Has the head carry out a spawn.
+    fn spawn(
+        &mut self,
+        host: &mut Host,
+        (spawn, rank): (UpcallId, Rank),
+        protocol: Protocol,
+        request: Vec<u8>,
+    ) -> Result<(), ServerError> {
+        let refusal = match (&self.link, &self.step.place) {
+            _ if self.ending.is_some() => Some("the step ends".to_owned()),
+            (None, None) => Some("srun has passed no address of its head".to_owned()),
+            (None, Some(_)) => match self.connect() {
+                Ok(()) => {
+                    self.say_ready();
+                    None
+                }
+                Err(error) => Some(error.to_string()),
+            },
+            (Some(_), _) => None,
+        };
+        if let Some(why) = refusal {
+            (self.print)(&format!("hydrant: nothing is spawned for rank {rank}: {why}"));
+            let programs = decode_spawn(protocol, &request).map_or(0, |spawn| spawn.programs().count());
+            return Ok(host.spawn_complete(spawn, false, &vec![libc::EHOSTUNREACH as u8; programs])?);
+        }
+        if let Some(link) = &mut self.link {
+            link.send(&ToHead::Spawn { spawn, rank: rank.0, protocol, request });
+            self.spawned += 1;
+        }
+        Ok(())
+    }
+
+    /// Completes a spawn, with the name of the job that runs if there is one.
+    fn complete(
+        &mut self,
+        host: &mut Host,
+        spawn: UpcallId,
+        started: Option<&str>,
+        codes: &[u8],
+    ) -> Result<(), ServerError> {
+        if let Some(name) = started {
+            host.register_job_as(SPAWNED, &Job::new(name, 1).spawned_by(spawn))?;
+            host.spawn_complete(spawn, true, codes)?;
+            host.deregister_job(SPAWNED)?;
+        } else {
+            self.spawned = self.spawned.saturating_sub(1);
+            host.spawn_complete(spawn, false, codes)?;
+        }
+        self.events(host)
+    }
+
     /// Starts the job when the nodes of all ranks are known.
     fn begin(&mut self, host: &mut Host, layout: &Layout) -> Result<(), ServerError> {
         let Some(Connections { sockets, port }) = self.connections.take() else {
             return Err(ServerError::Head);
         };
-        host.register_job_as(JOB, &layout.job(&self.step.name))?;
+        register(host, &self.step.name, layout)?;
         host.adopt_port(JOB, port)?;
         for (socket, task) in sockets.into_iter().zip(&self.tasks.0) {
             host.adopt_socket(JOB, Rank(task.rank), socket)?;
@@ -313,6 +436,12 @@ impl Watch {
                 (Channel::Control, Some(ToNode::Begin(layout))) => self.begin(host, &layout)?,
                 (Channel::Control, Some(ToNode::End)) => {
                     self.ending.get_or_insert((Signal::TERM, self.clock.now()));
+                }
+                (Channel::Control, Some(ToNode::Spawned { spawn, started, codes })) => {
+                    self.complete(host, spawn, started.as_deref(), &codes)?;
+                }
+                (Channel::Control, Some(ToNode::SpawnedOver)) => {
+                    self.spawned = self.spawned.saturating_sub(1);
                 }
                 _ => return Err(ServerError::Head),
             }
@@ -364,6 +493,9 @@ impl Watch {
                     {
                         host.input(Input::PeerBlocked { node: 0 })?;
                     }
+                }
+                Event::Output(Output::Spawn { spawn, rank, protocol, request, .. }) => {
+                    self.spawn(host, (spawn, rank), protocol, request)?;
                 }
                 Event::Output(Output::RemoveFiles { paths, .. }) => self.step.user.remove(&paths),
                 Event::Output(Output::Log { text, .. }) => {

@@ -22,6 +22,8 @@ pub(crate) enum Item {
     TaskPid = 14,
 }
 
+/// `S_JOB_ARGV`, whose results are a number and an array of texts.
+const ARGV: c_int = 9;
 /// `S_JOB_ENV`, whose result is an array of texts.
 const ENV: c_int = 10;
 /// `S_JOB_LOCAL_TO_GLOBAL_ID`, which has an argument.
@@ -178,6 +180,18 @@ impl Spank {
             texts = unsafe { texts.add(1) };
         }
         Ok(names)
+    }
+
+    /// Returns the command of the step.
+    pub(crate) fn command(self) -> Result<CString, SlurmError> {
+        let (mut count, mut words): (c_int, *const *const c_char) = (0, ptr::null());
+        // SAFETY: Slurm writes the number and the address of its array, which it keeps during this call of the plugin.
+        let code = unsafe { spank_get_item(self.0, ARGV, &raw mut count, &raw mut words) };
+        check("spank_get_item", code)?;
+        // SAFETY: the array has so many texts. It ends with NULL, if it is there.
+        let first = unsafe { words.as_ref() }.filter(|first| !first.is_null());
+        // SAFETY: each entry is a text, which lives as long as the array.
+        Ok(first.map_or_else(CString::default, |&first| unsafe { CStr::from_ptr(first) }.to_owned()))
     }
 
     /// Sets a variable of the task, or of the step before there are tasks.

@@ -11,14 +11,17 @@ use std::time::Duration;
 use hydrant_host::{Host, Plugin, Port, Rank, Settings, Speaks, is_foreign_variable};
 use hydrant_overlay::Ticket;
 use hydrant_placement::hostlist;
+use hydrant_reactor::process::{check_executable, find_in_path};
 use hydrant_reactor::signals::with_all_blocked;
+use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
 use crate::arguments::{ArgumentError, Arguments};
 use crate::head::{self, Head};
-use crate::message::Layout;
+use crate::message::{Layout, spawned_by};
 use crate::server::{self, Connections, Node, notices, send_notice, serve};
 use crate::spank::{self, Item, SlurmError, Spank};
+use crate::spawned::{SPAWNED, Spawner, Srun};
 use crate::tasks::{Pair, Task, Tasks, User, keep_on_exec};
 use crate::uplink::{self, Place};
 
@@ -43,6 +46,8 @@ pub(crate) enum StepError {
     NoHead,
     #[error(transparent)]
     Random(#[from] hydrant_reactor::Error),
+    #[error("{SPAWNED} is for sruns that hydrant starts: {0}")]
+    Spawner(std::io::Error),
     #[error("the step is not served")]
     Refused,
     #[error("task {0} is unknown")]
@@ -51,7 +56,8 @@ pub(crate) enum StepError {
 
 /// Most nodes of a step. The head has a link to each.
 const NODES_MAX: u32 = 64;
-/// Variable that srun passes to slurmstepd, and slurmstepd not to tasks: `PORT:TICKET` of the head.
+/// Variable that srun passes to slurmstepd, and slurmstepd not to tasks: `PORT:TICKET` of the head, or `PORT:TICKET:JOB` with the
+/// name of the job that has spawned the step.
 const HEAD: &CStr = c"HYDRANT_STEP_HEAD";
 
 /// What is known of the step so far. Only the main thread of slurmstepd locks it, so it is free after each fork.
@@ -68,13 +74,20 @@ enum State {
     /// Tasks are being started.
     Starting(Box<Starting>),
     /// The server's thread runs.
-    Serving { thread: JoinHandle<()>, notices: OwnedFd },
+    Serving { thread: JoinHandle<()>, notices: OwnedFd, held: OwnedFd, running: usize },
     /// srun has the port of the head.
-    Listening { listener: TcpListener, ticket: Ticket, join: Duration },
-    /// srun has a step on one node, which needs no head.
-    Alone,
-    /// srun has the head of several nodes.
+    Listening(Listening),
+    /// srun has the head.
     Leading { thread: JoinHandle<()>, stop: OwnedFd },
+}
+
+struct Listening {
+    /// Value of `--hydrant`.
+    server: String,
+    listener: TcpListener,
+    ticket: Ticket,
+    join: Duration,
+    spawner: Option<Spawner>,
 }
 
 struct Starting {
@@ -85,6 +98,8 @@ struct Starting {
     ranks: Vec<u32>,
     pairs: Vec<Pair>,
     tasks: Vec<Task>,
+    /// Both ends of the pipe that tells whether tasks of a spawned step can execute the program. Exec closes it.
+    execs: Option<(OwnedFd, OwnedFd)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -103,10 +118,19 @@ pub(crate) fn check(arguments: &Arguments) -> Result<(), StepError> {
     arguments.server(&value)?;
     let ticket = Ticket::random()?;
     let (listener, port) = head::listen().map_err(|error| StepError::System("listen", error))?;
-    let address = format!("{port}:{}", ticket.to_text());
+    let mut address = format!("{port}:{}", ticket.to_text());
+    let mut spawner = None;
+    if std::env::var_os(SPAWNED).is_some() {
+        let from = spawner.insert(Spawner::from_stdin().map_err(StepError::Spawner)?);
+        address = format!("{address}:{}", from.origin.spawner);
+    }
     // SAFETY: Slurm itself sets variables in this phase, on this thread, and reads them for the nodes.
-    unsafe { std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address) };
-    *lock(&STATE) = State::Listening { listener, ticket, join: arguments.join };
+    unsafe {
+        std::env::remove_var(SPAWNED);
+        std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address);
+    }
+    let join = arguments.join;
+    *lock(&STATE) = State::Listening(Listening { server: value, listener, ticket, join, spawner });
     Ok(())
 }
 
@@ -131,48 +155,53 @@ pub(crate) fn report(spank: Spank) {
     }
 }
 
-/// Tells the head of several nodes why this node does not serve its tasks. Returns false without such a head.
+/// Tells the head why this node does not serve its tasks. Returns false if it does not wait for the node.
 fn tell_head(spank: Spank, error: &StepError) -> bool {
     let (Ok(Some(place)), Ok(count)) = (place(spank), spank.item(Item::LocalTasks)) else { return false };
+    if !place.is_led() {
+        return false;
+    }
     let Ok(ranks) = (0..count).map(|task| spank.rank(task)).collect() else { return false };
     let name = node_name(spank);
     let why = format!("{name} does not serve its tasks: {error}");
     uplink::refuse(&place, name, ranks, why).is_ok()
 }
 
-/// Starts the head of a step on several nodes, in srun before the tasks start. Slurm calls this once for each component of a
-/// heterogeneous step.
+/// Starts the head of a step, in srun before the tasks start. Slurm calls this once for each component of a heterogeneous step.
 pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
     let mut state = lock(&STATE);
-    let (listener, ticket, join) = match std::mem::replace(&mut *state, State::Alone) {
-        State::Unused => {
-            *state = State::Unused;
-            return Ok(());
-        }
-        State::Listening { listener, ticket, join } => (listener, ticket, join),
+    let listening = match std::mem::replace(&mut *state, State::Unused) {
+        State::Unused => return Ok(()),
+        State::Listening(listening) => listening,
         other => {
             *state = other;
             return Err(StepError::Heterogeneous);
         }
     };
-    let nodes = spank.item(Item::Nodes)?;
-    match nodes {
-        1 => return Ok(()),
-        2..=NODES_MAX => {}
-        _ => return Err(StepError::Nodes(nodes)),
-    }
+    let Listening { server, listener, ticket, join, spawner } = listening;
+    let nodes = nodes(spank)?;
     let (read, write) = notices().map_err(|errno| StepError::System("pipe", errno.into()))?;
     let name = job_name(spank, &ticket.id())?;
-    let hosts = step_hosts(|name| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok());
+    let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok();
+    let hosts = step_hosts(variable);
+    let system = |call| move |error| StepError::System(call, error);
+    let srun = Srun {
+        program: std::env::current_exe().map_err(system("the program file of srun"))?,
+        job: spank.item(Item::JobId)?,
+        server,
+        env: std::env::vars_os().collect(),
+        directory: std::env::current_dir().map_err(system("getcwd"))?,
+        hosts: allocation(variable),
+    };
     let stop_srun = || {
         // What a user does who waits for srun. A process can signal itself.
         let _ = kill_process(getpid(), Signal::TERM);
     };
-    let head =
-        Head { name, nodes, hosts, ticket, listener, join, stop: read, print: spank::print, stop_srun };
+    let (stop, print) = (read, spank::print);
+    let head = Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
-    let thread = thread.map_err(|error| StepError::System("cannot start a thread", error))?;
+    let thread = thread.map_err(system("cannot start a thread"))?;
     *state = State::Leading { thread, stop: write };
     Ok(())
 }
@@ -183,24 +212,30 @@ fn job_name(spank: Spank, unique: &str) -> Result<String, StepError> {
     Ok(format!("slurm_{}_{}_{unique}", spank.item(Item::JobId)?, spank.item(Item::StepId)?))
 }
 
-/// Returns the place of this node, if the step has several.
-fn place(spank: Spank) -> Result<Option<Place>, StepError> {
-    let nodes = spank.item(Item::Nodes)?;
-    match nodes {
-        1 => return Ok(None),
-        2..=NODES_MAX => {}
-        _ => return Err(StepError::Nodes(nodes)),
+/// Returns the number of nodes of the step, if it is served.
+fn nodes(spank: Spank) -> Result<u32, StepError> {
+    match spank.item(Item::Nodes)? {
+        nodes @ 1..=NODES_MAX => Ok(nodes),
+        nodes => Err(StepError::Nodes(nodes)),
     }
-    let head = spank.variable(HEAD).ok_or(StepError::NoHead)?;
-    let (port, ticket) = head.split_once(':').ok_or(StepError::NoHead)?;
-    let ticket = Ticket::from_text(ticket).ok_or(StepError::NoHead)?;
-    let port: u16 = port.parse().map_err(|_| StepError::NoHead)?;
+}
+
+/// Returns the place of this node. A step on one node without a head has none.
+fn place(spank: Spank) -> Result<Option<Place>, StepError> {
+    let nodes = nodes(spank)?;
+    let Some(head) = spank.variable(HEAD) else {
+        return if nodes == 1 { Ok(None) } else { Err(StepError::NoHead) };
+    };
+    let mut words = head.splitn(3, ':');
+    let (port, ticket) = (words.next(), words.next());
+    let ticket = ticket.and_then(Ticket::from_text).ok_or(StepError::NoHead)?;
+    let port: u16 = port.and_then(|port| port.parse().ok()).ok_or(StepError::NoHead)?;
     // The address at which Slurm itself reaches srun, mostly a number.
     let host = spank.variable(c"SLURM_SRUN_COMM_HOST").ok_or(StepError::NoHead)?;
     let addresses = (host.as_str(), port).to_socket_addrs();
     let head = addresses.map_err(|error| StepError::System("the address of srun", error))?.next();
-    let head = head.ok_or(StepError::NoHead)?;
-    Ok(Some(Place { node: spank.item(Item::Node)? + 1, nodes, head, ticket }))
+    let (head, spawner) = (head.ok_or(StepError::NoHead)?, words.next().map(str::to_owned));
+    Ok(Some(Place { node: spank.item(Item::Node)? + 1, nodes, head, ticket, spawner }))
 }
 
 /// Loads the plugin and makes the connections of all tasks.
@@ -233,13 +268,17 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
         signal_handlers: false,
         ..Plugin::new(file)
     });
-    let place = step.place.as_ref().map(|place| (place.node, place.nodes));
+    let several = step.place.as_ref().filter(|place| place.nodes > 1);
+    let place = several.map(|place| (place.node, place.nodes));
     let host = Host::open(&Settings { plugin, ..server::settings(step.size, place) })?;
     let port = Port::open((Ipv4Addr::LOCALHOST, 0).into(), Speaks::Pmix)?.for_user(user.user);
     let ranks = (0..count).map(|task| spank.rank(task)).collect::<Result<_, _>>()?;
     let pairs = (0..count).map(|_| Pair::new()).collect::<Result<_, _>>();
     let pairs = pairs.map_err(|errno| StepError::System("socketpair", errno.into()))?;
-    Ok(Starting { step, host, port, ranks, pairs, tasks: Vec::new() })
+    let is_spawned = step.place.as_ref().is_some_and(|place| place.spawner.is_some());
+    let execs = is_spawned.then(hydrant_reactor::pipe).transpose();
+    let execs = execs.map_err(|errno| StepError::System("pipe", errno.into()))?;
+    Ok(Starting { step, host, port, ranks, pairs, tasks: Vec::new(), execs })
 }
 
 /// Returns the number of processors for the step on this node.
@@ -262,6 +301,37 @@ fn step_hosts(variable: impl Fn(&CStr) -> Option<String>) -> Vec<String> {
     list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default()
 }
 
+/// Returns the nodes of the allocation, none if the variables do not say them.
+fn allocation(variable: impl Fn(&CStr) -> Option<String>) -> Vec<hydrant_placement::Host> {
+    let list = [c"SLURM_JOB_NODELIST", c"SLURM_NODELIST"].into_iter().find_map(variable);
+    let names = list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default();
+    names.iter().map(|name| hydrant_placement::Host::new(name)).collect()
+}
+
+/// Tells the server that this task cannot execute its program. Slurm reports it, too.
+fn check_program(spank: Spank, execs: &OwnedFd) -> Result<(), StepError> {
+    let command = spank.command()?;
+    let command = OsStr::from_bytes(command.to_bytes());
+    let missing = if command.as_bytes().contains(&b'/') {
+        check_executable(command.as_ref()).err()
+    } else {
+        // A longer list of folders is left to Slurm.
+        let search = spank.variable(c"PATH");
+        let mut denied = None;
+        let find = |search: &String| find_in_path(command, "".as_ref(), search.as_ref(), &mut denied);
+        match search.as_ref().map(find) {
+            Some(None) => Some(denied.map_or_else(|| Errno::NOENT.into(), |(_, why)| why)),
+            Some(Some(_)) | None => None,
+        }
+    };
+    if let Some(why) = missing {
+        let errno =
+            why.raw_os_error().and_then(|errno| u8::try_from(errno).ok()).unwrap_or(libc::EACCES as u8);
+        rustix::io::write(execs, &[errno]).map_err(|errno| StepError::System("write", errno.into()))?;
+    }
+    Ok(())
+}
+
 /// Sets the environment of a task, in its process before exec.
 pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
     let state = lock(&STATE);
@@ -276,17 +346,19 @@ pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
         return Err(StepError::Task(task));
     };
     keep_on_exec(&pair.task).map_err(|errno| StepError::System("fcntl", errno.into()))?;
-    let Starting { step, port, .. } = &**starting;
+    let Starting { step, port, execs, .. } = &**starting;
     for name in spank.variable_names()?.iter().filter(|name| is_foreign_variable(name.to_bytes())) {
         spank.remove_variable(name);
     }
     spank.remove_variable(HEAD);
     // The layout of all nodes is not known yet, and matters to none of these variables.
     let job = Layout::alone(step.size, &step.node, step.processors).job(&step.name);
+    let spawner = step.place.as_ref().and_then(|place| place.spawner.as_deref());
+    let job = spawned_by(job, spawner.unwrap_or_default());
     for (name, value) in job.rank_env(Rank(*rank), Some(pair.task.as_raw_fd()), Some(port))? {
         spank.set_variable(name, &value)?;
     }
-    Ok(())
+    execs.as_ref().map_or(Ok(()), |(_, write)| check_program(spank, write))
 }
 
 /// Takes a task that has been forked. The server starts with the last one: a thread before that would be lost in the tasks.
@@ -299,30 +371,39 @@ pub(crate) fn forked(spank: Spank) -> Result<(), StepError> {
     }
     let rank = *starting.ranks.get(task as usize).ok_or(StepError::Task(task))?;
     let pid = spank.item(Item::TaskPid)?.cast_signed();
-    let system = |call| move |errno: rustix::io::Errno| StepError::System(call, errno.into());
+    let system = |call| move |errno: Errno| StepError::System(call, errno.into());
     starting.tasks.push(Task::new(rank, pid).map_err(system("pidfd_open"))?);
     if starting.tasks.len() < starting.ranks.len() {
         return Ok(());
     }
     let (read, write) = notices().map_err(system("pipe"))?;
+    let (held, hold) = hydrant_reactor::pipe().map_err(system("pipe"))?;
     let State::Starting(starting) = std::mem::replace(&mut *state, State::Unused) else { return Ok(()) };
-    let Starting { step, host, port, pairs, tasks, .. } = *starting;
+    let Starting { step, host, port, pairs, tasks, execs, .. } = *starting;
+    let running = tasks.len();
     // The tasks' ends are closed here, so that the server notices when a task closes its own.
     let sockets = pairs.into_iter().map(|pair| pair.server).collect();
     let connections = Connections { sockets, port };
-    let node = Node { step, tasks: Tasks(tasks), host, connections, notices: read, print: spank::print };
+    // So is the other end of the pipe for exec.
+    let execs = execs.map(|(read, _)| read);
+    let (tasks, notices, print) = (Tasks(tasks), read, spank::print);
+    let node = Node { step, tasks, host, connections, notices, execs, held: hold, print };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let started = with_all_blocked(|| builder.spawn(move || serve(node)));
     let thread = started.map_err(|error| StepError::System("cannot start a thread", error))?;
-    *state = State::Serving { thread, notices: write };
+    *state = State::Serving { thread, notices: write, held, running };
     Ok(())
 }
 
-/// Reports the end of a task to the server.
+/// Reports the end of a task to the server. Slurm reports that of the last task when no spawned step runs any more.
 pub(crate) fn task_exit(spank: Spank) -> Result<(), StepError> {
-    if let State::Serving { notices, .. } = &*lock(&STATE) {
+    if let State::Serving { notices, held, running, .. } = &mut *lock(&STATE) {
         let status = spank.item(Item::ExitStatus)?.cast_signed();
-        send_notice(notices, spank.item(Item::Task)?, status);
+        send_notice(&*notices, spank.item(Item::Task)?, status);
+        *running = running.saturating_sub(1);
+        if *running == 0 {
+            while rustix::io::read(&*held, &mut [0; 1]) == Err(Errno::INTR) {}
+        }
     }
     Ok(())
 }
@@ -330,7 +411,7 @@ pub(crate) fn task_exit(spank: Spank) -> Result<(), StepError> {
 /// Ends the server.
 pub(crate) fn end() {
     let state = std::mem::replace(&mut *lock(&STATE), State::Unused);
-    if let State::Serving { thread, notices: end } | State::Leading { thread, stop: end } = state {
+    if let State::Serving { thread, notices: end, .. } | State::Leading { thread, stop: end } = state {
         drop(end);
         // A panic has been reported by the thread.
         let _ = thread.join();

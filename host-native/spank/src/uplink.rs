@@ -18,7 +18,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Time in milliseconds for the last messages.
 const LAST_MESSAGES: u64 = 2_000;
 
-/// Place of a node among several.
+/// Place of a node in its step, and the head.
 #[derive(Debug)]
 pub(crate) struct Place {
     /// Number of this node, from 1.
@@ -27,13 +27,22 @@ pub(crate) struct Place {
     pub(crate) nodes: u32,
     pub(crate) head: SocketAddr,
     pub(crate) ticket: Ticket,
+    /// Name of the job that has spawned the step.
+    pub(crate) spawner: Option<String>,
+}
+
+impl Place {
+    /// Whether the node knows the job from the head only. Otherwise it connects to the head when a rank spawns.
+    pub(crate) fn is_led(&self) -> bool {
+        self.nodes > 1 || self.spawner.is_some()
+    }
 }
 
 /// Tells the head why a node does not serve its tasks, which have these ranks.
 pub(crate) fn refuse(place: &Place, name: String, ranks: Vec<u32>, why: String) -> Result<(), LinkError> {
     let mut poller = Poller::new().map_err(Errno::from)?;
     let mut link = Uplink::connect(place, Clock::start(), &poller)?;
-    link.send(&ToHead::Ready { name, ranks, processors: 0 });
+    link.send(&ToHead::Ready { name, ranks, processors: 0, not_executed: None });
     link.send(&ToHead::Failed(why));
     Ok(link.close(&mut poller).map_err(Errno::from)?)
 }
