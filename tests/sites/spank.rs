@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use hydrant_abi::ABI_VERSION;
-use hydrant_tests::peers::Peer;
+use hydrant_tests::peers::{Peer, intel_lib};
 use hydrant_tests::slurm::Cluster;
 use hydrant_tests::{Folder, Job, library, plugin};
 use rustix::process::{Pid, Signal, kill_process};
@@ -295,7 +295,22 @@ fn ranks_of_mpich_spawn() {
     let allocated = cluster.command("salloc").words("--quiet --partition four --nodes 4 --ntasks 8");
     let step = allocated.words("srun --mpi=none --quiet --hydrant -N 2 -n 2").dir("/");
     let outcome = step.arg(Peer::Mpich5.program("mpi_spawn")).words("keys world 1 host=n3").run();
-    outcome.code(0).quiet().says("child 0 of 1\n", 1).says(" of 2 done", 2);
+    outcome.code(0).quiet().says("child 0 of 1\n", 1).says(" of 2 done, universe 8\n", 2);
+}
+
+#[test]
+fn ranks_of_intel_mpi_spawn() {
+    let Some(cluster) = cluster() else { return };
+    if !Peer::Mpich5.there() || !Peer::Intel.there() {
+        return;
+    }
+    for options in ["-n 2", FOUR] {
+        // The program of MPICH has the ABI of Intel MPI.
+        let job = spawning(&cluster, &format!("--hydrant {options}"), "world 2");
+        let job = job.env("LD_LIBRARY_PATH", intel_lib()).env("FI_PROVIDER_PATH", intel_lib());
+        let outcome = job.env("FI_PROVIDER", "tcp").env("I_MPI_SPAWN", "on").run();
+        outcome.code(0).says("child ", 2).says(" of 2\n", 2).says("parent 0 of ", 1);
+    }
 }
 
 #[test]

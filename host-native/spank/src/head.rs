@@ -43,6 +43,8 @@ pub(crate) struct Head {
     pub(crate) nodes: u32,
     /// Names of the nodes in order, as far as srun knows them.
     pub(crate) hosts: Vec<String>,
+    /// Number of tasks for which the allocation has processors, if it is known.
+    pub(crate) universe: Option<u32>,
     pub(crate) ticket: Ticket,
     pub(crate) listener: TcpListener,
     /// Maximum time for all nodes to connect.
@@ -139,7 +141,8 @@ pub(crate) fn lead(head: Head) {
 }
 
 fn run(head: Head) -> Result<(), ServerError> {
-    let Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner } = head;
+    let Head { name, nodes, hosts, universe, ticket, listener, join, stop, print, stop_srun, srun, spawner } =
+        head;
     let poller = Poller::new()?;
     poller.add(&stop, STOP, Interest::Read)?;
     poller.add(&listener, LISTENER, Interest::Read)?;
@@ -168,7 +171,7 @@ fn run(head: Head) -> Result<(), ServerError> {
         spawner,
     };
     if let Some(layout) = star.gather(Some(join).filter(|_| is_led))? {
-        let layout = Layout { origin, ..layout };
+        let layout = Layout { universe, origin, ..layout };
         let mut host = None;
         if nodes > 1 {
             let settings = server::settings(layout.size(), Some((0, nodes)));
@@ -216,7 +219,13 @@ impl Star {
                         let many = |(node, ranks): (&Node, &Vec<u32>)| ranks.len() > node.processors as usize;
                         let oversubscribed = self.nodes.iter().zip(&ranks).any(many);
                         let hosts = self.nodes.iter().map(|node| node.name.clone()).collect();
-                        return Ok(Some(Layout { runs, hosts, oversubscribed, origin: None }));
+                        return Ok(Some(Layout {
+                            runs,
+                            hosts,
+                            oversubscribed,
+                            universe: None,
+                            origin: None,
+                        }));
                     }
                     None => self.end("the nodes do not agree on their ranks"),
                 }
@@ -582,9 +591,21 @@ mod tests {
         let (name, hosts) = ("job".to_owned(), vec!["n1".to_owned(), "n2".to_owned()]);
         let (program, server, directory) = ("srun".into(), String::new(), "/".into());
         let srun = Srun { program, job: 1, server, env: Vec::new(), directory, hosts: Vec::new() };
-        let spawner = None;
-        let head =
-            Head { name, nodes: 2, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner };
+        let (nodes, universe, spawner) = (2, None, None);
+        let head = Head {
+            name,
+            nodes,
+            hosts,
+            universe,
+            ticket,
+            listener,
+            join,
+            stop,
+            print,
+            stop_srun,
+            srun,
+            spawner,
+        };
         (thread::spawn(move || lead(head)), end, place)
     }
 

@@ -90,6 +90,8 @@ pub(crate) struct Layout {
     pub(crate) hosts: Vec<String>,
     /// A node has more ranks than processors.
     pub(crate) oversubscribed: bool,
+    /// Number of tasks for which the allocation has processors, if it is known.
+    pub(crate) universe: Option<u32>,
     /// Of a spawned step.
     pub(crate) origin: Option<Origin>,
 }
@@ -98,7 +100,7 @@ impl Layout {
     /// Ranks of one node.
     pub(crate) fn alone(size: u32, host: &str, processors: u32) -> Layout {
         let (runs, hosts) = (vec![(1, size)], vec![host.to_owned()]);
-        Layout { runs, hosts, oversubscribed: size > processors, origin: None }
+        Layout { runs, hosts, oversubscribed: size > processors, universe: None, origin: None }
     }
 
     /// Number of ranks.
@@ -109,8 +111,9 @@ impl Layout {
     /// The job of the step, which is the same for the servers of all nodes.
     pub(crate) fn job(&self, name: &str) -> Job {
         let size = self.size();
-        // As Slurm says of a step: it cannot grow.
-        let job = self.runs.iter().fold(Job::new(name, size).universe_size(size), |job, &(node, count)| {
+        // Spawned steps have the rest of the allocation.
+        let job = Job::new(name, size).universe_size(self.universe.unwrap_or(0).max(size));
+        let job = self.runs.iter().fold(job, |job, &(node, count)| {
             let host = self.hosts.get((node as usize).wrapping_sub(1)).map_or("", String::as_str);
             job.node(node, host, count)
         });

@@ -44,6 +44,8 @@ pub(crate) struct Step {
     pub(crate) size: u32,
     /// Processors of the node for the step.
     pub(crate) processors: u32,
+    /// Number of tasks for which the allocation has processors, if it is known.
+    pub(crate) universe: Option<u32>,
     /// User of the tasks.
     pub(crate) user: User,
     /// The head and the other nodes. None if srun has passed no address, which several nodes need.
@@ -276,8 +278,8 @@ impl Watch {
                 None => self.say_ready(),
             }
         } else {
-            let Step { size, ref node, processors, .. } = self.step;
-            self.begin(&mut host, &Layout::alone(size, node, processors))?;
+            let Step { size, ref node, processors, universe, .. } = self.step;
+            self.begin(&mut host, &Layout { universe, ..Layout::alone(size, node, processors) })?;
         }
         let mut keys = Vec::new();
         loop {

@@ -183,7 +183,7 @@ pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
     let (read, write) = notices().map_err(|errno| StepError::System("pipe", errno.into()))?;
     let name = job_name(spank, &ticket.id())?;
     let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok();
-    let hosts = step_hosts(variable);
+    let (hosts, universe) = (step_hosts(variable), universe(variable));
     let system = |call| move |error| StepError::System(call, error);
     let srun = Srun {
         program: std::env::current_exe().map_err(system("the program file of srun"))?,
@@ -198,7 +198,8 @@ pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
         let _ = kill_process(getpid(), Signal::TERM);
     };
     let (stop, print) = (read, spank::print);
-    let head = Head { name, nodes, hosts, ticket, listener, join, stop, print, stop_srun, srun, spawner };
+    let head =
+        Head { name, nodes, hosts, universe, ticket, listener, join, stop, print, stop_srun, srun, spawner };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
     let thread = thread.map_err(system("cannot start a thread"))?;
@@ -257,6 +258,7 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
         node: node_name(spank),
         size,
         processors: processors(spank),
+        universe: universe(|name| spank.variable(name)),
         user,
         place,
     };
@@ -299,6 +301,13 @@ fn node_name(spank: Spank) -> String {
 fn step_hosts(variable: impl Fn(&CStr) -> Option<String>) -> Vec<String> {
     let list = [c"SLURM_STEP_NODELIST", c"SLURM_NODELIST"].into_iter().find_map(variable);
     list.and_then(|list| hostlist::expand(&list).ok()).unwrap_or_default()
+}
+
+/// Returns the number of tasks for which the allocation has processors, none if the variables do not say it.
+fn universe(variable: impl Fn(&CStr) -> Option<String>) -> Option<u32> {
+    let processors = hostlist::expand_counts(&variable(c"SLURM_JOB_CPUS_PER_NODE")?).ok()?;
+    let of_task = variable(c"SLURM_CPUS_PER_TASK").and_then(|number| number.parse().ok()).unwrap_or(1).max(1);
+    Some(processors.iter().fold(0, |tasks: u32, processors| tasks.saturating_add(processors / of_task)))
 }
 
 /// Returns the nodes of the allocation, none if the variables do not say them.
