@@ -344,6 +344,9 @@ fn a_spawn_that_cannot_be_started_is_an_error() {
         let outcome = spawning(&cluster, "--hydrant -n 2", "missing").run();
         outcome.code(0).says("refused: ", 2).says("child 0 of 1\n", 1).says(" of 2 done", 2);
         outcome.warns("hydrant: nothing is spawned for rank 1: /no/such/program: No such file or directory");
+        let outcome = spawning(&cluster, "--hydrant -n 2", "partly").run();
+        outcome.code(0).says("refused: ", 2).says("child", 0).says(" of 2 done", 2);
+        outcome.warns("hydrant: nothing is spawned for rank 0: /no/such/program: No such file or directory");
         let outcome = spawning(&cluster, "--hydrant -n 1", "keys world 2 x=y").run();
         outcome.code(0).says("refused: ", 1).says(" of 1 done", 1);
         outcome.warns("More processors requested than permitted");

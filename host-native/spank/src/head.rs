@@ -11,7 +11,7 @@ use hydrant_overlay::{Candidate, Channel, Link, LinkError, RECEIVE_BUFFER_MIN, T
 use hydrant_placement::hostlist;
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller, accept_stream};
 
-use crate::message::{Layout, ToHead, ToNode, ToSpawner, decode, encode, runs_of};
+use crate::message::{Layout, NotExecuted, ToHead, ToNode, ToSpawner, decode, encode, runs_of};
 use crate::server::{self, KILL_TIMEOUT, Print, ServerError};
 use crate::spawned::{News, Request, Said, SpawnError, SpawnedSteps, Spawner, Srun};
 use crate::uplink::HIGH_WATER;
@@ -85,7 +85,7 @@ struct Node {
     name: String,
     ranks: Option<Vec<u32>>,
     processors: u32,
-    not_executed: Option<u8>,
+    not_executed: Option<NotExecuted>,
     over: bool,
     /// The server may not send to it until its queue drains.
     blocked: bool,
@@ -208,8 +208,8 @@ impl Star {
                     Event::Lost(node, error) => self.lost(node, &error),
                 }
             }
-            if let Some(errno) = self.nodes.iter().find_map(|node| node.not_executed) {
-                self.end_as(&ToSpawner::NotExecuted(errno));
+            if let Some(not_executed) = self.nodes.iter().find_map(|node| node.not_executed) {
+                self.end_as(&ToSpawner::NotExecuted(not_executed));
             }
             if !self.ended && self.nodes.iter().all(|node| node.ranks.is_some()) {
                 let ranks: Vec<Vec<u32>> =

@@ -14,8 +14,8 @@ pub(crate) enum ToHead {
         ranks: Vec<u32>,
         /// Processors for them.
         processors: u32,
-        /// In a spawned step the `errno` of a program that no task here can execute.
-        not_executed: Option<u8>,
+        /// In a spawned step the program that tasks here cannot execute.
+        not_executed: Option<NotExecuted>,
     },
     /// A rank asks for a spawn.
     Spawn {
@@ -64,10 +64,18 @@ pub(crate) enum ToSpawned {
 pub(crate) enum ToSpawner {
     /// All tasks run, as a job of this name.
     Started(String),
-    /// The program cannot be executed, with this `errno`.
-    NotExecuted(u8),
+    /// A program cannot be executed.
+    NotExecuted(NotExecuted),
     /// The step ends for a reason.
     Ending(String),
+}
+
+/// A program that cannot be executed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct NotExecuted {
+    /// Its number among those of the spawn, of which there are at most 256.
+    pub(crate) program: u8,
+    pub(crate) errno: u8,
 }
 
 /// Where a spawned step comes from.
@@ -179,8 +187,7 @@ mod tests {
 
     #[test]
     fn messages_round_trip() {
-        let ready =
-            ToHead::Ready { name: "n1".into(), ranks: vec![2, 3], processors: 4, not_executed: Some(2) };
+        let ready = ToHead::Ready { name: "n1".into(), ranks: vec![2, 3], processors: 4, not_executed: None };
         assert_eq!(decode(&encode(&ready)), Some(ready));
         let begin = ToNode::Begin(Layout::alone(2, "n1", 1));
         assert_eq!(decode(&encode(&begin)), Some(begin));

@@ -9,7 +9,7 @@ use hydrant_overlay::{Channel, LinkError};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller};
 use rustix::process::Signal;
 
-use crate::message::{Layout, ToHead, ToNode, decode};
+use crate::message::{Layout, NotExecuted, ToHead, ToNode, decode};
 use crate::tasks::{Tasks, User, exit_of};
 use crate::uplink::{LINK, Place, Uplink};
 
@@ -113,7 +113,8 @@ pub(crate) struct Node {
     pub(crate) connections: Connections,
     /// Ends of tasks come here. The other end is closed when the step is over.
     pub(crate) notices: OwnedFd,
-    /// In a spawned step the `errno`s of tasks that cannot execute the program. The other end is closed when all have tried.
+    /// In a spawned step the programs that tasks cannot execute, each with its `errno`. The other end is closed when all have
+    /// tried.
     pub(crate) execs: Option<OwnedFd>,
     /// Closed when no step that ranks of this node have spawned runs after the last task here.
     pub(crate) held: OwnedFd,
@@ -142,7 +143,7 @@ struct Watch {
     ending: Option<(Signal, u64)>,
     link: Option<Uplink>,
     execs: Option<OwnedFd>,
-    not_executed: Option<u8>,
+    not_executed: Option<NotExecuted>,
     held: Option<OwnedFd>,
     /// Number of spawned steps of ranks of this node.
     spawned: u32,
@@ -325,13 +326,13 @@ impl Watch {
     /// Reads whether all tasks have executed the program.
     fn read_execs(&mut self) -> Result<(), ServerError> {
         let Some(execs) = &self.execs else { return Ok(()) };
-        let mut errnos = [0; 64];
-        match rustix::io::read(execs, &mut errnos) {
+        let mut bytes = [0; 64];
+        match rustix::io::read(execs, &mut bytes) {
             Ok(0) => {
                 self.execs = None;
                 self.say_ready();
             }
-            Ok(_) => self.not_executed = Some(errnos[0]),
+            Ok(_) => self.not_executed = Some(NotExecuted { program: bytes[0], errno: bytes[1] }),
             Err(rustix::io::Errno::INTR) => {}
             Err(errno) => return Err(hydrant_reactor::Error::during("read")(errno).into()),
         }

@@ -3,12 +3,12 @@
 //! A spawned step has servers of its own, as every step. The socket is the standard input of its srun. Each message is a packet.
 
 use std::collections::BTreeMap;
-use std::ffi::OsString;
+use std::ffi::{CStr, OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
 use hydrant_control::protocol::{CANCELED, Program};
@@ -23,10 +23,13 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::message::{Origin, ToSpawned, ToSpawner, decode, encode};
+use crate::message::{NotExecuted, Origin, ToSpawned, ToSpawner, decode, encode};
 
 /// Variable of the srun of a spawned step: its standard input is the socket.
 pub(crate) const SPAWNED: &str = "HYDRANT_STEP_SPAWNED";
+/// Variable by which slurmstepd knows the programs of a spawned step, if there are several. Tasks do not have it. For each program
+/// it has a line with the rank behind its last one, its directory and its command, separated by tabs.
+pub(crate) const PROGRAMS: &CStr = c"HYDRANT_STEP_PROGRAMS";
 /// Most spawned steps of a step at the same time.
 const STEPS_MAX: usize = 16;
 /// Most bytes of a message: a request of a spawn, and some more.
@@ -62,7 +65,12 @@ pub(crate) enum SpawnError {
     #[error("srun of the spawned step ended early: {0}")]
     Ended(ExitStatus),
     #[error("{}: {why}", .command.display())]
-    NotExecuted { command: OsString, why: io::Error },
+    NotExecuted {
+        /// Number of the program.
+        at: usize,
+        command: OsString,
+        why: io::Error,
+    },
     #[error("{0}")]
     Step(String),
     #[error("the step ends")]
@@ -193,6 +201,7 @@ impl Srun {
     fn command(&self, programs: &[Program], hosts: &[Host]) -> Command {
         let size: u32 = programs.iter().map(|program| program.ranks).sum();
         let mut command = Command::new(&self.program);
+        command.env_clear();
         command.args(["--overlap", "--mpi=none", "--input=none"]);
         command.args([format!("--jobid={}", self.job), format!("--ntasks={size}")]);
         command.arg(if self.server.is_empty() {
@@ -215,13 +224,16 @@ impl Srun {
             }
             _ => {
                 let script = script(programs, &self.env);
+                if let Some(table) = table(programs, &self.env) {
+                    command.env(OsStr::from_bytes(PROGRAMS.to_bytes()), table);
+                }
                 (&self.env, &self.directory, vec!["sh".into(), "-c".into(), script])
             }
         };
         let mut chdir = OsString::from("--chdir=");
         chdir.push(directory);
         command.arg(chdir).arg("--").args(words);
-        command.env_clear().envs(env.iter().map(|(name, value)| (name, value)));
+        command.envs(env.iter().map(|(name, value)| (name, value)));
         for name in STEP_VARIABLES {
             command.env_remove(name);
         }
@@ -263,12 +275,43 @@ fn script(programs: &[Program], env: &[(OsString, OsString)]) -> OsString {
     script
 }
 
+/// The programs for [`PROGRAMS`]. None if one is to be found in a `PATH` of its own, or does not fit into a line.
+fn table(programs: &[Program], env: &[(OsString, OsString)]) -> Option<OsString> {
+    let (mut lines, mut end) = (OsString::new(), 0);
+    for program in programs {
+        end += program.ranks;
+        let (directory, command) =
+            (program.wdir.as_deref().map_or("".as_ref(), Path::as_os_str), found(program));
+        let has_own_path = program.env.iter().any(|pair| pair.0 == "PATH" && !env.contains(pair));
+        let words = [directory, &command].map(OsStr::as_bytes);
+        if has_own_path || words.concat().iter().any(|byte| matches!(byte, b'\t' | b'\n')) {
+            return None;
+        }
+        lines.push(format!("{end}\t"));
+        lines.push(directory);
+        lines.push("\t");
+        lines.push(command);
+        lines.push("\n");
+    }
+    Some(lines)
+}
+
+/// Returns the number, the directory and the command of the program of a rank.
+pub(crate) fn program_of(rank: u32, table: &str) -> Option<(u8, &str, &str)> {
+    (0..).zip(table.lines()).find_map(|(number, line)| {
+        let mut words = line.splitn(3, '\t');
+        let end: u32 = words.next()?.parse().ok()?;
+        let (directory, command) = (words.next()?, words.next()?);
+        (rank < end).then_some((number, directory, command))
+    })
+}
+
 /// A spawned step.
 #[derive(Debug)]
 struct Step {
     request: Request,
-    /// The first command, for messages.
-    command: OsString,
+    /// Commands, for messages.
+    commands: Vec<OsString>,
     srun: Child,
     /// Readable when srun has ended.
     _process: OwnedFd,
@@ -293,7 +336,10 @@ impl Step {
             return None;
         }
         self.state = State::Refused;
-        Some(self.request.refusal(why))
+        Some(match why {
+            SpawnError::NotExecuted { at, .. } => self.request.refusal_of(at, why),
+            _ => self.request.refusal(why),
+        })
     }
 }
 
@@ -347,8 +393,9 @@ impl SpawnedSteps {
         let origin = Origin { spawner: spawner.to_owned(), programs: sizes, pairs };
         match self.start_srun(self.srun.command(&programs, &hosts), origin, poller) {
             Ok((srun, process, socket)) => {
-                let command = programs.into_iter().next().map_or_else(OsString::new, |first| first.command);
-                let step = Step { request, command, srun, _process: process, socket, state: State::Starting };
+                let commands = programs.into_iter().map(|program| program.command).collect();
+                let step =
+                    Step { request, commands, srun, _process: process, socket, state: State::Starting };
                 self.steps.insert(self.next, step);
                 self.next = self.next.wrapping_add(1);
                 None
@@ -387,9 +434,14 @@ impl SpawnedSteps {
                 let Request { node, spawn, .. } = step.request;
                 Some(News::Started { node, spawn, name, codes: vec![0; step.request.programs()] })
             }
-            Received::Message(ToSpawner::NotExecuted(errno)) => {
-                let (command, why) = (step.command.clone(), io::Error::from_raw_os_error(errno.into()));
-                step.refuse(SpawnError::NotExecuted { command, why })
+            Received::Message(ToSpawner::NotExecuted(NotExecuted { program, errno })) => {
+                let at = usize::from(program);
+                let command = step.commands.get(at).cloned().unwrap_or_default();
+                step.refuse(SpawnError::NotExecuted {
+                    at,
+                    command,
+                    why: io::Error::from_raw_os_error(errno.into()),
+                })
             }
             Received::Message(ToSpawner::Ending(why)) if step.state == State::Running => {
                 step.state = State::Ending;
@@ -597,12 +649,17 @@ mod tests {
     #[test]
     fn several_programs_are_chosen_by_a_script() {
         let two = request(&[("one", 2, "env=B=2"), ("/bin/two", 1, "host=n1 wdir=/x")], 0);
-        let (words, _) = command(&srun("next"), &two).unwrap();
+        let (words, variables) = command(&srun("next"), &two).unwrap();
         let step =
             "--overlap|--mpi=none|--input=none|--jobid=7|--ntasks=3|--hydrant=next|--nodelist=n1|--nodes=1";
         let first = "if [ $SLURM_PROCID -lt 2 ]; then cd /home || exit; exec env B=2 one 'a b'; fi\n";
         let second = "if [ $SLURM_PROCID -lt 3 ]; then cd /x || exit; exec /bin/two 'a b'; fi\n";
         assert_eq!(words, format!("{step}|--chdir=/home|--|sh|-c|{first}{second}"));
+        let (programs, _) = srun("").read_all(&two).unwrap();
+        let table = table(&programs, &srun("").env).unwrap().into_string().unwrap();
+        assert!(variables.contains(&format!("HYDRANT_STEP_PROGRAMS={table}")), "{variables}");
+        let of = |rank| program_of(rank, &table);
+        assert_eq!([of(1), of(2), of(3)], [Some((0, "/home", "one")), Some((1, "/x", "/bin/two")), None]);
     }
 
     #[test]

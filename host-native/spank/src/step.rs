@@ -4,6 +4,7 @@ use std::ffi::{CStr, OsStr};
 use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
@@ -21,7 +22,7 @@ use crate::head::{self, Head};
 use crate::message::{Layout, spawned_by};
 use crate::server::{self, Connections, Node, notices, send_notice, serve};
 use crate::spank::{self, Item, SlurmError, Spank};
-use crate::spawned::{SPAWNED, Spawner, Srun};
+use crate::spawned::{PROGRAMS, SPAWNED, Spawner, Srun, program_of};
 use crate::tasks::{Pair, Task, Tasks, User, keep_on_exec};
 use crate::uplink::{self, Place};
 
@@ -317,26 +318,30 @@ fn allocation(variable: impl Fn(&CStr) -> Option<String>) -> Vec<hydrant_placeme
     names.iter().map(|name| hydrant_placement::Host::new(name)).collect()
 }
 
-/// Tells the server that this task cannot execute its program. Slurm reports it, too.
-fn check_program(spank: Spank, execs: &OwnedFd) -> Result<(), StepError> {
+/// Tells the server if this task cannot execute its program. Slurm or a shell reports that, too.
+fn check_program(spank: Spank, rank: u32, execs: &OwnedFd) -> Result<(), StepError> {
     let command = spank.command()?;
-    let command = OsStr::from_bytes(command.to_bytes());
+    let table = spank.variable(PROGRAMS);
+    let (program, directory, command) = match table.as_ref().and_then(|table| program_of(rank, table)) {
+        Some((program, directory, command)) => (program, directory, OsStr::new(command)),
+        None => (0, "", OsStr::from_bytes(command.to_bytes())),
+    };
     let missing = if command.as_bytes().contains(&b'/') {
-        check_executable(command.as_ref()).err()
+        check_executable(&Path::new(directory).join(command)).err()
     } else {
         // A longer list of folders is left to Slurm.
         let search = spank.variable(c"PATH");
         let mut denied = None;
-        let find = |search: &String| find_in_path(command, "".as_ref(), search.as_ref(), &mut denied);
+        let find = |search: &String| find_in_path(command, directory.as_ref(), search.as_ref(), &mut denied);
         match search.as_ref().map(find) {
             Some(None) => Some(denied.map_or_else(|| Errno::NOENT.into(), |(_, why)| why)),
             Some(Some(_)) | None => None,
         }
     };
     if let Some(why) = missing {
-        let errno =
-            why.raw_os_error().and_then(|errno| u8::try_from(errno).ok()).unwrap_or(libc::EACCES as u8);
-        rustix::io::write(execs, &[errno]).map_err(|errno| StepError::System("write", errno.into()))?;
+        let errno = why.raw_os_error().and_then(|errno| u8::try_from(errno).ok());
+        let bytes = [program, errno.unwrap_or(libc::EACCES as u8)];
+        rustix::io::write(execs, &bytes).map_err(|errno| StepError::System("write", errno.into()))?;
     }
     Ok(())
 }
@@ -367,7 +372,11 @@ pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
     for (name, value) in job.rank_env(Rank(*rank), Some(pair.task.as_raw_fd()), Some(port))? {
         spank.set_variable(name, &value)?;
     }
-    execs.as_ref().map_or(Ok(()), |(_, write)| check_program(spank, write))
+    if let Some((_, write)) = execs {
+        check_program(spank, *rank, write)?;
+        spank.remove_variable(PROGRAMS);
+    }
+    Ok(())
 }
 
 /// Takes a task that has been forked. The server starts with the last one: a thread before that would be lost in the tasks.
