@@ -36,7 +36,8 @@ impl Server<'_> {
             Some(spawn) => self.check_spawned(spawn, spec.size)?,
             None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
         };
-        let is_large = self.links.tree().nodes() > AUTO_NODES_MAX + 1;
+        // Most late nodes never join.
+        let is_large = self.links.tree().first_late() > AUTO_NODES_MAX + 1;
         let adaptive = spec.fence == FenceMode::Auto && is_large;
         let lazy = (spec.fence == FenceMode::Lazy || adaptive) && self.links.are_any();
         if lazy && !LAZY_FENCES {

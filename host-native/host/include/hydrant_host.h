@@ -239,8 +239,8 @@ enum {
     /* Those of ranks that the receiving node has asked for. A get of another key asks the node of the rank
        that put it if the client names that rank, and all nodes otherwise. */
     HYDRANT_FENCE_MODE_LAZY = 1,
-    /* All on up to AUTO_NODES_MAX nodes. On more as Lazy, and a node that has asked a quarter of the
-       others asks all. */
+    /* All on up to AUTO_NODES_MAX nodes, without those that join later. On more as Lazy, and a node that
+       has asked a quarter of the others asks all. */
     HYDRANT_FENCE_MODE_AUTO = 2
 };
 

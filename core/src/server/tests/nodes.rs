@@ -6,7 +6,7 @@ use super::cluster::{Cluster, LIMITS};
 use super::*;
 use crate::limits::{AUTO_NODES_MAX, exit_delay};
 use crate::peer::message::{Collective, GroupKind, Head, JobRef, RecordKind, Writer};
-use crate::peer::tree::ROOT_ONE;
+use crate::peer::tree::{LATE, ROOT_ONE};
 use crate::tables::link_set::LinkSet;
 
 #[test]
@@ -297,18 +297,19 @@ fn a_key_put_again_and_again_takes_one_key_everywhere() {
 #[test]
 fn lazy_fences_on_several_nodes_need_the_feature() {
     let lazy = if cfg!(feature = "cluster") { Ok(()) } else { Err(Fault::NoLazyFences) };
-    for (nodes, fence, wanted) in [
-        (1, FenceMode::Lazy, Ok(())),
-        (3, FenceMode::Collect, Ok(())),
-        (3, FenceMode::Auto, Ok(())),
-        (3, FenceMode::Lazy, lazy),
-        (AUTO_NODES_MAX + 1, FenceMode::Auto, Ok(())),
-        (AUTO_NODES_MAX + 2, FenceMode::Auto, lazy),
+    for (nodes, late, fence, wanted) in [
+        (1, 0, FenceMode::Lazy, Ok(())),
+        (3, 0, FenceMode::Collect, Ok(())),
+        (3, 0, FenceMode::Auto, Ok(())),
+        (3, 0, FenceMode::Lazy, lazy),
+        (AUTO_NODES_MAX + 1, 0, FenceMode::Auto, Ok(())),
+        (AUTO_NODES_MAX + 2, 0, FenceMode::Auto, lazy),
+        (AUTO_NODES_MAX + 2, 1, FenceMode::Auto, Ok(())),
     ] {
         let mut host = Host::with_limits(LIMITS);
-        host.tell(Input::Node { node: nodes - 1, nodes, radix: 2 });
+        host.tell(Input::Node { node: nodes - late - 1, nodes, radix: 2 | (late * LATE) });
         let registered = host.server.handle(Time(0), Input::RegisterJob(JobSpec { fence, ..spec(2) }));
-        assert_eq!(registered.map(drop), wanted, "{fence:?} on {nodes} nodes");
+        assert_eq!(registered.map(drop), wanted, "{fence:?} on {nodes} nodes, of which {late} join later");
     }
 }
 
