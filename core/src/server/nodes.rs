@@ -8,6 +8,8 @@ use crate::ids::{JobId, Rank};
 use crate::peer::links::Link;
 use crate::peer::tree::Tree;
 use crate::state::Job;
+#[cfg(feature = "cluster")]
+use crate::state::RankPhase;
 use crate::tables::fence::Stall;
 use crate::tables::kvs::Kind;
 use crate::tables::link_set::LinkSet;
@@ -140,7 +142,11 @@ impl Server<'_> {
                     (slot.excluded, slot.ring) = (true, None);
                 }
                 if slot.exit.is_none() {
-                    self.end_remote(now, job, index, (Exit::Lost, true));
+                    // A node that leaves such a job has had its ranks end by themselves, which this server may not know yet.
+                    if !goes_on {
+                        slot.phase = RankPhase::Finalized;
+                    }
+                    self.end_remote(now, job, index, (Exit::Lost, goes_on));
                 }
             }
             if goes_on {

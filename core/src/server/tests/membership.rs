@@ -181,6 +181,26 @@ fn fences_complete_among_the_living_whatever_node_is_lost() {
     assert!(lost > 96, "{lost} nodes are lost");
 }
 
+// Fault: A host leaves a job that ends with its first failure before another server has heard that the rank there has ended
+// Outcome: the job goes on
+// Guarantee: No rank is dead because its host leaves
+// Also: simulator, seeds 1548 and 6592 of `sim cluster`
+#[test]
+fn a_rank_of_a_host_that_has_left_is_not_missed() {
+    let mut members = Members::new(Cluster::new(4, 3, 4, true, 1), 3);
+    members.all.says(2, "finalize");
+    members.all.host(2).tell(Input::Exited { job: JOB, rank: Rank(2), exit: Exit::Code(0) });
+    // The message of the end is still on its way to the other servers.
+    members.lose(members.all.node(2) as u32);
+    members.after_command();
+    // Rank 3 is on the host of rank 0, and goes on.
+    members.all.says(0, "finalize");
+    members.all.host(0).tell(Input::Exited { job: JOB, rank: Rank(0), exit: Exit::Code(0) });
+    members.after_command();
+    let events: Vec<_> = members.all.hosts.iter().flat_map(|host| &host.events).collect();
+    assert!(events.is_empty(), "{events:?}");
+}
+
 #[test]
 fn groups_complete_among_the_living_whatever_node_is_lost() {
     for (nodes, radix, seed) in shapes() {

@@ -75,8 +75,9 @@ impl Process {
         )
     }
 
-    pub(super) fn name(&self) -> String {
-        format!("{} on n{}", rank_name(self.ordinal, Rank(self.rank)), self.node)
+    /// The rank on its host.
+    pub(super) fn name(&self, host: &str) -> String {
+        format!("{} on {host}", rank_name(self.ordinal, Rank(self.rank)))
     }
 
     /// Reads up to `room` bytes of a pipe.

@@ -186,7 +186,7 @@ impl World<'_> {
         // The daemon's line about a rank that leaves alone does not name the host.
         let culprit = match ending {
             Ending::SelfAbort(_) => rank_name(process.ordinal, Rank(process.rank)),
-            _ => process.name(),
+            _ => process.name(self.head.control.host(process.node)),
         };
         self.failures.push(Failure { of: Some(process.ordinal), code, culprit });
     }
@@ -209,7 +209,8 @@ impl World<'_> {
         if is_ended && leaves && self.plan.cleanup {
             let process = &self.processes[pid as usize];
             let code = exit.exit_code();
-            self.failures.push(Failure { of: Some(process.ordinal), code, culprit: process.name() });
+            let culprit = process.name(self.head.control.host(node));
+            self.failures.push(Failure { of: Some(process.ordinal), code, culprit });
         }
         self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));
         self.later(10 * SOCKET, Event::Item(node, Item::Ended { pid, exit }));
