@@ -144,7 +144,8 @@ impl World<'_> {
                             ..start_error("cannot start the program")
                         };
                         if ordinal == 0 {
-                            self.failures.push(Failure { of: None, code: 127, culprit: format!("n{node}") });
+                            let culprit = format!("n{node}");
+                            self.failures.push(Failure { of: None, code: 127, culprit, may_be_asked: false });
                         }
                         DaemonEvent::StartFailed { job, error }
                     }

@@ -60,6 +60,8 @@ pub(super) struct Failure {
     pub(super) code: u8,
     /// Rank or host as a report names it.
     pub(super) culprit: String,
+    /// Its host leaves by force while the job goes on: the head may have asked it to end before it hears of this.
+    pub(super) may_be_asked: bool,
 }
 
 impl Process {

@@ -188,7 +188,10 @@ impl World<'_> {
             Ending::SelfAbort(_) => rank_name(process.ordinal, Rank(process.rank)),
             _ => process.name(self.head.control.host(process.node)),
         };
-        self.failures.push(Failure { of: Some(process.ordinal), code, culprit });
+        let departures = &self.plan.departures;
+        let leaves = departures.iter().any(|leaving| leaving.force && leaving.node == process.node);
+        let may_be_asked = leaves && !self.plan.cleanup;
+        self.failures.push(Failure { of: Some(process.ordinal), code, culprit, may_be_asked });
     }
 
     /// A process ends. Its node learns of it after its last bytes.
@@ -210,7 +213,8 @@ impl World<'_> {
             let process = &self.processes[pid as usize];
             let code = exit.exit_code();
             let culprit = process.name(self.head.control.host(node));
-            self.failures.push(Failure { of: Some(process.ordinal), code, culprit });
+            let of = Some(process.ordinal);
+            self.failures.push(Failure { of, code, culprit, may_be_asked: false });
         }
         self.later(SOCKET, Event::Item(node, Item::InputHangup { pid }));
         self.later(10 * SOCKET, Event::Item(node, Item::Ended { pid, exit }));
