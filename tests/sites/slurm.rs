@@ -68,15 +68,15 @@ fn ranks_are_placed_as_by_srun() {
 fn a_daemon_has_all_that_its_job_has_of_its_node() {
     let Some(cluster) = Cluster::running() else { return };
     let allocation = "--nodes 2 --ntasks-per-node 2 --cpus-per-task 3";
-    let outcome = allocated(&cluster, allocation, "-n 1 scontrol --oneliner show steps").run();
+    let outcome = allocated(&cluster, allocation, "-n 2 -ppn 1 scontrol --oneliner show steps").run();
     // One step has the daemons of both nodes.
-    outcome.code(0).says("NodeList=n[0-1] Nodes=2 CPUs=12 Tasks=2 Name=hydrant ", 1);
+    outcome.code(0).says("NodeList=n[0-1] Nodes=2 CPUs=12 Tasks=2 Name=hydrant ", 2);
     // srun from 23.11 on reads this variable, by which older ones know the other. The ranks have both.
     let variables = [("SLURM_CPUS_PER_TASK", "2"), ("SRUN_CPUS_PER_TASK", "2")];
     let script = "echo $SLURM_CPUS_PER_TASK $SRUN_CPUS_PER_TASK; scontrol --oneliner show steps";
-    let job = allocated(&cluster, allocation, "-n 1 sh -c").arg(script);
+    let job = allocated(&cluster, allocation, "-n 2 -ppn 1 sh -c").arg(script);
     let outcome = variables.into_iter().fold(job, |job, (name, value)| job.env(name, value)).run();
-    outcome.code(0).says("CPUs=12 Tasks=2 Name=hydrant ", 1).says("3 2\n", 1);
+    outcome.code(0).says("CPUs=12 Tasks=2 Name=hydrant ", 2).says("3 2\n", 2);
 }
 
 #[test]

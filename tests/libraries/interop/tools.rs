@@ -467,11 +467,13 @@ fn tools_allocate_hosts_and_give_them_back() {
     }
     for library in [Library::Four, Library::Five] {
         let run = Run::waiting("-v -n 1 -hosts n1:1,c:2 --bootstrap local --elastic 1:4");
-        let outcome =
-            run.ask(library, "allocate release c , allocate new 1 , allocate extend 1 , allocate release n1");
-        outcome.says("pmix.alloc.nlist is c\n", 2).says("pmix.alloc.reqid is mine\n", 2);
-        outcome.says("allocate: 0\n", 2).says("allocate: -29\n", 1).says("allocate: -28\n", 1);
-        let id = outcome.lines().into_iter().find_map(|line| line.strip_prefix("pmix.alloc.id is "));
+        let outcome = run.ask(
+            library,
+            "allocate new 1 , allocate release c , allocate new 1 , allocate extend 1 , allocate release n1",
+        );
+        outcome.says("pmix.alloc.nlist is c\n", 3).says("pmix.alloc.reqid is mine\n", 3);
+        outcome.says("allocate: 0\n", 3).says("allocate: -29\n", 1).says("allocate: -28\n", 1);
+        let id = outcome.lines().into_iter().filter_map(|line| line.strip_prefix("pmix.alloc.id is ")).max();
         let id = id.expect("the allocation has a name").to_owned();
         let outcome =
             run.ask(library, &format!("allocate release {id} , allocate extend d:1 , allocate release d"));

@@ -184,7 +184,6 @@ fn fences_complete_among_the_living_whatever_node_is_lost() {
 // Fault: A host leaves a job that ends with its first failure before another server has heard that the rank there has ended
 // Outcome: the job goes on
 // Guarantee: No rank is dead because its host leaves
-// Also: simulator, seeds 1548 and 6592 of `sim cluster`
 #[test]
 fn a_rank_of_a_host_that_has_left_is_not_missed() {
     let mut members = Members::new(Cluster::new(4, 3, 4, true, 1), 3);

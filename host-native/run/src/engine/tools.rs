@@ -339,13 +339,8 @@ impl Head<'_> {
         };
         engine.tools.named += 1;
         let name = format!("tool_{}_{}_{:016x}", std::process::id(), engine.tools.named, nonce()?);
-        let register = OwnedInput::RegisterJob(JobSpecOf {
-            lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
-            remote_names: self.names.is_some() || engine.nodes.is_some(),
-            ..JobSpec::new(job, &name, 1).map(|text| (*text).to_owned())
-        });
+        let [register, mark] = self.tool_inputs(engine, job, &name);
         let attr = |key: String, value: &str| OwnedInput::Attr { job, key: key.into(), value: value.into() };
-        let mark = attr(TOOL_ATTR.to_owned(), &name);
         let own = [
             attr(QUERIES_ATTR.to_owned(), "TRUE"),
             attr(format!("pmix.hname.{ALONE}"), &engine.host),
@@ -373,6 +368,27 @@ impl Head<'_> {
             client.begin(job, &name, now, &engine.poller);
         }
         Ok(Some(name))
+    }
+
+    /// What the servers of all nodes are told of a tool.
+    fn tool_inputs(&self, engine: &Engine<'_>, job: JobId, name: &str) -> [OwnedInput; 2] {
+        let register = OwnedInput::RegisterJob(JobSpecOf {
+            lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
+            remote_names: self.names.is_some() || engine.nodes.is_some(),
+            ..JobSpec::new(job, name, 1).map(|text| (*text).to_owned())
+        });
+        [register, OwnedInput::Attr { job, key: TOOL_ATTR.into(), value: name.into() }]
+    }
+
+    /// Tells the server of a node that joins of the tools that are there.
+    pub(super) fn introduce_tools(&self, engine: &mut Engine<'_>, node: u32) {
+        let slots = engine.tools.slots.iter().enumerate().filter(|(_, slot)| slot.is_registered);
+        let tools = slots.filter_map(|(at, slot)| Some((engine.tool_job(at)?, slot.name.clone())));
+        for (job, name) in tools.collect::<Vec<_>>() {
+            for input in self.tool_inputs(engine, job, &name) {
+                engine.send_order(Destination::Node(node), Order::Input(input));
+            }
+        }
     }
 
     /// Deregisters the job of a tool at the servers of all nodes, as far as they have it.
