@@ -386,11 +386,11 @@ impl Server<'_> {
     /// parent has `told` this node.
     fn end(&mut self, job: JobId, group: Option<u32>, told: bool) {
         let refused = Response::Refused(Op::Fence, Refusal::TimedOut);
+        let children = self.links.children();
         if let Some(at) = group {
             self.respond_to_group(at, refused);
-            self.groups.end(at, told);
+            self.groups.end(at, &children, told);
         } else {
-            let children = self.links.children();
             let state = &mut self.jobs[job.index()];
             event!(debug, "job {}: fence of {} timed out", job, state.fence.arrived);
             state.fence = Fence::default();

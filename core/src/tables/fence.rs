@@ -435,13 +435,15 @@ impl<'s> Groups<'s> {
         self.free_if_sent(at);
     }
 
-    /// Ends a group by a time-out. Its slot stays in use until the children have acknowledged the end.
-    pub(crate) fn end(&mut self, at: u32, told: bool) {
+    /// Ends a group by a time-out. Its slot stays in use until the children, of the `living` ones, have acknowledged
+    /// the end.
+    pub(crate) fn end(&mut self, at: u32, living: &LinkSet, told: bool) {
         let members = &self.sets[(1 + 2 * at as usize) * self.words..][..self.words];
         let Some(&Group { kind, tag, mut children, ref tracker, .. }) = self.slots.get(at as usize) else {
             return;
         };
         children.add(&tracker.arrived);
+        children = children.common(living);
         for (other, slot) in self.slots.iter().enumerate() {
             let owing = &slot.tracker.owing;
             let is_same = (slot.kind, slot.tag) == (kind, tag) && self.set(other, 0) == members;

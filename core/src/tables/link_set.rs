@@ -62,6 +62,11 @@ impl LinkSet {
         set
     }
 
+    /// Returns the links that are in another set too.
+    pub(crate) fn common(&self, other: &LinkSet) -> LinkSet {
+        self.without(&self.without(other))
+    }
+
     /// Returns whether all links are in another set.
     pub(crate) fn is_within(&self, other: &LinkSet) -> bool {
         self.0.iter().zip(&other.0).all(|(word, other)| word & !other == 0)

@@ -362,6 +362,22 @@ fn overlapping_collectives_answer_each_call_once() {
     assert!(counts.iter().all(|count| count.is_some_and(|&count| count > 5)), "{seen:?}");
 }
 
+#[cfg(feature = "cluster")]
+#[test]
+fn a_lost_node_owes_no_acknowledgement_of_a_time_out() {
+    let mut all = Cluster::new(3, 2, &[2], true, 3);
+    arrive_within(&mut all, (0, 0), (FENCE, &[(0, 0), (0, 1)]), 3);
+    all.settle();
+    for node in [0, 1] {
+        all.tell(node, Input::NodeLost { epoch: 1, node: 2 });
+    }
+    all.pass(3000);
+    all.settle();
+    all.replace(0);
+    let used = all.servers[..2].iter().map(|server| server.used(Limit::Groups));
+    assert_eq!(used.sum::<u32>(), 0, "all groups are free");
+}
+
 #[test]
 fn the_shortest_time_out_decides() {
     for nodes in [2, 4] {
