@@ -531,13 +531,13 @@ pub enum OutputOf<B, T> {
     /// A fence, or the ranks that have initialized, wait for ranks of this node for longer than
     /// [`JobSpec::fence_warning`]. Returned once per fence, and once per job for ranks that have not initialized.
     StalledFence {
-        /// The job.
+        /// The job. Of several that take part, the first one.
         job: JobId,
         /// Ranks that have arrived, or initialized.
         arrived: u32,
-        /// Ranks that must arrive.
+        /// Ranks that must arrive, of all jobs that take part.
         size: u32,
-        /// Missing ranks as `0-3,7`, truncated with `,...`. Empty if only ranks of other nodes are missing.
+        /// Missing ranks of the job as `0-3,7`, truncated with `,...`. Empty if only ranks of other nodes or jobs are missing.
         missing: T,
     },
     /// Remove files once the process of a rank has exited. A PMIx client requested it.

@@ -41,14 +41,14 @@ pub enum Violation {
     /// An upcall or spawn whose number is in use or out of range.
     #[error("upcall number {0} is in use or out of range")]
     InvalidUpcall(u32),
-    /// A stalled fence with more ranks than the job has.
-    #[error("{arrived} of {size} ranks have arrived in a job of {ranks}")]
+    /// A stalled fence with more ranks than all jobs have.
+    #[error("{arrived} of {size} ranks have arrived, and all jobs have {ranks}")]
     StalledFence {
         /// Ranks that have arrived.
         arrived: u32,
         /// Ranks that take part.
         size: u32,
-        /// Ranks of the job.
+        /// Ranks of all jobs.
         ranks: u32,
     },
     /// A message for a node that is not a neighbour in the tree.
@@ -466,7 +466,9 @@ impl Validator {
             }
             Output::StalledFence { job, arrived, size, missing } => {
                 self.length(missing.as_bytes(), 0)?;
-                let ranks = self.job(job)?.size;
+                self.job(job)?;
+                // Ranks of connected jobs wait for each other.
+                let ranks = self.jobs.iter().flatten().map(|job| job.size).sum();
                 let valid = arrived <= size && size <= ranks;
                 if valid { Ok(()) } else { Err(Violation::StalledFence { arrived, size, ranks }) }
             }
@@ -555,4 +557,25 @@ fn names_files(bytes: &[u8]) -> bool {
 #[inline]
 fn messages_max(bytes: usize) -> u64 {
     1 + bytes as u64 / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use hydrant_core::server::JobSpec;
+
+    use super::*;
+
+    #[test]
+    fn a_fence_of_two_jobs_waits_for_the_ranks_of_both() {
+        let mut validator = Validator::new(Limits { jobs: 2, ranks: 6, ..Limits::for_ranks(8) });
+        for (job, size) in [(0, 4), (1, 2)] {
+            let input = Input::RegisterJob(JobSpec::new(JobId(job), "job", size));
+            validator.check_input(Time(0), &input, Consumed::default(), None).expect("it is valid");
+        }
+        let mut stalled = |size| {
+            validator.check_output(&Output::StalledFence { job: JobId(1), arrived: 1, size, missing: "1" })
+        };
+        assert_eq!(stalled(6), Ok(()));
+        assert_eq!(stalled(7), Err(Violation::StalledFence { arrived: 1, size: 7, ranks: 6 }));
+    }
 }
