@@ -36,7 +36,8 @@ pub(super) struct Newcomers {
     arrived: BTreeSet<u32>,
     /// Nodes that have not joined. Their numbers are free.
     failed: BTreeSet<u32>,
-    /// Orders to all nodes that say which jobs there are and what ranks have asked for all nodes, without those of ended jobs.
+    /// Orders to all nodes that say which jobs there are, those of tools among them, and what ranks have asked for all nodes,
+    /// without those of ended jobs.
     history: Vec<Order>,
     /// How many of them ranks have asked for.
     requests: usize,
@@ -91,10 +92,14 @@ impl Newcomers {
             matches!(order, Order::Input(OwnedInput::PsetRequest { .. } | OwnedInput::Connected { .. }))
         };
         match order {
-            Order::StartJob(_) => self.history.push(order.clone()),
-            Order::DeregisterJob(ended) => {
+            Order::StartJob(_) | Order::Input(OwnedInput::RegisterJob(_) | OwnedInput::Attr { .. }) => {
+                self.history.push(order.clone());
+            }
+            Order::DeregisterJob(ended) | Order::Input(OwnedInput::DeregisterJob { job: ended }) => {
                 self.history.retain(|order| match order {
                     Order::StartJob(record) => record.id != *ended,
+                    Order::Input(OwnedInput::RegisterJob(spec)) => spec.job != *ended,
+                    Order::Input(OwnedInput::Attr { job, .. }) => job != ended,
                     Order::Input(OwnedInput::PsetRequest { job, .. }) => job != ended,
                     Order::Input(OwnedInput::Connected { job, other, .. }) => job != ended && other != ended,
                     _ => true,
@@ -118,6 +123,11 @@ impl Head {
     /// Nodes that are members of the run.
     pub fn members(&self) -> impl Iterator<Item = u32> + '_ {
         (1..=self.config.hosts.len() as u32).filter(|node| !self.lost.contains(node))
+    }
+
+    /// Keeps an order for nodes that join. The launcher has sent it to all nodes by itself: one about the job of a tool.
+    pub fn note_sent(&mut self, order: &Order) {
+        self.newcomers.remember(order);
     }
 
     /// A host is to join.

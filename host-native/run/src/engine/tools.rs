@@ -339,8 +339,15 @@ impl Head<'_> {
         };
         engine.tools.named += 1;
         let name = format!("tool_{}_{}_{:016x}", std::process::id(), engine.tools.named, nonce()?);
-        let [register, mark] = self.tool_inputs(engine, job, &name);
         let attr = |key: String, value: &str| OwnedInput::Attr { job, key: key.into(), value: value.into() };
+        let everywhere = [
+            OwnedInput::RegisterJob(JobSpecOf {
+                lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
+                remote_names: self.names.is_some() || engine.nodes.is_some(),
+                ..JobSpec::new(job, &name, 1).map(|text| (*text).to_owned())
+            }),
+            attr(TOOL_ATTR.to_owned(), &name),
+        ];
         let own = [
             attr(QUERIES_ATTR.to_owned(), "TRUE"),
             attr(format!("pmix.hname.{ALONE}"), &engine.host),
@@ -349,12 +356,8 @@ impl Head<'_> {
         ];
         // The nodes apply the orders before messages of this server about the job.
         let now = engine.now();
-        if engine.nodes.is_some() {
-            for input in [&register, &mark] {
-                engine.send_order(Destination::Descendants, Order::Input(input.clone()));
-            }
-        }
-        for input in [&register, &mark].into_iter().chain(&own) {
+        everywhere.iter().for_each(|input| self.tell_other_servers(engine, input.clone()));
+        for input in everywhere.iter().chain(&own) {
             match engine.core.handle(Time(now), input.view()) {
                 Ok(()) => {}
                 Err(BackendError::Fault(_)) => {
@@ -370,34 +373,19 @@ impl Head<'_> {
         Ok(Some(name))
     }
 
-    /// What the servers of all nodes are told of a tool.
-    fn tool_inputs(&self, engine: &Engine<'_>, job: JobId, name: &str) -> [OwnedInput; 2] {
-        let register = OwnedInput::RegisterJob(JobSpecOf {
-            lookup_wait: engine.plan.settings.lookup_wait.as_millis().try_into().unwrap_or(u64::MAX),
-            remote_names: self.names.is_some() || engine.nodes.is_some(),
-            ..JobSpec::new(job, name, 1).map(|text| (*text).to_owned())
-        });
-        [register, OwnedInput::Attr { job, key: TOOL_ATTR.into(), value: name.into() }]
-    }
-
-    /// Tells the server of a node that joins of the tools that are there.
-    pub(super) fn introduce_tools(&self, engine: &mut Engine<'_>, node: u32) {
-        let slots = engine.tools.slots.iter().enumerate().filter(|(_, slot)| slot.is_registered);
-        let tools = slots.filter_map(|(at, slot)| Some((engine.tool_job(at)?, slot.name.clone())));
-        for (job, name) in tools.collect::<Vec<_>>() {
-            for input in self.tool_inputs(engine, job, &name) {
-                engine.send_order(Destination::Node(node), Order::Input(input));
-            }
+    /// Tells the servers of all other nodes something about the job of a tool, also of those that join later.
+    fn tell_other_servers(&mut self, engine: &mut Engine<'_>, input: OwnedInput) {
+        if engine.nodes.is_some() {
+            let order = Order::Input(input);
+            self.control.note_sent(&order);
+            engine.send_order(Destination::Descendants, order);
         }
     }
 
     /// Deregisters the job of a tool at the servers of all nodes, as far as they have it.
     fn deregister_tool(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<(), RunError> {
         let now = engine.now();
-        if engine.nodes.is_some() {
-            let order = Order::Input(OwnedInput::DeregisterJob { job });
-            engine.send_order(Destination::Descendants, order);
-        }
+        self.tell_other_servers(engine, OwnedInput::DeregisterJob { job });
         if let Some(names) = &mut self.names {
             names.forget(job, now)?;
         }

@@ -1,5 +1,6 @@
 //! Hosts that join.
 
+use hydrant_core::server::JobSpec;
 use hydrant_core::{OwnedInput, OwnedOutput, UpcallId, wire::Protocol};
 
 use super::*;
@@ -53,6 +54,14 @@ fn define(run: &mut Run, set: &str) {
 fn a_host_that_joins_is_told_what_all_know_before_the_change() {
     let mut run = run_of(4);
     define(&mut run, "one");
+    let [gone, tool] = [JobId(62), JobId(63)];
+    for job in [gone, tool] {
+        let spec = JobSpec::new(job, "tool", 1).map(|name| (*name).to_owned());
+        run.head.note_sent(&Order::Input(OwnedInput::RegisterJob(spec)));
+        let attr = OwnedInput::Attr { job, key: b"tool".to_vec(), value: b"tool".to_vec() };
+        run.head.note_sent(&Order::Input(attr));
+    }
+    run.head.note_sent(&Order::Input(OwnedInput::DeregisterJob { job: gone }));
     run.sent.clear();
     name(&mut run, 7, "c");
     assert_eq!((take_growth(&mut run), run.take_sent()), ((vec![3], vec![]), vec![]));
@@ -64,13 +73,15 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
         Order::Setup(_) => "setup",
         Order::StartJob(record) if record.id == FIRST => "job",
         Order::Input(OwnedInput::PsetRequest { .. }) => "set",
+        Order::Input(OwnedInput::RegisterJob(spec)) if spec.job == tool => "tool",
+        Order::Input(OwnedInput::Attr { job, .. }) if *job == tool => "tool's name",
         order if *order == joined(1, 3) => "joined",
         other => panic!("{other:?}"),
     };
     let sent: Vec<_> = sent.iter().map(|(to, order)| (*to, kind(order))).collect();
     let to = Destination::Node(3);
-    let expected = [(to, "setup"), (to, "job"), (to, "set"), (to, "set"), (Destination::All, "joined")];
-    assert_eq!(sent, expected);
+    let history = ["setup", "job", "set", "tool", "tool's name", "set"].map(|order| (to, order));
+    assert_eq!(sent.split_last(), Some((&(Destination::All, "joined"), &history[..])));
     let change = Action::ChangeMembership(OwnedInput::NodeJoined { epoch: 1, node: 3 });
     let others = std::mem::take(&mut run.others);
     let [first, Action::IncludeNode { node: 3 }, Action::HostChanged { request: 7, result: Ok(3), .. }] =

@@ -139,7 +139,6 @@ impl Head<'_> {
             Action::StartDaemon { node, host } => self.start_daemon(engine, node, &host)?,
             Action::IncludeNode { node } => {
                 engine.nodes.iter_mut().for_each(|nodes| nodes.include(node));
-                self.introduce_tools(engine, node);
             }
             Action::DismissNode { node } => {
                 engine.nodes.iter_mut().for_each(|nodes| nodes.dismiss(node, now, &engine.poller));
