@@ -164,6 +164,8 @@ pub(super) struct Node<'m> {
     pub(super) alive: bool,
     /// The link to the parent is cut.
     pub(super) is_cut_off: bool,
+    /// Its processes stand still until then.
+    pub(super) frozen_until: u64,
     /// The daemon has ended its processes.
     pub(super) ended: bool,
     pub(super) inbox: Inbox<Item>,
@@ -208,6 +210,7 @@ impl<'m> Node<'m> {
             daemon: None,
             alive: true,
             is_cut_off: false,
+            frozen_until: 0,
             ended: false,
             inbox: Inbox::default(),
             timeout: None,

@@ -11,6 +11,8 @@ use crate::rank::{self, KEYS, Kind, Meeting};
 
 /// A millisecond of virtual time, in nanoseconds.
 pub(super) const MS: u64 = 1_000_000;
+/// Time until the loss of a link, or of a host that stands still, is noticed.
+pub(super) const HEARTBEAT: u64 = 30 * MS;
 
 /// Most daemons of a run, ranks of all of its programs, and children of a node.
 pub(super) const DAEMONS_MAX: u32 = 9;
@@ -53,6 +55,8 @@ pub struct Plan {
     pub departures: Vec<Departure>,
     /// Daemons that are lost. There are several only in a run that goes on after failures.
     pub losses: Vec<Loss>,
+    /// Hosts that stand still for a time in which their neighbours do not give them up.
+    pub freezes: Vec<Freeze>,
     /// Times at which the user presses Ctrl-C.
     pub interrupts: Vec<u64>,
     /// A node whose daemon lies, and the times of its lies.
@@ -100,8 +104,30 @@ pub struct Loss {
     pub node: u32,
     /// Time of the loss.
     pub at: u64,
-    /// The daemon runs on and the link to its parent is cut. Otherwise its processes are killed with it.
-    pub cut: bool,
+    /// What happens to it.
+    pub how: How,
+}
+
+/// How a daemon is lost.
+#[derive(Clone, Copy, Debug)]
+pub enum How {
+    /// Its processes are killed with it.
+    Killed,
+    /// It runs on, and the link to its parent is cut.
+    Cut,
+    /// Its host stands still for so many nanoseconds. Its neighbours give it up before it goes on.
+    Frozen(u64),
+}
+
+/// A host that stands still: its daemon and its ranks.
+#[derive(Clone, Copy, Debug)]
+pub struct Freeze {
+    /// Its node. 0 is the head.
+    pub node: u32,
+    /// Time of the stop.
+    pub at: u64,
+    /// Nanoseconds until it goes on.
+    pub len: u64,
 }
 
 /// Standard input of the run.
@@ -159,7 +185,7 @@ impl Plan {
         let lose = |random: &mut Rng| Loss {
             node: random.u32(1..=daemons),
             at: random.u64(0..80 * MS),
-            cut: random.bool(),
+            how: How::new(random),
         };
         let mut losses: Vec<Loss> = once(6, random).then(|| lose(random)).into_iter().collect();
         let mut interrupts = Vec::new();
@@ -190,7 +216,7 @@ impl Plan {
             joins.extend((0..others_join.u32(1..=LATE_MAX + 1)).map(|_| Join::new(others_join)));
             if !is_liar && others_join.u32(..4) == 0 {
                 let node = daemons + others_join.u32(1..=LATE_MAX);
-                losses.push(Loss { node, at: others_join.u64(0..90 * MS), cut: others_join.bool() });
+                losses.push(Loss { node, at: others_join.u64(0..90 * MS), how: How::new(others_join) });
             }
         }
         let spawns_need = &mut Rng::with_seed(seed ^ 0x1b87_3593);
@@ -206,6 +232,16 @@ impl Plan {
             };
             departures.extend((0..others_leave.u32(..4)).map(|_| leave(others_leave)));
         }
+        let others_freeze = &mut Rng::with_seed(seed ^ 0x9b05_688c);
+        let mut freezes = Vec::new();
+        if !is_liar && others_freeze.u32(..3) == 0 {
+            freezes.extend((0..others_freeze.u32(1..4)).map(|_| Freeze::new(daemons, others_freeze)));
+        }
+        for loss in &mut losses {
+            if others_freeze.u32(..3) == 0 {
+                loss.how = How::Frozen(others_freeze.u64(HEARTBEAT + MS..8 * HEARTBEAT));
+            }
+        }
         Plan {
             seed,
             daemons,
@@ -220,6 +256,7 @@ impl Plan {
             places: places(daemons, size, random),
             joined_at: random.u64(0..20 * MS),
             losses,
+            freezes,
             interrupts,
             liar: is_liar.then(|| (random.u32(1..=daemons), lies(random))),
             are_linked,
@@ -230,6 +267,20 @@ impl Plan {
             lookup_wait: if others.bool() { 0 } else { others.u32(1..40) },
             fence: if random.u32(..3) == 0 { FenceMode::Lazy } else { FenceMode::Collect },
         }
+    }
+}
+
+impl How {
+    fn new(random: &mut Rng) -> How {
+        if random.bool() { How::Cut } else { How::Killed }
+    }
+}
+
+impl Freeze {
+    fn new(daemons: u32, random: &mut Rng) -> Freeze {
+        // Freezes of one node may follow each other without a pause.
+        let len = random.u64(0..HEARTBEAT / 4);
+        Freeze { node: random.u32(0..=daemons), at: random.u64(0..80 * MS), len }
     }
 }
 

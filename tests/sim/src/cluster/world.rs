@@ -13,7 +13,7 @@ use hydrant_placement::Host;
 
 use super::head_host::HeadHost;
 use super::node::{Item, Node, Owner, Packet, Reader};
-use super::plan::{Departure, Loss, MS, Plan};
+use super::plan::{Departure, Freeze, HEARTBEAT, How, Loss, MS, Plan};
 use super::process::{Failure, Process};
 use crate::checks::Checks;
 use crate::net::Net;
@@ -21,8 +21,6 @@ use crate::successor::Succeeded;
 
 /// Delay of a client's bytes to its node, in nanoseconds.
 pub(super) const SOCKET: u64 = 5_000;
-/// Time until a lost link is noticed.
-const HEARTBEAT: u64 = 30 * MS;
 /// Numbers of requests that hosts leave are from this one on.
 pub(super) const LEAVING: u64 = 1000;
 /// More events than any run has.
@@ -39,6 +37,9 @@ pub(super) enum Event {
     Work(u32),
     Item(u32, Item),
     Lose(Loss),
+    Freeze(Freeze),
+    /// The neighbours of a node that stands still give it up.
+    GiveUp(u32),
     /// A rank takes its next step.
     Act(u32),
     /// A reply reaches a rank.
@@ -109,6 +110,8 @@ pub struct Summary {
     pub needed: u32,
     /// Hosts that have left.
     pub left: u32,
+    /// Hosts that stood still while they ran, and those of them that were given up meanwhile.
+    pub frozen: [u32; 2],
     /// Digest of all outputs of the servers that have not failed.
     pub digest: u64,
 }
@@ -142,6 +145,8 @@ pub(super) struct World<'m> {
     pub(super) lies: u32,
     /// Messages of boards that came before an order that their sender had.
     pub(super) overtaken: u32,
+    /// Hosts that stood still while they ran, and those of them that were given up meanwhile.
+    frozen: [u32; 2],
     /// Bytes of standard input that ranks have read.
     pub(super) input: u64,
     /// Clients of other runs.
@@ -172,6 +177,7 @@ impl<'m> World<'m> {
             undone: Vec::new(),
             lies: 0,
             overtaken: 0,
+            frozen: [0; 2],
             input: 0,
             readers: Vec::new(),
             readers_random: fastrand::Rng::with_seed(plan.seed ^ 0x1405_7b7e),
@@ -187,6 +193,9 @@ impl<'m> World<'m> {
         }
         for loss in self.plan.losses.clone() {
             self.at(loss.at, Event::Lose(loss));
+        }
+        for freeze in self.plan.freezes.clone() {
+            self.at(freeze.at, Event::Freeze(freeze));
         }
         for (number, join) in (0..).zip(self.plan.joins.clone()) {
             self.at(join.at, Event::Item(0, Item::HostNamed(number)));
@@ -230,6 +239,7 @@ impl<'m> World<'m> {
                 .filter(|node| !self.awaited.contains(node))
                 .count() as u32,
             left: self.left.len() as u32,
+            frozen: self.frozen,
             digest: self.servers().fold(0, |digest: u64, server| digest.rotate_left(5) ^ server.digest()),
         }
     }
@@ -254,6 +264,9 @@ impl<'m> World<'m> {
     }
 
     fn happen(&mut self, event: Event) {
+        if let Some(until) = self.node_of(&event).and_then(|node| self.frozen_until(node)) {
+            return self.at(until, event);
+        }
         match event {
             Event::Arrive { from, to, packet } => {
                 if self.net.arrived(from, to, packet.len()) {
@@ -266,10 +279,34 @@ impl<'m> World<'m> {
             Event::Work(node) => self.work(node),
             Event::Item(node, item) => self.push(node, item),
             Event::Lose(loss) => self.lose(loss),
+            Event::Freeze(Freeze { node, len, .. }) => self.freeze(node, len),
+            Event::GiveUp(node) => self.give_up(node),
             Event::Act(pid) => self.act(pid),
             Event::Reply { pid, bytes } => self.reply(pid, &bytes),
             Event::Die { pid, exit } => self.die(pid, exit),
         }
+    }
+
+    /// The node whose processes an event needs to run.
+    fn node_of(&self, event: &Event) -> Option<u32> {
+        match *event {
+            Event::Work(node) => Some(node),
+            Event::Act(pid) | Event::Reply { pid, .. } | Event::Die { pid, .. } => {
+                Some(self.processes[pid as usize].node)
+            }
+            _ => None,
+        }
+    }
+
+    /// When the processes of a node go on, if they stand still.
+    fn frozen_until(&self, node: u32) -> Option<u64> {
+        Some(self.nodes[node as usize].frozen_until).filter(|&until| until > self.now)
+    }
+
+    fn freeze(&mut self, node: u32, len: u64) {
+        let state = &mut self.nodes[node as usize];
+        self.frozen[0] += u32::from(state.alive && !state.ended && !self.head.is_over());
+        state.frozen_until = state.frozen_until.max(self.now + len);
     }
 
     pub(super) fn push(&mut self, node: u32, item: Item) {
@@ -573,15 +610,41 @@ impl<'m> World<'m> {
             return;
         }
         let parent = self.tree.parent(node).expect("the head is not lost");
-        self.later(HEARTBEAT, Event::Item(parent, Item::Lost { neighbour: node }));
-        if loss.cut {
-            self.nodes[node as usize].is_cut_off = true;
-            return self.later(HEARTBEAT, Event::Item(node, Item::Lost { neighbour: parent }));
+        match loss.how {
+            How::Frozen(len) => {
+                self.freeze(node, len);
+                return self.later(HEARTBEAT, Event::GiveUp(node));
+            }
+            How::Cut => {
+                self.nodes[node as usize].is_cut_off = true;
+                self.later(HEARTBEAT, Event::Item(node, Item::Lost { neighbour: parent }));
+            }
+            How::Killed => {
+                self.kill_all(node);
+                self.nodes[node as usize].alive = false;
+                for child in self.tree.children(node) {
+                    self.later(HEARTBEAT, Event::Item(child.start, Item::Lost { neighbour: node }));
+                }
+            }
         }
-        self.kill_all(node);
-        self.nodes[node as usize].alive = false;
-        for child in self.tree.children(node) {
-            self.later(HEARTBEAT, Event::Item(child.start, Item::Lost { neighbour: node }));
+        self.later(HEARTBEAT, Event::Item(parent, Item::Lost { neighbour: node }));
+    }
+
+    /// The links of a node that stands still are closed.
+    fn give_up(&mut self, node: u32) {
+        let state = &self.nodes[node as usize];
+        let is_gone = state.ended || !state.alive || state.is_cut_off || self.left.contains(&node);
+        if self.head.is_over() || is_gone {
+            return;
+        }
+        let parent = self.tree.parent(node).expect("the head is not lost");
+        self.frozen[1] += 1;
+        self.nodes[node as usize].is_cut_off = true;
+        self.push(node, Item::Lost { neighbour: parent });
+        self.push(parent, Item::Lost { neighbour: node });
+        for child in self.tree.children(node).map(|child| child.start) {
+            self.nodes[child as usize].is_cut_off = true;
+            self.push(child, Item::Lost { neighbour: node });
         }
     }
 
