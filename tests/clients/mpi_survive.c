@@ -11,6 +11,9 @@ static int sum_up(MPI_Comm all, int *rounds)
     while (*rounds > 0) {
         int one = 1, sum = 0, good;
         good = MPI_Allreduce(&one, &sum, 1, MPI_INT, MPI_SUM, all) == MPI_SUCCESS && sum == size_of(all);
+        /* Others may wait for this process, and have not heard of a death. */
+        if (!good)
+            MPIX_Comm_revoke(all);
         /* Its result is the same for all. */
         if (MPIX_Comm_agree(all, &good) != MPI_SUCCESS || !good)
             return 0;
