@@ -27,7 +27,7 @@ impl World<'_> {
     pub(super) fn close_input(&mut self) {
         self.head.source.closed = true;
         for node in &self.nodes[1..] {
-            let excused = self.is_liar(node.number) || node.ended || self.is_lost(node.number);
+            let excused = node.ended || !self.is_sound(node.number);
             assert!(excused || node.fed.is_closed(), "the input of node {} is closed", node.number);
         }
     }
@@ -57,9 +57,15 @@ impl World<'_> {
         self.head.source.is_typing = false;
     }
 
+    /// Whether a node is there and tells the truth.
+    fn is_sound(&self, node: u32) -> bool {
+        !self.is_liar(node) && !self.is_lost(node) && !self.left.contains(&node)
+    }
+
     /// Checks that the input is not too far ahead of the slowest reader.
     fn check_ahead(&self) {
-        let counts = |number: u32| !self.is_liar(number) && !self.is_lost(number);
+        let counts =
+            |number: u32| !self.is_liar(number) && !self.is_lost(number) && !self.left.contains(&number);
         let counted = self.nodes[1..].iter().filter(|node| counts(node.number));
         for reader in counted.flat_map(|node| node.fed.readers.values()).filter(|reader| !reader.closed) {
             let ahead = self.head.source.at - reader.at;

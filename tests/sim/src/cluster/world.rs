@@ -475,6 +475,10 @@ impl<'m> World<'m> {
 
     /// A node's server refuses a message of a neighbour.
     fn reject(&mut self, node: u32, from: u32, why: &str) {
+        // A daemon that has ended follows no order, and so no change of membership.
+        if self.nodes[node as usize].ended {
+            return;
+        }
         assert!(self.plan.liar.is_some(), "node {node} refuses a message of node {from}: {why}");
         self.backend_failed(node, BackendFailure::Neighbour { node: from, why: why.to_owned() });
     }
