@@ -208,7 +208,10 @@ impl World<'_> {
         }
         let node = process.node;
         let is_ended = matches!(exit, Exit::Signal(signal) if [SIGKILL, SIGTERM].contains(&signal.into()));
-        let leaves = self.plan.departures.iter().any(|leaving| leaving.force && leaving.node == node);
+        // A node that has not joined may be named as a host that is there as another one.
+        let host = |node| self.head.control.host(node);
+        let is_named = |leaving: u32| leaving == node || host(leaving) == host(node);
+        let leaves = self.plan.departures.iter().any(|leaving| leaving.force && is_named(leaving.node));
         if is_ended && leaves && self.plan.cleanup {
             let process = &self.processes[pid as usize];
             let code = exit.exit_code();
