@@ -10,7 +10,6 @@ use hydrant_core::wire::{Protocol, Text, decode_spawn};
 use hydrant_placement::hostfile::{self, Format, without_byte_order_mark};
 use hydrant_placement::{Host, HostError, Hosts, LineError, is_name_of};
 use hydrant_reactor::file::{self, FileError, Taken};
-use hydrant_wire::info::{list, strip};
 
 use crate::{OWN_VARIABLES, VARIABLES_OF_HOST, soft};
 
@@ -32,8 +31,8 @@ pub struct RequestedProgram {
 pub struct WantedProgram {
     /// The program.
     pub program: Program,
-    /// Value of key `host`.
-    host: Option<OsString>,
+    /// Hosts of key `host`.
+    host: Option<Hosts>,
     /// File of key `hostfile` and its hosts.
     listed: Option<(PathBuf, Hosts)>,
     added: Hosts,
@@ -43,10 +42,10 @@ pub struct WantedProgram {
 #[derive(Debug, thiserror::Error)]
 pub enum SpawnInfoError {
     /// Info key `host` with an unavailable host.
-    #[error("host {}: {available}", .host.display())]
+    #[error("host {host}: {available}")]
     Host {
         /// The host.
-        host: OsString,
+        host: String,
         /// The available hosts in words.
         available: String,
     },
@@ -71,9 +70,11 @@ pub enum SpawnInfoError {
         /// The available hosts in words.
         available: String,
     },
-    /// Info key `add-host` with an invalid list.
-    #[error("add-host {}: {why}", .list.display())]
+    /// Info key `host` or `add-host` with an invalid list.
+    #[error("{key} {}: {why}", .list.display())]
     Hosts {
+        /// The key.
+        key: &'static str,
         /// The value.
         list: OsString,
         /// What is wrong with it.
@@ -220,17 +221,13 @@ impl RequestedProgram {
         match key.as_bytes() {
             b"wdir" => program.wdir = Some(directory.join(value)),
             b"path" => program.path = Some(value.to_owned()),
-            b"host" | b"hosts" => *host = Some(value.to_owned()),
+            b"host" | b"hosts" => *host = Some(parse_hosts("host", value)?),
             b"hostfile" => {
                 let file = directory.join(value);
                 let hosts = read_hosts("hostfile", &file)?;
                 *listed = Some((file, hosts));
             }
-            b"add-host" => {
-                let hosts = Hosts::parse(&value.to_string_lossy());
-                let invalid = |why| SpawnInfoError::Hosts { list: value.to_owned(), why };
-                add(&hosts.map_err(invalid)?)?;
-            }
+            b"add-host" => add(&parse_hosts("add-host", value)?)?,
             b"add-hostfile" => add(&read_hosts("add-hostfile", &directory.join(value))?)?,
             b"soft" => {
                 let count = soft::count(value.as_bytes(), self.maxprocs);
@@ -270,25 +267,34 @@ impl WantedProgram {
     /// # Errors
     /// A host is unavailable.
     pub fn hosts(&self, available: &AvailableHosts<'_>) -> Result<Vec<Host>, SpawnInfoError> {
-        if let Some(value) = &self.host {
-            let named = list(value.as_bytes()).map(|name| (available.find)(name));
-            // An empty list has no host to use.
-            let named = named.collect::<Option<Vec<_>>>().filter(|_| !strip(value.as_bytes()).is_empty());
-            let unknown =
-                || SpawnInfoError::Host { host: value.to_owned(), available: available.description.clone() };
-            return Ok(named.ok_or_else(unknown)?.iter().map(|name| Host::new(name)).collect());
-        }
-        let Some((file, hosts)) = &self.listed else { return Ok(Vec::new()) };
-        let find = |host: &Host| match (available.find)(host.name.as_bytes()) {
-            Some(name) => Ok(Host { name, ..host.clone() }),
-            None => Err(SpawnInfoError::ListedHost {
-                file: file.clone(),
+        let available_host = |host: &Host| {
+            let name = (available.find)(host.name.as_bytes())?;
+            Some(Host { name, ..host.clone() })
+        };
+        if let Some(hosts) = &self.host {
+            let unknown = |host: &Host| SpawnInfoError::Host {
                 host: host.name.clone(),
                 available: available.description.clone(),
-            }),
+            };
+            return hosts.iter().map(|host| available_host(host).ok_or_else(|| unknown(host))).collect();
+        }
+        let Some((file, hosts)) = &self.listed else { return Ok(Vec::new()) };
+        let unknown = |host: &Host| SpawnInfoError::ListedHost {
+            file: file.clone(),
+            host: host.name.clone(),
+            available: available.description.clone(),
         };
-        hosts.iter().map(find).collect()
+        hosts.iter().map(|host| available_host(host).ok_or_else(|| unknown(host))).collect()
     }
+}
+
+/// Parses the value of a key that names hosts, with an optional number of slots each.
+fn parse_hosts(key: &'static str, list: &OsStr) -> Result<Hosts, SpawnInfoError> {
+    Hosts::parse(&list.to_string_lossy()).map_err(|why| SpawnInfoError::Hosts {
+        key,
+        list: list.to_owned(),
+        why,
+    })
 }
 
 fn assign(env: &mut Vec<(OsString, OsString)>, line: &[u8]) -> Result<(), SpawnInfoError> {
@@ -402,7 +408,7 @@ mod tests {
         for here in ["node7", "node7.example.org", "localhost, 127.0.0.1 "] {
             assert!(requested(&[("host", here)]).is_ok(), "{here}");
         }
-        for there in ["node8", "node7,node8", ""] {
+        for there in ["node8", "node7,node8", "node8:2"] {
             assert_eq!(
                 requested(&[("host", there)]).unwrap_err().errno(),
                 libc::EHOSTUNREACH as u8,
@@ -438,6 +444,7 @@ mod tests {
         assert_eq!(found(&[]), pair("", ""));
         assert_eq!(found(&[("hostfile", path)]), pair("c:3 node7:1", ""));
         assert_eq!(found(&[("hostfile", path), ("host", "node7")]), pair("node7:1", ""));
+        assert_eq!(found(&[("host", "c:2,node7")]), pair("c:2 node7:1", ""));
         assert_eq!(found(&[("add-host", "c:2")]), pair("", "c:2"));
         assert_eq!(found(&[("add-hostfile", path), ("add-host", "c:2")]), pair("", "c:3 node7:1"));
         assert_eq!(found(&[("add-host", "c:2"), ("host", "node7")]), pair("node7:1", "c:2"));
@@ -446,7 +453,7 @@ mod tests {
     }
 
     // Fault: A spawn's info key `hostfile` or `add-hostfile` names a file with an invalid line, without a host, or with a host
-    // that is not there, or `add-host` has an invalid list
+    // that is not there, or `host` or `add-host` has an invalid list
     // Outcome: the spawn is refused, and the reason names the key, the file and the line
     // Guarantee: Files of hosts that a rank names are read as those of `-hostfile`
     #[test]
@@ -468,8 +475,10 @@ mod tests {
         assert!(error.starts_with(&format!("add-hostfile {path} line 1: invalid user name")), "{error}");
         let error = hosts(&[("add-host", "a,-l")]).unwrap_err();
         assert!(error.starts_with("add-host a,-l: invalid host name '-l'"), "{error}");
-        let error = hosts(&[("add-host", "")]).unwrap_err();
-        assert!(error.starts_with("add-host : empty host name"), "{error}");
+        for key in ["host", "add-host"] {
+            let error = hosts(&[(key, "")]).unwrap_err();
+            assert!(error.starts_with(&format!("{key} : empty host name")), "{error}");
+        }
         let missing = hosts(&[("hostfile", "no-such-file")]).unwrap_err();
         assert!(missing.starts_with("hostfile /tmp/no-such-file: No such file"), "{missing}");
     }
