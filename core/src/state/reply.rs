@@ -280,6 +280,11 @@ pub(crate) enum PmixResponse {
     Text(JobId, u32),
     /// Success of a request of PMIx whose reply has INFOs, without any.
     NoInfos,
+    /// Success of a connection of PMIx, with what each member is told about the jobs of the others.
+    Connected {
+        /// Bit set of the jobs, as far as their numbers are below 64.
+        jobs: u64,
+    },
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

@@ -90,6 +90,7 @@ impl Server<'_> {
             PmixResponse::Group { context, members } => {
                 return self.write_group(id, context, members, writer);
             }
+            PmixResponse::Connected { jobs } => return self.write_connected(id, jobs, writer),
             PmixResponse::Context(context) => {
                 writer.status(status::SUCCESS);
                 writer.array(1);
@@ -179,18 +180,61 @@ impl Server<'_> {
 
     /// Writes what a rank needs to know of its job and of itself.
     fn write_job_info(&self, id: ConnId, writer: &mut Writer<'_>) {
-        let Some(requester) = self.requester(id) else { return writer.status(status::ERROR) };
-        writer.single();
-        writer.string(self.jobs[requester.job.index()].name.as_bytes());
-        self.write_job_data(id, requester.job, writer);
-        let job = &self.jobs[requester.job.index()];
-        self.write_program(job, self.ranks[requester.index].appnum, writer);
-        self.write_programs(job, writer);
+        match self.requester(id) {
+            Some(requester) => self.write_job(id, requester.job, writer),
+            None => writer.status(status::ERROR),
+        }
+    }
+
+    /// Writes the reply to a connection, with what the client needs to know of the other jobs: they may be over when it asks. Jobs
+    /// that do not fit are left out, and the client asks for each of their attributes.
+    fn write_connected(&self, id: ConnId, jobs: u64, writer: &mut Writer<'_>) {
+        writer.status(status::SUCCESS);
+        let Some(requester) = self.requester(id).filter(|_| HOST_FACTS) else { return };
+        let room = self.limits.output_max() - HEADER_LEN;
+        for other in (0..u64::BITS.min(self.limits.jobs)).map(JobId) {
+            // A job may have ended since, and another one may have its number.
+            let is_connected = other != requester.job && self.connections.connected(requester.job, other);
+            if jobs & 1 << other.0 == 0 || !is_connected {
+                continue;
+            }
+            let write = |writer: &mut Writer<'_>| {
+                writer.single();
+                writer.blob_of(|writer| self.write_job(id, other, writer));
+            };
+            let mut measured = Writer::new(writer.integers(), &mut []);
+            write(&mut measured);
+            if writer.len() + measured.len() <= room {
+                write(writer);
+            }
+        }
+    }
+
+    /// Writes the attributes of a job and of its ranks for a client. A rank of the job gets those of its program, too, and one of
+    /// another job the ranks on each host, as it cannot ask for them later.
+    fn write_job(&self, client: ConnId, id: JobId, writer: &mut Writer<'_>) {
+        let job = &self.jobs[id.index()];
+        let asker = self.requester(client).filter(|asker| asker.job == id);
         let all = self.is_small(job);
+        writer.single();
+        writer.string(job.name.as_bytes());
+        self.write_job_data(client, id, writer);
+        match asker {
+            Some(asker) => {
+                self.write_program(job, self.ranks[asker.index].appnum, writer);
+                self.write_programs(job, writer);
+            }
+            None if HOST_FACTS && all => {
+                for node in hosts::nodes(&self.ranks[job.slots()]) {
+                    self.write_host(job, node, writer);
+                }
+            }
+            None => {}
+        }
         let fits = || self.local_room(job) + self.places_room(job) <= self.limits.output_max();
         let places = HOST_FACTS && !all && fits();
         for rank in (0..job.size).map(Rank) {
-            let whole = all || rank == requester.rank;
+            let whole = all || asker.is_some_and(|asker| rank == asker.rank);
             // Open MPI compares its place with those of its peers, and does not ask the server.
             let place = places && self.text(job, PLACES[1], Some(rank)).is_some();
             if !whole && !place {
@@ -201,7 +245,7 @@ impl Server<'_> {
                 writer.single();
                 writer.uint32(rank.0);
                 if whole {
-                    self.write_rank_data(requester.job, rank, writer);
+                    self.write_rank_data(id, rank, writer);
                 } else {
                     self.write_places(job, rank, &PLACES[1..], writer);
                 }
@@ -314,11 +358,11 @@ impl Server<'_> {
         if let Some(first) = local().next() {
             writer.key(b"pmix.lldr", kind::PROC_RANK);
             writer.uint32(first);
-        }
-        // A list that does not fit is left out. Clients then use no shared memory.
-        if self.local_room(job) <= self.limits.output_max() {
-            writer.key(hosts::RANKS, kind::STRING);
-            self.write_ranks_on(job, here, writer);
+            // A list that does not fit is left out. Clients then use no shared memory.
+            if self.local_room(job) <= self.limits.output_max() {
+                writer.key(hosts::RANKS, kind::STRING);
+                self.write_ranks_on(job, here, writer);
+            }
         }
         if self.is_small(job) {
             self.write_hosts(job, writer);

@@ -5,6 +5,7 @@ use super::super::collective::route;
 use super::super::dispatch::Requester;
 use crate::fault::Refusal;
 use crate::ids::{JobId, Rank};
+use crate::limits::HOST_FACTS;
 use crate::peer::message::GroupKind;
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
@@ -87,7 +88,12 @@ impl Server<'_> {
             return Response::status(if is_group { CONSTRUCT_ABORT } else { LOST_CONNECTION });
         }
         match kind {
-            GroupKind::Connect | GroupKind::Disconnect | GroupKind::Fence => self.relate(at, kind),
+            GroupKind::Connect | GroupKind::Disconnect | GroupKind::Fence => {
+                self.relate(at, kind);
+                if HOST_FACTS && kind == GroupKind::Connect {
+                    return Response::Pmix(PmixResponse::Connected { jobs: self.jobs_of(at) });
+                }
+            }
             GroupKind::Construct => {
                 let (mut members, mut have_given) = (0, false);
                 for slot in 0..self.limits.ranks {
@@ -107,6 +113,13 @@ impl Server<'_> {
             GroupKind::Barrier => {}
         }
         Response::status(status::SUCCESS)
+    }
+
+    /// Returns the bit set of the jobs of a group, as far as it reaches.
+    fn jobs_of(&self, at: u32) -> u64 {
+        let has_member = |job: &Job| !job.name.is_empty() && self.groups.has_member_in(at, &job.slots());
+        let jobs = (0..u64::BITS).zip(&*self.jobs).filter(|(_, job)| has_member(job));
+        jobs.fold(0, |set, (id, _)| set | 1 << id)
     }
 
     /// Connects or disconnects the jobs of a group.

@@ -108,7 +108,8 @@ fn members_of_several_nodes_and_jobs_gather() {
             all.settle();
             let answers: Vec<_> =
                 members(of).into_iter().map(|(job, rank)| all.gets(job, rank, 4, status::SUCCESS)).collect();
-            assert!(answers.iter().all(|answer| *answer == answers[0]), "{number} gives all the same");
+            let is_plain = |answer: &Vec<u8>| number == CONNECT || *answer == answers[0];
+            assert!(answers.iter().all(is_plain), "{number} gives all the same");
             assert!(all.replies.values().all(VecDeque::is_empty));
             if number == CONNECT {
                 all.commit(1, 2, "card", "of the other job, ");
@@ -123,6 +124,101 @@ fn members_of_several_nodes_and_jobs_gather() {
         let used: u32 = all.servers.iter().map(|server| server.used(Limit::Groups)).sum();
         assert_eq!(used, 0, "all groups are free");
     }
+}
+
+/// Returns what the answer to a connection tells: the jobs, and the attributes of each.
+#[cfg(feature = "cluster")]
+fn told(answer: &[u8]) -> Vec<(String, Vec<u8>)> {
+    let mut reader = Reader::new(Integers::Flexible, answer);
+    let job = || {
+        reader.single()?;
+        let mut about = Reader::new(Integers::Flexible, reader.blob().expect("an answer consists of jobs"));
+        about.single().unwrap();
+        let name = about.string().unwrap().unwrap().to_vec();
+        Some((String::from_utf8(name).unwrap(), about.rest().to_vec()))
+    };
+    core::iter::from_fn(job).collect()
+}
+
+/// Data of a job that is over are not there, so its members tell the others before.
+#[cfg(feature = "cluster")]
+#[test]
+fn those_who_connect_are_told_about_each_others_jobs() {
+    for seed in 0..10 {
+        let mut all = Cluster::new(3, 2, &[5, 2, 1], true, seed);
+        let three = [(0, 3), (1, WILDCARD), (2, 0)];
+        let members = [(0, 3), (1, 0), (1, 1), (2, 0)];
+        // The third job is connected with the first one before, and not a member.
+        let connected = [(0, 0), (2, 0)];
+        for (of, members) in
+            [(&connected[..], &connected[..]), (&three[..2], &members[..3]), (&three, &members)]
+        {
+            members.iter().for_each(|&who| arrive(&mut all, who, CONNECT, None, of));
+            all.settle();
+            for &(job, rank) in members {
+                let told = told(&all.gets(job, rank, 4, status::SUCCESS));
+                let names: Vec<&str> = told.iter().map(|(name, _)| name.as_str()).collect();
+                let others =
+                    of.iter().filter(|(other, _)| *other != job).map(|(other, _)| format!("job.{other}"));
+                assert_eq!(names, others.collect::<Vec<_>>(), "rank {rank} of job {job}");
+                for (name, data) in told {
+                    let mut pairs = Reader::new(Integers::Flexible, &data);
+                    let pairs: Vec<_> = core::iter::from_fn(|| pairs.key_value()).collect();
+                    let count = |key: &str| pairs.iter().filter(|pair| pair.key == key.as_bytes()).count();
+                    let found = pairs.iter().find(|pair| pair.key == b"pmix.job.size");
+                    let (size, hosts) = [(5, 2), (2, 2), (1, 1)][usize::from(name.as_bytes()[4] - b'0')];
+                    assert_eq!(found.and_then(|pair| pair.as_u32()), Some(size), "{name}");
+                    // There is room for the ranks and hosts of two ranks, in all outputs.
+                    let (ranks, hosts) = if size > 2 { (0, 0) } else { (size, hosts) };
+                    assert_eq!(count("pmix.pblob"), ranks as usize, "{name}");
+                    assert_eq!(count("pmix.node.arr"), hosts, "{name}");
+                    assert!(
+                        size > 2 || contains(&data, if size == 2 { "node0,south" } else { "node0" }),
+                        "{name}"
+                    );
+                    // The third job has no rank on the second host.
+                    let is_there = size > 1 || all.node(rank) == 1;
+                    assert_eq!(count("pmix.lpeers"), usize::from(is_there), "{name}");
+                    assert_eq!(count("pmix.lldr"), usize::from(is_there), "{name}");
+                }
+            }
+        }
+    }
+}
+
+/// What does not fit into an answer is left out, and is there for a get.
+#[cfg(feature = "cluster")]
+#[test]
+fn those_who_connect_are_told_as_much_as_fits() {
+    let mut all = Cluster::new(3, 2, &[], true, 1);
+    all.sizes = vec![1, 2, 2];
+    for (node, id) in (0..3).flat_map(|node| (0..3).map(move |id| (node, id))) {
+        let (job, size) = (JobId(id), all.sizes[id as usize]);
+        all.tell(node, Input::RegisterJob(JobSpec::new(job, &format!("job.{id}"), size)));
+        for rank in 0..size {
+            let of = all.node(rank);
+            all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: of });
+        }
+        // Each answer names the first host three times.
+        let value = if id == 0 { &b"north"[..] } else { &[b'n'; 900] };
+        all.tell(node, Input::Attr { job, key: b"pmix.hname.1", value });
+    }
+    for (job, rank) in [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)] {
+        all.join(job, rank);
+    }
+    let members = [(0, 0), (1, 0), (2, 0)];
+    for who in members {
+        arrive(&mut all, who, CONNECT, None, &members);
+    }
+    all.settle();
+    for ((job, rank), others) in
+        members.into_iter().zip([&["job.1"][..], &["job.0", "job.2"], &["job.0", "job.1"]])
+    {
+        let told = told(&all.gets(job, rank, 4, status::SUCCESS));
+        assert_eq!(told.iter().map(|(name, _)| name.as_str()).collect::<Vec<_>>(), others);
+    }
+    all.get((0, 0), (2, WILDCARD), "pmix.job.size");
+    assert!(contains(&all.gets(0, 0, 3, status::SUCCESS), "pmix.job.size"));
 }
 
 // Serves: Requests | construct and destruct a group (24, 28) | served: with a context id that is unique in the run, and members in
