@@ -122,14 +122,19 @@ static void on_end(size_t handler, pmix_status_t code, const pmix_proc_t *source
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
 
-/* Rank 0 spawns a job that exits with a code. All ranks that have registered learn of its end. */
-static void ends(const char *program, const char *code)
+static void watch_ends(const char *code)
 {
     pmix_status_t event = PMIX_EVENT_JOB_END;
     expected = atoi(code);
     PMIx_Register_event_handler(&event, 1, NULL, 0, on_end, on_registered, NULL);
     while (!atomic_load(&registered))
         usleep(1000);
+}
+
+/* Rank 0 spawns a job that exits with a code. All ranks that have registered learn of its end. */
+static void ends(const char *program, const char *code)
+{
+    watch_ends(code);
     fence();
     if (me.rank == 0) {
         pmix_app_t app;
@@ -143,6 +148,72 @@ static void ends(const char *program, const char *code)
         usleep(1000);
     fence();
     CHECK(atomic_load(&ended) == 1);
+}
+
+/* The processes of a job by host are those that its size and their hosts tell. */
+static void resolves(const char *nspace, uint32_t ranks)
+{
+    CHECK(number_of(nspace, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE) == ranks);
+    char *names, *next;
+    OK(PMIx_Resolve_nodes(nspace, &names));
+    uint32_t found = 0;
+    for (char *host = strtok_r(names, ",", &next); host != NULL; host = strtok_r(NULL, ",", &next)) {
+        pmix_proc_t *procs = NULL;
+        size_t count = 0;
+        OK(PMIx_Resolve_peers(host, nspace, &procs, &count));
+        CHECK(count > 0);
+        for (size_t at = 0; at < count; at++) {
+            CHECK(strcmp(procs[at].nspace, nspace) == 0);
+            pmix_value_t *value = value_of(nspace, procs[at].rank, PMIX_HOSTNAME, PMIX_STRING);
+            CHECK(strcmp(value->data.string, host) == 0);
+            PMIX_VALUE_RELEASE(value);
+        }
+        found += count;
+        PMIX_PROC_FREE(procs, count);
+    }
+    CHECK(found == ranks);
+    free(names);
+}
+
+static void connect_jobs(const char *nspace)
+{
+    pmix_proc_t procs[2];
+    procs[0] = rank_of(PMIX_RANK_WILDCARD);
+    PMIX_LOAD_PROCID(&procs[1], nspace, PMIX_RANK_WILDCARD);
+    OK(PMIx_Connect(procs, 2, NULL, 0));
+}
+
+/* A job that ends after it has connected. Its hosts and processes are known afterwards. */
+static void connects(const char *program)
+{
+    watch_ends("0");
+    fence();
+    if (me.rank == 0) {
+        pmix_app_t app;
+        PMIX_APP_CONSTRUCT(&app);
+        app.cmd = (char *)program;
+        app.maxprocs = CHILDREN;
+        app.argv = (char *[]){(char *)program, "connected", me.nspace, NULL};
+        OK(PMIx_Spawn(NULL, 0, &app, 1, spawned));
+        pmix_value_t name = {.type = PMIX_STRING, .data.string = spawned};
+        OK(PMIx_Put(PMIX_GLOBAL, "spawned", &name));
+        OK(PMIx_Commit());
+    }
+    fence();
+    pmix_value_t *value = value_of(me.nspace, 0, "spawned", PMIX_STRING);
+    connect_jobs(value->data.string);
+    while (!atomic_load(&ended))
+        usleep(1000);
+    resolves(value->data.string, CHILDREN);
+    resolves(me.nspace, size);
+    PMIX_VALUE_RELEASE(value);
+    fence();
+}
+
+static void connected(const char *parent)
+{
+    connect_jobs(parent);
+    resolves(parent, number_of(parent, PMIX_RANK_WILDCARD, PMIX_JOB_SIZE));
 }
 
 static void child(const char *parent)
@@ -228,6 +299,10 @@ int main(int argc, char **argv)
         refused();
     else if (strcmp(argv[1], "ends") == 0)
         ends(argv[0], "0");
+    else if (strcmp(argv[1], "connects") == 0)
+        connects(argv[0]);
+    else if (strcmp(argv[1], "connected") == 0)
+        connected(argv[2]);
     else if (strcmp(argv[1], "fails") == 0)
         ends(argv[0], "3");
     else if (strcmp(argv[1], "exits") == 0) {

@@ -285,6 +285,10 @@ pub(crate) enum PmixResponse {
         /// Bit set of the jobs, as far as their numbers are below 64.
         jobs: u64,
     },
+    /// Processes on the host of a node for PMIx, of a job or of all jobs.
+    PeersOn(Option<JobId>, u32),
+    /// Names of the hosts of a job for PMIx, or of all jobs.
+    HostsOf(Option<JobId>),
 }
 
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.

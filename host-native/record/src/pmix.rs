@@ -97,6 +97,11 @@ fn event(reader: &mut Reader<'_>) -> Option<String> {
     Some(format!(" {code} of {source}{}", infos(&reader.infos()?)))
 }
 
+/// Returns a name, or `any` without one.
+fn name(name: Option<&[u8]>) -> String {
+    name.map_or_else(|| "any".to_owned(), |name| name.escape_ascii().to_string())
+}
+
 /// Returns the name of a request, and its fields.
 fn describe(command: &Command<'_>) -> (&'static str, String) {
     match command {
@@ -124,6 +129,10 @@ fn describe(command: &Command<'_>) -> (&'static str, String) {
             ("get", format!(": {key} of {}{}", process(*proc), infos(options)))
         }
         Command::Refresh(proc) => ("refresh", format!(": {}", process(*proc))),
+        Command::ResolvePeers { host, namespace } => {
+            ("resolve peers", format!(": {} of {}", name(*host), name(*namespace)))
+        }
+        Command::ResolveNodes(namespace) => ("resolve nodes", format!(": {}", name(*namespace))),
         Command::Finalize => ("finalize", String::new()),
         Command::Publish(_, data) => ("publish", format!(":{}", infos(data))),
         Command::Lookup(keys, options) => ("lookup", format!(":{}{}", list(keys.iter()), infos(options))),

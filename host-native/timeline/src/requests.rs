@@ -184,9 +184,11 @@ impl Decoder {
                 (participants.members, participants.crosses_jobs) = (name.to_vec(), true);
                 (Phase::Fence, Some(participants))
             }
-            pmix::Command::Get { .. } | pmix::Command::Refresh(_) | pmix::Command::Query(_) => {
-                (Phase::Get, None)
-            }
+            pmix::Command::Get { .. }
+            | pmix::Command::Refresh(_)
+            | pmix::Command::Query(_)
+            | pmix::Command::ResolvePeers { .. }
+            | pmix::Command::ResolveNodes(_) => (Phase::Get, None),
             pmix::Command::Publish(..) | pmix::Command::Lookup(..) | pmix::Command::Unpublish(..) => {
                 (Phase::Name, None)
             }

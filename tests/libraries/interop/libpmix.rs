@@ -129,6 +129,19 @@ fn the_end_of_a_spawned_job_is_an_event() {
     }
 }
 
+/// What is known of a connected job is there when that is over, and its hosts and processes are found by name.
+#[test]
+fn those_who_connect_know_each_others_hosts() {
+    for hosts in [String::new(), nodes(2, 3, 3)] {
+        let Some(outcome) = run_jobs(&hosts, "connects") else { return };
+        outcome.code(0).quiet().says(": connects done\n", 3).says(": connected done\n", 2);
+        if Peer::OpenMpi5.there() {
+            let outcome = with_libpmix_5(&hosts, "pmix_jobs", "connects");
+            outcome.code(0).quiet().says(": connects done\n", 3).says(": connected done\n", 2);
+        }
+    }
+}
+
 /// Runs one sub-command of `tests/clients/pmix_jobs.c` on three ranks.
 fn run_jobs(options: &str, name: &str) -> Option<Outcome> {
     if !Peer::Libpmix.there() {

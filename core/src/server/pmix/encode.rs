@@ -91,6 +91,8 @@ impl Server<'_> {
                 return self.write_group(id, context, members, writer);
             }
             PmixResponse::Connected { jobs } => return self.write_connected(id, jobs, writer),
+            PmixResponse::PeersOn(job, node) => return self.write_peers_on(job, node, writer),
+            PmixResponse::HostsOf(job) => return self.write_hosts_of(job, writer),
             PmixResponse::Context(context) => {
                 writer.status(status::SUCCESS);
                 writer.array(1);

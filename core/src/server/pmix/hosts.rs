@@ -1,11 +1,13 @@
 //! Hosts of a job for PMIx clients: their names (`PMIx_Resolve_nodes`), and the ranks on one of them
-//! (`PMIx_Resolve_peers`).
+//! (`PMIx_Resolve_peers`). libpmix 4 gets them as attributes, libpmix 5 and later have requests of their own.
 
 use super::super::Server;
+use crate::fault::Refusal;
 use crate::ids::JobId;
-use crate::state::{Job, RankSlot};
-use crate::wire::decimal;
-use crate::wire::pmix::{Infos, Writer, kind};
+use crate::limits::HOST_FACTS;
+use crate::state::{Job, PmixResponse, RankSlot, Response};
+use crate::wire::pmix::{Infos, Writer, kind, status};
+use crate::wire::{Text, decimal};
 
 /// Key of the names of all hosts.
 pub(super) const HOSTS: &[u8] = b"pmix.nlist";
@@ -37,8 +39,11 @@ impl Server<'_> {
     /// Returns the node of a job whose host has the name in the request. `None` if the request names no host, or none of
     /// the job.
     pub(super) fn requested_host(&self, id: JobId, infos: &Infos<'_>) -> Option<u32> {
-        let wanted = infos.find(HOST)?.as_string()?;
-        let job = &self.jobs[id.index()];
+        self.host_named(&self.jobs[id.index()], infos.find(HOST)?.as_string()?)
+    }
+
+    /// Returns the node of a job whose host has a name.
+    fn host_named(&self, job: &Job, wanted: &[u8]) -> Option<u32> {
         nodes(&self.ranks[job.slots()]).find(|&node| match self.host_name(job, node) {
             Some(name) => name == wanted,
             None => {
@@ -48,11 +53,90 @@ impl Server<'_> {
         })
     }
 
+    /// Returns the job with a namespace, or none that stands for all jobs.
+    fn job_or_all(&self, namespace: Option<&[u8]>) -> Result<Option<JobId>, Refusal> {
+        let job = |name| self.named(Text::plain(name)).ok_or(Refusal::NoJob);
+        namespace.map(job).transpose()
+    }
+
+    /// Returns a job, or all that are no tools.
+    fn listed(&self, job: Option<JobId>) -> impl Iterator<Item = &Job> + Clone {
+        let is_listed = move |at: u32, of: &Job| match job {
+            Some(job) => job.0 == at,
+            None => !of.name.is_empty() && !self.is_tool(of),
+        };
+        (0u32..).zip(&*self.jobs).filter(move |&(at, of)| is_listed(at, of)).map(|(_, of)| of)
+    }
+
+    /// Returns the response to a request for the processes on a host, of a namespace or of all. The client looks for a host that is
+    /// not found in what it knows: it knows its own also by a name that the server does not.
+    pub(super) fn peers_on(
+        &self,
+        host: Option<&[u8]>,
+        namespace: Option<&[u8]>,
+    ) -> Result<Response, Refusal> {
+        let job = self.job_or_all(namespace)?;
+        let node = match host {
+            Some(name) => self.listed(job).find_map(|job| self.host_named(job, name)),
+            None => Some(self.links.node()),
+        };
+        let peers = node.map(|node| Response::Pmix(PmixResponse::PeersOn(job, node)));
+        Ok(peers.unwrap_or(Response::status(status::NOT_FOUND)))
+    }
+
+    /// Writes the processes on a node, of a job or of all.
+    pub(super) fn write_peers_on(&self, job: Option<JobId>, node: u32, writer: &mut Writer<'_>) {
+        if !HOST_FACTS {
+            return writer.status(status::NOT_SUPPORTED);
+        }
+        let peers = || {
+            let jobs = self.listed(job);
+            jobs.flat_map(|of| ranks_on(&self.ranks[of.slots()], node).map(move |rank| (of, rank)))
+        };
+        writer.status(status::SUCCESS);
+        writer.array(peers().count() as u32);
+        for (of, rank) in peers() {
+            writer.proc(of.name.as_bytes(), rank);
+        }
+    }
+
+    /// Returns the response to a request for the hosts of a namespace, or of all.
+    pub(super) fn hosts_of(&self, namespace: Option<&[u8]>) -> Result<Response, Refusal> {
+        Ok(Response::Pmix(PmixResponse::HostsOf(self.job_or_all(namespace)?)))
+    }
+
+    /// Writes the names of the hosts of a job, or of all jobs.
+    pub(super) fn write_hosts_of(&self, job: Option<JobId>, writer: &mut Writer<'_>) {
+        if !HOST_FACTS {
+            return writer.status(status::NOT_SUPPORTED);
+        }
+        let ranks = |job: &Job| &self.ranks[job.slots()];
+        let hosts = || {
+            self.listed(job).enumerate().flat_map(move |(at, of)| {
+                let is_new = move |&node: &u32| {
+                    self.listed(job).take(at).all(|before| ranks_on(ranks(before), node).next().is_none())
+                };
+                nodes(ranks(of)).filter(is_new).map(move |node| (of, node))
+            })
+        };
+        writer.status(status::SUCCESS);
+        writer.single();
+        self.write_host_names(hosts, writer);
+    }
+
     /// Writes the names of all hosts of a job, separated by commas.
     pub(super) fn write_hosts(&self, job: &Job, writer: &mut Writer<'_>) {
         writer.key(HOSTS, kind::STRING);
+        self.write_host_names(|| nodes(&self.ranks[job.slots()]).map(|node| (job, node)), writer);
+    }
+
+    /// Writes the names of hosts of jobs as a STRING, separated by commas.
+    fn write_host_names<'j, I>(&self, hosts: impl Fn() -> I, writer: &mut Writer<'_>)
+    where
+        I: Iterator<Item = (&'j Job, u32)>,
+    {
         writer.string_of(|writer| {
-            for (at, node) in nodes(&self.ranks[job.slots()]).enumerate() {
+            for (at, (job, node)) in hosts().enumerate() {
                 if at > 0 {
                     writer.byte(b',');
                 }

@@ -284,6 +284,8 @@ impl Server<'_> {
                 return self.pmix_get(now, integers, proc, &infos, key);
             }
             Command::Refresh(proc) => return self.pmix_refresh(now, integers, proc),
+            Command::ResolvePeers { host, namespace } if HOST_FACTS => self.peers_on(host, namespace)?,
+            Command::ResolveNodes(namespace) if HOST_FACTS => self.hosts_of(namespace)?,
             Command::Finalize => {
                 self.conns[requester.conn.index()].phase = Phase::Finalized;
                 self.ranks[requester.index].phase = RankPhase::Finalized;
@@ -367,6 +369,8 @@ impl Server<'_> {
             | Command::PullOutput { .. }
             | Command::StopOutput { .. }
             | Command::PushInput { .. }
+            | Command::ResolvePeers { .. }
+            | Command::ResolveNodes(_)
             | Command::Unsupported => return Err(Refusal::Unsupported),
             // `pmix_message` has handled them.
             Command::DeregisterEvents(_) | Command::Heartbeat => done,

@@ -140,6 +140,15 @@ pub enum Command<'a> {
         /// The rest of the request, which depends on the version of the client.
         rest: &'a [u8],
     },
+    /// Processes on a host (RESOLVE_PEERS).
+    ResolvePeers {
+        /// Name of the host. None stands for the client's own.
+        host: Option<&'a [u8]>,
+        /// Namespace of the processes. None stands for all.
+        namespace: Option<&'a [u8]>,
+    },
+    /// Hosts of the processes of a namespace, or of all (RESOLVE_NODE).
+    ResolveNodes(Option<&'a [u8]>),
     /// A command that the server does not implement.
     Unsupported,
 }
@@ -425,6 +434,8 @@ fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
             Command::GroupDestruct { name: reader.key()?, rest: reader.rest() }
         }
         33 => Command::Refresh(process(reader)?),
+        37 => Command::ResolvePeers { host: optional(reader)?, namespace: optional(reader)? },
+        38 => Command::ResolveNodes(optional(reader)?),
         _ => Command::Unsupported,
     })
 }
@@ -435,6 +446,12 @@ fn process<'a>(reader: &mut Reader<'a>) -> Option<Proc<'a>> {
     let namespace = reader.namespace()?;
     reader.single()?;
     Some(Proc { namespace, rank: reader.uint32()? })
+}
+
+/// Reads a text in a pack of its own, which may be empty or none.
+fn optional<'a>(reader: &mut Reader<'a>) -> Option<Option<&'a [u8]>> {
+    reader.single()?;
+    Some(reader.string()?.filter(|text| !text.is_empty()))
 }
 
 fn get<'a>(reader: &mut Reader<'a>) -> Option<Command<'a>> {

@@ -96,7 +96,10 @@ names! {
     pmix::Command::Abort { .. } => "PMIx abort",
     pmix::Command::Commit(_) => "PMIx commit",
     pmix::Command::Fence { .. } => "PMIx fence",
-    pmix::Command::Get { .. } | pmix::Command::Refresh(_) => "PMIx get",
+    pmix::Command::Get { .. }
+    | pmix::Command::Refresh(_)
+    | pmix::Command::ResolvePeers { .. }
+    | pmix::Command::ResolveNodes(_) => "PMIx get",
     pmix::Command::Finalize => "PMIx finalize",
     pmix::Command::Publish(..) => "PMIx publish",
     pmix::Command::Lookup(..) => "PMIx look-up",

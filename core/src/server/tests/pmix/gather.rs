@@ -77,7 +77,12 @@ fn hosts_learn_which_jobs_have_parted() {
 }
 
 // Serves: Requests | fence (3) | served: of the whole job, of some of its ranks, and of ranks of several jobs
-// Serves: Requests | connect, disconnect (10, 11) | served: of jobs, which [fail together](failures.md#spawned-jobs) while connected
+// Serves: Requests | connect, disconnect (10, 11) | served: of jobs, which [fail together](failures.md#spawned-jobs) while
+// connected. Who connects is told the [attributes](#attributes) of the other jobs, in jobs of up to 64 ranks with those of each
+// rank and host, so that they are known when a job is over. A get asks for what does not fit into the answer. A board without
+// neighbours tells none
+// Also: hydrant-core `those_who_connect_are_told_as_much_as_fits`, libraries
+// `interop::libpmix::those_who_connect_know_each_others_hosts`
 #[test]
 fn members_of_several_nodes_and_jobs_gather() {
     for seed in 0..20 {

@@ -147,16 +147,68 @@ fn ranks_of_a_large_job_know_the_places_of_those_on_their_host() {
     }
 }
 
+// Serves: Requests | hosts and processes by name (37, 38) | served: `PMIx_Resolve_nodes` and `PMIx_Resolve_peers` of libpmix 5 and
+// later, of a namespace or of all. libpmix 4 gets `PMIX_NODE_LIST` and `PMIX_LOCAL_PEERS`
+// Also: libraries `interop::libpmix::those_who_connect_know_each_others_hosts`
+#[test]
+fn hosts_and_processes_are_found_by_name() {
+    let mut all = Cluster::new(3, 2, &[3, 1], true, 1);
+    let peers = |all: &mut Cluster, host: Option<&str>, namespace: &str| {
+        all.asks(0, 1, 5, |writer| {
+            command(writer, 37);
+            writer.single();
+            match host {
+                Some(host) => writer.string(host.as_bytes()),
+                None => writer.null_string(),
+            }
+            writer.single();
+            writer.string(namespace.as_bytes());
+        });
+        let (_, code, rest) = all.reply(0, 1).expect("it is answered");
+        let peers = Reader::new(Integers::Flexible, &rest).procs();
+        let name = |proc: pmix::Proc<'_>| format!("{}:{}", proc.namespace.escape_ascii(), proc.rank);
+        (code, peers.map(|peers| peers.iter().map(name).collect::<Vec<_>>().join(" ")).unwrap_or_default())
+    };
+    for (host, namespace, expected) in [
+        (Some("node0"), "job.0", "job.0:0 job.0:2"),
+        (Some("south"), "job.0", "job.0:1"),
+        (None, "job.0", "job.0:1"),
+        (None, "job.1", ""),
+        (Some("node0"), "job.1", "job.1:0"),
+        (Some("node0"), "", "job.0:0 job.0:2 job.1:0"),
+        (Some("south"), "", "job.0:1"),
+    ] {
+        assert_eq!(
+            peers(&mut all, host, namespace),
+            (status::SUCCESS, String::from(expected)),
+            "{host:?} {namespace}"
+        );
+    }
+    for (host, namespace) in [("north", "job.0"), ("south", "job.1"), ("north", ""), ("node0", "job.2")] {
+        assert_ne!(peers(&mut all, Some(host), namespace).0, status::SUCCESS, "{host} {namespace}");
+    }
+    for (namespace, expected) in [("job.0", "node0,south"), ("job.1", "node0"), ("", "node0,south")] {
+        all.asks(0, 1, 5, |writer| {
+            command(writer, 38);
+            writer.single();
+            writer.string(namespace.as_bytes());
+        });
+        let rest = all.gets(0, 1, 5, status::SUCCESS);
+        let mut reader = Reader::new(Integers::Flexible, &rest);
+        reader.single().unwrap();
+        assert_eq!(reader.string().unwrap(), Some(expected.as_bytes()), "{namespace}");
+    }
+}
+
 // Serves: Requests | group by invitation (25, 26, 27) | refused: libpmix invites, joins, declines and leaves by events
 // Serves: Requests | fabrics, distances of devices (30, 31, 32) | refused
 // Serves: Requests | resource blocks, sessions (34, 35) | refused
 // Serves: Requests | topology of the host, other data formats (36, 39) | refused
-// Serves: Requests | hosts and processes by name (37, 38) | refused: libpmix up to 6 gets `PMIX_NODE_LIST` and
-// `PMIX_LOCAL_PEERS`
 #[test]
 fn every_request_is_answered() {
     let mut all = cluster();
-    let served: &[u8] = &[3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 22, 23, 24, 28, 29, 33];
+    let served: &[u8] =
+        &[3, 4, 6, 7, 8, 9, 10, 11, 12, 13, 15, 16, 17, 18, 19, 22, 23, 24, 28, 29, 33, 37, 38];
     for number in 0..=u8::MAX {
         // An abort ends the job, and the end of a registration has no reply.
         if [0, 1, 2, 5, 14].contains(&number) {
