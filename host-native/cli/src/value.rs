@@ -166,18 +166,20 @@ pub(crate) fn socket_path() -> impl TypedValueParser<Value = PathBuf> {
 
 /// Parser of `--outfile-pattern` and `--errfile-pattern`.
 pub(crate) fn pattern() -> impl TypedValueParser<Value = OsString> {
-    OsStringValueParser::new().try_map(|text| match has_codes(text.as_bytes(), b"rghpa%") {
+    OsStringValueParser::new().try_map(|text| match has_codes(text.as_bytes(), b"rgIhpa%") {
         _ if text.is_empty() => Err("expected a file name; %r in it stands for the rank"),
         true => Ok(text),
-        false => Err("expected r (rank), p (process id), h (host), a (program), g (job) or % after %"),
+        false => {
+            Err("expected r (rank), p (process id), h (host), a (program), g (job), I (task) or % after %")
+        }
     })
 }
 
 /// `--prepend-pattern`.
 pub(crate) fn prefix_pattern(text: &str) -> Result<String, String> {
-    match has_codes(text.as_bytes(), b"rgh%") {
+    match has_codes(text.as_bytes(), b"rgIh%") {
         true => Ok(text.to_owned()),
-        false => Err("expected r (rank), g (job), h (host) or % after %".to_owned()),
+        false => Err("expected r (rank), g (job), I (task), h (host) or % after %".to_owned()),
     }
 }
 

@@ -19,13 +19,23 @@ pub enum LinePrefix {
     /// None.
     #[default]
     None,
-    /// `[rank] `, of spawned jobs `[job:rank] `.
+    /// `[rank] `, of spawned jobs `[job:rank] `, in arrays `[task.rank] `.
     Rank,
     /// `rank> ` before standard output and `rank(err)> ` before standard error, as MPICH does it with
-    /// `MPIEXEC_PREFIX_DEFAULT`.
+    /// `MPIEXEC_PREFIX_DEFAULT`. In arrays `task.rank> `.
     Mpiexec,
-    /// Text with `%r` for the rank, `%g` for the number of the job, `%h` for the host and `%%` for a percent sign.
+    /// Text with `%r` for the rank, `%g` for the number of the job, `%I` for that of the task, `%h` for the host and `%%` for a
+    /// percent sign.
     Pattern(String),
+}
+
+/// A job, as labels and patterns name it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct NamedJob {
+    /// 0 for the job of the command line. Spawned jobs count from 1.
+    pub ordinal: u32,
+    /// The task of a job array that it belongs to.
+    pub task: Option<u32>,
 }
 
 /// Texts before lines, of all ranks.
@@ -48,14 +58,15 @@ impl Labels {
         self.0.timestamps
     }
 
-    /// Returns the text for a stream of a rank, without the time. `job` is 0 for the job of the command line.
-    pub fn text<'h>(&self, job: u32, rank: u32, host: impl FnOnce() -> &'h str, stderr: bool) -> String {
+    /// Returns the text for a stream of a rank, without the time.
+    pub fn text<'h>(&self, job: NamedJob, rank: u32, host: impl FnOnce() -> &'h str, stderr: bool) -> String {
+        let task = || job.task.map_or_else(String::new, |task| format!("{task}."));
         match &self.0.lines {
             LinePrefix::None => String::new(),
-            LinePrefix::Rank if job == 0 => format!("[{rank}] "),
-            LinePrefix::Rank => format!("[{job}:{rank}] "),
-            LinePrefix::Mpiexec if stderr => format!("{rank}(err)> "),
-            LinePrefix::Mpiexec => format!("{rank}> "),
+            LinePrefix::Rank if job.ordinal == 0 => format!("[{}{rank}] ", task()),
+            LinePrefix::Rank => format!("[{}{}:{rank}] ", task(), job.ordinal),
+            LinePrefix::Mpiexec if stderr => format!("{}{rank}(err)> ", task()),
+            LinePrefix::Mpiexec => format!("{}{rank}> ", task()),
             LinePrefix::Pattern(pattern) => {
                 let text = expand(pattern.as_ref(), (job, rank), 0, host(), || 0).ok();
                 text.and_then(|text| text.into_string().ok()).unwrap_or_else(|| pattern.clone())
@@ -93,14 +104,20 @@ mod tests {
 
     #[test]
     fn labels_have_the_form_of_the_option() {
-        let text = |lines, job, stderr| {
+        let of = |lines, job, stderr| {
             Labels::new(Prefix { lines, timestamps: false }).text(job, 3, || "node7", stderr)
         };
+        let text = |lines, ordinal, stderr| of(lines, NamedJob { ordinal, task: None }, stderr);
+        let of_task = |lines, ordinal, stderr| of(lines, NamedJob { ordinal, task: Some(8) }, stderr);
         assert_eq!(text(LinePrefix::Rank, 0, true), "[3] ");
         assert_eq!(text(LinePrefix::Rank, 2, false), "[2:3] ");
         assert_eq!(text(LinePrefix::Mpiexec, 0, false), "3> ");
         assert_eq!(text(LinePrefix::Mpiexec, 0, true), "3(err)> ");
         assert_eq!(text(LinePrefix::Pattern("%h/%g.%r%%: ".to_owned()), 1, false), "node7/1.3%: ");
+        assert_eq!(of_task(LinePrefix::Rank, 0, false), "[8.3] ");
+        assert_eq!(of_task(LinePrefix::Rank, 2, false), "[8.2:3] ");
+        assert_eq!(of_task(LinePrefix::Mpiexec, 0, true), "8.3(err)> ");
+        assert_eq!(of_task(LinePrefix::Pattern("%I-%r ".to_owned()), 0, false), "8-3 ");
         assert!(!Labels::default().are_used());
     }
 

@@ -9,7 +9,7 @@
 //! use std::fs::File;
 //! use std::io::Write;
 //!
-//! use hydrant_iof::{Descriptor, Labels, LinePrefix, Prefix, Sinks, Streams};
+//! use hydrant_iof::{Descriptor, Labels, LinePrefix, NamedJob, Prefix, Sinks, Streams};
 //! use hydrant_reactor::{KeyRange, Poller};
 //!
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -18,7 +18,7 @@
 //! let labels = Labels::new(Prefix { lines: LinePrefix::Rank, timestamps: false });
 //! let mut streams = Streams::new(labels, None, keys);
 //! // A job of one rank, which writes two lines.
-//! streams.make_room(0..1, (0, 0), &sinks, |_| "node1");
+//! streams.make_room(0..1, (0, NamedJob::default()), &sinks, |_| "node1");
 //! let mut rank = File::from(streams.open(0, &poller)?);
 //! rank.write_all(b"first\nsecond\n")?;
 //! drop(rank);
@@ -47,7 +47,7 @@ mod stdin;
 mod streams;
 
 pub use descriptor::Descriptor;
-pub use label::{Labels, LinePrefix, Prefix};
+pub use label::{Labels, LinePrefix, NamedJob, Prefix};
 pub use pty::{Pty, pseudo_terminals, window_size};
 pub use sinks::{Forwarded, Sink, SinkId, Sinks, UNSENT_MAX, Unsent, expand};
 pub use stdin::{PushedInput, RankInput, Stdin};

@@ -19,6 +19,7 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::Descriptor;
+use crate::label::NamedJob;
 
 /// Bytes pending on standard error from which on lines of the launcher are dropped: the ranks' output and, beside it, a
 /// long report.
@@ -41,7 +42,8 @@ pub struct Sinks {
     all: Vec<Sink>,
     stdout: SinkId,
     stderr: SinkId,
-    files: HashMap<PathBuf, SinkId>,
+    /// Files that streams have written to. None for one that is closed: a later stream continues behind what is there.
+    files: HashMap<PathBuf, Option<SinkId>>,
     /// Written to since the last flush.
     dirty: Vec<SinkId>,
     /// Sinks that got room or closed since the last call of [`Sinks::changed`].
@@ -60,7 +62,7 @@ pub struct Sinks {
     unsent: usize,
     /// Output of forwarded sinks that has not been taken.
     forwarded: Vec<Forwarded>,
-    /// Forwarded sinks that nobody uses.
+    /// Sinks that nobody uses.
     free: Vec<SinkId>,
 }
 
@@ -88,8 +90,8 @@ pub enum Unsent {
 #[derive(Debug)]
 pub struct Sink {
     writer: Writer,
-    /// Number of streams that may write to a file. None for the launcher's own outputs.
-    users: Option<u32>,
+    /// The file that it leads to. None for the launcher's own outputs.
+    file: Option<OpenFile>,
     /// The stream that left it in the middle of a line.
     open_line: Option<u32>,
     /// Streams that wait for room.
@@ -100,6 +102,13 @@ pub struct Sink {
     forwards: Option<usize>,
     /// Nobody takes forwarded output any more.
     cut: bool,
+}
+
+#[derive(Debug)]
+struct OpenFile {
+    path: PathBuf,
+    /// Number of streams that may write to it.
+    users: u32,
 }
 
 impl Sinks {
@@ -193,17 +202,17 @@ impl Sinks {
 
     /// Creates a sink whose output the caller takes ([`take_forwarded`](Sinks::take_forwarded)) and passes on.
     pub fn forwarding(&mut self) -> SinkId {
-        let sink = Sink { forwards: Some(0), ..Sink::new(Writer::closed()) };
-        match self.free.pop() {
-            Some(id) => {
-                self.all[id] = sink;
-                id
-            }
-            None => {
-                self.all.push(sink);
-                self.all.len() - 1
-            }
-        }
+        let id = self.unused();
+        self.all[id].forwards = Some(0);
+        id
+    }
+
+    /// Returns a sink that nobody uses.
+    fn unused(&mut self) -> SinkId {
+        self.free.pop().unwrap_or_else(|| {
+            self.all.push(Sink::new(Writer::closed()));
+            self.all.len() - 1
+        })
     }
 
     /// Takes the output of forwarding sinks, in its order. A sink of which much has been put and not taken is full.
@@ -229,6 +238,10 @@ impl Sinks {
     /// Frees a forwarding sink, which no stream leads to.
     pub fn remove(&mut self, id: SinkId) {
         self.forwarded.retain(|forwarded| forwarded.sink != id);
+        self.free(id);
+    }
+
+    fn free(&mut self, id: SinkId) {
         self.changed.retain(|&changed| changed != id);
         self.all[id] = Sink::new(Writer::closed());
         self.free.push(id);
@@ -257,28 +270,45 @@ impl Sinks {
     /// The file cannot be created.
     pub fn file(&mut self, path: PathBuf) -> io::Result<SinkId> {
         let known = self.files.get(&path).copied();
-        if let Some(sink) = known.filter(|&sink| self.all[sink].writer.is_open()) {
-            let users = &mut self.all[sink].users;
-            *users = users.map(|users| users + 1);
+        let open = known.flatten().filter(|&sink| self.all[sink].writer.is_open());
+        if let Some(sink) = open
+            && let Some(file) = &mut self.all[sink].file
+        {
+            file.users += 1;
             return Ok(sink);
         }
         let fd = open_file(&path, known.is_some())?;
-        let id = known.unwrap_or_else(|| {
-            self.all.push(Sink::new(Writer::closed()));
-            self.files.insert(path, self.all.len() - 1);
-            self.all.len() - 1
-        });
+        let id = known.flatten().unwrap_or_else(|| self.unused());
+        self.files.insert(path.clone(), Some(id));
         let sink = &mut self.all[id];
         sink.writer.open(fd);
-        sink.users = Some(1);
+        sink.file = Some(OpenFile { path, users: 1 });
         Ok(id)
     }
 
     /// Releases a stream's use of a sink. A file without users is closed.
     pub fn leave(&mut self, id: SinkId) {
+        if let Some(file) = &mut self.all[id].file {
+            file.users = file.users.saturating_sub(1);
+        }
+        self.close_unused(id);
+    }
+
+    /// Closes a file that no stream writes to any more. Its sink stays if it has a [failure](Sinks::failure) to tell.
+    fn close_unused(&mut self, id: SinkId) {
         let sink = &mut self.all[id];
-        sink.users = sink.users.map(|users| users.saturating_sub(1));
-        sink.close_unused();
+        if sink.file.as_ref().is_none_or(|file| file.users > 0) || !sink.writer.is_empty() {
+            return;
+        }
+        if matches!(sink.state(), WriterState::Failed(_)) {
+            return sink.writer.close();
+        }
+        if let Some(file) = sink.file.take()
+            && let Some(known) = self.files.get_mut(&file.path)
+        {
+            *known = None;
+        }
+        self.free(id);
     }
 
     /// Returns a sink.
@@ -403,8 +433,8 @@ impl Sinks {
         if id == self.stderr {
             self.report_lost_lines();
         }
-        let sink = &mut self.all[id];
-        sink.close_unused();
+        self.close_unused(id);
+        let sink = &self.all[id];
         if sink.state() != WriterState::Open || (!sink.is_full() && !sink.held.is_empty()) {
             self.changed.push(id);
         }
@@ -448,8 +478,8 @@ impl Sinks {
         if sink == STDOUT {
             return "standard output".to_owned();
         }
-        let path = self.files.iter().find(|(_, id)| **id == sink);
-        path.map_or_else(|| "standard error".to_owned(), |(path, _)| path.display().to_string())
+        let file = self.all[sink].file.as_ref();
+        file.map_or_else(|| "standard error".to_owned(), |file| file.path.display().to_string())
     }
 }
 
@@ -461,7 +491,7 @@ const ERASE: &[u8] = b"\r\x1b[K";
 impl Sink {
     fn new(writer: Writer) -> Sink {
         let held = Vec::new();
-        Sink { writer, users: None, open_line: None, held, blocked: false, forwards: None, cut: false }
+        Sink { writer, file: None, open_line: None, held, blocked: false, forwards: None, cut: false }
     }
 
     /// Returns whether the sink is a terminal.
@@ -488,12 +518,6 @@ impl Sink {
     pub fn is_forwarding(&self) -> bool {
         self.forwards.is_some()
     }
-
-    fn close_unused(&mut self) {
-        if self.users == Some(0) && self.writer.is_empty() {
-            self.writer.close();
-        }
-    }
 }
 
 /// Opens a file for writing, and makes its directory if that is missing.
@@ -514,7 +538,7 @@ fn open_file(path: &Path, is_known: bool) -> io::Result<OwnedFd> {
 /// The letter behind a percent sign that has no meaning.
 pub fn expand(
     pattern: &OsStr,
-    (job, rank): (u32, u32),
+    (job, rank): (NamedJob, u32),
     appnum: u32,
     host: &str,
     mut pid: impl FnMut() -> u32,
@@ -525,7 +549,8 @@ pub fn expand(
     while let Some(part) = parts.next() {
         match part.first() {
             Some(b'r') => path.push(rank.to_string()),
-            Some(b'g') => path.push(job.to_string()),
+            Some(b'g') => path.push(job.ordinal.to_string()),
+            Some(b'I') => path.push(job.task.unwrap_or(0).to_string()),
             Some(b'h') => path.push(host),
             Some(b'p') => path.push(pid().to_string()),
             Some(b'a') => path.push(appnum.to_string()),
@@ -691,10 +716,13 @@ mod tests {
 
     #[test]
     fn patterns_name_files() {
-        let name = |pattern: &str| expand(pattern.as_ref(), (0, 3), 1, "node7", || 42);
+        let task = |task| NamedJob { ordinal: 0, task };
+        let name = |pattern: &str| expand(pattern.as_ref(), (task(None), 3), 1, "node7", || 42);
         assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), "out.3-0-node7-42-1.100%");
         assert_eq!(name("%%%%r%rx%%").unwrap(), "%%r3x%");
         assert_eq!(name("plain").unwrap(), "plain");
+        let of_task = expand("%I/%r".as_ref(), (task(Some(8)), 3), 1, "node7", || 42);
+        assert_eq!((of_task.unwrap(), name("%I").unwrap()), ("8/3".into(), "0".into()));
         assert_eq!(name("%x"), Err("x".to_owned()));
         assert_eq!(name("%"), Err(String::new()));
     }

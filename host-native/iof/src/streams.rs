@@ -11,7 +11,7 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::Descriptor;
-use crate::label::{Labels, timestamp};
+use crate::label::{Labels, NamedJob, timestamp};
 use crate::pty;
 use crate::sinks::{SinkId, Sinks};
 
@@ -138,12 +138,11 @@ impl Streams {
         streams.iter().any(|stream| stream.is_terminal)
     }
 
-    /// Makes room for processes of these numbers, the ranks of a job with a number and an ordinal. `host` returns the host of a
-    /// rank.
+    /// Makes room for processes of these numbers, the ranks of a job with this number. `host` returns the host of a rank.
     pub fn make_room<'h>(
         &mut self,
         processes: Range<u32>,
-        (number, job): (u32, u32),
+        (number, job): (u32, NamedJob),
         sinks: &Sinks,
         host: impl Fn(u32) -> &'h str,
     ) {
@@ -154,7 +153,8 @@ impl Streams {
             for (stderr, sink) in [(false, sinks.stdout()), (true, sinks.stderr())] {
                 let label = self.labels.text(job, rank, || host(rank), stderr);
                 let id = 2 * process as usize + usize::from(stderr);
-                self.all[id] = Stream { origin: (number, job, rank), sink, label, ..Stream::default() };
+                self.all[id] =
+                    Stream { origin: (number, job.ordinal, rank), sink, label, ..Stream::default() };
             }
         }
     }
@@ -521,7 +521,7 @@ mod tests {
             let lines = if labels { LinePrefix::Rank } else { LinePrefix::None };
             let mut streams =
                 Streams::new(Labels::new(Prefix { lines, timestamps: false }), None, KeyRange(0));
-            streams.make_room(0..ranks, (0, 0), &sinks, |_| "here");
+            streams.make_room(0..ranks, (0, NamedJob::default()), &sinks, |_| "here");
             let open = |rank| File::from(streams.open(2 * rank, &poller).unwrap());
             let ranks = (0..ranks).map(open).collect();
             Bench { poller, sinks, streams, out: out.into(), ranks }

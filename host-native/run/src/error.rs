@@ -108,7 +108,7 @@ pub enum RunError {
     )]
     NoTools,
     /// File name pattern with an unknown `%` code.
-    #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %h, %p, %a or %%")]
+    #[error("unknown code %{code} in file name pattern {pattern:?}; expected %r, %g, %I, %h, %p, %a or %%")]
     Pattern {
         /// The pattern.
         pattern: String,

@@ -98,6 +98,7 @@ struct ResultDocument<'a> {
 
 #[derive(Serialize)]
 struct EndedJob<'a> {
+    task: Option<u32>,
     ordinal: u32,
     name: &'a str,
     ranks: u32,
@@ -207,8 +208,14 @@ struct ExitOfRanks {
     signal: Option<u8>,
 }
 
-/// Returns the document of a run that has ended, with the error that kept it from going on, and profiles of its jobs.
-pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary], profiles: &[Summary]) -> String {
+/// Returns the document of a run that has ended, with the error that kept it from going on, its jobs, each with the task of an
+/// array that it belongs to, and their profiles.
+pub fn result(
+    exit_code: u8,
+    error: Option<&RunError>,
+    jobs: &[(Option<u32>, JobSummary)],
+    profiles: &[Summary],
+) -> String {
     let exit = |(exit, ranks): &(Option<Exit>, Vec<(u32, u32)>)| {
         let (exit_code, signal) = match *exit {
             Some(Exit::Code(code)) => (Some(code), None),
@@ -217,7 +224,8 @@ pub fn result(exit_code: u8, error: Option<&RunError>, jobs: &[JobSummary], prof
         };
         ExitOfRanks { ranks: format_ranges(ranks), exit_code, signal }
     };
-    let ended = jobs.iter().map(|job| EndedJob {
+    let ended = jobs.iter().map(|(task, job)| EndedJob {
+        task: *task,
         ordinal: job.ordinal,
         name: &job.name,
         ranks: job.ranks,
@@ -249,7 +257,8 @@ mod tests {
         let message = Some("rank 2 \"died\"".to_owned());
         let job = JobSummary { ordinal: 0, name: "kvs_1".to_owned(), ranks: 5, message, exits };
         insta::assert_snapshot!(
-            result(139, None, &[job], &[]) + &result(2, Some(&RunError::Size(0)), &[], &[])
+            result(139, None, &[(None, job.clone()), (Some(7), job)], &[])
+                + &result(2, Some(&RunError::Size(0)), &[], &[])
         );
     }
 }

@@ -30,6 +30,7 @@ mod engine;
 mod enrol;
 mod error;
 mod fleet;
+mod job_array;
 mod join;
 pub mod json;
 pub mod messages;

@@ -20,6 +20,8 @@ use hydrant_placement::{
 };
 use hydrant_start::POOL_FD;
 
+pub use crate::job_array::JobArray;
+
 /// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Plan {
@@ -177,8 +179,8 @@ pub struct Options {
     pub universe_size: UniverseSize,
     /// Whether output streams of ranks are pseudo-terminals.
     pub pty: Pty,
-    /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%h` host, `%p` pid,
-    /// `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
+    /// File name pattern for standard output: `%r` rank, `%g` job (0; spawned jobs count from 1), `%I` task of an array,
+    /// `%h` host, `%p` pid, `%a` appnum, `%%` percent sign. Default: the launcher's standard output.
     pub outfile_pattern: Option<OsString>,
     /// The same for standard error.
     pub errfile_pattern: Option<OsString>,
@@ -229,6 +231,8 @@ pub struct OnFleet {
     pub name: String,
     /// Whether the job waits for room.
     pub waits: bool,
+    /// The program is run once for each task of an array. Default: one job.
+    pub array: Option<JobArray>,
 }
 
 /// What a fleet is started with.

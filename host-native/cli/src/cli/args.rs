@@ -9,7 +9,9 @@ use clap::{ArgAction, Args};
 use hydrant_core::Limit;
 use hydrant_core::server::FenceMode;
 use hydrant_placement::{CpuBinding, Hosts, MemoryBinding, NetworkTopology};
-use hydrant_run::plan::{Attribute, Plugin, Pty, SharedMemory, Spare, StdinTarget, UniverseSize, UriTarget};
+use hydrant_run::plan::{
+    Attribute, JobArray, Plugin, Pty, SharedMemory, Spare, StdinTarget, UniverseSize, UriTarget,
+};
 
 use super::hosts::HostArgs;
 use crate::value::{self, Assignment, Timeout, timeout};
@@ -49,14 +51,15 @@ pub(super) struct JobArgs {
 
     /// Prefix each line of output with the rank that wrote it, as `[3] `
     ///
-    /// Lines of the first spawned job have the prefix `[1:3] `, those of the second `[2:3] `.
+    /// Lines of the first spawned job have the prefix `[1:3] `, those of the second `[2:3] `. With --array the number of the task
+    /// is in front: `[7.3] `.
     #[arg(short = 'l', long, help_heading = OUTPUT)]
     pub(super) prepend_rank: bool,
 
     /// Prefix each line of output with a text of this form
     ///
-    /// %r stands for the rank, %g for the number of the job (0; spawned jobs count from 1), %h for the host and %% for a
-    /// percent sign.
+    /// %r stands for the rank, %g for the number of the job (0; spawned jobs count from 1), %I for the number of the task
+    /// (--array), %h for the host and %% for a percent sign.
     #[arg(long, value_name = "PATTERN", value_parser = value::prefix_pattern, overrides_with = "prepend_rank")]
     #[arg(help_heading = OUTPUT)]
     pub(super) prepend_pattern: Option<String>,
@@ -75,8 +78,9 @@ pub(super) struct JobArgs {
     /// Write the standard output of each rank to a file
     ///
     /// PATTERN is the file name. %r stands for the rank, %p for the process id, %h for the host, %a for the number of the
-    /// program (from 0), %g for the number of the job (0; spawned jobs count from 1) and %% for a percent sign. Existing
-    /// files are replaced, and missing directories are made. Ranks with the same file name share the file.
+    /// program (from 0), %g for the number of the job (0; spawned jobs count from 1), %I for the number of the task (--array)
+    /// and %% for a percent sign. Existing files are replaced, and missing directories are made. Ranks with the same file name
+    /// share the file.
     #[arg(long, value_name = "PATTERN", value_parser = value::pattern(), help_heading = OUTPUT)]
     pub(super) outfile_pattern: Option<OsString>,
 
@@ -321,6 +325,16 @@ pub(super) struct JobArgs {
     /// before. Output, input, signals and exit codes are as without the option. If this command ends, so does the job.
     #[arg(long, value_name = "NAME", value_parser = value::fleet_name, help_heading = FLEET)]
     pub(super) on: Option<String>,
+
+    /// Run the program once for each number of a list, as jobs of their own: 0-9999, 1,4,7 or 0-15:4, with %N at most N at a time
+    ///
+    /// The ranks of a task find its number in HYDRANT_ARRAY_TASK_ID, and in HYDRANT_ARRAY_TASK_COUNT, _MIN and _MAX how many tasks
+    /// there are and their lowest and highest number, as those of Slurm's arrays. Numbers are 0 to 4000000. Tasks start in the
+    /// order of the list; their standard input is empty. At most 512 run at a time, and 16 wait for room. Each has the time of
+    /// --timeout. All tasks run, also when some fail: the exit code is that of the first that failed. SIGINT and SIGTERM end those
+    /// that run, and no others start.
+    #[arg(long, value_name = "LIST[%N]", value_parser = str::parse::<JobArray>, help_heading = FLEET)]
+    pub(super) array: Option<JobArray>,
 
     /// Do not wait for room in the fleet: refuse the job
     #[arg(long, help_heading = FLEET)]

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use hydrant_placement::{Host, Hosts};
-use hydrant_run::plan::{FleetOptions, OnFleet, Plan, StdinTarget};
+use hydrant_run::plan::{FleetOptions, JobArray, OnFleet, Plan, StdinTarget};
 
 use super::argument::ParsedOption;
 use super::error::UsageError;
@@ -159,6 +159,6 @@ pub(super) fn plan(mut plan: Plan, args: UpArgs) -> Plan {
 }
 
 /// The fleet that a job runs in.
-pub(super) fn on(name: Option<String>, no_wait: bool) -> Option<OnFleet> {
-    name.map(|name| OnFleet { name, waits: !no_wait })
+pub(super) fn on(name: Option<String>, no_wait: bool, array: Option<JobArray>) -> Option<OnFleet> {
+    name.map(|name| OnFleet { name, waits: !no_wait, array })
 }

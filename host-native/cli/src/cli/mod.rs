@@ -40,7 +40,7 @@ use clap::{ArgMatches, Args, Command, FromArgMatches};
 use hydrant_doctor::Question;
 use hydrant_placement::HostSource;
 use hydrant_run::JoinOptions;
-use hydrant_run::plan::{LinePrefix, Offload, Options, Plan, Prefix, Program, RunSettings};
+use hydrant_run::plan::{LinePrefix, Offload, Options, Plan, Prefix, Program, RunSettings, StdinTarget};
 use thiserror::Error;
 
 pub use argument::Location;
@@ -585,6 +585,10 @@ fn plan_options(
 ) -> Result<(RunSettings, Options), UsageError> {
     let bind = binding::binding(&job, options)?;
     conflict::not_alone(options, "no_wait", &["on"], "--on NAME")?;
+    conflict::not_alone(options, "array", &["on"], "--on NAME (a fleet that 'hydrant up' starts)")?;
+    if matches!(job.stdin, StdinTarget::All | StdinTarget::Rank(_)) {
+        conflict::conflict(options, "array", "stdin", "the tasks of an array have an empty standard input")?;
+    }
     conflict::not_alone(options, "spare", &["sandbox", "offload", "offload_file"], "--sandbox or --offload")?;
     let settings = RunSettings {
         stdin: job.stdin,
@@ -639,7 +643,7 @@ fn plan_options(
         limits: job.limit,
         cluster: hosts::cluster(job.hosts, options, environment, all_name_hosts)?,
         offload: board,
-        on: fleet::on(job.on, job.no_wait),
+        on: fleet::on(job.on, job.no_wait, job.array),
         fleet: None,
     };
     Ok((settings, options))

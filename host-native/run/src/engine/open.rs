@@ -16,6 +16,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::wire::pmix::WILDCARD;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
+use hydrant_iof::NamedJob;
 use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
@@ -417,7 +418,7 @@ impl Engine<'_> {
         let job = &self.jobs[id];
         let slots = job.slots();
         self.procs.make_room(slots.clone());
-        let of = (job.id.0, job.ordinal);
+        let of = (job.id.0, NamedJob { ordinal: job.ordinal, task: None });
         self.streams.make_room(slots.clone(), of, &self.sinks, |rank| job.run.hosts.of(rank));
         if let Some(submitted) = &job.run.submitted {
             let own = [self.sinks.stdout(), self.sinks.stderr()];

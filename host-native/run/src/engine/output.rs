@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use hydrant_control::protocol::PseudoTerminals;
 use hydrant_core::{JobId, Rank};
-use hydrant_iof::{Descriptor, Sinks, Streams, expand};
+use hydrant_iof::{Descriptor, NamedJob, Sinks, Streams, expand};
 use hydrant_reactor::{Key, WriterState};
 
 use super::Engine;
@@ -15,8 +15,7 @@ use crate::plan::{Options, Plan};
 
 /// A rank, as names of its output files tell it.
 pub(crate) struct NamedRank<'a> {
-    /// Ordinal of its job.
-    pub(crate) job: u32,
+    pub(crate) job: NamedJob,
     pub(crate) rank: u32,
     /// Number of its process.
     pub(crate) slot: u32,
@@ -87,7 +86,8 @@ impl Engine<'_> {
     fn open_files_of(&mut self, id: JobId, rank: u32, pid: Option<u32>) -> Result<(), RunError> {
         let job = &self.jobs[id];
         let (appnum, slot, host) = (job.program(rank).0, job.slot(rank), job.run.hosts.of(rank));
-        let of = NamedRank { job: job.ordinal, rank, slot, appnum, host };
+        let named = NamedJob { ordinal: job.ordinal, task: None };
+        let of = NamedRank { job: named, rank, slot, appnum, host };
         let files = output_files(self.plan, &of, pid)?;
         direct((&mut self.streams, &mut self.sinks), rank, files, self.plan.options.copy_output)
     }

@@ -14,8 +14,8 @@ pub(crate) struct RunResult(Option<Document>);
 struct Document {
     path: PathBuf,
     target: Target,
-    /// Jobs that have ended.
-    ended: Vec<JobSummary>,
+    /// Jobs that have ended, each with the task of an array that it belongs to.
+    ended: Vec<(Option<u32>, JobSummary)>,
     profiles: Vec<Summary>,
 }
 
@@ -34,10 +34,10 @@ impl RunResult {
         }
     }
 
-    /// Keeps the summary of a job that has ended.
-    pub(crate) fn job_ended(&mut self, summary: JobSummary) {
+    /// Keeps the summary of a job that has ended, or of a task of an array.
+    pub(crate) fn job_ended(&mut self, task: Option<u32>, summary: JobSummary) {
         if let Some(document) = &mut self.0 {
-            document.ended.push(summary);
+            document.ended.push((task, summary));
         }
     }
 

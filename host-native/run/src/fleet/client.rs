@@ -1,20 +1,25 @@
 //! Client of a fleet: `hydrant run --on`, which does for the user what a head does, and `hydrant down`.
 
+use std::ffi::OsString;
+use std::iter::once;
+use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::rc::Rc;
 
 use hydrant_control::protocol::StdinTarget;
+use hydrant_control::{JobSummary, first_fit};
 use hydrant_core::trace::SignalName;
-use hydrant_iof::{Descriptor, window_size};
+use hydrant_iof::{Descriptor, NamedJob, window_size};
 use hydrant_reactor::signals::Event as SignalEvent;
-use hydrant_reactor::{Interest, NO_SIGPIPE, Reactor, WriterState};
+use hydrant_reactor::{Interest, Key, NO_SIGPIPE, Poller, Reactor, WriterState};
 use hydrant_status::message::{decode, encode, message_len};
 use rustix::fs::{fstat, major, minor};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
-use rustix::process::Signal;
+use rustix::process::{Resource, Rlimit, Signal, getrlimit, setrlimit};
 
 use super::protocol::{JobRequest, REPLY_MAX, Reply, Request, connect};
+use super::tally::Tally;
 use crate::engine::output::{NamedRank, direct, output_files, pseudo_terminals};
 use crate::engine::patience::{Noted, Patience};
 use crate::engine::result::RunResult;
@@ -22,10 +27,19 @@ use crate::engine::token::{FLEET, IOF, Token};
 use crate::engine::{Outlets, open};
 use crate::error::RunError;
 use crate::messages;
-use crate::plan::{OnFleet, Plan};
+use crate::plan::{JobArray, OnFleet, Plan};
 
 /// Bytes that are read at once.
 const READ_MAX: usize = 64 * 1024;
+/// Most tasks that have been submitted and have no room yet: they keep the slots of the fleet busy, and later jobs of others get
+/// room behind them.
+const UNPLACED_MAX: usize = 16;
+
+/// Variables of the ranks of a job array, named as those of Slurm.
+const TASK_ID: &str = "HYDRANT_ARRAY_TASK_ID";
+const TASK_COUNT: &str = "HYDRANT_ARRAY_TASK_COUNT";
+const TASK_MIN: &str = "HYDRANT_ARRAY_TASK_MIN";
+const TASK_MAX: &str = "HYDRANT_ARRAY_TASK_MAX";
 
 /// Ends a fleet of this user. Returns when it has ended.
 ///
@@ -41,7 +55,7 @@ pub fn down(name: &str) -> Result<(), RunError> {
     Ok(())
 }
 
-/// Runs a job in a fleet. Returns its exit code.
+/// Runs a job in a fleet, or those of an array. Returns the exit code: that of the first task that failed.
 ///
 /// # Errors
 /// There is no such fleet, or it does not start the job.
@@ -50,16 +64,14 @@ pub fn run_on(plan: &mut Plan, on: &OnFleet) -> Result<u8, RunError> {
     plan.add_pool_attributes();
     open::start_from_here(plan.programs.iter_mut())?;
     let plan = &*plan;
-    let stream = connect(&on.name)?;
-    let reactor = Reactor::new(Token::Signals)?;
-    stream.set_nonblocking(true).map_err(RunError::system("cannot use the connection to the fleet"))?;
-    reactor.poller.add(&stream, FLEET.key(0, 0), Interest::Read)?;
-    let mut client = Client::new(plan, on, stream, reactor)?;
-    client.send(&Request::Submit(Box::new(request(plan, on))));
+    // It starts no processes, which would inherit the limit. A command that may not have more may need no more.
+    let limit = getrlimit(Resource::Nofile);
+    let _ = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit });
+    let mut client = Client::new(plan, on)?;
     client.run()
 }
 
-/// The job of a plan.
+/// The job of a plan, or of each task of an array.
 fn request(plan: &Plan, on: &OnFleet) -> JobRequest {
     let cluster = &plan.options.cluster;
     let named = |appnum: u32| {
@@ -67,17 +79,19 @@ fn request(plan: &Plan, on: &OnFleet) -> JobRequest {
         of.map_or_else(Vec::new, |(_, hosts)| hosts.iter().map(|host| host.name.clone()).collect())
     };
     let mut settings = plan.settings.clone();
-    if settings.stdin != StdinTarget::Tools && (settings.stdin == StdinTarget::None || is_null_input()) {
+    // No task of an array is the one that reads the input of all.
+    if settings.stdin != StdinTarget::Tools && (on.array.is_some() || is_null_input()) {
         settings.stdin = StdinTarget::None;
     }
     let patterns = [&plan.options.outfile_pattern, &plan.options.errfile_pattern];
-    let has_pid =
-        |pattern: &&std::ffi::OsString| pattern.as_encoded_bytes().windows(2).any(|two| two == b"%p");
+    let has_pid = |pattern: &&OsString| pattern.as_encoded_bytes().windows(2).any(|two| two == b"%p");
+    let mut programs: Vec<_> =
+        (0..).zip(&plan.programs).map(|(appnum, program)| (program.clone(), named(appnum))).collect();
+    if let Some(array) = &on.array {
+        programs.iter_mut().for_each(|(program, _)| describe(array, &mut program.env));
+    }
     JobRequest {
-        programs: (0..)
-            .zip(&plan.programs)
-            .map(|(appnum, program)| (program.clone(), named(appnum)))
-            .collect(),
+        programs,
         policy: cluster.placement.policy,
         settings: Rc::new(settings),
         pseudo_terminals: pseudo_terminals(&plan.options),
@@ -87,6 +101,15 @@ fn request(plan: &Plan, on: &OnFleet) -> JobRequest {
         wants_processes: patterns.into_iter().flatten().any(|pattern| has_pid(&pattern)),
         wants_summaries: plan.options.json.is_some(),
     }
+}
+
+/// Adds the variables of an array to the environment of a program. The last one is the number of the task, which
+/// [`Client::submit`] sets.
+fn describe(array: &JobArray, env: &mut Vec<(OsString, OsString)>) {
+    let (min, max) = array.bounds();
+    let of_all = [(TASK_COUNT, array.count()), (TASK_MIN, min), (TASK_MAX, max), (TASK_ID, 0)];
+    env.retain(|(name, _)| of_all.iter().all(|(own, _)| name != own));
+    env.extend(of_all.map(|(name, value)| (name.into(), value.to_string().into())));
 }
 
 /// Whether standard input is `/dev/null`, which needs no forwarding.
@@ -99,8 +122,8 @@ fn is_null_input() -> bool {
 
 /// A job as the client knows it.
 struct KnownJob {
-    ordinal: u32,
-    /// Number of rank 0 among the ranks of all jobs.
+    named: NamedJob,
+    /// Number of rank 0 among the ranks of all jobs that run.
     first: u32,
     programs: Vec<u32>,
     hosts: Vec<(u32, String)>,
@@ -109,6 +132,11 @@ struct KnownJob {
 impl KnownJob {
     fn size(&self) -> u32 {
         self.programs.iter().sum()
+    }
+
+    /// Numbers of its ranks among those of all jobs that run.
+    fn slots(&self) -> Range<u32> {
+        self.first..self.first + self.size()
     }
 
     fn host(&self, rank: u32) -> &str {
@@ -127,18 +155,16 @@ impl KnownJob {
             end <= rank
         };
         let appnum = self.programs.iter().take_while(is_before).count() as u32;
-        NamedRank { job: self.ordinal, rank, slot: self.first + rank, appnum, host: self.host(rank) }
+        NamedRank { job: self.named, rank, slot: self.first + rank, appnum, host: self.host(rank) }
     }
 }
 
-/// State of the client.
-struct Client<'p> {
-    plan: &'p Plan,
-    on: &'p OnFleet,
+/// A connection to the fleet, over which one job is submitted.
+struct Connection {
     stream: UnixStream,
-    reactor: Reactor,
-    outlets: Outlets,
-    result: RunResult,
+    /// The task of an array that the job is.
+    task: Option<u32>,
+    /// The submitted job and those that its ranks have spawned. None before there is room.
     jobs: Vec<KnownJob>,
     /// Part of a reply.
     input: Vec<u8>,
@@ -146,60 +172,128 @@ struct Client<'p> {
     interest: Option<Interest>,
     /// Time at which the job is ended.
     limit_at: Option<u64>,
-    /// The first signal of the user that ends the job.
-    patience: Option<Patience>,
-    /// Number of such signals.
-    signals: u32,
     /// Sinks whose closing the fleet knows.
     closed: [bool; 2],
     /// The exit code, once all jobs are over.
     code: Option<u8>,
 }
 
+impl Connection {
+    fn job(&self, ordinal: u32, rank: u32) -> Option<&KnownJob> {
+        self.jobs.iter().find(|known| known.named.ordinal == ordinal && rank < known.size())
+    }
+
+    fn send(&mut self, request: &Request) {
+        self.out.extend(encode(request));
+    }
+
+    /// Writes what is pending.
+    fn flush(&mut self, key: Key, is_held: bool, poller: &Poller) -> Result<(), RunError> {
+        let mut sent = 0;
+        while sent < self.out.len() {
+            match send(&self.stream, &self.out[sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
+                Ok(len) => sent += len,
+                Err(Errno::INTR) => {}
+                Err(Errno::AGAIN) => break,
+                // What the fleet has sent before it closed the connection is still to be read.
+                Err(_) => sent = self.out.len(),
+            }
+        }
+        self.out.drain(..sent);
+        let interest = match (is_held, self.out.is_empty()) {
+            (false, true) => Some(Interest::Read),
+            (false, false) => Some(Interest::ReadWrite),
+            (true, false) => Some(Interest::Write),
+            (true, true) => None,
+        };
+        if interest != self.interest {
+            match (self.interest, interest) {
+                (Some(_), Some(interest)) => poller.modify(&self.stream, key, interest)?,
+                (None, Some(interest)) => poller.add(&self.stream, key, interest)?,
+                (_, None) => poller.remove(&self.stream),
+            }
+            self.interest = interest;
+        }
+        Ok(())
+    }
+}
+
+/// State of the client. Without an array it has one connection.
+struct Client<'p> {
+    plan: &'p Plan,
+    on: &'p OnFleet,
+    /// [`Request::Submit`], for each task with its number.
+    submission: Request,
+    reactor: Reactor,
+    outlets: Outlets,
+    result: RunResult,
+    connections: Vec<Option<Connection>>,
+    /// Tasks that have not been submitted, and how many there are.
+    tasks: Box<dyn Iterator<Item = Option<u32>>>,
+    left: u32,
+    tally: Tally,
+    /// The code of the first job that failed.
+    code: u8,
+    /// Why no more tasks are submitted.
+    error: Option<RunError>,
+    /// The first signal of the user that ends the jobs.
+    patience: Option<Patience>,
+    /// Number of such signals.
+    signals: u32,
+    /// The exit code of a command that it ends.
+    left_by: Option<u8>,
+    buffer: Vec<u8>,
+}
+
 impl<'p> Client<'p> {
-    fn new(
-        plan: &'p Plan,
-        on: &'p OnFleet,
-        stream: UnixStream,
-        reactor: Reactor,
-    ) -> Result<Client<'p>, RunError> {
-        let outlets = Outlets::of_head(plan)?;
+    fn new(plan: &'p Plan, on: &'p OnFleet) -> Result<Client<'p>, RunError> {
+        let (tasks, left): (Box<dyn Iterator<Item = Option<u32>>>, u32) = match &on.array {
+            Some(array) => (Box::new(array.tasks().map(Some)), array.count()),
+            None => (Box::new(once(None)), 1),
+        };
         Ok(Client {
             plan,
             on,
-            stream,
-            reactor,
-            outlets,
+            submission: Request::Submit(Box::new(request(plan, on))),
+            reactor: Reactor::new(Token::Signals)?,
+            outlets: Outlets::of_head(plan)?,
             result: RunResult::open(plan.options.json.as_deref())?,
-            jobs: Vec::new(),
-            input: Vec::new(),
-            out: Vec::new(),
-            interest: Some(Interest::Read),
-            limit_at: plan.options.timeout.map(|limit| limit.as_millis() as u64),
+            connections: Vec::new(),
+            tasks,
+            left,
+            tally: Tally::default(),
+            code: 0,
+            error: None,
             patience: None,
             signals: 0,
-            closed: [false; 2],
-            code: None,
+            left_by: None,
+            buffer: vec![0; READ_MAX],
         })
     }
 
     fn run(&mut self) -> Result<u8, RunError> {
         let mut keys = Vec::new();
         loop {
+            self.submit_tasks();
             self.flush()?;
-            if let Some(code) = self.code.filter(|_| self.outlets.sinks.are_empty()) {
-                return Ok(self.end(code));
+            if self.is_over() && self.outlets.sinks.are_empty() {
+                return self.end();
             }
             let Outlets { stdin, streams, .. } = &self.outlets;
             let kill_at = self.patience.as_ref().and_then(Patience::kill_at);
-            let deadlines = [stdin.deadline(), streams.deadline(), self.limit_at, kill_at];
+            let limit_at = self.open().filter_map(|connection| connection.limit_at).min();
+            let deadlines = [stdin.deadline(), streams.deadline(), limit_at, kill_at];
             self.reactor.poller.wait(self.reactor.clock.timeout(deadlines), &mut keys)?;
             let now = self.reactor.clock.now();
             let mut signals = false;
             for token in keys.iter().filter_map(|&key| Token::of(key)) {
                 match token {
                     Token::Signals => signals = true,
-                    Token::Fleet(_) => self.receive()?,
+                    Token::Fleet(key) => {
+                        if let Some((_, at)) = FLEET.decode(key) {
+                            self.receive(at as usize)?;
+                        }
+                    }
                     Token::Iof(key) => match Descriptor::of(IOF, key) {
                         Some(Descriptor::Stdin) => self.outlets.stdin.pump(now, &self.reactor.poller),
                         Some(Descriptor::Sink(sink)) => {
@@ -217,10 +311,73 @@ impl<'p> Client<'p> {
         }
     }
 
+    fn open(&self) -> impl Iterator<Item = &Connection> {
+        self.connections.iter().flatten()
+    }
+
+    /// Submits the next tasks, as long as there are not too many.
+    fn submit_tasks(&mut self) {
+        let at_once = self.on.array.as_ref().map_or(1, JobArray::at_once) as usize;
+        while self.error.is_none()
+            && self.patience.is_none()
+            && self.open().count() < at_once
+            && self.open().filter(|connection| connection.jobs.is_empty()).count() < UNPLACED_MAX
+            && let Some(task) = self.tasks.next()
+        {
+            self.left -= 1;
+            self.error = self.submit(task).err();
+        }
+    }
+
+    /// Submits a job over a connection of its own.
+    fn submit(&mut self, task: Option<u32>) -> Result<(), RunError> {
+        let stream = connect(&self.on.name)?;
+        stream.set_nonblocking(true).map_err(RunError::system("cannot use the connection to the fleet"))?;
+        let at = self.connections.iter().position(Option::is_none).unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        });
+        self.reactor.poller.add(&stream, FLEET.key(0, at as u32), Interest::Read)?;
+        if let (Some(task), Request::Submit(job)) = (task, &mut self.submission) {
+            let numbers = job.programs.iter_mut().filter_map(|(program, _)| program.env.last_mut());
+            numbers.for_each(|(_, number)| *number = task.to_string().into());
+        }
+        // The time of a task counts from its start.
+        let limit = self.plan.options.timeout.filter(|_| task.is_none());
+        self.connections[at] = Some(Connection {
+            stream,
+            task,
+            jobs: Vec::new(),
+            input: Vec::new(),
+            out: encode(&self.submission),
+            interest: Some(Interest::Read),
+            limit_at: limit.map(|limit| limit.as_millis() as u64),
+            closed: [false; 2],
+            code: None,
+        });
+        Ok(())
+    }
+
+    /// Whether all jobs are over that are started.
+    fn is_over(&self) -> bool {
+        self.open().next().is_none() && (self.left == 0 || self.error.is_some() || self.patience.is_some())
+    }
+
     /// Ends the run with the exit code of its jobs: a result or output that is lost is a failure.
-    fn end(&mut self, code: u8) -> u8 {
+    fn end(&mut self) -> Result<u8, RunError> {
         let sinks = &mut self.outlets.sinks;
-        let mut code = code;
+        let mut code = self.code;
+        if let Some(left_by) = self.left_by.filter(|_| code == 0 && self.left > 0) {
+            code = left_by;
+        }
+        if let Some(line) = self.on.array.as_ref().and_then(|array| self.tally.line(array.count(), self.left))
+        {
+            sinks.print(&line);
+        }
+        if let Some(error) = self.error.take() {
+            sinks.flush(&self.reactor.poller);
+            return Err(error);
+        }
         if let Some((sink, errno)) = sinks.failure() {
             let line = format!("output was lost, cannot write {}: {errno}", sinks.name(sink));
             sinks.print(&line);
@@ -232,11 +389,12 @@ impl<'p> Client<'p> {
             code = if code == 0 { 1 } else { code };
         }
         sinks.flush(&self.reactor.poller);
-        code
+        Ok(code)
     }
 
     fn send(&mut self, request: &Request) {
-        self.out.extend(encode(request));
+        let open = self.connections.iter_mut().flatten();
+        open.filter(|connection| connection.code.is_none()).for_each(|connection| connection.send(request));
     }
 
     /// Writes what is pending, to the user and to the fleet.
@@ -248,132 +406,143 @@ impl<'p> Client<'p> {
         sinks.flush(&self.reactor.poller);
         while sinks.changed().is_some() {}
         let own = [sinks.stdout(), sinks.stderr()];
-        for (at, sink) in own.into_iter().enumerate() {
-            let is_closed = self.outlets.sinks.get(sink).state() != WriterState::Open;
-            if is_closed && !std::mem::replace(&mut self.closed[at], true) && self.code.is_none() {
-                self.send(&Request::OutputClosed { stderr: at == 1 });
-            }
-        }
-        let mut sent = 0;
-        while sent < self.out.len() {
-            match send(&self.stream, &self.out[sent..], SendFlags::DONTWAIT | NO_SIGPIPE) {
-                Ok(len) => sent += len,
-                Err(Errno::INTR) => {}
-                Err(Errno::AGAIN) => break,
-                // What the fleet has sent before it closed the connection is still to be read.
-                Err(_) => sent = self.out.len(),
-            }
-        }
-        self.out.drain(..sent);
+        let are_closed = own.map(|sink| sinks.get(sink).state() != WriterState::Open);
         // Output that the user does not read is left with the fleet, which has the ranks wait.
-        let is_held = own.iter().any(|&sink| self.outlets.sinks.get(sink).is_full());
-        let interest = match (is_held || self.code.is_some(), self.out.is_empty()) {
-            (false, true) => Some(Interest::Read),
-            (false, false) => Some(Interest::ReadWrite),
-            (true, false) => Some(Interest::Write),
-            (true, true) => None,
-        };
-        if interest != self.interest {
-            let poller = &self.reactor.poller;
-            match (self.interest, interest) {
-                (Some(_), Some(interest)) => poller.modify(&self.stream, FLEET.key(0, 0), interest)?,
-                (None, Some(interest)) => poller.add(&self.stream, FLEET.key(0, 0), interest)?,
-                (_, None) => poller.remove(&self.stream),
+        let is_held = own.iter().any(|&sink| sinks.get(sink).is_full());
+        for (at, connection) in self.connections.iter_mut().enumerate() {
+            let Some(connection) = connection else { continue };
+            for (stderr, is_closed) in [false, true].into_iter().zip(are_closed) {
+                if is_closed && !std::mem::replace(&mut connection.closed[usize::from(stderr)], true) {
+                    connection.send(&Request::OutputClosed { stderr });
+                }
             }
-            self.interest = interest;
+            connection.flush(FLEET.key(0, at as u32), is_held, &self.reactor.poller)?;
         }
         Ok(())
     }
 
     /// Reads once from the fleet, and handles what is complete.
-    fn receive(&mut self) -> Result<(), RunError> {
-        let before = self.input.len();
-        self.input.resize(before + READ_MAX, 0);
-        let received = recv(&self.stream, &mut self.input[before..], RecvFlags::DONTWAIT);
-        let len = match received {
+    fn receive(&mut self, at: usize) -> Result<(), RunError> {
+        let Some(connection) = self.connections.get_mut(at).and_then(Option::as_mut) else { return Ok(()) };
+        let len = match recv(&connection.stream, &mut self.buffer[..], RecvFlags::DONTWAIT) {
             Ok((_, len)) => len,
-            Err(Errno::AGAIN | Errno::INTR) => {
-                self.input.truncate(before);
-                return Ok(());
-            }
+            Err(Errno::AGAIN | Errno::INTR) => return Ok(()),
             Err(_) => 0,
         };
-        self.input.truncate(before + len);
-        let input = std::mem::take(&mut self.input);
+        connection.input.extend_from_slice(&self.buffer[..len]);
+        let input = std::mem::take(&mut connection.input);
         let mut rest = &input[..];
-        while let Some(message) = message_len(rest).filter(|&message| message <= rest.len()) {
+        let mut is_sound = true;
+        while let Some(message) = message_len(rest).filter(|&message| is_sound && message <= rest.len()) {
             let (message, behind) = rest.split_at(message);
-            let reply = decode(message).ok_or_else(|| self.lost())?;
-            self.take(reply)?;
+            match decode(message) {
+                Some(reply) => self.take(at, reply)?,
+                None => is_sound = false,
+            }
             rest = behind;
         }
-        let is_sound = message_len(rest).is_none_or(|len| len <= REPLY_MAX + 4);
-        if len == 0 && self.code.is_none() || !is_sound {
-            return Err(self.lost());
+        is_sound &= message_len(rest).is_none_or(|len| len <= REPLY_MAX + 4);
+        let Some(connection) = &mut self.connections[at] else { return Ok(()) };
+        match connection.code {
+            Some(code) => self.close(at, code),
+            None if len == 0 || !is_sound => {
+                self.error = Some(RunError::FleetEnded(self.on.name.clone()));
+                self.close(at, 1);
+            }
+            None => connection.input = rest.to_vec(),
         }
-        self.input = rest.to_vec();
         Ok(())
     }
 
-    fn lost(&self) -> RunError {
-        RunError::FleetEnded(self.on.name.clone())
+    /// Closes the connection of a job that has ended with a code.
+    fn close(&mut self, at: usize, code: u8) {
+        let now = self.reactor.clock.now();
+        let Some(Connection { stream, interest, task, jobs, .. }) = self.connections[at].take() else {
+            return;
+        };
+        if interest.is_some() {
+            self.reactor.poller.remove(&stream);
+        }
+        let Outlets { streams, sinks, .. } = &mut self.outlets;
+        for slots in jobs.iter().map(KnownJob::slots) {
+            (2 * slots.start..2 * slots.end).for_each(|stream| _ = streams.arrived(stream, now, &[], sinks));
+            streams.clear(slots, sinks);
+        }
+        task.into_iter().for_each(|task| self.tally.add(task, code));
+        self.code = if self.code == 0 { code } else { self.code };
     }
 
-    fn take(&mut self, reply: Reply) -> Result<(), RunError> {
-        let now = self.reactor.clock.now();
-        let verbose = self.plan.settings.verbose;
+    fn take(&mut self, at: usize, reply: Reply) -> Result<(), RunError> {
+        let (now, poller) = (self.reactor.clock.now(), &self.reactor.poller);
+        let slots: Vec<_> = match reply {
+            Reply::Job { .. } => self.open().flat_map(|open| &open.jobs).map(KnownJob::slots).collect(),
+            _ => Vec::new(),
+        };
+        let Some(connection) = &mut self.connections[at] else { return Ok(()) };
+        let (plan, task) = (self.plan, connection.task);
         let Outlets { stdin, streams, sinks } = &mut self.outlets;
         match reply {
-            Reply::Refused(why) => return Err(RunError::Refused { name: self.on.name.clone(), why }),
+            Reply::Refused(why) => {
+                let error = RunError::Refused { name: self.on.name.clone(), why };
+                connection.code = Some(error.exit_code());
+                match task {
+                    Some(task) => {
+                        let line = error.to_string();
+                        sinks.print(&of_task(task, &line));
+                        let (name, ranks, exits) = (String::new(), plan.size(), Vec::new());
+                        let summary = JobSummary { ordinal: 0, name, ranks, message: Some(line), exits };
+                        self.result.job_ended(Some(task), summary);
+                    }
+                    None => self.error = Some(error),
+                }
+            }
             Reply::Waits(before) => {
-                if verbose {
-                    sinks.print(&format!(
-                        "the job waits for room in fleet {}, behind {before} others",
-                        self.on.name
-                    ));
+                if plan.settings.verbose {
+                    let line =
+                        format!("the job waits for room in fleet {}, behind {before} others", self.on.name);
+                    sinks.print(&task.map_or(line.clone(), |task| of_task(task, &line)));
                 }
             }
             Reply::Job { ordinal, programs, hosts } => {
-                let first = self.jobs.last().map_or(0, |job| job.first + job.size());
-                let job = KnownJob { ordinal, first, programs, hosts };
-                streams
-                    .make_room(first..first + job.size(), (ordinal, ordinal), sinks, |rank| job.host(rank));
+                let mut job = KnownJob { named: NamedJob { ordinal, task }, first: 0, programs, hosts };
+                job.first = first_fit(slots.into_iter(), job.size());
+                streams.make_room(job.slots(), (ordinal, job.named), sinks, |rank| job.host(rank));
                 for rank in 0..job.size() {
-                    let files = output_files(self.plan, &job.named(rank), None)?;
-                    direct((streams, sinks), rank, files, self.plan.options.copy_output)?;
+                    let files = output_files(plan, &job.named(rank), None)?;
+                    direct((streams, sinks), rank, files, plan.options.copy_output)?;
                 }
-                self.jobs.push(job);
+                if task.is_some() && connection.jobs.is_empty() {
+                    connection.limit_at = plan.options.timeout.map(|limit| now + limit.as_millis() as u64);
+                }
+                connection.jobs.push(job);
             }
             Reply::RankStarted { job, rank, pid } => {
-                let job = self.jobs.iter().find(|known| known.ordinal == job && rank < known.size());
+                let job = connection.job(job, rank);
                 let files =
-                    job.map_or(Ok(Vec::new()), |job| output_files(self.plan, &job.named(rank), Some(pid)))?;
-                direct((streams, sinks), rank, files, self.plan.options.copy_output)?;
+                    job.map_or(Ok(Vec::new()), |job| output_files(plan, &job.named(rank), Some(pid)))?;
+                direct((streams, sinks), rank, files, plan.options.copy_output)?;
             }
-            Reply::Started => stdin.allow(None, now, &self.reactor.poller),
+            Reply::Started => {
+                if task.is_none() {
+                    stdin.allow(None, now, poller);
+                }
+            }
             Reply::Output { job, rank, stderr, bytes } => {
-                if let Some(job) = self.jobs.iter().find(|known| known.ordinal == job && rank < known.size())
-                {
+                if let Some(job) = connection.job(job, rank) {
                     streams.arrived(2 * (job.first + rank) + u32::from(stderr), now, &bytes, sinks);
                 }
             }
             Reply::Lines(lines) => {
                 // A line about a rank comes behind what the rank has written.
-                sinks.print(&lines);
+                sinks.print(&task.map_or(lines.clone(), |task| of_task(task, &lines)));
             }
-            Reply::StdinTaken(len) => stdin.allow(Some(len), now, &self.reactor.poller),
+            Reply::StdinTaken(len) => stdin.allow(Some(len), now, poller),
             Reply::StdinClosed => {
-                let closed = stdin.close(&self.reactor.poller);
+                let closed = stdin.close(poller);
                 closed.map_err(RunError::system("cannot let go of standard input"))?;
             }
-            Reply::JobOver(summary) => self.result.job_ended(*summary),
-            Reply::Over(code) => {
-                for job in &self.jobs {
-                    (2 * job.first..2 * (job.first + job.size()))
-                        .for_each(|stream| _ = streams.arrived(stream, now, &[], sinks));
-                }
-                self.code = Some(code);
-            }
+            Reply::JobOver(summary) => self.result.job_ended(task, *summary),
+            Reply::Over(code) => connection.code = Some(code),
         }
         Ok(())
     }
@@ -407,8 +576,8 @@ impl<'p> Client<'p> {
         Ok(None)
     }
 
-    /// Handles a signal of the user. Returns an exit code if the fleet has had two that end the job, or there is output that nobody
-    /// reads.
+    /// Handles a signal of the user. Returns an exit code if the fleet has had two that end the jobs, or there is output that
+    /// nobody reads.
     fn hear(&mut self, signal: Signal, now: u64) -> Option<u8> {
         if matches!(signal, Signal::USR1 | Signal::USR2) {
             self.send(&Request::Signal(signal.as_raw()));
@@ -419,19 +588,39 @@ impl<'p> Client<'p> {
             return None;
         }
         self.signals += 1;
-        if self.signals > 2 || self.code.is_some() {
-            let name = SignalName(signal.as_raw());
-            messages::print(messages::HYDRANT, format_args!("the job was left by {name}"));
-            return Some(128 + signal.as_raw() as u8);
+        let code = 128 + signal.as_raw() as u8;
+        self.left_by.get_or_insert(code);
+        if self.signals > 2 || self.open().next().is_none() {
+            let (jobs, name) =
+                (self.on.array.as_ref().map_or("job was", |_| "tasks were"), SignalName(signal.as_raw()));
+            messages::print(messages::HYDRANT, format_args!("the {jobs} left by {name}"));
+            return Some(code);
+        }
+        if self.on.array.is_some() {
+            self.withdraw_unplaced();
         }
         self.send(&Request::Signal(signal.as_raw()));
         None
     }
 
+    /// Takes back the tasks that have no room yet. A job ends with its connection.
+    fn withdraw_unplaced(&mut self) {
+        let poller = &self.reactor.poller;
+        for known in &mut self.connections {
+            if let Some(connection) = known.take_if(|connection| connection.jobs.is_empty()) {
+                connection.interest.into_iter().for_each(|_| poller.remove(&connection.stream));
+                self.left += 1;
+            }
+        }
+    }
+
     fn keep_time(&mut self, now: u64) {
-        if let Some(limit) = self.plan.options.timeout.filter(|_| self.limit_at.is_some_and(|at| at <= now)) {
-            self.limit_at = None;
-            self.send(&Request::TimeLimit(limit));
+        if let Some(limit) = self.plan.options.timeout {
+            for connection in self.connections.iter_mut().flatten() {
+                if connection.limit_at.take_if(|at| *at <= now).is_some() {
+                    connection.send(&Request::TimeLimit(limit));
+                }
+            }
         }
         if let Some((signal, times)) = self.patience.as_mut().and_then(|patience| patience.take_kill(now)) {
             (0..times).for_each(|_| self.send(&Request::Signal(signal.as_raw())));
@@ -442,4 +631,9 @@ impl<'p> Client<'p> {
         }
         streams.show(now, sinks);
     }
+}
+
+/// Lines about a task of an array.
+fn of_task(task: u32, lines: &str) -> String {
+    lines.lines().map(|line| format!("task {task}: {line}\n")).collect()
 }

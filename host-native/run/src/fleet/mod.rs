@@ -6,6 +6,7 @@
 
 mod client;
 pub(crate) mod protocol;
+mod tally;
 mod up;
 
 pub use client::{down, run_on};

@@ -178,7 +178,7 @@ impl Head<'_> {
                 }
                 match submission {
                     Some(submission) => self.tell_end(submission, summary),
-                    None => self.result.job_ended(*summary),
+                    None => self.result.job_ended(None, *summary),
                 }
                 engine.flush();
             }
