@@ -1,5 +1,7 @@
 //! The `hydrant` command on one machine. Needs nothing but the command and a shell.
 
+/// Job arrays.
+mod array;
 /// Processors, memory and GPUs of ranks.
 mod binding;
 /// Arguments, messages and exit codes of the command itself.

@@ -2,7 +2,7 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use crate::sinks::expand;
+use crate::pattern::{NamedJob, expand};
 
 /// Text before each line of output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -27,15 +27,6 @@ pub enum LinePrefix {
     /// Text with `%r` for the rank, `%g` for the number of the job, `%I` for that of the task, `%h` for the host and `%%` for a
     /// percent sign.
     Pattern(String),
-}
-
-/// A job, as labels and patterns name it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct NamedJob {
-    /// 0 for the job of the command line. Spawned jobs count from 1.
-    pub ordinal: u32,
-    /// The task of a job array that it belongs to.
-    pub task: Option<u32>,
 }
 
 /// Texts before lines, of all ranks.

@@ -41,14 +41,16 @@
 
 mod descriptor;
 mod label;
+mod pattern;
 mod pty;
 mod sinks;
 mod stdin;
 mod streams;
 
 pub use descriptor::Descriptor;
-pub use label::{Labels, LinePrefix, NamedJob, Prefix};
+pub use label::{Labels, LinePrefix, Prefix};
+pub use pattern::{NamedJob, expand};
 pub use pty::{Pty, pseudo_terminals, window_size};
-pub use sinks::{Forwarded, Sink, SinkId, Sinks, UNSENT_MAX, Unsent, expand};
+pub use sinks::{Forwarded, Sink, SinkId, Sinks, UNSENT_MAX, Unsent};
 pub use stdin::{PushedInput, RankInput, Stdin};
 pub use streams::{Copies, Copy, Streams};

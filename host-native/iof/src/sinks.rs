@@ -3,14 +3,12 @@
 //! A slow reader holds back the ranks that write to the same sink, never the event loop: see [`Writer`].
 
 use std::collections::HashMap;
-use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
 #[cfg(test)]
 use std::os::fd::AsFd;
 use std::os::fd::BorrowedFd;
 use std::os::fd::OwnedFd;
-use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
 use hydrant_reactor::file::{self, Access};
@@ -19,7 +17,6 @@ use rustix::fs::{FileType, fstat};
 use rustix::io::Errno;
 
 use crate::Descriptor;
-use crate::label::NamedJob;
 
 /// Bytes pending on standard error from which on lines of the launcher are dropped: the ranks' output and, beside it, a
 /// long report.
@@ -532,42 +529,6 @@ fn open_file(path: &Path, is_known: bool) -> io::Result<OwnedFd> {
     }
 }
 
-/// Returns the text of a pattern for a rank: a file name, or what precedes a line.
-///
-/// # Errors
-/// The letter behind a percent sign that has no meaning.
-pub fn expand(
-    pattern: &OsStr,
-    (job, rank): (NamedJob, u32),
-    appnum: u32,
-    host: &str,
-    mut pid: impl FnMut() -> u32,
-) -> Result<OsString, String> {
-    let mut path = OsString::with_capacity(pattern.len() + 8);
-    let mut parts = pattern.as_bytes().split(|&byte| byte == b'%');
-    path.push(OsStr::from_bytes(parts.next().unwrap_or_default()));
-    while let Some(part) = parts.next() {
-        match part.first() {
-            Some(b'r') => path.push(rank.to_string()),
-            Some(b'g') => path.push(job.ordinal.to_string()),
-            Some(b'I') => path.push(job.task.unwrap_or(0).to_string()),
-            Some(b'h') => path.push(host),
-            Some(b'p') => path.push(pid().to_string()),
-            Some(b'a') => path.push(appnum.to_string()),
-            // Between two percent signs.
-            None => {
-                let behind = parts.next().ok_or_else(String::new)?;
-                path.push("%");
-                path.push(OsStr::from_bytes(behind));
-                continue;
-            }
-            Some(_) => return Err(String::from_utf8_lossy(part).chars().take(1).collect()),
-        }
-        path.push(OsStr::from_bytes(&part[1..]));
-    }
-    Ok(path)
-}
-
 /// For tests: sinks over files of the test's own.
 #[cfg(test)]
 pub(crate) fn sinks_over(stdout: &impl AsFd, stderr: &impl AsFd) -> Sinks {
@@ -712,18 +673,5 @@ mod tests {
         let (_read, out) = pipe();
         let sinks = sinks_over(&out, &out.try_clone().unwrap());
         assert_eq!(sinks.stdout(), sinks.stderr());
-    }
-
-    #[test]
-    fn patterns_name_files() {
-        let task = |task| NamedJob { ordinal: 0, task };
-        let name = |pattern: &str| expand(pattern.as_ref(), (task(None), 3), 1, "node7", || 42);
-        assert_eq!(name("out.%r-%g-%h-%p-%a.100%%").unwrap(), "out.3-0-node7-42-1.100%");
-        assert_eq!(name("%%%%r%rx%%").unwrap(), "%%r3x%");
-        assert_eq!(name("plain").unwrap(), "plain");
-        let of_task = expand("%I/%r".as_ref(), (task(Some(8)), 3), 1, "node7", || 42);
-        assert_eq!((of_task.unwrap(), name("%I").unwrap()), ("8/3".into(), "0".into()));
-        assert_eq!(name("%x"), Err("x".to_owned()));
-        assert_eq!(name("%"), Err(String::new()));
     }
 }

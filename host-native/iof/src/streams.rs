@@ -11,7 +11,8 @@ use rustix::fs::{OFlags, fcntl_setfl};
 use rustix::io::Errno;
 
 use crate::Descriptor;
-use crate::label::{Labels, NamedJob, timestamp};
+use crate::label::{Labels, timestamp};
+use crate::pattern::NamedJob;
 use crate::pty;
 use crate::sinks::{SinkId, Sinks};
 

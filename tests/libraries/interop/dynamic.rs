@@ -212,6 +212,24 @@ fn jobs_of_a_fleet_meet_by_a_published_name() {
     fleet.end();
 }
 
+#[test]
+fn tasks_of_an_array_are_worlds_of_their_own() {
+    let fleet = Fleet::new("-n 4");
+    for peer in [Peer::Mpich5, Peer::OpenMpi5] {
+        if !peer.there() {
+            return;
+        }
+        let folder = Folder::new(&format!("array-{}", peer.name()));
+        let job = fleet.job("-n 2 --array 1-8%3 -l").assign(peer.variables(&folder.0));
+        let outcome = job.arg(peer.program("mpi_hello")).run();
+        outcome.code(0).quiet().says(" of 2, program 0", 16);
+        for (task, rank) in (1..9).flat_map(|task| [(task, 0), (task, 1)]) {
+            outcome.says(&format!("[{task}.{rank}] rank {rank} of 2"), 1);
+        }
+    }
+    fleet.end();
+}
+
 // Shows: MPI Sessions, Creation and end | sessions one after another | may begin and end any number of times | done
 // Also: libraries `interop::dynamic::sessions_over_the_port_come_again`
 #[test]

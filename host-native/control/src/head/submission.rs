@@ -78,7 +78,7 @@ impl Submissions {
 
 impl Head {
     /// Whether the fleet takes submissions.
-    pub(super) fn is_open(&self) -> bool {
+    pub fn is_open(&self) -> bool {
         self.config.stays && !self.submissions.closed && !self.statuses.of(None).is_interrupted()
     }
 

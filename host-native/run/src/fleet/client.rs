@@ -324,8 +324,10 @@ impl<'p> Client<'p> {
             && self.open().filter(|connection| connection.jobs.is_empty()).count() < UNPLACED_MAX
             && let Some(task) = self.tasks.next()
         {
-            self.left -= 1;
-            self.error = self.submit(task).err();
+            match self.submit(task) {
+                Ok(()) => self.left -= 1,
+                Err(error) => self.error = Some(error),
+            }
         }
     }
 
@@ -370,8 +372,10 @@ impl<'p> Client<'p> {
         if let Some(left_by) = self.left_by.filter(|_| code == 0 && self.left > 0) {
             code = left_by;
         }
-        if let Some(line) = self.on.array.as_ref().and_then(|array| self.tally.line(array.count(), self.left))
-        {
+        // The error alone says why no task was started.
+        let count = self.on.array.as_ref().map(JobArray::count);
+        let count = count.filter(|&count| self.error.is_none() || self.left < count);
+        if let Some(line) = count.and_then(|count| self.tally.line(count, self.left)) {
             sinks.print(&line);
         }
         if let Some(error) = self.error.take() {
@@ -446,7 +450,7 @@ impl<'p> Client<'p> {
         match connection.code {
             Some(code) => self.close(at, code),
             None if len == 0 || !is_sound => {
-                self.error = Some(RunError::FleetEnded(self.on.name.clone()));
+                self.error.get_or_insert(RunError::FleetEnded(self.on.name.clone()));
                 self.close(at, 1);
             }
             None => connection.input = rest.to_vec(),
@@ -482,18 +486,21 @@ impl<'p> Client<'p> {
         let (plan, task) = (self.plan, connection.task);
         let Outlets { stdin, streams, sinks } = &mut self.outlets;
         match reply {
-            Reply::Refused(why) => {
+            Reply::Refused { why, is_open } => {
                 let error = RunError::Refused { name: self.on.name.clone(), why };
                 connection.code = Some(error.exit_code());
                 match task {
-                    Some(task) => {
+                    Some(task) if is_open => {
                         let line = error.to_string();
                         sinks.print(&of_task(task, &line));
                         let (name, ranks, exits) = (String::new(), plan.size(), Vec::new());
                         let summary = JobSummary { ordinal: 0, name, ranks, message: Some(line), exits };
                         self.result.job_ended(Some(task), summary);
                     }
-                    None => self.error = Some(error),
+                    _ => {
+                        self.left += u32::from(connection.task.take().is_some());
+                        self.error.get_or_insert(error);
+                    }
                 }
             }
             Reply::Waits(before) => {

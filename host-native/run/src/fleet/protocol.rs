@@ -77,7 +77,12 @@ pub(crate) struct JobRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Reply {
     /// The job is not started.
-    Refused(String),
+    Refused {
+        /// The reason.
+        why: String,
+        /// Whether the fleet takes other jobs.
+        is_open: bool,
+    },
     /// The job waits for room, behind so many others.
     Waits(u32),
     /// A job is being started: the submitted one, or one that its ranks have spawned.

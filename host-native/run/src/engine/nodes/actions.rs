@@ -220,7 +220,8 @@ impl Head<'_> {
             }
             Action::SubmissionStarted { submission } => self.tell_client(submission, &Reply::Started),
             Action::SubmissionRefused { submission, why } => {
-                self.submission_over(engine, submission, &Reply::Refused(why));
+                let is_open = self.control.is_open();
+                self.submission_over(engine, submission, &Reply::Refused { why, is_open });
             }
             Action::SubmissionOver { submission, code } => {
                 self.submission_over(engine, submission, &Reply::Over(code));
