@@ -396,9 +396,9 @@ impl<'p> Client<'p> {
         Ok(code)
     }
 
+    /// Sends a request about each job that is not over.
     fn send(&mut self, request: &Request) {
-        let open = self.connections.iter_mut().flatten();
-        open.filter(|connection| connection.code.is_none()).for_each(|connection| connection.send(request));
+        self.connections.iter_mut().flatten().for_each(|connection| connection.send(request));
     }
 
     /// Writes what is pending, to the user and to the fleet.
@@ -434,7 +434,7 @@ impl<'p> Client<'p> {
             Err(_) => 0,
         };
         connection.input.extend_from_slice(&self.buffer[..len]);
-        let input = std::mem::take(&mut connection.input);
+        let mut input = std::mem::take(&mut connection.input);
         let mut rest = &input[..];
         let mut is_sound = true;
         while let Some(message) = message_len(rest).filter(|&message| is_sound && message <= rest.len()) {
@@ -446,6 +446,8 @@ impl<'p> Client<'p> {
             rest = behind;
         }
         is_sound &= message_len(rest).is_none_or(|len| len <= REPLY_MAX + 4);
+        let handled = input.len() - rest.len();
+        input.drain(..handled);
         let Some(connection) = &mut self.connections[at] else { return Ok(()) };
         match connection.code {
             Some(code) => self.close(at, code),
@@ -453,7 +455,7 @@ impl<'p> Client<'p> {
                 self.error.get_or_insert(RunError::FleetEnded(self.on.name.clone()));
                 self.close(at, 1);
             }
-            None => connection.input = rest.to_vec(),
+            None => connection.input = input,
         }
         Ok(())
     }
@@ -512,7 +514,7 @@ impl<'p> Client<'p> {
             }
             Reply::Job { ordinal, programs, hosts } => {
                 let mut job = KnownJob { named: NamedJob { ordinal, task }, first: 0, programs, hosts };
-                job.first = first_fit(slots.into_iter(), job.size());
+                job.first = first_fit(slots.iter().cloned(), job.size());
                 streams.make_room(job.slots(), (ordinal, job.named), sinks, |rank| job.host(rank));
                 for rank in 0..job.size() {
                     let files = output_files(plan, &job.named(rank), None)?;
