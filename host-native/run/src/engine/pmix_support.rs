@@ -230,18 +230,16 @@ const COMMANDS: [Function; 40] = [
     refused("PMIx_Resource_block"),
     refused("PMIx_Session_control"),
     refused("a request for the topology"),
-    refused("PMIx_Resolve_peers"),
-    refused("PMIx_Resolve_nodes"),
+    blocks("PMIx_Resolve_peers"),
+    blocks("PMIx_Resolve_nodes"),
     refused("a change of the data format"),
 ];
 
 /// Functions for which libpmix sends other commands, or none: events, attributes of the job.
-const OTHERS: [Function; 7] = [
+const OTHERS: [Function; 5] = [
     blocks("PMIx_Initialized"),
     blocks("PMIx_Put"),
     blocks("PMIx_Heartbeat"),
-    blocks("PMIx_Resolve_peers"),
-    blocks("PMIx_Resolve_nodes"),
     heeds("PMIx_Group_invite", &[]),
     heeds("PMIx_Group_join", &[]),
 ];
