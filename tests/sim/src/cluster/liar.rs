@@ -120,6 +120,7 @@ impl World<'_> {
                 let (to, mut bytes) = sent[self.random.usize(..sent.len())].clone();
                 let at = self.random.usize(..bytes.len());
                 bytes[at] = self.random.u8(..);
+                self.are_keys_false = true;
                 (to, bytes)
             }
             _ => (to, self.false_message(node, victim)),

@@ -141,6 +141,8 @@ pub(super) struct World<'m> {
     pub(super) failures: Vec<Failure>,
     /// Numbers of spawned jobs that could not be started as a whole. Their ranks' failures do not count.
     pub(super) undone: Vec<u32>,
+    /// A lie was a message with another byte, which may be one in the name of a key: as that of another rank.
+    pub(super) are_keys_false: bool,
     /// Lies that were told.
     pub(super) lies: u32,
     /// Messages of boards that came before an order that their sender had.
@@ -175,6 +177,7 @@ impl<'m> World<'m> {
             checks: BTreeMap::new(),
             failures: Vec::new(),
             undone: Vec::new(),
+            are_keys_false: false,
             lies: 0,
             overtaken: 0,
             frozen: [0; 2],
@@ -463,6 +466,11 @@ impl<'m> World<'m> {
                 true => {}
                 false => failed.push(None),
             }
+        }
+        // Readers may still ask for data of a job that is over.
+        for process in self.processes.iter().filter(|process| go_on && nodes.contains(&process.node)) {
+            let checks = self.checks.get_mut(&process.ordinal);
+            checks.into_iter().for_each(|checks| checks.lost(process.rank, lazy));
         }
         if control.awaits_nodes() {
             failed.push(None);
