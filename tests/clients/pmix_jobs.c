@@ -62,17 +62,24 @@ static void meet(const char *parent, const char *children)
     OK(PMIx_Fence(procs, 2, NULL, 0));
 }
 
+static pmix_app_t children_of(char **argv)
+{
+    pmix_app_t app;
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = argv[0];
+    app.maxprocs = CHILDREN;
+    app.argv = argv;
+    return app;
+}
+
 /* A spawned job, whose attributes and data its parent reads without a connection. */
 static void children(const char *program)
 {
     if (me.rank != 1)
         return fence();
     char nspace[PMIX_MAX_NSLEN + 1];
-    pmix_app_t app;
-    PMIX_APP_CONSTRUCT(&app);
-    app.cmd = (char *)program;
-    app.maxprocs = CHILDREN;
-    app.argv = (char *[]){(char *)program, "child", me.nspace, NULL};
+    char *argv[] = {(char *)program, "child", me.nspace, NULL};
+    pmix_app_t app = children_of(argv);
     /* The children get no place but their own. */
     setenv("PMIX_CARD", "of the parent", 1);
     app.env = environ;
@@ -137,11 +144,8 @@ static void ends(const char *program, const char *code)
     watch_ends(code);
     fence();
     if (me.rank == 0) {
-        pmix_app_t app;
-        PMIX_APP_CONSTRUCT(&app);
-        app.cmd = (char *)program;
-        app.maxprocs = CHILDREN;
-        app.argv = (char *[]){(char *)program, "exits", (char *)code, NULL};
+        char *argv[] = {(char *)program, "exits", (char *)code, NULL};
+        pmix_app_t app = children_of(argv);
         OK(PMIx_Spawn(NULL, 0, &app, 1, spawned));
     }
     while (!atomic_load(&ended))
@@ -189,11 +193,8 @@ static void connects(const char *program)
     watch_ends("0");
     fence();
     if (me.rank == 0) {
-        pmix_app_t app;
-        PMIX_APP_CONSTRUCT(&app);
-        app.cmd = (char *)program;
-        app.maxprocs = CHILDREN;
-        app.argv = (char *[]){(char *)program, "connected", me.nspace, NULL};
+        char *argv[] = {(char *)program, "connected", me.nspace, NULL};
+        pmix_app_t app = children_of(argv);
         OK(PMIx_Spawn(NULL, 0, &app, 1, spawned));
         pmix_value_t name = {.type = PMIX_STRING, .data.string = spawned};
         OK(PMIx_Put(PMIX_GLOBAL, "spawned", &name));

@@ -3,12 +3,22 @@
 use std::fs::File;
 use std::io::Write as _;
 
-use hydrant_tests::{Fleet, Folder, Job};
+use hydrant_tests::{Fleet, Folder, Job, Running};
 use rustix::process::Signal;
 
 /// The number of the task, of the tasks, and the lowest and highest one.
 const NUMBERS: &str =
     "$HYDRANT_ARRAY_TASK_ID $HYDRANT_ARRAY_TASK_COUNT $HYDRANT_ARRAY_TASK_MIN $HYDRANT_ARRAY_TASK_MAX";
+
+/// A script that runs until it is ended.
+const ENDLESS: &str = "echo up; while :; do :; done";
+
+/// An array of endless tasks in a fleet of two slots, when two run.
+fn two_run(fleet: &Fleet, list: &str) -> Running {
+    let job = fleet.shell(&format!("--array {list}"), ENDLESS).start();
+    job.await_stdout("up\n", 2);
+    job
+}
 
 #[test]
 fn tasks_are_jobs_of_their_own_in_the_order_of_the_list() {
@@ -64,7 +74,7 @@ fn all_tasks_run_and_the_first_failure_is_the_exit_code() {
     outcome.stderr_ends("2 of 2 tasks failed: task 0 with code 1, task 1 with code 1");
     let outcome = fleet.shell("--array 0-1%1 --json", "exit $HYDRANT_ARRAY_TASK_ID").run();
     outcome.code(1).says("\"task\": 0", 1).says("\"task\": 1", 1).says("\"exit_code\": 0", 1);
-    let busy = fleet.shell("", "echo up; while :; do :; done").start();
+    let busy = fleet.shell("", ENDLESS).start();
     busy.await_stdout("up\n", 1);
     fleet
         .job("--no-wait --array 4 true")
@@ -124,16 +134,14 @@ fn lists_that_are_none_are_refused() {
 #[test]
 fn a_signal_ends_the_tasks_that_run_and_starts_no_others() {
     let fleet = Fleet::new("-n 2");
-    let endless = "echo up; while :; do :; done";
     for (signal, code) in [(Signal::INT, 130), (Signal::TERM, 143)] {
-        let job = fleet.shell("--array 0-99999", endless).start();
-        job.await_stdout("up\n", 2);
+        let job = two_run(&fleet, "0-99999");
         job.signal(signal);
         let outcome = job.wait();
         outcome.code(code).stdout_is("up\nup\n").stderr_ends("; 99998 of 100000 tasks were not started");
     }
     // The ranks ignore the first one.
-    let job = fleet.shell("-v --array 0-9", &format!("trap '' INT; {endless}")).start();
+    let job = fleet.shell("-v --array 0-9", &format!("trap '' INT; {ENDLESS}")).start();
     job.await_stdout("up\n", 2);
     job.signal(Signal::INT);
     job.await_stderr("task 0: passing SIGINT on").await_stderr("task 1: passing SIGINT on");
@@ -153,8 +161,7 @@ fn a_signal_ends_the_tasks_that_run_and_starts_no_others() {
 #[test]
 fn tasks_end_with_their_client() {
     let fleet = Fleet::new("-n 2");
-    let job = fleet.shell("--array 0-99", "echo up; while :; do :; done").start();
-    job.await_stdout("up\n", 2);
+    let job = two_run(&fleet, "0-99");
     job.signal(Signal::KILL);
     job.wait().signaled(Signal::KILL);
     fleet.job("-n 2 true").run().code(0).quiet();
@@ -167,16 +174,14 @@ fn tasks_end_with_their_client() {
 #[test]
 fn an_array_ends_with_its_fleet() {
     let fleet = Fleet::new("-n 2");
-    let job = fleet.shell("--array 0-99999", "echo up; while :; do :; done").start();
-    job.await_stdout("up\n", 2);
+    let job = two_run(&fleet, "0-99999");
     let name = fleet.name.clone();
     fleet.end();
     let outcome = job.wait();
     outcome.code(1).warns("99998 of 100000 tasks were not started\n");
     outcome.stderr_ends(&format!("hydrant: fleet {name}: the fleet was ended before there was room"));
     let fleet = Fleet::new("-n 2");
-    let job = fleet.shell("--array 0-99999", "echo up; while :; do :; done").start();
-    job.await_stdout("up\n", 2);
+    let job = two_run(&fleet, "0-99999");
     let name = fleet.name.clone();
     fleet.running.signal(Signal::KILL);
     fleet.running.wait().signaled(Signal::KILL);

@@ -614,11 +614,16 @@ impl<'m> World<'m> {
         }
     }
 
+    /// Whether the run does without a node, so that it cannot be lost any more.
+    fn is_gone(&self, node: u32) -> bool {
+        let state = &self.nodes[node as usize];
+        let is_reached = state.alive && !state.ended && !state.is_cut_off && !self.left.contains(&node);
+        self.head.is_over() || !is_reached
+    }
+
     fn lose(&mut self, loss: Loss) {
         let node = loss.node;
-        let state = &self.nodes[node as usize];
-        if self.head.is_over() || state.ended || !state.alive || state.is_cut_off || self.left.contains(&node)
-        {
+        if self.is_gone(node) {
             return;
         }
         let parent = self.tree.parent(node).expect("the head is not lost");
@@ -644,9 +649,7 @@ impl<'m> World<'m> {
 
     /// The links of a node that stands still are closed.
     fn give_up(&mut self, node: u32) {
-        let state = &self.nodes[node as usize];
-        let is_gone = state.ended || !state.alive || state.is_cut_off || self.left.contains(&node);
-        if self.head.is_over() || is_gone {
+        if self.is_gone(node) {
             return;
         }
         let parent = self.tree.parent(node).expect("the head is not lost");
