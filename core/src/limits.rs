@@ -26,6 +26,11 @@ pub const TOOL_ATTR: &str = "pmix.tool";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
 /// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
 pub const TEXT_ATTR_PREFIX: &str = "text:";
+/// First bytes of the name of an attribute of a job with names of its hosts, as PMIx clients get them (`PMIX_HOSTNAME`), separated
+/// by commas: attribute `i` is about nodes `i *` [`HOSTS_EACH`] and the following ones. A node without a name has an empty one.
+pub const HOSTS_ATTR_PREFIX: &str = "pmix.hname.";
+/// Nodes of an attribute with names of hosts: so many of at most 253 bytes, as in DNS, fit in a value.
+pub const HOSTS_EACH: u32 = 4;
 /// Attributes of a job whose ranks wait for a debugger in `PMIx_Init`, and where their program wants: `PMIX_DEBUG_STOP_IN_INIT` and
 /// `PMIX_DEBUG_STOP_IN_APP` of PMIx. The value is a list of the ranks that wait, such as `0-3,7`, or `TRUE` for all.
 pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];

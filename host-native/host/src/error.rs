@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 
 use hydrant_core::{BackendError, Fault};
 use hydrant_driver::{InsufficientMemory, ListenError, OwnedServerError};
-use hydrant_placement::PlacementError;
+use hydrant_placement::{HOST_NAME_MAX, PlacementError};
 
 /// Why a call of a [`Host`](crate::Host) failed.
 #[derive(Debug, thiserror::Error)]
@@ -55,6 +55,16 @@ pub enum Error {
         ranks: u32,
         /// Ranks of the job.
         size: u32,
+    },
+    /// The name of a node's host is too long for PMIx clients, or would be two of their list.
+    #[error(
+        "{host:?}, the host of node {node}: the name of a host has at most {HOST_NAME_MAX} bytes and no comma"
+    )]
+    HostName {
+        /// Number of the node.
+        node: u32,
+        /// The name.
+        host: String,
     },
     /// The nodes of a job make a `PMI_process_mapping` that no client can read.
     #[error(transparent)]

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hydrant_core::limits::OVERSUBSCRIBED_ATTR;
 use hydrant_core::{Fault, Input, JobId, JobSpec, JobSpecOf, Rank, UpcallId};
-use hydrant_placement::process_mapping;
+use hydrant_placement::{HOST_NAME_MAX, host_attributes, process_mapping};
 use hydrant_reactor::fill_random;
 
 use crate::error::Error;
@@ -65,7 +65,8 @@ impl Job {
     }
 
     /// The next `ranks` ranks run on node `number`, whose host is `host` for PMIx clients (`PMIX_HOSTNAME`). A job whose ranks
-    /// are on several nodes names the node of each rank. All servers get the same description.
+    /// are on several nodes names the node of each rank. All servers get the same description. The name has at most 253 bytes and no
+    /// comma. It may be empty.
     #[must_use]
     pub fn node(mut self, number: u32, host: impl Into<String>, ranks: u32) -> Job {
         self.nodes.push((number, host.into(), ranks));
@@ -187,17 +188,18 @@ impl Job {
             handle(Input::Program { job, first: Rank(first), count, appnum })?;
             first = first.saturating_add(count);
         }
-        let (mut first, mut named) = (0_u32, Vec::new());
+        let mut first = 0_u32;
         for (node, host, count) in &self.nodes {
+            if host.len() > HOST_NAME_MAX || host.contains(',') {
+                return Err(Error::HostName { node: *node, host: host.clone() });
+            }
             if is_cluster {
                 handle(Input::MapRanks { job, first: Rank(first), count: *count, node: *node })?;
             }
-            if !host.is_empty() && !named.contains(node) {
-                let key = format!("pmix.hname.{node}");
-                handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })?;
-                named.push(*node);
-            }
             first = first.saturating_add(*count);
+        }
+        for (key, value) in host_attributes(self.nodes.iter().map(|(node, host, _)| (*node, &**host))) {
+            handle(Input::Attr { job, key: key.as_bytes(), value: value.as_bytes() })?;
         }
         if !self.nodes.is_empty() && first != self.spec.size {
             return Err(Error::Nodes { ranks: first, size: self.spec.size });
@@ -261,10 +263,10 @@ mod tests {
         };
         let job = Job::new("app", 4).node(1, "a", 2).node(2, "b", 1).node(1, "a", 1);
         let found = inputs(&job, true).expect("the nodes have all ranks");
-        assert_eq!(found[..5], ["0+2 at 1", "pmix.hname.1=a", "2+1 at 2", "pmix.hname.2=b", "3+1 at 1"]);
-        assert_eq!(found[5], "PMI_process_mapping=(vector,(0,1,2),(1,1,1),(0,1,1))");
+        assert_eq!(found[..4], ["0+2 at 1", "2+1 at 2", "3+1 at 1", "pmix.hname.0=,a,b"]);
+        assert_eq!(found[4], "PMI_process_mapping=(vector,(0,1,2),(1,1,1),(0,1,1))");
         // One server has all ranks.
-        assert_eq!(inputs(&job, false).expect("as above").len(), 3);
+        assert_eq!(inputs(&job, false).expect("as above").len(), 2);
         assert_eq!(
             inputs(&Job::new("app", 2), true).expect("one node"),
             ["PMI_process_mapping=(vector,(0,1,2))"]
@@ -274,5 +276,8 @@ mod tests {
         let short = Job::new("app", 4).node(0, "", 3);
         let why = inputs(&short, true).expect_err("rank 3 has no node").to_string();
         assert_eq!(why, "the nodes of the job have 3 ranks, and the job has 4");
+        let two = Job::new("app", 4).node(7, "a,b", 4);
+        let why = inputs(&two, true).expect_err("a comma").to_string();
+        assert_eq!(why, "\"a,b\", the host of node 7: the name of a host has at most 253 bytes and no comma");
     }
 }

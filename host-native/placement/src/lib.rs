@@ -32,6 +32,7 @@ mod cpu_binding;
 mod environment;
 mod error;
 mod excerpt;
+mod host_names;
 pub mod hostfile;
 pub mod hostlist;
 mod hosts;
@@ -52,6 +53,7 @@ pub use bootstrap::{Bootstrap, shell_quote};
 pub use cpu_binding::{CpuBinding, is_oversubscribed, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, NetworkError, PlacementError};
+pub use host_names::host_attributes;
 pub use hosts::{Host, Hosts, is_name_of, position};
 pub use job_map::{
     JobMap, MapBy, MappingPolicy, NamedHost, Node, RankBy, RankRange, UnknownPolicy, candidates, node_pset,

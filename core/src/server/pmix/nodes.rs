@@ -7,7 +7,7 @@ use super::super::peers::REMOTE;
 use super::data::{PARENT, key_of};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{HOST_FACTS, TEXT_ATTR_PREFIX};
+use crate::limits::{HOST_FACTS, HOSTS_ATTR_PREFIX, HOSTS_EACH, TEXT_ATTR_PREFIX};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
 use crate::state::{Job, RankSlot};
@@ -15,8 +15,6 @@ use crate::tables::kvs::Kind;
 use crate::tables::modex::Set;
 use crate::wire::{decimal, number};
 
-/// Name of the job attribute that holds the name of a node's host, without the number of the node.
-const HOST_NAME: &[u8] = b"pmix.hname.";
 /// Names of the job attributes that hold a program's command line in parts, without the number of the program, a dot and the
 /// number of the part.
 const ARGV: &[u8] = b"pmix.argv.";
@@ -29,7 +27,9 @@ impl Server<'_> {
 
     /// Returns the name of the host of a node, if the job has an attribute with it.
     pub(super) fn host_name(&self, job: &Job, node: u32) -> Option<&[u8]> {
-        self.numbered_attr(job, &[HOST_NAME, decimal(node, &mut [0; 10])])
+        let prefix = HOSTS_ATTR_PREFIX.as_bytes();
+        let names = self.numbered_attr(job, &[prefix, decimal(node / HOSTS_EACH, &mut [0; 10])])?;
+        names.split(|&byte| byte == b',').nth((node % HOSTS_EACH) as usize).filter(|name| !name.is_empty())
     }
 
     /// Returns the parts of the command line of a program, as far as the job has attributes with them.

@@ -78,6 +78,7 @@ impl Error {
                 | HostError::NoPort(_)
                 | HostError::Wildcard(_)
                 | HostError::Nodes { .. }
+                | HostError::HostName { .. }
                 | HostError::Mapping(_) => Code::Argument,
                 HostError::Room { .. } => Code::Room,
                 HostError::Fault(_) => Code::Fault,

@@ -17,7 +17,7 @@ use hydrant_core::wire::pmix::WILDCARD;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
 use hydrant_iof::NamedJob;
-use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, is_oversubscribed};
+use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, host_attributes, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
     FileReceiver, JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress,
@@ -200,6 +200,10 @@ impl Engine<'_> {
                     None => unbound += 1,
                 }
             }
+        }
+        // One rank fits on any machine, which need not be asked.
+        if sets.len() + unbound <= 1 {
+            return false;
         }
         // Affinity and control groups of this process, which ranks inherit.
         std::thread::available_parallelism()
@@ -555,13 +559,12 @@ fn describe_job(
     }
     let value = record.mapping.as_bytes();
     handle(Input::Attr { job, key: b"PMI_process_mapping", value })?;
-    let mut name_host = |node: u32, host: &str| {
-        let key = format!("pmix.hname.{node}");
-        handle(Input::Attr { job, key: key.as_bytes(), value: host.as_bytes() })
+    let hosts: Vec<(u32, &str)> = match place {
+        Place::Alone(name) => name.iter().map(|name| (ALONE, &**name)).collect(),
+        Place::Node(_) => record.hosts.iter().map(|(node, host)| (*node, &**host)).collect(),
     };
-    match place {
-        Place::Alone(name) => name.iter().try_for_each(|name| name_host(ALONE, name))?,
-        Place::Node(_) => record.hosts.iter().try_for_each(|(node, host)| name_host(*node, host))?,
+    for (key, value) in host_attributes(hosts) {
+        handle(Input::Attr { job, key: key.as_bytes(), value: value.as_bytes() })?;
     }
     if let Some(spawned) = &record.spawned {
         let rank = spawned.rank.0.to_string();

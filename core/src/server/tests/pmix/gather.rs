@@ -197,6 +197,7 @@ fn those_who_connect_are_told_about_each_others_jobs() {
 fn those_who_connect_are_told_as_much_as_fits() {
     let mut all = Cluster::new(3, 2, &[], true, 1);
     all.sizes = vec![1, 2, 2];
+    let long = [b",".as_slice(), &[b'n'; 900]].concat();
     for (node, id) in (0..3).flat_map(|node| (0..3).map(move |id| (node, id))) {
         let (job, size) = (JobId(id), all.sizes[id as usize]);
         all.tell(node, Input::RegisterJob(JobSpec::new(job, &format!("job.{id}"), size)));
@@ -205,8 +206,8 @@ fn those_who_connect_are_told_as_much_as_fits() {
             all.tell(node, Input::MapRanks { job, first: Rank(rank), count: 1, node: of });
         }
         // Each answer names the first host three times.
-        let value = if id == 0 { &b"north"[..] } else { &[b'n'; 900] };
-        all.tell(node, Input::Attr { job, key: b"pmix.hname.1", value });
+        let value = if id == 0 { &b",north"[..] } else { &long };
+        all.tell(node, Input::Attr { job, key: b"pmix.hname.0", value });
     }
     for (job, rank) in [(0, 0), (1, 0), (1, 1), (2, 0), (2, 1)] {
         all.join(job, rank);
