@@ -1,7 +1,11 @@
 //! Fleets of several hosts (`hydrant up`, `hydrant run --on`, `hydrant down`).
 
-use hydrant_tests::{Fleet, Job, Running, nodes};
+use std::fs::File;
+
+use hydrant_tests::{Fleet, Folder, Job, Running, nodes};
 use rustix::process::{Signal, kill_process};
+
+use crate::RAW;
 
 /// A fleet of local daemons, each with two slots.
 fn fleet(hosts: u32) -> Fleet {
@@ -113,5 +117,31 @@ fn hosts_join_and_leave_a_fleet() {
     fleet.job("-host n2 true").run().code(1).warns("n2");
     change("grow -hosts n3:4").code(0).quiet();
     labeled(&fleet, "-n 6", "echo up").run().code(0).says("n1 up\n", 2).says("n3 up\n", 4);
+    fleet.end();
+}
+
+/// A fleet that has grown has tables for the slots that it has then: as many jobs run at a time, and as many ranks in one.
+#[test]
+fn a_fleet_that_has_grown_runs_a_job_in_each_slot() {
+    let folder = Folder::new("fleet-grown");
+    let gate = folder.fifo("gate");
+    let fleet = Fleet::new("-hosts n1:2 --bootstrap local --elastic 20");
+    let pid = fleet.running.pid().to_string();
+    // The universe of a job are the slots that there are when it starts.
+    let check_universe = |ranks: u32, slots: u32| {
+        let steps = format!(
+            "init1\nsend cmd=get_universe_size\\n\nexpect cmd=universe_size rc=0 size={slots}\nfence1\nend1"
+        );
+        fleet.job(&format!("-n {ranks}")).arg(RAW).steps(&steps).run().code(0).quiet();
+    };
+    check_universe(1, 2);
+    Job::command("grow -hosts n2:70").arg(&pid).run().code(0).quiet();
+    check_universe(72, 72);
+    // Each task waits for all others.
+    let script = format!("echo up; read _ < {gate} || :");
+    let tasks = fleet.shell("--array 0-71", &script).start();
+    tasks.await_stdout("up\n", 72);
+    drop(File::options().write(true).open(&gate).expect("the tasks read it"));
+    tasks.wait().code(0).quiet();
     fleet.end();
 }

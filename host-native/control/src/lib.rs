@@ -38,6 +38,7 @@
 //!     verbose: false,
 //!     cleanup: true,
 //!     stays: false,
+//!     universe_size: None,
 //!     exit_report: false,
 //!     exit_code_of: hydrant_control::ExitCodeOf::First,
 //!     is_alone: false,

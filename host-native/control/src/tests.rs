@@ -28,6 +28,7 @@ pub(crate) fn record(id: u32, ordinal: u32, programs: &[u32]) -> JobRecord {
         programs: programs.iter().copied().map(program).collect(),
         blocks: Vec::new(),
         mapping: String::new(),
+        universe_size: None,
         hosts: Vec::new(),
         psets: Vec::new(),
         spawned: None,

@@ -16,11 +16,17 @@ use hydrant_core::peer::tree::RADIX_MIN;
 pub use hydrant_iof::{LinePrefix, Prefix, Pty};
 use hydrant_overlay::{BOOTSTRAP_TIMEOUT_DEFAULT, HEARTBEAT_DEFAULT, RADIX_MAX, radix_default};
 use hydrant_placement::{
-    Bootstrap, Deployment, Environment, Location, NetworkTopology, PlacementError, PlacementOptions, locate,
+    Bootstrap, Deployment, Environment, JobMap, Location, NetworkTopology, Node, PlacementError,
+    PlacementOptions, locate,
 };
 use hydrant_start::POOL_FD;
 
 pub use crate::job_array::JobArray;
+
+/// Most ranks on hosts that may join which tables are made for without `--limit`.
+const RANKS_LATE_MAX: u32 = 1 << 14;
+/// The same for jobs of a fleet, of which each takes 5 KiB at each node.
+pub(crate) const JOBS_LATE_MAX: u32 = 1 << 10;
 
 /// Job that is ready to launch.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -70,6 +76,15 @@ impl Plan {
         let (there, unused) = (deployment.job_map.nodes().len() as u32, deployment.unused.len() as u32);
         let others = |elastic: Elastic| elastic.most.saturating_sub(there + unused);
         unused + self.options.cluster.elastic.map_or(0, others)
+    }
+
+    /// Number of ranks that tables of servers are made for: those of the start, and with `--elastic` as many more on each host that
+    /// may join as the largest host of the start has slots.
+    pub(crate) fn ranks_expected(&self, job_map: &JobMap, late: u32) -> u32 {
+        let slots = |node: &Node| node.host.ranks_per_turn().max(node.size());
+        let largest = job_map.nodes().iter().map(slots).max().unwrap_or(0);
+        let joining = if self.options.cluster.elastic.is_some() { late.saturating_mul(largest) } else { 0 };
+        job_map.ranks().saturating_add(joining.min(RANKS_LATE_MAX))
     }
 
     /// Takes the hosts without ranks out of the job map whose daemons can be started when a spawn needs them. The tree of the

@@ -85,7 +85,8 @@ pub(super) struct HostArgs {
     ///
     /// At least MIN hosts stay, 1 by default. Programs may ask for hosts: with PMIx_Allocation_request, and with the info keys
     /// add-host and add-hostfile of MPI_Comm_spawn. Programs that ranks spawn run there at once. Tables are made for MAX hosts at
-    /// the start. At most 1,020 hosts can join, and with --radix 1,022 minus that number.
+    /// the start, each with the slots of the largest one; --limit makes them larger. At most 1,020 hosts can join, and with --radix
+    /// 1,022 minus that number.
     #[arg(long, value_name = "[MIN:]MAX", value_parser = elastic)]
     pub(super) elastic: Option<Elastic>,
 

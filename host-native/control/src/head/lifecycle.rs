@@ -69,8 +69,25 @@ impl Head {
         nodes.dedup();
         let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
         let (id, spawned) = (self.jobs.free_id(), None);
-        let programs = programs.into();
-        JobRecord { id, ordinal, name, programs, blocks, mapping, hosts, psets, spawned, submitted }
+        let (programs, universe_size) = (programs.into(), self.universe_size());
+        JobRecord {
+            id,
+            ordinal,
+            name,
+            programs,
+            blocks,
+            mapping,
+            universe_size,
+            hosts,
+            psets,
+            spawned,
+            submitted,
+        }
+    }
+
+    /// `universeSize` of a job that starts now, if it is known.
+    pub fn universe_size(&self) -> Option<u32> {
+        if self.config.stays { Some(self.slots().0) } else { self.config.universe_size }
     }
 
     /// Has the host register a job. `spawner` names the rank that asked for it.

@@ -62,6 +62,8 @@ pub struct Config {
     pub cleanup: bool,
     /// Whether this is a fleet: it has no first job, takes submissions, and stays until [`Event::FleetEnds`].
     pub stays: bool,
+    /// `universeSize` of all jobs, if it is known. In a fleet it is the number of slots that there are when a job starts.
+    pub universe_size: Option<u32>,
     /// Which failures of ranks give the exit code.
     pub exit_code_of: ExitCodeOf,
     /// Whether the exit codes of all ranks are printed at the end of a job.

@@ -47,6 +47,8 @@ pub struct JobRecord {
     pub blocks: Vec<RankBlock>,
     /// Value of `PMI_process_mapping`.
     pub mapping: String,
+    /// `universeSize`, if it is known.
+    pub universe_size: Option<u32>,
     /// Names of the hosts of nodes with ranks of the job, in ascending order of nodes.
     #[serde(with = "runs::hosts")]
     pub hosts: Vec<(u32, String)>,

@@ -90,8 +90,6 @@ pub struct Setup {
     pub record: Option<OsString>,
     /// Whether each node keeps the times of its ranks' requests, for a [`Report::Profile`](super::Report::Profile).
     pub profile: bool,
-    /// `universeSize`, if it is known.
-    pub universe_size: Option<u32>,
     /// Whether the head shows the progress of the start.
     pub progress: bool,
     /// Whether ranks find their server by `PMI_PORT` instead of `PMI_FD`.
@@ -267,7 +265,6 @@ impl Setup {
             boards: Boards::default(),
             record: None,
             profile: false,
-            universe_size: None,
             progress: false,
             by_port: false,
             pseudo_terminals: None,

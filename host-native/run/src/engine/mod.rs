@@ -85,7 +85,7 @@ use crate::enrol::await_hosts;
 use crate::error::RunError;
 use crate::json;
 use crate::messages::{self, Warnings};
-use crate::plan::{Plan, UniverseSize};
+use crate::plan::{JOBS_LATE_MAX, Plan};
 use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
 use drain::Drain;
@@ -149,12 +149,10 @@ fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, Ru
         Some(_) => Location::Local,
         None => plan.locate(&Environment::current())?,
     };
-    if plan.options.fleet.is_some() {
-        if located == Location::Local && !plan.options.cluster.placement.fill.is_empty() {
-            let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
-            plan.programs.iter_mut().for_each(|program| program.ranks = processors);
-        }
-        plan.options.universe_size = UniverseSize::Size(plan.size());
+    let is_filled = plan.options.fleet.is_some() && !plan.options.cluster.placement.fill.is_empty();
+    if is_filled && located == Location::Local {
+        let processors = std::thread::available_parallelism().map_or(1, |count| count.get() as u32);
+        plan.programs.iter_mut().for_each(|program| program.ranks = processors);
     }
     let plan = &*plan;
     let ranks = open::size(&plan.programs)?;
@@ -584,8 +582,9 @@ fn limits(plan: &Plan, ranks: u32) -> Limits {
     limits.psets = limits.psets.saturating_add(psets as u32);
     if plan.options.fleet.is_some() {
         // Each rank may be a job, with its sets.
-        limits.jobs = limits.jobs.saturating_add(ranks);
-        limits.psets = limits.psets.saturating_add(ranks.saturating_mul(4));
+        let jobs = plan.size().saturating_add(JOBS_LATE_MAX).min(ranks);
+        limits.jobs = limits.jobs.saturating_add(jobs);
+        limits.psets = limits.psets.saturating_add(jobs.saturating_mul(4));
     }
     let tools = tools::entries(plan, &limits);
     for limit in [&mut limits.jobs, &mut limits.ranks, &mut limits.conns] {

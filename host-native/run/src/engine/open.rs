@@ -331,7 +331,7 @@ impl Engine<'_> {
         let asked_here = asked_here.map(|spawned| spawned.upcall);
         let elsewhere = spawned.filter(|_| asked_here.is_none());
         let spec = JobSpec {
-            universe_size: options.universe_size.known(),
+            universe_size: record.universe_size,
             cleanup: settings.cleanup,
             pmi1_subversion: settings.pmi1_subversion,
             spawn: asked_here,

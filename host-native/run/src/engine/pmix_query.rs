@@ -603,7 +603,7 @@ impl Head<'_> {
             jobs: self.control.jobs(),
             hosts: self.control.hosts(),
             processors: processors.and_then(|count| count.get().try_into().ok()),
-            universe: engine.plan.options.universe_size.known(),
+            universe: self.control.universe_size(),
             asker,
             ranks,
             usage,

@@ -176,6 +176,7 @@ fn config(plan: &Plan) -> Config {
         verbose: false,
         cleanup: plan.cleanup,
         stays: false,
+        universe_size: None,
         exit_code_of: hydrant_control::ExitCodeOf::First,
         exit_report: false,
         is_alone: false,

@@ -52,6 +52,7 @@ fn config(nodes: u32) -> Config {
         verbose: false,
         cleanup: true,
         stays: false,
+        universe_size: None,
         exit_code_of: ExitCodeOf::First,
         exit_report: false,
         is_alone: false,

@@ -232,6 +232,7 @@ fn config_of(plan: &Plan, host: String) -> Config {
         verbose: settings.verbose,
         cleanup: settings.cleanup,
         stays: plan.options.fleet.is_some(),
+        universe_size: options.universe_size.known(),
         exit_code_of: options.exit_code_of,
         exit_report: options.exit_report,
         is_alone: false,
@@ -322,7 +323,7 @@ fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, Ru
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
 fn node_limits(plan: &Plan, job_map: &JobMap, tree: &Tree, most: u32) -> Limits {
     let (nodes, late) = (tree.nodes() - 1, tree.late());
-    let of_run = limits(plan, job_map.ranks());
+    let of_run = limits(plan, plan.ranks_expected(job_map, late));
     let mut all = Limits {
         conns: limits(plan, most).conns,
         links: tree.radix().min(nodes - late) + 1,
@@ -373,6 +374,8 @@ fn settings(plan: &Plan, deployment: &Deployment) -> Result<DaemonSettings, RunE
 
 #[cfg(test)]
 mod tests {
+    use hydrant_placement::{Hosts, MappingPolicy};
+
     use super::*;
 
     #[test]
@@ -383,6 +386,19 @@ mod tests {
         assert_eq!(sets(10, 15), 10 + 5, "five ranks are left for spawned jobs");
         assert_eq!(sets(10, 20), 10, "no rank is left");
         assert_eq!(node_psets(&Limits { jobs: 0, ..limits }, 10, 15), 10);
+    }
+
+    #[test]
+    fn tables_are_made_for_the_hosts_that_may_join() {
+        let hosts = Hosts::parse("n1:2,n2:40").expect("it is a list");
+        let job_map = JobMap::new(&hosts, &[2], MappingPolicy::default()).expect("the hosts have room");
+        let mut plan = Plan::new(Vec::new());
+        let expected = |plan: &Plan, late| plan.ranks_expected(&job_map, late);
+        assert_eq!(expected(&plan, 3), 2, "unused hosts of a run that is not elastic");
+        plan.options.cluster.elastic = Some(Elastic { least: 1, most: 5 });
+        assert_eq!(expected(&plan, 0), 2);
+        assert_eq!(expected(&plan, 3), 2 + 3 * 40, "the largest host of the start has 40 slots");
+        assert_eq!(expected(&plan, 1000), 2 + 16_384);
     }
 
     #[test]

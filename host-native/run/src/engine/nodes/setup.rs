@@ -4,12 +4,11 @@ use hydrant_control::protocol::Setup;
 use hydrant_core::Limits;
 
 use super::super::output::pseudo_terminals;
-use crate::plan::{Options, Plan, Pty, UniverseSize};
+use crate::plan::{Options, Plan, Pty};
 
 /// Setup for all nodes, with limits that suit all of them.
 pub(super) fn setup_of(plan: &Plan, limits: Limits) -> Setup {
     Setup {
-        universe_size: plan.options.universe_size.known(),
         by_port: plan.options.pmi_port.is_some(),
         pseudo_terminals: pseudo_terminals(&plan.options),
         ..Setup::new(limits, plan.settings.clone())
@@ -21,7 +20,6 @@ pub(super) fn plan_of(setup: Setup) -> Plan {
     let options = Options {
         // The head has decided.
         pty: Pty::Never,
-        universe_size: setup.universe_size.map_or(UniverseSize::Infinite, UniverseSize::Size),
         pmi_port: setup.by_port.then(|| (std::net::Ipv4Addr::LOCALHOST, 0).into()),
         ..Options::default()
     };

@@ -105,6 +105,7 @@ fn record(plan: &Plan) -> JobRecord {
         programs: plan.programs.as_slice().into(),
         blocks: vec![RankBlock { node: 0, first: 0, count: 2 }, RankBlock { node: 1, first: 2, count: 1 }],
         mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
+        universe_size: None,
         hosts: vec![(0, "a".to_owned()), (1, "b".to_owned())],
         psets: vec![("whole".to_owned(), vec![(0, 3)]), ("ends".to_owned(), vec![(0, 1), (2, 1)])],
         spawned: Some(SpawnOrigin {
@@ -169,6 +170,7 @@ fn open(engine: &mut Engine<'_>) -> Result<JobId, RunError> {
         programs: programs.into(),
         blocks,
         mapping,
+        universe_size: None,
         hosts,
         psets,
         spawned: None,
