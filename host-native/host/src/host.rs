@@ -145,7 +145,8 @@ impl Host {
     /// # Errors
     /// [`Error::Fault`]: the name is invalid or in use, the job is too large for the limits, or an attribute or a process set is
     /// refused. [`Error::Nodes`]: the nodes have more or fewer ranks than the job. [`Error::HostName`]: a host has no name for
-    /// clients. [`Error::Mapping`]: the nodes make a `PMI_process_mapping` that is too long. [`Error::TooLong`]: so is an attribute.
+    /// clients. [`Error::Mapping`]: the nodes make a `PMI_process_mapping` that is too long. [`Error::TooLong`]: so is an
+    /// attribute.
     pub fn register_job_as(&mut self, number: JobId, job: &Job) -> Result<(), Error> {
         let spec = job.spec.map(String::as_str);
         self.input(Input::RegisterJob(JobSpec { job: number, ..spec }))?;

@@ -65,8 +65,8 @@ impl Job {
     }
 
     /// The next `ranks` ranks run on node `number`, whose host is `host` for PMIx clients (`PMIX_HOSTNAME`). A job whose ranks
-    /// are on several nodes names the node of each rank. All servers get the same description. The name has at most 253 bytes and no
-    /// comma. It may be empty.
+    /// are on several nodes names the node of each rank. All servers get the same description. The name has at most 253
+    /// bytes and no comma. It may be empty.
     #[must_use]
     pub fn node(mut self, number: u32, host: impl Into<String>, ranks: u32) -> Job {
         self.nodes.push((number, host.into(), ranks));
