@@ -146,6 +146,8 @@ impl Link {
 pub(crate) struct Links<'s> {
     slots: &'s mut [Link],
     count: usize,
+    /// No link before this one is [ready](Links::next_ready): a node may have a thousand links, and it is asked for each message.
+    ready_from: usize,
     node: u32,
     tree: Tree,
     /// Number of changes of membership.
@@ -155,7 +157,7 @@ pub(crate) struct Links<'s> {
 impl<'s> Links<'s> {
     /// Creates the links of a single node, none, in unused slots.
     pub(crate) fn new(slots: &'s mut [Link]) -> Links<'s> {
-        Links { slots, count: 0, node: 0, tree: Tree::new(1, 2), epoch: 0 }
+        Links { slots, count: 0, ready_from: 0, node: 0, tree: Tree::new(1, 2), epoch: 0 }
     }
 
     /// Makes this node a node of a tree. Returns `None`, without a change, if the tree does not have the node, or if
@@ -171,7 +173,7 @@ impl<'s> Links<'s> {
         let is_awaited = |link: &Link| !link.up && link.node >= tree.first_late();
         let links = neighbours(place).map(|link| Link { awaited: is_awaited(&link), ..link });
         self.slots.iter_mut().zip(links).for_each(|(slot, link)| *slot = link);
-        (self.count, self.node, self.tree) = (count, node, tree);
+        (self.count, self.ready_from, self.node, self.tree) = (count, 0, node, tree);
         Some(())
     }
 
@@ -188,7 +190,7 @@ impl<'s> Links<'s> {
         let sound = tree.is_whole()
             && node < tree.nodes()
             && saved.iter().map(way).eq(neighbours(tree.place(node)).map(|link| way(&link)));
-        (self.count, self.node, self.tree, self.epoch) = (count, node, tree, epoch);
+        (self.count, self.ready_from, self.node, self.tree, self.epoch) = (count, 0, node, tree, epoch);
         sound.then_some(())
     }
 
@@ -206,7 +208,8 @@ impl<'s> Links<'s> {
     pub(crate) fn admit(&mut self, epoch: u32, node: u32) -> Option<()> {
         if let Some(at) = self.to(node) {
             let link = self.slots.get_mut(at).filter(|link| link.awaited)?;
-            (link.awaited, link.message_pending) = (false, true);
+            link.awaited = false;
+            self.wake(at);
         }
         self.epoch = epoch;
         Some(())
@@ -278,16 +281,23 @@ impl<'s> Links<'s> {
         self.slots[..self.count].get_mut(at)
     }
 
+    /// Returns the index of the first link from [`Links::ready_from`] on that may have a pending message and is not blocked, or
+    /// the number of links.
+    fn first_ready(&self) -> usize {
+        let is_ready = |link: &Link| link.message_pending && !link.blocked && link.is_open();
+        let links = self.slots[..self.count].iter().skip(self.ready_from);
+        links.clone().position(is_ready).map_or(self.count, |at| self.ready_from + at)
+    }
+
     /// Returns a link that may have a pending message and is not blocked.
-    pub(crate) fn ready(&self) -> Option<usize> {
-        self.slots[..self.count]
-            .iter()
-            .position(|link| link.message_pending && !link.blocked && link.is_open())
+    pub(crate) fn next_ready(&mut self) -> Option<usize> {
+        self.ready_from = self.first_ready();
+        (self.ready_from < self.count).then_some(self.ready_from)
     }
 
     /// Returns whether there is such a link.
     pub(crate) fn are_ready(&self) -> bool {
-        self.ready().is_some()
+        self.first_ready() < self.count
     }
 
     /// Marks a link as possibly having a pending message.
@@ -295,47 +305,61 @@ impl<'s> Links<'s> {
     pub(crate) fn wake(&mut self, at: usize) {
         if let Some(link) = self.get_mut(at) {
             link.message_pending = true;
+            self.ready_from = self.ready_from.min(at);
+        }
+    }
+
+    /// Marks those links as possibly having a pending message for which `is_due` holds.
+    fn wake_if(&mut self, is_due: impl Fn(&Link) -> bool) {
+        for at in 0..self.count {
+            if is_due(&self.slots[at]) {
+                self.wake(at);
+            }
         }
     }
 
     /// Marks all links as possibly having a pending message.
     #[inline(never)]
     pub(crate) fn wake_all(&mut self) {
-        self.slots[..self.count].iter_mut().for_each(|link| link.message_pending = true);
+        self.wake_if(|_| true);
     }
 
     /// Marks the links to children as possibly having a pending message.
     pub(crate) fn wake_children(&mut self) {
-        let children = self.slots[..self.count].iter_mut().filter(|link| link.is_child());
-        children.for_each(|link| link.message_pending = true);
+        self.wake_if(Link::is_child);
     }
 
     /// Marks links as possibly having a pending message over which `least` bytes of a log of that length have not been sent.
     pub(crate) fn wake_behind(&mut self, log: u32, least: u32) {
-        let links = self.slots[..self.count].iter_mut();
-        let behind = links.filter(|link| log.saturating_sub(link.cursor) >= least);
-        behind.for_each(|link| link.message_pending = true);
+        self.wake_if(|link| log.saturating_sub(link.cursor) >= least);
     }
 
     /// Marks links over which exits up to this number have not been sent as possibly having a pending message.
     pub(crate) fn wake_for_exits(&mut self, newest: u32) {
-        let behind = self.slots[..self.count].iter_mut().filter(|link| link.exits.sent != newest);
-        behind.for_each(|link| link.message_pending = true);
+        self.wake_if(|link| link.exits.sent != newest);
     }
 
     /// Marks a link as possibly having a pending request for pairs, or an answer.
     #[inline(never)]
     pub(crate) fn wake_fetch(&mut self, at: usize) {
         if let Some(link) = self.get_mut(at) {
-            (link.message_pending, link.fetch_pending) = (true, true);
+            link.fetch_pending = true;
         }
+        self.wake(at);
     }
 
     /// Marks all links as possibly having a pending request for pairs, or an answer.
     #[inline(never)]
     pub(crate) fn wake_fetches(&mut self) {
-        let links = self.slots[..self.count].iter_mut();
-        links.for_each(|link| (link.message_pending, link.fetch_pending) = (true, true));
+        (0..self.count).for_each(|at| self.wake_fetch(at));
+    }
+
+    /// Notes whether the host's send buffer for a neighbour is full. Returns `None` for a node that is none.
+    pub(crate) fn set_blocked(&mut self, node: u32, blocked: bool) -> Option<()> {
+        let at = self.to(node)?;
+        self.get_mut(at)?.blocked = blocked;
+        self.ready_from = self.ready_from.min(at);
+        Some(())
     }
 
     /// Calls a function with each offset of the log.
@@ -403,6 +427,42 @@ mod tests {
         assert!(!links.are_any() && links.join(1, Tree::new(40, 2)).is_some());
         assert_eq!((links.have_parent(), links.children()), (true, [1, 2].into_iter().collect()));
         links.wake_children();
-        assert_eq!(links.ready(), Some(1));
+        assert_eq!(links.next_ready(), Some(1));
+    }
+
+    /// Links that become ready behind and before those that have been, in any way, are found.
+    #[test]
+    fn the_first_link_that_is_ready_is_found() {
+        let mut slots = [const { Link::EMPTY }; 4];
+        let mut links = Links::new(&mut slots);
+        links.join(0, Tree::new(5, 4)).expect("there are four slots");
+        let is_done = |links: &mut Links<'_>, at: usize| links.get_mut(at).unwrap().message_pending = false;
+        assert!(links.next_ready().is_none() && !links.are_ready());
+        links.wake(2);
+        assert_eq!(links.next_ready(), Some(2));
+        links.wake(1);
+        assert_eq!(links.next_ready(), Some(1));
+        links.set_blocked(2, true).expect("link 1 leads to node 2");
+        assert_eq!(links.next_ready(), Some(2));
+        is_done(&mut links, 2);
+        assert!(links.next_ready().is_none() && !links.are_ready());
+        links.set_blocked(2, false).expect("link 1 leads to node 2");
+        assert!(links.are_ready());
+        assert_eq!(links.next_ready(), Some(1));
+        is_done(&mut links, 1);
+        let wakes: [fn(&mut Links<'_>); 5] = [
+            |links| links.wake_all(),
+            |links| links.wake_children(),
+            |links| links.wake_behind(10, 10),
+            |links| links.wake_for_exits(1),
+            |links| links.wake_fetches(),
+        ];
+        for wake in wakes {
+            assert_eq!(links.next_ready(), None);
+            wake(&mut links);
+            assert_eq!(links.next_ready(), Some(0));
+            (0..4).for_each(|at| is_done(&mut links, at));
+        }
+        assert_eq!(links.set_blocked(9, true), None);
     }
 }

@@ -204,11 +204,10 @@ pub struct Place {
 impl Place {
     /// Returns the neighbour on the path to another node of the tree, or `None` for the node itself.
     pub fn towards(&self, to: u32) -> Option<u32> {
-        match self.children.clone().find(|part| part.contains(&to)) {
-            Some(part) => Some(part.start),
-            None if self.subtree.contains(&to) => None,
-            None => self.parent,
+        if !self.subtree.contains(&to) {
+            return self.parent;
         }
+        self.children.clone().find(|part| part.contains(&to)).map(|part| part.start)
     }
 }
 

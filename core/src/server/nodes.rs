@@ -5,7 +5,6 @@ use super::Server;
 use super::collective::route;
 use crate::fault::{Fault, Refusal};
 use crate::ids::{JobId, Rank};
-use crate::peer::links::Link;
 use crate::peer::tree::Tree;
 use crate::state::Job;
 #[cfg(feature = "cluster")]
@@ -185,11 +184,6 @@ impl Server<'_> {
             return Err(Fault::BadNode);
         }
         self.links.admit(epoch, node).ok_or(Fault::BadNode)
-    }
-
-    pub(super) fn link_mut(&mut self, node: u32) -> Result<&mut Link, Fault> {
-        let at = self.links.to(node).ok_or(Fault::BadNode)?;
-        self.links.get_mut(at).ok_or(Fault::BadNode)
     }
 
     /// Returns the children whose ranks take part in the job's collectives.

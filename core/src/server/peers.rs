@@ -99,7 +99,7 @@ impl Server<'_> {
 
     /// Writes the next message for a neighbour. Returns the neighbour and the length.
     pub(super) fn next_peer_message(&mut self, buf: &mut [u8]) -> Option<(u32, usize)> {
-        while let Some(at) = self.links.ready() {
+        while let Some(at) = self.links.next_ready() {
             let node = self.links.get(at)?.node;
             if let Some(len) = self.write_message(at, buf) {
                 return Some((node, len));
