@@ -205,6 +205,13 @@ impl Child {
         }
     }
 
+    /// Whether it takes streams. What is sent to a child that is lost or leaves is dropped.
+    pub(super) fn has_credit(&mut self) -> bool {
+        self.dismissed.is_some()
+            || matches!(self.state, ChildState::Gone)
+            || self.neighbour().is_some_and(|neighbour| neighbour.has_credit())
+    }
+
     /// The secret of the link, until the daemon has joined.
     pub(super) fn secret(&self) -> Option<&Secret> {
         match &self.state {

@@ -43,7 +43,7 @@ impl Overlay {
             poller,
         )?;
         child.is_included = false;
-        self.children.push(child);
+        self.add_child(child);
         self.start_waiting(now, files, poller)
     }
 
@@ -72,7 +72,7 @@ impl Overlay {
             child.state = ChildState::Gone;
             self.report_failure(now, child.failure(FailureCause::Gone));
         }
-        self.children.push(child);
+        self.add_child(child);
         Ok(())
     }
 

@@ -160,6 +160,7 @@ pub struct Overlay {
     parent_link: ParentLink,
     /// Messages to the parent, until the link is established.
     parent_queue: Vec<(Channel, Vec<u8>)>,
+    /// In ascending order of their nodes.
     children: Vec<Child>,
     /// At the head, if one command starts all daemons.
     step: Option<Step>,
@@ -437,10 +438,15 @@ impl Overlay {
     /// without credit are stored in the process at the other end. It ends the link after [`BEYOND_CREDIT_MAX`] bytes.
     pub fn has_credit(&mut self, node: u32) -> bool {
         let Some(next) = self.towards(node) else { return true };
-        // What is sent to a child that is lost or leaves is dropped.
-        self.child(next)
-            .is_some_and(|child| child.dismissed.is_some() || matches!(child.state, ChildState::Gone))
-            || self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit())
+        match self.child(next) {
+            Some(child) => child.has_credit(),
+            None => self.neighbour(next).is_some_and(|neighbour| neighbour.has_credit()),
+        }
+    }
+
+    /// Whether streams may be sent to all children.
+    pub fn children_have_credit(&mut self) -> bool {
+        self.children.iter_mut().all(Child::has_credit)
     }
 
     /// Returns credit to the neighbour `via` for bytes of a [`Channel::Stream`] message that have been passed on.
@@ -537,25 +543,44 @@ impl Overlay {
     }
 
     /// The neighbour on the path to another node. There is none for this node and for numbers that are not in the tree.
-    fn towards(&self, node: u32) -> Option<u32> {
-        if node < self.tree.nodes() { self.place.towards(node) } else { None }
+    pub fn towards(&self, node: u32) -> Option<u32> {
+        if node >= self.tree.nodes() {
+            return None;
+        }
+        // A head may have a thousand children.
+        let behind = self.children.partition_point(|child| child.node() <= node);
+        match self.children[..behind].last().filter(|child| child.subtree.contains(&node)) {
+            Some(child) => Some(child.node()),
+            None => self.place.towards(node),
+        }
     }
 
     /// Whether a node is in the subtree of that child.
     fn is_below(&self, child: u32, node: u32) -> bool {
-        self.children.iter().any(|other| other.node() == child && other.subtree.contains(&node))
+        self.index_of(child).is_some_and(|at| self.children[at].subtree.contains(&node))
+    }
+
+    fn index_of(&self, child: u32) -> Option<usize> {
+        self.children.binary_search_by_key(&child, Child::node).ok()
     }
 
     fn child(&mut self, node: u32) -> Option<&mut Child> {
-        self.children.iter_mut().find(|child| child.node() == node)
+        self.index_of(node).map(|at| &mut self.children[at])
+    }
+
+    /// Adds a child that joins later.
+    fn add_child(&mut self, child: Child) {
+        let at = self.children.partition_point(|other| other.node() < child.node());
+        self.children.insert(at, child);
     }
 
     /// The link to a parent or child, if it is authenticated.
     fn neighbour(&mut self, node: u32) -> Option<&mut Neighbour> {
+        let child = self.index_of(node);
         match &mut self.parent_link {
             ParentLink::Established(parent, neighbour) if *parent == node => Some(neighbour),
             ParentLink::Authenticating(connector, neighbour) if connector.parent() == node => Some(neighbour),
-            _ => self.children.iter_mut().find(|child| child.node() == node)?.neighbour(),
+            _ => self.children[child?].neighbour(),
         }
     }
 

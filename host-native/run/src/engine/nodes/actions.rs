@@ -235,7 +235,7 @@ impl Head<'_> {
     fn send_files(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let now = engine.now();
         while let Some(nodes) = &mut engine.nodes
-            && nodes.children_have_credit()
+            && nodes.links.children_have_credit()
         {
             let Some(piece) = self.files.next_piece()? else { return Ok(()) };
             nodes.send(now, Route::Descendants, Channel::Stream, &piece);

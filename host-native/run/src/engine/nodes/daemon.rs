@@ -369,7 +369,7 @@ impl Daemon {
     /// Returns the credit of pieces, which the overlay has passed on, once the children take more.
     fn return_held(&mut self, engine: &mut Engine<'_>) {
         if let Some(nodes) = &mut engine.nodes
-            && nodes.children_have_credit()
+            && nodes.links.children_have_credit()
         {
             for (via, bytes) in std::mem::take(&mut self.held) {
                 nodes.links.consumed(via, bytes);

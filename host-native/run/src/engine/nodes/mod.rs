@@ -124,14 +124,7 @@ impl Nodes {
 
     /// Returns the neighbour on the way to a node. With linked boards, neighbours of PMI servers may not be neighbours here.
     fn next_to(&self, node: u32) -> u32 {
-        self.links.tree().towards(self.links.node(), node).unwrap_or(node)
-    }
-
-    /// Whether all children take streams.
-    fn children_have_credit(&mut self) -> bool {
-        let children: Vec<u32> =
-            self.links.tree().children(self.links.node()).map(|subtree| subtree.start).collect();
-        children.into_iter().all(|child| self.links.has_credit(child))
+        self.links.towards(node).unwrap_or(node)
     }
 
     /// Acknowledges output once its sink has room. Without a sink it has been dropped.
