@@ -20,7 +20,7 @@ pub(crate) struct LateHosts {
     hosts: BTreeMap<u32, LateHost>,
     /// Number of the next one.
     next: u32,
-    /// How many have been turned away and reported.
+    /// How many have been turned away. The first [`TURNED_MAX`] are reported.
     turned: u32,
 }
 
