@@ -66,7 +66,9 @@ pub use error::{Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};
 pub use hydrant_core::BackendError;
 pub use native::{LateServer, OwnedServer, OwnedServerError};
-pub use pmix::{PMIX_SERVER, PMIX_SERVER_URIS, PMIX_VERSION, pmix_variables, refused_line};
+pub use pmix::{
+    PMIX_SERVER, PMIX_SERVER_URIS, PMIX_VERSION, PMIX_VERSION_FOR_TOOLS, pmix_variables, refused_line,
+};
 pub use port::{ACCEPT_MAX, Client, PORT_FILES, Speaks, TcpPort, foreign_server, is_out_of_files};
 pub use segment::Sharing;
 pub use storage::{InsufficientMemory, MappedStorage, installed_memory};

@@ -9,8 +9,12 @@ pub const PMIX_SERVER_URIS: [&str; 4] =
 pub const PMIX_SERVER: &str = "hydrant.0;tcp4://";
 
 /// Version of PMIx that clients take the server for. libpmix 3 takes a server without a version for one before 3.1.5, and does not
-/// find the data of other jobs.
-pub const PMIX_VERSION: &str = "4.1.0";
+/// find the data of other jobs, and libpmix 7 refuses to remove keys unless the server's version is 7. No other version looks for
+/// more.
+pub const PMIX_VERSION: &str = "7.0.0";
+/// Version of PMIx that tools take the server for. Those of libpmix 7 tell a server of version 7 when they have too much output to
+/// write.
+pub const PMIX_VERSION_FOR_TOOLS: &str = "4.1.0";
 
 /// Variables that are the same for all clients.
 const PMIX_SETTINGS: [(&str, &str); 5] = [

@@ -10,7 +10,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
-use hydrant_driver::PMIX_VERSION;
+use hydrant_driver::PMIX_VERSION_FOR_TOOLS;
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::random_u64;
 use rustix::process::{getegid, geteuid};
@@ -49,7 +49,7 @@ impl Rendezvous {
         DirBuilder::new().mode(0o700).create(&folder)?;
         let files = Rendezvous { folder, _guardian: guardian };
         let (user, group) = (geteuid().as_raw(), getegid().as_raw());
-        let text = format!("{uri}\n{PMIX_VERSION}\n{}\n{user}:{group}\n", std::process::id());
+        let text = format!("{uri}\n{PMIX_VERSION_FOR_TOOLS}\n{}\n{user}:{group}\n", std::process::id());
         // libpmix cuts the name of the host that the system reports at its first dot.
         let short = host.split_once('.').map(|(short, _)| short).filter(|short| !short.is_empty());
         for host in [host].into_iter().chain(short) {

@@ -84,7 +84,7 @@ def pmix_variables(job: str, rank: int, port: int) -> dict[str, str]:
     server = {f"PMIX_SERVER_URI{version}": f"hydrant.0;tcp4://127.0.0.1:{port}" for version in _PMIX_VERSIONS}
     name = {"PMIX_NAMESPACE": job, "PMIX_RANK": str(rank), "PMIX_GDS_MODULE": "hash", "PMIX_SECURITY_MODE": "native"}
     # Builds of libpmix for debugging describe each value otherwise. libpmix 3 takes a server without a version for an old one.
-    data = {"PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC", "PMIX_VERSION": "4.1.0"}
+    data = {"PMIX_BFROP_BUFFER_TYPE": "PMIX_BFROP_BUFFER_NON_DESC", "PMIX_VERSION": "7.0.0"}
     # Open MPI 4 needs a launcher that it knows.
     return server | name | data | {"JSM_JSRUN_PORT": "1"}
 

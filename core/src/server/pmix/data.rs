@@ -180,6 +180,9 @@ impl Server<'_> {
             self.offer(requester.index);
         }
         self.answer_gets(requester.job, requester.rank);
+        if HOST_FACTS && merged.iter().any(Option::is_some) {
+            self.note_removals(requester, integers, commit);
+        }
         Ok(())
     }
 

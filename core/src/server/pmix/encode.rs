@@ -46,7 +46,10 @@ impl Server<'_> {
             return self.encode_tool_hello(id, names_it, buf).unwrap_or(0);
         }
         let tag = self.conns[id.index()].replies.get(at).and_then(|reply| reply.thrid.first_chunk::<4>());
-        let tag = tag.map_or(0, |tag| u32::from_be_bytes(*tag));
+        let tag = match answer {
+            Response::Pmix(PmixResponse::Notice(notice)) => self.notice_tag(notice),
+            _ => tag.map_or(0, |tag| u32::from_be_bytes(*tag)),
+        };
         let integers = dialect.integers;
         let Some((header, body)) = buf.split_first_chunk_mut::<HEADER_LEN>() else { return 0 };
         let mut writer = Writer::new(integers, body);

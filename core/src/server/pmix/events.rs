@@ -24,7 +24,8 @@ use crate::time::Time;
 use crate::trace::{Cause, Exit};
 use crate::wire::Integers;
 use crate::wire::pmix::{
-    Codes, Command, HostCall, Infos, PackedCodes, Reader, WILDCARD, Writer, event, keys, kind, status,
+    Changes, Codes, Command, Commit, HostCall, Infos, PackedCodes, REMOVED_TAG, Reader, WILDCARD, Writer,
+    event, keys, kind, removal, status,
 };
 
 /// First byte of the names of notices. No published name begins with it.
@@ -48,6 +49,10 @@ const AFFECTED: &[u8] = b"pmix.evproc";
 const JOB_END_MAX: usize = 256;
 /// Maximum length of a packed process without its namespace, in bytes.
 const PROC_REST: usize = 12;
+/// Maximum length of the INFO with a removed key, in bytes.
+const REMOVAL_MAX: usize = 576;
+/// Major version of the first libpmix that removes keys.
+const REMOVES: u8 = 7;
 /// Bytes of an event about a process set that are not its members.
 const EVENT_REST: usize = 512;
 
@@ -69,6 +74,9 @@ pub(super) mod range {
     pub(in super::super) const SENDER: u8 = 7;
     /// No client: what a leader of a group says to all nodes. The code is the hash of the name of the group.
     pub(in super::super) const BOOTSTRAP: u8 = 0xff;
+    /// The sender's job and those connected to it, whether or not they have registered: the sender has removed a key, which the
+    /// one INFO has. The code is the scope. Libraries that know removals get it.
+    pub(in super::super) const REMOVAL: u8 = 0xfe;
 }
 
 /// Stored notice.
@@ -174,7 +182,7 @@ impl Server<'_> {
         infos: &Infos<'_>,
     ) -> Result<Response, Refusal> {
         let done = Response::status(status::SUCCESS);
-        if range == range::BOOTSTRAP {
+        if matches!(range, range::BOOTSTRAP | range::REMOVAL) {
             return Err(Refusal::BadGroup);
         }
         if matches!(range, range::MANAGER | range::SENDER) {
@@ -186,6 +194,38 @@ impl Server<'_> {
         let header = notice_header(integers, range, code, infos.len());
         self.store_any_notice(requester.job, requester.rank, header, infos)?;
         Ok(done)
+    }
+
+    /// Tells clients which keys a rank has removed, because libpmix keeps what it has got. As with events, the oldest are lost if
+    /// there are too many.
+    #[cold]
+    pub(super) fn note_removals(&mut self, requester: Requester, integers: Integers, commit: &Commit<'_>) {
+        if self.limits.names < NOTICES_SHARE {
+            return;
+        }
+        let Commit { local, remote } = *commit;
+        let scopes = if local.removed == remote.removed {
+            [(removal::GLOBAL, local), (removal::GLOBAL, Changes::default())]
+        } else {
+            [(removal::LOCAL, local), (removal::REMOTE, remote)]
+        };
+        for (scope, changes) in scopes {
+            for key in changes.removed_keys(integers) {
+                let mut packed = [0; REMOVAL_MAX];
+                let mut writer = Writer::new(integers, &mut packed);
+                writer.info(key, kind::BOOL);
+                writer.byte(1);
+                let Some(len) = writer.finish() else { continue };
+                let header = notice_header(integers, range::REMOVAL, scope.into(), 1);
+                let stored = [&header[..], &packed[..len]].into_iter();
+                if self.store_notice(requester.job, requester.rank, stored).is_ok() {
+                    let newest =
+                        self.names.marked(PREFIX).find(|&notice| self.number(notice) == self.notices);
+                    // Nobody may wait for it.
+                    newest.into_iter().for_each(|notice| self.notice_was_sent(notice));
+                }
+            }
+        }
     }
 
     /// Stores a notice of any length. The INFOs of a long one are a record of its sender.
@@ -695,6 +735,9 @@ impl Server<'_> {
         };
         // Clients that have registered for all events do not get those of the server: Open MPI handles them as errors.
         let wants = match sender.1 {
+            _ if HOST_FACTS && range == range::REMOVAL => {
+                dialect.is_some_and(|dialect| dialect.major >= REMOVES)
+            }
             Rank(SERVER) => self.conns[requester.conn.index()].events.codes.contains(&code),
             _ => self.wants(requester.conn, code),
         };
@@ -758,10 +801,26 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the event of a notice.
+    /// Returns the tag of the message with a notice.
+    pub(super) fn notice_tag(&self, notice: NameRef) -> u32 {
+        let is_removal = |notice: Notice<'_>| notice.range == range::REMOVAL;
+        if HOST_FACTS && self.notice(notice).is_some_and(is_removal) { REMOVED_TAG } else { 0 }
+    }
+
+    /// Writes the event of a notice, or that a key is removed.
     pub(super) fn write_notice(&self, notice: NameRef, writer: &mut Writer<'_>) {
-        let Some(Notice { sender: (job, rank), code, infos, .. }) = self.notice(notice) else { return };
+        let Some(Notice { sender: (job, rank), range, code, infos, .. }) = self.notice(notice) else {
+            return;
+        };
         let sender = self.jobs.get(job.index()).map_or(&[][..], |job| job.name.as_bytes());
+        if HOST_FACTS && range == range::REMOVAL {
+            writer.single();
+            writer.proc(sender, rank.0);
+            writer.single();
+            writer.byte(code as u8);
+            writer.single();
+            return writer.string(infos.iter().next().map_or(&[][..], |info| info.key));
+        }
         // An event of the server about a job is from the job's rank 0, as PRRTE sends it.
         let of_job = infos.find(AFFECTED).filter(|_| rank.0 == SERVER).and_then(|info| info.as_proc());
         let (source, rank) = of_job.map_or((sender, rank), |proc| (proc.namespace, Rank(0)));

@@ -221,6 +221,25 @@ impl Cluster {
         status
     }
 
+    /// Takes the next message of a rank, that a key is removed: the process that had put it, the scope, and the key.
+    fn removal(&mut self, job: u32, rank: u32) -> Option<(String, u32, u8, String)> {
+        let conn = self.conn(job, rank);
+        let message = self.replies.get_mut(&conn)?.pop_front()?;
+        assert_eq!(message[4..8], pmix::REMOVED_TAG.to_be_bytes(), "of rank {rank} of job {job}");
+        let mut reader = Reader::new(Integers::Flexible, &message[HEADER_LEN..]);
+        let mut read = || {
+            reader.single()?;
+            let proc = reader.proc()?;
+            reader.single()?;
+            let scope = reader.byte()?;
+            reader.single()?;
+            let text = |bytes: &[u8]| String::from_utf8(bytes.to_vec()).ok();
+            let key = text(reader.string()??)?;
+            Some((text(proc.namespace)?, proc.rank, scope, key)).filter(|_| reader.is_at_end())
+        };
+        Some(read().expect("it is decoded"))
+    }
+
     fn fence(&mut self, job: u32, rank: u32, collects: bool) {
         let name = format!("job.{job}");
         self.asks(job, rank, 2, |writer| {
@@ -648,6 +667,36 @@ fn commits_are_merged_by_key_and_scope() {
             let (_, _, all_data) = data(&mut all, from, "b").expect("it is there");
             assert!(!contains(&all_data, "first") && !contains(&all_data, "second"), "{from}");
             assert!(contains(&all_data, &format!("third, scope {scope}")), "{from}");
+        }
+    }
+}
+
+/// libpmix keeps what it has got of other processes.
+// Serves: Requests | commit that removes keys (2, of libpmix 7) | served: clients of libpmix 7 are told, on all hosts, in the jobs
+// that events reach. They are told as of events: the oldest are lost if there are too many
+#[test]
+fn clients_of_libpmix_7_learn_that_a_key_is_removed() {
+    let mut all = Cluster::new(3, 2, &[4, 2], false, 1);
+    for rank in [0, 1, 3] {
+        all.rejoin(0, rank, "7.0.0a1");
+    }
+    all.rejoin(1, 0, "7.0.0a1");
+    let long = "long".repeat(50);
+    for key in ["a", &long] {
+        all.commit(0, 0, key, "");
+        let told: [(&[u8], &[u8]); 4] = [(&[7], &[7]), (&[5], &[]), (&[3, 5, 6], &[5, 6]), (&[3, 5], &[5])];
+        for (value, (scopes, told)) in ["1", "2", "3", "4"].into_iter().zip(told) {
+            assert_eq!(all.commit_scopes((0, 0), scopes, key, value), status::SUCCESS);
+            all.settle();
+            for (job, rank) in [(0, 0), (0, 2), (1, 0), (1, 1)] {
+                assert_eq!(all.removal(job, rank), None, "rank {rank} of job {job}");
+            }
+            for rank in [1, 3] {
+                for &scope in told {
+                    assert_eq!(all.removal(0, rank), Some(("job.0".into(), 0, scope, key.into())), "{rank}");
+                }
+                assert_eq!(all.removal(0, rank), None, "{rank}");
+            }
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use super::info::{Info, Infos};
 use super::reader::{Proc, Reader};
-use super::{Integers, WILDCARD};
+use super::{Integers, WILDCARD, removal};
 use crate::Malformed;
 
 /// Number of [`Command::Commit`].
@@ -484,9 +484,9 @@ fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
             1 => commit.local.put = data,
             2 => commit.remote.put = data,
             3 => (commit.local.put, commit.remote.put) = (data, data),
-            5 => commit.local.removed = data,
-            6 => commit.remote.removed = data,
-            7 => (commit.local.removed, commit.remote.removed) = (data, data),
+            removal::LOCAL => commit.local.removed = data,
+            removal::REMOTE => commit.remote.removed = data,
+            removal::GLOBAL => (commit.local.removed, commit.remote.removed) = (data, data),
             _ => return None,
         }
     }
@@ -504,6 +504,11 @@ impl<'a> Changes<'a> {
     /// Returns whether nothing changes.
     pub const fn is_empty(&self) -> bool {
         self.removed.is_empty() && self.put.is_empty()
+    }
+
+    /// Returns the keys that are removed.
+    pub fn removed_keys(self, integers: Integers) -> impl Iterator<Item = &'a [u8]> {
+        packs(integers, self.removed).filter_map(|pack| pack.key)
     }
 
     /// Returns data after these changes, in pieces: the packs of `known` whose keys do not change, then the new packs.

@@ -173,6 +173,18 @@ pub mod channel {
 
 /// Tag of messages with output of processes.
 pub const OUTPUT_TAG: u32 = 2;
+/// Tag of messages that a key of a process is removed: clients forget its value.
+pub const REMOVED_TAG: u32 = 4;
+
+/// Scopes that remove a key.
+pub mod removal {
+    /// For processes on the same node.
+    pub const LOCAL: u8 = 5;
+    /// For processes on other nodes.
+    pub const REMOTE: u8 = 6;
+    /// For all processes.
+    pub const GLOBAL: u8 = 7;
+}
 
 /// Status codes.
 pub mod status {

@@ -19,7 +19,7 @@ use hydrant_core::wire::pmix::HostCall;
 use hydrant_core::{
     Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
 };
-use hydrant_driver::{BackendError, PMIX_VERSION, PORT_FILES, Speaks, TcpPort, is_out_of_files};
+use hydrant_driver::{BackendError, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files};
 use hydrant_overlay::Destination;
 use hydrant_reactor::Listener;
 use hydrant_reactor::process::Guardian;
@@ -157,7 +157,7 @@ impl Engine<'_> {
                 Ok(())
             }
             // As OpenPMIx writes it, for tools that read it.
-            UriTarget::File(path) => fs::write(path, format!("{uri}\nv{PMIX_VERSION}\n")),
+            UriTarget::File(path) => fs::write(path, format!("{uri}\nv{PMIX_VERSION_FOR_TOOLS}\n")),
         };
         result.map_err(|why| RunError::UriFile { target: target.clone(), why })
     }
