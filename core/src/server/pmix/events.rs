@@ -265,7 +265,10 @@ impl Server<'_> {
     pub(in super::super) fn job_end(&self, id: JobId) -> Option<JobEnd> {
         let job = &self.jobs[id.index()];
         let others = || (0..).map(JobId).zip(&*self.jobs).filter(|&(at, of)| at != id && !of.name.is_empty());
-        let spawner = others().find(|(_, other)| other.name == job.spawner);
+        // A tool may have given its job another name.
+        let is_spawner =
+            |of: &Job| of.name == job.spawner || HOST_FACTS && self.name_of_tool(of) == Some(&*job.spawner);
+        let spawner = others().find(|&(_, other)| is_spawner(other));
         let connected = || others().find(|&(at, _)| self.connections.connected(at, id));
         let owner = spawner.or_else(connected).map(|(owner, _)| owner);
         let is_tool = |job: JobId| self.is_tool(&self.jobs[job.index()]);

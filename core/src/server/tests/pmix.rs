@@ -17,7 +17,7 @@ use crate::wire::Integers;
 use crate::wire::pmix::{self, HEADER_LEN, Reader, UNDEFINED, WILDCARD, Writer, status};
 
 const LIMITS: Limits = Limits {
-    jobs: 3,
+    jobs: 4,
     ranks: 16,
     conns: 16,
     keys: 256,

@@ -174,9 +174,14 @@ fn events_of_tools_and_ranks_reach_each_other() {
 
 /// A job of two ranks starts and ends on all nodes. Rank 0 exits with a code.
 fn a_job_ends(all: &mut Cluster, name: &str, code: u8) {
+    a_job_of_ends(all, "", name, code);
+}
+
+/// The same of a job with a spawner.
+fn a_job_of_ends(all: &mut Cluster, spawner: &str, name: &str, code: u8) {
     let job = JobId(2);
     for node in 0..3 {
-        all.tell(node, Input::RegisterJob(JobSpec::new(job, name, 2)));
+        all.tell(node, Input::RegisterJob(JobSpec { spawner, ..JobSpec::new(job, name, 2) }));
         all.tell(node, Input::MapRanks { job, first: Rank(0), count: 2, node: 0 });
     }
     for (rank, code) in [(Rank(0), code), (Rank(1), 0)] {
@@ -250,6 +255,32 @@ fn tools_learn_of_jobs_that_ended_before() {
         all.settle();
     }
     assert_eq!(core::iter::from_fn(|| all.tool_gets()).count() as u32, share);
+}
+
+/// The daemons of a debugger, at the same server, learn of the end of the job that they debug, also if the debugger names itself.
+#[test]
+fn ranks_learn_of_the_ends_of_jobs_of_a_tool() {
+    let (daemons, conn) = (JobId(3), ConnId(10));
+    for of_tool in [hello(3, None), hello(4, Some(("host:71", 0)))] {
+        let mut all = cluster();
+        all.tool_sends(&of_tool);
+        assert!(all.tool_gets().is_some());
+        all.tell(0, Input::RegisterJob(JobSpec { spawner: "tool.1", ..JobSpec::new(daemons, "daemons", 1) }));
+        all.tell(0, Input::MapRanks { job: daemons, first: Rank(0), count: 1, node: 0 });
+        all.tell(0, Input::Opened { conn, job: daemons, rank: None });
+        let mut body = [0; ROOM];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        register_for_ends(&mut writer);
+        let len = writer.finish().expect("it fits");
+        let request = [&pmix::write_header(4, len as u32), &body[..len]].concat();
+        for bytes in [hello(5, Some(("daemons", 0))), request] {
+            all.tell(0, Input::Bytes { conn, bytes: &bytes, full: false });
+            assert!(all.replies.get_mut(&conn.0).and_then(VecDeque::pop_front).is_some());
+        }
+        a_job_of_ends(&mut all, "tool.1", "debugged", 0);
+        let end = all.replies.get_mut(&conn.0).and_then(VecDeque::pop_front).expect("the end of the job");
+        assert!(contains(&end, "debugged\0"), "{end:?}");
+    }
 }
 
 #[test]
