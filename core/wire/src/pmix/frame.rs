@@ -150,6 +150,41 @@ impl<'a> Hello<'a> {
     }
 }
 
+impl Hello<'_> {
+    /// Writes the handshake of a process of that user and group, as a whole message, to the front of `buf`. Returns its length, or
+    /// `None` if `buf` is too short.
+    pub fn write(&self, (user, group): (u32, u32), buf: &mut [u8]) -> Option<usize> {
+        let (user, group) = (user.to_be_bytes(), group.to_be_bytes());
+        let kind = match self.kind {
+            Kind::Client => 0,
+            Kind::ClientTool => 5,
+            Kind::Tool => 3,
+            Kind::NamedTool => 4,
+        };
+        let users = if self.kind == Kind::Client { [&[][..]; 2] } else { [&user[..], &group] };
+        let rank = self.rank.to_be_bytes();
+        let name = if self.kind == Kind::Tool { [&[][..]; 3] } else { [self.namespace, b"\0", &rank] };
+        let tens = [b'0' + self.major / 10 % 10];
+        let version = [if self.major < 10 { &[][..] } else { &tens }, &[b'0' + self.major % 10], b".0.0\0"];
+        let format = match self.integers {
+            Integers::Flexible => &b"v41\0"[..],
+            Integers::Fixed => b"v3\0",
+        };
+        let credential = [b"native\0\0\0\0\x08", &user[..], &group, &[kind]];
+        let parts = credential.into_iter().chain(users).chain(name).chain(version);
+        let mut len = HEADER_LEN;
+        for part in parts.chain([format, &[NOT_DESCRIBED], b"hash\0"]) {
+            buf.get_mut(len..)?.get_mut(..part.len())?.copy_from_slice(part);
+            len += part.len();
+        }
+        buf[..HELLO.len()].copy_from_slice(&HELLO);
+        buf[HELLO.len()..HEADER_LEN].fill(0);
+        // Of the header, its length alone is in the byte order of the client.
+        buf[HELLO.len()..][..4].copy_from_slice(&((len - HEADER_LEN) as u32).to_le_bytes());
+        Some(len)
+    }
+}
+
 /// Takes bytes up to a NUL.
 fn text<'a>(rest: &mut &'a [u8]) -> Option<&'a [u8]> {
     let len = rest.iter().position(|&byte| byte == 0)?;

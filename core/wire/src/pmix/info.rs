@@ -99,6 +99,9 @@ impl<'a> Info<'a> {
 }
 
 impl<'a> Infos<'a> {
+    /// None.
+    pub const EMPTY: Infos<'static> = Infos { len: 0, elements: &[], integers: Integers::Flexible };
+
     /// Returns the number of INFOs.
     pub const fn len(&self) -> u32 {
         self.len

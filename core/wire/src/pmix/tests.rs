@@ -43,6 +43,34 @@ fn a_handshake_names_the_rank_and_the_format() {
     assert_eq!(Hello::decode(&changed), None);
 }
 
+/// What is written is read again. The bytes of a client are those that libpmix writes.
+#[test]
+fn handshakes_are_written() {
+    let mut buf = [7; 200];
+    let captured = hex(HELLO);
+    let hello = Hello {
+        kind: Kind::Client,
+        namespace: b"hydrant.1",
+        rank: 0,
+        major: 5,
+        integers: Integers::Flexible,
+    };
+    let len = hello.write((0, 0), &mut buf).unwrap();
+    let version = captured.windows(9).position(|part| part == b"5.0.11rc1").unwrap();
+    let expected = [&captured[16..version], b"5.0.0", &captured[version + 9..]].concat();
+    assert_eq!((&buf[16..len], buf[8] as usize), (&expected[..], expected.len()));
+    for kind in [Kind::Client, Kind::ClientTool, Kind::Tool, Kind::NamedTool] {
+        for (integers, major) in [(Integers::Flexible, 12), (Integers::Fixed, 3)] {
+            let (namespace, rank) = if kind == Kind::Tool { (&b""[..], 0) } else { (&b"host:7"[..], 9) };
+            let hello = Hello { kind, namespace, rank, major, integers };
+            let len = hello.write((1, 2), &mut buf).unwrap();
+            let Ok(Some(Frame::Hello { body, .. })) = next_frame(&buf[..len]) else { panic!("{kind:?}") };
+            assert_eq!(Hello::decode(body), Some(hello));
+            assert!((0..len).all(|short| hello.write((1, 2), &mut [0; 200][..short]).is_none()));
+        }
+    }
+}
+
 /// `pquery` of libpmix 4.2.2, which names itself, and a tool of libpmix 6 that does not.
 #[test]
 fn handshakes_of_tools_have_users_and_may_have_names() {

@@ -5,7 +5,9 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 
 use hydrant_core::limits::MESSAGE_MAX;
-use hydrant_core::wire::pmix::{HEADER_LEN, Integers, Reader, WILDCARD, Writer, kind, status, write_header};
+use hydrant_core::wire::pmix::{
+    HEADER_LEN, HELLO_MAX, Hello, Integers, Kind, Reader, WILDCARD, Writer, kind, status, write_header,
+};
 
 use super::{Exchange, ProbeError};
 
@@ -87,20 +89,12 @@ impl PmixClient {
 
     /// Performs the handshake.
     fn introduce(&mut self) -> Result<(), PmixError> {
-        let user = rustix::process::geteuid().as_raw().to_be_bytes();
-        let group = rustix::process::getegid().as_raw().to_be_bytes();
-        let mut body = b"native\0\0\0\0\x08".to_vec();
-        // The user, the group, and the kind of a client that a server has started.
-        body.extend(user.into_iter().chain(group).chain([0]));
-        body.extend(self.namespace.bytes().chain([0]));
-        body.extend(self.rank.to_be_bytes());
-        body.extend(b"5.0.0\0v41\0\x01hash\0");
-        let mut hello = vec![0xff; 8];
-        // Its length alone is in the byte order of the client.
-        hello.extend((body.len() as u32).to_le_bytes());
-        hello.extend([0; 4]);
-        hello.extend(body);
-        self.stream.write_all(&hello)?;
+        let (kind, namespace) = (Kind::Client, self.namespace.as_bytes());
+        let hello = Hello { kind, namespace, rank: self.rank, major: 5, integers: Integers::Flexible };
+        let user = (rustix::process::geteuid().as_raw(), rustix::process::getegid().as_raw());
+        let mut room = [0; HEADER_LEN + HELLO_MAX as usize];
+        let len = hello.write(user, &mut room).ok_or(PmixError::Environment(NAMESPACE))?;
+        self.stream.write_all(&room[..len])?;
         let mut answer = [0; 4];
         self.stream.read_exact(&mut answer)?;
         if i32::from_be_bytes(answer) != status::SUCCESS {
