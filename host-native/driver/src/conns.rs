@@ -48,6 +48,8 @@ pub(crate) struct Conn {
     /// A reply that the socket did not take, from `sent` on.
     unsent: Vec<u8>,
     sent: usize,
+    /// So many bytes of replies are not sent: the client has had the answer to its introduction.
+    hidden: usize,
     /// A whole request waits in `held` until a reply has been taken.
     waiting: bool,
     /// The connection is not read while the inbox is full. Others are closed then.
@@ -328,8 +330,16 @@ impl Conn {
         self.waiting = inbox.is_waiting();
     }
 
+    /// Has so many bytes of replies dropped.
+    pub(crate) fn hide(&mut self, len: usize) {
+        self.hidden = len;
+    }
+
     /// Sends a reply and buffers the bytes that the socket does not accept.
     pub(crate) fn send(&mut self, reply: &[u8]) -> Sent {
+        let hidden = self.hidden.min(reply.len());
+        self.hidden -= hidden;
+        let reply = &reply[hidden..];
         let sent = self.write(reply);
         if sent == reply.len() {
             return Sent::All;
@@ -385,6 +395,19 @@ mod tests {
 
     fn pair() -> (OwnedFd, OwnedFd) {
         socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap()
+    }
+
+    #[test]
+    fn the_answer_to_an_introduction_that_the_client_has_had_is_not_sent() {
+        let (ours, theirs) = pair();
+        let mut conn = Conn { transport: Transport::Socket(ours), ..Conn::default() };
+        conn.hide(5);
+        for reply in ["hel", "lo wor", "ld"] {
+            assert_eq!(conn.send(reply.as_bytes()), Sent::All);
+        }
+        let mut got = [0; 16];
+        let (len, _) = recv(&theirs, &mut got[..], RecvFlags::DONTWAIT).unwrap();
+        assert_eq!(&got[..len], b" world");
     }
 
     #[test]

@@ -143,6 +143,35 @@ where
         Ok(Some(ConnId(id)))
     }
 
+    /// Adds a client that this process has called, and that has had the answer to its introduction. `received` is the introduction
+    /// that it would have sent as a caller, and what it has sent since; `answered` is the length of that answer. Returns none at
+    /// the limit of connections.
+    ///
+    /// # Errors
+    /// The backend or the poller refuses the connection.
+    ///
+    /// # Panics
+    /// If `received` is longer than the [inbox](Driver::read_room).
+    pub fn open_called(
+        &mut self,
+        client: Client,
+        job: JobId,
+        (received, answered): (&[u8], usize),
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Option<ConnId>, Error> {
+        let Some(conn) = self.open_client(client, job, now, poller)? else { return Ok(None) };
+        let room = self.read_room();
+        if let Some(open) = self.conns.get_mut(conn.0) {
+            open.hide(answered);
+            let mut inbox = open.inbox(&mut self.buffers[..room]);
+            inbox.space()[..received.len()].copy_from_slice(received);
+            inbox.receive(conn, received.len(), |input| self.backend.handle(Time(now), input))?;
+            open.keep(&inbox);
+        }
+        Ok(Some(conn))
+    }
+
     /// Adds the connection of a client to a job of which it is the given rank. The client also has to send its first
     /// request within [`HANDSHAKE_TIMEOUT`]. Returns none at the limit of connections.
     ///
@@ -441,7 +470,7 @@ where
     }
 
     /// Returns how many bytes of a connection the buffer has room for.
-    pub(crate) fn read_room(&self) -> usize {
+    pub fn read_room(&self) -> usize {
         READ_BUFFER.min(self.backend.bytes_max())
     }
 

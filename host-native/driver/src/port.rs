@@ -46,7 +46,7 @@ impl Speaks {
     }
 }
 
-/// A client that a [`TcpPort`] has accepted.
+/// A client that a [`TcpPort`] has accepted, or that this process has called.
 #[derive(Debug)]
 pub struct Client {
     /// Its connection.
@@ -64,6 +64,29 @@ impl Client {
     #[cfg(test)]
     pub(crate) fn remote(stream: TcpStream, speaks: Speaks) -> Client {
         Client { stream, speaks, user: None, is_own: false }
+    }
+
+    /// The process of this user on this machine to which this one has connected. It has answered: the kernel does not name the
+    /// user of a connection that nobody has accepted.
+    ///
+    /// # Errors
+    /// [`PermissionDenied`](io::ErrorKind::PermissionDenied): the kernel names another user, or none.
+    pub fn called(stream: TcpStream, speaks: Speaks) -> io::Result<Client> {
+        stream.set_nodelay(true)?;
+        enable_keepalive(&stream)?;
+        let (peer, here) = (stream.peer_addr()?, stream.local_addr()?);
+        let user = match SockDiag::open(peer) {
+            Ok(diag) => diag.owner(peer, here)?,
+            Err(_) => TableFiles::open()?.read()?.owner(peer, here),
+        };
+        if user != Some(geteuid().as_raw()) {
+            let why = match user {
+                Some(user) => format!("it is a process of user {user}"),
+                None => "it is no process of this machine".to_owned(),
+            };
+            return Err(io::Error::new(io::ErrorKind::PermissionDenied, why));
+        }
+        Ok(Client { stream, speaks, user, is_own: true })
     }
 
     /// Whether the kernel has named the user whom the port is for as the client's. At a port for one user it has for each client

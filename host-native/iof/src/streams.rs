@@ -1,5 +1,6 @@
 //! The ranks' standard output and error, passed on in whole lines.
 
+use std::io;
 use std::ops::Range;
 use std::os::fd::OwnedFd;
 use std::time::SystemTime;
@@ -20,6 +21,8 @@ use crate::sinks::{SinkId, Sinks};
 const LINE_MAX: usize = 64 * 1024;
 /// Time that an unfinished line waits for its end on a terminal, in milliseconds. A prompt has no end.
 const PROMPT_DELAY: u64 = 50;
+/// The null device.
+const NULL: &str = "/dev/null";
 /// Most reads of a stream whose process has ended, before other events are handled.
 const READS_MAX: usize = 4;
 /// Most bytes that are copied in one turn of the event loop.
@@ -238,6 +241,20 @@ impl Streams {
         let stream = &mut self.all[id as usize];
         stream.copy = is_copied.then_some(stream.sink);
         stream.sink = sink;
+    }
+
+    /// Has a stream write nothing to the launcher's standard streams. Called before the first read.
+    ///
+    /// # Errors
+    /// The null device cannot be opened.
+    pub fn divert(&mut self, id: u32, sinks: &mut Sinks) -> io::Result<()> {
+        let standard = [sinks.stdout(), sinks.stderr()];
+        let stream = &mut self.all[id as usize];
+        stream.copy = stream.copy.filter(|copy| !standard.contains(copy));
+        if standard.contains(&stream.sink) {
+            stream.sink = sinks.file(NULL.into())?;
+        }
+        Ok(())
     }
 
     /// Returns whether all streams of these processes have ended.
