@@ -1,5 +1,6 @@
-/* Debugger over PMIx: `pmix_debugger URI COMMAND [ARGUMENT]... [, COMMAND ...]...` is a tool that spawns jobs of this program,
-   `pmix_debugger rank CODE` a process that it debugs, which exits with CODE, and `pmix_debugger daemon STOP` one that debugs. */
+/* Debugger over PMIx: `pmix_debugger URI COMMAND [ARGUMENT]... [, COMMAND ...]...` is a tool that spawns jobs of this program, with
+   `-` as the URI one that starts a launcher, `pmix_debugger rank CODE` a process that it debugs, which exits with CODE, and
+   `pmix_debugger daemon STOP` one that debugs. */
 #define _GNU_SOURCE
 #include <pmix_tool.h>
 #include <signal.h>
@@ -11,6 +12,8 @@
 static char self[4096];
 /* The job that was spawned first, to debug, and the latest one. */
 static pmix_nspace_t target, latest;
+/* The launcher that this program has started. */
+static pmix_proc_t launcher;
 static char ended[4096], ready[4096];
 
 static void say(const char *what, const char *name, long number)
@@ -52,6 +55,14 @@ static void await(pmix_status_t code, char *list, const char *name)
     listen_to(code);
     while (strstr(list, name) == NULL)
         usleep(1000);
+}
+
+/* Waits for all processes to debug, the job of a launcher too. */
+static void await_ready(void)
+{
+    await(PMIX_READY_FOR_DEBUG, ready, target[0] == '\0' ? "," : target);
+    if (target[0] == '\0')
+        memcpy(target, ready, strcspn(ready, ","));
 }
 
 static size_t load(pmix_info_t *infos, size_t count, const char *key, const void *value, pmix_data_type_t type)
@@ -185,12 +196,41 @@ static void table(const char *key, int signal)
     fflush(NULL);
 }
 
-static void release(void)
+/* Starts a launcher, which connects to this program: STOP, the launcher, and its arguments. */
+static pmix_status_t start(char **arguments)
+{
+    pmix_info_t directives[8], infos[2];
+    pmix_app_t app;
+    pmix_value_t *uri;
+    pmix_status_t status = PMIX_SUCCESS;
+    int timeout = 60;
+    size_t count = load(directives, 0, PMIX_FWD_STDOUT, NULL, PMIX_BOOL);
+    count = load_stop(directives, count, arguments[0]);
+    pmix_data_array_t array = {.type = PMIX_INFO, .size = count, .array = directives};
+    load(infos, 0, PMIX_LAUNCH_DIRECTIVES, &array, PMIX_DATA_ARRAY);
+    /* libpmix 5 names it otherwise. */
+    if (PMIx_Get(&me, "pmix.mysrvr.uri", NULL, 0, &uri) != PMIX_SUCCESS)
+        OK(PMIx_Get(&me, PMIX_SERVER_URI, NULL, 0, &uri));
+    PMIX_APP_CONSTRUCT(&app);
+    app.cmd = strdup(arguments[1]);
+    app.maxprocs = 1;
+    for (char **argument = arguments + 1; *argument != NULL && status == PMIX_SUCCESS; argument++)
+        PMIX_ARGV_APPEND(status, app.argv, *argument);
+    OK(status);
+    PMIX_SETENV(status, PMIX_LAUNCHER_RNDZ_URI, uri->data.string, &app.env);
+    OK(status);
+    OK(PMIx_Spawn(infos, 1, &app, 1, latest));
+    PMIX_LOAD_PROCID(&launcher, latest, 0);
+    count = load(infos, 0, PMIX_WAIT_FOR_CONNECTION, NULL, PMIX_BOOL);
+    count = load(infos, count, PMIX_TIMEOUT, &timeout, PMIX_INT);
+    return PMIx_tool_set_server(&launcher, infos, count);
+}
+
+/* Lets processes go on: the launcher, or those that are to be debugged. */
+static void release(const pmix_proc_t *process)
 {
     pmix_info_t infos[2];
-    pmix_proc_t all;
-    PMIX_LOAD_PROCID(&all, target, PMIX_RANK_WILDCARD);
-    size_t count = load(infos, 0, PMIX_EVENT_CUSTOM_RANGE, &all, PMIX_PROC);
+    size_t count = load(infos, 0, PMIX_EVENT_CUSTOM_RANGE, process, PMIX_PROC);
     count = load(infos, count, PMIX_EVENT_NON_DEFAULT, NULL, PMIX_BOOL);
     OK(PMIx_Notify_event(PMIX_ERR_DEBUGGER_RELEASE, &me, PMIX_RANGE_CUSTOM, infos, count, NULL, NULL));
 }
@@ -248,8 +288,10 @@ static int debugs(const char *stop)
     table(PMIX_QUERY_LOCAL_PROC_TABLE, strcmp(stop, "exec") == 0 ? SIGCONT : 0);
     /* All of them have the table before its processes go on and end. */
     fence();
+    pmix_proc_t all;
+    PMIX_LOAD_PROCID(&all, target, PMIX_RANK_WILDCARD);
     if (strcmp(stop, "init") == 0 && me.rank == 0)
-        release();
+        release(&all);
     await(PMIX_EVENT_JOB_END, ended, target);
     OK(PMIx_tool_finalize());
     return 0;
@@ -258,6 +300,10 @@ static int debugs(const char *stop)
 static pmix_status_t run(char **arguments)
 {
     const char *command = arguments[0];
+    pmix_proc_t all;
+    PMIX_LOAD_PROCID(&all, target, PMIX_RANK_WILDCARD);
+    if (strcmp(command, "start") == 0)
+        return start(arguments + 1);
     if (strcmp(command, "spawn") == 0)
         return spawn(arguments + 1, NULL, 0);
     if (strcmp(command, "push") == 0)
@@ -272,9 +318,9 @@ static pmix_status_t run(char **arguments)
     if (strcmp(command, "table") == 0)
         table(PMIX_QUERY_PROC_TABLE, -1);
     else if (strcmp(command, "ready") == 0)
-        await(PMIX_READY_FOR_DEBUG, ready, target);
+        await_ready();
     else if (strcmp(command, "release") == 0)
-        release();
+        release(target[0] == '\0' ? &launcher : &all);
     else if (strcmp(command, "ended") == 0)
         await(PMIX_EVENT_JOB_END, ended, latest);
     else if (strcmp(command, "line") == 0)
@@ -291,9 +337,13 @@ int main(int argc, char **argv)
         return debugged(atoi(argv[2]));
     if (argc == 3 && strcmp(argv[1], "daemon") == 0)
         return debugs(argv[2]);
-    pmix_info_t infos[2];
+    pmix_info_t infos[3];
     CHECK(readlink("/proc/self/exe", self, sizeof self - 1) > 0);
-    size_t count = load(infos, 0, PMIX_SERVER_URI, argv[1], PMIX_STRING);
+    bool starts = strcmp(argv[1], "-") == 0;
+    size_t count = starts ? load(infos, 0, PMIX_TOOL_DO_NOT_CONNECT, NULL, PMIX_BOOL)
+                          : load(infos, 0, PMIX_SERVER_URI, argv[1], PMIX_STRING);
+    if (starts)
+        count = load(infos, count, PMIX_LAUNCHER, NULL, PMIX_BOOL);
     count = load(infos, count, PMIX_IOF_LOCAL_OUTPUT, NULL, PMIX_BOOL);
     OK(PMIx_tool_init(&me, infos, count));
     for (int at = 2; at < argc; at++) {

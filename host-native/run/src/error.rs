@@ -16,6 +16,7 @@ use hydrant_record::WriteError;
 use hydrant_start::ProgramFileError;
 use hydrant_start::{LaunchError, alternatives};
 
+use crate::debugger_call::{DebuggerCallError, VARIABLE as DEBUGGER};
 use crate::plan::UriTarget;
 
 /// Error of a run. All started processes are killed before it is returned.
@@ -101,6 +102,14 @@ pub enum RunError {
         target: UriTarget,
         /// Reason given by the operating system.
         why: io::Error,
+    },
+    /// The debugger that has started this launcher cannot be called, or has left.
+    #[error("cannot run a job for the debugger at {uri} ({DEBUGGER}): {why}")]
+    Debugger {
+        /// Its address.
+        uri: String,
+        /// What has failed.
+        why: DebuggerCallError,
     },
     /// The address of the server was asked for, and tools of PMIx cannot connect.
     #[error(
@@ -370,6 +379,7 @@ impl RunError {
             }
             RunError::OpenFiles(error) => format!("{} or start fewer ranks", error.hint()?),
             RunError::Overlay(error) => error.hint()?.to_owned(),
+            RunError::Debugger { why, .. } => why.hint()?.to_owned(),
             RunError::NoFleet { name, .. } => format!("start it with 'hydrant up --name {name}'"),
             RunError::FleetExists(name) => {
                 format!("end it with 'hydrant down {name}', or give another --name")

@@ -26,6 +26,7 @@
 //! Feature `sandbox`: the PMI server may be a plugin (wasmtime; Rust 1.95).
 
 mod backend;
+mod debugger_call;
 mod engine;
 mod enrol;
 mod error;

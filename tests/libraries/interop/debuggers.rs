@@ -2,7 +2,7 @@
 //! The processes that it debugs use libpmix 4.2.2.
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Job, Outcome, nodes};
+use hydrant_tests::{Folder, Job, Outcome, hydrant_path, nodes};
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
@@ -282,5 +282,107 @@ fn ranks_go_on_when_their_debugger_dies() {
             run.running.await_stdout("runs: rank 1\n", 1).await_stdout("runs: rank 0\n", 1);
             run.end().code(0);
         }
+    }
+}
+
+/// Starts a debugger that starts a launcher, which connects to it.
+fn debugger_of_launcher(folder: &Folder, library: Library, commands: &str) -> Job {
+    let program = Peer::Libpmix.program("pmix_debugger");
+    with_library(Job::new(program), library).arg("-").words(commands).env("TMPDIR", &folder.0)
+}
+
+// Serves: Tools | a debugger that starts the launcher (`PMIX_LAUNCHER_RNDZ_URI`) | served: `hydrant run` connects to it, and
+// starts its job with the launch directives of the debugger when that releases the launcher; see [Debuggers](#debuggers)
+#[test]
+fn a_debugger_starts_the_launcher() {
+    if !there() {
+        return;
+    }
+    let (hydrant, program) = (hydrant_path(), Peer::Libpmix.program("pmix_debugger"));
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        for library in [Library::Four, Library::Five] {
+            for (stop, state) in [("init", "S"), ("exec", "T")] {
+                let folder = Folder::new("launched");
+                let commands = format!(
+                    "start {stop} {hydrant} run {hosts} -n 2 {} rank 0 , release , ready , table , \
+                     daemons node 1 daemon {stop} , ended",
+                    program.display(),
+                );
+                let outcome = debugger_of_launcher(&folder, library, &commands).run();
+                outcome.code(0).says("start status 0\n", 1).says("ready status 0\n", 1);
+                // libpmix 4.2.2 may complain about the end of its child while it finalizes.
+                assert!(!outcome.stderr.contains("hydrant:"), "{outcome}");
+                outcome.says("tool: rank ", 2).says(&format!(" is in state {state}\n"), 4);
+                outcome.says("daemon: rank ", 2).says("daemons status 0\n", 1).says("ended status 0\n", 1);
+                // The debugger writes the output, and the launcher does not write it again.
+                outcome.says("runs: rank 0\n", 1).says("runs: rank 1\n", 1);
+            }
+        }
+    }
+}
+
+/// Without a stop nobody waits. The exit code of the launcher is that of its job.
+#[test]
+fn a_launcher_may_be_started_without_a_stop() {
+    if !there() {
+        return;
+    }
+    let folder = Folder::new("launched");
+    let launcher = script(&folder, "-n 2 -outfile-pattern $0.out");
+    let program = Peer::Libpmix.program("pmix_debugger");
+    let commands = format!("start - {launcher} {} rank 3 , release , line", program.display());
+    let mut tool = debugger_of_launcher(&folder, Library::Five, &commands).hold_input().start();
+    tool.await_stdout("runs: rank 0\n", 1).await_stdout("runs: rank 1\n", 1);
+    let (code, errors) = exit_of(&launcher);
+    assert!(code == 3 && errors.contains("exited with code 3, and 1 more rank failed"), "{errors}");
+    tool.end_input();
+    tool.wait().code(0);
+    let lines = std::fs::read_to_string(format!("{launcher}.out")).expect("the file of the ranks");
+    assert_eq!(lines.matches("runs: rank ").count(), 2, "{lines}");
+}
+
+// Fault: A debugger dies before it has released the launcher that it has started
+// Outcome: nothing runs
+// Guarantee: The job of a debugger does not start without it
+#[test]
+fn nothing_runs_when_the_debugger_dies_before_its_launcher_goes_on() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        let folder = Folder::new("launched");
+        let launcher = script(&folder, &hosts);
+        let commands = format!("start init {launcher} touch {launcher}.runs , line");
+        let tool = debugger_of_launcher(&folder, Library::Five, &commands).hold_input().start();
+        tool.await_stdout("start status 0\n", 1);
+        tool.signal(Signal::KILL);
+        tool.wait().signaled(Signal::KILL);
+        let (code, errors) = exit_of(&launcher);
+        assert!(code == 1 && errors.contains("the debugger has left before it released the job"), "{errors}");
+        assert!(!std::path::Path::new(&format!("{launcher}.runs")).exists());
+    }
+}
+
+/// A launcher that leaves its messages and its exit code in files: `hydrant run OPTIONS` with the arguments.
+fn script(folder: &Folder, options: &str) -> String {
+    use std::os::unix::fs::PermissionsExt as _;
+    let path = folder.path("launcher");
+    let hydrant = hydrant_path();
+    let text = format!(
+        "#!/bin/sh\n{hydrant} run {options} \"$@\" 2>$0.errors\necho $? >$0.part; mv $0.part $0.code\n"
+    );
+    std::fs::write(&path, text).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+    path
+}
+
+/// Waits for such a launcher. Returns its exit code and its messages.
+fn exit_of(launcher: &str) -> (i32, String) {
+    loop {
+        if let Ok(code) = std::fs::read_to_string(format!("{launcher}.code")) {
+            let errors = std::fs::read_to_string(format!("{launcher}.errors")).unwrap();
+            return (code.trim().parse().unwrap(), errors);
+        }
+        std::thread::yield_now();
     }
 }

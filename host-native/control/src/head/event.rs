@@ -14,8 +14,8 @@ use crate::exit_status::ExitCodeOf;
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
 use crate::protocol::{
-    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, StartError, SubmissionId,
-    Target, ToolOptions, WindowSize,
+    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, SpawnOrigin, StartError,
+    SubmissionId, Target, ToolOptions, WindowSize,
 };
 
 /// A job for a fleet.
@@ -140,6 +140,13 @@ pub enum Event<'a> {
         programs: Vec<SpawnProgram>,
         /// What the tool wants of the job.
         options: ToolOptions,
+    },
+    /// The debugger of the first job lets it start. The job is then its spawn, which [`Action::AnswerTool`] ends.
+    FirstJobReleased {
+        /// The debugger's spawn.
+        origin: SpawnOrigin,
+        /// Ranks of the job that wait for the debugger again.
+        stopped: Stopped,
     },
     /// A user of the fleet submits a job. It is answered by [`Action::SubmissionRefused`], or by
     /// [`Action::SubmissionStarted`] unless the job ends before that, and [`Action::SubmissionOver`].
@@ -346,7 +353,9 @@ pub enum Action {
         /// [`PsetRequest`](hydrant_core::InputOf::PsetRequest) or [`Connected`](hydrant_core::InputOf::Connected).
         input: OwnedInput,
     },
-    /// Answers the spawn of a tool ([`Event::ToolSpawns`]).
+    /// All daemons are ready, and the first job waits for [`Event::FirstJobReleased`].
+    FirstJobWaits,
+    /// Answers the spawn of a tool ([`Event::ToolSpawns`] or [`Event::FirstJobReleased`]).
     AnswerTool {
         /// Number of the request at the head's PMI server.
         upcall: UpcallId,

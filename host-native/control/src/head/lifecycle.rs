@@ -3,12 +3,15 @@
 use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::{JobId, Limit, OwnedInput};
 
-use super::{Action, FirstJob, HEAD, Head, NodeProgress, StdinReaders};
+use super::spawn::stopped_of;
+use super::{Action, FirstJob, HEAD, Head, NodeProgress, StdinReaders, Stopped};
 use crate::error::Error;
 use crate::job_name::job_name;
 use crate::job_result::{AbortReason, RankFailure};
 use crate::jobs::{EndReport, Job, SpawnKey};
-use crate::protocol::{CANCELED, JobRecord, Order, Program, RankBlock, StartError, Submitted, encode};
+use crate::protocol::{
+    CANCELED, JobRecord, Order, Program, RankBlock, SpawnOrigin, StartError, Submitted, encode,
+};
 use crate::psets::process_sets;
 
 impl Head {
@@ -37,9 +40,25 @@ impl Head {
         if !self.unready.is_empty() {
             return Ok(());
         }
-        let Some(FirstJob { programs, blocks, mapping, nonce, setup }) = self.first.take() else {
+        if self.first.as_ref().is_some_and(|first| first.awaits_debugger) {
+            self.actions.push_back(Action::FirstJobWaits);
             return Ok(());
-        };
+        }
+        self.open_first(None)
+    }
+
+    /// The debugger of the first job lets it start. `stopped` are ranks of the job.
+    pub(super) fn release_first(&mut self, mut origin: SpawnOrigin, stopped: Stopped) -> Result<(), Error> {
+        let Some(first) = &self.first else { return Ok(()) };
+        if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
+            stop.ranks = stopped_of(first.programs.iter().map(|program| (program.ranks, &stopped)))?;
+        }
+        self.open_first(Some(origin))
+    }
+
+    fn open_first(&mut self, origin: Option<SpawnOrigin>) -> Result<(), Error> {
+        let Some(first) = self.first.take() else { return Ok(()) };
+        let FirstJob { programs, blocks, mapping, nonce, setup, awaits_debugger: _ } = first;
         self.stdin = StdinReaders::new(setup.settings.stdin);
         if self.statuses.run().is_interrupted() {
             return Ok(());
@@ -49,8 +68,10 @@ impl Head {
             self.submissions.hosts_are_there();
             return Ok(());
         }
-        let record = self.describe_job(programs, (blocks, mapping), nonce, None);
-        self.open(record, None, String::new())
+        let mut record = self.describe_job(programs, (blocks, mapping), nonce, None);
+        let spawn = origin.as_ref().map(|origin| (origin.node, origin.upcall));
+        record.spawned = origin;
+        self.open(record, spawn, String::new())
     }
 
     pub(super) fn describe_job(

@@ -118,8 +118,12 @@ impl Head {
         if matches!(signal, libc::SIGUSR1 | libc::SIGUSR2) {
             return self.send_all(Order::Signal(signal));
         }
-        if self.first.take().is_some() {
-            self.print(format!("ended by {} before all hosts were there", SignalName(signal)));
+        if let Some(first) = self.first.take() {
+            let awaited = match first.awaits_debugger && self.setup_sent && self.unready.is_empty() {
+                true => "the debugger released the job",
+                false => "all hosts were there",
+            };
+            self.print(format!("ended by {} before {awaited}", SignalName(signal)));
             self.statuses.run().give_up();
         }
         self.send_all(Order::Signal(if repeated { libc::SIGKILL } else { signal }));

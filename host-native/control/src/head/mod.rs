@@ -39,7 +39,7 @@ use submission::Submissions;
 use upcall::Requests;
 
 /// Number of the head as a node. Tools of PMIx are its clients.
-pub(super) const HEAD: u32 = 0;
+pub const HEAD: u32 = 0;
 
 /// What the head knows from the start.
 #[derive(Clone, Debug)]
@@ -100,6 +100,8 @@ pub struct FirstJob {
     pub nonce: u64,
     /// Settings that all daemons get before the job.
     pub setup: Setup,
+    /// The job is that of a debugger, which says when it starts: [`Event::FirstJobReleased`].
+    pub awaits_debugger: bool,
 }
 
 /// Nodes of a job.
@@ -277,6 +279,7 @@ impl Head {
             Event::ToolSpawns { upcall, job, tool, nonce, programs, options } => {
                 self.spawn_for_tool(ToolSpawn { upcall, job, tool, nonce, programs, options });
             }
+            Event::FirstJobReleased { origin, stopped } => self.release_first(origin, stopped)?,
             Event::Submitted(submission) => self.submit(submission),
             Event::SubmissionSignal { submission, signal } => self.signal_submission(submission, signal),
             Event::SubmissionResized { submission, size } => self.resize_submission(submission, size),

@@ -215,7 +215,8 @@ impl Head {
     ) -> Result<(), Error> {
         let placed = self.place(&mut programs, self.policy())?;
         if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
-            stop.ranks = stopped(&programs)?;
+            let of_programs = programs.iter().map(|program| (program.program.ranks, &program.stopped));
+            stop.ranks = stopped_of(of_programs)?;
         }
         let programs = programs.into_iter().map(|program| program.program).collect();
         let key = (origin.node, origin.upcall);
@@ -299,12 +300,14 @@ fn asker(spawn: &ToolSpawn) -> String {
     format!("the tool {}", spawn.tool)
 }
 
-/// Returns the ranks of a job that wait for a debugger.
-fn stopped(programs: &[SpawnProgram]) -> Result<RankRanges, Error> {
+/// Returns the ranks of a job that wait for a debugger: of its programs, each with the number of its ranks.
+pub(super) fn stopped_of<'p>(
+    programs: impl Iterator<Item = (u32, &'p Stopped)> + Clone,
+) -> Result<RankRanges, Error> {
     let mut stopped = Vec::new();
     let mut size = 0;
-    for SpawnProgram { program, stopped: of_program, .. } in programs {
-        let ranks = size..size + program.ranks;
+    for (count, of_program) in programs.clone() {
+        let ranks = size..size + count;
         size = ranks.end;
         match of_program {
             Stopped::No => {}
@@ -312,7 +315,7 @@ fn stopped(programs: &[SpawnProgram]) -> Result<RankRanges, Error> {
             Stopped::Some(listed) => stopped.extend(listed.range(ranks)),
         }
     }
-    let listed = programs.iter().filter_map(|program| match &program.stopped {
+    let listed = programs.filter_map(|(_, stopped)| match stopped {
         Stopped::Some(listed) => listed.last(),
         Stopped::No | Stopped::All => None,
     });

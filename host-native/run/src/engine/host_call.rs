@@ -63,6 +63,7 @@ impl Head<'_> {
             }
             Some(HostCall::Command { integers, command: Command::Notify { event, infos, .. } }) => {
                 if event == event::DEBUGGER_RELEASE {
+                    self.release_first_job(engine, upcall.job, &infos)?;
                     self.note_release(&infos);
                 }
                 (0, short_body(integers, |writer| writer.status(status::SUCCESS)))

@@ -17,6 +17,7 @@
 //! streams that lead to it.
 
 mod board;
+mod called_debugger;
 mod debugger;
 mod drain;
 mod event_loop;
@@ -81,6 +82,7 @@ use hydrant_status::StatusServer;
 use rustix::process::Pid;
 
 use crate::backend::{BackendBuilder, read_plugin};
+use crate::debugger_call::DebuggerCall;
 use crate::enrol::await_hosts;
 use crate::error::RunError;
 use crate::json;
@@ -88,6 +90,7 @@ use crate::messages::{self, Warnings};
 use crate::plan::{JOBS_LATE_MAX, Plan};
 use crate::rendezvous::new_folder;
 use crate::topology_file::SharedTopologyFile;
+use called_debugger::CalledDebugger;
 use drain::Drain;
 use fleet::Fleet;
 use grow::Growths;
@@ -134,16 +137,29 @@ const _: () = assert!(UNSENT_MAX + BUFFER < BEYOND_CREDIT_MAX as usize);
 /// # Errors
 /// The job was not started or could not be served. No process of it is running.
 pub fn run(plan: &mut Plan) -> Result<u8, RunError> {
+    let debugger = call_debugger(plan)?;
     let mut enrolment = await_hosts(plan)?;
-    let result = run_with(plan, &mut enrolment);
+    let result = run_with(plan, &mut enrolment, debugger);
     if let (Some(enrolment), Err(error)) = (&mut enrolment, &result) {
         enrolment.dismiss(&error.to_string());
     }
     result
 }
 
+/// Calls the debugger that has started this launcher, if there is one. A fleet has no job of its own.
+fn call_debugger(plan: &Plan) -> Result<Option<DebuggerCall>, RunError> {
+    if plan.options.fleet.is_some() {
+        return Ok(None);
+    }
+    DebuggerCall::from_environment().map_err(|(uri, why)| RunError::Debugger { uri, why })
+}
+
 /// Runs a job, whose hosts may have joined by themselves.
-fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, RunError> {
+fn run_with(
+    plan: &mut Plan,
+    enrolment: &mut Option<Enrolment>,
+    debugger: Option<DebuggerCall>,
+) -> Result<u8, RunError> {
     let located = match plan.options.offload {
         // The board serves the ranks of this machine.
         Some(_) => Location::Local,
@@ -162,19 +178,19 @@ fn run_with(plan: &mut Plan, enrolment: &mut Option<Enrolment>) -> Result<u8, Ru
     }
     match located {
         Location::Local if plan.options.cluster.elastic.is_some() => Err(RunError::NoHosts),
-        Location::Local => run_here(plan, ranks),
+        Location::Local => run_here(plan, ranks, debugger),
         Location::Nodes(deployment) => {
             refuse_on_nodes(plan)?;
             if let Some(notice) = deployment.job_map.oversubscription() {
                 messages::print(messages::HYDRANT, format_args!("warning: {notice}"));
             }
-            nodes::run(plan, &deployment, enrolment)
+            nodes::run(plan, &deployment, enrolment, debugger)
         }
     }
 }
 
 /// Runs a job whose ranks are all on this machine, as [`run`] does.
-fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
+fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u8, RunError> {
     let inherited = take_inherited()?;
     let reactor = Reactor::new(Token::Signals)?;
     let folder = new_folder();
@@ -230,7 +246,7 @@ fn run_here(plan: &Plan, ranks: u32) -> Result<u8, RunError> {
         }
         None => None,
     };
-    let mut head = Head::alone(&mut engine, nonce, names)?;
+    let mut head = Head::alone(&mut engine, nonce, names, debugger)?;
     engine.tools.use_folder(folder);
     engine.expect_tools()?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
@@ -391,6 +407,8 @@ struct Head<'r> {
     pushes: Pushes,
     /// Clients of a fleet.
     fleet: Option<Fleet>,
+    /// Debugger of the first job, until it lets the job start.
+    debugger: Option<CalledDebugger>,
     /// Jobs that tools of PMIx have spawned.
     tool_jobs: Vec<ToolJob>,
     /// Signal of the user that ranks may ignore.

@@ -110,9 +110,9 @@ impl Engine<'_> {
         let all = count_ranks(&self.jobs) + u64::from(ranks.count());
         let tool = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref());
         let pushed_to = match tool {
-            Some(options) => options.stdin,
-            None if record.ordinal > 0 => None,
-            None => match (self.plan.settings_of(&record).stdin, &record.submitted) {
+            Some(options) if record.ordinal > 0 || options.stdin.is_some() => options.stdin,
+            _ if record.ordinal > 0 => None,
+            _ => match (self.plan.settings_of(&record).stdin, &record.submitted) {
                 (StdinTarget::Tools, _) => Some(StdinTarget::All),
                 // The client of a fleet pushes the input.
                 (target, Some(_)) => Some(target),

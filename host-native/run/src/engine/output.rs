@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::path::PathBuf;
 
 use hydrant_control::protocol::PseudoTerminals;
+use hydrant_core::wire::pmix::channel;
 use hydrant_core::{JobId, Rank};
 use hydrant_iof::{Descriptor, NamedJob, Sinks, Streams, expand};
 use hydrant_reactor::{Key, WriterState};
@@ -90,6 +91,19 @@ impl Engine<'_> {
         let of = NamedRank { job: named, rank, slot, appnum, host };
         let files = output_files(self.plan, &of, pid)?;
         direct((&mut self.streams, &mut self.sinks), rank, files, self.plan.options.copy_output)
+    }
+
+    /// Writes streams of a job to their files alone, whose output a tool writes to the terminal.
+    pub(super) fn divert_output(&mut self, id: JobId, channels: u32) -> Result<(), RunError> {
+        for process in self.jobs[id].slots() {
+            for (stream, channel) in [(2 * process, channel::STDOUT), (2 * process + 1, channel::STDERR)] {
+                if channels & channel != 0 {
+                    let diverted = self.streams.divert(stream, &mut self.sinks);
+                    diverted.map_err(RunError::system("cannot open /dev/null"))?;
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Handles an event of the ranks' standard streams.

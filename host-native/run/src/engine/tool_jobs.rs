@@ -28,6 +28,8 @@ use crate::error::RunError;
 
 /// Most programs and options of a spawn, in bytes as a message of PMI-2.
 const REQUEST_MAX: usize = 256 * 1024;
+/// Number of the spawn of the first job, which a debugger lets start. No request has it.
+pub(super) const FIRST_JOB: UpcallId = UpcallId(u32::MAX);
 /// Tag of messages with events.
 const EVENT_TAG: u32 = 0;
 /// Number of the copies of output that a tool asks for with a spawn.
@@ -95,11 +97,11 @@ impl ToolJob {
 }
 
 /// What the infos of a spawn say.
-struct Wishes {
+pub(super) struct Wishes {
     channels: u32,
     options: ToolOptions,
     /// Ranks of each program that wait for a debugger.
-    stopped: Vec<Stopped>,
+    pub(super) stopped: Vec<Stopped>,
 }
 
 /// A job of a tool that has not been started.
@@ -118,22 +120,22 @@ type ToolProgram = (Wanted, Option<Spread>);
 
 impl Wishes {
     /// Reads the infos of a job and its programs. Returns the status of a refusal if one cannot be carried out.
-    fn read(infos: &Infos<'_>, apps: &Apps<'_>) -> Result<Wishes, i32> {
-        let all = || infos.iter().chain(apps.iter().flat_map(|app| app.infos.iter()));
+    pub(super) fn read(infos: &Infos<'_>, of_programs: &[Infos<'_>]) -> Result<Wishes, i32> {
+        let all = || infos.iter().chain(of_programs.iter().flat_map(Infos::iter));
         let is_set = |key: &[u8]| all().any(|info| info.key == key && info.as_bool() == Some(true));
         let mut channels = 0;
         for (key, stream) in [(keys::FWD_STDOUT, channel::STDOUT), (keys::FWD_STDERR, channel::STDERR)] {
             channels |= if is_set(key) { stream } else { 0 };
         }
-        let (mut stop, mut stopped) = (None, vec![Stopped::No; apps.len() as usize]);
+        let (mut stop, mut stopped) = (None, vec![Stopped::No; of_programs.len()]);
         for (key, at) in STOPS {
             // What is said of the job is not meant for daemons.
             let of_job = infos.find(key).map_or(Ok(Stopped::No), |info| stopped_by(&info))?;
             let mut of_apps = Vec::new();
-            for app in apps.iter() {
-                of_apps.push(match app.infos.find(key) {
+            for of_program in of_programs {
+                of_apps.push(match of_program.find(key) {
                     Some(info) => stopped_by(&info)?,
-                    None if app.infos.is_set(keys::DEBUGGER_DAEMONS) => Stopped::No,
+                    None if of_program.is_set(keys::DEBUGGER_DAEMONS) => Stopped::No,
                     None => of_job.clone(),
                 });
             }
@@ -243,7 +245,8 @@ impl Head<'_> {
         integers: Integers,
         (infos, apps): (&Infos<'_>, &Apps<'_>),
     ) -> Result<(), RunError> {
-        let read = Wishes::read(infos, apps).and_then(|wishes| {
+        let of_programs: Vec<_> = apps.iter().map(|app| app.infos).collect();
+        let read = Wishes::read(infos, &of_programs).and_then(|wishes| {
             let (programs, added) = self.read_for_tool(engine, (infos, apps), &wishes)?;
             Ok((wishes, programs, added))
         });
@@ -275,9 +278,9 @@ impl Head<'_> {
         let (programs, places): (Vec<_>, Vec<_>) = programs.into_iter().unzip();
         let (mut found, mut failed) = (Vec::new(), None);
         let all = self.find_programs(engine, programs, refused);
-        for ((program, spread), stopped) in all.into_iter().zip(places).zip(wishes.stopped) {
+        for ((program, spread), stopped) in all.into_iter().zip(places).zip(&wishes.stopped) {
             match program {
-                Ok(program) => found.push(SpawnProgram { spread, stopped, ..program }),
+                Ok(program) => found.push(SpawnProgram { spread, stopped: stopped.clone(), ..program }),
                 Err(why) => failed = failed.or(Some(why)),
             }
         }
@@ -287,9 +290,20 @@ impl Head<'_> {
             let body = spawn_body(integers, code, None);
             return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
         }
-        let Wishes { channels, options, .. } = wishes;
+        let options = self.add_tool_job((upcall, job), integers, wishes);
+        let nonce = open::nonce()?;
+        self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs: found, options })
+    }
+
+    /// Notes a job that a tool spawns. Returns the options of the job.
+    pub(super) fn add_tool_job(
+        &mut self,
+        (upcall, tool): (UpcallId, JobId),
+        integers: Integers,
+        Wishes { channels, options, .. }: Wishes,
+    ) -> ToolOptions {
         self.tool_jobs.push(ToolJob {
-            tool: Some(job),
+            tool: Some(tool),
             integers,
             upcall: Some(upcall),
             job: None,
@@ -300,8 +314,7 @@ impl Head<'_> {
             of_ranks: Integers::default(),
             released: BTreeSet::new(),
         });
-        let nonce = open::nonce()?;
-        self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs: found, options })
+        options
     }
 
     /// Reads the programs of a spawn and the places of their ranks. Returns also the hosts that are to join.
@@ -348,9 +361,13 @@ impl Head<'_> {
     }
 
     /// Copies the output of a job to the tool that has spawned it, if the tool has asked for that.
-    pub(super) fn forward_output(&mut self, engine: &mut Engine<'_>, job: JobId) {
+    pub(super) fn forward_output(&mut self, engine: &mut Engine<'_>, job: JobId) -> Result<(), RunError> {
         let jobs = self.control.jobs();
-        let Some(of_tool) = self.tool_jobs.iter().find(|of_tool| of_tool.is(job)) else { return };
+        let Some(of_tool) = self.tool_jobs.iter().find(|of_tool| of_tool.is(job)) else { return Ok(()) };
+        if engine.tools.debugger.is_some() && of_tool.tool == engine.tools.debugger {
+            // It has the terminal of the launcher, which would write all twice.
+            engine.divert_output(job, of_tool.channels)?;
+        }
         if of_tool.channels != 0
             && let Some((tool, job)) = of_tool.tool.zip(jobs.get(job))
         {
@@ -358,6 +375,7 @@ impl Head<'_> {
             engine.tools.pulls.push(pull.of_job(job.id, &job.name));
             self.copy_output(engine);
         }
+        Ok(())
     }
 
     /// All ranks of a tool's job run, or it is not started.
@@ -383,7 +401,9 @@ impl Head<'_> {
         if !started {
             self.tool_jobs.remove(at);
         }
-        self.answer_asker(engine, Asker::Tool(upcall), 0, body)?;
+        if upcall != FIRST_JOB {
+            self.answer_asker(engine, Asker::Tool(upcall), 0, body)?;
+        }
         let of_tool = &self.tool_jobs;
         if started && let Some(stop) = of_tool[at].stop.as_ref().filter(|stop| stop.at == StopAt::Exec) {
             match (of_tool[at].tool, &of_tool[at].job) {

@@ -17,12 +17,14 @@ use hydrant_core::limits::{QUERIES_ATTR, TEXT_ATTR_PREFIX, TOOL_ATTR};
 use hydrant_core::server::{JobSpec, JobSpecOf};
 use hydrant_core::wire::pmix::HostCall;
 use hydrant_core::{
-    Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
+    ConnId, Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
 };
-use hydrant_driver::{BackendError, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files};
+use hydrant_driver::{
+    BackendError, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files,
+};
 use hydrant_overlay::Destination;
-use hydrant_reactor::Listener;
 use hydrant_reactor::process::Guardian;
+use hydrant_reactor::{Listener, Poller};
 
 use super::names::Names;
 use super::open::ALONE;
@@ -31,6 +33,7 @@ use super::token::Token;
 use super::tool_jobs::Release;
 use super::tool_output::Pull;
 use super::{Engine, Head, open::nonce};
+use crate::backend::RunBackend;
 use crate::error::RunError;
 use crate::plan::{Plan, UriTarget};
 use crate::rendezvous::{Rendezvous, new_folder};
@@ -55,6 +58,8 @@ pub(super) struct Tools {
     slots: [Slot; TOOLS_MAX as usize],
     /// Copies of output that tools get.
     pub(super) pulls: Vec<Pull>,
+    /// Job of the debugger that has started this launcher, once it is a tool.
+    pub(super) debugger: Option<JobId>,
     /// Jobs whose tools have left.
     left: Vec<JobId>,
     /// Ranks that debuggers have left waiting.
@@ -171,6 +176,42 @@ impl Engine<'_> {
         Ok(Port { listener: Listener::new(port, Token::Tools, &self.poller)?, server, uri, _files: None })
     }
 
+    /// Opens the port of tools, if it is not open.
+    ///
+    /// # Errors
+    /// [`RunError::NoTools`]: tools cannot connect to this run.
+    pub(super) fn await_tools(&mut self) -> Result<(), RunError> {
+        if !self.tools.are_expected {
+            return Err(RunError::NoTools);
+        }
+        if self.tools.port.is_none() {
+            self.tools.port = Some(self.listen_for_tools()?);
+        }
+        Ok(())
+    }
+
+    /// Opens the connection of a tool. Returns false at the limit of connections.
+    pub(super) fn open_tool(
+        &mut self,
+        job: JobId,
+        open: impl FnOnce(
+            &mut Driver<RunBackend<'_>>,
+            u64,
+            &Poller,
+        ) -> Result<Option<ConnId>, hydrant_driver::Error>,
+    ) -> Result<bool, RunError> {
+        let now = self.now();
+        let Some(driver) = self.core.driver() else { return Ok(false) };
+        driver.make_room(now)?;
+        let opened = open(driver, now, &self.poller)?;
+        // A tool may push input faster than ranks read it.
+        opened.into_iter().for_each(|conn| driver.let_pause(conn));
+        if let Some(slot) = self.tool_of(job) {
+            self.tools.slots[slot].is_taken = opened.is_some();
+        }
+        Ok(opened.is_some())
+    }
+
     fn note_no_tools(&mut self, why: impl Display) {
         if self.plan.settings.verbose {
             self.sinks.print(&format!("tools of PMIx do not find this run: {why}"));
@@ -204,6 +245,7 @@ impl Engine<'_> {
             self.tools.slots[slot].is_taken = false;
         }
         self.tools.pulls.retain(|pull| pull.tool != job);
+        self.tools.debugger.take_if(|debugger| *debugger == job);
         self.tools.left.push(job);
     }
 
@@ -242,6 +284,7 @@ impl Head<'_> {
                 names.process_ended(job, Rank(0), now)?;
             }
             self.debugger_left(engine, job);
+            self.check_debugger(job)?;
         }
         self.release_due(engine, now);
         if engine.tools.opens_at.is_none_or(|at| at > now) {
@@ -291,15 +334,7 @@ impl Head<'_> {
                 }
                 continue;
             };
-            let now = engine.now();
-            let Some(driver) = engine.core.driver() else { return Ok(()) };
-            driver.make_room(now)?;
-            let opened = driver.open_client(client, job, now, &engine.poller)?;
-            // A tool may push input faster than ranks read it.
-            opened.into_iter().for_each(|conn| driver.let_pause(conn));
-            if let Some(slot) = engine.tool_of(job) {
-                engine.tools.slots[slot].is_taken = opened.is_some();
-            }
+            engine.open_tool(job, |driver, now, poller| driver.open_client(client, job, now, poller))?;
         }
         if let Err(error) = accepted
             && !(is_out_of_files(&error) && engine.displace(&error)?)
@@ -314,7 +349,7 @@ impl Head<'_> {
     }
 
     /// Returns a job for another tool, which all nodes get if they do not have it. None if there is no room.
-    fn job_for_tool(&mut self, engine: &mut Engine<'_>) -> Result<Option<JobId>, RunError> {
+    pub(super) fn job_for_tool(&mut self, engine: &mut Engine<'_>) -> Result<Option<JobId>, RunError> {
         let free = |slot: &Slot| !slot.is_taken;
         let registered = engine.tools.slots.iter().position(|slot| free(slot) && slot.is_registered);
         if let Some(slot) = registered {

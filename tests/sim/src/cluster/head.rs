@@ -122,7 +122,9 @@ impl World<'_> {
                 self.head.names.ask(request, self.now / MS).expect("the name service works");
                 self.collect_answers();
             }
-            Action::AnswerQuery { .. } | Action::AnswerTool { .. } => unreachable!("nobody speaks PMIx"),
+            Action::AnswerQuery { .. } | Action::AnswerTool { .. } | Action::FirstJobWaits => {
+                unreachable!("nobody speaks PMIx")
+            }
             Action::CancelLookups { job, rank } => {
                 let is_its = |request: &Request| (request.job, request.rank) == (job, rank);
                 self.head.known.dropped(is_its);

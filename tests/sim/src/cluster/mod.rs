@@ -208,7 +208,8 @@ fn first_job(plan: &Plan, limits: Limits) -> FirstJob {
         psets: Vec::new(),
     };
     let (programs, mapping) = (vec![program], "(vector,(0,1,1))".into());
-    FirstJob { programs, blocks, mapping, nonce: 1, setup: setup(plan, limits) }
+    let (setup, awaits_debugger) = (setup(plan, limits), false);
+    FirstJob { programs, blocks, mapping, nonce: 1, setup, awaits_debugger }
 }
 
 fn setup(plan: &Plan, limits: Limits) -> Setup {

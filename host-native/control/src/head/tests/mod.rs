@@ -75,6 +75,7 @@ fn first_job(nodes: u32, ranks: u32) -> FirstJob {
         mapping: "(vector,(0,1,1))".into(),
         nonce: 1,
         setup: setup(),
+        awaits_debugger: false,
     }
 }
 

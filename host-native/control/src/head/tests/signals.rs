@@ -18,6 +18,15 @@ fn an_interrupt_before_all_daemons_have_joined_ends_the_run() {
 }
 
 #[test]
+fn an_interrupt_before_the_debugger_releases_the_job_ends_the_run() {
+    let mut run = Run::new(config(1), FirstJob { awaits_debugger: true, ..first_job(1, 2) });
+    run.event(Event::AllJoined);
+    run.event(Event::Signal(SIGINT));
+    assert_eq!((run.finished, run.head.exit_code()), (Some(false), 130));
+    assert_eq!(run.printed, ["ended by SIGINT before the debugger released the job"]);
+}
+
+#[test]
 fn an_interrupt_is_passed_on_and_the_second_one_kills() {
     let mut run = Run::started(1);
     run.event(Event::Signal(SIGINT));

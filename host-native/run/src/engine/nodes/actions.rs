@@ -124,6 +124,7 @@ impl Head<'_> {
             Action::ResolveSpawn { request, spawner, upcall } => {
                 self.resolve_spawn(engine, request, &spawner, (upcall.protocol, &upcall.request))?;
             }
+            Action::FirstJobWaits => self.attach_debugger(engine)?,
             Action::AnswerTool { upcall, started, limit, codes } => {
                 self.answer_spawn_of_tool(engine, upcall, started, (limit, &codes))?;
             }
@@ -260,7 +261,7 @@ impl Head<'_> {
         let event = match engine.open_here(record, None) {
             Ok(()) => {
                 self.introduce(engine, job);
-                self.forward_output(engine, job);
+                self.forward_output(engine, job)?;
                 Event::JobOpened { job }
             }
             Err(mut errors) => match errors.swap_remove(0) {

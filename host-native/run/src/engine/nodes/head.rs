@@ -18,6 +18,7 @@ use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mappi
 use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
+use super::super::called_debugger::CalledDebugger;
 use super::super::fleet::Fleet;
 use super::super::grow::Growths;
 use super::super::help_texts::HelpTexts;
@@ -39,6 +40,7 @@ use super::daemon::forked_daemon;
 use super::setup::setup_of;
 use super::{Nodes, ONLY_NODE, fences};
 use crate::backend::{BackendBuilder, read_plugin};
+use crate::debugger_call::DebuggerCall;
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Elastic, Plan, Plugin, Preload};
@@ -52,6 +54,7 @@ impl<'s> Head<'s> {
         engine: &mut Engine<'_>,
         nonce: u64,
         names: Option<Names<'s>>,
+        debugger: Option<DebuggerCall>,
     ) -> Result<Head<'s>, RunError> {
         let plan = engine.plan;
         let ranks = open::size(&plan.programs)?;
@@ -67,9 +70,10 @@ impl<'s> Head<'s> {
             mapping: process_mapping(&[(0, ranks)])?,
             nonce,
             setup: setup_of(plan, *engine.core.limits()),
+            awaits_debugger: debugger.is_some(),
         };
         let control = hydrant_control::Head::new(config, first);
-        Head::new(engine, control, names, Bootstrap::Local)
+        Head::new(engine, control, names, (Bootstrap::Local, debugger))
     }
 
     /// A head whose nodes are started by `bootstrap`.
@@ -77,7 +81,7 @@ impl<'s> Head<'s> {
         engine: &mut Engine<'_>,
         control: hydrant_control::Head,
         names: Option<Names<'s>>,
-        bootstrap: Bootstrap,
+        (bootstrap, debugger): (Bootstrap, Option<DebuggerCall>),
     ) -> Result<Head<'s>, RunError> {
         let plan = engine.plan;
         let progress = Progress::new(&engine.sinks, engine.is_alone()).filter(|_| !plan.settings.verbose);
@@ -98,6 +102,7 @@ impl<'s> Head<'s> {
             help_texts: HelpTexts::default(),
             pushes: Pushes::default(),
             fleet: Fleet::open(engine)?,
+            debugger: debugger.map(|call| CalledDebugger::Called(Box::new(call))),
             tool_jobs: Vec::new(),
             patience: None,
             time_limit: None,
@@ -114,6 +119,7 @@ pub(in super::super) fn run(
     plan: &Plan,
     deployment: &Deployment,
     enrolment: &mut Option<Enrolment>,
+    debugger: Option<DebuggerCall>,
 ) -> Result<u8, RunError> {
     set_close_on_exec()?;
     let reactor = Reactor::new(Token::Signals)?;
@@ -142,7 +148,7 @@ pub(in super::super) fn run(
     let recording = record(plan.options.record.as_deref(), &limits, seed)?;
     setup.profile = plan.options.profile;
     setup.record = for_all_nodes(plan.options.record.as_deref())?;
-    let mut first = first_job(plan, job_map, setup)?;
+    let mut first = FirstJob { awaits_debugger: debugger.is_some(), ..first_job(plan, job_map, setup)? };
     let mut sender = FileSender::default();
     if cluster.preload.is_some() || !cluster.preload_files.is_empty() {
         let programs = if cluster.preload.is_some() { &*first.programs } else { &[] };
@@ -172,7 +178,7 @@ pub(in super::super) fn run(
     engine.nodes = Some(Nodes::new(links, 0));
     engine.expect_tools()?;
     let control = hydrant_control::Head::new(config(plan, deployment, (host, &tree), file), first);
-    let head = Head::new(&mut engine, control, Some(names), deployment.bootstrap.clone())?;
+    let head = Head::new(&mut engine, control, Some(names), (deployment.bootstrap.clone(), debugger))?;
     if plan.settings.verbose && plan.settings.fence == FenceMode::Auto {
         engine.sinks.print(&fences::beginning(job_map.nodes().len() as u32));
     }
@@ -317,7 +323,8 @@ fn first_job(plan: &Plan, job_map: &JobMap, setup: Setup) -> Result<FirstJob, Ru
     let of_hosts = plan.options.cluster.join.as_ref().is_some_and(|join| join.with_programs);
     open::start_from_here(programs.iter_mut().filter(|_| !of_hosts))?;
     let (blocks, mapping) = (blocks_of(job_map), job_map.process_mapping()?);
-    Ok(FirstJob { programs, blocks, mapping, nonce: open::nonce()?, setup })
+    let nonce = open::nonce()?;
+    Ok(FirstJob { programs, blocks, mapping, nonce, setup, awaits_debugger: false })
 }
 
 /// Limits that suit all nodes, of which none has more than `most` ranks of the first job.
