@@ -296,11 +296,7 @@ impl Incoming {
             Some(Some(Greeted { verdict, host: Ok((noise, _)) })) => (verdict, Progress::Greeted(noise)),
             Some(Some(Greeted { verdict, host: Err(why) })) => (verdict, Progress::Turned(why)),
         };
-        // The send buffer of a new socket has space for the message.
-        match send(&self.fd, &verdict, SendFlags::DONTWAIT | NO_SIGPIPE) {
-            Ok(sent) if sent == verdict.len() => progress,
-            _ => Progress::Rejected,
-        }
+        if hello::tell(&self.fd, &verdict) { progress } else { Progress::Rejected }
     }
 
     /// Whether a hello of a host has begun.

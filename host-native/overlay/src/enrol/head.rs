@@ -5,14 +5,14 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::trace::SignalName;
-use hydrant_reactor::{Error, Interest, Key, KeyRange, Listener, NO_SIGPIPE, OpenFiles, Poller, Reactor};
+use hydrant_reactor::{Error, Interest, Key, KeyRange, Listener, OpenFiles, Poller, Reactor};
 use rustix::io::Errno;
-use rustix::net::{RecvFlags, SendFlags, recv, send};
+use rustix::net::{RecvFlags, recv};
 use zeroize::Zeroizing;
 
 use super::applicant::end_signal;
 use super::door::{Greeted, Secrets};
-use super::hello::{HELLO_LEN, MAGIC, VERDICT_LEN};
+use super::hello::{self, HELLO_LEN, MAGIC};
 use super::{Application, Decision, EnrolError};
 use crate::HEARTBEAT_DEFAULT;
 use crate::incoming::{HANDSHAKE_TIMEOUT, INCOMING_MAX, ListenSocket};
@@ -401,12 +401,11 @@ impl<'a> Waiting<'a> {
             return Some(Stage::Hello { fd, bytes, len });
         }
         let Greeted { verdict, host } = self.enrolment.secrets.greet(&bytes)?;
-        // The send buffer of a new socket has space for the message.
-        let sent = send(&fd, &verdict, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;
+        let is_told = hello::tell(&fd, &verdict);
         match host {
             Ok((transport, index)) => {
                 let link = Box::new(Link::new(fd, transport, now));
-                (sent == VERDICT_LEN).then_some(Stage::Welcome { link, index })
+                is_told.then_some(Stage::Welcome { link, index })
             }
             Err(why) => {
                 self.turn_away(addr, &why);

@@ -1,5 +1,10 @@
 //! Hello of a host that joins, and what a head says to it.
 
+use std::os::fd::OwnedFd;
+
+use hydrant_reactor::NO_SIGPIPE;
+use rustix::net::{SendFlags, send};
+
 use crate::link::{INITIATION_LEN, RESPONSE_LEN};
 use crate::version::VERSION;
 
@@ -47,6 +52,11 @@ pub(crate) fn version_field() -> [u8; VERSION_LEN] {
 pub(crate) fn version_text(field: &[u8]) -> String {
     let end = field.iter().position(|&byte| byte == 0).unwrap_or(field.len());
     String::from_utf8_lossy(&field[..end]).escape_debug().to_string()
+}
+
+/// Sends a host what the head says to its hello. Returns whether all of it was sent: the send buffer of a new socket has space.
+pub(crate) fn tell(host: &OwnedFd, verdict: &[u8; VERDICT_LEN]) -> bool {
+    send(host, verdict, SendFlags::DONTWAIT | NO_SIGPIPE) == Ok(VERDICT_LEN)
 }
 
 /// What a head that has all its hosts says to a hello.
