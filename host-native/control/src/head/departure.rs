@@ -64,6 +64,7 @@ impl Head {
     /// Node of a host that may leave.
     fn node_to_leave(&self, host: &str, force: bool) -> Result<u32, Error> {
         self.check_elastic("leave")?;
+        self.check_running("leave")?;
         let is_named = |node: &u32| self.host(*node) == host;
         let Some(node) = self.members().find(is_named) else {
             let mut others = 1..=self.config.hosts.len() as u32;

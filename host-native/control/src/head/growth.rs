@@ -186,17 +186,17 @@ impl Head {
         Ok(())
     }
 
-    /// Checks that hosts which the run was not given can do this now: join or leave.
+    /// Checks that hosts which the run was not given can do this: join or leave.
     pub(super) fn check_elastic(&self, what: &str) -> Result<(), Error> {
         if self.config.least.is_none() {
             let why = format!("hosts cannot {what} this run: start it with --elastic HOSTS");
             return Err(Error::NotElastic(why));
         }
-        self.check_running(what)
+        Ok(())
     }
 
     /// Checks that the run is between its start and its end.
-    fn check_running(&self, what: &str) -> Result<(), Error> {
+    pub(super) fn check_running(&self, what: &str) -> Result<(), Error> {
         let runs = if self.config.stays { self.is_open() } else { !self.jobs.is_empty() };
         match self.first.is_some() || !runs || self.statuses.of(None).is_interrupted() {
             true => Err(Error::NotElastic(format!("the run starts or ends, and hosts {what} between"))),
