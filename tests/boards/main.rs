@@ -35,15 +35,7 @@ fn an_rp2040_serves_mpich_in_job_after_job() {
 
 #[test]
 fn an_rp2040_serves_open_mpi() {
-    let commands = r#"
-        export TMPDIR=$(mktemp -d)
-        trap 'rm -r "$TMPDIR"' EXIT
-        offload -n 4 "$MPI""#;
-    let Some(outcome) = beside(None, Peer::OpenMpi5, "mpi_hello", commands) else { return };
-    for rank in 0..4 {
-        let line = format!("rank {rank} of 4, program 0, universe 4, Open MPI 5");
-        assert!(outcome.stdout.contains(&line), "{}", outcome.stdout);
-    }
+    tap::open_mpi_says_hello(|peer, name, commands| beside(None, peer, name, commands));
 }
 
 /// The host without the secret is refused, and the next one is served.

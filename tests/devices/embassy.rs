@@ -62,13 +62,5 @@ fn a_recording_replays() {
 
 #[test]
 fn open_mpi_says_hello() {
-    let commands = r#"
-        export TMPDIR=$(mktemp -d)
-        trap 'rm -r "$TMPDIR"' EXIT
-        offload -n 4 "$MPI""#;
-    let Some(outcome) = beside(Peer::OpenMpi5, "mpi_hello", commands) else { return };
-    for rank in 0..4 {
-        let line = format!("rank {rank} of 4, program 0, universe 4, Open MPI 5");
-        assert!(outcome.stdout.contains(&line), "{}", outcome.stdout);
-    }
+    tap::open_mpi_says_hello(beside);
 }

@@ -58,3 +58,19 @@ pub fn beside<S: AsRef<OsStr>>(board: &[S], peer: Peer, name: &str, commands: &s
     outcome.code(0);
     Some(outcome)
 }
+
+/// Has Open MPI say hello beside a board. `beside` runs commands there, as [`beside`] does.
+///
+/// # Panics
+/// A rank has said something else.
+pub fn open_mpi_says_hello(beside: impl FnOnce(Peer, &str, &str) -> Option<Outcome>) {
+    let commands = r#"
+        export TMPDIR=$(mktemp -d)
+        trap 'rm -r "$TMPDIR"' EXIT
+        offload -n 4 "$MPI""#;
+    let Some(outcome) = beside(Peer::OpenMpi5, "mpi_hello", commands) else { return };
+    for rank in 0..4 {
+        let line = format!("rank {rank} of 4, program 0, universe 4, Open MPI 5");
+        assert!(outcome.stdout.contains(&line), "{}", outcome.stdout);
+    }
+}
