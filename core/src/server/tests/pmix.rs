@@ -222,6 +222,7 @@ impl Cluster {
     }
 
     /// Takes the next message of a rank, that a key is removed: the process that had put it, the scope, and the key.
+    #[cfg(feature = "cluster")]
     fn removal(&mut self, job: u32, rank: u32) -> Option<(String, u32, u8, String)> {
         let conn = self.conn(job, rank);
         let message = self.replies.get_mut(&conn)?.pop_front()?;
@@ -674,6 +675,7 @@ fn commits_are_merged_by_key_and_scope() {
 /// libpmix keeps what it has got of other processes.
 // Serves: Requests | commit that removes keys (2, of libpmix 7) | served: clients of libpmix 7 are told, on all hosts, in the jobs
 // that events reach. They are told as of events: the oldest are lost if there are too many
+#[cfg(feature = "cluster")]
 #[test]
 fn clients_of_libpmix_7_learn_that_a_key_is_removed() {
     let mut all = Cluster::new(3, 2, &[4, 2], false, 1);
