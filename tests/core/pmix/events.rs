@@ -39,13 +39,14 @@ fn jobs(host: &mut Host<'_>) {
     for (job, name, size, conn) in [(JobId(0), "one", 3, 0), (JobId(1), "two", 1, 3)] {
         let spec = JobSpec { cleanup: false, ..JobSpec::new(job, name, size) };
         host.tell(Input::RegisterJob(spec)).expect("the job is valid");
-        for rank in 0..size {
-            let conn = conn + rank;
-            host.tell(Input::Opened { conn: ConnId(conn), job, rank: None }).expect("the number is free");
-            let reply = host.ask(conn, &hello(name, rank));
-            assert_eq!(reply[..4], [0; 4], "the handshake is accepted");
-        }
+        (0..size).for_each(|rank| join(host, job, (name, rank), conn + rank));
     }
+}
+
+fn join(host: &mut Host<'_>, job: JobId, (name, rank): (&str, u32), conn: u32) {
+    host.tell(Input::Opened { conn: ConnId(conn), job, rank: None }).expect("the number is free");
+    let reply = host.ask(conn, &hello(name, rank));
+    assert_eq!(reply[..4], [0; 4], "the handshake is accepted");
 }
 
 fn register(host: &mut Host<'_>, conn: u32, codes: &[i32]) -> i32 {
@@ -126,6 +127,20 @@ pub(super) fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
     test(&mut host);
 }
 
+/// No notice takes room in the table of names.
+fn assert_names_are_free(host: &mut Host<'_>) {
+    for number in 0..limits().names {
+        let request = message(3, 6, |writer| {
+            writer.single();
+            writer.uint32(0);
+            writer.array(1);
+            writer.info(format!("name {number}").as_bytes(), kind::UINT32);
+            writer.uint32(1);
+        });
+        assert_eq!(result(&host.ask(0, &request)), status::SUCCESS, "{number}");
+    }
+}
+
 // Serves: Requests | register for events, deregister (13, 14) | served: see [Events](#events)
 #[test]
 fn the_codes_of_a_client_are_bounded() {
@@ -169,6 +184,31 @@ fn a_notice_reaches_its_range_and_not_its_sender() {
     });
 }
 
+/// As the servers of libpmix keep events.
+#[test]
+fn a_rank_that_starts_later_gets_the_notices_from_before() {
+    let mut memory = MappedStorage::try_new(&limits()).expect("there is memory");
+    let mut host = Host::new(limits(), &mut memory).expect("the memory suffices");
+    host.tell(Input::RegisterJob(JobSpec::new(JobId(0), "one", 4))).expect("the job is valid");
+    for rank in 0..2 {
+        join(&mut host, JobId(0), ("one", rank), rank);
+    }
+    register(&mut host, 1, &[CODE]);
+    for (number, range) in [(1, JOB), (2, CUSTOM), (3, SESSION)] {
+        assert_eq!(notify(&mut host, 0, range, number, &[1, 3]), status::SUCCESS);
+        assert_eq!(events(&mut host, 1), [event(CODE, ("one", 0), number)]);
+    }
+    for (rank, numbers) in [(2, &[1, 3][..]), (3, &[1, 2, 3])] {
+        join(&mut host, JobId(0), ("one", rank), rank);
+        register(&mut host, rank, &[CODE]);
+        let expected: Vec<_> = numbers.iter().map(|&number| event(CODE, ("one", 0), number)).collect();
+        assert_eq!(events(&mut host, rank), expected);
+        register(&mut host, rank, &[CODE - 1]);
+    }
+    assert!((1..4).all(|rank| events(&mut host, rank).is_empty()), "each event comes once");
+    assert_names_are_free(&mut host);
+}
+
 /// The client that does not read costs a share of the names, and the others get every event at once.
 #[test]
 fn a_client_that_does_not_read_loses_the_oldest_notices() {
@@ -185,17 +225,8 @@ fn a_client_that_does_not_read_loses_the_oldest_notices() {
         let kept = limits().names / 4;
         let got: Vec<_> = events(host, 1).into_iter().filter_map(|event| event.number).collect();
         assert_eq!(got, (40 - kept..40).collect::<Vec<_>>());
-        // All have got them, so that the table of names is free again.
-        for number in 0..limits().names {
-            let request = message(3, 6, |writer| {
-                writer.single();
-                writer.uint32(0);
-                writer.array(1);
-                writer.info(format!("name {number}").as_bytes(), kind::UINT32);
-                writer.uint32(1);
-            });
-            assert_eq!(result(&host.ask(0, &request)), status::SUCCESS, "{number}");
-        }
+        // All have got them.
+        assert_names_are_free(host);
     });
 }
 

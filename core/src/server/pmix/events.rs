@@ -16,7 +16,9 @@ use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
-use crate::state::{Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankSlot, ReplyState, Response};
+use crate::state::{
+    Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankPhase, RankSlot, ReplyState, Response,
+};
 use crate::tables::kvs::{Pieces, Spaces};
 use crate::tables::names::{NameRef, Names, Terms};
 use crate::tables::psets::Which;
@@ -721,21 +723,45 @@ impl Server<'_> {
         self.number(notice) > events.last(self.is_end(notice)) && self.is_addressed(notice, requester)
     }
 
+    /// Returns whether a process is in the range of a notice.
+    fn is_in_range(&self, notice: &Notice<'_>, job: JobId, rank: Rank) -> bool {
+        let &Notice { sender, range, ref infos, .. } = notice;
+        let reaches = match range {
+            range::BOOTSTRAP => false,
+            _ if HOST_FACTS && sender.0 == NOBODY => self.is_tool(&self.jobs[job.index()]),
+            range::JOB => sender.0 == job,
+            range::CUSTOM => {
+                let name = self.jobs[job.index()].name.as_bytes();
+                let listed = infos.find(keys::EVENT_CUSTOM_RANGE);
+                listed.is_some_and(|listed| listed.contains(name, rank.0))
+            }
+            _ => self.reaches(sender.0, job),
+        };
+        reaches && sender != (job, rank)
+    }
+
+    /// Returns whether a rank of this node that has not started yet is in the range of a client's notice. It may register later.
+    fn awaits_rank(&self, notice: NameRef) -> bool {
+        let Some(notice) = self.notice(notice).filter(|notice| notice.sender.1 != Rank(SERVER)) else {
+            return false;
+        };
+        let is_new = |slot: &RankSlot| {
+            slot.node == self.links.node() && slot.phase == RankPhase::New && slot.exit.is_none()
+        };
+        let jobs = (0..).map(JobId).zip(&*self.jobs);
+        let mut jobs = jobs.filter(|(_, job)| !job.name.is_empty() && !self.is_tool(job));
+        notice.range != range::REMOVAL
+            && jobs.any(|(id, job)| {
+                let mut ranks = (0..).map(Rank).zip(&self.ranks[job.slots()]);
+                ranks.any(|(rank, slot)| is_new(slot) && self.is_in_range(&notice, id, rank))
+            })
+    }
+
     /// Returns whether a client gets a notice.
     fn is_addressed(&self, notice: NameRef, requester: Requester) -> bool {
-        let Some(Notice { sender, integers, range, code, infos }) = self.notice(notice) else { return false };
+        let Some(notice) = self.notice(notice) else { return false };
+        let Notice { sender, integers, range, code, .. } = notice;
         let dialect = self.conns[requester.conn.index()].pmix;
-        let in_range = match range {
-            range::BOOTSTRAP => false,
-            _ if HOST_FACTS && sender.0 == NOBODY => self.is_tool(&self.jobs[requester.job.index()]),
-            range::JOB => sender.0 == requester.job,
-            range::CUSTOM => {
-                let name = self.jobs[requester.job.index()].name.as_bytes();
-                let listed = infos.find(keys::EVENT_CUSTOM_RANGE);
-                listed.is_some_and(|listed| listed.contains(name, requester.rank.0))
-            }
-            _ => self.reaches(sender.0, requester.job),
-        };
         // Clients that have registered for all events do not get those of the server: Open MPI handles them as errors.
         let wants = match sender.1 {
             _ if HOST_FACTS && range == range::REMOVAL => {
@@ -745,12 +771,11 @@ impl Server<'_> {
             _ => self.wants(requester.conn, code),
         };
         wants
-            && in_range
-            && sender != (requester.job, requester.rank)
+            && self.is_in_range(&notice, requester.job, requester.rank)
             && dialect.is_some_and(|dialect| dialect.integers == integers)
     }
 
-    /// Drops a notice that no other client still has to get, or keeps it for later. It was sent to one.
+    /// Drops a notice that no other client and no rank that starts later still has to get, or keeps it for tools. It was sent to one.
     pub(in super::super) fn notice_was_sent(&mut self, notice: NameRef) {
         if self.is_said(notice) || self.is_kept(notice) {
             return;
@@ -766,7 +791,8 @@ impl Server<'_> {
         };
         let links = (0..).map_while(|at| self.links.get(at));
         let pending = links.clone().any(|link| number > link.notices_sent && self.is_for(link, notice));
-        if !pending && !(0..self.conns_end).map(ConnId).any(waits) && !self.keep_end(notice) {
+        let waits = pending || (0..self.conns_end).map(ConnId).any(waits) || self.awaits_rank(notice);
+        if !waits && !self.keep_end(notice) {
             self.names.withdraw_this(notice);
         }
     }

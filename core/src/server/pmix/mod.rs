@@ -146,13 +146,17 @@ impl Server<'_> {
         }
         let is_tool = self.is_tool(&self.jobs[job.index()]);
         let slot = &mut self.ranks[index];
+        let is_new = slot.phase == RankPhase::New;
         slot.pmix = Some(conn);
         let open = &mut self.conns[conn.index()];
         open.rank = Some(rank);
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
-        open.events.notices = self.notices;
+        // A rank also gets the notices from before its start.
+        if is_tool || !is_new {
+            open.events.notices = self.notices;
+        }
         if !is_tool {
             *open.events.last_of(true) = self.notices;
         }
