@@ -775,7 +775,8 @@ impl Server<'_> {
             && dialect.is_some_and(|dialect| dialect.integers == integers)
     }
 
-    /// Drops a notice that no other client and no rank that starts later still has to get, or keeps it for tools. It was sent to one.
+    /// Drops a notice that no other client and no rank that starts later still has to get, or keeps it for tools. It was sent to
+    /// one.
     pub(in super::super) fn notice_was_sent(&mut self, notice: NameRef) {
         if self.is_said(notice) || self.is_kept(notice) {
             return;
