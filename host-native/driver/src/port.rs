@@ -74,11 +74,7 @@ impl Client {
     pub fn called(stream: TcpStream, speaks: Speaks) -> io::Result<Client> {
         stream.set_nodelay(true)?;
         enable_keepalive(&stream)?;
-        let (peer, here) = (stream.peer_addr()?, stream.local_addr()?);
-        let user = match SockDiag::open(peer) {
-            Ok(diag) => diag.owner(peer, here)?,
-            Err(_) => TableFiles::open()?.read()?.owner(peer, here),
-        };
+        let user = owner_of(stream.peer_addr()?, stream.local_addr()?)?;
         if user != Some(geteuid().as_raw()) {
             let why = match user {
                 Some(user) => format!("it is a process of user {user}"),
@@ -284,14 +280,18 @@ fn is_of_this_machine(peer: IpAddr, here: IpAddr, routes: Option<&Routes>) -> bo
     is_loopback(here) || is_loopback(peer) || routes.is_none_or(leads_here)
 }
 
+/// Returns the user of the socket at the other end of a connection, if the kernel has such a socket.
+fn owner_of(there: SocketAddr, here: SocketAddr) -> io::Result<Option<u32>> {
+    let asked = SockDiag::open(there).and_then(|diag| diag.owner(there, here));
+    asked.or_else(|_| Ok(TableFiles::open()?.read()?.owner(there, here)))
+}
+
 /// Checks the server at the other end of a connection, which has sent something already. Returns the user of a server on this
 /// machine, in words, unless it is this process's user, or root, who may act for this user anyway.
 pub fn foreign_server(stream: &TcpStream) -> Option<String> {
     let unknown = || Some("an unknown user".to_owned());
     let (Ok(there), Ok(here)) = (stream.peer_addr(), stream.local_addr()) else { return unknown() };
-    let asked = SockDiag::open(there).and_then(|diag| diag.owner(there, here));
-    let asked = asked.or_else(|_| Ok::<_, io::Error>(TableFiles::open()?.read()?.owner(there, here)));
-    match asked.ok().flatten() {
+    match owner_of(there, here).ok().flatten() {
         Some(user) if user == 0 || user == geteuid().as_raw() => None,
         Some(user) => Some(format!("user {user}")),
         None if is_of_this_machine(there.ip(), here.ip(), Routes::open().ok().as_ref()) => unknown(),
