@@ -9,8 +9,8 @@ use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use hydrant_core::wire::pmix::{
-    Frame, HEADER_LEN, HELLO_MAX, Hello, Infos, Integers, Kind, Reader, Writer, keys, next_frame, status,
-    write_header, write_tool_reply,
+    Frame, HEADER_LEN, HELLO_MAX, Hello, Infos, Integers, JOB_INFO, Kind, Reader, Writer, keys, next_frame,
+    status, write_header, write_tool_reply,
 };
 use hydrant_driver::{Client, Speaks};
 use rustix::process::{getegid, geteuid};
@@ -21,8 +21,6 @@ pub(crate) const VARIABLE: &str = "PMIX_LAUNCHER_RNDZ_URI";
 const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most bytes from the debugger until then.
 const RECEIVED_MAX: usize = 64 * 1024;
-/// Number of the command that asks for job data.
-const JOB_DATA: u8 = 0;
 /// Tag of that request. libpmix counts its own from 100 on.
 const TAG: u32 = 1 << 30;
 /// `PMIX_LAUNCH_DIRECTIVES`.
@@ -150,7 +148,7 @@ impl DebuggerCall {
 
     /// Returns the directives for the job.
     pub(crate) fn directives(&self) -> Option<Infos<'_>> {
-        match job_data(&self.job_data)?.find(|info| info.key == DIRECTIVES) {
+        match Reader::new(INTEGERS, &self.job_data).job_data()?.find(|info| info.key == DIRECTIVES) {
             Some(found) => found.as_infos(),
             None => Some(Infos::EMPTY),
         }
@@ -191,7 +189,7 @@ impl Connection<'_> {
         let mut body = [0; 8];
         let mut writer = Writer::new(INTEGERS, &mut body);
         writer.single();
-        writer.byte(JOB_DATA);
+        writer.byte(JOB_INFO);
         let len = writer.len();
         self.write(&[&write_header(TAG, len as u32), &body[..len]].concat())?;
         let (mut received, mut others) = (Vec::new(), Vec::new());
@@ -277,17 +275,9 @@ fn read_uri(uri: &str) -> Option<(&str, SocketAddr)> {
     Some((namespace, address.parse().ok()?))
 }
 
-/// Returns the data in the reply to a request for job data.
-fn job_data(reply: &[u8]) -> Option<impl Iterator<Item = hydrant_core::wire::pmix::Info<'_>>> {
-    let mut reader = Reader::new(INTEGERS, reply);
-    reader.single()?;
-    reader.namespace()?;
-    Some(std::iter::from_fn(move || if reader.is_at_end() { None } else { reader.key_value() }))
-}
-
 /// Returns the first number of the version of the debugger's library. None if the job data cannot be read.
 fn version(reply: &[u8]) -> Option<u8> {
-    let version = job_data(reply)?.find(|info| info.key == VERSION);
+    let version = Reader::new(INTEGERS, reply).job_data()?.find(|info| info.key == VERSION);
     let major = version.and_then(|info| {
         let digits = info.as_string()?.split(|&byte| byte == b'.').next()?;
         std::str::from_utf8(digits).ok()?.parse().ok()

@@ -5,6 +5,8 @@ use super::reader::{Proc, Reader};
 use super::{Integers, WILDCARD, removal};
 use crate::Malformed;
 
+/// Number of [`Command::JobInfo`].
+pub const JOB_INFO: u8 = 0;
 /// Number of [`Command::Commit`].
 pub(super) const COMMIT: u8 = 2;
 
@@ -346,7 +348,7 @@ pub fn decode(integers: Integers, body: &[u8]) -> Result<Result<Command<'_>, Unr
 
 fn arguments<'a>(number: u8, reader: &mut Reader<'a>) -> Option<Command<'a>> {
     Some(match number {
-        0 => Command::JobInfo,
+        JOB_INFO => Command::JobInfo,
         1 => {
             reader.single()?;
             let code = reader.int32()?;

@@ -164,6 +164,13 @@ impl<'a> Reader<'a> {
         Some(Info { key, kind, value, integers: self.integers() })
     }
 
+    /// Reads job data, the reply to [`Command::JobInfo`](super::Command::JobInfo): its pairs up to one that cannot be read.
+    pub fn job_data(mut self) -> Option<impl Iterator<Item = Info<'a>>> {
+        self.single()?;
+        self.namespace()?;
+        Some(core::iter::from_fn(move || if self.is_at_end() { None } else { self.key_value() }))
+    }
+
     /// Reads an array of INFOs.
     pub fn infos(&mut self) -> Option<Infos<'a>> {
         let len = self.array()?;

@@ -35,7 +35,7 @@ mod tests;
 mod writer;
 
 pub use command::{
-    App, Apps, Changes, Codes, Command, Commit, Keys, PackedCodes, Procs, Queries, Query, Strings,
+    App, Apps, Changes, Codes, Command, Commit, JOB_INFO, Keys, PackedCodes, Procs, Queries, Query, Strings,
     Unreadable, decode, number,
 };
 pub use frame::{

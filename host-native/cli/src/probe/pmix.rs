@@ -6,7 +6,7 @@ use std::net::TcpStream;
 
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::wire::pmix::{
-    HEADER_LEN, HELLO_MAX, Hello, Integers, Kind, Reader, WILDCARD, Writer, kind, status, write_header,
+    HEADER_LEN, HELLO_MAX, Hello, Integers, Kind, Reader, WILDCARD, Writer, keys, kind, status, write_header,
 };
 
 use super::{Exchange, ProbeError};
@@ -20,7 +20,8 @@ const SCOPES: [u8; 2] = [1, 2];
 
 /// Numbers of commands.
 mod command {
-    pub(super) const JOB_INFO: u8 = 0;
+    pub(super) use hydrant_core::wire::pmix::JOB_INFO;
+
     pub(super) const ABORT: u8 = 1;
     pub(super) const COMMIT: u8 = 2;
     pub(super) const FENCE: u8 = 3;
@@ -245,16 +246,8 @@ impl Exchange for PmixClient {
 
 /// Returns the number of ranks in the reply to a request for the job's data.
 fn job_size(reply: &[u8]) -> Option<u32> {
-    let mut reader = Reader::new(Integers::Flexible, reply);
-    reader.single()?;
-    reader.namespace()?;
-    while !reader.is_at_end() {
-        let found = reader.key_value()?;
-        if found.key == b"pmix.job.size" {
-            return found.as_u32();
-        }
-    }
-    None
+    let mut data = Reader::new(Integers::Flexible, reply).job_data()?;
+    data.find(|info| info.key == keys::JOB_SIZE)?.as_u32()
 }
 
 /// Returns the pairs in the reply to a get. Values that are no text are left out.
