@@ -142,8 +142,8 @@ pub use daemon::{Daemon, DaemonAction, DaemonConfig, DaemonEvent, NodeRanks};
 pub use error::{Error, HostRefusal, HostRefusalKind};
 pub use exit_status::{ExitCodeOf, ExitStatus, Statuses};
 pub use head::{
-    Action, Config, Destination, Event, FirstJob, HEAD, Head, NodeProgress, Per, RequestId, SpawnProgram,
-    Spread, Stopped, Submission, Upcall,
+    Action, Config, Destination, Event, FirstJob, Head, NodeProgress, Per, RequestId, SpawnProgram, Spread,
+    Stopped, Submission, Upcall,
 };
 pub use job_name::{ALIAS_PREFIX, JOBID_PREFIX, alias, job_name, query_name};
 pub use job_result::{AbortReason, JobResult, RankFailure, RanksInState, abort_text, count_others};

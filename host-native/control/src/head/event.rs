@@ -14,8 +14,8 @@ use crate::exit_status::ExitCodeOf;
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
 use crate::protocol::{
-    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, SpawnOrigin, StartError,
-    SubmissionId, Target, ToolOptions, WindowSize,
+    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, StartError, SubmissionId,
+    Target, ToolOptions, WindowSize,
 };
 
 /// A job for a fleet.
@@ -143,10 +143,16 @@ pub enum Event<'a> {
     },
     /// The debugger of the first job lets it start. The job is then its spawn, which [`Action::AnswerTool`] ends.
     FirstJobReleased {
-        /// The debugger's spawn.
-        origin: SpawnOrigin,
+        /// Number of the spawn at the head's PMI server.
+        upcall: UpcallId,
+        /// Job of the debugger as a tool.
+        job: JobId,
+        /// The debugger.
+        tool: String,
         /// Ranks of the job that wait for the debugger again.
         stopped: Stopped,
+        /// What the debugger wants of the job.
+        options: ToolOptions,
     },
     /// A user of the fleet submits a job. It is answered by [`Action::SubmissionRefused`], or by
     /// [`Action::SubmissionStarted`] unless the job ends before that, and [`Action::SubmissionOver`].

@@ -48,10 +48,10 @@ impl Head {
     }
 
     /// The debugger of the first job lets it start. `stopped` are ranks of the job.
-    pub(super) fn release_first(&mut self, mut origin: SpawnOrigin, stopped: Stopped) -> Result<(), Error> {
+    pub(super) fn release_first(&mut self, mut origin: SpawnOrigin, stopped: &Stopped) -> Result<(), Error> {
         let Some(first) = &self.first else { return Ok(()) };
         if let Some(stop) = origin.tool.as_mut().and_then(|options| options.stop.as_mut()) {
-            stop.ranks = stopped_of(first.programs.iter().map(|program| (program.ranks, &stopped)))?;
+            stop.ranks = stopped_of(first.programs.iter().map(|program| (program.ranks, stopped)))?;
         }
         self.open_first(Some(origin))
     }

@@ -33,13 +33,13 @@ use crate::protocol::{JobRecord, Order, Program, RankBlock, Setup, SubmissionId}
 use boards::Boards;
 use departure::Leavers;
 use growth::{Newcomers, unused_nodes};
-use spawn::{ToolSpawn, WaitingSpawn};
+use spawn::{ToolSpawn, WaitingSpawn, origin_of_tool};
 use stdin::StdinReaders;
 use submission::Submissions;
 use upcall::Requests;
 
 /// Number of the head as a node. Tools of PMIx are its clients.
-pub const HEAD: u32 = 0;
+pub(super) const HEAD: u32 = 0;
 
 /// What the head knows from the start.
 #[derive(Clone, Debug)]
@@ -279,7 +279,9 @@ impl Head {
             Event::ToolSpawns { upcall, job, tool, nonce, programs, options } => {
                 self.spawn_for_tool(ToolSpawn { upcall, job, tool, nonce, programs, options });
             }
-            Event::FirstJobReleased { origin, stopped } => self.release_first(origin, stopped)?,
+            Event::FirstJobReleased { upcall, job, tool, stopped, options } => {
+                self.release_first(origin_of_tool(upcall, job, tool, options), &stopped)?;
+            }
             Event::Submitted(submission) => self.submit(submission),
             Event::SubmissionSignal { submission, signal } => self.signal_submission(submission, signal),
             Event::SubmissionResized { submission, size } => self.resize_submission(submission, size),

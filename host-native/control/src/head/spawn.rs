@@ -142,9 +142,7 @@ impl Head {
             }
             Ok(_) => {
                 let ToolSpawn { upcall, job, tool, nonce, programs, options } = spawn;
-                let (node, ranks, rank, preput) = (HEAD, 1, Rank(0), Vec::new());
-                let (spawner, tool) = (tool, Some(options));
-                let origin = SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool };
+                let origin = origin_of_tool(upcall, job, tool, options);
                 self.open_spawned(programs, origin, nonce, asker.clone())
             }
             Err(error) => Err(error),
@@ -298,6 +296,17 @@ impl Head {
 /// A tool as messages name it.
 fn asker(spawn: &ToolSpawn) -> String {
     format!("the tool {}", spawn.tool)
+}
+
+/// Returns the origin of a job that a tool spawns.
+pub(super) fn origin_of_tool(
+    upcall: UpcallId,
+    job: JobId,
+    spawner: String,
+    options: ToolOptions,
+) -> SpawnOrigin {
+    let (node, ranks, rank, preput) = (HEAD, 1, Rank(0), Vec::new());
+    SpawnOrigin { node, upcall, job, ranks, rank, spawner, preput, tool: Some(options) }
 }
 
 /// Returns the ranks of a job that wait for a debugger: of its programs, each with the number of its ranks.

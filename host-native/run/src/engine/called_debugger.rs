@@ -1,9 +1,8 @@
 //! Debugger that has started this launcher, as a tool of the run, and the first job, which it lets start.
 
-use hydrant_control::protocol::SpawnOrigin;
-use hydrant_control::{Event as HeadEvent, HEAD};
+use hydrant_control::Event as HeadEvent;
+use hydrant_core::JobId;
 use hydrant_core::wire::pmix::{Infos, status};
-use hydrant_core::{JobId, Rank};
 
 use super::tool_jobs::{FIRST_JOB, Wishes};
 use super::{Engine, Head};
@@ -37,9 +36,9 @@ impl Head<'_> {
     pub(super) fn attach_debugger(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let Some(CalledDebugger::Called(call)) = self.debugger.take() else { return Ok(()) };
         engine.await_tools()?;
-        let of_programs = vec![Infos::EMPTY; engine.plan.programs.len()];
         let wishes = call.directives().ok_or(status::UNPACK_FAILURE);
-        let wishes = wishes.and_then(|directives| Wishes::read(&directives, &of_programs));
+        // The directives are those of the job, and no program has others.
+        let wishes = wishes.and_then(|directives| Wishes::read(&directives, &[Infos::EMPTY]));
         let DebuggerCall { uri, client, launcher, received, .. } = *call;
         let failed = |why| RunError::Debugger { uri: uri.clone(), why };
         let wishes = wishes.map_err(|code| failed(DebuggerCallError::Directives(code)))?;
@@ -64,20 +63,12 @@ impl Head<'_> {
     ) -> Result<(), RunError> {
         let is_meant = |launcher: &Launcher| launcher.is_meant(infos);
         let debugger = self.debugger.take_if(|debugger| debugger.is_tool(tool, is_meant));
-        let Some(CalledDebugger::Attached { job, mut wishes, .. }) = debugger else { return Ok(()) };
-        let stopped = wishes.stopped.pop().unwrap_or_default();
-        let options = self.add_tool_job((FIRST_JOB, job), INTEGERS, wishes);
-        let origin = SpawnOrigin {
-            node: HEAD,
-            upcall: FIRST_JOB,
-            job,
-            ranks: 1,
-            rank: Rank(0),
-            spawner: engine.name_of_tool(job),
-            preput: Vec::new(),
-            tool: Some(options),
-        };
-        self.handle(engine, HeadEvent::FirstJobReleased { origin, stopped })
+        let Some(CalledDebugger::Attached { job, wishes, .. }) = debugger else { return Ok(()) };
+        let Wishes { channels, options, mut stopped } = wishes;
+        let stopped = stopped.pop().unwrap_or_default();
+        self.add_tool_job((FIRST_JOB, job), INTEGERS, channels, &options);
+        let tool = engine.name_of_tool(job);
+        self.handle(engine, HeadEvent::FirstJobReleased { upcall: FIRST_JOB, job, tool, stopped, options })
     }
 
     /// A tool has left. The first job does not start if its debugger has not let it.

@@ -98,8 +98,8 @@ impl ToolJob {
 
 /// What the infos of a spawn say.
 pub(super) struct Wishes {
-    channels: u32,
-    options: ToolOptions,
+    pub(super) channels: u32,
+    pub(super) options: ToolOptions,
     /// Ranks of each program that wait for a debugger.
     pub(super) stopped: Vec<Stopped>,
 }
@@ -272,15 +272,16 @@ impl Head<'_> {
         refused: &[Refused],
     ) -> Result<(), RunError> {
         let ToolSpawn { upcall, job, tool, integers, wishes, programs } = spawn;
+        let Wishes { channels, options, stopped } = wishes;
         if engine.name_of_tool(job) != tool {
             return Ok(());
         }
         let (programs, places): (Vec<_>, Vec<_>) = programs.into_iter().unzip();
         let (mut found, mut failed) = (Vec::new(), None);
         let all = self.find_programs(engine, programs, refused);
-        for ((program, spread), stopped) in all.into_iter().zip(places).zip(&wishes.stopped) {
+        for ((program, spread), stopped) in all.into_iter().zip(places).zip(stopped) {
             match program {
-                Ok(program) => found.push(SpawnProgram { spread, stopped: stopped.clone(), ..program }),
+                Ok(program) => found.push(SpawnProgram { spread, stopped, ..program }),
                 Err(why) => failed = failed.or(Some(why)),
             }
         }
@@ -290,18 +291,19 @@ impl Head<'_> {
             let body = spawn_body(integers, code, None);
             return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
         }
-        let options = self.add_tool_job((upcall, job), integers, wishes);
+        self.add_tool_job((upcall, job), integers, channels, &options);
         let nonce = open::nonce()?;
         self.handle(engine, HeadEvent::ToolSpawns { upcall, job, tool, nonce, programs: found, options })
     }
 
-    /// Notes a job that a tool spawns. Returns the options of the job.
+    /// Notes a job that a tool spawns, with the streams that the tool gets.
     pub(super) fn add_tool_job(
         &mut self,
         (upcall, tool): (UpcallId, JobId),
         integers: Integers,
-        Wishes { channels, options, .. }: Wishes,
-    ) -> ToolOptions {
+        channels: u32,
+        options: &ToolOptions,
+    ) {
         self.tool_jobs.push(ToolJob {
             tool: Some(tool),
             integers,
@@ -314,7 +316,6 @@ impl Head<'_> {
             of_ranks: Integers::default(),
             released: BTreeSet::new(),
         });
-        options
     }
 
     /// Reads the programs of a spawn and the places of their ranks. Returns also the hosts that are to join.

@@ -3,7 +3,7 @@
 use std::ffi::OsString;
 
 use super::*;
-use crate::protocol::{SpawnOrigin, StdinTarget, Stop, StopAt, ToolOptions};
+use crate::protocol::{StdinTarget, Stop, StopAt, ToolOptions};
 
 #[test]
 fn nothing_is_sent_before_all_daemons_have_joined() {
@@ -40,15 +40,12 @@ fn the_job_waits_for_its_debugger() {
     run.event(Event::AllJoined);
     assert!(matches!(&run.take_sent()[..], [(Destination::All, Order::Setup(_))]));
     assert_eq!((run.others.clone(), run.finished), (vec![Action::FirstJobWaits], None));
-    let origin = origin_of_tool();
-    let upcall = origin.upcall;
-    let stopped = Stopped::Some([1, 2].into());
-    run.event(Event::FirstJobReleased { origin: origin.clone(), stopped });
+    run.event(released(Stopped::Some([1, 2].into())));
     let sent = run.take_sent();
     let [(Destination::All, Order::StartJob(record))] = &sent[..] else { panic!("{sent:?}") };
     let stop = record.spawned.as_ref().and_then(|spawned| spawned.tool.as_ref()?.stop.as_ref());
     assert_eq!((record.ordinal, stop.map(|stop| &*stop.ranks)), (0, Some(&[(1, 2)][..])));
-    run.event(Event::FirstJobReleased { origin, stopped: Stopped::No });
+    run.event(released(Stopped::No));
     assert_eq!(run.take_sent(), [], "once");
     run.others.clear();
     run.start(1, FIRST, &[0, 1]);
@@ -56,7 +53,7 @@ fn the_job_waits_for_its_debugger() {
     for node in [1, 2] {
         run.report(node, Report::JobStarted(FIRST));
     }
-    let answered = Action::AnswerTool { upcall, started: true, limit: None, codes: vec![0] };
+    let answered = Action::AnswerTool { upcall: SPAWN, started: true, limit: None, codes: vec![0] };
     assert!(run.others.contains(&answered), "{:?}", run.others);
 }
 
@@ -64,22 +61,22 @@ fn the_job_waits_for_its_debugger() {
 fn the_debugger_of_the_job_names_ranks_that_it_has() {
     let mut run = Run::new(config(1), FirstJob { awaits_debugger: true, ..first_job(1, 2) });
     run.event(Event::AllJoined);
-    let stopped = Stopped::Some([2].into());
-    let error = run.try_event(Event::FirstJobReleased { origin: origin_of_tool(), stopped }).unwrap_err();
+    let error = run.try_event(released(Stopped::Some([2].into()))).unwrap_err();
     assert!(matches!(error, Error::NoRankToStop { rank: 2, size: 2 }), "{error}");
 }
 
-fn origin_of_tool() -> SpawnOrigin {
-    let stop = Stop { at: StopAt::Init, ranks: Vec::new() };
-    SpawnOrigin {
-        node: HEAD,
-        upcall: hydrant_core::UpcallId(9),
-        job: JobId(63),
-        ranks: 1,
-        rank: Rank(0),
-        spawner: "tool".to_owned(),
-        preput: Vec::new(),
-        tool: Some(ToolOptions { stop: Some(stop), ..ToolOptions::default() }),
+/// Number of a debugger's spawn.
+const SPAWN: hydrant_core::UpcallId = hydrant_core::UpcallId(9);
+
+fn released(stopped: Stopped) -> Event<'static> {
+    let stop = Some(Stop { at: StopAt::Init, ranks: Vec::new() });
+    let (job, tool) = (JobId(63), "tool".to_owned());
+    Event::FirstJobReleased {
+        upcall: SPAWN,
+        job,
+        tool,
+        stopped,
+        options: ToolOptions { stop, ..ToolOptions::default() },
     }
 }
 
