@@ -23,6 +23,7 @@ use hydrant_driver::{
     BackendError, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files,
 };
 use hydrant_overlay::Destination;
+use hydrant_placement::host_attributes;
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{Listener, Poller};
 
@@ -383,16 +384,17 @@ impl Head<'_> {
             }),
             attr(TOOL_ATTR.to_owned(), &name),
         ];
+        let hosts = host_attributes([(ALONE, &*engine.host)]).map(|(key, value)| attr(key, &value));
+        let hosts: Vec<_> = hosts.collect();
         let own = [
             attr(QUERIES_ATTR.to_owned(), "TRUE"),
-            attr(format!("pmix.hname.{ALONE}"), &engine.host),
             attr(format!("{TEXT_ATTR_PREFIX}pmix.srv.nspace"), &server),
             attr(format!("{TEXT_ATTR_PREFIX}pmix.srvr.uri"), &uri),
         ];
         // The nodes apply the orders before messages of this server about the job.
         let now = engine.now();
         everywhere.iter().for_each(|input| self.tell_other_servers(engine, input.clone()));
-        for input in everywhere.iter().chain(&own) {
+        for input in everywhere.iter().chain(&own).chain(&hosts) {
             match engine.core.handle(Time(now), input.view()) {
                 Ok(()) => {}
                 Err(BackendError::Fault(_)) => {
