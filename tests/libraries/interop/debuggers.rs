@@ -1,6 +1,7 @@
 //! Jobs that tools of PMIx spawn, and debuggers over PMIx: `tests/clients/pmix_debugger.c` on libpmix 4.2.2 and that of Open MPI 5.
 //! The processes that it debugs use libpmix 4.2.2.
 
+use hydrant_tests::offload::until;
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job, Outcome, hydrant_path, nodes};
 use rustix::process::Signal;
@@ -333,11 +334,11 @@ fn a_launcher_may_be_started_without_a_stop() {
     let commands = format!("start - {launcher} {} rank 3 , release , line", program.display());
     let mut tool = debugger_of_launcher(&folder, Library::Five, &commands).hold_input().start();
     tool.await_stdout("runs: rank 0\n", 1).await_stdout("runs: rank 1\n", 1);
-    let (code, errors) = exit_of(&launcher);
+    let (code, errors) = exit_of(&folder);
     assert!(code == 3 && errors.contains("exited with code 3, and 1 more rank failed"), "{errors}");
     tool.end_input();
     tool.wait().code(0);
-    let lines = std::fs::read_to_string(format!("{launcher}.out")).expect("the file of the ranks");
+    let lines = folder.read("launcher.out");
     assert_eq!(lines.matches("runs: rank ").count(), 2, "{lines}");
 }
 
@@ -357,7 +358,7 @@ fn nothing_runs_when_the_debugger_dies_before_its_launcher_goes_on() {
         tool.await_stdout("start status 0\n", 1);
         tool.signal(Signal::KILL);
         tool.wait().signaled(Signal::KILL);
-        let (code, errors) = exit_of(&launcher);
+        let (code, errors) = exit_of(&folder);
         assert!(code == 1 && errors.contains("the debugger has left before it released the job"), "{errors}");
         assert!(!std::path::Path::new(&format!("{launcher}.runs")).exists());
     }
@@ -365,24 +366,15 @@ fn nothing_runs_when_the_debugger_dies_before_its_launcher_goes_on() {
 
 /// A launcher that leaves its messages and its exit code in files: `hydrant run OPTIONS` with the arguments.
 fn script(folder: &Folder, options: &str) -> String {
-    use std::os::unix::fs::PermissionsExt as _;
-    let path = folder.path("launcher");
     let hydrant = hydrant_path();
     let text = format!(
         "#!/bin/sh\n{hydrant} run {options} \"$@\" 2>$0.errors\necho $? >$0.part; mv $0.part $0.code\n"
     );
-    std::fs::write(&path, text).unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
-    path
+    folder.executable("launcher", &text)
 }
 
 /// Waits for such a launcher. Returns its exit code and its messages.
-fn exit_of(launcher: &str) -> (i32, String) {
-    loop {
-        if let Ok(code) = std::fs::read_to_string(format!("{launcher}.code")) {
-            let errors = std::fs::read_to_string(format!("{launcher}.errors")).unwrap();
-            return (code.trim().parse().unwrap(), errors);
-        }
-        std::thread::yield_now();
-    }
+fn exit_of(folder: &Folder) -> (i32, String) {
+    assert!(until(|| folder.0.join("launcher.code").exists()), "the launcher has not ended");
+    (folder.read("launcher.code").trim().parse().unwrap(), folder.read("launcher.errors"))
 }
