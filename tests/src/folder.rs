@@ -1,6 +1,7 @@
 //! A folder of one test, removed when the test ends.
 
 use std::fs;
+use std::io::ErrorKind;
 use std::os::unix::fs::PermissionsExt;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -56,7 +57,12 @@ impl Folder {
 
 impl Drop for Folder {
     fn drop(&mut self) {
+        let removed = fs::remove_dir_all(&self.0);
         // The test may have removed it already.
-        drop(fs::remove_dir_all(&self.0));
+        if let Err(error) = removed
+            && error.kind() != ErrorKind::NotFound
+        {
+            eprintln!("not removed: {}: {error}", self.0.display());
+        }
     }
 }

@@ -1,32 +1,10 @@
 //! Spawning, names, ports and sessions by MPICH 5.0.2 and mpi4py. (MPICH 4.0.2 as Debian builds it refuses to spawn
 //! before it sends a request.)
 
-use std::fs;
-use std::path::PathBuf;
-
 use hydrant_tests::peers::{Peer, clients_dir, python};
-use hydrant_tests::{Fleet, Job, nodes};
+use hydrant_tests::{Fleet, Folder, Job, nodes};
 
 const WAYS: [&str; 2] = ["", "--pmi-port"];
-
-/// A folder of its own for a test, which goes with it.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    /// Empty, in the system's folder for such things.
-    pub(crate) fn new(name: &str) -> Folder {
-        let folder = std::env::temp_dir().join(format!("hydrant-tests-{name}-{}", std::process::id()));
-        fs::create_dir_all(&folder).unwrap_or_else(|e| panic!("{}: {e}", folder.display()));
-        Folder(folder)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        // A test that failed earlier has left nothing.
-        drop(fs::remove_dir_all(&self.0));
-    }
-}
 
 /// A job of `tests/clients/NAME.c`, where there is an MPICH to build it with.
 fn job(options: &str, name: &str, args: &str) -> Option<Job> {

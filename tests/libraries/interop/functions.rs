@@ -2,9 +2,7 @@
 //! themselves; what they say is checked here.
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, Outcome};
-
-use super::dynamic::Folder;
+use hydrant_tests::{Folder, Job, Outcome};
 
 const WAYS: [&str; 2] = ["", "--pmi-port"];
 

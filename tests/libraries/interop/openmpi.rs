@@ -1,15 +1,9 @@
 //! Open MPI 5.0.11 with mpi4py, 4.1.4 and 4.1.8. All are PMIx clients.
 
 use std::fs;
-use std::sync::atomic::{AtomicU32, Ordering};
 
 use hydrant_tests::peers::{Peer, clients_dir, openmpi_python, openmpi4_variables, peers_dir};
-use hydrant_tests::{Job, hydrant_path, nodes};
-
-use super::dynamic::Folder;
-
-/// Number of the next folder.
-static FOLDERS: AtomicU32 = AtomicU32::new(0);
+use hydrant_tests::{Folder, Job, hydrant_path, nodes};
 
 /// Job of a program of `tests/clients`, and a folder for its temporary files.
 pub(super) struct Launch {
@@ -24,7 +18,7 @@ impl Launch {
             return None;
         }
         // Open MPI removes files in its temporary folders.
-        let folder = Folder::new(&format!("openmpi-{}", FOLDERS.fetch_add(1, Ordering::Relaxed)));
+        let folder = Folder::new("openmpi");
         let mut job = Job::hydrant(options);
         // Of the launcher, so that ranks that are spawned have them too.
         job = job.env("TMPDIR", &folder.0).env("OMPI_MCA_mpi_yield_when_idle", "1");
@@ -184,15 +178,16 @@ fn a_parent_ends_with_its_child() {
 fn jobs_that_have_disconnected_fail_alone() {
     for (peer, nodes) in Peer::OPEN_MPI.map(|peer| [(peer, String::new()), (peer, nodes(2, 2, 2))]).concat() {
         let Some(launch) = Launch::new(peer, &format!("{nodes} -n 2")) else { return };
-        let mut job = launch.program(peer, "mpi_spawn", "parts").job.hold_input().start();
+        let Launch { job, folder: _kept } = launch.program(peer, "mpi_spawn", "parts");
+        let mut job = job.hold_input().start();
         job.await_stderr("rank 0 of spawned job 1 died by SIGABRT\n");
         job.end_input();
         job.wait().code(134).says(" of 2 done", 2);
         let folder = Folder::new("abandons");
         let Some(launch) = Launch::new(peer, &format!("{nodes} -n 1")) else { return };
-        let job =
-            launch.program(peer, "mpi_spawn", &format!("abandons {}", folder.0.join("pipe").display())).job;
-        job.run().code(134).says("child outlived its parent\n", 1);
+        let arguments = format!("abandons {}", folder.path("pipe"));
+        let outcome = launch.program(peer, "mpi_spawn", &arguments).job.run();
+        outcome.code(134).says("child outlived its parent\n", 1);
     }
 }
 

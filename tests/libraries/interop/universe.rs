@@ -3,12 +3,9 @@
 use std::os::unix::fs::{FileTypeExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use hydrant_tests::Job;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Running, hydrant_bin};
+use hydrant_tests::{Folder, Job, Running, hydrant_bin};
 use rustix::process::Signal;
-
-use super::dynamic::Folder;
 
 /// A universe at a path of its own, which is served by the time this is there.
 fn serve(folder: &Folder) -> (Running, PathBuf) {
