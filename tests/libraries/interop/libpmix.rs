@@ -573,9 +573,10 @@ fn queries_that_are_not_supported_are_named() {
 // Serves: Attributes | `PMIX_CPUSET`, `PMIX_LOCALITY_STRING` | served: of ranks on the same host that hydrant binds.
 // `MPI_Comm_split_type` with `MPI_COMM_TYPE_HW_GUIDED` then gives under Open MPI what `prterun` gives for the same binding
 // Also: libraries `interop::openmpi::communicators_are_split_by_parts_of_the_machine`
-// Serves: Attributes | `PMIX_PACKAGE_RANK`, `PMIX_NUMA_RANK`, `PMIX_NODE_MAP`, `PMIX_PROC_MAP`, `PMIX_HWLOC_XML_V2`,
-// `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI reads the topology itself, and Open MPI 4 would remove the files
-// in such folders
+// Serves: Attributes | `PMIX_PACKAGE_RANK`, `PMIX_NUMA_RANK`, `PMIX_NODE_MAP`, `PMIX_PROC_MAP` | refused: not found, as under
+// `prterun` 5.0.11
+// Serves: Attributes | `PMIX_HWLOC_XML_V2`, `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI reads the topology
+// itself, and Open MPI 4 would remove the files in such folders
 #[test]
 fn bound_ranks_know_their_place() {
     let cpu = first_processor();
