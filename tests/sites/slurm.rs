@@ -39,6 +39,19 @@ fn the_nodes_of_an_allocation_are_found() {
     }
 }
 
+/// What the refusal of `srun --hydrant` says to use.
+#[test]
+fn ranks_of_open_mpi_spawn() {
+    let Some(cluster) = Cluster::running() else { return };
+    let (peer, folder) = (Peer::OpenMpi5, Folder::new("slurm-spawn"));
+    if !peer.there() {
+        return;
+    }
+    let job = allocated(&cluster, FOUR, "-n 4").arg(peer.program("mpi_spawn")).words("world 2");
+    let outcome = job.assign(peer.variables(&folder.0)).run();
+    outcome.code(0).says("child ", 2).says(" of 4 done, universe 8\n", 4);
+}
+
 /// `--nodes`, `-n` and `-m` place ranks as in srun, on nodes with equal and with different numbers of processors.
 #[test]
 fn ranks_are_placed_as_by_srun() {

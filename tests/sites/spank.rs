@@ -355,8 +355,18 @@ fn a_spawn_that_cannot_be_started_is_an_error() {
         outcome.code(0).says("refused: ", 1).warns(": host n7: the nodes of the allocation are n0\n");
     }
     for (peer, folder) in open_mpi() {
-        let job = with_open_mpi(srun(&cluster, "--hydrant -n 1"), peer, &folder, "mpi_spawn");
-        job.words("keys self 1 x=y").run().warns("hydrant: nothing is spawned for rank 0: spawns by PMIx");
+        for (options, size) in [("-n 1", 1), ("--partition four --nodes 2 --ntasks 2", 2)] {
+            let job = with_open_mpi(srun(&cluster, "--hydrant").words(options), peer, &folder, "mpi_spawn");
+            // Each rank for itself: the others of a communicator wait in Open MPI 4.
+            let outcome = job.words("keys self 1 x=y").run();
+            outcome.code(0).says("refused: ", size).says(" done", size);
+            for rank in 0..size {
+                let line = format!(
+                    "hydrant: nothing is spawned for rank {rank}: `srun --hydrant` serves no spawns by PMIx"
+                );
+                outcome.warns(&line).warns("use `hydrant run` in the allocation");
+            }
+        }
     }
 }
 

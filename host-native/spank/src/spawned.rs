@@ -55,7 +55,8 @@ pub(crate) enum SpawnError {
     Hosts,
     /// The server translates requests of PMIx to PMI-2. Clients of PMI-2 put the address of the spawning ranks.
     #[error(
-        "spawns by PMIx, as those of Open MPI, are not served inside Slurm; `hydrant run` in the allocation serves them"
+        "`srun --hydrant` serves no spawns by PMIx, as those of Open MPI, nor by PMI-2 without pairs: use `hydrant run` in the \
+         allocation, in place of srun"
     )]
     Pmix,
     #[error("{STEPS_MAX} spawned steps run, which is the limit")]
