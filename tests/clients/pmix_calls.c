@@ -374,7 +374,7 @@ static void several(void)
 
 enum { CODE = -3456, OTHER = -3457 };
 
-static atomic_int registered, notices, deaths;
+static atomic_int registered, notices, others, deaths;
 
 static void on_registered(pmix_status_t status, size_t handler, void *place)
 {
@@ -384,10 +384,10 @@ static void on_registered(pmix_status_t status, size_t handler, void *place)
 }
 
 static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[],
-                     size_t count, pmix_info_t results[], size_t others, pmix_event_notification_cbfunc_fn_t done,
+                     size_t count, pmix_info_t results[], size_t result_count, pmix_event_notification_cbfunc_fn_t done,
                      void *data)
 {
-    (void)handler, (void)results, (void)others;
+    (void)handler, (void)results, (void)result_count;
     int number = -1;
     for (size_t at = 0; at < count; at++)
         if (PMIX_CHECK_KEY(&infos[at], "number"))
@@ -395,6 +395,9 @@ static void on_event(size_t handler, pmix_status_t code, const pmix_proc_t *sour
     if (code == CODE) {
         CHECK(source->rank == 0 && number == atomic_load(&notices));
         atomic_fetch_add(&notices, 1);
+    } else if (code == OTHER) {
+        CHECK(source->rank == 0 && number == atomic_load(&others));
+        atomic_fetch_add(&others, 1);
     } else {
         CHECK(code == PMIX_ERR_PROC_ABORTED_BY_SIG && source->rank == 1);
         atomic_fetch_add(&deaths, 1);
@@ -444,6 +447,41 @@ static void events(void)
         notify(5, CODE, PMIX_RANGE_NAMESPACE);
     fence();
     CHECK(atomic_load(&notices) == (me.rank == 0 ? 0 : 5));
+}
+
+/* Rank 0 sends events of two codes. Rank 2 has registered for the second one alone, and gets the others when it registers for them,
+ * which rank 1 has got before. An event that is not to be cached is not among them. */
+static void late_events(void)
+{
+    if (me.rank != 0)
+        listen_for(me.rank == 1 ? CODE : OTHER);
+    fence();
+    if (me.rank == 0) {
+        for (int number = 0; number < 3; number++) {
+            notify(number, CODE, number == 1 ? PMIX_RANGE_SESSION : PMIX_RANGE_NAMESPACE);
+            notify(number, OTHER, PMIX_RANGE_NAMESPACE);
+        }
+        pmix_info_t infos[2];
+        bool yes = true;
+        int number = 3;
+        PMIX_INFO_LOAD(&infos[0], PMIX_EVENT_DO_NOT_CACHE, &yes, PMIX_BOOL);
+        PMIX_INFO_LOAD(&infos[1], "number", &number, PMIX_INT);
+        OK(PMIx_Notify_event(CODE, &me, PMIX_RANGE_NAMESPACE, infos, 2, NULL, NULL));
+    }
+    while (me.rank == 1 && atomic_load(&notices) < 4)
+        usleep(1000);
+    while (me.rank == 2 && atomic_load(&others) < 3)
+        usleep(1000);
+    fence();
+    CHECK(atomic_load(&notices) == (me.rank == 1 ? 4 : 0));
+    if (me.rank == 2) {
+        listen_for(CODE);
+        while (atomic_load(&notices) < 3)
+            usleep(1000);
+    }
+    fence();
+    CHECK(atomic_load(&others) == (me.rank == 2 ? 3 : 0));
+    CHECK(atomic_load(&notices) == (me.rank == 0 ? 0 : me.rank == 1 ? 4 : 3));
 }
 
 /* Rank 1 is killed. The others get an event about it, also when they register afterwards. */
@@ -745,7 +783,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } calls[] = {
         {"types", types}, {"twice", twice}, {"subset", subset}, {"late", late},   {"once", once},
-        {"waits", waits}, {"several", several}, {"events", events}, {"death", death}, {"group", group},
+        {"waits", waits}, {"several", several}, {"events", events}, {"late-events", late_events}, {"death", death}, {"group", group},
         {"expires", expires}, {"gives", gives},
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},   {"any", any},

@@ -43,61 +43,74 @@ pub(crate) struct Conn {
 }
 
 /// PMIx events that a client has registered for, and how far it has got them.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Events {
-    /// Codes of the events.
-    pub(crate) codes: Vec<i32, EVENT_CODES_MAX, u8>,
-    /// Whether it has registered for all events.
-    pub(crate) all: bool,
+    /// Registrations for events of one code.
+    pub(crate) codes: Vec<Registration, EVENT_CODES_MAX, u8>,
+    /// Registration for all events.
+    pub(crate) all: Option<Got>,
     /// Whether there may be an event that it has not got.
     pub(crate) due: bool,
     /// Whether its process waits for a debugger, which the host has to be told.
     pub(crate) waits: bool,
-    /// Number of the last exit of a process that it has got.
-    pub(crate) exits: u32,
-    /// Number of the last notice that it has got.
-    pub(crate) notices: u32,
-    /// Number of the last end of a job that it has got, of notices of which some are kept for it.
-    #[cfg(feature = "cluster")]
-    ends: u32,
+    /// Number of the last notice that its process may have got by an earlier connection.
+    pub(crate) before: u32,
+    /// Number of the last notice about removed keys that it has got.
+    pub(crate) removals: u32,
     /// Serial number of the last change of a process set that it has got.
     pub(crate) sets: u32,
 }
 
+/// Registration of a client for the events of a code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Registration {
+    pub(crate) code: i32,
+    pub(crate) got: Got,
+}
+
+/// How far a registration has got its events.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Got {
+    /// Number of the last exit of a process.
+    pub(crate) exits: u32,
+    /// Number of the last notice.
+    pub(crate) notices: u32,
+}
+
 impl Events {
     /// Unused slot.
-    const EMPTY: Events = Events {
-        codes: Vec::new(),
-        all: false,
-        due: false,
-        waits: false,
-        exits: 0,
-        notices: 0,
-        #[cfg(feature = "cluster")]
-        ends: 0,
-        sets: 0,
-    };
+    const EMPTY: Events =
+        Events { codes: Vec::new(), all: None, due: false, waits: false, before: 0, removals: 0, sets: 0 };
 
-    /// Returns the number of the last end of a job that the client has got, or of the last other notice.
+    /// Returns whether the client has registered for events of this very code.
     #[cfg(feature = "pmix")]
-    pub(crate) fn last(&self, is_end: bool) -> u32 {
-        #[cfg(feature = "cluster")]
-        if is_end {
-            return self.ends;
-        }
-        let _ = is_end;
-        self.notices
+    pub(crate) fn has(&self, code: i32) -> bool {
+        self.codes.iter().any(|known| known.code == code)
     }
 
-    /// Returns it for a change.
+    /// Returns how far all registrations for an event have got theirs, if there are any: those for one of these codes, and that for
+    /// all events if it counts.
+    // Once in the flash of a board.
     #[cfg(feature = "pmix")]
-    pub(crate) fn last_of(&mut self, is_end: bool) -> &mut u32 {
-        #[cfg(feature = "cluster")]
-        if is_end {
-            return &mut self.ends;
+    #[inline(never)]
+    pub(crate) fn got(&self, codes: &[i32], counts_all: bool) -> Option<Got> {
+        let known = self.codes.iter().filter(|known| codes.contains(&known.code)).map(|known| &known.got);
+        let least = |one: Got, other: Got| Got {
+            exits: one.exits.min(other.exits),
+            notices: one.notices.min(other.notices),
+        };
+        known.chain(self.all.as_ref().filter(|_| counts_all)).copied().reduce(least)
+    }
+
+    /// Notes that these registrations have got an event.
+    #[cfg(feature = "pmix")]
+    #[inline(never)]
+    pub(crate) fn advance(&mut self, codes: &[i32], counts_all: bool, to: Got) {
+        let known = self.codes.iter_mut().filter(|known| codes.contains(&known.code));
+        let known = known.map(|known| &mut known.got);
+        for got in known.chain(self.all.as_mut().filter(|_| counts_all)) {
+            (got.exits, got.notices) = (got.exits.max(to.exits), got.notices.max(to.notices));
         }
-        let _ = is_end;
-        &mut self.notices
     }
 }
 

@@ -7,6 +7,8 @@ mod reply;
 #[cfg(feature = "pmix")]
 pub(crate) use conn::Dialect;
 pub(crate) use conn::{Conn, Phase};
+#[cfg(feature = "pmix")]
+pub(crate) use conn::{Got, Registration};
 pub(crate) use job::{Abort, Job, RankPhase, RankSlot, RingPart};
 #[cfg(feature = "pmix")]
 pub(crate) use reply::Wanted;

@@ -176,6 +176,8 @@ pub(crate) enum End {
     Process,
     /// Its withdrawal.
     Never,
+    /// That of the job, or want of room for something else.
+    Room,
 }
 
 /// Readers of a publication.
@@ -258,7 +260,7 @@ impl<'s> Names<'s> {
     ///
     /// # Errors
     /// [`Refusal::NameLength`], [`Refusal::NameTaken`] if the name is published in the same range, or [`Refusal::Full`]. Nothing
-    /// is changed then.
+    /// is changed then, but that a notice may have given way.
     pub(crate) fn publish<'a, 'b>(
         &mut self,
         publisher: (Spaces, Rank),
@@ -407,7 +409,21 @@ impl<'s> Names<'s> {
     /// Returns whether a slot is free.
     #[cfg(feature = "pmix")]
     pub(crate) fn has_room(&self) -> bool {
-        self.slots.iter().any(|slot| slot.name.is_empty())
+        self.slots.iter().any(|slot| slot.name.is_empty() || slot.end == End::Room)
+    }
+
+    /// Says whether a notice gives way when there is no other room. Nothing must refer to it then.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn give_way(&mut self, name: NameRef, gives_way: bool) {
+        if let Some(slot) = self.slots.get_mut(name.at as usize) {
+            slot.end = if gives_way { End::Room } else { End::Job };
+        }
+    }
+
+    /// Returns whether a notice gives way when there is no other room.
+    #[cfg(feature = "pmix")]
+    pub(crate) fn gives_way(&self, name: NameRef) -> bool {
+        self.slots.get(name.at as usize).is_some_and(|slot| slot.end == End::Room)
     }
 
     /// Has a publication belong to no job, so that no end of a job withdraws it.
@@ -659,13 +675,21 @@ impl<'s> Names<'s> {
         }
     }
 
+    /// Returns the slot of the oldest notice that gives way. The names of notices are their numbers.
+    fn oldest_that_gives_way(&self) -> Option<usize> {
+        let slots = (0..self.slots.len()).filter(|&at| self.slots[at].end == End::Room);
+        slots.min_by_key(|&at| self.slots[at].name.as_slice())
+    }
+
     /// Takes a free slot for a name.
     fn place<'a>(&mut self, name: impl Pieces<'a>) -> Result<usize, Refusal> {
         if !(1..=NAME_MAX).contains(&length(name.clone())) {
             return Err(Refusal::NameLength);
         }
         let full = Refusal::Full(Limit::Names, self.slots.len() as u32);
-        let at = self.slots.iter().position(|slot| slot.name.is_empty()).ok_or(full)?;
+        let free = self.slots.iter().position(|slot| slot.name.is_empty());
+        let at = free.or_else(|| self.oldest_that_gives_way()).ok_or(full)?;
+        self.withdraw(at);
         fill(&mut self.slots[at].name, name);
         Ok(at)
     }

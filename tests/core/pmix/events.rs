@@ -71,11 +71,25 @@ fn deregister(host: &mut Host<'_>, conn: u32, codes: &[i32]) {
 
 /// Sends an event with a number, and with a list of ranks of `one` that get it.
 fn notify(host: &mut Host<'_>, conn: u32, range: u8, number: u32, listed: &[u32]) -> i32 {
+    notify_of(host, conn, (CODE, false), range, number, listed)
+}
+
+/// Sends an event with this code, which is not kept for clients that register later if it is `only_now`.
+fn notify_of(
+    host: &mut Host<'_>,
+    conn: u32,
+    (code, only_now): (i32, bool),
+    range: u8,
+    number: u32,
+    listed: &[u32],
+) -> i32 {
     let request = message(9, 12, |writer| {
-        writer.status(CODE);
+        writer.status(code);
         writer.single();
         writer.byte(range);
-        writer.array(2);
+        writer.array(3);
+        writer.info(b"pmix.evnocache", kind::BOOL);
+        writer.byte(only_now.into());
         writer.info(b"number", kind::UINT32);
         writer.uint32(number);
         writer.info(b"pmix.evrange", kind::DATA_ARRAY);
@@ -209,6 +223,82 @@ fn a_rank_that_starts_later_gets_the_notices_from_before() {
     assert_names_are_free(&mut host);
 }
 
+/// As the servers of libpmix send what they keep for each registration.
+#[test]
+fn a_client_that_registers_later_gets_the_notices_from_before() {
+    with_jobs(|host| {
+        register(host, 1, &[CODE]);
+        register(host, 2, &[CODE - 1]);
+        for (number, range) in [(1, JOB), (2, CUSTOM), (3, SESSION)] {
+            assert_eq!(notify(host, 0, range, number, &[1, 2]), status::SUCCESS);
+            assert_eq!(events(host, 1), [event(CODE, ("one", 0), number)]);
+        }
+        assert_eq!(notify_of(host, 0, (CODE - 1, false), JOB, 4, &[]), status::SUCCESS);
+        assert_eq!(events(host, 2), [event(CODE - 1, ("one", 0), 4)], "it has got a later one");
+        let [first, second, third] = [1, 2, 3].map(|number| event(CODE, ("one", 0), number));
+        register(host, 2, &[CODE]);
+        assert_eq!(events(host, 2), [first, second, third]);
+        register(host, 2, &[CODE, CODE - 1]);
+        assert_eq!(events(host, 2), [], "each registration gets each event once");
+        register(host, 1, &[]);
+        let fourth = event(CODE - 1, ("one", 0), 4);
+        let [first, _, third] = [1, 2, 3].map(|number| event(CODE, ("one", 0), number));
+        assert_eq!(events(host, 1), [first, third, fourth], "the second went to all that it names");
+        register(host, 3, &[]);
+        assert_eq!(events(host, 3), [], "its job is not connected");
+        assert_names_are_free(host);
+    });
+}
+
+#[test]
+fn an_event_that_is_not_to_be_cached_is_not_kept() {
+    with_jobs(|host| {
+        register(host, 1, &[CODE]);
+        for (number, only_now) in [(1, true), (2, false)] {
+            assert_eq!(notify_of(host, 0, (CODE, only_now), JOB, number, &[]), status::SUCCESS);
+            assert_eq!(events(host, 1), [event(CODE, ("one", 0), number)]);
+        }
+        register(host, 2, &[CODE]);
+        assert_eq!(events(host, 2), [event(CODE, ("one", 0), 2)]);
+    });
+}
+
+/// Notices that are there for clients that register later refuse nothing: the oldest give way to newer ones and to published data.
+#[test]
+fn kept_notices_give_way() {
+    with_jobs(|host| {
+        register(host, 1, &[CODE]);
+        let share = limits().names / 4;
+        for number in 0..2 * share {
+            assert_eq!(notify(host, 0, JOB, number, &[]), status::SUCCESS);
+            assert_eq!(events(host, 1), [event(CODE, ("one", 0), number)]);
+        }
+        let names = limits().names - share;
+        let publish = |host: &mut Host<'_>, number: u32| {
+            let request = message(3, 6, |writer| {
+                writer.single();
+                writer.uint32(0);
+                writer.array(1);
+                writer.info(format!("name {number}").as_bytes(), kind::UINT32);
+                writer.uint32(1);
+            });
+            result(&host.ask(0, &request))
+        };
+        for number in 0..names + 1 {
+            assert_eq!(publish(host, number), status::SUCCESS, "{number}");
+        }
+        assert_eq!(notify(host, 0, JOB, 2 * share, &[]), status::SUCCESS, "the table has names and notices");
+        assert_eq!(events(host, 1), [event(CODE, ("one", 0), 2 * share)]);
+        register(host, 2, &[CODE]);
+        let got: Vec<_> = events(host, 2).into_iter().filter_map(|event| event.number).collect();
+        assert_eq!(got, (share + 2..2 * share + 1).collect::<Vec<_>>());
+        for number in names + 1..limits().names {
+            assert_eq!(publish(host, number), status::SUCCESS, "{number}");
+        }
+        assert_ne!(publish(host, limits().names), status::SUCCESS);
+    });
+}
+
 /// The client that does not read costs a share of the names, and the others get every event at once.
 #[test]
 fn a_client_that_does_not_read_loses_the_oldest_notices() {
@@ -242,6 +332,21 @@ fn deaths_are_reported_also_to_those_who_register_later() {
         exits(host, JobId(0), 0, 0, Exit::Code(0));
         assert_eq!(events(host, 2), [event(-200, ("one", 0), None)], "it has not finalized");
         assert_eq!(events(host, 3), []);
+    });
+}
+
+#[test]
+fn deaths_of_each_code_are_reported_to_those_who_register_for_it_later() {
+    with_jobs(|host| {
+        exits(host, JobId(0), 0, 0, Exit::Code(0));
+        exits(host, JobId(0), 1, 1, Exit::Signal(9));
+        register(host, 2, &[KILLED]);
+        assert_eq!(events(host, 2), [event(KILLED, ("one", 1), None)]);
+        register(host, 2, &[-200]);
+        let [ended, killed] = [event(-200, ("one", 0), None), event(KILLED, ("one", 1), None)];
+        assert_eq!(events(host, 2), [ended, killed], "a kill is an end without finalize too");
+        register(host, 2, &[-200, KILLED]);
+        assert_eq!(events(host, 2), []);
     });
 }
 

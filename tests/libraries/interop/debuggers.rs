@@ -136,8 +136,8 @@ fn a_tool_gets_the_end_of_the_last_job() {
 }
 
 /// Tools that connect when jobs are over.
-// Serves: Tools | `PMIX_EVENT_JOB_END` | served: of jobs that end while the tool has registered for it, and of the last eight that
-// were over before, if the tool uses libpmix 4 or later
+// Serves: Tools | `PMIX_EVENT_JOB_END` | served: of jobs that end while the tool has registered for it, and of those before,
+// as far as they are [kept](#events), if the tool uses libpmix 4 or later
 // Also: hydrant-core `tools_learn_of_jobs_that_ended_before`
 #[test]
 fn tools_learn_of_jobs_that_ended_before() {

@@ -40,6 +40,7 @@ calls! {
     a_look_up_waits_for_the_publication "waits"
     several_keys_are_looked_up_at_once "several"
     events_reach_those_who_registered "events"
+    events_reach_those_who_register_later "late-events"
     groups_have_context_ids "group"
     a_time_out_ends_collectives "expires"
     members_of_a_group_give_each_other_values "gives"
@@ -73,7 +74,7 @@ fn the_library_of_open_mpi_5_makes_the_same_calls() {
     if !Peer::Libpmix.there() || !Peer::OpenMpi5.there() {
         return;
     }
-    let both = ["refresh", "expires", "gives"]
+    let both = ["refresh", "expires", "gives", "late-events"]
         .into_iter()
         .flat_map(|name| [(String::new(), name), (nodes(2, 2, 2), name)]);
     for (hosts, name) in both.chain([(nodes(2, 2, 2), "missing")]) {
@@ -450,8 +451,10 @@ fn changes_of_process_sets_are_reported() {
 
 #[test]
 fn events_cross_hosts() {
-    let Some(outcome) = run(&nodes(2, 2, 2), "events") else { return };
-    outcome.code(0).quiet().says(": events done\n", 3);
+    for name in ["events", "late-events"] {
+        let Some(outcome) = run(&nodes(2, 2, 2), name) else { return };
+        outcome.code(0).quiet().says(&format!(": {name} done\n"), 3);
+    }
 }
 
 /// Runs one sub-command of `tests/clients/pmix_monitors.c` on three ranks, with libpmix 4.2 and with that of Open MPI 5.

@@ -1,9 +1,12 @@
 //! Events for PMIx clients: deaths of ranks, changes of process sets, and notices that clients send each other.
 //!
-//! Events are state and not a queue. A death is the number that the rank's exit has in its slot, and each connection
-//! keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice takes a
-//! slot in the table of names, and its INFOs are a record in the log if they are long. A connection has at most one event
-//! among its replies. The next one is looked up when that one is sent.
+//! Events are state and not a queue. A death is the number that the rank's exit has in its slot, and each registration of
+//! a client keeps the number of the last one that it has got. So it is with the serial numbers of process sets. A notice
+//! takes a slot in the table of names, and its INFOs are a record in the log if they are long. A connection has at most
+//! one event among its replies. The next one is looked up when that one is sent.
+//!
+//! A notice stays for clients that register later, as the servers of libpmix keep them, until its slot is wanted for
+//! something else or its sender's job is over.
 
 use heapless::String;
 
@@ -17,7 +20,8 @@ use crate::limits::{COMMIT_HEADER, HOST_FACTS, JOBID_MAX, Limit, PORT_MAX};
 use crate::peer::links::Link;
 use crate::peer::message::{self, Head};
 use crate::state::{
-    Abort, Conn, Job, PendingReply, Phase, PmixResponse, RankPhase, RankSlot, ReplyState, Response,
+    Abort, Conn, Got, Job, PendingReply, Phase, PmixResponse, RankPhase, RankSlot, Registration, ReplyState,
+    Response,
 };
 use crate::tables::kvs::{Pieces, Spaces};
 use crate::tables::names::{NameRef, Names, Terms};
@@ -34,8 +38,8 @@ use crate::wire::pmix::{
 pub(super) const PREFIX: u8 = 1;
 /// Share of the table of names that notices may take.
 const NOTICES_SHARE: u32 = 4;
-/// Most ends of jobs that are kept for tools that register later.
-const ENDS_KEPT: usize = 8;
+/// Least share in which the ends of jobs are kept for tools that register later.
+const ENDS_SHARE: u32 = 8;
 /// Sender of what is kept: no job.
 const NOBODY: JobId = JobId(u32::MAX);
 /// Bytes of a stored notice in front of its INFOs: encoding of integers, range, code, number of INFOs.
@@ -91,6 +95,13 @@ pub(super) struct Notice<'a> {
     pub(super) infos: Infos<'a>,
 }
 
+impl Notice<'_> {
+    /// Returns whether clients that have registered for all events get it. Open MPI handles those of the server as errors.
+    fn is_for_all(&self) -> bool {
+        self.sender.1 != Rank(SERVER)
+    }
+}
+
 /// Event that a job is over.
 pub(in super::super) struct JobEnd {
     /// Job whose clients get it.
@@ -124,6 +135,8 @@ fn decode(stored: &[u8]) -> Option<(Integers, u8, i32, Infos<'_>)> {
 }
 
 /// Returns a notice of the table of names.
+// Once in the flash of a board.
+#[inline(never)]
 pub(super) fn notice_in<'a>(names: &'a Names<'_>, jobs: &[Job], notice: NameRef) -> Option<Notice<'a>> {
     let (owner, rank) = names.publisher(notice)?;
     let job = if HOST_FACTS && owner == Spaces::NONE {
@@ -144,23 +157,35 @@ fn death(slot: &RankSlot) -> Option<i32> {
     })
 }
 
+/// Returns the codes of the events that a rank's death causes: that of the first one that a client has registered for is sent. A
+/// process that a signal killed has ended without finalize, too: libpmix watches the leader of a group that it joins for that
+/// code. The leader watches those that it has invited for the code of any end.
+fn codes_of_death(slot: &RankSlot) -> Option<[i32; 3]> {
+    let code = death(slot)?;
+    let other = if code == event::SIGNALLED { event::NO_FINALIZE } else { code };
+    Some([code, other, event::TERMINATED])
+}
+
 impl Server<'_> {
     /// Registers a client for some events, or for all if none is named.
     pub(super) fn register_events(&mut self, requester: Requester, codes: &Codes<'_>) -> Response {
         let changes = self.psets.changes();
         let events = &mut self.conns[requester.conn.index()].events;
         let before = events.codes.len();
-        // A client gets the changes of process sets since its registration.
-        if !events.codes.iter().any(|&code| is_of_sets(code)) {
+        // A client gets the changes of process sets since its registration, and the other events from before it too.
+        if !events.codes.iter().any(|known| is_of_sets(known.code)) {
             events.sets = changes;
         }
+        let got = Got { exits: 0, notices: events.before };
         for code in codes.iter() {
-            if !events.codes.contains(&code) && events.codes.push(code).is_err() {
+            if !events.has(code) && events.codes.push(Registration { code, got }).is_err() {
                 events.codes.truncate(before);
                 return Response::status(status::OUT_OF_RESOURCE);
             }
         }
-        events.all |= codes.is_empty();
+        if codes.is_empty() {
+            let _ = events.all.get_or_insert(got);
+        }
         events.due = true;
         Response::status(status::SUCCESS)
     }
@@ -169,8 +194,8 @@ impl Server<'_> {
     pub(super) fn deregister_events(&mut self, conn: ConnId, codes: &PackedCodes<'_>) {
         let events = &mut self.conns[conn.index()].events;
         for code in codes.iter() {
-            events.all &= code != event::ALL;
-            events.codes.retain(|&known| known != code);
+            events.all = events.all.filter(|_| code != event::ALL);
+            events.codes.retain(|known| known.code != code);
         }
     }
 
@@ -220,12 +245,7 @@ impl Server<'_> {
                 let Some(len) = writer.finish() else { continue };
                 let header = notice_header(integers, range::REMOVAL, scope.into(), 1);
                 let stored = [&header[..], &packed[..len]].into_iter();
-                if self.store_notice(requester.job, requester.rank, stored).is_ok() {
-                    let newest =
-                        self.names.marked(PREFIX).find(|&notice| self.number(notice) == self.notices);
-                    // Nobody may wait for it.
-                    newest.into_iter().for_each(|notice| self.notice_was_sent(notice));
-                }
+                let _ = self.store_notice(requester.job, requester.rank, stored);
             }
         }
     }
@@ -254,11 +274,9 @@ impl Server<'_> {
     /// Makes room in the table of names for one more notice.
     fn make_room_for_notice(&mut self) -> Result<(), Refusal> {
         let share = self.limits.names / NOTICES_SHARE;
-        if self.names.marked(PREFIX).count() as u32 >= share {
-            self.drop_oldest_notice();
-        }
+        let is_used_up = self.names.marked(PREFIX).count() as u32 >= share;
         // What leaders of groups have said stays.
-        let is_full = self.names.marked(PREFIX).count() as u32 >= share || !self.names.has_room();
+        let is_full = is_used_up && !self.drop_oldest_notice() || !self.names.has_room();
         if is_full { Err(Refusal::Full(Limit::Names, self.limits.names)) } else { Ok(()) }
     }
 
@@ -278,7 +296,7 @@ impl Server<'_> {
         let waits = |integers| {
             self.conns.iter().any(|conn| {
                 conn.pmix.is_some_and(|dialect| dialect.integers == integers)
-                    && conn.events.codes.contains(&event::JOB_END)
+                    && conn.events.has(event::JOB_END)
                     && conn.job.is_some_and(|job| job != id && gets(job))
             })
         };
@@ -334,16 +352,14 @@ impl Server<'_> {
             let stored = [&header[..], &infos[..len]].into_iter();
             let owner = owner.filter(|_| waits).map_or(Spaces::NONE, |owner| self.jobs[owner.index()].spaces);
             let _ = self.store_notice_of(owner, Rank(SERVER), stored);
-            self.drop_excess_ends();
         }
     }
 
     /// Returns whether this server keeps the ends of jobs: that of the head, which tools connect to, if the share of notices has
-    /// room for them.
+    /// room for some.
     fn keeps_ends(&self) -> bool {
-        let room = self.limits.names / NOTICES_SHARE;
         let has_tools = HOST_FACTS && self.links.node() == 0 && self.limits.commit_bytes > 0;
-        has_tools && room as usize >= ENDS_KEPT
+        has_tools && self.limits.names / NOTICES_SHARE >= ENDS_SHARE
     }
 
     /// Returns whether a notice is the end of a job.
@@ -352,29 +368,13 @@ impl Server<'_> {
         HOST_FACTS && self.notice(notice).is_some_and(is_end)
     }
 
-    /// Returns whether a notice is only there for tools that register later.
-    fn is_kept(&self, notice: NameRef) -> bool {
-        HOST_FACTS && self.names.publisher(notice).is_some_and(|(owner, _)| owner == Spaces::NONE)
-    }
-
     /// Keeps a notice that nobody waits for, if it is the end of a job. Returns whether it is.
     fn keep_end(&mut self, notice: NameRef) -> bool {
         let keeps = self.keeps_ends() && self.is_end(notice);
         if keeps {
             self.names.disown(notice);
-            self.drop_excess_ends();
         }
         keeps
-    }
-
-    fn drop_excess_ends(&mut self) {
-        if !HOST_FACTS {
-            return;
-        }
-        let kept = self.names.marked(PREFIX).filter(|&notice| self.is_kept(notice)).count();
-        if kept > ENDS_KEPT {
-            self.drop_oldest_notice();
-        }
     }
 
     /// Sends the members of a group on this node the event that the group has lost the member in a slot. The record has the name of
@@ -392,7 +392,7 @@ impl Server<'_> {
                 let waits = |conn: &Conn| {
                     conn.job == Some(owner)
                         && conn.pmix.is_some_and(|dialect| dialect.integers == integers)
-                        && conn.events.codes.contains(&event::MEMBER_FAILED)
+                        && conn.events.has(event::MEMBER_FAILED)
                 };
                 let Some(job) = self.job_of_slot(slot as usize).map(|job| &self.jobs[job.index()]) else {
                     return;
@@ -424,7 +424,7 @@ impl Server<'_> {
         let (Some(status), Some(given)) = (status, reader.infos()) else { return };
         let done = if status == status::SUCCESS { event::HOSTS_CHANGED } else { event::HOSTS_REFUSED };
         for code in [event::HOSTS_ANSWERED, done] {
-            let waits = self.conns[requester.conn.index()].events.codes.contains(&code);
+            let waits = self.conns[requester.conn.index()].events.has(code);
             if !waits || self.limits.names < NOTICES_SHARE {
                 continue;
             }
@@ -471,10 +471,13 @@ impl Server<'_> {
         self.make_room_for_notice()?;
         let next = self.notices.wrapping_add(1);
         let number = next.to_be_bytes();
-        self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
+        let notice =
+            self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
         self.notices = next;
         self.links.wake_all();
         self.events_are_due();
+        // Nobody may wait for it.
+        self.notice_was_sent(notice);
         Ok(())
     }
 
@@ -537,15 +540,17 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Drops the oldest notice, also for clients that have not got it. What is kept for later goes first.
-    fn drop_oldest_notice(&mut self) {
-        let number = |notice: &NameRef| self.number(*notice);
+    /// Drops the oldest notice, also for clients that have not got it. What is there for clients that register later goes first.
+    /// Returns whether there was one.
+    fn drop_oldest_notice(&mut self) -> bool {
         let events = self.names.marked(PREFIX).filter(|&notice| !self.is_said(notice));
-        let kept = || events.clone().filter(|&notice| self.is_kept(notice)).min_by_key(number);
-        let kept = if HOST_FACTS { kept() } else { None };
-        if let Some(oldest) = kept.or_else(|| events.min_by_key(number)) {
-            self.drop_notice(oldest);
-        }
+        let order = |&notice: &NameRef| {
+            let waits = u64::from(!self.names.gives_way(notice));
+            waits << 32 | u64::from(self.number(notice))
+        };
+        let oldest = events.min_by_key(order);
+        oldest.into_iter().for_each(|oldest| self.drop_notice(oldest));
+        oldest.is_some()
     }
 
     fn drop_notice(&mut self, notice: NameRef) {
@@ -608,17 +613,21 @@ impl Server<'_> {
         }
         let Some(requester) = self.requester(conn) else { return };
         let answer = if let Some((number, job, rank)) = self.next_death(requester) {
-            self.conns[conn.index()].events.exits = number;
+            self.death_was_chosen(conn, (job, rank), number);
             Response::Pmix(PmixResponse::Died(job, rank))
         } else if let Some((serial, which, retired)) = self.next_set_change(requester) {
             self.conns[conn.index()].events.sets = serial;
             Response::Pmix(PmixResponse::SetChanged { which, retired })
         } else if let Some((number, notice)) = self.next_notice(requester) {
-            let is_end = self.is_end(notice);
-            *self.conns[conn.index()].events.last_of(is_end) = number;
+            self.notice_was_chosen(conn, notice, number);
             Response::Pmix(PmixResponse::Notice(notice))
         } else {
-            self.conns[conn.index()].events.due = false;
+            // The notices that are out of its range are so for ever, also when its job is connected to another one.
+            let newest = self.notices;
+            let events = &mut self.conns[conn.index()].events;
+            (events.due, events.removals) = (false, newest);
+            let known = events.codes.iter_mut().map(|known| &mut known.got);
+            known.chain(&mut events.all).for_each(|got| got.notices = newest);
             return;
         };
         self.push_reply(conn, heapless::Vec::new(), ReplyState::Ready(answer));
@@ -641,35 +650,37 @@ impl Server<'_> {
         !slot.replies.is_full() && slot.phase == Phase::Ready && !slot.replies.iter().any(is_event)
     }
 
-    /// Returns the code of the event of a rank's death that a client has registered for. A process that a signal killed has ended
-    /// without finalize, too: libpmix watches the leader of a group that it joins for that code. The leader watches those that it
-    /// has invited for the code of any end.
+    /// Returns the code of the event of a rank's death that a client has registered for.
     fn wanted_death(&self, conn: ConnId, slot: &RankSlot) -> Option<i32> {
-        let code = death(slot)?;
-        let other = (code == event::SIGNALLED).then_some(event::NO_FINALIZE);
-        [Some(code), other, Some(event::TERMINATED)]
-            .into_iter()
-            .flatten()
-            .find(|&code| self.wants(conn, code))
+        let events = &self.conns[conn.index()].events;
+        codes_of_death(slot)?.into_iter().find(|&code| events.all.is_some() || events.has(code))
     }
 
-    /// Returns whether a client has registered for an event.
-    fn wants(&self, conn: ConnId, code: i32) -> bool {
-        let events = &self.conns[conn.index()].events;
-        events.all || events.codes.contains(&code)
+    /// Returns whether a registration of a client has not got the event of a rank's death.
+    fn lacks_death(&self, conn: ConnId, slot: &RankSlot) -> bool {
+        let got = |codes: [i32; 3]| self.conns[conn.index()].events.got(&codes, true);
+        codes_of_death(slot).and_then(got).is_some_and(|got| slot.end > got.exits)
+    }
+
+    /// Notes that a client gets the event of a rank's death, which has this number.
+    fn death_was_chosen(&mut self, conn: ConnId, (job, rank): (JobId, Rank), number: u32) {
+        let slot = self.jobs[job.index()].slot(rank).and_then(|slot| self.ranks.get(slot));
+        if let Some(codes) = slot.and_then(codes_of_death) {
+            self.conns[conn.index()].events.advance(&codes, true, Got { exits: number, notices: 0 });
+        }
     }
 
     /// Returns the next death of a rank of the client's job, or of a connected one: its number, its job and its rank.
     fn next_death(&self, requester: Requester) -> Option<(u32, JobId, Rank)> {
-        let after = self.conns[requester.conn.index()].events.exits;
         let jobs = (0..).map(JobId).zip(&*self.jobs);
         let jobs = jobs
             .filter(|(id, job)| !job.name.is_empty() && self.reaches(requester.job, *id))
             .flat_map(|(id, job)| {
                 (0..).map(Rank).zip(&self.ranks[job.slots()]).map(move |(rank, slot)| (slot, id, rank))
             });
-        let is_next = |slot: &RankSlot| slot.end > after && self.wanted_death(requester.conn, slot).is_some();
-        let next = jobs.filter(|(slot, ..)| is_next(slot)).min_by_key(|(slot, ..)| slot.end);
+        let next = jobs
+            .filter(|(slot, ..)| self.lacks_death(requester.conn, slot))
+            .min_by_key(|(slot, ..)| slot.end);
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
 
@@ -680,7 +691,7 @@ impl Server<'_> {
         let events = &self.conns[requester.conn.index()].events;
         let is_tool = self.is_tool(&self.jobs[requester.job.index()]);
         let is_meant = |name: &str| !is_tool || !is_of_host(name);
-        let wanted = |retired| events.codes.contains(&set_code(retired));
+        let wanted = |retired| events.has(set_code(retired));
         self.psets.next_change(self.seen_by(requester), events.sets, is_meant, wanted)
     }
 
@@ -715,12 +726,36 @@ impl Server<'_> {
         self.connections.connected(job, other) || is_tool(job) || is_tool(other)
     }
 
-    /// Returns whether a client has not got a notice that it gets.
+    /// Returns whether a registration of a client has not got a notice that it gets.
     // Once in the flash of a board.
     #[inline(never)]
-    fn lacks_notice(&self, notice: NameRef, requester: Requester) -> bool {
-        let events = &self.conns[requester.conn.index()].events;
-        self.number(notice) > events.last(self.is_end(notice)) && self.is_addressed(notice, requester)
+    fn lacks_notice(&self, at: NameRef, requester: Requester) -> bool {
+        let Some(notice) = self.notice(at) else { return false };
+        let got = self.got(&notice, requester.conn);
+        got.is_some_and(|got| self.number(at) > got) && self.is_for_client(&notice, requester)
+    }
+
+    /// Returns the number of the last notice that a client has got by each of its registrations for one, if it has any.
+    fn got(&self, notice: &Notice<'_>, conn: ConnId) -> Option<u32> {
+        let Conn { events, pmix, .. } = &self.conns[conn.index()];
+        if HOST_FACTS && notice.range == range::REMOVAL {
+            return pmix.filter(|dialect| dialect.major >= REMOVES).map(|_| events.removals);
+        }
+        events.got(&[notice.code], notice.is_for_all()).map(|got| got.notices)
+    }
+
+    /// Notes that a client gets a notice, which has this number, and that the notice does not give way until then.
+    fn notice_was_chosen(&mut self, conn: ConnId, at: NameRef, number: u32) {
+        let Some(notice) = self.notice(at) else { return };
+        let (code, for_all) = (notice.code, notice.is_for_all());
+        let is_removal = HOST_FACTS && notice.range == range::REMOVAL;
+        let events = &mut self.conns[conn.index()].events;
+        if is_removal {
+            events.removals = number;
+        } else {
+            events.advance(&[code], for_all, Got { exits: 0, notices: number });
+        }
+        self.names.give_way(at, false);
     }
 
     /// Returns whether a process is in the range of a notice.
@@ -740,45 +775,49 @@ impl Server<'_> {
         reaches && sender != (job, rank)
     }
 
-    /// Returns whether a rank of this node that has not started yet is in the range of a client's notice. It may register later.
-    fn awaits_rank(&self, notice: NameRef) -> bool {
-        let Some(notice) = self.notice(notice).filter(|notice| notice.sender.1 != Rank(SERVER)) else {
+    /// Returns whether a client's notice is kept for processes that register later. One for some processes is not once all of these
+    /// have got it.
+    fn is_kept(&self, notice: NameRef) -> bool {
+        let Some(notice) = self.notice(notice).filter(Notice::is_for_all) else { return false };
+        // A board has no room for the code that tells, and keeps all of clients.
+        if !HOST_FACTS {
+            return true;
+        }
+        if matches!(notice.range, range::BOOTSTRAP | range::REMOVAL)
+            || notice.infos.is_set(keys::EVENT_DO_NOT_CACHE)
+        {
             return false;
-        };
+        }
         let is_new = |slot: &RankSlot| {
             slot.node == self.links.node() && slot.phase == RankPhase::New && slot.exit.is_none()
         };
-        let jobs = (0..).map(JobId).zip(&*self.jobs);
-        let mut jobs = jobs.filter(|(_, job)| !job.name.is_empty() && !self.is_tool(job));
-        notice.range != range::REMOVAL
-            && jobs.any(|(id, job)| {
+        let mut jobs = (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
+        let may_register = |conn: ConnId| {
+            self.conns[conn.index()].phase == Phase::Ready
+                && self.got(&notice, conn).is_none()
+                && self.requester(conn).is_some_and(|requester| self.is_for_client(&notice, requester))
+        };
+        notice.range != range::CUSTOM
+            || jobs.any(|(id, job)| {
                 let mut ranks = (0..).map(Rank).zip(&self.ranks[job.slots()]);
                 ranks.any(|(rank, slot)| is_new(slot) && self.is_in_range(&notice, id, rank))
             })
+            || (0..self.conns_end).map(ConnId).any(may_register)
     }
 
-    /// Returns whether a client gets a notice.
-    fn is_addressed(&self, notice: NameRef, requester: Requester) -> bool {
-        let Some(notice) = self.notice(notice) else { return false };
-        let Notice { sender, integers, range, code, .. } = notice;
+    /// Returns whether a client is in the range of a notice, and has its encoding.
+    fn is_for_client(&self, notice: &Notice<'_>, requester: Requester) -> bool {
         let dialect = self.conns[requester.conn.index()].pmix;
-        // Clients that have registered for all events do not get those of the server: Open MPI handles them as errors.
-        let wants = match sender.1 {
-            _ if HOST_FACTS && range == range::REMOVAL => {
-                dialect.is_some_and(|dialect| dialect.major >= REMOVES)
-            }
-            Rank(SERVER) => self.conns[requester.conn.index()].events.codes.contains(&code),
-            _ => self.wants(requester.conn, code),
-        };
-        wants
-            && self.is_in_range(&notice, requester.job, requester.rank)
-            && dialect.is_some_and(|dialect| dialect.integers == integers)
+        self.is_in_range(notice, requester.job, requester.rank)
+            && dialect.is_some_and(|dialect| dialect.integers == notice.integers)
     }
 
-    /// Drops a notice that no other client and no rank that starts later still has to get, or keeps it for tools. It was sent to
-    /// one.
+    /// Drops a notice that was sent to one client or neighbour, or that nobody waits for, if no other one still has to get it. It
+    /// stays if it is kept for those that register later, and gives way to what needs its room.
+    // Once in the flash of a board.
+    #[inline(never)]
     pub(in super::super) fn notice_was_sent(&mut self, notice: NameRef) {
-        if self.is_said(notice) || self.is_kept(notice) {
+        if self.is_said(notice) {
             return;
         }
         let number = self.number(notice);
@@ -790,10 +829,14 @@ impl Server<'_> {
                 .any(|reply| reply.state == ReplyState::Ready(Response::Pmix(PmixResponse::Notice(notice))))
                 || slot.pmix.is_some() && self.requester(conn).is_some_and(is_next)
         };
-        let links = (0..).map_while(|at| self.links.get(at));
-        let pending = links.clone().any(|link| number > link.notices_sent && self.is_for(link, notice));
-        let waits = pending || (0..self.conns_end).map(ConnId).any(waits) || self.awaits_rank(notice);
-        if !waits && !self.keep_end(notice) {
+        let mut links = (0..).map_while(|at| self.links.get(at));
+        let pending = links.any(|link| number > link.notices_sent && self.is_for(link, notice));
+        if pending || (0..self.conns_end).map(ConnId).any(waits) {
+            return;
+        }
+        if self.is_kept(notice) || self.keep_end(notice) {
+            self.names.give_way(notice, true);
+        } else {
             self.names.withdraw_this(notice);
         }
     }

@@ -153,12 +153,9 @@ impl Server<'_> {
         open.phase = Phase::Ready;
         open.joined = true;
         open.joined_pending = true;
-        // A rank also gets the notices from before its start.
-        if is_tool || !is_new {
-            open.events.notices = self.notices;
-        }
-        if !is_tool {
-            *open.events.last_of(true) = self.notices;
+        // A process also gets the notices from before its start, once.
+        if !is_tool && !is_new {
+            (open.events.before, open.events.removals) = (self.notices, self.notices);
         }
         if let Some(Requester { job, index, .. }) = self.requester(conn) {
             self.initialize(now, job, index);

@@ -355,7 +355,7 @@ impl Server<'_> {
         let conn = self.conn_of(slot)?;
         let is_report = monitor.watched == watched::USAGE;
         let code = monitor.code as u32 as i32;
-        if is_report && !self.conns[conn.index()].events.codes.contains(&code) {
+        if is_report && !self.conns[conn.index()].events.has(code) {
             return None;
         }
         // A host that is slow leaves most upcalls to others.

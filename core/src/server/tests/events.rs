@@ -69,6 +69,25 @@ fn a_notice_reaches_the_ranks_of_all_nodes_once() {
     }
 }
 
+/// A rank that registers when all others have got an event gets it, on the sender's node and on others.
+#[test]
+fn a_notice_stays_on_all_nodes_for_ranks_that_register_later() {
+    for (nodes, radix) in [(2, 2), (4, 2), (6, 1), (5, 2 | ROOT_ONE)] {
+        let mut all = Cluster::new(nodes, radix, &[6, 2], false, 5);
+        (0..3).for_each(|rank| register(&mut all, 0, rank));
+        for _ in 0..3 {
+            notify(&mut all, 0, 2);
+            all.settle();
+            assert_eq!(events(&mut all, 0, 6), [1, 1, 0, 0, 0, 0], "{nodes} nodes");
+        }
+        (3..6).for_each(|rank| register_for(&mut all, 0, rank, &[CODE]));
+        all.settle();
+        assert_eq!(events(&mut all, 0, 6), [0, 0, 0, 3, 3, 3], "{nodes} nodes");
+        register_for(&mut all, 1, 0, &[CODE]);
+        assert_eq!(events(&mut all, 1, 2), [0, 0], "the jobs are not connected");
+    }
+}
+
 #[test]
 fn a_death_is_reported_on_all_nodes() {
     let mut all = Cluster::new(4, 2, &[6], false, 7);

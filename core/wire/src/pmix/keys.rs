@@ -63,6 +63,7 @@ keys! {
     DEBUG_STOP_ON_EXEC "pmix.dbg.exec";
     EVENT_CUSTOM_RANGE "pmix.evrange";
     EVENT_NON_DEFAULT "pmix.evnondef";
+    EVENT_DO_NOT_CACHE "pmix.evnocache";
     LOG_STDOUT "pmix.log.stdout";
     LOG_STDERR "pmix.log.stderr";
     LOG_SYSLOG "pmix.log.syslog";

@@ -101,8 +101,11 @@ pub(super) const OF_DEBUGGERS: &[Attribute] = &[
 /// The same where the system can stop a process at its first instruction.
 pub(super) const OF_TRACERS: &[Attribute] =
     if cfg!(target_os = "linux") { &[attribute!(DEBUG_STOP_ON_EXEC, BOOL)] } else { &[] };
-const OF_NOTICES: &[Attribute] =
-    &[attribute!(EVENT_CUSTOM_RANGE, DATA_ARRAY), attribute!(EVENT_NON_DEFAULT, BOOL)];
+const OF_NOTICES: &[Attribute] = &[
+    attribute!(EVENT_CUSTOM_RANGE, DATA_ARRAY),
+    attribute!(EVENT_NON_DEFAULT, BOOL),
+    attribute!(EVENT_DO_NOT_CACHE, BOOL),
+];
 const OF_LOGS: &[Attribute] = &[
     attribute!(LOG_STDOUT, STRING),
     attribute!(LOG_STDERR, STRING),
@@ -394,7 +397,8 @@ mod tests {
     // also `PMIX_FWD_STDIN`, `PMIX_FWD_STDOUT`, `PMIX_FWD_STDERR`, `PMIX_STDIN_TGT`,
     // `PMIX_DEBUGGER_DAEMONS`, `PMIX_DEBUG_STOP_IN_INIT`, `PMIX_DEBUG_STOP_IN_APP`, `PMIX_DEBUG_TARGET`,
     // `PMIX_DEBUG_DAEMONS_PER_NODE`, `PMIX_DEBUG_DAEMONS_PER_PROC`, and on Linux `PMIX_DEBUG_STOP_ON_EXEC`
-    // Serves: Attributes of requests | `PMIx_Notify_event` | served: `PMIX_EVENT_CUSTOM_RANGE`, `PMIX_EVENT_NON_DEFAULT`
+    // Serves: Attributes of requests | `PMIx_Notify_event` | served: `PMIX_EVENT_CUSTOM_RANGE`, `PMIX_EVENT_NON_DEFAULT`,
+    // `PMIX_EVENT_DO_NOT_CACHE`
     // Serves: Attributes of requests | `PMIx_Log` | served: `PMIX_LOG_STDOUT`, `PMIX_LOG_STDERR`, `PMIX_LOG_SYSLOG`,
     // `PMIX_LOG_LOCAL_SYSLOG`, `PMIX_LOG_GLOBAL_SYSLOG`, `PMIX_LOG_SYSLOG_PRI`, `PMIX_LOG_ONCE`, `PMIX_LOG_KEY`, `PMIX_LOG_VAL`,
     // `PMIX_LOG_AGG`

@@ -198,7 +198,7 @@ fn register_for_ends(writer: &mut Writer<'_>) {
     writer.array(0);
 }
 
-/// Tools get the ends of jobs that were over before they registered: of the last eight.
+/// Tools get the ends of jobs that were over before they registered, as far as there is room for these.
 #[test]
 fn tools_learn_of_jobs_that_ended_before() {
     let mut all = cluster();
