@@ -622,7 +622,7 @@ impl Server<'_> {
             self.notice_was_chosen(conn, notice, number);
             Response::Pmix(PmixResponse::Notice(notice))
         } else {
-            // The notices that are out of its range are so for ever, also when its job is connected to another one.
+            // What was out of its range stays so, also if its job is connected to another one later.
             let newest = self.notices;
             let events = &mut self.conns[conn.index()].events;
             (events.due, events.removals) = (false, newest);
