@@ -39,8 +39,9 @@ pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];
 pub const TARGET_ATTR: &str = "pmix.dbg.tgt";
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
-/// Maximum number of event codes that a PMIx client registers for. All events together count as none.
-pub const EVENT_CODES_MAX: usize = 16;
+/// Maximum number of event codes that a PMIx client registers for. All events together count as none. Each takes 12 bytes of a
+/// connection, of which a board without neighbours has few.
+pub const EVENT_CODES_MAX: usize = if cfg!(feature = "cluster") { 16 } else { 8 };
 /// Minimum of [`Limits::spawn_bytes`] on a host that starts processes. With less, spawns are refused, and the bytes serve
 /// other upcalls.
 pub const SPAWN_BYTES_MIN: u32 = 256;
