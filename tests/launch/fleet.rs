@@ -6,8 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::process::Command;
 
-use hydrant_tests::offload::until;
-use hydrant_tests::{Fleet, Folder, Job, Running, hydrant_path};
+use hydrant_tests::{Fleet, Folder, Job, Running, hydrant_path, until};
 use rustix::process::{Signal, WaitOptions, waitpid};
 
 use crate::ASK;

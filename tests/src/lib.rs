@@ -18,6 +18,7 @@ mod job;
 pub mod message;
 pub mod offload;
 mod outcome;
+mod patience;
 pub mod peers;
 pub mod pmix;
 mod ports;
@@ -34,12 +35,13 @@ pub use fleet::Fleet;
 pub use folder::Folder;
 pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
+pub use patience::{PATIENCE, until};
 pub use ports::free_ports;
 pub use programs::{
     cross, example, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,
 };
 pub use recording::in_sandbox;
-pub use running::{PATIENCE, Running, children};
+pub use running::{Running, children};
 pub use signals::reset_signals;
 
 /// Prints a line on standard error, past the capture of the test runner.

@@ -2,11 +2,11 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::hydrant_bin;
+use crate::patience::until;
 use crate::peers::Peer;
 use crate::{Folder, Job, Outcome};
 
@@ -347,16 +347,4 @@ pub fn passes_fences_without_hosts(raw: &str, job: Job, daemons: usize, ranks: u
     let outcome = job.wait();
     assert!(is_over, "the ranks have waited for a host: {outcome}");
     outcome.code(0).quiet();
-}
-
-/// Waits until something holds. Returns whether it does.
-pub fn until(holds: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + crate::PATIENCE;
-    while !holds() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
 }

@@ -7,10 +7,11 @@ use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use hydrant::replay::{self, ReplayErrorKind};
+use hydrant::replay::{self, ReplayError, ReplayErrorKind};
 use hydrant_record::{RecordError, Summary};
 use rustix::process::Signal;
 
+use crate::patience::until;
 use crate::{hydrant_bin, target_dir, tell};
 
 /// The option that has the core run in a plugin, where `HYDRANT_TESTS_SANDBOX` names one.
@@ -82,22 +83,28 @@ impl Drop for Recording {
 
 /// How one file was replayed, which may be cut off if its writer was killed.
 fn replayed(file: &Path, killed: bool, outcome: &dyn Display) -> Summary {
-    let wrong = match replay::check(file) {
+    let mut checked = replay::check(file);
+    // The daemon of a host that has joined is no child of the run, and may still write.
+    if !killed && is_cut_off(&checked) && until(|| !is_cut_off(&replay::check(file))) {
+        checked = replay::check(file);
+    }
+    let is_cut_off = is_cut_off(&checked);
+    let wrong = match checked {
         Ok(Summary { difference: Some(difference), .. }) => difference.to_string(),
         Ok(played) => match replayed_in_sandbox(file) {
             Ok(()) => return played,
             Err(wrong) => wrong,
         },
-        Err(error)
-            if killed
-                && matches!(error.kind, ReplayErrorKind::Record(RecordError::Truncated { .. }))
-                && error.summary.difference.is_none() =>
-        {
-            return error.summary;
-        }
+        Err(error) if killed && is_cut_off && error.summary.difference.is_none() => return error.summary,
         Err(error) => error.to_string(),
     };
     panic!("{wrong}\nthe recording is {} of {outcome}", kept(file).display());
+}
+
+fn is_cut_off(checked: &Result<Summary, ReplayError>) -> bool {
+    let is_truncated =
+        |error: &ReplayError| matches!(error.kind, ReplayErrorKind::Record(RecordError::Truncated { .. }));
+    checked.as_ref().is_err_and(is_truncated)
 }
 
 /// Renames a recording to one that no test replaces. Returns its new path.

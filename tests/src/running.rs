@@ -13,13 +13,11 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal};
 
 use crate::outcome::Outcome;
+use crate::patience::PATIENCE;
 use crate::recording::Recording;
 
 /// Environment variable that marks every process that a job starts.
 pub(crate) const MARK: &str = "HYDRANT_TESTS_JOB";
-
-/// How long a job may take before it counts as hung. Generous: machines have two cores and MPI libraries spin.
-pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// A pipe that is read in the background.
 #[derive(Debug)]

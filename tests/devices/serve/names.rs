@@ -6,9 +6,8 @@ use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
 
 use hydrant_control::query_name;
-use hydrant_tests::offload::until;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Job, Running, hydrant_bin};
+use hydrant_tests::{Folder, Job, Running, hydrant_bin, until};
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use rustix::process::{Pid, Signal, kill_process};

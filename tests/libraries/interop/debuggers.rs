@@ -1,9 +1,8 @@
 //! Jobs that tools of PMIx spawn, and debuggers over PMIx: `tests/clients/pmix_debugger.c` on libpmix 4.2.2 and that of Open MPI 5.
 //! The processes that it debugs use libpmix 4.2.2.
 
-use hydrant_tests::offload::until;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Job, Outcome, hydrant_path, nodes};
+use hydrant_tests::{Folder, Job, Outcome, hydrant_path, nodes, until};
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
