@@ -19,10 +19,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{LazyLock, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Job, hydrant_bin, reset_signals};
+use hydrant_tests::{Job, hydrant_bin, reset_signals, within};
 
 /// The hosts that have an sshd.
 pub(crate) const HOSTS: [&str; 3] = ["a", "b", "c"];
@@ -249,7 +249,7 @@ impl Site {
     pub(crate) fn is_idle(&self) {
         let left = || HOSTS.map(|host| self.guests(host));
         let idle = || left().iter().all(BTreeSet::is_empty);
-        assert!(until(idle), "left on {HOSTS:?}: {:#?}", left());
+        assert!(within(PATIENCE, idle), "left on {HOSTS:?}: {:#?}", left());
     }
 
     /// Cuts a host off all networks, at the far end of its cables.
@@ -285,18 +285,6 @@ impl Site {
 
 fn number(host: &str) -> usize {
     HOSTS.iter().position(|name| *name == host).unwrap_or_else(|| panic!("no host {host}"))
-}
-
-/// Waits until something holds; whether it does.
-pub(crate) fn until(done: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        if Instant::now() > deadline {
-            return false;
-        }
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    true
 }
 
 /// One key serves all users and machines: they are the same person on the same files.

@@ -1,12 +1,11 @@
 //! Jobs over three hosts, each with an sshd.
 
-use hydrant_tests::hydrant_bin;
 use hydrant_tests::peers::Peer;
-use hydrant_tests::{Folder, Outcome, Running};
+use hydrant_tests::{Folder, Outcome, Running, hydrant_bin, within};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::RAW;
-use crate::namespaces::{HOSTS, Site, until};
+use crate::namespaces::{HOSTS, PATIENCE, Site};
 
 /// Two ranks on each host, which stay.
 fn staying(site: &Site, options: &str) -> Running {
@@ -193,7 +192,7 @@ fn a_link_that_is_cut_is_noticed_and_its_host_named() {
     failed(&job.wait(), "b");
     let left =
         || HOSTS.iter().flat_map(|host| site.guests(host)).filter(|(_, line)| !line.starts_with("sshd:"));
-    assert!(until(|| left().count() == 0), "left: {:#?}", left().collect::<Vec<_>>());
+    assert!(within(PATIENCE, || left().count() == 0), "left: {:#?}", left().collect::<Vec<_>>());
 }
 
 #[test]
@@ -205,7 +204,7 @@ fn links_go_by_the_interface_that_is_named() {
         assert!(!links.is_empty() && links.iter().all(|address| address.starts_with(net)), "{links:?}");
         // All daemons have joined, so nothing listens but the port for tools, which other hosts do not reach.
         let reachable = || site.listening().into_iter().filter(|address| !address.starts_with("127.0.0.1:"));
-        assert!(until(|| site.listening().len() == 1), "{:?}", site.listening());
+        assert!(within(PATIENCE, || site.listening().len() == 1), "{:?}", site.listening());
         assert_eq!(reachable().collect::<Vec<_>>(), [""; 0]);
         job.signal(Signal::TERM);
         let outcome = job.wait();

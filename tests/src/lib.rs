@@ -35,7 +35,7 @@ pub use fleet::Fleet;
 pub use folder::Folder;
 pub use job::{Job, LISTENER, SHAPES, nodes};
 pub use outcome::Outcome;
-pub use patience::{PATIENCE, until};
+pub use patience::{PATIENCE, until, within};
 pub use ports::free_ports;
 pub use programs::{
     cross, example, first_processor, hydrant_bin, hydrant_path, library, plugin, target_dir, this_machine,

@@ -7,7 +7,12 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Waits until something holds, [`PATIENCE`] at most. Returns whether it does.
 pub fn until(holds: impl Fn() -> bool) -> bool {
-    let deadline = Instant::now() + PATIENCE;
+    within(PATIENCE, holds)
+}
+
+/// Waits until something holds, for this time at most. Returns whether it does.
+pub fn within(limit: Duration, holds: impl Fn() -> bool) -> bool {
+    let deadline = Instant::now() + limit;
     while !holds() {
         if Instant::now() > deadline {
             return false;

@@ -141,17 +141,22 @@ pub(super) fn with_jobs(test: impl FnOnce(&mut Host<'_>)) {
     test(&mut host);
 }
 
-/// No notice takes room in the table of names.
+/// Publishes a value under a name of this number.
+fn publish(host: &mut Host<'_>, number: u32) -> i32 {
+    let request = message(3, 6, |writer| {
+        writer.single();
+        writer.uint32(0);
+        writer.array(1);
+        writer.info(format!("name {number}").as_bytes(), kind::UINT32);
+        writer.uint32(1);
+    });
+    result(&host.ask(0, &request))
+}
+
+/// No notice takes room in the table of names that published data need.
 fn assert_names_are_free(host: &mut Host<'_>) {
     for number in 0..limits().names {
-        let request = message(3, 6, |writer| {
-            writer.single();
-            writer.uint32(0);
-            writer.array(1);
-            writer.info(format!("name {number}").as_bytes(), kind::UINT32);
-            writer.uint32(1);
-        });
-        assert_eq!(result(&host.ask(0, &request)), status::SUCCESS, "{number}");
+        assert_eq!(publish(host, number), status::SUCCESS, "{number}");
     }
 }
 
@@ -274,16 +279,6 @@ fn kept_notices_give_way() {
             assert_eq!(events(host, 1), [event(CODE, ("one", 0), number)]);
         }
         let names = limits().names - share;
-        let publish = |host: &mut Host<'_>, number: u32| {
-            let request = message(3, 6, |writer| {
-                writer.single();
-                writer.uint32(0);
-                writer.array(1);
-                writer.info(format!("name {number}").as_bytes(), kind::UINT32);
-                writer.uint32(1);
-            });
-            result(&host.ask(0, &request))
-        };
         for number in 0..names + 1 {
             assert_eq!(publish(host, number), status::SUCCESS, "{number}");
         }
