@@ -203,12 +203,13 @@ impl<'s> Links<'s> {
         Some(at)
     }
 
-    /// Begins the epoch in which a node has joined. Returns `None`, without a change, if it is this node's child already, or was.
+    /// Begins the epoch in which a node has joined. Returns `None`, without a change, if it is this node's child already.
     #[cfg(feature = "cluster")]
     pub(crate) fn admit(&mut self, epoch: u32, node: u32) -> Option<()> {
         if let Some(at) = self.to(node) {
-            let link = self.slots.get_mut(at).filter(|link| link.awaited)?;
-            link.awaited = false;
+            let link = self.slots.get_mut(at).filter(|link| !link.is_open())?;
+            // The node may be another than the lost one, and has nothing yet.
+            *link = Link { node: link.node, part: link.part.clone(), ..Link::EMPTY };
             self.wake(at);
         }
         self.epoch = epoch;

@@ -259,7 +259,8 @@ pub enum InputOf<B, T> {
         /// The node.
         node: u32,
     },
-    /// A node has joined that the tree has had from the start ([`LATE`](crate::peer::tree::LATE)). It has got the inputs about
+    /// A node has joined that the tree has had from the start ([`LATE`](crate::peer::tree::LATE)) and that is no member: it has
+    /// never joined, or is lost and no job has ranks on it. It has got the inputs about
     /// jobs that are registered, process sets and connections that all servers had got before. Jobs have ranks on it from now
     /// on. All servers get the same changes of membership in the same order. Needs the feature `cluster`.
     NodeJoined {

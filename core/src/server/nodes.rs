@@ -180,7 +180,11 @@ impl Server<'_> {
         let is_late = (tree.first_late()..tree.nodes()).contains(&node);
         // The changes before are not the node's own.
         let is_next = if node == self.links.node() { last == 0 } else { epoch == last.wrapping_add(1) };
-        if !is_late || !is_next || node == self.links.node() && epoch == 0 {
+        // Ranks of a lost node are not the next one's.
+        let has_ranks =
+            |job: JobId| self.ranks[self.jobs[job.index()].slots()].iter().any(|rank| rank.node == node);
+        let is_used = (0..self.limits.jobs).map(JobId).any(has_ranks);
+        if !is_late || !is_next || is_used || node == self.links.node() && epoch == 0 {
             return Err(Fault::BadNode);
         }
         self.links.admit(epoch, node).ok_or(Fault::BadNode)

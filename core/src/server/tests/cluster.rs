@@ -82,16 +82,7 @@ impl Cluster {
         seed: u64,
     ) -> Cluster {
         let size = spec.size;
-        let mut hosts = Vec::new();
-        for node in 0..nodes {
-            let mut host = Host::with_limits(limits);
-            host.tell(Input::Node { node, nodes, radix });
-            host.job(spec);
-            for (rank, &node) in (0..).zip(&map) {
-                host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });
-            }
-            hosts.push(host);
-        }
+        let hosts = (0..nodes).map(|node| server_of(limits, node, (nodes, radix), spec, &map)).collect();
         let mut all = Cluster {
             hosts,
             wires: BTreeMap::new(),
@@ -223,4 +214,21 @@ impl Cluster {
         assert_eq!(replies.keys().copied().collect::<Vec<_>>(), ranks, "each rank once");
         assert!(replies.values().all(|got| got == reply), "{replies:?}");
     }
+}
+
+/// A server of a job's ranks on the nodes of `map`.
+pub(super) fn server_of(
+    limits: Limits,
+    node: u32,
+    (nodes, radix): (u32, u32),
+    spec: JobSpec<'_>,
+    map: &[u32],
+) -> Host {
+    let mut host = Host::with_limits(limits);
+    host.tell(Input::Node { node, nodes, radix });
+    host.job(spec);
+    for (rank, &node) in (0..).zip(map) {
+        host.tell(Input::MapRanks { job: JOB, first: Rank(rank), count: 1, node });
+    }
+    host
 }

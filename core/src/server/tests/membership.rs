@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::string::ToString;
 
-use super::cluster::{Cluster, LIMITS};
+use super::cluster::{Cluster, LIMITS, server_of};
 use super::*;
 use crate::peer::tree::{LATE, Tree};
 
@@ -292,9 +292,9 @@ fn changes_are_taken_in_order_and_about_other_nodes_only() {
 fn nodes_join_at_any_time_of_fences_and_serve_later_jobs() {
     let form = 2 | (2 * LATE);
     for seed in 0..24 {
-        let map = (0..4).map(|rank| 1 + rank % 2).collect();
+        let map: Vec<u32> = (0..4).map(|rank| 1 + rank % 2).collect();
         let spec_of_all = JobSpec { cleanup: false, ..spec(4) };
-        let mut all = Cluster::placed(LIMITS, (5, form), spec_of_all, map, seed);
+        let mut all = Cluster::placed(LIMITS, (5, form), spec_of_all, map.clone(), seed);
         (0..4).for_each(|rank| all.init(rank));
         let mut members = Members::new(all, form);
         for (round, joins) in [None, Some(4), Some(3), None].into_iter().enumerate() {
@@ -319,42 +319,58 @@ fn nodes_join_at_any_time_of_fences_and_serve_later_jobs() {
             );
         }
         // Ranks of a later job are on an old node and the new ones.
-        let later = JobId(1);
-        let nodes = [3, 1, 4];
+        serve_later_job(&mut members, &[3, 1, 4]);
         for host in &mut members.all.hosts {
-            host.tell(Input::RegisterJob(JobSpec { spawner: "kvs_1", ..JobSpec::new(later, "kvs_2", 3) }));
-            for (rank, node) in (0..).zip(nodes) {
-                host.tell(Input::MapRanks { job: later, first: Rank(rank), count: 1, node });
-            }
+            host.tell(Input::DeregisterJob { job: LATER });
         }
-        for host in &mut members.all.hosts {
-            host.tell(Input::Connected { job: later, other: JOB, connected: true });
-        }
-        for (rank, node) in (0..).zip(nodes) {
-            let host = &mut members.all.hosts[node as usize];
-            let conn = 8 + rank;
-            host.tell(Input::Opened { conn: ConnId(conn), job: later, rank: Some(Rank(rank)) });
-            host.says(conn, "cmd=init pmi_version=1 pmi_subversion=1\n");
-            host.says(conn, &format!("cmd=put kvsname=kvs_2 key=l{rank} value=w{rank}\n"));
-            host.replies.clear();
-            host.says(conn, "cmd=barrier_in\n");
-        }
+        // Another host has the number of one that has left.
+        members.lose(4);
         members.after_command();
-        assert_eq!(std::mem::take(&mut members.all.replies).len(), 3, "seed {seed}: the later job meets");
-        for (rank, node) in (0..).zip(nodes) {
-            for (key, value) in
-                [("kvs_2 key=l2", "w2"), ("kvs_1 key=k3.0", "v3.0"), ("kvs_1 key=k0.3", "v0.3")]
-            {
-                let host = &mut members.all.hosts[node as usize];
-                host.says(8 + rank, &format!("cmd=get kvsname={key}\n"));
-                host.gets_line(8 + rank, &format!("cmd=get_result rc=0 value={value}\n"));
-            }
+        members.all.hosts[4] = server_of(LIMITS, 4, (5, form), spec_of_all, &map);
+        members.lost.remove(&4);
+        members.join(4);
+        members.after_command();
+        serve_later_job(&mut members, &[4, 2]);
+    }
+}
+
+/// A job that begins when others have put.
+const LATER: JobId = JobId(1);
+
+/// Registers a job with a rank on each of these nodes, which meet, and read what both jobs have put.
+fn serve_later_job(members: &mut Members, nodes: &[u32]) {
+    let size = nodes.len() as u32;
+    for host in &mut members.all.hosts {
+        host.tell(Input::RegisterJob(JobSpec { spawner: "kvs_1", ..JobSpec::new(LATER, "kvs_2", size) }));
+        for (rank, &node) in (0..).zip(nodes) {
+            host.tell(Input::MapRanks { job: LATER, first: Rank(rank), count: 1, node });
+        }
+    }
+    for host in &mut members.all.hosts {
+        host.tell(Input::Connected { job: LATER, other: JOB, connected: true });
+    }
+    for (rank, &node) in (0..).zip(nodes) {
+        let host = &mut members.all.hosts[node as usize];
+        let conn = 8 + rank;
+        host.tell(Input::Opened { conn: ConnId(conn), job: LATER, rank: Some(Rank(rank)) });
+        host.says(conn, "cmd=init pmi_version=1 pmi_subversion=1\n");
+        host.says(conn, &format!("cmd=put kvsname=kvs_2 key=l{rank} value=w{rank}\n"));
+        host.replies.clear();
+        host.says(conn, "cmd=barrier_in\n");
+    }
+    members.after_command();
+    assert_eq!(std::mem::take(&mut members.all.replies).len(), nodes.len(), "the later job meets");
+    for (rank, &node) in (0..).zip(nodes) {
+        for (key, value) in [("kvs_2 key=l1", "w1"), ("kvs_1 key=k3.0", "v3.0"), ("kvs_1 key=k0.3", "v0.3")] {
+            let host = &mut members.all.hosts[node as usize];
+            host.says(8 + rank, &format!("cmd=get kvsname={key}\n"));
+            host.gets_line(8 + rank, &format!("cmd=get_result rc=0 value={value}\n"));
         }
     }
 }
 
 #[test]
-fn a_node_joins_once_and_is_one_that_the_tree_has() {
+fn a_node_that_joins_is_one_of_the_tree_and_no_member() {
     let form = 2 | (2 * LATE);
     let mut hosts: Vec<Host> = (0..5).map(|_| Host::with_limits(LIMITS)).collect();
     for (node, host) in (0..).zip(&mut hosts) {
@@ -373,10 +389,16 @@ fn a_node_joins_once_and_is_one_that_the_tree_has() {
     assert_eq!(early, Err(Fault::BadPeer), "it has not joined");
     for node in [0, 1] {
         hosts[node].tell(Input::NodeJoined { epoch: 1, node: 3 });
+    }
+    refused(&mut hosts[0], 2, 3);
+    for node in [0, 1] {
         hosts[node].tell(Input::NodeLost { epoch: 2, node: 3 });
         refused(&mut hosts[node], 3, 4 - 2);
+        // A job has ranks there, which are not those of the next host.
+        hosts[node].job(spec(1));
+        hosts[node].tell(Input::MapRanks { job: JOB, first: Rank(0), count: 1, node: 3 });
+        refused(&mut hosts[node], 3, 3);
     }
-    refused(&mut hosts[0], 3, 3);
     // The changes before are not those of a node that joins.
     refused(&mut hosts[4], 0, 4);
     hosts[4].tell(Input::NodeJoined { epoch: 3, node: 4 });
