@@ -131,9 +131,9 @@ struct Client {
     finalized: bool,
     /// Pending requests with their tags.
     waits: Vec<(u32, Wait)>,
-    /// Values that it has committed, by key.
-    committed: BTreeMap<u8, Vec<u8>>,
-    /// Number of fences before its last commit.
+    /// Keys and values that it has committed. The last one has been put last.
+    committed: Vec<(u8, Vec<u8>)>,
+    /// Number of fences before the last commit that has changed them.
     committed_at: Option<u32>,
 }
 
@@ -515,14 +515,15 @@ impl<'s> World<'s> {
             writer.raw(&pack[..len]);
         });
         let mut expected = vec![(conn, tag, Expected::Status(status::SUCCESS, Vec::new()))];
-        // A removal alone is no data.
-        if value.is_some() || self.clients[conn].committed_at.is_some() {
-            self.clients[conn].committed_at = Some(self.fences[job_of(conn)]);
+        let fences = self.fences[job_of(conn)];
+        let Client { committed, committed_at, .. } = &mut self.clients[conn];
+        let before = committed.clone();
+        committed.retain(|(known, _)| *known != key);
+        committed.extend(value.clone().map(|value| (key, value)));
+        if *committed != before {
+            *committed_at = Some(fences);
         }
-        let Some(value) = value else {
-            self.clients[conn].committed.remove(&key);
-            return self.expect(expected);
-        };
+        let Some(value) = value else { return self.expect(expected) };
         let job = job_of(conn);
         let rank = conn as u32 - if job == 0 { 0 } else { SIZES[0] };
         for other in (0..self.clients.len()).filter(|&other| job_of(other) == job) {
@@ -536,7 +537,6 @@ impl<'s> World<'s> {
                 }
             }
         }
-        self.clients[conn].committed.insert(key, value);
         self.expect(expected);
     }
 
@@ -564,7 +564,9 @@ impl<'s> World<'s> {
             _ => 0..0,
         };
         let clients = || ranks.clone().map(|rank| &self.clients[(first + rank) as usize]);
-        let found = clients().find_map(|of| of.committed.get(&key));
+        let found = clients()
+            .flat_map(|of| &of.committed)
+            .find_map(|(known, value)| (*known == key).then_some(value));
         let expected = match found {
             Some(value) => Some(Expected::Status(status::SUCCESS, value.clone())),
             None if immediate || clients().all(|of| of.finalized) => {
