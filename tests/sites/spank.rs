@@ -12,8 +12,8 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::RAW;
 use crate::made::{hostile, hostile_on};
 
-/// A Slurm with the plugin: `hydrant.wasm` by default, and by name one that traps, one that does so on node 2 alone, later, and one
-/// that never answers.
+/// A Slurm with the plugin: `hydrant.wasm` by default, and by name one that traps at once, two that do so when they get the job, on
+/// the only node or on node 2 of several, and one that never answers then, on the only node.
 fn cluster() -> Option<Arc<Cluster>> {
     static CLUSTER: Mutex<Weak<Cluster>> = Mutex::new(Weak::new());
     let mut cluster = CLUSTER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -25,13 +25,14 @@ fn cluster() -> Option<Arc<Cluster>> {
     }
     let spank = library("hydrant-spank", "libhydrant_spank.so");
     let trap = hostile("spank-trap", ABI_VERSION, "(unreachable)", "(i32.const 0)");
+    let alone = hostile_on("spank-alone", 0, REGISTER_JOB, "(unreachable)", "(i32.const 0)");
     let endless = "(loop $again (br $again)) (unreachable)";
-    let endless = hostile("spank-endless", ABI_VERSION, endless, "(i32.const 0)");
+    let endless = hostile_on("spank-endless", 0, REGISTER_JOB, endless, "(i32.const 0)");
     let late = hostile_on("spank-late", 2, REGISTER_JOB, "(unreachable)", "(i32.const 0)");
     let line = "required %d/libhydrant_spank.so plugin=%d/hydrant.wasm plugin.trap=%d/spank-trap.wasm \
                 plugin.endless=%d/spank-endless.wasm plugin.missing=/nowhere/hydrant.wasm \
-                plugin.late=%d/spank-late.wasm cache=%d/cache\n";
-    let started = Arc::new(Cluster::with_plugins(line, &[&spank, plugin(), &trap, &endless, &late])?);
+                plugin.late=%d/spank-late.wasm plugin.alone=%d/spank-alone.wasm cache=%d/cache\n";
+    let started = Arc::new(Cluster::with_plugins(line, &[&spank, plugin(), &trap, &endless, &late, &alone])?);
     // Compiles the plugin, once for all tests.
     srun(&started, "--hydrant -n 1 true").run().code(0);
     *cluster = Arc::downgrade(&started);
@@ -313,6 +314,69 @@ fn ranks_of_intel_mpi_spawn() {
     }
 }
 
+/// Parents and children find each other through the servers alone.
+#[test]
+fn ranks_of_open_mpi_spawn() {
+    let Some(cluster) = cluster() else { return };
+    for (peer, folder) in open_mpi() {
+        let spawn = |options: &str, args: &str| {
+            with_open_mpi(srun(&cluster, options), peer, &folder, "mpi_spawn").words(args).run()
+        };
+        for server in ["--hydrant", "--hydrant=built-in"] {
+            let outcome = spawn(&format!("{server} -n 2"), "world 2");
+            outcome.code(0).quiet().says("child ", 2).says(" of 2 done", 2);
+            let outcome = spawn(&format!("{server} --partition four --nodes 2 --ntasks 2"), "world 2");
+            outcome.code(0).quiet().says("child ", 2).says(" of 2 done", 2);
+        }
+        let outcome = spawn("--hydrant -n 1", "nested 2");
+        outcome
+            .code(0)
+            .quiet()
+            .says("child 0 of 1\n", 3)
+            .says("depth 0 below\n", 1)
+            .says("depth 1 below\n", 1);
+        let outcome = spawn("--hydrant -n 2", "missing");
+        outcome.code(0).says("refused: ", 2).says("child 0 of 1\n", 1).says(" of 2 done", 2);
+        outcome.warns("hydrant: nothing is spawned for rank 1: /no/such/program: No such file or directory");
+    }
+}
+
+/// A rank changes what is one for all nodes, those of a spawned step among them.
+#[test]
+fn names_and_process_sets_are_those_of_all_nodes() {
+    let Some(cluster) = cluster() else { return };
+    let steps = format!(
+        "init2
+        only 5
+        frame cmd=pset-define;name=odd;members=1,3,5,7;
+        expect cmd=pset-define-response;rc=0;
+        frame cmd=pset-define;name=odd;members=1,3;
+        refused other members
+        frame cmd=name-publish;name=parent;port=p;
+        expect cmd=name-publish-response;rc=0;
+        all
+        fence2
+        only 1
+        frame cmd=pset-info;name=odd;
+        expect cmd=pset-info-response;rc=0;size=4;
+        only 7
+        frame cmd=name-lookup;name=parent;
+        expect cmd=name-lookup-response;rc=0;port=p;
+        only 0
+        frame cmd=spawn;ncmds=1;preputcount=0;subcmd={RAW};maxprocs=2;argc=6;argv0=init2;argv1=frame;\
+        argv2=cmd=name-lookup;;name=parent;;;argv3=expect;argv4=rc=0;;port=p;;;argv5=end2;infokeycount=0;
+        expect cmd=spawn-response;rc=0;
+        all
+        fence2
+        end2
+        say done"
+    );
+    for options in ["-n 8", FOUR] {
+        let outcome = srun(&cluster, "--hydrant").words(options).arg(RAW).steps(&steps).run();
+        outcome.code(0).quiet().says("done\n", 8);
+    }
+}
+
 #[test]
 fn spawned_programs_have_what_the_rank_says() {
     let Some(cluster) = cluster() else { return };
@@ -334,7 +398,7 @@ fn spawned_programs_have_what_the_rank_says() {
 }
 
 // Fault: A rank of a step of `srun --hydrant` spawns what cannot be started: a program that is not there, more processes than the
-// allocation has processors, on a host that is not a node of it, or by PMIx
+// allocation has processors, or on a host that is not a node of it
 // Outcome: the rank gets an error, standard error has the reason, and the step goes on
 // Guarantee: A spawn is answered when all its processes run, or none
 #[test]
@@ -354,20 +418,6 @@ fn a_spawn_that_cannot_be_started_is_an_error() {
         let outcome = spawning(&cluster, "--hydrant -n 1", "keys world 1 host=n7").run();
         outcome.code(0).says("refused: ", 1).warns(": host n7: the nodes of the allocation are n0\n");
     }
-    for (peer, folder) in open_mpi() {
-        for (options, size) in [("-n 1", 1), ("--partition four --nodes 2 --ntasks 2", 2)] {
-            let job = with_open_mpi(srun(&cluster, "--hydrant").words(options), peer, &folder, "mpi_spawn");
-            // Each rank for itself: the others of a communicator wait in Open MPI 4.
-            let outcome = job.words("keys self 1 x=y").run();
-            outcome.code(0).says("refused: ", size).says(" done", size);
-            for rank in 0..size {
-                let line = format!(
-                    "hydrant: nothing is spawned for rank {rank}: `srun --hydrant` serves no spawns by PMIx"
-                );
-                outcome.warns(&line).warns("use `hydrant run` in the allocation");
-            }
-        }
-    }
 }
 
 /// The allocation of srun, in which both steps are, ends with srun.
@@ -386,7 +436,7 @@ fn a_spawned_step_outlives_its_spawner() {
 // Fault: A rank of a step that a rank of another step of `srun --hydrant` has spawned fails, or one of the other step, or srun is
 // lost
 // Outcome: both steps end; standard error has the reason
-// Guarantee: Each srun is told of the end of the other, and notices its loss
+// Guarantee: The nodes of both steps have one head, and notice its loss
 #[test]
 fn a_step_and_those_that_it_has_spawned_end_together() {
     let Some(cluster) = cluster() else { return };
@@ -410,7 +460,10 @@ fn a_step_and_those_that_it_has_spawned_end_together() {
         killed.await_stdout("up", 6);
         killed.signal(Signal::KILL);
         // Waiting also sees that no ranks are left.
-        killed.wait().signaled(Signal::KILL).warns("srun of the step that has spawned this one is lost");
+        killed
+            .wait()
+            .signaled(Signal::KILL)
+            .warns("hydrant: ending the step: the server on n0 failed: the link to srun");
         let failed = step().args(steps).words("fence1 only 1 kill 9 all forever").run();
         failed
             .code(143)
@@ -439,7 +492,7 @@ fn a_plugin_that_fails_ends_its_step_alone() {
     let Some(cluster) = cluster() else { return };
     let other = srun(&cluster, "--hydrant --job-name beside -n 2").args([RAW]).args(UP).start();
     other.await_stdout("up", 2);
-    for (name, why) in [("trap", "trapped"), ("endless", "no response within 5 s")] {
+    for (name, why) in [("alone", "trapped"), ("endless", "no response within 5 s")] {
         let outcome = srun(&cluster, &format!("--hydrant={name} -n 2 sleep 1000")).run();
         let file = cluster.folder().join(format!("spank-{name}.wasm"));
         let line = format!("hydrant: ending the step: the server on n0 failed: plugin {}: ", file.display());
@@ -462,7 +515,7 @@ fn a_step_that_cannot_be_served_fails() {
         let outcome = srun(&cluster, options).arg("true").run();
         outcome.code(1).warns(why);
     };
-    let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing, late";
+    let known = "--hydrant=other: no such server; there are built-in, trap, endless, missing, late, alone";
     refused("--hydrant=other -n 1", known);
     refused("--hydrant=missing -n 2", "hydrant: plugin /nowhere/hydrant.wasm: cannot be read: ");
     // The head is told, which ends the tasks of nodes that have the plugin.

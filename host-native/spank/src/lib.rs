@@ -14,11 +14,14 @@
 //! |---|---|
 //! | `exports` | the symbols and functions that Slurm looks for |
 //! | `step` | a step in slurmstepd, from its options to its end |
-//! | `head` | thread of srun with the server that connects those of several nodes |
+//! | `head` | thread of srun to which nodes connect, those of spawned steps among them |
 //! | `spawned` | spawned steps, each with an srun |
+//! | `srun` | command of such a srun, from the request of a rank |
 //! | `server` | thread with the server of a node: event loop and what its outputs require |
 //! | `uplink` | link of a node to the head |
-//! | `message` | messages between the head, the nodes and other sruns, and the job of a step |
+//! | `message` | messages between the head and the nodes, and the job of a step |
+//! | `address` | address of the head, as nodes get it from their srun |
+//! | `servers` | numbers, tree and capacities of all servers |
 //! | `tasks` | tasks of a node: processes, sockets, environment |
 //! | `arguments` | words of plugstack.conf and the value of `--hydrant` |
 //! | `spank` | functions and items of Slurm |
@@ -26,15 +29,18 @@
 // Slurm's functions are there in Slurm's programs only, so tests have nothing that calls them.
 #![cfg_attr(test, allow(dead_code))]
 
+mod address;
 mod arguments;
 #[cfg(not(test))]
 mod exports;
 mod head;
 mod message;
 mod server;
+mod servers;
 #[cfg(not(test))]
 mod spank;
 mod spawned;
+mod srun;
 #[cfg(not(test))]
 mod step;
 mod tasks;

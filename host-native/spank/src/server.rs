@@ -3,13 +3,16 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
-use hydrant_host::{CloseReason, Closing, ConnId, Event, Exit, Host, Input, Job, JobId, Output, Port, Rank};
-use hydrant_host::{Limits, Protocol, Settings, UpcallId, decode_spawn};
+use hydrant_core::OwnedInput;
+use hydrant_host::decode_spawn;
+use hydrant_host::{
+    CloseReason, Closing, ConnId, Event, Exit, Fault, Host, Input, JobId, Output, Port, Rank,
+};
 use hydrant_overlay::{Channel, LinkError};
 use hydrant_reactor::{Clock, Interest, Key, KeyRange, Poller};
 use rustix::process::Signal;
 
-use crate::message::{Layout, NotExecuted, ToHead, ToNode, decode};
+use crate::message::{Call, FIRST, Layout, NotExecuted, Ready, Registration, ToHead, ToNode, decode};
 use crate::tasks::{Tasks, User, exit_of};
 use crate::uplink::{LINK, Place, Uplink};
 
@@ -18,13 +21,8 @@ pub(crate) const KILL_TIMEOUT: u64 = 5_000;
 /// Time in milliseconds between the reason and SIGTERM: srun drops output that arrives after the first task that a signal
 /// ended.
 const REASON_TIME: u64 = 300;
-/// The job of the step.
-const JOB: JobId = JobId(0);
-/// The job in place of one that a rank has spawned, and that has servers of its own. It is there for a moment, because the reply to
-/// the rank has the name of a registered job.
-const SPAWNED: JobId = JobId(1);
-/// Most bytes of the request for a spawn.
-const SPAWN_BYTES: u32 = 1 << 16;
+/// Code of a request that nothing has answered: `PMI2_FAIL` of pmi2.h.
+const FAIL: i32 = -1;
 const NOTICES: Key = KeyRange(0).key(0, 0);
 /// Key of the library's descriptor.
 const HOST: Key = KeyRange(0).key(2, 0);
@@ -79,28 +77,10 @@ pub(crate) enum ServerError {
     Link(#[from] LinkError),
     #[error("the head in srun sent an invalid message")]
     Head,
-}
-
-/// Settings of a server of a step: one job, names and process sets of its own, and room for the reply to a spawn. Nodes with tasks
-/// are counted from 1.
-pub(crate) fn settings(size: u32, node: Option<(u32, u32)>) -> Settings {
-    let settings = Settings::for_ranks(size.saturating_add(1));
-    let limits =
-        Limits { jobs: 2, groups: 64, names: 64, psets: 64, spawn_bytes: SPAWN_BYTES, ..settings.limits };
-    let settings = Settings { limits, ..settings };
-    match node {
-        Some((number, nodes)) => settings.on_node(number, nodes + 1),
-        None => settings,
-    }
-}
-
-/// Registers the job of a step.
-pub(crate) fn register(host: &mut Host, name: &str, layout: &Layout) -> Result<(), hydrant_host::Error> {
-    host.register_job_as(JOB, &layout.job(name))?;
-    for (key, value) in layout.origin.iter().flat_map(|origin| &origin.pairs) {
-        host.input(Input::Preput { job: JOB, key, value })?;
-    }
-    Ok(())
+    #[error("the names that ranks publish: {0}")]
+    Names(#[from] hydrant_names::NameServiceError),
+    #[error("the server of names: {0}")]
+    NameServer(#[from] hydrant_driver::OwnedServerError),
 }
 
 /// What a node has of a step when its tasks have been forked.
@@ -147,6 +127,8 @@ struct Watch {
     held: Option<OwnedFd>,
     /// Number of spawned steps of ranks of this node.
     spawned: u32,
+    /// Number of the tasks' job.
+    job: JobId,
     /// None when the server knows the job.
     connections: Option<Connections>,
     /// Tasks that have ended before the server knew them.
@@ -179,6 +161,7 @@ pub(crate) fn serve(node: Node) {
         not_executed: None,
         held: Some(held),
         spawned: 0,
+        job: FIRST,
         connections: Some(connections),
         early: Vec::new(),
     };
@@ -279,8 +262,10 @@ impl Watch {
                 None => self.say_ready(),
             }
         } else {
-            let Step { size, ref node, processors, universe, .. } = self.step;
-            self.begin(&mut host, &Layout { universe, ..Layout::alone(size, node, processors) })?;
+            let Step { ref name, size, ref node, processors, universe, .. } = self.step;
+            let layout = Layout { universe, ..Layout::alone(0, size, node, processors) };
+            let registration = Registration { job: FIRST, name: name.clone(), layout, spawn: None };
+            self.register(&mut host, &registration)?;
         }
         let mut keys = Vec::new();
         loop {
@@ -319,8 +304,15 @@ impl Watch {
     fn say_ready(&mut self) {
         let Some(link) = &mut self.link else { return };
         let ranks = self.tasks.0.iter().map(|task| task.rank).collect();
-        let (name, processors) = (self.step.node.clone(), self.step.processors);
-        link.send(&ToHead::Ready { name, ranks, processors, not_executed: self.not_executed });
+        let Step { name: job, node: name, processors, .. } = &self.step;
+        link.send(&ToHead::Ready(Ready {
+            job: job.clone(),
+            name: name.clone(),
+            ranks,
+            processors: *processors,
+            not_executed: self.not_executed,
+            refused: None,
+        }));
     }
 
     /// Reads whether all tasks have executed the program.
@@ -347,66 +339,57 @@ impl Watch {
         }
     }
 
-    /// Has the head carry out a spawn.
-    fn spawn(
-        &mut self,
-        host: &mut Host,
-        (spawn, rank): (UpcallId, Rank),
-        protocol: Protocol,
-        request: Vec<u8>,
-    ) -> Result<(), ServerError> {
-        let refusal = match (&self.link, &self.step.place) {
-            _ if self.ending.is_some() => Some("the step ends".to_owned()),
-            (None, None) => Some("srun has passed no address of its head".to_owned()),
-            (None, Some(_)) => match self.connect() {
-                Ok(()) => {
-                    self.say_ready();
-                    None
-                }
-                Err(error) => Some(error.to_string()),
-            },
-            (Some(_), _) => None,
-        };
-        if let Some(why) = refusal {
-            (self.print)(&format!("hydrant: nothing is spawned for rank {rank}: {why}"));
-            let programs = decode_spawn(protocol, &request).map_or(0, |spawn| spawn.programs().count());
-            return Ok(host.spawn_complete(spawn, false, &vec![libc::EHOSTUNREACH as u8; programs])?);
+    /// Passes a request to the head, to which this node is connected then. Returns why not, if that is so.
+    fn pass_on(&mut self, message: &ToHead) -> Result<(), String> {
+        match (&self.link, &self.step.place) {
+            _ if self.ending.is_some() => return Err("the step ends".to_owned()),
+            (None, None) => return Err("srun has passed no address of its head".to_owned()),
+            (None, Some(_)) => {
+                self.connect().map_err(|error| error.to_string())?;
+                self.say_ready();
+            }
+            (Some(_), _) => {}
         }
-        if let Some(link) = &mut self.link {
-            link.send(&ToHead::Spawn { spawn, rank: rank.0, protocol, request });
-            self.spawned += 1;
+        self.link.iter_mut().for_each(|link| link.send(message));
+        Ok(())
+    }
+
+    /// Has the head carry out a spawn.
+    fn spawn(&mut self, host: &mut Host, call: Call) -> Result<(), ServerError> {
+        let (spawn, rank) = (call.upcall, call.rank);
+        let programs = decode_spawn(call.protocol, &call.request).map_or(0, |spawn| spawn.programs().count());
+        match self.pass_on(&ToHead::Spawn(call)) {
+            Ok(()) => self.spawned += 1,
+            Err(why) => {
+                (self.print)(&format!("hydrant: nothing is spawned for rank {rank}: {why}"));
+                host.spawn_complete(spawn, false, &vec![libc::EHOSTUNREACH as u8; programs])?;
+            }
         }
         Ok(())
     }
 
-    /// Completes a spawn, with the name of the job that runs if there is one.
-    fn complete(
-        &mut self,
-        host: &mut Host,
-        spawn: UpcallId,
-        started: Option<&str>,
-        codes: &[u8],
-    ) -> Result<(), ServerError> {
-        if let Some(name) = started {
-            host.register_job_as(SPAWNED, &Job::new(name, 1).spawned_by(spawn))?;
-            host.spawn_complete(spawn, true, codes)?;
-            host.deregister_job(SPAWNED)?;
-        } else {
-            self.spawned = self.spawned.saturating_sub(1);
-            host.spawn_complete(spawn, false, codes)?;
+    /// Has the head carry out a request.
+    fn upcall(&mut self, host: &mut Host, call: Call) -> Result<(), ServerError> {
+        let upcall = call.upcall;
+        if let Err(why) = self.pass_on(&ToHead::Upcall(call)) {
+            host.input(Input::UpcallComplete { upcall, rc: FAIL, text: why.as_bytes() })?;
         }
-        self.events(host)
+        Ok(())
     }
 
-    /// Starts the job when the nodes of all ranks are known.
-    fn begin(&mut self, host: &mut Host, layout: &Layout) -> Result<(), ServerError> {
+    /// Registers a job, that of the tasks among them, which it serves from now on.
+    fn register(&mut self, host: &mut Host, registration: &Registration) -> Result<(), ServerError> {
+        registration.apply(host, self.step.place.is_some())?;
+        if registration.name != self.step.name {
+            return Ok(());
+        }
         let Some(Connections { sockets, port }) = self.connections.take() else {
             return Err(ServerError::Head);
         };
-        register(host, &self.step.name, layout)?;
-        host.adopt_port(JOB, port)?;
+        self.job = registration.job;
+        host.adopt_port(self.job, port)?;
         for (socket, task) in sockets.into_iter().zip(&self.tasks.0) {
-            host.adopt_socket(JOB, Rank(task.rank), socket)?;
+            host.adopt_socket(self.job, Rank(task.rank), socket)?;
         }
         self.poller.add(&*host, HOST, Interest::Read)?;
         for (rank, exit) in std::mem::take(&mut self.early) {
@@ -427,38 +410,86 @@ impl Watch {
             }
         };
         for (channel, bytes) in messages {
-            match (channel, decode(&bytes)) {
-                (Channel::Peer, _) => {
-                    let taken = host.peer(0, &bytes);
-                    taken.map_err(|error| match error.fault() {
-                        Some(_) => ServerError::Head,
-                        None => error.into(),
-                    })?;
-                    self.events(host)?;
-                }
-                (Channel::Control, Some(ToNode::Begin(layout))) => self.begin(host, &layout)?,
-                (Channel::Control, Some(ToNode::End)) => {
-                    self.ending.get_or_insert((Signal::TERM, self.clock.now()));
-                }
-                (Channel::Control, Some(ToNode::Spawned { spawn, started, codes })) => {
-                    self.complete(host, spawn, started.as_deref(), &codes)?;
-                }
-                (Channel::Control, Some(ToNode::SpawnedOver)) => {
-                    self.spawned = self.spawned.saturating_sub(1);
-                }
+            match channel {
+                Channel::Peer => self.take_peer(host, &bytes)?,
+                Channel::Control => self.take(host, decode(&bytes).ok_or(ServerError::Head)?)?,
                 _ => return Err(ServerError::Head),
             }
+            self.events(host)?;
         }
         Ok(())
+    }
+
+    /// Takes a message of another node's server. The root gets those of all others, which the head passes on with their numbers.
+    fn take_peer(&mut self, host: &mut Host, bytes: &[u8]) -> Result<(), ServerError> {
+        let (from, bytes) = match bytes.split_first_chunk() {
+            Some((from, bytes)) if self.is_root() => (u32::from_le_bytes(*from), bytes),
+            _ => (0, bytes),
+        };
+        host.peer(from, bytes).map_err(of_head)
+    }
+
+    /// Takes an order of the head.
+    fn take(&mut self, host: &mut Host, order: ToNode) -> Result<(), ServerError> {
+        match order {
+            ToNode::Register(registration) => self.register(host, &registration)?,
+            ToNode::Deregister(job) => {
+                host.deregister_job(job).map_err(of_head)?;
+                self.events(host)?;
+                self.link.iter_mut().for_each(|link| link.send(&ToHead::Deregistered(job)));
+            }
+            ToNode::Input(input) => self.apply(host, &input)?,
+            ToNode::Asked { upcall, input } if is_request(&input) => {
+                let (rc, text) = match result_of(host.input(input.view()))? {
+                    Ok(()) => (0, String::new()),
+                    Err(Fault::Refused(why)) => (why.rc(), why.to_string()),
+                    Err(fault) => (FAIL, fault.to_string()),
+                };
+                let _ = result_of(host.input(Input::UpcallComplete { upcall, rc, text: text.as_bytes() }))?;
+            }
+            ToNode::Asked { .. } => return Err(ServerError::Head),
+            ToNode::End => {
+                self.ending.get_or_insert((Signal::TERM, self.clock.now()));
+            }
+            ToNode::SpawnedOver => self.spawned = self.spawned.saturating_sub(1),
+        }
+        Ok(())
+    }
+
+    /// Applies an input of the head, which is a process of the user: one of those that a head gives.
+    fn apply(&mut self, host: &mut Host, input: &OwnedInput) -> Result<(), ServerError> {
+        match input {
+            OwnedInput::NodeJoined { .. } | OwnedInput::NodeLost { .. } => {
+                host.input(input.view()).map_err(of_head)
+            }
+            OwnedInput::UpcallComplete { .. }
+            | OwnedInput::PeerBlocked { .. }
+            | OwnedInput::PeerWritable { .. }
+            | OwnedInput::SpawnComplete { .. } => {
+                if matches!(input, OwnedInput::SpawnComplete { started: false, .. }) {
+                    self.spawned = self.spawned.saturating_sub(1);
+                }
+                // What the input is about may be gone.
+                result_of(host.input(input.view())).map(drop)
+            }
+            // A request of a rank may be refused.
+            _ if is_request(input) => result_of(host.input(input.view())).map(drop),
+            _ => Err(ServerError::Head),
+        }
+    }
+
+    /// Whether this node's server is the root.
+    fn is_root(&self) -> bool {
+        self.step.place.as_ref().is_some_and(|place| place.number == 0)
     }
 
     /// Writes to the head.
     fn flush(&mut self, host: &mut Host) -> Result<(), ServerError> {
         let Some(link) = &mut self.link else { return Ok(()) };
-        if link.flush(&self.poller)? {
-            host.input(Input::PeerWritable { node: 0 })?;
-            self.events(host)?;
+        for node in link.flush(&self.poller)? {
+            host.input(Input::PeerWritable { node })?;
         }
+        self.events(host)?;
         if let Some(link) = &mut self.link {
             link.flush(&self.poller)?;
         }
@@ -471,7 +502,9 @@ impl Watch {
             self.early.push((rank, exit));
             return Ok(());
         }
-        host.exited(JOB, Rank(rank), exit)?;
+        let (job, rank) = (self.job, Rank(rank));
+        host.exited(job, rank, exit)?;
+        self.link.iter_mut().for_each(|link| link.send(&ToHead::Exited { job, rank }));
         self.events(host)
     }
 
@@ -490,15 +523,21 @@ impl Watch {
                 Event::Output(Output::AbortJob { cause, message, .. }) => {
                     self.end(&format!("{cause}{}", behind(&message)));
                 }
-                Event::Output(Output::Peer { bytes, .. }) => {
+                Event::Output(Output::Peer { node, bytes }) => {
+                    // The head passes messages of the root on.
+                    let bytes =
+                        if self.is_root() { [&node.to_le_bytes(), &bytes[..]].concat() } else { bytes };
                     if let Some(link) = &mut self.link
-                        && link.send_peer(&bytes)?
+                        && link.send_peer(node, &bytes)?
                     {
-                        host.input(Input::PeerBlocked { node: 0 })?;
+                        host.input(Input::PeerBlocked { node })?;
                     }
                 }
-                Event::Output(Output::Spawn { spawn, rank, protocol, request, .. }) => {
-                    self.spawn(host, (spawn, rank), protocol, request)?;
+                Event::Output(Output::Spawn { spawn: upcall, job, rank, protocol, request }) => {
+                    self.spawn(host, Call { upcall, job, rank, protocol, request })?;
+                }
+                Event::Output(Output::Upcall { upcall, job, rank, protocol, request }) => {
+                    self.upcall(host, Call { upcall, job, rank, protocol, request })?;
                 }
                 Event::Output(Output::RemoveFiles { paths, .. }) => self.step.user.remove(&paths),
                 Event::Output(Output::Log { text, .. }) => {
@@ -522,6 +561,27 @@ impl Watch {
         }
         let whose = rank.map_or_else(|| format!("connection {}", conn.0), |rank| format!("rank {rank}"));
         (self.print)(&format!("hydrant: closed the connection of {whose}: {why}"));
+    }
+}
+
+/// Whether all servers apply an input because a rank has asked for it.
+fn is_request(input: &OwnedInput) -> bool {
+    matches!(input, OwnedInput::PsetRequest { .. } | OwnedInput::Connected { .. })
+}
+
+/// Error of a server that refuses what the head has it do.
+fn of_head(error: hydrant_host::Error) -> ServerError {
+    match error.fault() {
+        Some(_) => ServerError::Head,
+        None => error.into(),
+    }
+}
+
+/// Separates what a server refuses from its failure.
+fn result_of(result: Result<(), hydrant_host::Error>) -> Result<Result<(), Fault>, ServerError> {
+    match result {
+        Ok(()) => Ok(Ok(())),
+        Err(error) => error.fault().map(Err).ok_or(error.into()),
     }
 }
 

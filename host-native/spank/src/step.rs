@@ -1,6 +1,6 @@
 //! A step in slurmstepd, from its options to its end.
 
-use std::ffi::{CStr, OsStr};
+use std::ffi::{CStr, CString, OsStr};
 use std::net::{Ipv4Addr, TcpListener, ToSocketAddrs};
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
@@ -17,12 +17,15 @@ use hydrant_reactor::signals::with_all_blocked;
 use rustix::io::Errno;
 use rustix::process::{Signal, getpid, kill_process};
 
+use crate::address::{Address, SPAWNED};
 use crate::arguments::{ArgumentError, Arguments};
 use crate::head::{self, Head};
 use crate::message::{Layout, spawned_by};
 use crate::server::{self, Connections, Node, notices, send_notice, serve};
+use crate::servers::{NODES_MAX, Servers};
 use crate::spank::{self, Item, SlurmError, Spank};
-use crate::spawned::{PROGRAMS, SPAWNED, Spawner, Srun, program_of};
+use crate::spawned::{SpawnedSteps, say_nodes};
+use crate::srun::{PROGRAMS, Srun, program_of};
 use crate::tasks::{Pair, Task, Tasks, User, keep_on_exec};
 use crate::uplink::{self, Place};
 
@@ -47,18 +50,15 @@ pub(crate) enum StepError {
     NoHead,
     #[error(transparent)]
     Random(#[from] hydrant_reactor::Error),
-    #[error("{SPAWNED} is for sruns that hydrant starts: {0}")]
-    Spawner(std::io::Error),
+    #[error("{SPAWNED} is for sruns that hydrant starts")]
+    Spawned,
     #[error("the step is not served")]
     Refused,
     #[error("task {0} is unknown")]
     Task(u32),
 }
 
-/// Most nodes of a step. The head has a link to each.
-const NODES_MAX: u32 = 64;
-/// Variable that srun passes to slurmstepd, and slurmstepd not to tasks: `PORT:TICKET` of the head, or `PORT:TICKET:JOB` with the
-/// name of the job that has spawned the step.
+/// Variable that srun passes to slurmstepd, and slurmstepd not to tasks: the [`Address`] of the head.
 const HEAD: &CStr = c"HYDRANT_STEP_HEAD";
 
 /// What is known of the step so far. Only the main thread of slurmstepd locks it, so it is free after each fork.
@@ -80,15 +80,16 @@ enum State {
     Listening(Listening),
     /// srun has the head.
     Leading { thread: JoinHandle<()>, stop: OwnedFd },
+    /// srun of a spawned step, whose head is that of the first step.
+    Led,
 }
 
 struct Listening {
     /// Value of `--hydrant`.
     server: String,
     listener: TcpListener,
-    ticket: Ticket,
+    address: Address,
     join: Duration,
-    spawner: Option<Spawner>,
 }
 
 struct Starting {
@@ -117,21 +118,23 @@ pub(crate) fn choose(value: &str) {
 pub(crate) fn check(arguments: &Arguments) -> Result<(), StepError> {
     let Some(value) = lock(&CHOSEN).clone() else { return Ok(()) };
     arguments.server(&value)?;
-    let ticket = Ticket::random()?;
-    let (listener, port) = head::listen().map_err(|error| StepError::System("listen", error))?;
-    let mut address = format!("{port}:{}", ticket.to_text());
-    let mut spawner = None;
-    if std::env::var_os(SPAWNED).is_some() {
-        let from = spawner.insert(Spawner::from_stdin().map_err(StepError::Spawner)?);
-        address = format!("{address}:{}", from.origin.spawner);
-    }
+    let (state, address) = match std::env::var(SPAWNED) {
+        Ok(text) => (State::Led, Address::from_text(&text).ok_or(StepError::Spawned)?),
+        Err(_) => {
+            let ticket = Ticket::random()?;
+            let (listener, port) = head::listen().map_err(|error| StepError::System("listen", error))?;
+            let address = Address { port, ticket, spawned: None };
+            let listening =
+                Listening { server: value, listener, address: address.clone(), join: arguments.join };
+            (State::Listening(listening), address)
+        }
+    };
     // SAFETY: Slurm itself sets variables in this phase, on this thread, and reads them for the nodes.
     unsafe {
         std::env::remove_var(SPAWNED);
-        std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address);
+        std::env::set_var(OsStr::from_bytes(HEAD.to_bytes()), address.to_text());
     }
-    let join = arguments.join;
-    *lock(&STATE) = State::Listening(Listening { server: value, listener, ticket, join, spawner });
+    *lock(&STATE) = state;
     Ok(())
 }
 
@@ -173,15 +176,19 @@ pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
     let mut state = lock(&STATE);
     let listening = match std::mem::replace(&mut *state, State::Unused) {
         State::Unused => return Ok(()),
+        State::Led => {
+            return say_nodes(nodes(spank)?).map_err(|error| StepError::System("standard input", error));
+        }
         State::Listening(listening) => listening,
         other => {
             *state = other;
             return Err(StepError::Heterogeneous);
         }
     };
-    let Listening { server, listener, ticket, join, spawner } = listening;
+    let Listening { server, listener, address, join } = listening;
     let nodes = nodes(spank)?;
     let (read, write) = notices().map_err(|errno| StepError::System("pipe", errno.into()))?;
+    let ticket = address.ticket.clone();
     let name = job_name(spank, &ticket.id())?;
     let variable = |name: &CStr| std::env::var_os(OsStr::from_bytes(name.to_bytes()))?.into_string().ok();
     let (hosts, universe) = (step_hosts(variable), universe(variable));
@@ -190,17 +197,20 @@ pub(crate) fn lead(spank: Spank) -> Result<(), StepError> {
         program: std::env::current_exe().map_err(system("the program file of srun"))?,
         job: spank.item(Item::JobId)?,
         server,
-        env: std::env::vars_os().collect(),
+        env: std::env::vars_os().filter(|(name, _)| !is_foreign_variable(name.as_bytes())).collect(),
         directory: std::env::current_dir().map_err(system("getcwd"))?,
         hosts: allocation(variable),
     };
+    let servers = Servers::of(nodes, spank.item(Item::TotalTasks)?, universe);
+    let millis = u64::try_from(join.as_millis()).unwrap_or(u64::MAX);
+    let spawned = SpawnedSteps::new(srun, servers, address, millis, (head::KEYS, head::SPAWNED, head::SRUN));
     let stop_srun = || {
         // What a user does who waits for srun. A process can signal itself.
         let _ = kill_process(getpid(), Signal::TERM);
     };
     let (stop, print) = (read, spank::print);
     let head =
-        Head { name, nodes, hosts, universe, ticket, listener, join, stop, print, stop_srun, srun, spawner };
+        Head { name, servers, hosts, universe, ticket, listener, join, stop, print, stop_srun, spawned };
     let builder = thread::Builder::new().name("hydrant".to_owned());
     let thread = with_all_blocked(|| builder.spawn(move || head::lead(head)));
     let thread = thread.map_err(system("cannot start a thread"))?;
@@ -228,16 +238,25 @@ fn place(spank: Spank) -> Result<Option<Place>, StepError> {
     let Some(head) = spank.variable(HEAD) else {
         return if nodes == 1 { Ok(None) } else { Err(StepError::NoHead) };
     };
-    let mut words = head.splitn(3, ':');
-    let (port, ticket) = (words.next(), words.next());
-    let ticket = ticket.and_then(Ticket::from_text).ok_or(StepError::NoHead)?;
-    let port: u16 = port.and_then(|port| port.parse().ok()).ok_or(StepError::NoHead)?;
+    let Address { port, ticket, spawned } = Address::from_text(&head).ok_or(StepError::NoHead)?;
     // The address at which Slurm itself reaches srun, mostly a number.
     let host = spank.variable(c"SLURM_SRUN_COMM_HOST").ok_or(StepError::NoHead)?;
     let addresses = (host.as_str(), port).to_socket_addrs();
     let head = addresses.map_err(|error| StepError::System("the address of srun", error))?.next();
-    let (head, spawner) = (head.ok_or(StepError::NoHead)?, words.next().map(str::to_owned));
-    Ok(Some(Place { node: spank.item(Item::Node)? + 1, nodes, head, ticket, spawner }))
+    let (head, node) = (head.ok_or(StepError::NoHead)?, spank.item(Item::Node)?);
+    let (servers, number, spawner) = match spawned {
+        Some(place) => (place.servers, place.first.saturating_add(node), Some(place.spawner)),
+        None => {
+            let servers = first_servers(spank, nodes)?;
+            (servers, servers.number(node), None)
+        }
+    };
+    Ok(Some(Place { servers, number, nodes, head, ticket, spawner }))
+}
+
+/// All servers, as a node of the first step knows them.
+fn first_servers(spank: Spank, nodes: u32) -> Result<Servers, StepError> {
+    Ok(Servers::of(nodes, spank.item(Item::TotalTasks)?, universe(|name| spank.variable(name))))
 }
 
 /// Loads the plugin and makes the connections of all tasks.
@@ -271,9 +290,11 @@ fn starting(spank: Spank, arguments: &Arguments, value: &str) -> Result<Starting
         signal_handlers: false,
         ..Plugin::new(file)
     });
-    let several = step.place.as_ref().filter(|place| place.nodes > 1);
-    let place = several.map(|place| (place.node, place.nodes));
-    let host = Host::open(&Settings { plugin, ..server::settings(step.size, place) })?;
+    let (servers, number) = match &step.place {
+        Some(place) => (place.servers, place.number),
+        None => (first_servers(spank, 1)?, 0),
+    };
+    let host = Host::open(&Settings { plugin, ..servers.settings(number, step.size) })?;
     let port = Port::open((Ipv4Addr::LOCALHOST, 0).into(), Speaks::Pmix)?.for_user(user.user);
     let ranks = (0..count).map(|task| spank.rank(task)).collect::<Result<_, _>>()?;
     let pairs = (0..count).map(|_| Pair::new()).collect::<Result<_, _>>();
@@ -361,13 +382,15 @@ pub(crate) fn task_init(spank: Spank) -> Result<(), StepError> {
     };
     keep_on_exec(&pair.task).map_err(|errno| StepError::System("fcntl", errno.into()))?;
     let Starting { step, port, execs, .. } = &**starting;
-    for name in spank.variable_names()?.iter().filter(|name| is_foreign_variable(name.to_bytes())) {
+    let spawner = step.place.as_ref().and_then(|place| place.spawner.as_deref());
+    // Those of a spawned step are what its spawner has assigned.
+    let is_foreign = |name: &&CString| spawner.is_none() && is_foreign_variable(name.to_bytes());
+    for name in spank.variable_names()?.iter().filter(is_foreign) {
         spank.remove_variable(name);
     }
     spank.remove_variable(HEAD);
     // The layout of all nodes is not known yet, and matters to none of these variables.
-    let job = Layout::alone(step.size, &step.node, step.processors).job(&step.name);
-    let spawner = step.place.as_ref().and_then(|place| place.spawner.as_deref());
+    let job = Layout::alone(0, step.size, &step.node, step.processors).job(&step.name);
     let job = spawned_by(job, spawner.unwrap_or_default());
     for (name, value) in job.rank_env(Rank(*rank), Some(pair.task.as_raw_fd()), Some(port))? {
         spank.set_variable(name, &value)?;

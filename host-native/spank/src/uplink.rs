@@ -1,5 +1,6 @@
 //! Link of a node to the head in srun.
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -7,7 +8,8 @@ use hydrant_overlay::{Channel, Link, LinkError, RECEIVE_BUFFER_MIN, Ticket, conn
 use hydrant_reactor::{Clock, Error, Interest, Key, KeyRange, Poller};
 use rustix::io::Errno;
 
-use crate::message::{ToHead, encode};
+use crate::message::{Ready, ToHead, encode};
+use crate::servers::Servers;
 
 /// Key of the link in the poller.
 pub(crate) const LINK: Key = KeyRange(0).key(1, 0);
@@ -21,9 +23,11 @@ const LAST_MESSAGES: u64 = 2_000;
 /// Place of a node in its step, and the head.
 #[derive(Debug)]
 pub(crate) struct Place {
-    /// Number of this node, from 1.
-    pub(crate) node: u32,
-    /// Number of nodes with tasks.
+    /// All servers.
+    pub(crate) servers: Servers,
+    /// Number of this node among them.
+    pub(crate) number: u32,
+    /// Number of nodes of the step.
     pub(crate) nodes: u32,
     pub(crate) head: SocketAddr,
     pub(crate) ticket: Ticket,
@@ -32,7 +36,7 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Whether the node knows the job from the head only. Otherwise it connects to the head when a rank spawns.
+    /// Whether the node knows the job from the head only. Otherwise it connects to the head when a rank needs it.
     pub(crate) fn is_led(&self) -> bool {
         self.nodes > 1 || self.spawner.is_some()
     }
@@ -42,8 +46,7 @@ impl Place {
 pub(crate) fn refuse(place: &Place, name: String, ranks: Vec<u32>, why: String) -> Result<(), LinkError> {
     let mut poller = Poller::new().map_err(Errno::from)?;
     let mut link = Uplink::connect(place, Clock::start(), &poller)?;
-    link.send(&ToHead::Ready { name, ranks, processors: 0, not_executed: None });
-    link.send(&ToHead::Failed(why));
+    link.send(&ToHead::Ready(Ready { name, ranks, refused: Some(why), ..Ready::default() }));
     Ok(link.close(&mut poller).map_err(Errno::from)?)
 }
 
@@ -53,24 +56,22 @@ pub(crate) struct Uplink {
     link: Link,
     clock: Clock,
     buffer: Vec<u8>,
-    /// The server may not send until the queue drains.
-    blocked: bool,
+    /// Neighbours that the server may not send to until the queue drains.
+    blocked: BTreeSet<u32>,
 }
 
 impl Uplink {
     /// Connects to the head.
     pub(crate) fn connect(place: &Place, clock: Clock, poller: &Poller) -> Result<Uplink, LinkError> {
-        let link = connect(place.head, &place.ticket, place.node, CONNECT_TIMEOUT, clock.now())?;
+        let link = connect(place.head, &place.ticket, place.number, CONNECT_TIMEOUT, clock.now())?;
         poller.add(link.fd(), LINK, Interest::Read).map_err(Errno::from)?;
-        Ok(Uplink { link, clock, buffer: vec![0; RECEIVE_BUFFER_MIN], blocked: false })
+        Ok(Uplink { link, clock, buffer: vec![0; RECEIVE_BUFFER_MIN], blocked: BTreeSet::new() })
     }
 
-    /// Sends a message of the server. Returns whether the server has to wait from now on.
-    pub(crate) fn send_peer(&mut self, bytes: &[u8]) -> Result<bool, LinkError> {
+    /// Sends a message of the server to a neighbour. Returns whether the server has to wait from now on.
+    pub(crate) fn send_peer(&mut self, to: u32, bytes: &[u8]) -> Result<bool, LinkError> {
         self.link.send(self.clock.now(), Channel::Peer, bytes)?;
-        let full = self.link.queued() > HIGH_WATER && !self.blocked;
-        self.blocked |= full;
-        Ok(full)
+        Ok(self.link.queued() > HIGH_WATER && self.blocked.insert(to))
     }
 
     /// Sends a message about the tasks. The loss of the link is reported when it is read.
@@ -86,14 +87,13 @@ impl Uplink {
         Ok(messages)
     }
 
-    /// Writes as many bytes as the socket takes. Returns whether the server can send again.
-    pub(crate) fn flush(&mut self, poller: &Poller) -> Result<bool, Error> {
+    /// Writes as many bytes as the socket takes. Returns the neighbours that the server can send to again.
+    pub(crate) fn flush(&mut self, poller: &Poller) -> Result<BTreeSet<u32>, Error> {
         let _ = self.link.flush();
         let interest = if self.link.is_blocked() { Interest::ReadWrite } else { Interest::Read };
         poller.modify(self.link.fd(), LINK, interest)?;
-        let drained = self.blocked && self.link.queued() <= HIGH_WATER / 2;
-        self.blocked &= !drained;
-        Ok(drained)
+        let is_drained = self.link.queued() <= HIGH_WATER / 2;
+        Ok(if is_drained { std::mem::take(&mut self.blocked) } else { BTreeSet::new() })
     }
 
     /// Sends the last message and waits until it is written, for a limited time.
