@@ -620,24 +620,26 @@ static void query(void)
     RETURNS(PMIX_ERR_NOT_SUPPORTED, PMIx_Query_info(queries, 1, &results, &count));
 }
 
-static atomic_int defined, retired;
+static atomic_int found, defined, retired;
 
 static void on_set(size_t handler, pmix_status_t code, const pmix_proc_t *source, pmix_info_t infos[], size_t count,
                    pmix_info_t results[], size_t others, pmix_event_notification_cbfunc_fn_t done, void *data)
 {
     (void)handler, (void)source, (void)results, (void)others;
-    int named = 0, members = 0;
+    int named = 0, members = 0, there = 0;
     for (size_t at = 0; at < count; at++)
         if (PMIX_CHECK_KEY(&infos[at], PMIX_PSET_NAME)) {
-            named += strcmp(infos[at].value.data.string, "app://late") == 0;
+            const char *name = infos[at].value.data.string;
+            named += strcmp(name, "app://late") == 0;
+            there += strcmp(name, "app://left") == 0 || strcmp(name, "app://right") == 0;
         } else if (PMIX_CHECK_KEY(&infos[at], PMIX_PSET_MEMBERS)) {
             pmix_data_array_t *array = infos[at].value.data.darray;
             pmix_proc_t *procs = array->array;
             for (size_t member = 0; array->type == PMIX_PROC && member < array->size; member++)
                 members += procs[member].rank == 2 * member && strcmp(procs[member].nspace, me.nspace) == 0;
         }
-    CHECK(named == 1 && members == (code == PMIX_PROCESS_SET_DEFINE ? 2 : 0));
-    atomic_fetch_add(code == PMIX_PROCESS_SET_DEFINE ? &defined : &retired, 1);
+    CHECK(named + there == 1 && (there == 1 || members == (code == PMIX_PROCESS_SET_DEFINE ? 2 : 0)));
+    atomic_fetch_add(there == 1 ? &found : code == PMIX_PROCESS_SET_DEFINE ? &defined : &retired, 1);
     if (done != NULL)
         done(PMIX_EVENT_ACTION_COMPLETE, NULL, 0, NULL, NULL, data);
 }
@@ -650,7 +652,7 @@ static void *preloaded(const char *name)
     return function;
 }
 
-/* Rank 0 defines a set of ranks 0 and 2. Rank 2 retires and removes it. All ranks get the events. */
+/* All ranks get the sets of the job. Rank 0 defines one of ranks 0 and 2. Rank 2 retires and removes it. All get the events. */
 static void sets(void)
 {
     enum { INFO_NULL = 0x130, ERRORS_RETURN = 0x143 };
@@ -674,7 +676,7 @@ static void sets(void)
     if (me.rank == 2)
         CHECK(prune(session) == 0);
     fence();
-    CHECK(atomic_load(&defined) == 1 && atomic_load(&retired) == 1);
+    CHECK(atomic_load(&found) == 2 && atomic_load(&defined) == 1 && atomic_load(&retired) == 1);
 }
 
 /* The ranks of all hosts are those of the job. */

@@ -172,8 +172,10 @@ impl Server<'_> {
         let changes = self.psets.changes();
         let events = &mut self.conns[requester.conn.index()].events;
         let before = events.codes.len();
-        // A client gets the changes of process sets since its registration, and the other events from before it too.
-        if !events.codes.iter().any(|known| is_of_sets(known.code)) {
+        // A client gets the process sets that there are, their ends since its registration, and the other events from before it.
+        if !events.has(event::SET_DEFINED) && codes.iter().any(|code| code == event::SET_DEFINED) {
+            events.sets = 0;
+        } else if !events.codes.iter().any(|known| is_of_sets(known.code)) {
             events.sets = changes;
         }
         let got = Got { exits: 0, notices: events.before };
@@ -684,13 +686,15 @@ impl Server<'_> {
         next.map(|(slot, job, rank)| (slot.end, job, rank))
     }
 
-    /// Returns the next change of a process set with ranks of the client's job, or for a tool of any that is listed: its serial
-    /// number, the set, and whether it was retired or has ended. Clients that have registered for all events do not get it:
-    /// Open MPI handles such an event as an error.
+    /// Returns the next change of a listed process set, or of one for a spawned job, with ranks of the client's job, or for a
+    /// tool of any that is listed: its serial number, the set, and whether it was retired or has ended. Clients that have
+    /// registered for all events do not get it: Open MPI handles such an event as an error.
     fn next_set_change(&self, requester: Requester) -> Option<(u32, Which, bool)> {
         let events = &self.conns[requester.conn.index()].events;
         let is_tool = self.is_tool(&self.jobs[requester.job.index()]);
-        let is_meant = |name: &str| !is_tool || !is_of_host(name);
+        // The sets `hydrant://job/…` tell a job what it has spawned.
+        let is_of_job = |name: &str| !is_tool && name.starts_with("hydrant://job/");
+        let is_meant = |name: &str| !is_of_host(name) || is_of_job(name);
         let wanted = |retired| events.has(set_code(retired));
         self.psets.next_change(self.seen_by(requester), events.sets, is_meant, wanted)
     }

@@ -116,8 +116,13 @@ fn changes_of_process_sets_are_reported_to_those_who_registered_for_them() {
     assert_eq!(change(&mut all, b"cmd=pset-retire;name=a;"), [0, 1, 1, 0]);
     assert_eq!(change(&mut all, b"cmd=pset-prune;"), [0; 4]);
     assert_eq!(change(&mut all, b"cmd=pset-define;name=a;members=0-1;"), [0, 1, 0, 0]);
-    // Changes before a registration are not reported.
+    let host = || Input::Define { job: JobId(0), name: "hydrant://node/a", members: b"0-3", other: None };
+    (0..3).for_each(|node| all.tell(node, host()));
+    // Who registers gets the sets that there are and that no host defined, also if it had registered for their ends before.
     register_for(&mut all, 0, 3, &both);
+    assert_eq!(events(&mut all, 0, 4), [0, 0, 0, 1]);
+    register_for(&mut all, 0, 2, &both[..1]);
+    assert_eq!(events(&mut all, 0, 4), [0, 0, 1, 0]);
     assert_eq!(change(&mut all, b"cmd=pset-retire;name=a;"), [0, 1, 1, 1]);
 }
 

@@ -360,6 +360,8 @@ fn tools_see_the_sets_of_all_jobs() {
         writer.array(0);
     });
     assert!(all.tool_gets().is_some(), "the reply");
+    let there = all.tool_gets().expect("the set that is there");
+    assert!(there.windows(4).any(|bytes| bytes == b"left"));
     for node in 0..3 {
         all.tell(node, Input::Define { job, name: "hydrant://app/1", members: b"1", other: None });
         let request = b"cmd=pset-define;name=right;members=1;";
