@@ -35,7 +35,7 @@ pub(crate) struct Step {
     commands: Vec<OsString>,
     srun: Child,
     /// Readable when srun has ended.
-    _process: OwnedFd,
+    process: OwnedFd,
     /// Number of nodes, as srun says it.
     nodes_pipe: OwnedFd,
     /// Numbers that are kept for its nodes. Their count is known from the time at which srun has placed the step.
@@ -170,7 +170,7 @@ impl SpawnedSteps {
         self.steps.values().map(|step| step.numbers.len()).sum()
     }
 
-    /// Starts a step for a rank of the job of this name; `ranks` ranks of others are registered. Returns why nothing is started.
+    /// Starts a step for a rank of the job of this name, beside the `first` ranks of the first step. Returns why nothing is started.
     pub(crate) fn start(
         &mut self,
         spawner: &str,
@@ -208,7 +208,7 @@ impl SpawnedSteps {
                     origin,
                     commands,
                     srun,
-                    _process: process,
+                    process,
                     nodes_pipe,
                     numbers,
                     nodes: None,
@@ -293,7 +293,7 @@ impl SpawnedSteps {
     pub(crate) fn ended(&mut self, id: u32, poller: &Poller) -> Option<ExitStatus> {
         let step = self.steps.get_mut(&id).filter(|step| !step.ended)?;
         step.ended = true;
-        poller.remove(&step._process);
+        poller.remove(&step.process);
         step.srun.wait().ok()
     }
 
