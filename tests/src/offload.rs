@@ -132,7 +132,8 @@ impl Target {
         let hello = format!(" of {size}, program 0, universe {size}, Open ");
         let sum = format!("allreduce of {size}: 0 wrong\n");
         for (program, said, times) in [("mpi_hello", hello, size), ("mpi_allreduce", sum, 1)] {
-            let job = self.offload(&format!("{options} -n {size}"));
+            // On few processors so many ranks may take longer than the warning to start.
+            let job = self.offload(&format!("--fence-warning 0 {options} -n {size}"));
             let job = job.assign(variables.clone());
             job.arg(peer.program(program)).run().code(0).quiet().says(&said, times);
             let segments = fs::read_dir("/dev/shm").expect("the system has shared memory").flatten();
