@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 
 use hydrant_core::server::Inbox;
+use hydrant_core::wire::pmix::{Frame, Hello, Kind, next_frame};
 use hydrant_core::{JobId, Rank};
 use hydrant_reactor::{NO_SIGPIPE, Sent};
 use rustix::io::Errno;
@@ -43,6 +44,8 @@ pub(crate) struct Conn {
     queries: bool,
     /// The client speaks PMIx, or is closed.
     speaks: Speaks,
+    /// Job id of the ranks that the port is for, if the owner of the driver takes tools of PMIx that connect there.
+    ranks_of: Option<Box<str>>,
     /// Received bytes that the backend has not consumed. Has no memory unless a request came in pieces.
     held: Vec<u8>,
     /// A reply that the socket did not take, from `sent` on.
@@ -155,12 +158,17 @@ impl Conns {
     /// The connection belongs to a rank from now on.
     pub(crate) fn assign(&mut self, id: u32, job: JobId, rank: Rank) {
         let conn = &mut self.all[id as usize];
-        (conn.rank, conn.incoming) = (Some(rank), false);
+        (conn.rank, conn.incoming, conn.ranks_of) = (Some(rank), false, None);
         self.by_rank.insert((job, rank), id);
     }
 
     /// Closes a connection, and its socket.
     pub(crate) fn close(&mut self, id: u32) {
+        drop(self.remove(id));
+    }
+
+    /// Removes a connection. Returns its socket, if it has one.
+    pub(crate) fn remove(&mut self, id: u32) -> Option<OwnedFd> {
         let conn = std::mem::take(&mut self.all[id as usize]);
         self.free.insert(id);
         // The rank may have opened another one.
@@ -169,6 +177,7 @@ impl Conns {
         {
             self.by_rank.remove(&(conn.job, rank));
         }
+        if let Transport::Socket(fd) = conn.transport { Some(fd) } else { None }
     }
 
     /// An open connection.
@@ -257,6 +266,23 @@ impl Conn {
     /// Returns whether a reply waits for the socket, or for the owner of the driver. No requests are read meanwhile.
     pub(crate) fn is_blocked(&self) -> bool {
         !self.unsent.is_empty() || matches!(self.transport, Transport::External { blocked: true })
+    }
+
+    /// Has the client handed over if it turns out to be a tool, and no rank of that job.
+    pub(crate) fn hand_over_tool(&mut self, jobid: &str) {
+        self.ranks_of = Some(jobid.into());
+    }
+
+    /// Returns whether a client that has sent these bytes is a tool to be handed over.
+    pub(crate) fn is_tool(&self, bytes: &[u8]) -> bool {
+        let Some(jobid) = &self.ranks_of else { return false };
+        let Ok(Some(Frame::Hello { body, .. })) = next_frame(bytes) else { return false };
+        Hello::decode(body).is_some_and(|hello| match hello.kind {
+            Kind::Client => false,
+            // libpmix calls each tool in the environment of a rank so, also one that names itself.
+            Kind::ClientTool => hello.namespace != jobid.as_bytes(),
+            Kind::Tool | Kind::NamedTool => true,
+        })
     }
 
     /// Has the connection wait while the inbox is full.

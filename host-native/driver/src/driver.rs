@@ -43,11 +43,22 @@ pub struct Driver<B: ?Sized> {
     closed: VecDeque<Event>,
     /// Processes that have ended, whose last requests are read before that counts.
     exits: VecDeque<Exiting>,
+    /// Tools that wait for the owner.
+    tools: VecDeque<Tool>,
     pub(crate) traffic: Traffic,
     /// Buffer for requests, and behind [`READ_BUFFER`] bytes one for output of the backend. Together they are so long that the
     /// allocator maps them, and unused pages cost nothing.
     pub(crate) buffers: Box<[u8]>,
     pub(crate) backend: Box<B>,
+}
+
+/// A tool of PMIx that has connected to the port of a job's ranks, as one does that a rank starts.
+#[derive(Debug)]
+pub struct Tool {
+    /// Its connection.
+    pub client: Client,
+    /// What it has said: its introduction, and what it has sent since.
+    pub said: Vec<u8>,
 }
 
 /// End of a rank's process.
@@ -74,6 +85,7 @@ where
             keys,
             closed: VecDeque::new(),
             exits: VecDeque::new(),
+            tools: VecDeque::new(),
             traffic: Traffic::default(),
             buffers: vec![0; READ_BUFFER + limits.output_room()].into(),
             backend,
@@ -255,7 +267,7 @@ where
             // The poller reports its end alone.
             Some(conn) if conn.is_paused() => self.end(id, now, CloseReason::Ended),
             Some(_) => {
-                self.read(ConnId(id), now)?;
+                self.read(ConnId(id), now, poller)?;
                 self.pause_if_full(id, poller)
             }
             None => Ok(()),
@@ -268,6 +280,19 @@ where
         if let Some(open) = self.conns.get_mut(conn.0) {
             open.let_pause();
         }
+    }
+
+    /// Has the client of a new connection handed over to [`take_tool`](Driver::take_tool) if it is a tool of PMIx that is no rank of
+    /// the job. For clients whose [user](Client::is_own) the kernel has named.
+    pub fn hand_over_tool(&mut self, conn: ConnId, jobid: &str) {
+        if let Some(open) = self.conns.get_mut(conn.0) {
+            open.hand_over_tool(jobid);
+        }
+    }
+
+    /// Takes a tool that was handed over. Its connection has ended for the backend.
+    pub fn take_tool(&mut self) -> Option<Tool> {
+        self.tools.pop_front()
     }
 
     /// Reads a connection no more if its inbox is full, or again.
@@ -288,7 +313,7 @@ where
     ///
     /// # Errors
     /// The backend failed.
-    pub(crate) fn read(&mut self, conn: ConnId, now: u64) -> Result<bool, Error> {
+    pub(crate) fn read(&mut self, conn: ConnId, now: u64, poller: &Poller) -> Result<bool, Error> {
         let (ConnId(id), room) = (conn, self.read_room());
         let Some(open) = self.conns.get_mut(id).filter(|open| !open.is_blocked()) else { return Ok(false) };
         let mut inbox = open.inbox(&mut self.buffers[..room]);
@@ -298,6 +323,12 @@ where
                     return self.end(id, now, CloseReason::OtherProtocol(speaks)).map(|()| false);
                 }
                 self.traffic.bytes_in = self.traffic.bytes_in.saturating_add(new as u64);
+                let said = &self.buffers[..open.held() + new];
+                if open.is_tool(said) {
+                    let said = said.to_vec();
+                    return self.hand_over(id, said, now, poller).map(|()| false);
+                }
+                let mut inbox = open.inbox(&mut self.buffers[..room]);
                 inbox.receive(conn, new, |input| self.backend.handle(Time(now), input))?;
                 open.keep(&inbox);
                 open.received_request();
@@ -307,6 +338,15 @@ where
             Received::End => self.end(id, now, CloseReason::Ended).map(|()| false),
             Received::Overrun => self.end(id, now, CloseReason::Overrun).map(|()| false),
         }
+    }
+
+    /// Ends the connection of a tool for the backend, and keeps it for the owner.
+    fn hand_over(&mut self, id: u32, said: Vec<u8>, now: u64, poller: &Poller) -> Result<(), Error> {
+        if let Some(socket) = self.conns.remove(id) {
+            poller.remove(&socket);
+            self.tools.push_back(Tool { client: Client::own(socket), said });
+        }
+        Ok(self.handle(now, Input::Closed { conn: ConnId(id) })?)
     }
 
     /// Writes the buffered bytes of a reply. Returns whether there were any.
@@ -444,7 +484,7 @@ where
         if reads == 0 {
             // The rank may be one of those that have not introduced themselves.
             for id in self.conns.incoming(job) {
-                self.read(ConnId(id), now)?;
+                self.read(ConnId(id), now, poller)?;
             }
             return Ok(true);
         }
@@ -453,7 +493,7 @@ where
         {
             // The write of a reply that waits for the socket fails now, and reading continues.
             self.flush(conn, now, poller)?;
-            if self.read(conn, now)? {
+            if self.read(conn, now, poller)? {
                 return Ok(true);
             }
         }

@@ -60,7 +60,7 @@ mod sys;
 #[cfg(test)]
 mod tests;
 
-pub use driver::{Driver, HANDSHAKE_TIMEOUT, Traffic};
+pub use driver::{Driver, HANDSHAKE_TIMEOUT, Tool, Traffic};
 pub use environment::{FOREIGN_VARIABLES, TUNABLE_VARIABLES, is_foreign_variable};
 pub use error::{Error, ListenError};
 pub use event::{CloseReason, Event, OVERRUN};

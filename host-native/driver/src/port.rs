@@ -85,6 +85,12 @@ impl Client {
         Ok(Client { stream, speaks, user, is_own: true })
     }
 
+    /// A PMIx client of this user, as the caller knows.
+    pub fn own(socket: OwnedFd) -> Client {
+        let user = Some(geteuid().as_raw());
+        Client { stream: socket.into(), speaks: Speaks::Pmix, user, is_own: true }
+    }
+
     /// Whether the kernel has named the user whom the port is for as the client's. At a port for one user it has for each client
     /// on this machine, and for no other.
     pub fn is_own(&self) -> bool {

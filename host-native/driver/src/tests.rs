@@ -1,14 +1,17 @@
 //! A driver with clients over socket pairs, under a clock that the test sets.
 
 use std::io::{ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 use std::time::Duration;
 
 use hydrant_core::server::JobSpec;
 use hydrant_core::trace::{Cause, Closing, Exit};
+use hydrant_core::wire::Integers;
+use hydrant_core::wire::pmix::{Hello, Kind};
 use hydrant_core::{ConnId, Fault, Input, JobId, Limits, OwnedOutput, Rank, Server};
-use hydrant_reactor::{KeyRange, Poller};
+use hydrant_reactor::{Interest, Key, KeyRange, Poller};
 
 use super::conns::INTRODUCTION_READ;
 use super::{Client, CloseReason, Driver, Event, HANDSHAKE_TIMEOUT, MappedStorage, Speaks};
@@ -126,7 +129,7 @@ fn a_client_that_has_not_introduced_itself_is_read_in_small_pieces() {
     let (mut stranger, conn) = world.client(None);
     let greetings = GREETING.repeat(1000);
     stranger.write_all(&greetings).unwrap();
-    assert!(world.driver.read(conn.unwrap(), 0).unwrap());
+    assert!(world.driver.read(conn.unwrap(), 0, &world.poller).unwrap());
     assert_eq!(world.driver.traffic().bytes_in, INTRODUCTION_READ as u64);
     assert_eq!((world.poll(), world.driver.traffic().bytes_in), (Vec::new(), INTRODUCTION_READ as u64));
     // A turn of the event loop reads the next piece, between those of other connections.
@@ -281,6 +284,60 @@ fn a_connection_that_the_backend_refuses_is_closed() {
 }
 
 /// Bytes of the one are the owner's to carry, those of the other are not, and numbers are used once.
+/// A tool of PMIx in the environment of a rank connects to the port of the rank's job.
+#[test]
+fn tools_among_the_clients_of_a_job_are_handed_over() {
+    let limits = Limits { commit_bytes: 256, ..Limits::for_ranks(1) };
+    let mut storage = MappedStorage::new(&limits);
+    let mut world = World::new(limits, &mut storage);
+    let hello = |kind, namespace: &str| {
+        let integers = Integers::Flexible;
+        let hello = Hello { kind, namespace: namespace.as_bytes(), rank: 0, major: 5, integers };
+        let mut message = vec![0; 256];
+        let len = hello.write((0, 0), &mut message).unwrap();
+        message.truncate(len);
+        message
+    };
+    for said in [
+        hello(Kind::ClientTool, "toolqry.7"),
+        hello(Kind::NamedTool, "toolqry.7"),
+        hello(Kind::Tool, ""),
+        [hello(Kind::ClientTool, "toolqry.7"), b"and more".to_vec()].concat(),
+    ] {
+        let (mut client, conn) = world.client(None);
+        world.driver.hand_over_tool(conn.unwrap(), "kvs_0");
+        // The introduction comes in two pieces.
+        let (first, rest) = said.split_at(20);
+        for piece in [first, rest] {
+            assert!(world.driver.take_tool().is_none());
+            client.write_all(piece).unwrap();
+            assert_eq!(world.turn(), []);
+        }
+        let tool = world.driver.take_tool().expect("it has introduced itself");
+        assert_eq!(tool.said, said);
+        assert_eq!(world.driver.next_conn(), conn, "its number is free");
+        assert_eq!(read(&mut client), "", "nobody has answered");
+        // Its socket may be watched again.
+        world.poller.add(&tool.client.stream, Key(1), Interest::Read).unwrap();
+        tool.client.stream.shutdown(Shutdown::Both).unwrap();
+    }
+    for (said, takes_tools) in [
+        (hello(Kind::Client, "kvs_0"), true),
+        (hello(Kind::Client, "toolqry.7"), true),
+        (hello(Kind::ClientTool, "kvs_0"), true),
+        (hello(Kind::ClientTool, "toolqry.7"), false),
+    ] {
+        let (mut client, conn) = world.client(None);
+        if takes_tools {
+            world.driver.hand_over_tool(conn.unwrap(), "kvs_0");
+        }
+        client.write_all(&said).unwrap();
+        assert_eq!(world.turn().len(), 1, "it has joined, or has been refused");
+        assert!(world.driver.take_tool().is_none());
+        world.driver.close(conn.unwrap(), 0).unwrap();
+    }
+}
+
 #[test]
 fn external_connections_are_beside_sockets() {
     let limits = Limits::for_ranks(3);

@@ -168,7 +168,13 @@ impl Server<'_> {
     fn names_job(&mut self, id: JobId, hello: &Hello<'_>) -> bool {
         let Some(job) = self.jobs.get(id.index()) else { return false };
         let is_tool = self.is_tool(job);
-        if is_tool != hello.kind.is_tool() || !HOST_FACTS && hello.kind != Kind::Client {
+        let is_one_of_its = match hello.kind {
+            Kind::Client => !is_tool,
+            // A process of a job that names itself is a tool, and a rank otherwise.
+            Kind::ClientTool => HOST_FACTS,
+            Kind::Tool | Kind::NamedTool => is_tool,
+        };
+        if !is_one_of_its {
             return false;
         }
         if !is_tool {

@@ -94,6 +94,8 @@ fn tools_get_names_and_those_who_have_one_keep_it() {
         (4, Some(("pquery.host.7", 0)), false),
         (7, Some(("launcher", 0)), false),
         (10, Some(("scheduler", 0)), false),
+        (5, Some(("toolqry.host.7", 0)), false),
+        (8, Some(("prun.host.7", 0)), false),
     ] {
         let mut all = cluster();
         all.tool_sends(&hello(kind, name));
@@ -119,7 +121,8 @@ fn ranks_are_no_tools_and_tools_are_no_ranks() {
         hello(4, Some(("job.0", 0))),
         hello(4, Some(("other", 1))),
         hello(0, Some(("tool.1", 0))),
-        hello(5, Some(("tool.1", 0))),
+        hello(5, Some(("job.0", 0))),
+        hello(5, Some(("other", 1))),
         hello(9, Some(("tool.1", 0))),
         hello(11, None),
     ] {
