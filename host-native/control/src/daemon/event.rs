@@ -5,7 +5,7 @@ use hydrant_core::wire::Integers;
 use hydrant_core::{JobId, OwnedInput, OwnedOutput, Rank};
 
 use crate::protocol::{
-    BackendFailure, JobRecord, Order, PluginFile, Report, StartError, UsageParts, WindowSize,
+    BackendFailure, JobRecord, Order, PluginFile, Relayed, Report, StartError, UsageParts, WindowSize,
 };
 
 /// Something that happened on the node of a daemon.
@@ -176,6 +176,13 @@ pub enum DaemonAction {
         rank: Option<Rank>,
         /// The bytes.
         bytes: Vec<u8>,
+    },
+    /// Tells this end of the connection of a tool what the head's end does. The tool may be gone.
+    RelayTool {
+        /// Number of the tool.
+        number: u32,
+        /// What happens.
+        relayed: Relayed,
     },
     /// Puts another PMI server in the place of the node's. The host sends the result as
     /// [`Report::ServerReplaced`](crate::protocol::Report::ServerReplaced).

@@ -59,6 +59,7 @@ impl Daemon {
             Order::PushInput { push, job, rank, bytes } => {
                 self.act(DaemonAction::PushInput { push, job, rank, bytes });
             }
+            Order::RelayTool { number, relayed } => self.act(DaemonAction::RelayTool { number, relayed }),
             Order::ReplaceServer { plugin } => self.act(DaemonAction::ReplaceServer { plugin }),
             Order::Stdin(bytes) => self.act(DaemonAction::FeedStdin(bytes)),
             Order::CloseOutput { job, streams } => {

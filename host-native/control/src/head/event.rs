@@ -14,8 +14,8 @@ use crate::exit_status::ExitCodeOf;
 use crate::job_result::RanksInState;
 use crate::jobs::JobSummary;
 use crate::protocol::{
-    BackendFailure, JobRecord, Order, Program, PseudoTerminals, RunSettings, StartError, SubmissionId,
-    Target, ToolOptions, WindowSize,
+    BackendFailure, JobRecord, Order, Program, PseudoTerminals, Relayed, RunSettings, StartError,
+    SubmissionId, Target, ToolOptions, WindowSize,
 };
 
 /// A job for a fleet.
@@ -472,6 +472,15 @@ pub enum Action {
         push: u64,
         /// Whether a rank of the node has taken all of it.
         is_taken: bool,
+    },
+    /// Tells the head's end of the connection of a tool what the node's end does. The bytes are untrusted.
+    RelayTool {
+        /// The node.
+        node: u32,
+        /// Number of the tool at the node.
+        number: u32,
+        /// What happens.
+        relayed: Relayed,
     },
     /// A node has sent where the time of the job's ranks there went. The bytes are untrusted.
     Profile {

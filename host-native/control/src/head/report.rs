@@ -68,6 +68,7 @@ impl Head {
             | Report::RankStates { .. }
             | Report::Usage { .. }
             | Report::InputPushed { .. }
+            | Report::RelayTool { .. }
             | Report::ServerReplaced(_) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Own(_)) => Ok(Validity::Current),
             Report::BackendFailed(BackendFailure::Neighbour { node: neighbour, .. }) => {
@@ -214,6 +215,9 @@ impl Head {
             Report::Usage { query, body } => self.actions.push_back(Action::Usage { node, query, body }),
             Report::InputPushed { push, is_taken } => {
                 self.actions.push_back(Action::InputPushed { node, push, is_taken });
+            }
+            Report::RelayTool { number, relayed } => {
+                self.actions.push_back(Action::RelayTool { node, number, relayed });
             }
             Report::StdinConsumed(bytes) => self.stdin_consumed(node, bytes),
             Report::StdinClosed => self.stdin_closed(node),

@@ -110,6 +110,13 @@ pub enum Order {
         /// The bytes.
         bytes: Vec<u8>,
     },
+    /// What the head's end of the connection of a tool tells that of the node.
+    RelayTool {
+        /// Number that the node has given the tool.
+        number: u32,
+        /// What happens.
+        relayed: Relayed,
+    },
     /// Puts another server in the place of the node's. The answer is [`Report::ServerReplaced`].
     ReplaceServer {
         /// Plugin with the server, or `None` for one in the daemon's process.
@@ -137,6 +144,19 @@ pub struct UsageParts {
     pub host: bool,
     /// Counters of disks and networks.
     pub devices: bool,
+}
+
+/// What one end of the relayed connection of a tool tells the other. Bytes wait until those before have been taken.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Relayed {
+    /// A tool has connected to a node, and has said this. Counts as bytes.
+    Begins(Vec<u8>),
+    /// Bytes for the other end's socket.
+    Bytes(Vec<u8>),
+    /// The socket has taken the bytes.
+    Taken,
+    /// The socket is closed. Nothing follows.
+    Ends,
 }
 
 impl Order {
@@ -242,6 +262,13 @@ pub enum Report {
         push: u64,
         /// Whether a rank has taken all of them.
         is_taken: bool,
+    },
+    /// What the node's end of the connection of a tool tells that of the head, whose server serves the tool.
+    RelayTool {
+        /// Number of the tool among those of the node. None of them has had it before.
+        number: u32,
+        /// What happens.
+        relayed: Relayed,
     },
     /// Answer to [`Order::ReplaceServer`], with the reason if the server was kept.
     ServerReplaced(Result<(), String>),

@@ -2,7 +2,7 @@
 
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::{Input, JobId, OwnedOutput, Time};
-use hydrant_driver::BackendError;
+use hydrant_driver::{BackendError, Driver};
 use hydrant_iof::window_size;
 use hydrant_overlay::{Channel, Event as LinkEvent};
 use hydrant_reactor::Key;
@@ -69,6 +69,10 @@ impl Run<'_> {
                     if let Some(head) = self.parts.head() {
                         head.accept_tools(engine)?;
                     }
+                    self.take_outputs()?;
+                }
+                Token::Relay(slot) => {
+                    engine.relay_ready(slot)?;
                     self.take_outputs()?;
                 }
                 Token::Fleet(key) => {
@@ -160,7 +164,7 @@ impl Run<'_> {
         loop {
             if let Some(output) = self.engine.next_output(now)? {
                 self.take_output(output)?;
-            } else if !self.pass_name()? && !self.engine.show_board() {
+            } else if !self.pass_name()? && !self.pass_tool()? && !self.engine.show_board() {
                 self.engine.note_unserved();
                 return Ok(());
             }
@@ -185,6 +189,17 @@ impl Run<'_> {
 
     fn pass_name(&mut self) -> Result<bool, RunError> {
         self.parts.head().map_or(Ok(false), |head| head.pass_name(&mut self.engine))
+    }
+
+    /// Passes a tool on that has connected to the port of ranks. Returns whether there is one.
+    fn pass_tool(&mut self) -> Result<bool, RunError> {
+        let Run { engine, parts } = self;
+        let Some(tool) = engine.core.driver().and_then(Driver::take_tool) else { return Ok(false) };
+        match parts {
+            Parts::Head(head) | Parts::Both(head, _) => head.admit_tool(engine, tool).map(drop)?,
+            Parts::Daemon(_) => engine.relay_tool(tool)?,
+        }
+        Ok(true)
     }
 
     /// Handles timeouts.

@@ -52,6 +52,7 @@ pub(crate) mod token;
 mod tool_input;
 mod tool_jobs;
 mod tool_output;
+mod tool_relay;
 mod tools;
 mod usage;
 mod wait;

@@ -147,7 +147,7 @@ impl Engine<'_> {
 
     /// Accepts connections at the port of a job.
     pub(super) fn accept(&mut self, id: JobId) -> Result<(), RunError> {
-        let now = self.now();
+        let (now, takes_tools) = (self.now(), self.takes_tools());
         let Some(job) = self.jobs.get_mut(id) else { return Ok(()) };
         let mut admitted = Vec::new();
         let mut failed = None;
@@ -158,8 +158,12 @@ impl Engine<'_> {
         }
         for client in admitted {
             if let Some(driver) = self.core.driver() {
+                let may_be_tool = takes_tools && client.is_own();
                 driver.make_room(now)?;
-                driver.open_client(client, id, now, &self.poller)?;
+                let opened = driver.open_client(client, id, now, &self.poller)?;
+                if let (true, Some(conn), Some(job)) = (may_be_tool, opened, self.jobs.get(id)) {
+                    driver.hand_over_tool(conn, &job.name);
+                }
             }
         }
         match failed {

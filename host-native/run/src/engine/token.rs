@@ -35,6 +35,8 @@ pub(crate) enum Token {
     Tools,
     /// Files have been looked at.
     Looks,
+    /// The socket of a relayed tool, in this slot.
+    Relay(u32),
     /// A descriptor of the ranks' standard streams.
     Iof(Key),
     /// A PMI connection.
@@ -59,6 +61,7 @@ impl From<Token> for Key {
             Token::Board => (4, 0),
             Token::Tools => (5, 0),
             Token::Looks => (6, 0),
+            Token::Relay(slot) => (7, slot),
             Token::Iof(key)
             | Token::Conn(key)
             | Token::Links(key)
@@ -100,6 +103,7 @@ impl Token {
             4 => Token::Board,
             5 => Token::Tools,
             6 => Token::Looks,
+            7 => Token::Relay(index),
             _ => return None,
         })
     }
@@ -119,6 +123,7 @@ mod tests {
             Token::Board,
             Token::Tools,
             Token::Looks,
+            Token::Relay(6),
             Token::Iof(IOF.key(1, 7)),
             Token::Conn(CONNS.key(0, u32::MAX)),
             Token::Links(LINKS.key(4, 9)),
@@ -128,7 +133,7 @@ mod tests {
         ] {
             assert_eq!(Token::of(token.into()), Some(token));
         }
-        assert_eq!(Token::of(OWN.key(7, 0)), None);
+        assert_eq!(Token::of(OWN.key(8, 0)), None);
         assert_eq!(Token::of(KeyRange(7).key(0, 0)), None);
     }
 }

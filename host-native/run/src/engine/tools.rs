@@ -4,6 +4,8 @@
 //! reach ranks of other nodes. Its number is one from the end of the table of jobs. The server keeps the job for the next tool:
 //! its attributes stay in the log, and events and published data outlive the tool, as with other managers.
 //!
+//! A tool in the environment of a rank connects to the port of the rank's job. There the driver finds out what it is.
+//!
 //! What only a host can do is done by the head, which the tools are connected to, whatever the node.
 
 use std::fmt::Display;
@@ -20,7 +22,7 @@ use hydrant_core::{
     ConnId, Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
 };
 use hydrant_driver::{
-    BackendError, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files,
+    BackendError, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, Tool, is_out_of_files,
 };
 use hydrant_overlay::Destination;
 use hydrant_placement::host_attributes;
@@ -33,6 +35,7 @@ use super::status::Asker;
 use super::token::Token;
 use super::tool_jobs::Release;
 use super::tool_output::Pull;
+use super::tool_relay::Relays;
 use super::{Engine, Head, open::nonce};
 use crate::backend::RunBackend;
 use crate::error::RunError;
@@ -57,6 +60,8 @@ pub(super) struct Tools {
     folder: Option<PathBuf>,
     port: Option<Port>,
     slots: [Slot; TOOLS_MAX as usize],
+    /// Tools on the hosts of other nodes, or at a daemon those of its own.
+    pub(super) relays: Relays,
     /// Copies of output that tools get.
     pub(super) pulls: Vec<Pull>,
     /// Job of the debugger that has started this launcher, once it is a tool.
@@ -169,12 +174,18 @@ impl Engine<'_> {
     }
 
     fn listen_for_tools(&mut self) -> Result<Port, RunError> {
-        self.files.add(PORT_FILES + u64::from(TOOLS_MAX))?;
+        let relays = if self.nodes.is_some() { TOOLS_MAX } else { 0 };
+        self.files.add(PORT_FILES + u64::from(TOOLS_MAX + relays))?;
         let port = TcpPort::open((Ipv4Addr::LOCALHOST, 0).into())?.for_clients_of(Speaks::Pmix);
         // libpmix takes the first dot of an address that a user names for the end of the namespace.
         let server = format!("hydrant-{}", std::process::id());
         let uri = format!("{server}.0;tcp4://{}", port.addr());
         Ok(Port { listener: Listener::new(port, Token::Tools, &self.poller)?, server, uri, _files: None })
+    }
+
+    /// Returns whether tools may connect to the ports of ranks here. The head refuses them if it serves none.
+    pub(super) fn takes_tools(&self) -> bool {
+        self.tools.are_expected || self.nodes.is_some()
     }
 
     /// Opens the port of tools, if it is not open.
@@ -211,6 +222,13 @@ impl Engine<'_> {
             self.tools.slots[slot].is_taken = opened.is_some();
         }
         Ok(opened.is_some())
+    }
+
+    /// Says once that there are too many tools.
+    pub(super) fn refuse_tool(&mut self) {
+        if !std::mem::replace(&mut self.tools.reported, true) {
+            self.sinks.print(&format!("refused a tool of PMIx: {TOOLS_MAX} of them are connected"));
+        }
     }
 
     fn note_no_tools(&mut self, why: impl Display) {
@@ -328,13 +346,7 @@ impl Head<'_> {
         let Some(port) = &engine.tools.port else { return Ok(()) };
         let accepted = port.listener.socket().accept(&mut admitted);
         for client in admitted {
-            let Some(job) = self.job_for_tool(engine)? else {
-                // libpmix reports a server that cannot be reached.
-                if !std::mem::replace(&mut engine.tools.reported, true) {
-                    engine.sinks.print(&format!("refused a tool of PMIx: {TOOLS_MAX} of them are connected"));
-                }
-                continue;
-            };
+            let Some(job) = self.room_for_tool(engine)? else { continue };
             engine.open_tool(job, |driver, now, poller| driver.open_client(client, job, now, poller))?;
         }
         if let Err(error) = accepted
@@ -347,6 +359,29 @@ impl Head<'_> {
             }
         }
         Ok(())
+    }
+
+    /// Makes a client that has connected to the port of ranks a tool. Returns false if it is refused.
+    pub(super) fn admit_tool(
+        &mut self,
+        engine: &mut Engine<'_>,
+        Tool { client, said }: Tool,
+    ) -> Result<bool, RunError> {
+        if let Err(why) = engine.await_tools() {
+            engine.note_no_tools(why);
+            return Ok(false);
+        }
+        let Some(job) = self.room_for_tool(engine)? else { return Ok(false) };
+        engine.open_tool(job, |driver, now, poller| driver.open_called(client, job, (&said, 0), now, poller))
+    }
+
+    /// Returns a job for another tool, or none and says so once: libpmix reports a server that cannot be reached.
+    fn room_for_tool(&mut self, engine: &mut Engine<'_>) -> Result<Option<JobId>, RunError> {
+        let job = self.job_for_tool(engine)?;
+        if job.is_none() {
+            engine.refuse_tool();
+        }
+        Ok(job)
     }
 
     /// Returns a job for another tool, which all nodes get if they do not have it. None if there is no room.

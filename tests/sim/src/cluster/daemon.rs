@@ -70,6 +70,7 @@ impl World<'_> {
             DaemonAction::PushInput { push, .. } => {
                 self.report(node, &Report::InputPushed { push, is_taken: false });
             }
+            DaemonAction::RelayTool { .. } => unreachable!("no tool connects"),
             DaemonAction::ReleaseRanks { .. } => unreachable!("no rank is stopped for a debugger"),
             DaemonAction::EndNode => {
                 // Messages of other nodes are passed on.

@@ -122,7 +122,10 @@ impl World<'_> {
                 self.head.names.ask(request, self.now / MS).expect("the name service works");
                 self.collect_answers();
             }
-            Action::AnswerQuery { .. } | Action::AnswerTool { .. } | Action::FirstJobWaits => {
+            Action::AnswerQuery { .. }
+            | Action::AnswerTool { .. }
+            | Action::RelayTool { .. }
+            | Action::FirstJobWaits => {
                 unreachable!("nobody speaks PMIx")
             }
             Action::CancelLookups { job, rank } => {

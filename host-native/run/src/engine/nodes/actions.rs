@@ -43,6 +43,7 @@ impl Head<'_> {
                 let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
                 let reason = format!("{failure}{hint}");
                 let nodes = lost.unwrap_or_default();
+                engine.relays_lost(&nodes);
                 self.handle(engine, Event::NodesLost { nodes: nodes.clone(), reason })?;
                 self.pushes_lost(engine, &nodes)
             }
@@ -53,7 +54,10 @@ impl Head<'_> {
                 engine.sinks.print(&turned_away(addr, &why));
                 Ok(())
             }
-            LinkEvent::Left { node } => self.handle(engine, Event::NodeEnded { node }),
+            LinkEvent::Left { node } => {
+                engine.relays_lost(&(node..node + 1));
+                self.handle(engine, Event::NodeEnded { node })
+            }
             LinkEvent::Retrying(failure) => {
                 engine.sinks.print(&failure.to_string());
                 Ok(())
@@ -208,6 +212,9 @@ impl Head<'_> {
             }
             Action::InputPushed { node, push, is_taken } => {
                 self.input_pushed(engine, (node, push), is_taken)?;
+            }
+            Action::RelayTool { node, number, relayed } => {
+                self.take_relayed(engine, (node, number), relayed)?;
             }
             Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),
             Action::Print(lines) => engine.sinks.print(&lines),

@@ -454,6 +454,7 @@ impl Daemon {
             DaemonAction::PushInput { push, job, rank, bytes } => {
                 engine.push_input_here(push, (job, rank), &bytes);
             }
+            DaemonAction::RelayTool { number, relayed } => engine.take_relayed((0, number), relayed)?,
             DaemonAction::ReplaceServer { plugin } => {
                 let replaced = engine.replace_server(plugin.as_deref()).map_err(|error| error.with_hint());
                 engine.send_report(&Report::ServerReplaced(replaced));
