@@ -55,6 +55,8 @@ pub struct Driver<B: ?Sized> {
 /// A tool of PMIx that has connected to the port of a job's ranks, as one does that a rank starts.
 #[derive(Debug)]
 pub struct Tool {
+    /// The job of the ranks.
+    pub job: JobId,
     /// Its connection.
     pub client: Client,
     /// What it has said: its introduction, and what it has sent since.
@@ -342,9 +344,10 @@ where
 
     /// Ends the connection of a tool for the backend, and keeps it for the owner.
     fn hand_over(&mut self, id: u32, said: Vec<u8>, now: u64, poller: &Poller) -> Result<(), Error> {
-        if let Some(socket) = self.conns.remove(id) {
+        let job = self.conns.get(id).map(Conn::job);
+        if let (Some(job), Some(socket)) = (job, self.conns.remove(id)) {
             poller.remove(&socket);
-            self.tools.push_back(Tool { client: Client::own(socket), said });
+            self.tools.push_back(Tool { job, client: Client::own(socket), said });
         }
         Ok(self.handle(now, Input::Closed { conn: ConnId(id) })?)
     }

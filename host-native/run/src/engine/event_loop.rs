@@ -2,7 +2,7 @@
 
 use hydrant_control::{DaemonEvent, Event as HeadEvent};
 use hydrant_core::{Input, JobId, OwnedOutput, Time};
-use hydrant_driver::{BackendError, Driver};
+use hydrant_driver::{BackendError, Driver, Tool};
 use hydrant_iof::window_size;
 use hydrant_overlay::{Channel, Event as LinkEvent};
 use hydrant_reactor::Key;
@@ -195,9 +195,14 @@ impl Run<'_> {
     fn pass_tool(&mut self) -> Result<bool, RunError> {
         let Run { engine, parts } = self;
         let Some(tool) = engine.core.driver().and_then(Driver::take_tool) else { return Ok(false) };
+        let Tool { job, client, said } = tool;
+        if let Some(job) = engine.jobs.get_mut(job) {
+            // Its rank has found the server.
+            job.run.joined = true;
+        }
         match parts {
-            Parts::Head(head) | Parts::Both(head, _) => head.admit_tool(engine, tool).map(drop)?,
-            Parts::Daemon(_) => engine.relay_tool(tool)?,
+            Parts::Head(head) | Parts::Both(head, _) => head.admit_tool(engine, client, &said).map(drop)?,
+            Parts::Daemon(_) => engine.relay_tool(client, said)?,
         }
         Ok(true)
     }

@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
 
 use hydrant_control::protocol::{Order, Relayed, Report};
-use hydrant_driver::{Client, Tool};
+use hydrant_driver::Client;
 use hydrant_overlay::Destination;
 use hydrant_reactor::{Interest, NO_SIGPIPE};
 use rustix::io::Errno;
@@ -135,7 +135,7 @@ impl Relays {
 
 impl Engine<'_> {
     /// Relays a tool that has connected to the port of ranks of this daemon to the head.
-    pub(super) fn relay_tool(&mut self, Tool { client, said }: Tool) -> Result<(), RunError> {
+    pub(super) fn relay_tool(&mut self, client: Client, said: Vec<u8>) -> Result<(), RunError> {
         let Some(slot) = self.tools.relays.free_slot() else {
             self.refuse_tool();
             return Ok(());
@@ -244,7 +244,7 @@ impl Head<'_> {
         let Ok((socket, client)) = UnixStream::pair() else { return Ok(false) };
         // The daemon has asked its kernel for the user.
         let client = Client::own(client.into());
-        if !self.admit_tool(engine, Tool { client, said })? {
+        if !self.admit_tool(engine, client, &said)? {
             return Ok(false);
         }
         engine.begin_relay(slot, id, socket.into(), true)?;

@@ -22,7 +22,7 @@ use hydrant_core::{
     ConnId, Fault, Input, JobId, Limit, Limits, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId,
 };
 use hydrant_driver::{
-    BackendError, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, Tool, is_out_of_files,
+    BackendError, Client, Driver, PMIX_VERSION_FOR_TOOLS, PORT_FILES, Speaks, TcpPort, is_out_of_files,
 };
 use hydrant_overlay::Destination;
 use hydrant_placement::host_attributes;
@@ -365,14 +365,15 @@ impl Head<'_> {
     pub(super) fn admit_tool(
         &mut self,
         engine: &mut Engine<'_>,
-        Tool { client, said }: Tool,
+        client: Client,
+        said: &[u8],
     ) -> Result<bool, RunError> {
         if let Err(why) = engine.await_tools() {
             engine.note_no_tools(why);
             return Ok(false);
         }
         let Some(job) = self.room_for_tool(engine)? else { return Ok(false) };
-        engine.open_tool(job, |driver, now, poller| driver.open_called(client, job, (&said, 0), now, poller))
+        engine.open_tool(job, |driver, now, poller| driver.open_called(client, job, (said, 0), now, poller))
     }
 
     /// Returns a job for another tool, or none and says so once: libpmix reports a server that cannot be reached.
