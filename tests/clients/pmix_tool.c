@@ -1,6 +1,6 @@
 /* Tool of PMIx: `pmix_tool URI COMMAND [ARGUMENT]...` connects to the server at URI, or to the one that libpmix finds if URI is empty.
    `pmix_tool rank CODE` is a rank, which waits for an event of that code, and `pmix_tool client COMMAND [ARGUMENT]...` one that carries
-   out commands. */
+   out commands. `pmix_tool named NAME COMMAND [ARGUMENT]...` is a tool that names itself, with the server of its environment. */
 #define _GNU_SOURCE
 #include <pmix_tool.h>
 #include <string.h>
@@ -371,9 +371,17 @@ int main(int argc, char **argv)
         OK(PMIx_Finalize(NULL, 0));
         return 0;
     }
-    pmix_info_t info;
-    PMIX_INFO_LOAD(&info, PMIX_SERVER_URI, argv[1], PMIX_STRING);
-    pmix_status_t status = PMIx_tool_init(&me, &info, argv[1][0] != '\0');
+    pmix_info_t infos[2];
+    pmix_rank_t rank = 0;
+    bool is_named = argc > 3 && strcmp(argv[1], "named") == 0;
+    if (is_named) {
+        PMIX_INFO_LOAD(&infos[0], PMIX_TOOL_NSPACE, argv[2], PMIX_STRING);
+        PMIX_INFO_LOAD(&infos[1], PMIX_TOOL_RANK, &rank, PMIX_PROC_RANK);
+        argv++;
+    } else {
+        PMIX_INFO_LOAD(&infos[0], PMIX_SERVER_URI, argv[1], PMIX_STRING);
+    }
+    pmix_status_t status = PMIx_tool_init(&me, infos, is_named ? 2 : argv[1][0] != '\0');
     if (status != PMIX_SUCCESS) {
         printf("no server: %s\n", PMIx_Error_string(status));
         return 1;

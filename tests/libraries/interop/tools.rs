@@ -240,6 +240,27 @@ fn processes_are_controlled() {
     }
 }
 
+/// Ranks that are tools with names of their own, as OpenPMIx's `toolqry` is.
+// Serves: Tools | a rank that names itself (`PMIx_tool_init` with `PMIX_TOOL_NSPACE`) | served: as a tool beside the run, on all
+// hosts; see [Tools](#tools)
+// Also: hydrant-driver `tools_among_the_clients_of_a_job_are_handed_over`
+#[test]
+fn ranks_may_be_tools_that_name_themselves() {
+    if !there() {
+        return;
+    }
+    for hosts in [String::new(), nodes(2, 1, 2)] {
+        for library in [Library::Four, Library::Five] {
+            let tool = Peer::Libpmix.program("pmix_tool").display().to_string();
+            let job = Job::hydrant(&format!("-n 2 {hosts} sh -c"));
+            let job = job.arg(format!("exec {tool} named mine$PMIX_RANK table"));
+            let outcome = with_library(job, library).run();
+            outcome.code(0).quiet().says("this is rank 0 of mine0\n", 1).says("this is rank 0 of mine1\n", 1);
+            outcome.says(" rank 0 on ", 2).says(" rank 1 on ", 2);
+        }
+    }
+}
+
 #[test]
 fn processes_become_a_set() {
     if !there() {
