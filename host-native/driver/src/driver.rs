@@ -284,8 +284,8 @@ where
         }
     }
 
-    /// Has the client of a new connection handed over to [`take_tool`](Driver::take_tool) if it is a tool of PMIx that is no rank of
-    /// the job. For clients whose [user](Client::is_own) the kernel has named.
+    /// Has the client of a new connection handed over to [`take_tool`](Driver::take_tool) if it is a tool of PMIx that is no rank
+    /// of the job. For clients whose [user](Client::is_own) the kernel has named.
     pub fn hand_over_tool(&mut self, conn: ConnId, jobid: &str) {
         if let Some(open) = self.conns.get_mut(conn.0) {
             open.hand_over_tool(jobid);

@@ -1,8 +1,8 @@
 //! Relays: connections of tools on the hosts of daemons, which the head serves.
 //!
 //! A relay has two ends. The daemon's has the socket of the tool, which has connected to the port of ranks. The head's has one of a
-//! pair, whose other socket is a client of the head's PMI server as any tool is. Each end has at most one piece of bytes on the way to
-//! the other, and reads more when that one is taken, so a tool that does not read holds up nobody but itself.
+//! pair, whose other socket is a client of the head's PMI server as any tool is. Each end has at most one piece of bytes on the way
+//! to the other, and reads more when that one is taken, so a tool that does not read holds up nobody but itself.
 
 use std::ops::Range;
 use std::os::fd::OwnedFd;
@@ -16,10 +16,11 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
 
 use super::token::Token;
-use super::tools::TOOLS_MAX;
 use super::{Engine, Head};
 use crate::error::RunError;
 
+/// Most tools of a run at the same time.
+pub(super) const TOOLS_MAX: u32 = 8;
 /// Most bytes of a piece.
 const PIECE_MAX: usize = 32 << 10;
 

@@ -35,15 +35,13 @@ use super::status::Asker;
 use super::token::Token;
 use super::tool_jobs::Release;
 use super::tool_output::Pull;
-use super::tool_relay::Relays;
+use super::tool_relay::{Relays, TOOLS_MAX};
 use super::{Engine, Head, open::nonce};
 use crate::backend::RunBackend;
 use crate::error::RunError;
 use crate::plan::{Plan, UriTarget};
 use crate::rendezvous::{Rendezvous, new_folder};
 
-/// Most tools of a run at the same time.
-pub(super) const TOOLS_MAX: u32 = 8;
 /// Milliseconds after which a run can be found by tools. Shorter ones are spared the files.
 const DELAY: u64 = 100;
 /// Set in numbers of upcalls that the name service has from tools.
