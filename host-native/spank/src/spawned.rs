@@ -170,7 +170,8 @@ impl SpawnedSteps {
         self.steps.values().map(|step| step.numbers.len()).sum()
     }
 
-    /// Starts a step for a rank of the job of this name, beside the `first` ranks of the first step. Returns why nothing is started.
+    /// Starts a step for a rank of the job of this name, beside the `first` ranks of the first step. Returns why nothing is
+    /// started.
     pub(crate) fn start(
         &mut self,
         spawner: &str,
