@@ -260,9 +260,9 @@ pub enum InputOf<B, T> {
         node: u32,
     },
     /// A node has joined that the tree has had from the start ([`LATE`](crate::peer::tree::LATE)) and that is no member: it has
-    /// never joined, or is lost and no job has ranks on it. It has got the inputs about
-    /// jobs that are registered, process sets and connections that all servers had got before. Jobs have ranks on it from now
-    /// on. All servers get the same changes of membership in the same order. Needs the feature `cluster`.
+    /// never joined, or is lost and no job has ranks on it. It has got the inputs about jobs that are registered, process sets and
+    /// connections that all servers had got before. Jobs have ranks on it from now on. All servers get the same changes of
+    /// membership in the same order. Needs the feature `cluster`.
     NodeJoined {
         /// Number of the change, from 1. For the node that joins it is the first one.
         epoch: u32,

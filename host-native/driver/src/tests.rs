@@ -283,7 +283,6 @@ fn a_connection_that_the_backend_refuses_is_closed() {
     assert_eq!(world.driver.next_conn(), Some(ConnId(1)));
 }
 
-/// Bytes of the one are the owner's to carry, those of the other are not, and numbers are used once.
 /// A tool of PMIx in the environment of a rank connects to the port of the rank's job.
 #[test]
 fn tools_among_the_clients_of_a_job_are_handed_over() {
@@ -338,6 +337,7 @@ fn tools_among_the_clients_of_a_job_are_handed_over() {
     }
 }
 
+/// Bytes of the one are the owner's to carry, those of the other are not, and numbers are used once.
 #[test]
 fn external_connections_are_beside_sockets() {
     let limits = Limits::for_ranks(3);

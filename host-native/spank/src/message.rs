@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use hydrant_core::OwnedInput;
-use hydrant_host::{Host, Input, Job, JobId, Protocol, Rank, UpcallId};
+use hydrant_host::{Host, Input, Job, JobId, Protocol, Rank, UpcallId, decode_spawn};
 use serde::{Deserialize, Serialize};
 
 /// The job of the first step.
@@ -54,6 +54,13 @@ pub(crate) struct Call {
     pub(crate) rank: Rank,
     pub(crate) protocol: Protocol,
     pub(crate) request: Vec<u8>,
+}
+
+impl Call {
+    /// Number of programs of a spawn.
+    pub(crate) fn programs(&self) -> usize {
+        decode_spawn(self.protocol, &self.request).map_or(0, |spawn| spawn.programs().count())
+    }
 }
 
 /// Message of the head.

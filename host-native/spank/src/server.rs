@@ -3,8 +3,8 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::panic::{self, AssertUnwindSafe};
 
+use hydrant_control::protocol::is_shared_request;
 use hydrant_core::OwnedInput;
-use hydrant_host::decode_spawn;
 use hydrant_host::{
     CloseReason, Closing, ConnId, Event, Exit, Fault, Host, Input, JobId, Output, Port, Rank,
 };
@@ -356,8 +356,7 @@ impl Watch {
 
     /// Has the head carry out a spawn.
     fn spawn(&mut self, host: &mut Host, call: Call) -> Result<(), ServerError> {
-        let (spawn, rank) = (call.upcall, call.rank);
-        let programs = decode_spawn(call.protocol, &call.request).map_or(0, |spawn| spawn.programs().count());
+        let (spawn, rank, programs) = (call.upcall, call.rank, call.programs());
         match self.pass_on(&ToHead::Spawn(call)) {
             Ok(()) => self.spawned += 1,
             Err(why) => {
@@ -439,7 +438,7 @@ impl Watch {
                 self.link.iter_mut().for_each(|link| link.send(&ToHead::Deregistered(job)));
             }
             ToNode::Input(input) => self.apply(host, &input)?,
-            ToNode::Asked { upcall, input } if is_request(&input) => {
+            ToNode::Asked { upcall, input } if is_shared_request(&input) => {
                 let (rc, text) = match result_of(host.input(input.view()))? {
                     Ok(()) => (0, String::new()),
                     Err(Fault::Refused(why)) => (why.rc(), why.to_string()),
@@ -473,7 +472,7 @@ impl Watch {
                 result_of(host.input(input.view())).map(drop)
             }
             // A request of a rank may be refused.
-            _ if is_request(input) => result_of(host.input(input.view())).map(drop),
+            _ if is_shared_request(input) => result_of(host.input(input.view())).map(drop),
             _ => Err(ServerError::Head),
         }
     }
@@ -562,11 +561,6 @@ impl Watch {
         let whose = rank.map_or_else(|| format!("connection {}", conn.0), |rank| format!("rank {rank}"));
         (self.print)(&format!("hydrant: closed the connection of {whose}: {why}"));
     }
-}
-
-/// Whether all servers apply an input because a rank has asked for it.
-fn is_request(input: &OwnedInput) -> bool {
-    matches!(input, OwnedInput::PsetRequest { .. } | OwnedInput::Connected { .. })
 }
 
 /// Error of a server that refuses what the head has it do.

@@ -15,8 +15,6 @@ use hydrant_host::{Limits, Node, Settings};
 
 /// Most nodes of a step. The head has a link to each.
 pub(crate) const NODES_MAX: u32 = 64;
-/// Most requests of ranks that the nodes of a spawned step are told of.
-pub(crate) const REQUESTS_MAX: usize = 4096;
 /// Most spawned steps at the same time.
 pub(crate) const STEPS_MAX: u32 = 16;
 /// Most nodes of spawned steps at the same time.

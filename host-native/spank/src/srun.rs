@@ -7,14 +7,14 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitStatus};
 
-use hydrant_control::protocol::{CANCELED, Program};
+use hydrant_control::protocol::{CANCELED, Program, REQUESTS_MAX};
 use hydrant_host::{UpcallId, decode_spawn};
 use hydrant_placement::{Host, position, shell_quote};
 use hydrant_reactor::process::find_in_path;
 use hydrant_start::{AvailableHosts, RequestedProgram, SpawnInfoError};
 
 use crate::message::Call;
-use crate::servers::{REQUESTS_MAX, STEPS_MAX};
+use crate::servers::STEPS_MAX;
 
 /// Variable by which slurmstepd knows the programs of a spawned step, if there are several. Tasks do not have it. For each program
 /// it has a line with the rank behind its last one, its directory and its command, separated by tabs.
@@ -94,15 +94,10 @@ pub(crate) struct Request {
 }
 
 impl Request {
-    /// Number of programs.
-    pub(crate) fn programs(&self) -> usize {
-        decode_spawn(self.call.protocol, &self.call.request).map_or(0, |spawn| spawn.programs().count())
-    }
-
     /// Refuses the spawn as a whole.
     pub(crate) fn refusal(&self, why: SpawnError) -> Refusal {
         let Request { node, call } = self;
-        let codes = vec![why.errno(); self.programs()];
+        let codes = vec![why.errno(); call.programs()];
         Refusal { node: *node, spawn: call.upcall, rank: call.rank.0, codes, why }
     }
 

@@ -12,10 +12,7 @@ use hydrant_placement::Host;
 
 use super::{Action, Config, Head};
 use crate::error::{Error, HostRefusal};
-use crate::protocol::{Order, Setup};
-
-/// Most requests of ranks that a node that joins is told of. Each takes as many bytes as a rank has sent.
-const REQUESTS_MAX: usize = 4096;
+use crate::protocol::{Order, REQUESTS_MAX, Setup, is_request_about, is_shared_request};
 
 /// Hosts that join, and what they are told.
 #[derive(Debug)]
@@ -88,9 +85,7 @@ impl Newcomers {
         if self.setup.is_none() {
             return;
         }
-        let is_request = |order: &Order| {
-            matches!(order, Order::Input(OwnedInput::PsetRequest { .. } | OwnedInput::Connected { .. }))
-        };
+        let is_request = |order: &Order| matches!(order, Order::Input(input) if is_shared_request(input));
         match order {
             Order::StartJob(_) | Order::Input(OwnedInput::RegisterJob(_) | OwnedInput::Attr { .. }) => {
                 self.history.push(order.clone());
@@ -100,8 +95,7 @@ impl Newcomers {
                     Order::StartJob(record) => record.id != *ended,
                     Order::Input(OwnedInput::RegisterJob(spec)) => spec.job != *ended,
                     Order::Input(OwnedInput::Attr { job, .. }) => job != ended,
-                    Order::Input(OwnedInput::PsetRequest { job, .. }) => job != ended,
-                    Order::Input(OwnedInput::Connected { job, other, .. }) => job != ended && other != ended,
+                    Order::Input(input) => !is_request_about(input, *ended),
                     _ => true,
                 });
                 self.requests = self.history.iter().filter(|order| is_request(order)).count();
@@ -207,8 +201,10 @@ impl Head {
     /// Checks that a daemon can be told what all others know.
     fn check_joining(&self) -> Result<(), Error> {
         if self.newcomers.is_cut {
-            let why = "its ranks have changed process sets and connections too often for hosts to be told: 4096 times";
-            return Err(Error::NotElastic(why.to_owned()));
+            let why = format!(
+                "its ranks have changed process sets and connections too often for hosts to be told: {REQUESTS_MAX} times"
+            );
+            return Err(Error::NotElastic(why));
         }
         self.check_running("join")
     }

@@ -1,11 +1,11 @@
 //! Requests that the head decides for all nodes: names, queries, process sets, and connections between jobs.
 
+use hydrant_core::wire::Text;
 use hydrant_core::wire::pmix::HostCall;
-use hydrant_core::wire::{Command, Text, decode_upcall};
 use hydrant_core::{JobId, OwnedInput, Refusal};
 
 use super::{Action, Head, RequestId, Upcall};
-use crate::protocol::Order;
+use crate::protocol::{Order, shared_request};
 
 /// Requests to the host that have not been answered.
 #[derive(Debug, Default)]
@@ -44,21 +44,12 @@ impl Head {
             let request = self.requests.add(Request { upcall: upcall.clone(), input: None, job: None });
             return self.actions.push_back(Action::AnswerQuery { request, upcall });
         }
-        let (named, connected) = match decode_upcall(upcall.protocol, &upcall.request) {
-            None => return self.reply(&upcall, Err(Refusal::BadField)),
-            Some(command) if command.op().changes_psets() => {
-                let input =
-                    OwnedInput::PsetRequest { job, rank: upcall.rank, request: upcall.request.clone() };
-                return self.apply_here(upcall, input);
-            }
-            Some(Command::Connect { jobid }) => (Some(jobid), true),
-            Some(Command::Disconnect { jobid }) => (Some(jobid), false),
-            Some(_) => (None, false),
-        };
-        match named.and_then(|jobid| self.job_with_id(jobid)) {
-            Some(other) => self.apply_here(upcall, OwnedInput::Connected { job, other, connected }),
+        let call = (upcall.protocol, &upcall.request[..]);
+        match shared_request((job, upcall.rank), call, |jobid| self.job_with_id(jobid)) {
+            Ok(Some(input)) => self.apply_here(upcall, input),
             // A name, or a job of another run.
-            None => self.call_name_service(upcall),
+            Ok(None) => self.call_name_service(upcall),
+            Err(refusal) => self.reply(&upcall, Err(refusal)),
         }
     }
 

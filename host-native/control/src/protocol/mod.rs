@@ -8,6 +8,7 @@
 //! node.
 
 mod job;
+mod request;
 mod runs;
 mod setup;
 
@@ -18,6 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
 pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, SubmissionId, Submitted, Target, ToolOptions};
+pub use request::{REQUESTS_MAX, is_request_about, is_shared_request, shared_request};
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, FileCopy, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings,

@@ -286,6 +286,14 @@ impl Star {
         Ok(())
     }
 
+    /// Jobs that all servers know.
+    fn registered(&self) -> impl Iterator<Item = &Registration> {
+        self.history.iter().filter_map(|order| match order {
+            ToNode::Register(registration) => Some(&**registration),
+            _ => None,
+        })
+    }
+
     /// Nodes whose servers take part in changes of membership.
     fn members(&self) -> Vec<u32> {
         self.nodes.iter().filter(|(_, node)| node.is_member).map(|(&number, _)| number).collect()

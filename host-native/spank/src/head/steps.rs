@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
+use hydrant_control::protocol::is_request_about;
 use hydrant_core::OwnedInput;
-use hydrant_host::{JobId, UpcallId};
+use hydrant_host::UpcallId;
 use rustix::process::Signal;
 
 use super::{END_TIMEOUT, Node, Star};
@@ -21,19 +22,12 @@ impl Star {
         } else if self.is_cut {
             Some(request.refusal(SpawnError::Requests))
         } else {
-            let (spawner, first) = (self.job_name(request.call.job), self.first_size());
+            let spawner = self.registered().find(|known| known.job == request.call.job);
+            let spawner = spawner.map_or_else(String::new, |known| known.name.clone());
+            let first = self.first_size();
             self.spawned.start(&spawner, first, request, &self.poller)
         };
         refusal.into_iter().for_each(|refusal| self.refuse(refusal));
-    }
-
-    /// Name of a registered job.
-    fn job_name(&self, job: JobId) -> String {
-        let named = |order: &ToNode| match order {
-            ToNode::Register(known) => (known.job == job).then(|| known.name.clone()),
-            _ => None,
-        };
-        self.history.iter().find_map(named).unwrap_or_default()
     }
 
     /// Number of ranks of the first step.
@@ -129,7 +123,7 @@ impl Star {
         step.state = State::Running;
         let layout = Layout { origin: Some(step.origin.clone()), ..layout };
         let (node, spawn) = (step.request.node, step.request.call.upcall);
-        let codes = vec![0; step.request.programs()];
+        let codes = vec![0; step.request.call.programs()];
         let registration = Registration { job: step.job, name, layout, spawn: None };
         self.register(registration, Some((node, spawn)))?;
         self.complete(node, spawn, true, codes);
@@ -162,8 +156,7 @@ impl Star {
             self.names.forget(job, self.clock.now())?;
             self.history.retain(|order| match order {
                 ToNode::Register(known) => known.job != job,
-                ToNode::Input(OwnedInput::PsetRequest { job: asker, .. }) => *asker != job,
-                ToNode::Input(OwnedInput::Connected { job: one, other, .. }) => *one != job && *other != job,
+                ToNode::Input(input) => !is_request_about(input, job),
                 _ => true,
             });
             self.spawned.forget(job, left);

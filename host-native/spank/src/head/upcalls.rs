@@ -1,35 +1,24 @@
 //! Requests of ranks that concern all servers, and names.
 
+use hydrant_control::protocol::{REQUESTS_MAX, shared_request};
 use hydrant_core::OwnedInput;
-use hydrant_core::wire::{Command, Text};
-use hydrant_host::{UpcallId, decode_upcall};
+use hydrant_core::wire::Text;
+use hydrant_host::UpcallId;
 use hydrant_names::{Answer, Request};
 
 use super::Star;
 use crate::message::{Call, ToNode};
 use crate::server::ServerError;
-use crate::servers::REQUESTS_MAX;
 
 impl Star {
     /// A rank asks for what concerns all servers, or for a name.
     pub(super) fn upcall(&mut self, node: u32, call: Call) -> Result<(), ServerError> {
         let Call { upcall, job, rank, protocol, request } = call;
-        let related = |jobid: Text<'_>, connected| {
-            let named = |order: &ToNode| match order {
-                ToNode::Register(known) => (jobid == *known.name.as_bytes()).then_some(known.job),
-                _ => None,
-            };
-            let other = self.history.iter().find_map(named)?;
-            Some(OwnedInput::Connected { job, other, connected })
+        let with_id = |jobid: Text<'_>| {
+            self.registered().find(|known| jobid == *known.name.as_bytes()).map(|known| known.job)
         };
-        let input = match decode_upcall(protocol, &request) {
-            Some(command) if command.op().changes_psets() => {
-                Some(OwnedInput::PsetRequest { job, rank, request: request.clone() })
-            }
-            Some(Command::Connect { jobid }) => related(jobid, true),
-            Some(Command::Disconnect { jobid }) => related(jobid, false),
-            _ => None,
-        };
+        // The name service refuses what nobody can read.
+        let input = shared_request((job, rank), (protocol, &request), with_id).unwrap_or_default();
         if let Some(input) = input {
             return self.apply(node, upcall, input);
         }
