@@ -5,6 +5,8 @@ use core::ops::Range;
 use serde::{Deserialize, Serialize};
 
 use super::tree::{Place, Tree};
+#[cfg(feature = "cluster")]
+use crate::store::log::Offset;
 use crate::tables::link_set::{LINKS_MAX, LinkSet};
 
 /// Link to a neighbour.
@@ -365,11 +367,14 @@ impl<'s> Links<'s> {
 
     /// Calls a function with each offset of the log.
     #[cfg(feature = "cluster")]
-    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(&mut u32)) {
+    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(Offset, &mut u32)) {
         for link in &mut self.slots[..self.count] {
-            then(&mut link.cursor);
-            if let Answer::Before(offset) = &mut link.answer {
-                then(offset);
+            match &mut link.answer {
+                Answer::None | Answer::Behind => then(Offset::Sent, &mut link.cursor),
+                Answer::Before(next) => {
+                    then(Offset::Sent, next);
+                    then(Offset::Cut, &mut link.cursor);
+                }
             }
         }
     }

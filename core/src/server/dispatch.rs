@@ -108,7 +108,7 @@ impl Server<'_> {
         let kept = thrid.filter(|thrid| thrid.len() <= THRID_MAX);
         let result = match command {
             _ if kept.is_some() != thrid.is_some() => Err(Refusal::BadField),
-            Ok(command) => self.command(now, conn, command, frame),
+            Ok(command) => self.with_room(|server| server.command(now, conn, command, frame)),
             Err(refusal) => Err(*refusal),
         };
         let state = result.unwrap_or_else(|why| {

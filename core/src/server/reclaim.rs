@@ -1,8 +1,11 @@
-//! Room in the log: the records of jobs that are over leave it.
+//! Room in the log: the records of jobs that are over leave it, and those whose key has a newer one.
 //!
-//! Without any job the log is emptied. While others run it is compacted, now and then at the end of a job, and when records of
-//! other nodes would not fit otherwise. Everything that has an offset of the log is here: cursors of links, progress of
-//! collectives, and replies that have not been taken.
+//! Without any job the log is emptied. While others run it is compacted, now and then at the end of a job, and when a record
+//! would not fit otherwise. Everything that has an offset of the log is here: cursors of links, progress of collectives, and
+//! replies that have not been taken.
+//!
+//! A message to a neighbour may follow the log up to a certain length, its cut. A record before the cut stays if only a record
+//! behind the cut supersedes it: the neighbour would get neither. Replies keep their records, too.
 
 #[cfg(feature = "cluster")]
 use core::cell::Cell;
@@ -14,6 +17,10 @@ use crate::limits::{COMPACTION, Limit};
 use crate::state::Job;
 #[cfg(all(feature = "cluster", feature = "pmix"))]
 use crate::state::{ReplyState, Response};
+#[cfg(feature = "cluster")]
+use crate::store::log::{Offset, Scope};
+#[cfg(feature = "cluster")]
+use crate::tables::kvs::{Kvs, Owner};
 use crate::tables::kvs::{Spaces, Usage};
 #[cfg(feature = "cluster")]
 use crate::trace::event;
@@ -43,9 +50,12 @@ impl Server<'_> {
             return Ok(());
         }
         #[cfg(feature = "cluster")]
-        if self.kvs.is_kept_by(lack, is_living(self.jobs)) {
-            self.compact();
-            return Ok(());
+        {
+            let scope = self.superseded();
+            if self.kvs.frees(lack, &scope, is_living(self.jobs)) {
+                self.compact();
+                return Ok(());
+            }
         }
         let limit = if lack.bytes > 0 { Limit::KvsBytes } else { Limit::Keys };
         Err(self.fault(Refusal::Full(limit, 0), Fault::BadPeer))
@@ -64,55 +74,79 @@ impl Server<'_> {
         let _ = over;
     }
 
+    /// Executes a request of a client, which changes nothing if it is refused, and once more after a compaction if the log has no
+    /// room for it.
+    pub(super) fn with_room<T>(
+        &mut self,
+        mut execute: impl FnMut(&mut Self) -> Result<T, Refusal>,
+    ) -> Result<T, Refusal> {
+        let result = execute(self);
+        #[cfg(feature = "cluster")]
+        if let Err(Refusal::Full(Limit::KvsBytes, _) | Refusal::Quota(Limit::KvsBytes, _)) = result
+            && self.kvs.has_superseded()
+        {
+            self.compact();
+            return execute(self);
+        }
+        result
+    }
+
     #[cfg(not(feature = "cluster"))]
     fn compact(&mut self) {}
 
-    /// Drops the records of jobs that are over, and moves the offsets behind them.
+    /// Drops the records of jobs that are over and those that are superseded, and moves the offsets behind them.
     #[cfg(feature = "cluster")]
     fn compact(&mut self) {
         let before = self.kvs.written();
-        let mut compaction = self.kvs.begin_compaction();
-        loop {
-            let mut gaps = Gaps::new();
-            while !gaps.is_full()
-                && let Some(gap) = self.kvs.next_gap(&mut compaction, is_living(self.jobs))
-            {
-                // It is not full.
-                let _ = gaps.push(gap);
+        let scope = self.superseded();
+        let Server { kvs, jobs, ranks, links, .. } = self;
+        let node = links.node();
+        let compaction = kvs.begin_compaction(&scope, is_living(jobs), |dropped| {
+            let is_of = |job: &&Job| !job.name.is_empty() && job.spaces.have(dropped.space);
+            let (id, index) = (dropped.owner, dropped.owner as usize);
+            if let Some(job) = jobs.iter().find(is_of).filter(|job| job.slots().contains(&index)) {
+                let rank = &mut ranks[index];
+                let owner = Owner { id, used: &mut rank.used, quota: job.quota };
+                dropped.give_back(owner, rank.node == node, rank.exit.is_some());
             }
-            if gaps.is_empty() {
-                break;
-            }
-            self.each_offset(&mut |offset| {
-                *offset =
-                    gaps.iter().fold(*offset, |at, &(start, len)| at - at.saturating_sub(start).min(len));
-            });
-        }
+        });
+        self.each_offset(&mut |kvs, _, offset| *offset = kvs.moved(&compaction, *offset));
+        self.kvs.end_compaction(compaction);
         event!(debug, "log compacted from {} to {} bytes", before, self.kvs.written());
+    }
+
+    /// Returns which records may be dropped that are superseded.
+    #[cfg(feature = "cluster")]
+    fn superseded(&mut self) -> Scope {
+        let mut scope = Scope::all(self.kvs.written());
+        self.each_offset(&mut |kvs, of, &mut offset| match of {
+            Offset::Cut if offset > 0 => scope.cut(offset),
+            Offset::Record if kvs.is_superseded(offset) => scope.pin(offset),
+            Offset::Sent | Offset::Cut | Offset::Record => {}
+        });
+        scope
     }
 
     /// Calls a function with each offset of the log.
     #[cfg(feature = "cluster")]
-    fn each_offset(&mut self, then: &mut dyn FnMut(&mut u32)) {
-        self.links.offsets(then);
-        for job in &mut *self.jobs {
+    fn each_offset(&mut self, then: &mut dyn FnMut(&Kvs<'_>, Offset, &mut u32)) {
+        let Server { kvs, links, jobs, groups, ranks, conns, .. } = self;
+        let then = &mut |of, offset: &mut u32| then(kvs, of, offset);
+        links.offsets(then);
+        for job in &mut **jobs {
             job.fence_tracker.offsets(then);
             job.ring_tracker.offsets(then);
         }
-        self.groups.state_mut().0.iter_mut().for_each(|group| group.tracker.offsets(then));
-        for part in self.ranks[..self.ranks_end as usize].iter_mut().filter_map(|rank| rank.ring.as_mut()) {
-            then(&mut part.left);
-            then(&mut part.right);
+        groups.state_mut().0.iter_mut().for_each(|group| group.tracker.offsets(then));
+        for part in ranks[..self.ranks_end as usize].iter_mut().filter_map(|rank| rank.ring.as_mut()) {
+            then(Offset::Record, &mut part.left);
+            then(Offset::Record, &mut part.right);
         }
-        for reply in self.conns[..self.conns_end as usize].iter_mut().flat_map(|conn| &mut conn.replies) {
-            reply.state.records_mut().into_iter().flatten().for_each(&mut *then);
+        for reply in conns[..self.conns_end as usize].iter_mut().flat_map(|conn| &mut conn.replies) {
+            reply.state.records_mut().into_iter().flatten().for_each(|record| then(Offset::Record, record));
         }
     }
 }
-
-/// Stretches that have gone from the log: the start of each in the log without those before it, and its length.
-#[cfg(feature = "cluster")]
-type Gaps = heapless::Vec<(u32, u32), 32>;
 
 /// Returns a function that returns whether a space of the log is that of a registered job.
 #[cfg(feature = "cluster")]

@@ -2,6 +2,9 @@
 //! has the format.
 
 #[cfg(feature = "cluster")]
+use core::ops::Range;
+
+#[cfg(feature = "cluster")]
 use super::atomic::fence;
 use super::atomic::{AtomicU32, Ordering};
 use crate::wire::log::{Entries, HEADER, Header};
@@ -20,6 +23,9 @@ pub(crate) struct Log<'s> {
     keys: u32,
     keys_max: u32,
     seed: u32,
+    /// Bytes of records whose key has a newer one.
+    #[cfg(feature = "cluster")]
+    superseded: u32,
 }
 
 /// Result of a look-up.
@@ -56,15 +62,82 @@ pub(crate) struct Record<'a> {
     pub(crate) wanted: bool,
 }
 
-/// Progress of a compaction.
+/// What an offset of the log stands for.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Offset {
+    /// A neighbour has got the log up to here.
+    Sent,
+    /// A neighbour gets the log up to here before a message, or 0 if nothing of it.
+    Cut,
+    /// The start of a record.
+    Record,
+}
+
+/// Most superseded records that a compaction keeps one by one.
+#[cfg(feature = "cluster")]
+const PINS: usize = 16;
+#[cfg(feature = "cluster")]
+const NO_PIN: u32 = u32::MAX;
+
+/// Which superseded records a compaction drops: those whose newer record is on the same side of all cuts.
+#[cfg(feature = "cluster")]
+#[derive(Clone, Debug)]
+pub(crate) struct Scope {
+    /// Length of the log.
+    end: u32,
+    /// First cut, or the end.
+    first: u32,
+    /// Last cut, or the end.
+    last: u32,
+    /// These records stay. `NO_PIN` is none.
+    pins: [u32; PINS],
+}
+
+#[cfg(feature = "cluster")]
+impl Scope {
+    /// All superseded records of a log of that length.
+    pub(crate) const fn all(end: u32) -> Scope {
+        Scope { end, first: end, last: end, pins: [NO_PIN; PINS] }
+    }
+
+    /// Adds a cut. One at the end of the log has nothing behind it.
+    pub(crate) fn cut(&mut self, offset: u32) {
+        if offset < self.end {
+            self.last = if self.first == self.end { offset } else { self.last.max(offset) };
+            self.first = self.first.min(offset);
+        }
+    }
+
+    /// Keeps a record.
+    pub(crate) fn pin(&mut self, record: u32) {
+        match self.pins.iter_mut().find(|pin| **pin == NO_PIN) {
+            Some(pin) => *pin = record,
+            None => {
+                self.cut(record);
+                self.cut(record.saturating_add(1));
+            }
+        }
+    }
+
+    /// Returns whether a record is dropped, given the newest one of its key that is known.
+    fn drops(&self, record: u32, newest: u32) -> bool {
+        let is_cut = newest >= self.first && record < self.last;
+        record < newest && !is_cut && !self.pins.contains(&record)
+    }
+}
+
+/// Compaction that has begun: the hash of each record says where the record is to lie.
 #[cfg(feature = "cluster")]
 #[derive(Debug)]
 pub(crate) struct Compaction {
-    /// Records from this offset on have not been considered.
-    from: u32,
-    /// Length of the log before.
-    end: u32,
+    /// Length of the log afterwards.
+    len: u32,
 }
+
+/// Space of records that are dropped, which is that of no job.
+#[cfg(feature = "cluster")]
+const DROPPED: u32 = u32::MAX;
 
 /// Returns the number of words of the index for `keys` keys: slots, a power of two, of which at most three quarters are used,
 /// and the sequence lock.
@@ -91,11 +164,28 @@ impl<'s> Log<'s> {
     ) -> Option<Log<'s>> {
         let (sequence, index) = index.get(..index_len(keys_max) as usize)?.split_last()?;
         let entries = Entries::of(bytes.len());
-        Some(Log { bytes, index, sequence, entries, len: 0, keys: 0, keys_max, seed })
+        Some(Log {
+            bytes,
+            index,
+            sequence,
+            entries,
+            len: 0,
+            keys: 0,
+            keys_max,
+            seed,
+            #[cfg(feature = "cluster")]
+            superseded: 0,
+        })
     }
 
-    /// Drops all records. Only index slots of records and their neighbours are accessed.
+    /// Drops all records.
     pub(crate) fn clear(&mut self) {
+        self.clear_index();
+        self.len = 0;
+    }
+
+    /// Clears the index. Only slots of records and their neighbours are accessed.
+    fn clear_index(&mut self) {
         let mask = self.index.len() - 1;
         let mut start = 0;
         while let Some((header, _)) = split(self.as_bytes(), start) {
@@ -109,67 +199,138 @@ impl<'s> Log<'s> {
             }
             start += header.record_len();
         }
-        self.len = 0;
         self.keys = 0;
+        #[cfg(feature = "cluster")]
+        {
+            self.superseded = 0;
+        }
     }
 
-    /// Returns the bytes and keys of the records of spaces that are not kept.
+    /// Returns the bytes of records whose key has a newer one.
     #[cfg(feature = "cluster")]
-    pub(crate) fn unkept(&self, keeps: impl Fn(u32) -> bool) -> (u32, u32) {
+    pub(crate) fn superseded(&self) -> u32 {
+        self.superseded
+    }
+
+    /// Returns whether the record at an offset is not the newest of its key.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn is_superseded(&self, offset: u32) -> bool {
+        self.newest(offset).is_some_and(|newest| newest != offset)
+    }
+
+    /// Returns the offset of the newest record of the key of the record at an offset.
+    #[cfg(feature = "cluster")]
+    fn newest(&self, offset: u32) -> Option<u32> {
+        let Record { space, key, .. } = self.record(offset)?;
+        match self.find(&self.key(space, key)) {
+            Slot::Taken { record, .. } => Some(record),
+            Slot::Free { .. } | Slot::None => None,
+        }
+    }
+
+    /// Returns the bytes and keys that a compaction frees at least.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn droppable(&self, scope: &Scope, keeps: impl Fn(u32) -> bool) -> (u32, u32) {
         let (mut start, mut bytes, mut keys) = (0, 0, 0);
-        while let Some((header, rest)) = split(self.as_bytes(), start) {
-            let len = header.record_len();
+        while let Some((header, _)) = split(self.as_bytes(), start) {
+            let (len, newest) = (header.record_len(), self.newest(start));
             if !keeps(header.space()) {
                 bytes += len;
-                let key = rest.get(..header.key_len() as usize).unwrap_or_default();
-                let newest = self.find(&self.key(header.space(), key));
-                keys += u32::from(matches!(newest, Slot::Taken { record, .. } if record == start));
+                keys += u32::from(newest == Some(start));
+            } else if newest.is_some_and(|newest| scope.drops(start, newest)) {
+                bytes += len;
             }
             start += len;
         }
         (bytes, keys)
     }
 
-    /// Begins to drop records. [`Log::next_gap`] follows until there is none.
+    /// Begins to drop the records of spaces that are not kept, and superseded ones. `dropped` gets the space, the owner and the
+    /// length of each of the latter. Until [`Log::end_compaction`] nothing is found in the log.
     #[cfg(feature = "cluster")]
-    pub(crate) fn begin_compaction(&mut self) -> Compaction {
+    pub(crate) fn begin_compaction(
+        &mut self,
+        scope: &Scope,
+        keeps: impl Fn(u32) -> bool,
+        mut dropped: impl FnMut(u32, u32, u32),
+    ) -> Compaction {
         self.count_step();
         fence(Ordering::Release);
-        let end = self.len;
-        self.clear();
-        Compaction { from: 0, end }
+        self.clear_index();
+        for side in [0..scope.first, scope.last..scope.end] {
+            if side.is_empty() {
+                continue;
+            }
+            self.each(side.clone(), |log, start, header| {
+                if keeps(header.space()) {
+                    log.enter(start);
+                }
+            });
+            self.each(side, |log, start, header| {
+                if log.newest(start).is_some_and(|newest| scope.drops(start, newest)) {
+                    dropped(header.space(), header.owner(), header.record_len());
+                    log.write_header(start, &header.in_space(DROPPED));
+                }
+            });
+            self.clear_index();
+        }
+        let mut len = 0;
+        self.each(0..scope.end, |log, start, header| {
+            log.write_header(start, &header.with_hash(len));
+            if header.space() != DROPPED && keeps(header.space()) {
+                len += header.record_len();
+            }
+        });
+        Compaction { len }
     }
 
-    /// Moves records up to the next ones that are not kept. Returns where these have started and how long they are, in the log
-    /// as it is without those before. Without any, the compaction is complete.
+    /// Returns where an offset leads afterwards.
     #[cfg(feature = "cluster")]
-    pub(crate) fn next_gap(
-        &mut self,
-        Compaction { from, end }: &mut Compaction,
-        keeps: impl Fn(u32) -> bool,
-    ) -> Option<(u32, u32)> {
-        let mut gap = 0;
-        while *from < *end
-            && let Some((header, _)) = split(&self.bytes[..*end as usize], *from)
-        {
-            let is_kept = keeps(header.space());
-            if is_kept && gap > 0 {
-                break;
-            }
-            let (len, start) = (header.record_len(), self.len);
-            if is_kept {
-                self.bytes.copy_within(*from as usize..(*from + len) as usize, start as usize);
-                self.len += len;
+    pub(crate) fn moved(&self, compaction: &Compaction, offset: u32) -> u32 {
+        let place = split(self.as_bytes(), offset).map(|(header, _)| header.hash());
+        place.unwrap_or(compaction.len).min(compaction.len)
+    }
+
+    /// Moves the records that are kept.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn end_compaction(&mut self, compaction: Compaction) {
+        let end = core::mem::take(&mut self.len);
+        let mut from = 0;
+        while let Some((header, _)) = split(&self.bytes[..end as usize], from) {
+            let (start, next) = (header.hash(), from + header.record_len());
+            let behind =
+                split(&self.bytes[..end as usize], next).map_or(compaction.len, |(next, _)| next.hash());
+            if behind > start {
+                self.bytes.copy_within(from as usize..next as usize, start as usize);
+                self.len = behind;
+                if let Some(Record { space, key, .. }) = self.record(start) {
+                    let hash = self.key(space, key).hash();
+                    self.write_header(start, &header.with_hash(hash));
+                }
                 self.enter(start);
-            } else {
-                gap += len;
             }
-            *from += len;
+            from = next;
         }
-        if gap == 0 {
-            self.count_step();
+        self.count_step();
+    }
+
+    /// Calls a function with the offset and the header of each record of a stretch.
+    #[cfg(feature = "cluster")]
+    fn each(&mut self, stretch: Range<u32>, mut then: impl FnMut(&mut Self, u32, Header)) {
+        let mut start = stretch.start;
+        while start < stretch.end
+            && let Some((header, _)) = split(self.as_bytes(), start)
+        {
+            then(self, start, header);
+            start += header.record_len();
         }
-        (gap > 0).then_some((self.len, gap))
+    }
+
+    #[cfg(feature = "cluster")]
+    fn write_header(&mut self, record: u32, header: &Header) {
+        if let Some(room) = self.bytes.get_mut(record as usize..).and_then(<[u8]>::first_chunk_mut) {
+            *room = header.to_bytes();
+        }
     }
 
     /// Begins or ends a time in which records move.
@@ -185,7 +346,10 @@ impl<'s> Log<'s> {
         let key = self.key(space, key);
         let (slot, hash) = (self.find(&key), key.hash());
         match slot {
-            Slot::Taken { at, .. } => self.publish(at, hash, start),
+            Slot::Taken { at, record } => {
+                self.supersede(record);
+                self.publish(at, hash, start);
+            }
             Slot::Free { at } if self.keys < self.keys_max => {
                 self.publish(at, hash, start);
                 self.keys += 1;
@@ -372,7 +536,20 @@ impl<'s> Log<'s> {
         fill(records, &mut room[..len.unwrap_or(0)]);
         self.len = end;
         self.keys += new;
+        if let Slot::Taken { record, .. } = slot {
+            self.supersede(record);
+        }
         Some((at, start))
+    }
+
+    /// Counts a record that is not the newest of its key any more.
+    fn supersede(&mut self, record: u32) {
+        #[cfg(feature = "cluster")]
+        {
+            self.superseded += split(self.bytes, record).map_or(0, |(header, _)| header.record_len());
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = record;
     }
 
     /// Refers an index slot to a record with this hash that has been written.
@@ -482,37 +659,75 @@ mod tests {
         }
     }
 
-    /// Returns the offset, the space and the bytes of each record.
+    /// Returns the offset, the space, the key and the bytes of each record.
     #[cfg(feature = "cluster")]
-    fn records(log: &Log<'_>) -> Vec<(u32, u32, Vec<u8>)> {
+    fn records(log: &Log<'_>) -> Vec<(u32, u32, Vec<u8>, Vec<u8>)> {
         let (mut all, mut at) = (Vec::new(), 0);
         while let Some((header, _)) = split(log.as_bytes(), at) {
             let end = at + header.record_len();
-            all.push((at, header.space(), log.as_bytes()[at as usize..end as usize].to_vec()));
+            let key = log.record(at).unwrap().key.to_vec();
+            all.push((at, header.space(), key, log.as_bytes()[at as usize..end as usize].to_vec()));
             at = end;
         }
         all
     }
 
-    /// Compaction drops a space, and moves each other record by what goes before it.
+    /// Returns the bytes of records that are not the newest of their key.
     #[cfg(feature = "cluster")]
-    fn compacts(log: &mut Log<'_>, model: &HashMap<(u32, String), String>) -> Result<(), TestCaseError> {
+    fn superseded_bytes(log: &Log<'_>) -> u32 {
+        let old = records(log).into_iter().filter(|it| log.is_superseded(it.0));
+        old.map(|it| it.3.len() as u32).sum()
+    }
+
+    /// Compaction drops a space and what is superseded on one side of the cuts, but for one record, and moves each other record by
+    /// what goes before it.
+    #[cfg(feature = "cluster")]
+    fn compacts(
+        log: &mut Log<'_>,
+        model: &HashMap<(u32, String), String>,
+        (cuts, pin): (&[u8], u8),
+    ) -> Result<(), TestCaseError> {
         let keeps = |space: u32| space != 1;
         let before = records(log);
-        let (bytes, keys) = log.unkept(keeps);
-        let (len, left) = (log.len(), log.keys_left());
-        let mut gaps = Vec::new();
-        let mut compaction = log.begin_compaction();
-        while let Some(gap) = log.next_gap(&mut compaction, keeps) {
-            gaps.push(gap);
-        }
-        prop_assert_eq!((log.len(), log.keys_left()), (len - bytes, left + keys));
-        let moved =
-            |at: u32| gaps.iter().fold(at, |at, &(start, len)| at - at.saturating_sub(start).min(len));
-        let kept = before.into_iter().filter(|(_, space, _)| keeps(*space));
-        let expected: Vec<_> = kept.map(|(at, space, bytes)| (moved(at), space, bytes)).collect();
+        let len = log.len();
+        let places: Vec<u32> = before.iter().map(|record| record.0).chain([len]).collect();
+        let cuts: Vec<u32> = cuts.iter().map(|&cut| places[usize::from(cut) % places.len()]).collect();
+        let pin = before[usize::from(pin) % before.len()].0;
+        let mut scope = Scope::all(len);
+        cuts.iter().for_each(|&cut| scope.cut(cut));
+        scope.pin(pin);
+        let cuts: Vec<u32> = cuts.into_iter().filter(|&cut| cut < len).collect();
+        let (first, last) = (cuts.iter().min().unwrap_or(&len), cuts.iter().max().unwrap_or(&len));
+        let is_old = |(at, space, key, _): &(u32, u32, Vec<u8>, Vec<u8>)| {
+            let side = if at < first {
+                0..*first
+            } else if at >= last {
+                *last..len
+            } else {
+                0..0
+            };
+            let newest = before.iter().rfind(|it| side.contains(&it.0) && it.1 == *space && it.2 == *key);
+            newest.is_some_and(|newest| newest.0 != *at) && *at != pin
+        };
+        prop_assert_eq!(log.superseded(), superseded_bytes(log));
+        let (bytes, keys) = log.droppable(&scope, keeps);
+        let left = log.keys_left();
+        let mut dropped = Vec::new();
+        let compaction = log.begin_compaction(&scope, keeps, |space, owner, len| {
+            dropped.push((space, owner, len));
+        });
+        let moved: HashMap<u32, u32> = places.iter().map(|&at| (at, log.moved(&compaction, at))).collect();
+        let moved = |at: u32| moved[&at];
+        log.end_compaction(compaction);
+        let living = || before.iter().filter(|it| keeps(it.1));
+        let old: Vec<_> = living().filter(|it| is_old(it)).map(|it| (it.1, 7, it.3.len() as u32)).collect();
+        prop_assert_eq!(dropped, old);
+        let kept = living().filter(|it| !is_old(it)).cloned();
+        let expected: Vec<_> = kept.map(|(at, space, key, bytes)| (moved(at), space, key, bytes)).collect();
         prop_assert_eq!(records(log), expected);
-        prop_assert_eq!(moved(len), log.len());
+        prop_assert_eq!((moved(len), log.keys_left()), (log.len(), left + keys));
+        prop_assert!(log.len() == len - bytes || !cuts.is_empty() && log.len() < len - bytes);
+        prop_assert_eq!(log.superseded(), superseded_bytes(log));
         for ((space, key), value) in model {
             prop_assert_eq!(get(log, *space, key), keeps(*space).then_some(value.as_bytes()));
         }
@@ -524,6 +739,8 @@ mod tests {
         fn behaves_like_a_map(
             steps in proptest::collection::vec((0u32..3, "[ab]{1,3}", "[x-z]{0,9}"), 1..120),
             short_tags: bool,
+            cuts in proptest::collection::vec(any::<u8>(), 0..3),
+            pin: u8,
         ) {
             let mut bytes = std::vec![0xaa; 8192];
             let index: Vec<AtomicU32> = (0..index_len(64)).map(|_| AtomicU32::new(9)).collect();
@@ -543,7 +760,9 @@ mod tests {
             }
             prop_assert_eq!(log.keys_left(), 64 - model.len() as u32);
             #[cfg(feature = "cluster")]
-            compacts(&mut log, &model)?;
+            compacts(&mut log, &model, (&cuts, pin))?;
+            #[cfg(not(feature = "cluster"))]
+            let _ = (cuts, pin);
             log.clear();
             prop_assert_eq!((log.len(), log.keys_left()), (0, 64));
             let slots = &index[..index.len() - 1];

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use crate::fault::Refusal;
 use crate::limits::{COMMIT_BYTES_MAX, COMMIT_HEADER, KEY_MAX, Limit, Limits, VALUE_MAX};
 #[cfg(feature = "cluster")]
-use crate::store::log::Compaction;
+use crate::store::log::{Compaction, Scope};
 use crate::store::log::{Key, Log, Record, Slot, record_len};
 
 /// Kind of a job's space.
@@ -89,6 +89,36 @@ pub(crate) struct Owner<'a> {
     pub(crate) used: &'a mut Usage,
     /// Reserved quota.
     pub(crate) quota: Usage,
+}
+
+/// Superseded record of a living job that has left the log.
+#[cfg(feature = "cluster")]
+pub(crate) struct Dropped<'a> {
+    /// Number of its space.
+    pub(crate) space: u32,
+    /// Number of its owner.
+    pub(crate) owner: u32,
+    len: u32,
+    reserved: &'a mut Usage,
+    spare: &'a mut Usage,
+    share: Usage,
+}
+
+#[cfg(feature = "cluster")]
+impl Dropped<'_> {
+    /// Gives the room back to the owner. A rank of this node (`is_here`) had taken what exceeds its quota from the node's part of
+    /// the common half. The rest of the quota of one that `has_ended` was [released](Kvs::release).
+    pub(crate) fn give_back(self, owner: Owner<'_>, is_here: bool, has_ended: bool) {
+        let (quota, before) = (owner.quota.bytes, owner.used.bytes);
+        let least = if has_ended { quota.min(before) } else { 0 };
+        let after = before.saturating_sub(self.len).max(least);
+        owner.used.bytes = after;
+        self.reserved.bytes += quota.saturating_sub(after) - quota.saturating_sub(before);
+        if is_here {
+            let common = before.saturating_sub(quota) - after.saturating_sub(quota);
+            self.spare.bytes = self.share.bytes.min(self.spare.bytes.saturating_add(common));
+        }
+    }
 }
 
 /// Key-value spaces of all jobs.
@@ -199,27 +229,50 @@ impl<'s> Kvs<'s> {
 
     /// Returns whether a compaction makes room for what is lacking.
     #[cfg(feature = "cluster")]
-    pub(crate) fn is_kept_by(&self, lack: Usage, living: impl Fn(u32) -> bool) -> bool {
-        let (bytes, keys) = self.log.unkept(living);
+    pub(crate) fn frees(&self, lack: Usage, scope: &Scope, living: impl Fn(u32) -> bool) -> bool {
+        let (bytes, keys) = self.log.droppable(scope, living);
         lack.less(Usage { bytes, keys }) == Usage::NONE
     }
 
-    /// Begins to drop the records of spaces that are of no job. [`Kvs::next_gap`] follows until there is none.
+    /// Returns whether records are here whose key has a newer one.
     #[cfg(feature = "cluster")]
-    pub(crate) fn begin_compaction(&mut self) -> Compaction {
-        self.log.begin_compaction()
+    pub(crate) fn has_superseded(&self) -> bool {
+        self.log.superseded() > 0
     }
 
-    /// Drops some records, as [`Log::next_gap`] does.
+    /// Returns whether the record at an offset is not the newest of its key.
     #[cfg(feature = "cluster")]
-    pub(crate) fn next_gap(
+    pub(crate) fn is_superseded(&self, offset: u32) -> bool {
+        self.log.is_superseded(offset)
+    }
+
+    /// Begins to drop the records of spaces that are of no job, and superseded ones, as [`Log::begin_compaction`] does. `dropped`
+    /// gets the latter.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn begin_compaction(
         &mut self,
-        at: &mut Compaction,
+        scope: &Scope,
         living: impl Fn(u32) -> bool,
-    ) -> Option<(u32, u32)> {
-        let gap = self.log.next_gap(at, living);
+        mut dropped: impl FnMut(Dropped<'_>),
+    ) -> Compaction {
+        let share = self.share();
+        let Kvs { log, reserved, spare, .. } = self;
+        log.begin_compaction(scope, living, |space, owner, len| {
+            dropped(Dropped { space, owner, len, reserved, spare, share });
+        })
+    }
+
+    /// Returns where an offset leads afterwards.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn moved(&self, compaction: &Compaction, offset: u32) -> u32 {
+        self.log.moved(compaction, offset)
+    }
+
+    /// Moves the records that are kept.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn end_compaction(&mut self, compaction: Compaction) {
+        self.log.end_compaction(compaction);
         self.fresh = self.left();
-        gap
     }
 
     /// Returns the usage without records, reserved or not.

@@ -3,6 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::link_set::LinkSet;
+#[cfg(feature = "cluster")]
+use crate::store::log::Offset;
 
 /// Progress of a fence, a ring or a group barrier on other nodes.
 ///
@@ -142,11 +144,12 @@ impl Tracker {
 
     /// Calls a function with each offset of the log.
     #[cfg(feature = "cluster")]
-    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(&mut u32)) {
+    pub(crate) fn offsets(&mut self, then: &mut dyn FnMut(Offset, &mut u32)) {
         if let FanIn::Pending(log) = &mut self.fan_in {
-            then(log);
+            then(Offset::Cut, log);
         }
-        then(&mut self.fan_out_log);
+        let of = if self.fan_out.is_empty() { Offset::Sent } else { Offset::Cut };
+        then(of, &mut self.fan_out_log);
     }
 
     /// Forgets a child that is lost: what has come from it, and what was to be sent to it.

@@ -246,7 +246,16 @@ impl Server<'_> {
         let result = match (command, requester) {
             (_, None) => Err(Refusal::NotInitialized),
             (Err(pmix::Unreadable), _) => Err(Refusal::BadField),
-            (Ok(command), Some(requester)) => self.pmix_command(now, requester, (integers, body), &command),
+            (Ok(command), Some(requester)) => {
+                let execute =
+                    |server: &mut Self| server.pmix_command(now, requester, (integers, body), &command);
+                self.with_room(execute).inspect_err(|&why| {
+                    // The client ignores the status of a commit.
+                    if let Command::Commit(_) = command {
+                        self.abort_for(requester, why);
+                    }
+                })
+            }
         };
         let state = result.unwrap_or_else(|why| {
             event!(warn, "conn {} refused: {}", conn, why);
@@ -278,10 +287,7 @@ impl Server<'_> {
             Command::JobInfo => Response::Pmix(PmixResponse::JobInfo),
             Command::Abort { .. } => done,
             Command::Commit(commit) => {
-                self.commit(requester, integers, &commit).inspect_err(|&why| {
-                    // The client ignores the status of a commit.
-                    self.abort_for(requester, why);
-                })?;
+                self.commit(requester, integers, &commit)?;
                 done
             }
             Command::Fence { procs, infos } => {

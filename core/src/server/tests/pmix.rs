@@ -672,6 +672,36 @@ fn commits_are_merged_by_key_and_scope() {
     }
 }
 
+#[cfg(feature = "cluster")]
+#[test]
+fn commits_without_end_take_bounded_room() {
+    for (seed, collects) in (0..6).map(|seed| (seed, seed % 2 == 0)) {
+        let mut all = Cluster::new(3, 2, &[4], true, seed);
+        let (mut fell, mut written) = (0, 0);
+        for round in 0..200 {
+            for rank in 0..4 {
+                all.commit(0, rank, "key", &format!("{round} of {rank} {}", "x".repeat(200)));
+                all.fence(0, rank, collects);
+                for _ in 0..all.random(4) {
+                    all.deliver();
+                }
+            }
+            all.settle();
+            (0..4).for_each(|rank| drop(all.gets(0, rank, 2, status::SUCCESS)));
+            for (from, of) in (0..4).flat_map(|from| (0..4).map(move |of| (from, of))) {
+                all.get_newest((0, from), of, "key");
+                all.settle();
+                let data = all.gets(0, from, 3, status::SUCCESS);
+                assert!(contains(&data, &format!("{round} of {of} ")), "seed {seed}, round {round}");
+            }
+            let now = all.servers[1].kvs.written();
+            fell += u32::from(now < written);
+            written = now;
+        }
+        assert!(fell > 2, "seed {seed}: compacted {fell} times");
+    }
+}
+
 /// libpmix keeps what it has got of other processes.
 // Serves: Requests | commit that removes keys (2, of libpmix 7) | served: clients of libpmix 7 are told, on all hosts, in the jobs
 // that events reach. They are told as of events: the oldest are lost if there are too many

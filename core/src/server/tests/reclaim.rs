@@ -1,4 +1,4 @@
-//! Tests of a log whose jobs come and go while one stays.
+//! Tests of a log whose jobs come and go while one stays, and of one whose keys are put again and again.
 
 use super::cluster::{Cluster, LIMITS};
 use super::restore::check_restored;
@@ -69,6 +69,153 @@ fn jobs_come_and_go_beside_one_that_stays() {
     let mut buf = [0; 32];
     let len = view.get(host.server.kvs_space(JOB).unwrap(), b"k19", &mut buf).unwrap();
     assert_eq!(&buf[..len as usize], b"value of 19");
+}
+
+/// Returns whether that is reserved which the ranks have left of their quota.
+fn is_rest_reserved(server: &Server<'_>) -> bool {
+    let job = &server.jobs[JOB.index()];
+    let rests = server.ranks[job.slots()].iter().map(|rank| job.quota.less(rank.used).bytes);
+    server.kvs.state().0.bytes == rests.sum()
+}
+
+// Fault: A program puts the same keys, or commits, again and again
+// Outcome: nothing
+// Guarantee: What a newer value has replaced leaves the log when room is wanted. A reply has the value of the time of its request
+// Also: hydrant-core `nodes_agree_on_keys_that_are_put_again_and_again`, `commits_without_end_take_bounded_room`
+#[test]
+fn a_key_that_is_put_again_and_again_takes_bounded_room() {
+    let limits = Limits { jobs: 2, ranks: 8, conns: 10, kvs_bytes: 8192, keys: 64, ..SMALL };
+    let mut host = Host::with_limits(limits);
+    host.job(spec(2));
+    (0..2).for_each(|rank| host.open(rank, Some(rank)));
+    (0..2).for_each(|rank| host.join_v2(rank, &format!("pmirank={rank};")));
+    host.asks(1, "cmd=kvs-put;key=other;value=stays;");
+    host.gets(1, "cmd=kvs-put-response;rc=0;");
+    let (mut fell, mut pending) = (0, None);
+    for number in 0..3000 {
+        let before = host.server.kvs.written();
+        host.asks(0, &format!("cmd=kvs-put;key=k{};value=value of {number};", number % 7));
+        host.gets(0, "cmd=kvs-put-response;rc=0;");
+        fell += u32::from(host.server.kvs.written() < before);
+        assert!(is_rest_reserved(&host.server), "after {number}");
+        match number % 500 {
+            100 => {
+                host.tell(Input::Blocked { conn: ConnId(1) });
+                host.asks(1, &format!("cmd=kvs-get;key=k{};", number % 7));
+                host.silent();
+                pending = Some(number);
+            }
+            499 => {
+                let number = pending.take().unwrap();
+                host.tell(Input::Writable { conn: ConnId(1) });
+                let value = format!("cmd=kvs-get-response;rc=0;found=TRUE;value=value of {number};");
+                host.gets(1, &value);
+                check_restored(&host.server);
+            }
+            _ => {}
+        }
+    }
+    assert!(fell > 10, "compacted {fell} times");
+    host.asks(1, "cmd=kvs-get;key=other;");
+    host.gets(1, "cmd=kvs-get-response;rc=0;found=TRUE;value=stays;");
+    // What does not fit is refused, once and for all.
+    for number in 0..100 {
+        host.asks(1, &format!("cmd=kvs-put;key=n{};value={};", number % 20, "n".repeat(600)));
+    }
+    let refused = host.replies.drain(..).filter(|(_, reply)| reply.contains("kvs-bytes")).count();
+    assert!((40..100).contains(&refused), "{refused} puts are refused");
+    assert!(is_rest_reserved(&host.server));
+}
+
+#[test]
+fn nodes_agree_on_keys_that_are_put_again_and_again() {
+    let limits = Limits { kvs_bytes: 1 << 13, keys: 64, ..LIMITS };
+    for (seed, fence) in (0..12).map(|seed| (seed, [FenceMode::Collect, FenceMode::Lazy][seed % 2])) {
+        let (nodes, size) = (3 + seed as u32 % 3, 6);
+        let radix = if seed % 3 == 0 { 2 | ROOT_ONE } else { 2 };
+        let spec = JobSpec { fence, ..spec(size) };
+        let mut all = Cluster::of(limits, (nodes, radix), spec, seed as u64);
+        (0..size).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+        let mut rounds = [0; 6];
+        let mut fell = vec![0; nodes as usize];
+        let mut written = vec![0; nodes as usize];
+        let put = |all: &mut Cluster, rank: u32, round: u32| {
+            let value = format!("{rank}.{round}.{}", "v".repeat(100));
+            all.host(rank).asks(rank, &format!("cmd=kvs-put;key=k{rank};value={value};"));
+            all.collect();
+            let reply = all.replies.remove(&rank).unwrap();
+            assert!(reply.contains("rc=0;"), "seed {seed}, rank {rank}, round {round}: {reply}");
+            all.host(rank).asks(rank, "cmd=kvs-fence;");
+        };
+        let progress = |all: &mut Cluster| all.deliver() || !all.replies.is_empty();
+        (0..size).for_each(|rank| put(&mut all, rank, 0));
+        while rounds.iter().any(|&round| round < 100) {
+            all.collect();
+            let Some((rank, _)) = all.replies.pop_first() else {
+                assert!(progress(&mut all), "seed {seed}: nothing is left to do in the rounds {rounds:?}");
+                continue;
+            };
+            // The fence is complete for this rank, and others may be in the next one.
+            let round = rounds[rank as usize];
+            for of in 0..size {
+                all.host(rank).asks(rank, &format!("cmd=kvs-get;jobid=kvs_1;srcid={of};key=k{of};"));
+                all.collect();
+                let reply = loop {
+                    match all.replies.remove(&rank) {
+                        Some(reply) => break reply,
+                        None => assert!(progress(&mut all), "seed {seed}: rank {rank} waits for k{of}"),
+                    }
+                };
+                let is = |round| reply.contains(&format!("value={of}.{round}."));
+                assert!(is(round) || is(round + 1), "seed {seed}, rank {rank}, round {round}: {reply}");
+            }
+            rounds[rank as usize] += 1;
+            if round < 100 {
+                put(&mut all, rank, round + 1);
+            }
+            for (node, host) in all.hosts.iter().enumerate() {
+                let now = host.server.kvs.written();
+                fell[node] += u32::from(now < written[node]);
+                written[node] = now;
+            }
+        }
+        assert!(fell[1..].iter().all(|&fell| fell > 2), "seed {seed}: compacted {fell:?} times");
+    }
+}
+
+#[test]
+fn a_release_brings_the_values_from_before_it() {
+    let limits = Limits { kvs_bytes: 1 << 13, keys: 64, ..LIMITS };
+    let mut all = Cluster::of(limits, (3, 2 | ROOT_ONE), spec(2), 1);
+    (0..2).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+    let put = |all: &mut Cluster, value: u32| {
+        all.host(0).asks(0, &format!("cmd=kvs-put;key=k;value={value:0>100};"));
+        all.collect();
+        assert!(all.replies.remove(&0).unwrap().contains("rc=0;"), "value {value}");
+    };
+    put(&mut all, 0);
+    put(&mut all, 1);
+    // The release stays at node 1, while its rank goes on.
+    all.hosts[1].tell(Input::PeerBlocked { node: 2 });
+    for rank in 0..2 {
+        all.host(rank).asks(rank, "cmd=kvs-fence;");
+    }
+    all.settle();
+    assert!(all.replies.remove(&0).is_some() && all.replies.is_empty());
+    let (mut fell, mut written) = (0, 0);
+    for value in 2..200 {
+        put(&mut all, value);
+        let now = all.hosts[1].server.kvs.written();
+        fell += u32::from(now < written);
+        written = now;
+    }
+    assert!(fell > 2, "compacted {fell} times");
+    all.hosts[1].tell(Input::PeerWritable { node: 2 });
+    all.settle();
+    assert!(all.replies.remove(&1).is_some());
+    all.host(1).asks(1, "cmd=kvs-get;jobid=kvs_1;srcid=0;key=k;");
+    all.settle();
+    assert!(all.replies.remove(&1).unwrap().ends_with(&format!("value={:0>100};", 1)));
 }
 
 /// Registers a job of one rank for each node but the head, whose connection has number 15, or deregisters it.

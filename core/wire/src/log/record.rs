@@ -66,6 +66,16 @@ impl Header {
         Header { hash: word(0), space: word(4), key_len: half(8), value_len: half(10), owner: word(12) }
     }
 
+    /// Returns the header with another hash.
+    pub fn with_hash(self, hash: u32) -> Header {
+        Header { hash, ..self }
+    }
+
+    /// Returns the header with another space.
+    pub fn in_space(self, space: u32) -> Header {
+        Header { space, ..self }
+    }
+
     /// Encodes the header.
     pub fn to_bytes(&self) -> [u8; HEADER as usize] {
         let mut bytes = [0; HEADER as usize];
