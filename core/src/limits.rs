@@ -14,9 +14,10 @@ pub const VERBOSE_ATTR: &str = "pmiverbose";
 /// Attribute of a job that is `TRUE` if the ranks of this node exceed its processors: `PMIX_NODE_OVERSUBSCRIBED` of PMIx, by
 /// whose presence Open MPI 5 lets waiting ranks yield their processor.
 pub const OVERSUBSCRIBED_ATTR: &str = "pmix.ndosub";
-/// Attribute of a job that is `TRUE` if the host answers queries of PMIx clients that the server does not answer itself, looks at
-/// files that they monitor, and writes to the log of the system: requests of [`Output::Upcall`](crate::Output::Upcall) that
-/// `HostCall` of `wire::pmix` reads. Without the feature `cluster` such requests are refused.
+/// Attribute of a job that is `TRUE` if the host answers queries of PMIx clients that the server does not answer itself and their
+/// gets of process ids, looks at files that they monitor, and writes to the log of the system: requests of
+/// [`Output::Upcall`](crate::Output::Upcall) that `HostCall` of `wire::pmix` reads. Without the feature `cluster` such requests are
+/// refused.
 pub const QUERIES_ATTR: &str = "pmix.query";
 /// Attribute of a job that is for tools of PMIx (a debugger, `pps`), one after the other: of one rank, which no process was started
 /// for. Its value is the job id, which such a tool gets. At the server that it connects to, a tool with a namespace of its own

@@ -225,7 +225,10 @@ static void too_long(void)
 static void places(void)
 {
     static const char *const keys[] = {PMIX_CPUSET, PMIX_LOCALITY_STRING};
-    static const char *const of_job[] = {PMIX_NODE_MAP, PMIX_PROC_MAP, PMIX_HWLOC_XML_V2, PMIX_TMPDIR, PMIX_NSDIR};
+    static const char *const of_job[] = {
+        PMIX_NODE_MAP, PMIX_PROC_MAP, PMIX_HWLOC_XML_V2, PMIX_TMPDIR, PMIX_NSDIR, PMIX_MAPBY, PMIX_RANKBY, PMIX_BINDTO,
+        PMIX_HOSTNAME_ALIASES, PMIX_HOSTNAME_KEEP_FQDN, PMIX_AVAIL_PHYS_MEMORY,
+    };
     static const char *const of_rank[] = {PMIX_PACKAGE_RANK, "pmix.numarank"};
     pmix_proc_t job = rank_of(PMIX_RANK_WILDCARD), self = rank_of(me.rank);
     pmix_value_t *none;
@@ -243,6 +246,51 @@ static void places(void)
         }
 }
 
+/* A value of a process or of the job, of this type, with qualifiers. */
+static pmix_value_t *get(uint32_t rank, const char *key, pmix_info_t *qualifiers, size_t number, pmix_data_type_t type)
+{
+    pmix_proc_t proc = rank_of(rank);
+    pmix_value_t *value = NULL;
+    pmix_status_t status = PMIx_Get(&proc, key, qualifiers, number, &value);
+    if (status != PMIX_SUCCESS || value->type != type)
+        fprintf(stderr, "%s of %u: %d, type %u\n", key, rank, status, status == PMIX_SUCCESS ? value->type : 0);
+    CHECK(status == PMIX_SUCCESS && value->type == type);
+    return value;
+}
+
+/* What ranks get when they ask for it, and not with all that is known of the job. */
+static void asked(void)
+{
+    pmix_info_t of_program[2], of_host[2];
+    CHECK(strcmp(get(PMIX_RANK_WILDCARD, PMIX_JOBID, NULL, 0, PMIX_STRING)->data.string, me.nspace) == 0);
+    CHECK(get(PMIX_RANK_WILDCARD, PMIX_NPROC_OFFSET, NULL, 0, PMIX_PROC_RANK)->data.rank == 0);
+    fence();
+    for (uint32_t rank = 0; rank < size; rank++) {
+        pid_t pid = get(rank, PMIX_PROC_PID, NULL, 0, PMIX_PID)->data.pid;
+        CHECK(pid > 1 && (pid == getpid()) == (rank == me.rank));
+        CHECK(get(rank, PMIX_REINCARNATION, NULL, 0, PMIX_UINT32)->data.uint32 == 0);
+    }
+    PMIX_INFO_LOAD(&of_program[0], PMIX_APP_INFO, NULL, PMIX_BOOL);
+    for (uint32_t program = 0; program < 2; program++) {
+        PMIX_INFO_LOAD(&of_program[1], PMIX_APPNUM, &program, PMIX_UINT32);
+        const char *wdir = get(PMIX_RANK_WILDCARD, PMIX_WDIR, of_program, 2, PMIX_STRING)->data.string;
+        const char *line = get(PMIX_RANK_WILDCARD, PMIX_APP_ARGV, of_program, 2, PMIX_STRING)->data.string;
+        SAY("rank %u: program %u of %u from rank %u in %s: %s", me.rank, program,
+            get(PMIX_RANK_WILDCARD, PMIX_APP_SIZE, of_program, 2, PMIX_UINT32)->data.uint32,
+            get(PMIX_RANK_WILDCARD, PMIX_APPLDR, of_program, 2, PMIX_PROC_RANK)->data.rank, wdir,
+            strrchr(line, ' ') + 1);
+    }
+    uint32_t hosts = get(PMIX_RANK_WILDCARD, PMIX_NUM_NODES, NULL, 0, PMIX_UINT32)->data.uint32;
+    PMIX_INFO_LOAD(&of_host[0], PMIX_NODE_INFO, NULL, PMIX_BOOL);
+    for (uint32_t host = 0; host < hosts; host++) {
+        PMIX_INFO_LOAD(&of_host[1], PMIX_NODEID, &host, PMIX_UINT32);
+        SAY("rank %u: host %u: %u of %u from rank %u", me.rank, host,
+            get(PMIX_RANK_WILDCARD, PMIX_LOCAL_SIZE, of_host, 2, PMIX_UINT32)->data.uint32,
+            get(PMIX_RANK_WILDCARD, PMIX_NODE_SIZE, of_host, 2, PMIX_UINT32)->data.uint32,
+            get(PMIX_RANK_WILDCARD, PMIX_LOCALLDR, of_host, 2, PMIX_PROC_RANK)->data.rank);
+    }
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -250,7 +298,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } calls[] = {
         {"jobs", jobs}, {"tables", tables}, {"sizes", sizes}, {"support", support}, {"mixed", mixed}, {"places", places},
-        {"long", too_long},
+        {"long", too_long}, {"asked", asked},
     };
     CHECK(argc > 1);
     join();

@@ -330,6 +330,7 @@ impl<'s> Server<'s> {
                 PmixResponse::JobData(job)
                 | PmixResponse::Hosts(job)
                 | PmixResponse::Host(job, _)
+                | PmixResponse::Program(job, _)
                 | PmixResponse::Processes(job)
                 | PmixResponse::SetsOf(job, _),
             )) => job.0 < self.limits.jobs,

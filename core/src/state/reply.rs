@@ -270,8 +270,10 @@ pub(crate) enum PmixResponse {
     },
     /// Names of the hosts of a job for PMIx.
     Hosts(JobId),
-    /// Ranks of a job on the host of a node for PMIx.
+    /// What is known of a job on the host of a node for PMIx.
     Host(JobId, u32),
+    /// What is known of a program of a job for PMIx: its number.
+    Program(JobId, u32),
     /// Processes of a job on this host for PMIx.
     Processes(JobId),
     /// Process sets that a rank is in, or of all ranks of a job if the rank is none of it.

@@ -578,6 +578,9 @@ fn queries_that_are_not_supported_are_named() {
 // Also: libraries `interop::openmpi::communicators_are_split_by_parts_of_the_machine`
 // Serves: Attributes | `PMIX_PACKAGE_RANK`, `PMIX_NUMA_RANK`, `PMIX_NODE_MAP`, `PMIX_PROC_MAP` | refused: not found, as under
 // `prterun` 5.0.11
+// Serves: Attributes | `PMIX_MAPBY`, `PMIX_RANKBY`, `PMIX_BINDTO`, `PMIX_HOSTNAME_ALIASES`, `PMIX_HOSTNAME_KEEP_FQDN`,
+// `PMIX_AVAIL_PHYS_MEMORY` | refused: not found. `prterun` 5.0.11 answers with its own words for policies; the places of ranks tell
+// what came of them. hydrant knows a host by the name in its list, and `PMIx_Process_monitor` tells the memory of hosts
 // Serves: Attributes | `PMIX_HWLOC_XML_V2`, `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI reads the topology
 // itself, and Open MPI 4 would remove the files in such folders
 #[test]
@@ -593,6 +596,34 @@ fn bound_ranks_know_their_place() {
     }
     let Some(outcome) = run_queries("", "places") else { return };
     outcome.code(0).quiet().says(": none\n", 18);
+}
+
+// Serves: Attributes | `PMIX_JOBID`, `PMIX_NPROC_OFFSET`, `PMIX_REINCARNATION` | served: by a get: the name of the job, and 0
+// Serves: Attributes | `PMIX_PROC_PID` | served: by a get, of ranks of all hosts. `--limit spawns` of them are answered at the same
+// time, others are refused (`PMIX_ERR_OUT_OF_RESOURCE`)
+// Serves: Attributes | `PMIX_WDIR` | served: by a get, of each program, up to 1,024 bytes. libpmix 4 finds it, and the other
+// attributes of a program that is not the client's own, with `PMIX_APP_INFO` and `PMIX_APPNUM`
+// Serves: Attributes | `PMIX_NODE_SIZE` | served: by a get. It counts the processes of all jobs of the run. With `PMIX_NODE_INFO`
+// and a host, a get finds that of other hosts, their `PMIX_LOCAL_SIZE` and `PMIX_LOCALLDR`
+#[test]
+fn ranks_ask_for_what_they_are_not_told_at_once() {
+    for library in libraries() {
+        for nodes in [String::new(), nodes(2, 2, 2)] {
+            let program = Peer::Libpmix.program("pmix_queries");
+            let job =
+                with_library(Job::hydrant(&format!("{nodes} -n 2")), library).arg(&program).arg("asked");
+            let outcome = job.words(": -n 1 -wdir /").arg(&program).arg("asked").run();
+            outcome.code(0).says(": asked done\n", 3);
+            let wdir = std::env::current_dir().unwrap();
+            outcome.says(&format!(": program 0 of 2 from rank 0 in {}: asked\n", wdir.display()), 3);
+            outcome.says(": program 1 of 1 from rank 2 in /: asked\n", 3);
+            if nodes.is_empty() {
+                outcome.says(": host 0: 3 of 3 from rank 0\n", 3);
+            } else {
+                outcome.says(": host 0: 2 of 2 from rank 0\n", 3).says(": host 1: 1 of 1 from rank 2\n", 3);
+            }
+        }
+    }
 }
 
 #[test]

@@ -24,16 +24,18 @@ const GET_WAIT: u64 = 2000;
 const SETTLED_WAIT: u64 = 100;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
-/// Keys of `Server::write_job_data`.
-const JOB_KEYS: [&[u8]; 13] = [
+/// Keys of `Server::write_job_data` and of `write_more_of_job`.
+const JOB_KEYS: [&[u8]; 15] = [
     keys::JOB_SIZE,
     b"pmix.max.size",
     keys::UNIV_SIZE,
     hosts::RANKS,
-    b"pmix.local.size",
+    hosts::LOCAL_SIZE,
     b"pmix.job.napps",
     b"pmix.num.nodes",
-    b"pmix.lldr",
+    hosts::LEADER,
+    b"pmix.jobid",
+    b"pmix.offset",
     b"pmix.app.size",
     OVERSUBSCRIBED_ATTR.as_bytes(),
     STOP_ATTRS[0].as_bytes(),
@@ -44,19 +46,25 @@ const JOB_KEYS: [&[u8]; 13] = [
 /// Keys of a rank's place on its host: its processors, and where they are in the topology. The host may know them.
 pub(super) const PLACES: [&[u8]; 2] = [b"pmix.cpuset", b"pmix.locstr"];
 
-/// Keys of `Server::write_rank_data`.
-const RANK_KEYS: [&[u8]; 10] = [
+/// Keys of `Server::write_rank_data` and of `write_more_of_rank`.
+const RANK_KEYS: [&[u8]; 11] = [
     b"pmix.lrank",
     b"pmix.nrank",
     b"pmix.appnum",
     b"pmix.apprank",
     b"pmix.grank",
-    b"pmix.nodeid",
+    hosts::NUMBER,
     hosts::HOST,
+    b"pmix.reinc",
     PARENT,
     PLACES[0],
     PLACES[1],
 ];
+
+/// Keys of `Server::write_program`.
+const PROGRAM_KEYS: [&[u8]; 4] = [b"pmix.app.size", b"pmix.aldr", b"pmix.app.argv", b"pmix.wdir"];
+/// Key of the number of a program.
+const PROGRAM: &[u8] = b"pmix.appnum";
 
 /// Key of the process that spawned the job.
 pub(super) const PARENT: &[u8] = b"pmix.parent";
@@ -415,10 +423,19 @@ impl Server<'_> {
     fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
         match key {
             Some(hosts::HOSTS) => Some(Response::Pmix(PmixResponse::Hosts(job))),
-            Some(hosts::RANKS | hosts::PROCESSES) if infos.find(hosts::HOST).is_some() => {
+            Some(key) if hosts::KEYS.contains(&key) && hosts::are_named(infos) => {
                 self.requested_host(job, infos).map(|node| Response::Pmix(PmixResponse::Host(job, node)))
             }
+            Some(hosts::SIZE) if HOST_FACTS => {
+                Some(Response::Pmix(PmixResponse::Host(job, self.links.node())))
+            }
             Some(hosts::PROCESSES) => Some(Response::Pmix(PmixResponse::Processes(job))),
+            Some(key) if HOST_FACTS && PROGRAM_KEYS.contains(&key) && infos.find(PROGRAM).is_some() => {
+                let appnum = infos.find(PROGRAM)?.as_u32()?;
+                let ranks = &self.ranks[self.jobs[job.index()].slots()];
+                let is_there = ranks.iter().any(|rank| rank.appnum == appnum);
+                is_there.then_some(Response::Pmix(PmixResponse::Program(job, appnum)))
+            }
             Some(key) if !JOB_KEYS.contains(&key) => {
                 let record = self.text(&self.jobs[job.index()], key, None)?;
                 Some(Response::Pmix(PmixResponse::Text(job, record)))

@@ -123,6 +123,7 @@ impl Server<'_> {
             | PmixResponse::Text(job, _)
             | PmixResponse::Hosts(job)
             | PmixResponse::Host(job, _)
+            | PmixResponse::Program(job, _)
             | PmixResponse::Processes(job) => (job, WILDCARD),
             PmixResponse::RankData(job, rank)
             | PmixResponse::SetsOf(job, rank)
@@ -137,13 +138,22 @@ impl Server<'_> {
             writer.single();
             writer.proc(of.name.as_bytes(), rank);
             match answer {
-                PmixResponse::JobData(_) => self.write_job_data(id, job, writer),
+                PmixResponse::JobData(_) => {
+                    self.write_job_data(id, job, writer);
+                    write_more_of_job(of, writer);
+                }
                 PmixResponse::Text(_, record) => self.write_text(record, writer),
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
+                PmixResponse::Program(_, appnum) if HOST_FACTS => {
+                    self.write_program(of, appnum, self.wdir(of, appnum), writer);
+                }
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
                 PmixResponse::SetsOf(job, rank) if HOST_FACTS => self.write_sets_of(job, rank, writer),
-                PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
+                PmixResponse::RankData(_, rank) => {
+                    self.write_rank_data(job, rank, writer);
+                    write_more_of_rank(writer);
+                }
                 PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
                 PmixResponse::Given { record, context, .. } => {
                     self.write_given(record, context, writer);
@@ -226,7 +236,7 @@ impl Server<'_> {
         self.write_job_data(client, id, writer);
         match asker {
             Some(asker) => {
-                self.write_program(job, self.ranks[asker.index].appnum, writer);
+                self.write_program(job, self.ranks[asker.index].appnum, None, writer);
                 self.write_programs(job, writer);
             }
             None if HOST_FACTS && all => {
@@ -268,16 +278,16 @@ impl Server<'_> {
         }
     }
 
-    /// Writes the attributes of a program, the client's own: its size, its first rank, and its command line if the host has
-    /// given it.
-    fn write_program(&self, job: &Job, appnum: u32, writer: &mut Writer<'_>) {
+    /// Writes the attributes of a program: its size, its first rank, its command line if the host has given it, and a working
+    /// directory.
+    fn write_program(&self, job: &Job, appnum: u32, wdir: Option<&[u8]>, writer: &mut Writer<'_>) {
         let ranks = &self.ranks[job.slots()];
         let of_program = || (0u32..).zip(ranks).filter(|(_, rank)| rank.appnum == appnum);
         let told = self.argv(job, appnum).next().is_some();
         let told = told && self.argv_room(job) <= self.limits.output_max() / 2;
         writer.key(b"pmix.app.arr", kind::DATA_ARRAY);
         writer.data_type(kind::INFO);
-        writer.size(3 + u64::from(told));
+        writer.size(3 + u64::from(told) + u64::from(wdir.is_some()));
         writer.info(b"pmix.appnum", kind::UINT32);
         writer.uint32(appnum);
         writer.info(b"pmix.app.size", kind::UINT32);
@@ -287,6 +297,10 @@ impl Server<'_> {
         if told {
             writer.info(b"pmix.app.argv", kind::STRING);
             writer.string_of(|writer| self.argv(job, appnum).for_each(|part| writer.raw(part)));
+        }
+        if let Some(wdir) = wdir {
+            writer.info(b"pmix.wdir", kind::STRING);
+            writer.string(wdir);
         }
     }
 
@@ -346,7 +360,7 @@ impl Server<'_> {
         }
         writer.key_uint32(b"pmix.job.napps", programs.saturating_add(1));
         writer.key_uint32(b"pmix.num.nodes", hosts::nodes(ranks).count() as u32);
-        writer.key_uint32(b"pmix.local.size", job.local);
+        writer.key_uint32(hosts::LOCAL_SIZE, job.local);
         // Clients look for the presence of the key.
         if self.is_true(job, OVERSUBSCRIBED_ATTR) {
             writer.key(OVERSUBSCRIBED_ATTR.as_bytes(), kind::BOOL);
@@ -361,7 +375,7 @@ impl Server<'_> {
             writer.key_uint32(b"pmix.app.size", job.size);
         }
         if let Some(first) = local().next() {
-            writer.key(b"pmix.lldr", kind::PROC_RANK);
+            writer.key(hosts::LEADER, kind::PROC_RANK);
             writer.uint32(first);
             // A list that does not fit is left out. Clients then use no shared memory.
             if self.local_room(job) <= self.limits.output_max() {
@@ -419,7 +433,7 @@ impl Server<'_> {
         writer.uint32(of_program);
         writer.key(b"pmix.grank", kind::PROC_RANK);
         writer.uint32(rank.0);
-        writer.key_uint32(b"pmix.nodeid", self.host_number(node));
+        writer.key_uint32(hosts::NUMBER, self.host_number(node));
         if let Some(name) = self.host_name(job, node) {
             writer.key(hosts::HOST, kind::STRING);
             writer.string(name);
@@ -429,6 +443,24 @@ impl Server<'_> {
             writer.key(PARENT, kind::PROC);
             writer.proc(job.spawner.as_bytes(), parent.0);
         }
+    }
+}
+
+/// Writes the attributes of a job that a client gets when it asks for one, and not with all others: its name, and the number that
+/// its ranks have in the run (`pmix.grank`) above that in their job.
+fn write_more_of_job(job: &Job, writer: &mut Writer<'_>) {
+    if HOST_FACTS {
+        writer.key(b"pmix.jobid", kind::STRING);
+        writer.string(job.name.as_bytes());
+        writer.key(b"pmix.offset", kind::PROC_RANK);
+        writer.uint32(0);
+    }
+}
+
+/// Writes those of a rank: how often it has been started again.
+fn write_more_of_rank(writer: &mut Writer<'_>) {
+    if HOST_FACTS {
+        writer.key_uint32(b"pmix.reinc", 0);
     }
 }
 

@@ -17,6 +17,17 @@ pub(super) const RANKS: &[u8] = b"pmix.lpeers";
 pub(super) const PROCESSES: &[u8] = b"pmix.lprocs";
 /// Key of the name of a host.
 pub(super) const HOST: &[u8] = b"pmix.hname";
+/// Key of the number of a host.
+pub(super) const NUMBER: &[u8] = b"pmix.nodeid";
+/// Key of the number of ranks on a host.
+pub(super) const LOCAL_SIZE: &[u8] = b"pmix.local.size";
+/// Key of the first rank on a host.
+pub(super) const LEADER: &[u8] = b"pmix.lldr";
+/// Key of the number of processes of all jobs on a host.
+pub(super) const SIZE: &[u8] = b"pmix.node.size";
+/// Keys of `Server::write_host`.
+pub(super) const KEYS: &[&[u8]] =
+    if HOST_FACTS { &[RANKS, PROCESSES, LOCAL_SIZE, LEADER, SIZE] } else { &[RANKS, PROCESSES] };
 /// Start of the name of a host whose name is not known. The number of the host follows.
 const UNNAMED: &[u8] = b"node";
 
@@ -35,11 +46,24 @@ pub(super) fn ranks_on(ranks: &[RankSlot], node: u32) -> impl Iterator<Item = u3
     (0u32..).zip(ranks).filter(move |(_, slot)| slot.node == node).map(|(rank, _)| rank)
 }
 
+/// Returns whether a request names a host.
+pub(super) fn are_named(infos: &Infos<'_>) -> bool {
+    infos.find(HOST).is_some() || HOST_FACTS && infos.find(NUMBER).is_some()
+}
+
 impl Server<'_> {
-    /// Returns the node of a job whose host has the name in the request. `None` if the request names no host, or none of
-    /// the job.
+    /// Returns the node of a job whose host has the name, or the number, in the request. `None` if the request names no host, or
+    /// none of the job.
     pub(super) fn requested_host(&self, id: JobId, infos: &Infos<'_>) -> Option<u32> {
-        self.host_named(&self.jobs[id.index()], infos.find(HOST)?.as_string()?)
+        let job = &self.jobs[id.index()];
+        match infos.find(HOST).and_then(|info| info.as_string()) {
+            Some(name) => self.host_named(job, name),
+            None if HOST_FACTS => {
+                let number = infos.find(NUMBER)?.as_u32()?;
+                nodes(&self.ranks[job.slots()]).find(|&node| self.host_number(node) == number)
+            }
+            None => None,
+        }
     }
 
     /// Returns the node of a job whose host has a name.
@@ -145,17 +169,29 @@ impl Server<'_> {
         });
     }
 
-    /// Writes the ranks of a job on one host.
+    /// Writes what is known of a job on one host.
     pub(super) fn write_host(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
+        let ranks = || ranks_on(&self.ranks[job.slots()], node);
         writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
         writer.data_type(kind::INFO);
-        writer.size(3);
+        writer.size(if HOST_FACTS { 7 } else { 3 });
         writer.info(HOST, kind::STRING);
         writer.string_of(|writer| self.write_host_name(job, node, writer));
         writer.info(RANKS, kind::STRING);
         self.write_ranks_on(job, node, writer);
         writer.info(PROCESSES, kind::DATA_ARRAY);
         self.write_processes_on(job, node, writer);
+        if HOST_FACTS {
+            let all = self.listed(None).flat_map(|of| ranks_on(&self.ranks[of.slots()], node)).count();
+            for (key, number) in
+                [(NUMBER, self.host_number(node)), (LOCAL_SIZE, ranks().count() as u32), (SIZE, all as u32)]
+            {
+                writer.info(key, kind::UINT32);
+                writer.uint32(number);
+            }
+            writer.info(LEADER, kind::PROC_RANK);
+            writer.uint32(ranks().next().unwrap_or_default());
+        }
     }
 
     /// Writes the processes of a job on this host.

@@ -293,6 +293,9 @@ impl Server<'_> {
             Command::Fence { procs, infos } => {
                 return self.pmix_fence(now, requester, procs, &infos);
             }
+            Command::Get { key: Some(keys::PROC_PID), .. } if self.host_answers(requester) => {
+                return self.pass_to_host(requester, integers, body);
+            }
             Command::Get { proc, infos, key } => {
                 return self.pmix_get(now, integers, proc, &infos, key);
             }

@@ -18,6 +18,8 @@ use crate::wire::{decimal, number};
 /// Names of the job attributes that hold a program's command line in parts, without the number of the program, a dot and the
 /// number of the part.
 const ARGV: &[u8] = b"pmix.argv.";
+/// Names of the job attributes that hold a program's working directory, without the number of the program.
+const WDIR: &[u8] = b"pmix.wdir.";
 
 impl Server<'_> {
     /// Returns the number of a node for clients, which count hosts from 0. The head has no ranks.
@@ -38,6 +40,11 @@ impl Server<'_> {
             let (mut program, mut number) = ([0; 10], [0; 10]);
             self.numbered_attr(job, &[ARGV, decimal(appnum, &mut program), b".", decimal(part, &mut number)])
         })
+    }
+
+    /// Returns the working directory of a program, if the job has an attribute with it.
+    pub(super) fn wdir(&self, job: &Job, appnum: u32) -> Option<&[u8]> {
+        self.numbered_attr(job, &[WDIR, decimal(appnum, &mut [0; 10])])
     }
 
     /// Returns the record of an attribute that is a text for clients, of a job or of one of its ranks.

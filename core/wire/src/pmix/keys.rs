@@ -118,6 +118,9 @@ keys! {
     GROUP_ENDPT_DATA "pmix.grp.endpt";
 }
 
+/// `PMIX_PROC_PID`, the process id of a rank: a value that clients get, and no attribute of a request.
+pub const PROC_PID: &[u8] = b"pmix.ppid";
+
 /// Monitors of what processes, hosts, disks and networks use.
 pub const RESOURCE_USAGE: [&[u8]; 4] = [
     MONITOR_PROC_RESOURCE_USAGE,

@@ -185,6 +185,12 @@ impl<'b> Writer<'b> {
         self.uint32(rank);
     }
 
+    /// Writes a PID, which has the type of its number in front.
+    pub fn pid(&mut self, pid: u32) {
+        self.data_type(kind::UINT32);
+        self.uint32(pid);
+    }
+
     /// Writes an event up to the array of its INFOs: its code, and the process that it is from.
     pub fn event(&mut self, code: i32, namespace: &[u8], rank: u32) {
         self.single();

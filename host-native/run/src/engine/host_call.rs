@@ -8,7 +8,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 
 use hydrant_control::Upcall;
-use hydrant_core::wire::pmix::{Command, HostCall, Integers, Writer, event, status};
+use hydrant_core::wire::pmix::{Command, HostCall, Integers, Proc, Writer, event, keys, kind, status};
 use hydrant_core::{Input, JobId, Rank, Refusal, Time, UpcallId};
 
 use super::status::Asker;
@@ -72,6 +72,11 @@ impl Head<'_> {
                 self.note_waiting(engine, (upcall.job, upcall.rank), integers);
                 (0, Vec::new())
             }
+            Some(HostCall::Command { integers, command: Command::Get { proc, .. } }) => {
+                let job = self.control.jobs().named(proc.namespace);
+                let pid = job.filter(|job| proc.rank < job.size()).and_then(|job| job.pid(proc.rank));
+                (0, process_id(integers, proc, pid))
+            }
             Some(HostCall::Command { integers, command: Command::Allocate { directive, infos } }) => {
                 return self.allocate(engine, asker, integers, (directive, &infos));
             }
@@ -110,6 +115,26 @@ fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
         | HostCall::Help { .. }
         | HostCall::Waits { .. } => (Refusal::Unsupported.rc(), Vec::new()),
     }
+}
+
+/// Returns the body of the reply to a get of the process id of a rank.
+fn process_id(integers: Integers, proc: Proc<'_>, pid: Option<u32>) -> Vec<u8> {
+    let Some(pid) = pid else { return short_body(integers, |writer| writer.status(status::NOT_FOUND)) };
+    let write = |writer: &mut Writer<'_>| {
+        writer.status(status::SUCCESS);
+        writer.single();
+        writer.blob_of(|writer| {
+            writer.single();
+            writer.proc(proc.namespace, proc.rank);
+            writer.key(keys::PROC_PID, kind::PID);
+            writer.pid(pid);
+        });
+    };
+    let mut measured = Writer::new(integers, &mut []);
+    write(&mut measured);
+    let mut body = vec![0; measured.len()];
+    write(&mut Writer::new(integers, &mut body));
+    body
 }
 
 /// Returns the body of a reply to a client: a STATUS and a few numbers.

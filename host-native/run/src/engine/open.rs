@@ -3,6 +3,7 @@
 use std::net::Ipv4Addr;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
+use std::path::PathBuf;
 
 use hydrant_control::protocol::{
     JobRecord, Program, RankBlock, SharedMemory, SpawnOrigin, StdinTarget, StopAt, Target, ToolOptions,
@@ -131,7 +132,9 @@ impl Engine<'_> {
             }
         }
         let uri = pmix.as_ref().map(|port| format!("{PMIX_SERVER}{}", port.socket().addr()));
-        let local = LocalFacts { oversubscribed, uri, places: places(launcher.as_ref(), &ranks) };
+        let places = places(launcher.as_ref(), &ranks);
+        let wdir = std::env::current_dir().unwrap_or_default();
+        let local = LocalFacts { oversubscribed, uri, places, wdir };
         let queries = self.open_query(&record)?;
         self.register(&record, local)?;
         if let Some(launcher) = &mut launcher
@@ -456,6 +459,8 @@ struct LocalFacts {
     uri: Option<String>,
     /// Ranks that are bound, each with its processors and their place in the machine.
     places: Vec<(u32, [String; 2])>,
+    /// Working directory of the launcher or daemon.
+    wdir: PathBuf,
 }
 
 /// Returns the places of bound ranks.
@@ -466,8 +471,8 @@ fn places(launcher: Option<&Launcher>, ranks: &NodeRanks) -> Vec<(u32, [String; 
 }
 
 /// Returns the job attributes for PMIx clients: the command line of each program, in parts that fit into an attribute, the address
-/// of the server, and the places of ranks. What there is too little room for is left out: the first command line that is too long
-/// and all behind it, and the same of places.
+/// of the server, the places of ranks, and the working directory of each program. What there is too little room for is left out:
+/// the first command line that is too long and all behind it, and the same of places and directories.
 fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>)> {
     // Small tables are for the data of ranks.
     let (mut bytes, mut keys) = (limits.kvs_bytes as usize / 64, limits.keys as usize / 16);
@@ -499,6 +504,13 @@ fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u
         let key = |name| format!("{TEXT_ATTR_PREFIX}pmix.{name}@{rank}");
         let of = vec![(key("cpuset"), processors.as_bytes()), (key("locstr"), place.as_bytes())];
         if processors.len() + place.len() > PLACE_MAX || !add(of) {
+            break;
+        }
+    }
+    for (appnum, program) in programs.iter().enumerate() {
+        let wdir = program.wdir.as_ref().map_or_else(|| local.wdir.clone(), |wdir| local.wdir.join(wdir));
+        let wdir = wdir.as_os_str().as_bytes();
+        if wdir.len() > VALUE_MAX as usize || !add(vec![(format!("pmix.wdir.{appnum}"), wdir)]) {
             break;
         }
     }

@@ -250,8 +250,7 @@ impl Facts<'_> {
             writer.string(rank.host.as_deref().unwrap_or_default().as_bytes());
             let path = paths.get(rank.program as usize);
             writer.string(path.map(|path| path.as_os_str().as_bytes()).unwrap_or_default());
-            writer.data_type(kind::UINT32);
-            writer.uint32(rank.pid.unwrap_or(0));
+            writer.pid(rank.pid.unwrap_or(0));
             writer.byte(state_of(rank));
         }
         Ok(())

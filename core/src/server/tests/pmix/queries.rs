@@ -3,7 +3,7 @@
 use super::*;
 use crate::ids::UpcallId;
 use crate::limits::QUERIES_ATTR;
-use crate::wire::pmix::{HostCall, kind};
+use crate::wire::pmix::{Command, HostCall, kind};
 
 /// A cluster of one job of two ranks on two nodes, whose host answers queries.
 fn cluster() -> Cluster {
@@ -23,6 +23,7 @@ pub(super) fn cluster_of(nodes: u32, size: u32) -> Cluster {
         for (key, value) in [
             (QUERIES_ATTR, "TRUE"),
             ("text:pmix.srvr.uri", "hydrant.0;tcp4://127.0.0.1:1"),
+            ("pmix.wdir.0", "/home"),
             ("text:pmix.cpuset@0", "0-3"),
             ("text:pmix.locstr@0", "NM0:CR0-3"),
             ("text:pmix.locstr@4", "NM1:CR4-7"),
@@ -103,6 +104,63 @@ fn texts_of_the_host_are_data_of_the_job_and_of_ranks() {
     assert_eq!(value(&data, b"pmix.locstr").as_string(), Some(&b"NM0:CR0-3"[..]));
     assert_eq!(value(&data, b"pmix.cpuset").as_string(), Some(&b"0-3"[..]));
     all.get_of_job((0, 1), "pmix.bindto", None);
+    all.gets(0, 1, 3, status::NOT_FOUND);
+}
+
+#[test]
+fn what_a_rank_is_not_told_of_its_job_it_gets() {
+    let mut all = cluster_of(3, 3);
+    all.asks(0, 1, 1, |writer| command(writer, 0));
+    let reply = all.replies.get_mut(&1).and_then(VecDeque::pop_front).unwrap();
+    assert!(
+        ["pmix.jobid", "pmix.reinc", "pmix.wdir", "pmix.node.size"].iter().all(|key| !contains(&reply, key))
+    );
+    all.get_of_job((0, 1), "pmix.jobid", None);
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    assert_eq!(value(&data, b"pmix.jobid").as_string(), Some(&b"job.0"[..]));
+    assert_eq!(value(&data, b"pmix.offset").as_u32(), Some(0));
+    all.get((0, 1), (0, 2), "pmix.reinc");
+    assert_eq!(value(&all.gets(0, 1, 3, status::SUCCESS), b"pmix.reinc").as_u32(), Some(0));
+    let of_program = |all: &mut Cluster, appnum: u32| {
+        all.asks(0, 1, 3, |writer| {
+            command(writer, 4);
+            writer.single();
+            writer.string(b"job.0");
+            writer.single();
+            writer.uint32(WILDCARD);
+            writer.array(1);
+            writer.info(b"pmix.appnum", kind::UINT32);
+            writer.uint32(appnum);
+            writer.single();
+            writer.string(b"pmix.wdir");
+        });
+    };
+    of_program(&mut all, 0);
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    let program = value(&data, b"pmix.app.arr");
+    let mut infos = program.array(kind::INFO, Reader::info).unwrap();
+    let wdir = infos.find(|info| info.key == b"pmix.wdir").unwrap();
+    assert_eq!(wdir.as_string(), Some(&b"/home"[..]));
+    of_program(&mut all, 1);
+    all.gets(0, 1, 3, status::NOT_FOUND);
+    // Node 1 has ranks 0 and 2.
+    all.get_of_job((0, 1), "pmix.node.size", Some("node0"));
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    let host = value(&data, b"pmix.node.arr");
+    let infos: Vec<_> = host.array(kind::INFO, Reader::info).unwrap().collect();
+    let number = |key: &[u8]| infos.iter().find(|info| info.key == key).and_then(|info| info.as_u32());
+    let keys: [&[u8]; 4] = [b"pmix.nodeid", b"pmix.local.size", b"pmix.node.size", b"pmix.lldr"];
+    assert_eq!(keys.map(number), [Some(0), Some(2), Some(2), Some(0)]);
+    // The host knows process ids.
+    all.get((0, 1), (0, 0), "pmix.ppid");
+    assert!(all.reply(0, 1).is_none(), "the host has not answered");
+    let request = all.requests.pop().expect("the host is asked");
+    let Some(HostCall::Command { command: Command::Get { proc, .. }, .. }) = HostCall::read(&request) else {
+        panic!("it is a get")
+    };
+    assert_eq!((proc.namespace, proc.rank), (&b"job.0"[..], 0));
+    let mut all = Cluster::new(3, 2, &[2], true, 1);
+    all.get((0, 1), (0, 0), "pmix.ppid");
     all.gets(0, 1, 3, status::NOT_FOUND);
 }
 

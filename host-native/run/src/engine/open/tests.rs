@@ -205,6 +205,10 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
     ];
     // The machine of the test may have fewer processors than the job has ranks.
     inputs.retain(|input| input != "attr pmix.ndosub=TRUE");
+    let here = std::env::current_dir().unwrap();
+    for program in [1, 0] {
+        assert_eq!(inputs.pop().unwrap(), format!("attr pmix.wdir.{program}={}", here.display()));
+    }
     let address = inputs.pop().unwrap();
     assert!(address.starts_with("attr text:pmix.srvr.uri=hydrant.0;tcp4://127.0.0.1:"), "{address}");
     assert_eq!(inputs, expected);
@@ -214,6 +218,7 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
 fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
     let of = |args: &[&str]| Program {
         args: args.iter().map(|arg| arg.into()).collect(),
+        wdir: Some("/tmp".into()),
         ..plan(&[(1, None)]).programs.remove(0)
     };
     let (short, long) = (of(&["one", "two"]), of(&[&"x".repeat(2000)]));
@@ -224,12 +229,14 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
             .collect::<Vec<_>>()
     };
     let part = |name: &str, len| (format!("pmix.argv.{name}"), len);
+    let wdir = |program: u32| (format!("pmix.wdir.{program}"), 4);
     let all = told(&[short.clone(), long.clone()], Limits::for_ranks(2));
-    assert_eq!(all, [part("0.0", 17), part("1.0", 1024), part("1.1", 986)]);
+    assert_eq!(all, [part("0.0", 17), part("1.0", 1024), part("1.1", 986), wdir(0), wdir(1)]);
     // Small tables are for the data of ranks.
     let small = Limits { kvs_bytes: 65_536, keys: 64, ..Limits::for_ranks(2) };
-    assert_eq!(told(&[short.clone(), long.clone(), short.clone()], small), [part("0.0", 17)]);
-    assert_eq!(told(&[of(&[&"x".repeat(ARGV_MAX)])], Limits::for_ranks(2)), []);
+    let told_little = told(&[short.clone(), long.clone(), short.clone()], small);
+    assert_eq!(told_little, [part("0.0", 17), wdir(0), wdir(1), wdir(2)]);
+    assert_eq!(told(&[of(&[&"x".repeat(ARGV_MAX)])], Limits::for_ranks(2)), [wdir(0)]);
     // Places of ranks come behind them.
     let places = [0, 3].map(|rank| (rank, ["0-3".to_owned(), "SK0".to_owned()])).to_vec();
     let local = || LocalFacts { places: places.clone(), ..LocalFacts::default() };
@@ -237,7 +244,8 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
     let names = ["pmix.argv.0.0", "text:pmix.cpuset@0", "text:pmix.locstr@0", "text:pmix.cpuset@3"];
     let told_all = told(Limits::for_ranks(2));
     assert!(names.iter().all(|name| told_all.iter().any(|(key, _)| key == name.as_bytes())));
-    assert_eq!(told(Limits { keys: 64, ..Limits::for_ranks(2) }).len(), 3, "one rank of two fits");
+    let little = told(Limits { keys: 64, ..Limits::for_ranks(2) });
+    assert_eq!(little.len(), 4, "one rank of two fits, and the working directory");
 }
 
 #[test]
