@@ -307,6 +307,9 @@ static pmix_status_t run(char **arguments)
         return flood(arguments + 1);
     } else if (strcmp(command, "forward") == 0) {
         return forward(arguments + 1);
+    } else if (strcmp(command, "leader") == 0) {
+        pmix_value_t *leader;
+        return PMIx_Get(&me, PMIX_LOCALLDR, NULL, 0, &leader);
     } else if (strcmp(command, "publish") == 0) {
         pmix_info_t info;
         PMIX_INFO_LOAD(&info, arguments[1], arguments[2], PMIX_STRING);
