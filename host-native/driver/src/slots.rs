@@ -14,11 +14,11 @@ pub(crate) const LARGE: usize = 2 << 20;
 /// Most bytes of slots that are mapped although those in `.bss` would do: slots of servers that serve no run.
 const FEW: usize = 32 << 10;
 
-/// Limits of the slots in `.bss`: the defaults of a run of 3,072 ranks, or on 1,024 hosts, and entries for 8 tools.
+/// Limits of the slots in `.bss`: the defaults of a run of 3,072 ranks, or on 1,024 hosts, and entries for 32 tools.
 const STATIC: Limits = Limits {
-    jobs: 72,
-    ranks: 4104,
-    conns: 8264,
+    jobs: 96,
+    ranks: 4128,
+    conns: 8288,
     groups: 64,
     names: 64,
     spawns: 64,

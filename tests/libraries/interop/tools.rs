@@ -706,14 +706,14 @@ fn the_number_of_tools_is_limited() {
         let job = with_library(Job::new(&program), Library::Five).arg(format!("file:{}", run.uri));
         job.words("await -777").start()
     };
-    let tools: Vec<Running> = (0..8).map(|_| start()).collect();
+    let tools: Vec<Running> = (0..32).map(|_| start()).collect();
     for tool in &tools {
         tool.await_stdout("ready\n", 1);
     }
     run.ask(Library::Five, "table").code(1).says("no server", 1);
-    run.running.await_stderr("refused a tool of PMIx: 8 of them are connected");
+    run.running.await_stderr("refused a tool of PMIx: 32 of them are connected");
     let mut tools = tools.into_iter();
-    let first = tools.next().expect("there are eight");
+    let first = tools.next().expect("there are 32");
     first.signal(Signal::KILL);
     first.wait().signaled(Signal::KILL);
     // Its place is free once the server has seen its end.

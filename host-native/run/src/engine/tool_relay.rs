@@ -20,7 +20,7 @@ use super::{Engine, Head};
 use crate::error::RunError;
 
 /// Most tools of a run at the same time.
-pub(super) const TOOLS_MAX: u32 = 8;
+pub(super) const TOOLS_MAX: u32 = 32;
 /// Most bytes of a piece.
 const PIECE_MAX: usize = 32 << 10;
 
