@@ -32,9 +32,9 @@ pub enum Fault {
     BadJobId,
     /// A limit that is reached. The second number is the limit's size.
     Full(Limit, u32),
-    /// An attribute, program or rank mapping after the job's first connection, a rank mapping after its first exit, a key
-    /// longer than [`KEY_MAX`](crate::limits::KEY_MAX) bytes, or a value longer than
-    /// [`VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
+    /// An attribute, program or rank mapping after the job's first connection, unless it is a
+    /// [text](crate::limits::TEXT_ATTR_PREFIX), a rank mapping after its first exit, a key longer than
+    /// [`KEY_MAX`](crate::limits::KEY_MAX) bytes, or a value longer than [`VALUE_MAX`](crate::limits::VALUE_MAX) bytes.
     BadAttribute,
     /// An upcall that is unknown or already complete.
     NoSuchUpcall,

@@ -25,7 +25,9 @@ pub const QUERIES_ATTR: &str = "pmix.query";
 /// Without the feature `cluster` tools are refused.
 pub const TOOL_ATTR: &str = "pmix.tool";
 /// First bytes of the name of an attribute of a job that PMIx clients get as a STRING: about the job under the rest of the name,
-/// and about a rank if `@` and its number follow. Without the feature `cluster` they do not get it.
+/// and about a rank if `@` and its number follow. It may be set while clients are connected. A text of the job that is longer
+/// than a value continues in the attributes with `.1`, `.2`, … behind that name; a client gets none of a text longer than
+/// [`Limits::text_max`]. Without the feature `cluster` clients do not get texts.
 pub const TEXT_ATTR_PREFIX: &str = "text:";
 /// First bytes of the name of an attribute of a job with names of its hosts, as PMIx clients get them (`PMIX_HOSTNAME`), separated
 /// by commas: attribute `i` is about nodes `i *` [`HOSTS_EACH`] and the following ones. A node without a name has an empty one.
@@ -38,6 +40,10 @@ pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];
 /// Attribute of a job of debuggers: rank, or `4294967294` for all, and job id of the processes to debug, with a blank in between.
 /// `PMIX_DEBUG_TARGET` of PMIx.
 pub const TARGET_ATTR: &str = "pmix.dbg.tgt";
+/// Maximum length in bytes of a text of a job, see [`Limits::text_max`]: the topology of a machine of 512 hardware threads.
+pub const TEXT_MAX: usize = 512 * 1024;
+/// Bytes of a reply with a text in addition to the text: header, status, process and key.
+const TEXT_REST: usize = JOBID_MAX + KEY_MAX as usize + 128;
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
 /// Maximum number of event codes that a PMIx client registers for. All events together count as none. Each takes 12 bytes of a
@@ -164,7 +170,19 @@ impl Limits {
 
     /// Returns the length in bytes of the buffer that [`crate::Server::poll`] needs for any output.
     pub const fn output_max(&self) -> usize {
+        max(self.reply_max(), self.text_max() + TEXT_REST)
+    }
+
+    /// Returns the maximum length in bytes of an output that is no text.
+    pub(crate) const fn reply_max(&self) -> usize {
         max(self.spawn_bytes as usize, self.part_max())
+    }
+
+    /// Returns the length in bytes of the longest text of a job that a PMIx client gets, see [`TEXT_ATTR_PREFIX`]: up to
+    /// [`TEXT_MAX`] on a host with a log of several megabytes.
+    pub const fn text_max(&self) -> usize {
+        let share = if self.commit_bytes > 0 { self.kvs_bytes as usize / 64 } else { 0 };
+        max(if share < TEXT_MAX { share } else { TEXT_MAX }, self.reply_max() - TEXT_REST)
     }
 
     /// Returns the length in bytes to which an abort message is truncated. It follows from another limit, because a board with

@@ -6,7 +6,7 @@ use super::Server;
 use super::io::{FenceMode, JobSpec};
 use crate::fault::Fault;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX};
+use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX, TEXT_ATTR_PREFIX};
 use crate::state::{Abort, Job, RankPhase, RankSlot};
 use crate::store::log;
 use crate::tables::kvs::{Kind, Owner, Spaces};
@@ -107,7 +107,7 @@ impl Server<'_> {
 
     pub(super) fn set_attr(&mut self, job: JobId, key: &[u8], value: &[u8]) -> Result<(), Fault> {
         let job = self.job(job)?;
-        if job.begun {
+        if job.begun && !key.starts_with(TEXT_ATTR_PREFIX.as_bytes()) {
             return Err(Fault::BadAttribute);
         }
         let (kind, key) = match key.strip_prefix(NODE_ATTR_PREFIX) {

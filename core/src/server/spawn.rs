@@ -38,7 +38,7 @@ impl Server<'_> {
     /// Checks that the reply to a spawn that succeeds fits. A PMI-1 reply has a code of two bytes for each process.
     fn check_codes(&self, conn: ConnId, spawn: &Spawn<'_>) -> Result<(), Refusal> {
         let processes: u64 = spawn.programs().map(|program| u64::from(program.maxprocs())).sum();
-        let codes = (self.limits.output_max() - SPAWN_REPLY) / 2;
+        let codes = (self.limits.reply_max() - SPAWN_REPLY) / 2;
         let is_v1 = self.conn(conn).is_ok_and(|conn| conn.protocol == Protocol::V1);
         if is_v1 && self.upcalls.take_spawns() && processes > codes.min(self.upcalls.room()) as u64 {
             return Err(Refusal::Full(Limit::SpawnBytes, self.limits.spawn_bytes));

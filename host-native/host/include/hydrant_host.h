@@ -295,8 +295,9 @@ enum {
     HYDRANT_FAULT_BAD_JOB_ID = 7,
     /* A limit that is reached. The second number is the limit's size. */
     HYDRANT_FAULT_FULL = 8,
-    /* An attribute, program or rank mapping after the job's first connection, a rank mapping after its
-       first exit, a key longer than HYDRANT_KEY_MAX bytes, or a value longer than HYDRANT_VALUE_MAX bytes. */
+    /* An attribute, program or rank mapping after the job's first connection, unless it is a text, a rank
+       mapping after its first exit, a key longer than HYDRANT_KEY_MAX bytes, or a value longer than
+       HYDRANT_VALUE_MAX bytes. */
     HYDRANT_FAULT_BAD_ATTRIBUTE = 9,
     /* An upcall that is unknown or already complete. */
     HYDRANT_FAULT_NO_SUCH_UPCALL = 10,

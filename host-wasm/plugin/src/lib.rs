@@ -14,7 +14,7 @@ use core::mem;
 
 use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, Part, RECORD, TurnHead};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult};
-use hydrant_core::limits::MESSAGE_MAX;
+use hydrant_core::limits::{MESSAGE_MAX, TEXT_MAX};
 use hydrant_core::storage::Layout;
 use hydrant_core::{ConnId, Fault, Input, Limits, Server, Time, snapshot};
 use memory::{Buffer, Cell};
@@ -23,14 +23,16 @@ use serde::{Deserialize, Serialize};
 
 /// Size of the input buffer in bytes: the most that a host holds of a connection's bytes, and the record around them.
 const INPUT_MAX: usize = 4 * MESSAGE_MAX as usize + 64;
+/// Maximum length of an output in bytes: a text, and the reply around it.
+const LONGEST: usize = TEXT_MAX + 256;
 /// Size of the output buffer in bytes: the results of all inputs, replies, and room for the longest output behind them.
 const OUTPUT_MAX: usize =
-    2 * MESSAGE_MAX as usize + TurnHead::LEN + INPUTS_MAX as usize * InputResult::LEN + 64;
+    MESSAGE_MAX as usize + LONGEST + TurnHead::LEN + INPUTS_MAX as usize * InputResult::LEN + 64;
 
 static INPUT: Buffer<INPUT_MAX> = Buffer::new();
 static OUTPUT: Buffer<OUTPUT_MAX> = Buffer::new();
 /// Buffer for the text of an output, before it is encoded.
-static TEXT: Buffer<{ MESSAGE_MAX as usize }> = Buffer::new();
+static TEXT: Buffer<LONGEST> = Buffer::new();
 /// Number of replies that the last return has offered.
 static OFFERED: Cell<u32> = Cell::new(0);
 /// Memory of the snapshot that was saved or is to be restored.
@@ -214,7 +216,7 @@ fn start_result(server: &Server<'_>) -> StartResult {
 fn allocate_storage(limits: &Limits) -> Result<hydrant_core::Storage<'static>, CallError> {
     let layout = Layout::checked(limits).ok_or(CallError::OutOfMemory(u64::from(u32::MAX)))?;
     // Outputs pass through a buffer of fixed size.
-    if limits.output_max() > MESSAGE_MAX as usize {
+    if limits.spawn_bytes > MESSAGE_MAX || limits.output_max() > LONGEST {
         return Err(CallError::Fault(Fault::Full(hydrant_core::Limit::SpawnBytes, MESSAGE_MAX)));
     }
     memory::storage(&layout).ok_or(CallError::OutOfMemory(layout.bytes() as u64))

@@ -89,7 +89,8 @@ impl Model {
     }
 
     pub(crate) fn set_attr(&mut self, job: u32, key: &[u8], value: &[u8]) -> Result<(), Fault> {
-        if self.jobs[&job].begun || key.is_empty() || key.len() > 64 || value.len() > 1024 {
+        let is_late = self.jobs[&job].begun && !key.starts_with(b"text:");
+        if is_late || key.is_empty() || key.len() > 64 || value.len() > 1024 {
             return Err(Fault::BadAttribute);
         }
         let pairs = [(key, value.len())];

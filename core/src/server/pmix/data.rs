@@ -437,8 +437,11 @@ impl Server<'_> {
                 is_there.then_some(Response::Pmix(PmixResponse::Program(job, appnum)))
             }
             Some(key) if !JOB_KEYS.contains(&key) => {
-                let record = self.text(&self.jobs[job.index()], key, None)?;
-                Some(Response::Pmix(PmixResponse::Text(job, record)))
+                let of = &self.jobs[job.index()];
+                let record = self.text(of, key, None)?;
+                let len: usize = self.text_parts(of, key).map(<[u8]>::len).sum();
+                let fits = len <= self.limits.text_max();
+                fits.then_some(Response::Pmix(PmixResponse::Text(job, record)))
             }
             _ => Some(Response::Pmix(PmixResponse::JobData(job))),
         }

@@ -142,7 +142,12 @@ impl Server<'_> {
                     self.write_job_data(id, job, writer);
                     write_more_of_job(of, writer);
                 }
-                PmixResponse::Text(_, record) => self.write_text(record, writer),
+                PmixResponse::Text(_, record) if HOST_FACTS => {
+                    let name = self.kvs.record(record).map_or(&[][..], |record| record.key);
+                    let key = name.strip_prefix(TEXT_ATTR_PREFIX.as_bytes()).unwrap_or_default();
+                    writer.key(key, kind::STRING);
+                    self.write_text(of, key, writer);
+                }
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
                 PmixResponse::Program(_, appnum) if HOST_FACTS => {
@@ -163,10 +168,9 @@ impl Server<'_> {
         });
     }
 
-    fn write_text(&self, record: u32, writer: &mut Writer<'_>) {
-        let Some(record) = self.kvs.record(record) else { return };
-        writer.key(record.key.strip_prefix(TEXT_ATTR_PREFIX.as_bytes()).unwrap_or_default(), kind::STRING);
-        writer.string(record.value);
+    /// Writes a text of a job as a STRING.
+    pub(super) fn write_text(&self, job: &Job, key: &[u8], writer: &mut Writer<'_>) {
+        writer.string_of(|writer| self.text_parts(job, key).for_each(|part| writer.raw(part)));
     }
 
     /// Returns the data of a commit without their header.
@@ -206,7 +210,7 @@ impl Server<'_> {
     fn write_connected(&self, id: ConnId, jobs: u64, writer: &mut Writer<'_>) {
         writer.status(status::SUCCESS);
         let Some(requester) = self.requester(id).filter(|_| HOST_FACTS) else { return };
-        let room = self.limits.output_max() - HEADER_LEN;
+        let room = self.limits.reply_max() - HEADER_LEN;
         for other in (0..u64::BITS.min(self.limits.jobs)).map(JobId) {
             // A job may have ended since, and another one may have its number.
             let is_connected = other != requester.job && self.connections.connected(requester.job, other);
@@ -246,7 +250,7 @@ impl Server<'_> {
             }
             None => {}
         }
-        let fits = || self.local_room(job) + self.places_room(job) <= self.limits.output_max();
+        let fits = || self.local_room(job) + self.places_room(job) <= self.limits.reply_max();
         let places = HOST_FACTS && !all && fits();
         for rank in (0..job.size).map(Rank) {
             let whole = all || asker.is_some_and(|asker| rank == asker.rank);
@@ -284,7 +288,7 @@ impl Server<'_> {
         let ranks = &self.ranks[job.slots()];
         let of_program = || (0u32..).zip(ranks).filter(|(_, rank)| rank.appnum == appnum);
         let told = self.argv(job, appnum).next().is_some();
-        let told = told && self.argv_room(job) <= self.limits.output_max() / 2;
+        let told = told && self.argv_room(job) <= self.limits.reply_max() / 2;
         writer.key(b"pmix.app.arr", kind::DATA_ARRAY);
         writer.data_type(kind::INFO);
         writer.size(3 + u64::from(told) + u64::from(wdir.is_some()));
@@ -326,7 +330,7 @@ impl Server<'_> {
     /// Returns whether a reply has room for attributes of all ranks of a job.
     fn is_small(&self, job: &Job) -> bool {
         let room = job.size as usize * RANK_ROOM + LIST_REST + self.argv_room(job);
-        job.size <= RANKS_TOLD && room + self.places_room(job) <= self.limits.output_max()
+        job.size <= RANKS_TOLD && room + self.places_room(job) <= self.limits.reply_max()
     }
 
     /// Returns the bytes of the places of a job's ranks on this host.
@@ -378,7 +382,7 @@ impl Server<'_> {
             writer.key(hosts::LEADER, kind::PROC_RANK);
             writer.uint32(first);
             // A list that does not fit is left out. Clients then use no shared memory.
-            if self.local_room(job) <= self.limits.output_max() {
+            if self.local_room(job) <= self.limits.reply_max() {
                 writer.key(hosts::RANKS, kind::STRING);
                 self.write_ranks_on(job, here, writer);
             }

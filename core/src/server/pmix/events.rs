@@ -863,7 +863,7 @@ impl Server<'_> {
         let name = |job: JobId| self.jobs[job.index()].name.as_bytes();
         let members = || self.members(self.asker(requester), which);
         let len: usize = members().map(|(job, _)| name(job).len() + PROC_REST).sum();
-        let listed = !retired && len + EVENT_REST <= self.limits.output_max();
+        let listed = !retired && len + EVENT_REST <= self.limits.reply_max();
         writer.event(set_code(retired), job, SERVER);
         writer.array(1 + u32::from(listed));
         writer.info(b"pmix.pset.nm", kind::STRING);

@@ -355,7 +355,7 @@ impl Server<'_> {
             }
         }
         // The library asks for what does not fit.
-        if count == 0 || len > self.limits.output_max() {
+        if count == 0 || len > self.limits.reply_max() {
             return;
         }
         writer.single();

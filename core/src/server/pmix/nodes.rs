@@ -15,8 +15,7 @@ use crate::tables::kvs::Kind;
 use crate::tables::modex::Set;
 use crate::wire::{decimal, number};
 
-/// Names of the job attributes that hold a program's command line in parts, without the number of the program, a dot and the
-/// number of the part.
+/// First bytes of the name of the job attribute that holds a program's command line. The number of the program follows.
 const ARGV: &[u8] = b"pmix.argv.";
 /// Names of the job attributes that hold a program's working directory, without the number of the program.
 const WDIR: &[u8] = b"pmix.wdir.";
@@ -34,12 +33,22 @@ impl Server<'_> {
         names.split(|&byte| byte == b',').nth((node % HOSTS_EACH) as usize).filter(|name| !name.is_empty())
     }
 
+    /// Returns a part of an attribute that may be longer than a value. The first has its name, the others a dot and their number
+    /// behind it.
+    fn part(&self, job: &Job, [prefix, name]: [&[u8]; 2], part: u32) -> Option<&[u8]> {
+        let mut number = [0; 10];
+        let pieces = [prefix, name, b".", decimal(part, &mut number)];
+        self.numbered_attr(job, if part == 0 { &pieces[..2] } else { &pieces })
+    }
+
     /// Returns the parts of the command line of a program, as far as the job has attributes with them.
     pub(super) fn argv<'a>(&'a self, job: &'a Job, appnum: u32) -> impl Iterator<Item = &'a [u8]> {
-        (0..).map_while(move |part| {
-            let (mut program, mut number) = ([0; 10], [0; 10]);
-            self.numbered_attr(job, &[ARGV, decimal(appnum, &mut program), b".", decimal(part, &mut number)])
-        })
+        (0..).map_while(move |part| self.part(job, [ARGV, decimal(appnum, &mut [0; 10])], part))
+    }
+
+    /// Returns the parts of a text of a job.
+    pub(super) fn text_parts<'a>(&'a self, job: &'a Job, key: &'a [u8]) -> impl Iterator<Item = &'a [u8]> {
+        (0..).map_while(move |part| self.part(job, [TEXT_ATTR_PREFIX.as_bytes(), key], part))
     }
 
     /// Returns the working directory of a program, if the job has an attribute with it.

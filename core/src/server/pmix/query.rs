@@ -139,7 +139,7 @@ impl Server<'_> {
         let write = |writer: &mut Writer<'_>| {
             let mut answers = 0;
             for (key, infos) in queries.asked() {
-                match (key, self.scope(requester, &infos), self.text_of(job, key, None)) {
+                match (key, self.scope(requester, &infos), self.text(job, key, None)) {
                     (keys::QUERY_PSET_NAMES, Some(scope), _) => self.write_names(&scope, writer),
                     (keys::QUERY_NUM_PSETS, Some(scope), _) => self.write_count(&scope, writer),
                     (keys::QUERY_PSET_MEMBERSHIP, Some(scope), _) => {
@@ -148,9 +148,9 @@ impl Server<'_> {
                             None => continue,
                         }
                     }
-                    (_, _, Some(value)) => {
+                    (_, _, Some(_)) => {
                         writer.info(key, kind::STRING);
-                        writer.string(value);
+                        self.write_text(job, key, writer);
                     }
                     _ => continue,
                 }

@@ -474,16 +474,11 @@ fn places(launcher: Option<&Launcher>, ranks: &NodeRanks) -> Vec<(u32, [String; 
 /// of the server, the places of ranks, and the working directory of each program. What there is too little room for is left out:
 /// the first command line that is too long and all behind it, and the same of places and directories.
 fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u8>, Vec<u8>)> {
-    // Small tables are for the data of ranks.
-    let (mut bytes, mut keys) = (limits.kvs_bytes as usize / 64, limits.keys as usize / 16);
+    let mut room = TextRoom::of(limits);
     let mut attributes = Vec::new();
     let mut add = |of: Vec<(String, &[u8])>| {
-        let cost = |(_, value): &(String, &[u8])| value.len() + (KEY_MAX + RECORD_HEADER) as usize;
-        let cost = of.iter().map(cost).sum::<usize>();
-        let fits = cost <= bytes && of.len() <= keys;
+        let fits = room.take(&of);
         if fits {
-            bytes -= cost;
-            keys -= of.len();
             attributes.extend(of.into_iter().map(|(key, value)| (key.into_bytes(), value.to_vec())));
         }
         fits
@@ -491,9 +486,7 @@ fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u
     for (appnum, program) in programs.iter().enumerate() {
         let words = std::iter::once(&program.command).chain(&program.args);
         let line = words.map(|word| word.as_bytes()).collect::<Vec<_>>().join(&b' ');
-        let parts = line.chunks(VALUE_MAX as usize).enumerate();
-        let parts = parts.map(|(part, text)| (format!("pmix.argv.{appnum}.{part}"), text)).collect();
-        if line.len() > ARGV_MAX || !add(parts) {
+        if line.len() > ARGV_MAX || !add(in_parts(&format!("pmix.argv.{appnum}"), &line)) {
             break;
         }
     }
@@ -515,6 +508,35 @@ fn texts(programs: &[Program], local: LocalFacts, limits: &Limits) -> Vec<(Vec<u
         }
     }
     attributes
+}
+
+/// Room for attributes of a job that its PMIx clients get.
+struct TextRoom {
+    bytes: usize,
+    keys: usize,
+}
+
+impl TextRoom {
+    /// Small tables are for the data of ranks.
+    fn of(limits: &Limits) -> TextRoom {
+        TextRoom { bytes: limits.kvs_bytes as usize / 64, keys: limits.keys as usize / 16 }
+    }
+
+    /// Returns whether all of these attributes fit, which then take their room.
+    fn take(&mut self, attributes: &[(String, &[u8])]) -> bool {
+        let cost = |(_, value): &(String, &[u8])| value.len() + (KEY_MAX + RECORD_HEADER) as usize;
+        let left = self.bytes.checked_sub(attributes.iter().map(cost).sum());
+        let Some((bytes, keys)) = left.zip(self.keys.checked_sub(attributes.len())) else { return false };
+        *self = TextRoom { bytes, keys };
+        true
+    }
+}
+
+/// Returns an attribute in parts of at most a value, the first under its name.
+fn in_parts<'t>(name: &str, text: &'t [u8]) -> Vec<(String, &'t [u8])> {
+    let parts = text.chunks(VALUE_MAX as usize).enumerate();
+    let name_of = |part| if part == 0 { name.to_owned() } else { format!("{name}.{part}") };
+    parts.map(|(part, text)| (name_of(part), text)).collect()
 }
 
 /// Returns the attributes of a job for what the tool that has spawned it wants.

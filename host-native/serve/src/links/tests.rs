@@ -48,7 +48,7 @@ fn message() -> Vec<u8> {
     let said = b"cmd=init pmi_version=1 pmi_subversion=1\n";
     server.handle(Time(0), Input::Bytes { conn, bytes: said, full: false }).unwrap();
     server.handle(Time(0), Input::Exited { job: JOB, rank: Rank(0), exit: Exit::Code(3) }).unwrap();
-    let mut buffer = vec![0; 1 << 16];
+    let mut buffer = vec![0; limits().output_room()];
     loop {
         match server.poll(&mut buffer).unwrap() {
             Some(Output::Peer { node: NODE, bytes }) => return bytes.to_vec(),

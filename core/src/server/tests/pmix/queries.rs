@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::UpcallId;
-use crate::limits::QUERIES_ATTR;
+use crate::limits::{QUERIES_ATTR, TEXT_MAX, VALUE_MAX};
 use crate::wire::pmix::{Command, HostCall, kind};
 
 /// A cluster of one job of two ranks on two nodes, whose host answers queries.
@@ -161,6 +161,34 @@ fn what_a_rank_is_not_told_of_its_job_it_gets() {
     assert_eq!((proc.namespace, proc.rank), (&b"job.0"[..], 0));
     let mut all = Cluster::new(3, 2, &[2], true, 1);
     all.get((0, 1), (0, 0), "pmix.ppid");
+    all.gets(0, 1, 3, status::NOT_FOUND);
+}
+
+/// A host learns the topology while clients wait for it.
+#[test]
+fn a_long_text_comes_in_parts_and_at_any_time() {
+    let mut all = cluster();
+    let node = all.node(1);
+    assert_eq!(Limits::for_ranks(1).text_max(), TEXT_MAX);
+    let longest = LIMITS.text_max();
+    let text: Vec<u8> = (0..).map(|at: usize| b'a' + (at / 100 % 26) as u8).take(longest).collect();
+    let set = |all: &mut Cluster, part: usize, value: &[u8]| {
+        let end = if part > 0 { format!(".{part}") } else { String::new() };
+        let key = format!("text:pmix.hwlocxml2{end}");
+        all.tell(node, Input::Attr { job: JobId(0), key: key.as_bytes(), value });
+    };
+    let parts: Vec<&[u8]> = text.chunks(VALUE_MAX as usize).collect();
+    for (part, value) in parts.iter().enumerate().rev() {
+        all.get_of_job((0, 1), "pmix.hwlocxml2", None);
+        all.gets(0, 1, 3, status::NOT_FOUND);
+        set(&mut all, part, value);
+    }
+    all.get_of_job((0, 1), "pmix.hwlocxml2", None);
+    let data = all.gets(0, 1, 3, status::SUCCESS);
+    assert!(value(&data, b"pmix.hwlocxml2").as_string() == Some(&text[..]), "{} bytes", data.len());
+    // One byte more.
+    set(&mut all, parts.len(), b"z");
+    all.get_of_job((0, 1), "pmix.hwlocxml2", None);
     all.gets(0, 1, 3, status::NOT_FOUND);
 }
 

@@ -200,8 +200,8 @@ fn a_job_is_registered_before_its_programs_attributes_and_sets() {
         "pset hydrant://app/1 2+1",
         "pset app://both 0+3",
         "attr pmix.query=TRUE",
-        "attr pmix.argv.0.0=/bin/true",
-        "attr pmix.argv.1.0=/bin/true",
+        "attr pmix.argv.0=/bin/true",
+        "attr pmix.argv.1=/bin/true",
     ];
     // The machine of the test may have fewer processors than the job has ranks.
     inputs.retain(|input| input != "attr pmix.ndosub=TRUE");
@@ -231,17 +231,17 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
     let part = |name: &str, len| (format!("pmix.argv.{name}"), len);
     let wdir = |program: u32| (format!("pmix.wdir.{program}"), 4);
     let all = told(&[short.clone(), long.clone()], Limits::for_ranks(2));
-    assert_eq!(all, [part("0.0", 17), part("1.0", 1024), part("1.1", 986), wdir(0), wdir(1)]);
+    assert_eq!(all, [part("0", 17), part("1", 1024), part("1.1", 986), wdir(0), wdir(1)]);
     // Small tables are for the data of ranks.
     let small = Limits { kvs_bytes: 65_536, keys: 64, ..Limits::for_ranks(2) };
     let told_little = told(&[short.clone(), long.clone(), short.clone()], small);
-    assert_eq!(told_little, [part("0.0", 17), wdir(0), wdir(1), wdir(2)]);
+    assert_eq!(told_little, [part("0", 17), wdir(0), wdir(1), wdir(2)]);
     assert_eq!(told(&[of(&[&"x".repeat(ARGV_MAX)])], Limits::for_ranks(2)), [wdir(0)]);
     // Places of ranks come behind them.
     let places = [0, 3].map(|rank| (rank, ["0-3".to_owned(), "SK0".to_owned()])).to_vec();
     let local = || LocalFacts { places: places.clone(), ..LocalFacts::default() };
     let told = |limits| texts(std::slice::from_ref(&short), local(), &limits);
-    let names = ["pmix.argv.0.0", "text:pmix.cpuset@0", "text:pmix.locstr@0", "text:pmix.cpuset@3"];
+    let names = ["pmix.argv.0", "text:pmix.cpuset@0", "text:pmix.locstr@0", "text:pmix.cpuset@3"];
     let told_all = told(Limits::for_ranks(2));
     assert!(names.iter().all(|name| told_all.iter().any(|(key, _)| key == name.as_bytes())));
     let little = told(Limits { keys: 64, ..Limits::for_ranks(2) });
