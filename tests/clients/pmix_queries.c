@@ -1,5 +1,5 @@
 /* Queries by libpmix about the run, one group a sub-command. The job has three ranks, 0 and 1 on one host and 2 on the same or on
-   another one. Each rank checks its results and prints "rank R: NAME done". */
+   another one; "topology" takes any number. Each rank checks its results and prints "rank R: NAME done". */
 #define _GNU_SOURCE
 #include <string.h>
 #include <unistd.h>
@@ -291,6 +291,23 @@ static void asked(void)
     }
 }
 
+/* The topology of this host, which only many ranks get. */
+static void topology(void)
+{
+    pmix_proc_t job = rank_of(PMIX_RANK_WILDCARD);
+    pmix_value_t *value;
+    pmix_status_t status = PMIx_Get(&job, PMIX_HWLOC_XML_V2, NULL, 0, &value);
+    if (status == PMIX_ERR_NOT_FOUND) {
+        SAY("rank %u: no topology", me.rank);
+        return;
+    }
+    OK(status);
+    CHECK(value->type == PMIX_STRING);
+    const char *xml = value->data.string, *end = strstr(xml, "</topology>\n");
+    CHECK(strncmp(xml, "<topology>", 10) == 0 && end != NULL && end[12] == '\0');
+    SAY("rank %u: a topology of %zu bytes", me.rank, strlen(xml));
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
@@ -298,7 +315,7 @@ int main(int argc, char **argv)
         void (*run)(void);
     } calls[] = {
         {"jobs", jobs}, {"tables", tables}, {"sizes", sizes}, {"support", support}, {"mixed", mixed}, {"places", places},
-        {"long", too_long}, {"asked", asked},
+        {"long", too_long}, {"asked", asked}, {"topology", topology},
     };
     CHECK(argc > 1);
     join();

@@ -1,8 +1,8 @@
-//! Topology file for MPICH: its ranks read it in place of a scan of the machine each.
+//! Topology file for MPI libraries: ranks read it in place of a scan of the machine each.
 //!
-//! MPICH asks for the path as the job attribute `PMI_hwloc_xmlfile`. The program `lstopo-no-graphics` of hwloc writes the
-//! file when a rank asks for the first time, so that other jobs wait for nothing. Requests for the path wait until it has
-//! ended.
+//! MPICH asks for the path as the job attribute `PMI_hwloc_xmlfile`, Open MPI for the content as `PMIX_HWLOC_XML_V2`. The program
+//! `lstopo-no-graphics` of hwloc writes the file when a rank asks for the first time, so that other jobs wait for nothing.
+//! Requests wait until it has ended. The content becomes a text of a job when its first PMIx client asks.
 
 use std::cell::RefCell;
 use std::ffi::OsString;
@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 use std::rc::Rc;
 
-use hydrant_core::ConnId;
+use hydrant_core::{ConnId, JobId};
 use hydrant_reactor::process::{DEFAULT_PATH, find_in_path, start_helper};
 use hydrant_reactor::{OpenFiles, fixed_memory, read_written};
 use memchr::memmem::Finder;
@@ -21,6 +21,8 @@ use rustix::process::{Pid, Signal, kill_process_group};
 
 /// The job attribute that holds the path.
 pub(crate) const ATTRIBUTE: &str = "PMI_hwloc_xmlfile";
+/// Key of the content for PMIx clients: `PMIX_HWLOC_XML_V2`.
+pub(crate) const PMIX_KEY: &str = "pmix.hwlocxml2";
 /// Fewest ranks of a job on this machine for which the file saves more than it costs.
 pub(crate) const RANKS_MIN: u32 = 8;
 
@@ -34,19 +36,20 @@ const SHELL: [&str; 3] = ["/bin/sh", "-c", r#"exec "$0" "$@" 2>/dev/null"#];
 const TIME_MAX: u64 = 10_000;
 /// Most bytes of a topology. A machine of 512 hardware threads has some 500 KiB.
 const SIZE_MAX: u64 = 16 << 20;
-/// Most bytes of a request for the attribute.
+/// Most bytes of a request for the path or the content.
 const REQUEST_MAX: usize = 512;
 
 /// Program that writes topology files.
 #[derive(Clone, Debug)]
 pub(crate) struct TopologyProgram {
     command: Vec<OsString>,
-    /// Search for the attribute, which every request passes while the file is not written.
+    /// Searches for the attribute and for the key, which every request passes while the file is not written.
     attribute: Finder<'static>,
+    pmix_key: Finder<'static>,
 }
 
 /// Topology file in memory, which ranks open by the descriptor of this process. It is empty until a rank asks for it, and
-/// remains empty if it cannot be written. MPICH then scans the machine itself.
+/// remains empty if it cannot be written. Ranks then scan the machine themselves.
 #[derive(Debug, Default)]
 pub(crate) struct TopologyFile {
     /// None before the first offer, and on systems that cannot write the file.
@@ -54,6 +57,10 @@ pub(crate) struct TopologyFile {
     state: State,
     /// Connections whose requests wait for the file.
     waiting: Vec<ConnId>,
+    /// Jobs whose PMIx clients may ask for the content, which the server does not have yet.
+    owed: Vec<JobId>,
+    /// One of these clients has asked.
+    is_due: bool,
 }
 
 #[derive(Debug)]
@@ -97,7 +104,7 @@ impl TopologyProgram {
     }
 
     fn new(command: Vec<OsString>) -> TopologyProgram {
-        TopologyProgram { command, attribute: Finder::new(ATTRIBUTE) }
+        TopologyProgram { command, attribute: Finder::new(ATTRIBUTE), pmix_key: Finder::new(PMIX_KEY) }
     }
 }
 
@@ -113,12 +120,28 @@ impl TopologyFile {
         Some(format!("/proc/{}/fd/{}", std::process::id(), memory.as_raw_fd()))
     }
 
-    /// Returns whether these bytes of a connection ask for the path, and have to wait.
+    /// Lets PMIx clients of a job ask for the content of the file, which [has been offered](TopologyFile::offer).
+    pub(crate) fn offer_content(&mut self, job: JobId) {
+        self.owed.push(job);
+    }
+
+    /// A job has ended.
+    pub(crate) fn forget(&mut self, job: JobId) {
+        self.owed.retain(|&owed| owed != job);
+    }
+
+    /// Returns whether these bytes of a connection ask for the path or the content, and have to wait.
     pub(crate) fn defer(&mut self, conn: ConnId, bytes: &[u8]) -> bool {
-        let is_request = |source: &Source| source.program.attribute.find(bytes).is_some();
-        let waits = !matches!(self.state, State::Unused | State::Done)
-            && bytes.len() <= REQUEST_MAX
-            && self.source.as_ref().is_some_and(is_request);
+        let Some(Source { program, .. }) = &self.source else { return false };
+        if bytes.len() > REQUEST_MAX {
+            return false;
+        }
+        let for_content = !self.owed.is_empty() && program.pmix_key.find(bytes).is_some();
+        let waits = match self.state {
+            State::Unused | State::Done => for_content,
+            _ => for_content || program.attribute.find(bytes).is_some(),
+        };
+        self.is_due |= for_content;
         if waits && let State::Offered = self.state {
             self.state = State::Asked;
         }
@@ -128,11 +151,13 @@ impl TopologyFile {
         waits
     }
 
-    /// Time in milliseconds of the next [`keep_time`](TopologyFile::keep_time): the program is to be started, or killed.
+    /// Time in milliseconds of the next [`keep_time`](TopologyFile::keep_time): the program is to be started or killed, or a
+    /// job gets the content.
     pub(crate) fn poll_at(&self) -> Option<u64> {
         match self.state {
             State::Asked => Some(0),
             State::Running { deadline, .. } => Some(deadline),
+            State::Done if self.is_due => Some(0),
             State::Unused | State::Offered | State::Done => None,
         }
     }
@@ -150,6 +175,18 @@ impl TopologyFile {
             _ => {}
         }
         if let State::Done = self.state { std::mem::take(&mut self.waiting) } else { Vec::new() }
+    }
+
+    /// Returns the jobs whose PMIx clients get the content now, which is empty if there is none.
+    pub(crate) fn take_due(&mut self) -> (Vec<JobId>, Vec<u8>) {
+        if !self.is_due || !matches!(self.state, State::Done) {
+            return Default::default();
+        }
+        self.is_due = false;
+        let memory = self.source.as_ref().map(|source| source.memory.as_fd());
+        // Ranks scan the machine themselves if there is no memory for a copy.
+        let content = memory.and_then(|memory| read_written(memory, SIZE_MAX).ok()).unwrap_or_default();
+        (std::mem::take(&mut self.owed), content)
     }
 
     fn start(&self, now: u64, null: BorrowedFd<'_>, files: &OpenFiles) -> Option<State> {
@@ -196,6 +233,7 @@ mod tests {
     use super::*;
 
     const REQUEST: &[u8] = b"cmd=get kvsname=kvs key=PMI_hwloc_xmlfile\n";
+    const PMIX_REQUEST: &[u8] = b"\x02\x04\x02\x1epmix.hwlocxml2\0";
 
     fn file_by(script: &str) -> TopologyFile {
         file_of(["/bin/sh", "-c", script].map(OsString::from).into())
@@ -234,7 +272,7 @@ mod tests {
     }
 
     // Fault: `lstopo-no-graphics` hangs, fails or prints without end
-    // Outcome: MPICH's ranks scan the machine themselves
+    // Outcome: ranks scan the machine themselves
     // Guarantee: Ranks wait for 10 s at most; a topology has at most 16 MiB
     // Also: hydrant-run `ranks_wait_for_a_limited_time`, launch `topology::it_is_empty_if_hwloc_fails`
     #[test]
@@ -244,6 +282,30 @@ mod tests {
         assert_eq!(written_by("echo '<topology>'"), "");
         assert_eq!(written_by("exit 3"), "");
         assert_eq!(written_by("exec yes"), "");
+    }
+
+    #[test]
+    fn jobs_get_the_content_when_a_pmix_client_asks() {
+        let (mut file, _) = started("echo '<topology>'; echo '</topology>'");
+        let [one, other, over] = [1, 2, 3].map(JobId);
+        file.offer_content(one);
+        file.offer_content(over);
+        assert!(file.defer(ConnId(5), PMIX_REQUEST));
+        file.forget(over);
+        assert_eq!(file.take_due(), (vec![], vec![]), "it is not written");
+        let State::Running { pid, .. } = file.state else { panic!("it was not started") };
+        waitpid(Some(pid), WaitOptions::empty()).unwrap();
+        file.ended(pid);
+        assert_eq!((file.poll_at(), keep_time(&mut file, 6)), (Some(0), vec![ConnId(3), ConnId(5)]));
+        let content = b"<topology>\n</topology>\n".to_vec();
+        assert_eq!(file.take_due(), (vec![one], content.clone()));
+        assert_eq!((file.poll_at(), file.take_due()), (None, (vec![], vec![])));
+        assert!(!file.defer(ConnId(5), PMIX_REQUEST), "the server has it");
+        // Later jobs get it when they ask.
+        file.offer_content(other);
+        assert!(!file.defer(ConnId(6), REQUEST) && file.defer(ConnId(6), PMIX_REQUEST));
+        assert_eq!((file.poll_at(), keep_time(&mut file, 7)), (Some(0), vec![ConnId(6)]));
+        assert_eq!(file.take_due(), (vec![other], content));
     }
 
     #[test]
@@ -272,6 +334,7 @@ mod tests {
         assert!(!file.defer(ConnId(0), REQUEST), "no job has the attribute");
         file.offer();
         assert!(!file.defer(ConnId(0), b"cmd=get kvsname=kvs key=PMI_process_mapping\n"));
+        assert!(!file.defer(ConnId(0), PMIX_REQUEST), "no job gets it by PMIx");
         assert!(file.waiting.is_empty());
     }
 }

@@ -1,5 +1,7 @@
 //! C programs on Debian's libpmix 4.2.2, without MPI.
 
+use std::fs;
+
 use hydrant_tests::peers::{Peer, peers_dir};
 use hydrant_tests::{Folder, Job, Outcome, first_processor, in_sandbox, nodes, this_machine};
 use rustix::process::Signal;
@@ -581,8 +583,7 @@ fn queries_that_are_not_supported_are_named() {
 // Serves: Attributes | `PMIX_MAPBY`, `PMIX_RANKBY`, `PMIX_BINDTO`, `PMIX_HOSTNAME_ALIASES`, `PMIX_HOSTNAME_KEEP_FQDN`,
 // `PMIX_AVAIL_PHYS_MEMORY` | refused: not found. `prterun` 5.0.11 answers with its own words for policies; the places of ranks tell
 // what came of them. hydrant knows a host by the name in its list, and `PMIx_Process_monitor` tells the memory of hosts
-// Serves: Attributes | `PMIX_HWLOC_XML_V2`, `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI reads the topology
-// itself, and Open MPI 4 would remove the files in such folders
+// Serves: Attributes | `PMIX_TMPDIR`, `PMIX_NSDIR` | refused: not found. Open MPI 4 would remove the files in such folders
 #[test]
 fn bound_ranks_know_their_place() {
     let cpu = first_processor();
@@ -624,6 +625,46 @@ fn ranks_ask_for_what_they_are_not_told_at_once() {
             }
         }
     }
+}
+
+// Serves: Attributes | `PMIX_HWLOC_XML_V2` | served: to the ranks of a job with at least eight on the host, [written by
+// hwloc](binding.md#topology-for-mpi-libraries), up to 512 KiB. It is no part of the job info, where libpmix 3 alone looks for it
+// Also: libraries `interop::openmpi::ranks_share_one_scan`
+#[test]
+fn many_ranks_get_the_topology_of_their_host() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    let folder = Folder::new("pmix-topology");
+    let log = folder.path("log");
+    let run = |options: &str, len: usize| {
+        let script = format!(
+            "#!/bin/sh\necho >>{log}\nprintf '<topology>'; head -c {} /dev/zero | tr '\\0' x; echo '</topology>'\n",
+            len - 22
+        );
+        folder.executable("lstopo-no-graphics", &script);
+        let path = format!("{}:{}", folder.0.display(), std::env::var("PATH").unwrap_or_default());
+        let job = relocated(Job::hydrant(options)).env("PATH", &path);
+        let outcome = job.arg(Peer::Libpmix.program("pmix_queries")).arg("topology").run();
+        outcome.code(0).quiet();
+        outcome
+    };
+    let daemons = "-hosts n[1-2]:8 --bootstrap local -n 16";
+    for (options, ranks, hosts) in [("-n 8", 8, 1), (daemons, 16, 2)] {
+        run(options, 200_000).says(": a topology of 200000 bytes\n", ranks);
+        assert_eq!(folder.read("log").len(), hosts, "one scan a host");
+        fs::remove_file(&log).expect("the program has run");
+    }
+    let longest = 512 << 10;
+    run("-n 8", longest).says(&format!(": a topology of {longest} bytes\n"), 8);
+    // One byte more than a client gets, and more than small tables have room for.
+    for (options, len) in [("-n 8", longest + 1), ("--limit kvs-bytes=2000000 -n 8", 50_000)] {
+        run(options, len).says(": no topology\n", 8);
+    }
+    fs::remove_file(&log).expect("the program has run");
+    run("-n 7", 100).says(": no topology\n", 7);
+    run("-n 8 --job-attr PMI_hwloc_xmlfile=/mine", 100).says(": no topology\n", 8);
+    assert!(!folder.0.join("log").exists());
 }
 
 #[test]

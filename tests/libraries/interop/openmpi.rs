@@ -56,7 +56,6 @@ fn ranks_form_one_job() {
     }
 }
 
-/// Ranks know which parts of the machine they share, as under Open MPI's own launcher.
 #[test]
 fn a_component_that_sleeps_is_named_before_a_job() {
     if !Peer::OpenMpi5.there() {
@@ -69,6 +68,7 @@ fn a_component_that_sleeps_is_named_before_a_job() {
     doctor().env("OMPI_MCA_btl", "^ofi").run().says("hydrant run --mca btl ^ofi", 0);
 }
 
+/// Ranks know which parts of the machine they share, as under Open MPI's own launcher.
 #[test]
 fn communicators_are_split_by_parts_of_the_machine() {
     let peer = Peer::OpenMpi5;
@@ -88,6 +88,35 @@ fn communicators_are_split_by_parts_of_the_machine() {
         outcome.code(0).says(": l3cache: ", 2);
         assert_eq!(parts(&outcome.stdout), parts(&reference.stdout), "{outcome}");
     }
+}
+
+/// Ranks find in the topology that they get what they find by themselves, also where they are bound.
+#[test]
+fn ranks_share_one_scan() {
+    const READ: &str = "hwloc:base loading topology from XML\n";
+    const OWN: &str = "hwloc:base discovering topology\n";
+    let peer = Peer::OpenMpi5;
+    for bound in ["core", "none"] {
+        let run = |options: &str| {
+            let launch = Launch::new(peer, &format!("{options} -n 8 -bind-to {bound}"))?;
+            let Launch { job, folder } = launch.program(peer, "mpi_split", "");
+            let outcome = job.env("OMPI_MCA_hwloc_base_verbose", "5").run();
+            drop(folder);
+            outcome.code(0).says(": l3cache: ", 8);
+            let mut lines: Vec<String> = outcome.stdout.lines().map(str::to_owned).collect();
+            lines.sort();
+            let [read, own] = [READ, OWN].map(|line| outcome.stderr.matches(line).count());
+            Some((lines, read, own))
+        };
+        let Some((alone, read, own)) = run("--job-attr PMI_hwloc_xmlfile=") else { return };
+        assert_eq!((read, own), (0, 8));
+        assert_eq!(run(""), Some((alone, 8, 0)), "hwloc's lstopo-no-graphics has to be installed");
+    }
+    let peer = Peer::OpenMpi4;
+    let Some(launch) = Launch::new(peer, "-n 8") else { return };
+    let Launch { job, folder: _folder } = launch.program(peer, "mpi_hello", "");
+    let outcome = job.env("OMPI_MCA_hwloc_base_verbose", "5").run();
+    assert_eq!(outcome.code(0).stderr.matches(READ).count(), 8, "{outcome}");
 }
 
 /// A rank of PMI-1 spawns a job of PMI-2 clients and one of PMIx clients, while its own job goes on.

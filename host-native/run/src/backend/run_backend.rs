@@ -22,7 +22,7 @@ pub(crate) struct RunBackend<'s> {
     recording: Option<Rc<RecordingFile>>,
     /// Times of all requests, for the profile.
     live: Option<SharedLive>,
-    /// Requests for the path of this file are deferred until it is written.
+    /// Requests for this file are deferred until it is written.
     topology: Option<SharedTopologyFile>,
 }
 

@@ -212,7 +212,7 @@ impl Run<'_> {
         let Run { engine, parts } = self;
         let now = engine.now();
         engine.core.handle_timeout(now)?;
-        engine.keep_topology_file(now);
+        engine.keep_topology_file(now)?;
         engine.resume_ports(now)?;
         let ended = std::mem::take(&mut engine.ended_helpers);
         if let Some(head) = parts.head() {

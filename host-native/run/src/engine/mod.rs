@@ -459,7 +459,7 @@ struct Engine<'r> {
     profile: Option<NodeProfile>,
     /// Location of the key-value log for ranks that read it themselves.
     sharing: Option<Sharing>,
-    /// Topology file that MPICH's ranks may ask for.
+    /// Topology file that ranks may ask for.
     topology_file: Option<SharedTopologyFile>,
     /// The connection to this node's board is polled for writing.
     board_blocked: bool,

@@ -140,7 +140,7 @@ impl Engine<'_> {
         if let Some(launcher) = &mut launcher
             && let Err(error) = self.direct_clients(launcher, &record)
         {
-            self.core.deregister_job(self.now(), id)?;
+            self.deregister(id)?;
             return Err(error);
         }
         if record.ordinal == 0 && record.submitted.is_none() {
@@ -357,8 +357,8 @@ impl Engine<'_> {
         let apart = apart.iter().map(|mapping| (b"PMI_process_mapping".to_vec(), mapping.as_bytes()));
         let given = settings.attributes.iter();
         let given = given.filter_map(|attribute| Some((attribute.key(node)?, attribute.value.as_bytes())));
-        let file = self.topology_path(record);
-        let file = file.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
+        let path = self.topology_path(record);
+        let file = path.iter().map(|path| (topology_file::ATTRIBUTE.as_bytes().to_vec(), path.as_bytes()));
         let asks = self.core.limits().commit_bytes > 0;
         let flags = [(OVERSUBSCRIBED_ATTR, local.oversubscribed), (QUERIES_ATTR, asks)];
         let flags = flags.into_iter().filter(|(_, is_set)| *is_set);
@@ -383,6 +383,11 @@ impl Engine<'_> {
         });
         if result.is_err() {
             self.core.handle(now, Input::DeregisterJob { job: record.id })?;
+        } else if path.is_some()
+            && self.serves_pmix()
+            && let Some(file) = &self.topology_file
+        {
+            file.borrow_mut().offer_content(job);
         }
         result
     }
@@ -401,12 +406,34 @@ impl Engine<'_> {
     }
 
     /// Has the topology file written once a rank has asked for it, and passes the requests that waited for it.
-    pub(super) fn keep_topology_file(&mut self, now: u64) {
-        let Some(file) = &self.topology_file else { return };
+    pub(super) fn keep_topology_file(&mut self, now: u64) -> Result<(), RunError> {
+        let Some(file) = &self.topology_file else { return Ok(()) };
         let resumed = file.borrow_mut().keep_time(now, self.null.as_fd(), &self.files);
+        let (jobs, topology) = file.borrow_mut().take_due();
+        for job in jobs {
+            self.give_topology(job, &topology, now)?;
+        }
         if let Some(driver) = self.core.driver() {
             resumed.into_iter().for_each(|conn| driver.resume(conn));
         }
+        Ok(())
+    }
+
+    /// Makes the topology a text of a job if there is room for it. Else its PMIx clients scan the machine.
+    fn give_topology(&mut self, job: JobId, topology: &[u8], now: u64) -> Result<(), RunError> {
+        let limits = self.core.limits();
+        let parts = in_parts(&format!("{TEXT_ATTR_PREFIX}{}", topology_file::PMIX_KEY), topology);
+        if topology.len() > limits.text_max() || !TextRoom::of(limits).take(&parts) {
+            return Ok(());
+        }
+        // The first part comes last: without it there is no text.
+        for (key, value) in parts.iter().rev() {
+            match self.core.handle(Time(now), Input::Attr { job, key: key.as_bytes(), value }) {
+                Err(error) if matches!(error.fault(), Some(Fault::Full(..))) => break,
+                result => result?,
+            }
+        }
+        Ok(())
     }
 
     /// Prints a note if ranks of the job share processors that they are bound to.
@@ -441,6 +468,13 @@ impl Engine<'_> {
         self.streams.clear(job.slots(), &mut self.sinks);
         self.pushed.close(job.slots());
         self.report_pushed();
+        self.deregister(id)
+    }
+
+    fn deregister(&mut self, id: JobId) -> Result<(), RunError> {
+        if let Some(file) = &self.topology_file {
+            file.borrow_mut().forget(id);
+        }
         self.core.deregister_job(self.now(), id)
     }
 }

@@ -26,7 +26,7 @@ pub(super) struct ServerParts<'s> {
     pub(super) live: Option<SharedLive>,
     /// Location of the key-value log for ranks that read it themselves.
     pub(super) sharing: Option<Sharing>,
-    /// Topology file that MPICH's ranks may ask for.
+    /// Topology file that ranks may ask for.
     pub(super) topology_file: Option<SharedTopologyFile>,
 }
 

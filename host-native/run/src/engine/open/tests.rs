@@ -249,6 +249,25 @@ fn command_lines_are_told_in_parts_as_far_as_there_is_room() {
 }
 
 #[test]
+fn a_topology_is_given_as_a_whole_or_not_at_all() {
+    let plan = plan(&[(1, None)]);
+    let given = |limits: Limits, refused, len: usize| {
+        let inputs = with_engine(&plan, limits, refused, |engine| {
+            engine.give_topology(JOB, &vec![b'x'; len], 0).unwrap()
+        });
+        let names = inputs.iter().map(|input| input.split_once('=').unwrap().0.to_owned());
+        names.collect::<Vec<_>>()
+    };
+    let parts = ["attr text:pmix.hwlocxml2.2", "attr text:pmix.hwlocxml2.1", "attr text:pmix.hwlocxml2"];
+    let limits = Limits::for_ranks(1);
+    assert_eq!(given(limits, "", 2500), parts, "the one that makes it a text is the last");
+    assert_eq!(given(limits, parts[1], 2500), parts[..2]);
+    assert_eq!(given(Limits { kvs_bytes: 65_536, ..limits }, "", 2500), [""; 0]);
+    assert_eq!(given(limits, "", limits.text_max() + 1), [""; 0]);
+    assert_eq!(given(limits, "", 0), [""; 0]);
+}
+
+#[test]
 fn a_refused_set_is_named_and_the_job_is_deregistered() {
     let plan = plan(&[(2, None)]);
     let inputs = with_engine(&plan, Limits::for_ranks(2), "pset hydrant://app/0", |engine| {
