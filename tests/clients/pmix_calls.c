@@ -152,18 +152,18 @@ static void far_too_long_commit(void)
     put_long(400);
 }
 
-/* A get with a refresh finds the newest value, also without a fence that brings it. */
-static void refresh(void)
+/* A get with a refresh finds the newest of so many values of this length, also without a fence that brings it. */
+static void renew(int values, int length)
 {
     pmix_info_t infos[1];
     bool yes = true, no = false;
-    char text[32];
+    char text[4096];
     PMIX_INFO_LOAD(&infos[0], PMIX_GET_REFRESH_CACHE, &yes, PMIX_BOOL);
-    for (int times = 0; times < 5; times++) {
-        snprintf(text, sizeof text, "value %d", times);
+    for (int at = 0; at < values; at++) {
+        snprintf(text, sizeof text, "value %0*d", length, at);
         put_string("changes", text);
         OK(PMIx_Commit());
-        if (times == 0)
+        if (at % 2 == 0)
             fence();
         else {
             pmix_info_t plain;
@@ -173,7 +173,7 @@ static void refresh(void)
         for (uint32_t rank = 0; rank < size; rank++) {
             pmix_proc_t proc = rank_of(rank);
             pmix_value_t *value;
-            if (times == 0)
+            if (at == 0)
                 check_string(rank, "changes", text);
             if (rank == me.rank)
                 continue;
@@ -185,6 +185,17 @@ static void refresh(void)
         }
         fence();
     }
+}
+
+static void refresh(void)
+{
+    renew(5, 1);
+}
+
+/* More data than the server has room for, and all but the newest are replaced. */
+static void endless(void)
+{
+    renew(200, 2000);
 }
 
 /* After a fence, a get of a key that its rank has not put finds nothing. A long wait would be answered by a timeout. */
@@ -790,7 +801,7 @@ int main(int argc, char **argv)
         {"query", query}, {"sets", sets},   {"hosts", hosts}, {"log", logs},    {"again", again},   {"abort", ends},
         {"offer", offer}, {"take", take},   {"any", any},
         {"long", long_commit}, {"longest", longest_commit}, {"too-long", too_long_commit},
-        {"far-too-long", far_too_long_commit}, {"refresh", refresh}, {"missing", missing},
+        {"far-too-long", far_too_long_commit}, {"refresh", refresh}, {"endless", endless}, {"missing", missing},
     };
     CHECK(argc > 1);
     join();

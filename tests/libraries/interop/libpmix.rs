@@ -53,6 +53,16 @@ calls! {
     a_key_that_a_fence_has_not_brought_is_missing "missing"
 }
 
+/// Each rank commits 800,000 bytes, half of them for other hosts.
+#[test]
+fn commits_without_end_have_room() {
+    let limit = "--limit kvs-bytes=600000";
+    for options in [String::new(), nodes(2, 2, 2), format!("--fence lazy {}", nodes(2, 2, 2))] {
+        let Some(outcome) = run(&format!("{limit} {options}"), "endless") else { return };
+        outcome.code(0).quiet().says(": endless done\n", 3);
+    }
+}
+
 // Serves: Requests | finalize (5), and another handshake after it | served: as often as the client likes
 #[test]
 fn a_process_initializes_again() {
