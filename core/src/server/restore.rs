@@ -330,13 +330,15 @@ impl<'s> Server<'s> {
                 PmixResponse::JobData(job)
                 | PmixResponse::Hosts(job)
                 | PmixResponse::Host(job, _)
+                | PmixResponse::HostSizes(job, _)
+                | PmixResponse::Identity(job)
                 | PmixResponse::Program(job, _)
                 | PmixResponse::Processes(job)
                 | PmixResponse::SetsOf(job, _),
             )) => job.0 < self.limits.jobs,
-            ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))) => {
-                self.job(job).is_ok_and(|job| job.slot(rank).is_some())
-            }
+            ReplyState::Ready(Response::Pmix(
+                PmixResponse::RankData(job, rank) | PmixResponse::Restarts(job, rank),
+            )) => self.job(job).is_ok_and(|job| job.slot(rank).is_some()),
             ReplyState::Ready(Response::Pmix(
                 PmixResponse::Commit { job, record, .. }
                 | PmixResponse::Given { job, record, .. }

@@ -270,8 +270,14 @@ pub(crate) enum PmixResponse {
     },
     /// Names of the hosts of a job for PMIx.
     Hosts(JobId),
-    /// What is known of a job on the host of a node for PMIx.
+    /// Ranks of a job on the host of a node for PMIx.
     Host(JobId, u32),
+    /// Number of the host of a node, and of a job's ranks and of all processes there.
+    HostSizes(JobId, u32),
+    /// Name of a job, and the offset of its ranks.
+    Identity(JobId),
+    /// How often a rank has been started again.
+    Restarts(JobId, Rank),
     /// What is known of a program of a job for PMIx: its number.
     Program(JobId, u32),
     /// Processes of a job on this host for PMIx.

@@ -6,7 +6,7 @@ use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Malformed, Output, Rank, Refusal};
 
 use super::commands::{Ask, key, name, pset, text};
-use super::says::Say;
+use super::says::{Records, Say};
 use super::state::{Kind, Model, Name, Phase, Request, Set, Spawn, Stage, Wait};
 
 /// Longest thread id that is echoed.
@@ -248,7 +248,7 @@ impl Model {
             Ask::GetMaxes => Say::Maxes,
             Ask::GetUniverseSize => Say::Number(Op::GetUniverseSize, state.universe),
             Ask::GetAppnum => Say::Number(Op::GetAppnum, state.ranks[rank as usize].appnum),
-            Ask::GetJobId => Say::Text(Op::GetJobId, state.name.clone().into_bytes()),
+            Ask::GetJobId => Say::Text(Op::GetJobId, state.name.clone().into_bytes(), Records::default()),
             Ask::Put { key: k, value, .. } => self.put(asker, named, key(k), text(value))?,
             Ask::Get { key: k, .. } => self.get(asker, named, &key(k))?,
             Ask::Fence => return self.fence(job, rank),
@@ -350,7 +350,7 @@ impl Model {
             return Err(Refusal::ValueLength);
         }
         let pairs = [(key, value)];
-        self.room(Some((job, rank)), self.cost(job, kind, &pairs))?;
+        self.make_room((job, rank), self.cost(job, kind, &pairs))?;
         self.take(job, Some(rank), kind, &pairs);
         Ok(())
     }
@@ -366,7 +366,7 @@ impl Model {
         }
         checked(key)?;
         match self.jobs[&from].kvs.get(key) {
-            Some(value) => Ok(Say::Text(Op::Get, value.clone())),
+            Some(value) => Ok(Say::Text(Op::Get, value.clone(), self.newest(from, Kind::Kvs, key))),
             None if from == job && !self.conns[&conn].v2 => self.job_attr(job, Op::Get, key),
             None => Ok(Say::Missing(Op::Get)),
         }
@@ -376,10 +376,12 @@ impl Model {
         checked(key)?;
         let state = &self.jobs[&job];
         Ok(match (state.attrs.get(key), key) {
-            (Some(value), _) => Say::Text(op, value.clone()),
+            (Some(value), _) => Say::Text(op, value.clone(), self.newest(job, Kind::Job, key)),
             (None, b"universeSize") if state.universe == 0 => Say::Missing(op),
-            (None, b"universeSize") => Say::Text(op, state.universe.to_string().into_bytes()),
-            (None, b"physTopology") => Say::Text(op, b"complete".to_vec()),
+            (None, b"universeSize") => {
+                Say::Text(op, state.universe.to_string().into_bytes(), Records::default())
+            }
+            (None, b"physTopology") => Say::Text(op, b"complete".to_vec(), Records::default()),
             (None, b"PMI_dead_processes") => Say::Dead(op),
             _ => Say::Missing(op),
         })
@@ -388,7 +390,7 @@ impl Model {
     fn put_node_attr(&mut self, (_, job, rank): Asker, key: Vec<u8>, value: Vec<u8>) -> Result<Say, Refusal> {
         self.store(job, rank, Kind::Node, &key, Some(value.len()))?;
         let ranks = (0..self.jobs[&job].size()).collect();
-        let say = Say::Text(Op::GetNodeAttr, value.clone());
+        let say = Say::Text(Op::GetNodeAttr, value.clone(), self.newest(job, Kind::Node, &key));
         self.release(job, &ranks, &Wait::Node(key.clone()), &say);
         self.job(job).node.insert(key, Some(value));
         Ok(Say::Done(Op::PutNodeAttr))
@@ -405,7 +407,10 @@ impl Model {
             _ => None,
         };
         match known {
-            Some(value) => return Ok(Wait::Say(Say::Text(Op::GetNodeAttr, value))),
+            Some(value) => {
+                let from = self.newest(job, Kind::Node, &key);
+                return Ok(Wait::Say(Say::Text(Op::GetNodeAttr, value, from)));
+            }
             None if !wait => return Ok(Wait::Say(Say::Missing(Op::GetNodeAttr))),
             None => {}
         }

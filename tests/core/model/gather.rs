@@ -7,8 +7,8 @@ use hydrant_core::trace::{Cause, Exit};
 use hydrant_core::wire::Op;
 use hydrant_core::{JobId, Output, Rank, Refusal};
 
-use super::says::{Say, ranges};
-use super::state::{Group, Kind, Model, Phase, Process, Wait};
+use super::says::{Records, Say, ranges};
+use super::state::{Group, Kind, Model, Phase, Process, RingPart, Wait};
 
 impl Model {
     /// Everything of a job that waits for `wait` can be told.
@@ -90,9 +90,12 @@ impl Model {
         if left != right {
             pairs.push((&keys[1][..], right.len()));
         }
-        self.room(Some((job, rank)), self.cost(job, Kind::Ring, &pairs))?;
+        self.make_room((job, rank), self.cost(job, Kind::Ring, &pairs))?;
         self.take(job, Some(rank), Kind::Ring, &pairs);
-        self.job(job).ranks[rank as usize].ring = Some((count, left, right));
+        let to_left = self.newest(job, Kind::Ring, &keys[0]).0[0];
+        let to_right = if left == right { to_left } else { self.newest(job, Kind::Ring, &keys[1]).0[0] };
+        let records = [to_left, to_right];
+        self.job(job).ranks[rank as usize].ring = Some(RingPart { count, left, right, records });
         Ok(Wait::Ring)
     }
 
@@ -132,8 +135,9 @@ impl Model {
         for (at, &rank) in ring.iter().enumerate() {
             let before = &parts[(at + parts.len() - 1) % parts.len()];
             let after = &parts[(at + 1) % parts.len()];
-            let say = Say::Ring { count: below, left: before.2.clone(), right: after.1.clone() };
-            below += parts[at].0;
+            let from = Records(vec![before.records[1], after.records[0]]);
+            let say = Say::Ring { count: below, left: before.right.clone(), right: after.left.clone(), from };
+            below += parts[at].count;
             self.release(job, &BTreeSet::from([rank]), &Wait::Ring, &say);
         }
     }

@@ -7,6 +7,16 @@ use hydrant_core::wire::{Codes, Failure, Framing, Op, Reply, Text, v1, v2};
 /// The servers of hydrant send no -1.
 const KNOWN: &str = "hydrant's servers know the number";
 
+/// Records that a reply is made of, by their numbers in the model. A client does not see them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Records(pub(crate) Vec<u64>);
+
+impl PartialEq for Records {
+    fn eq(&self, _: &Records) -> bool {
+        true
+    }
+}
+
 /// A reply.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Say {
@@ -27,7 +37,7 @@ pub(crate) enum Say {
     },
     Maxes,
     Number(Op, u32),
-    Text(Op, Vec<u8>),
+    Text(Op, Vec<u8>, Records),
     Missing(Op),
     Spawned {
         job: String,
@@ -40,6 +50,7 @@ pub(crate) enum Say {
         count: u32,
         left: Vec<u8>,
         right: Vec<u8>,
+        from: Records,
     },
     /// Name of a set.
     SetName(String),
@@ -85,7 +96,7 @@ impl Say {
     pub(crate) fn heard(self, v2: bool) -> Say {
         let carries = |text: &[u8]| v2 || !(text.contains(&b'\n') || text.contains(&0));
         match self {
-            Say::Text(op, text) if !carries(&text) => Say::Refused(op, Refusal::Unprintable).heard(v2),
+            Say::Text(op, text, _) if !carries(&text) => Say::Refused(op, Refusal::Unprintable).heard(v2),
             Say::Members(_, members) => Say::Members(String::new(), members),
             Say::Refused(op, why) => Say::Failed(known(op, v2), why.rc(), why.to_string()),
             Say::Spawned { codes, .. } if !v2 => Say::Spawned { job: String::new(), codes },
@@ -144,17 +155,17 @@ fn owned(reply: &Reply<'_>) -> Say {
         }
         Reply::UniverseSize(size) => Say::Number(Op::GetUniverseSize, size.unwrap_or(0)),
         Reply::Appnum(appnum) => Say::Number(Op::GetAppnum, appnum.expect(KNOWN)),
-        Reply::JobId(jobid) => Say::Text(Op::GetJobId, bytes_of(jobid)),
-        Reply::Found(op, value) => Say::Text(op, bytes_of(value)),
+        Reply::JobId(jobid) => Say::Text(Op::GetJobId, bytes_of(jobid), Records::default()),
+        Reply::Found(op, value) => Say::Text(op, bytes_of(value), Records::default()),
         Reply::Missing(op) => Say::Missing(op),
-        Reply::Port(port) => Say::Text(Op::Lookup, bytes_of(port)),
+        Reply::Port(port) => Say::Text(Op::Lookup, bytes_of(port), Records::default()),
         Reply::Spawned { jobid, codes } => Say::Spawned { job: string(jobid), codes: codes_of(codes) },
         Reply::NotSpawned { why: Failure::Remote(rc, why), codes } => {
             assert_eq!((rc, plain(why)), (14, Refusal::NotStarted.to_string()));
             Say::NotSpawned { codes: codes_of(codes) }
         }
         Reply::Ring { count, left, right } => {
-            Say::Ring { count, left: bytes_of(left), right: bytes_of(right) }
+            Say::Ring { count, left: bytes_of(left), right: bytes_of(right), from: Records::default() }
         }
         Reply::PsetCount(count) => Say::Number(Op::PsetCount, count),
         Reply::PsetName(name) => Say::SetName(string(name)),

@@ -1,13 +1,13 @@
 //! State of the model: maps and lists, without a slot or an offset.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use hydrant_core::limits::Limit;
 use hydrant_core::trace::{Closing, Exit};
 use hydrant_core::{Limits, Refusal};
 
 use super::commands::Ask;
-use super::says::Say;
+use super::says::{Records, Say};
 
 /// A message that a client has sent.
 #[derive(Clone, Debug)]
@@ -77,7 +77,7 @@ pub(crate) struct Process {
     /// It asked to be ended alone.
     pub(crate) aborted: bool,
     pub(crate) in_fence: bool,
-    pub(crate) ring: Option<(u32, Vec<u8>, Vec<u8>)>,
+    pub(crate) ring: Option<RingPart>,
     pub(crate) appnum: u32,
     pub(crate) used: Amount,
 }
@@ -224,6 +224,30 @@ impl Conn {
     }
 }
 
+/// What a rank gives to a ring. The texts have the records with these numbers.
+#[derive(Clone, Debug)]
+pub(crate) struct RingPart {
+    pub(crate) count: u32,
+    pub(crate) left: Vec<u8>,
+    pub(crate) right: Vec<u8>,
+    pub(crate) records: [u64; 2],
+}
+
+/// Record of the log.
+#[derive(Clone, Debug)]
+struct Record {
+    number: u64,
+    /// The job's serial.
+    job: u64,
+    kind: Kind,
+    key: Vec<u8>,
+    /// None for the host.
+    rank: Option<u32>,
+    bytes: u32,
+    /// Whether its key has a newer one.
+    is_replaced: bool,
+}
+
 #[derive(Clone, Debug)]
 pub(crate) struct Name {
     pub(crate) name: Vec<u8>,
@@ -271,8 +295,10 @@ pub(crate) struct Model {
     pub(crate) log: BTreeMap<u64, Amount>,
     /// What was left when only records of jobs that there are were in the log for the last time.
     pub(crate) fresh: Amount,
-    /// Keys with a record: job, kind and key.
-    pub(crate) keys: HashSet<(u64, Kind, Vec<u8>)>,
+    /// Records in the order of their puts.
+    records: Vec<Record>,
+    /// How often records have left the log.
+    pub(crate) compactions: u32,
     serial: u64,
 }
 
@@ -292,7 +318,8 @@ impl Model {
             events: Vec::new(),
             log: BTreeMap::new(),
             fresh: Amount { bytes: limits.kvs_bytes, keys: limits.keys },
-            keys: HashSet::new(),
+            records: Vec::new(),
+            compactions: 0,
             serial: 0,
         }
     }
@@ -325,15 +352,45 @@ impl Model {
         self.log.values().fold(all, |all, used| all.minus(*used))
     }
 
+    fn replaced(&self) -> impl Iterator<Item = &Record> {
+        self.records.iter().filter(|record| record.is_replaced)
+    }
+
     /// Drops the records of jobs that are over, if there is no other job or half of the room is used.
     pub(crate) fn reclaim(&mut self) {
         let (left, half) = (self.left(), self.fresh.each(2));
         if self.jobs.is_empty() || left.bytes < half.bytes || left.keys < half.keys {
-            let living: BTreeSet<u64> = self.jobs.values().map(|job| job.serial).collect();
-            self.log.retain(|serial, _| living.contains(serial));
-            self.keys.retain(|(serial, ..)| living.contains(serial));
-            self.fresh = self.left();
+            self.compact();
         }
+    }
+
+    /// Drops the records of jobs that are over, and those that are replaced and that no reply has.
+    fn compact(&mut self) {
+        let said = self.conns.values().flat_map(|conn| &conn.owed).flat_map(|(_, wait)| match wait {
+            Wait::Say(Say::Text(_, _, from) | Say::Ring { from, .. }) => from.0.clone(),
+            _ => Vec::new(),
+        });
+        let replaced: BTreeSet<u64> = self.replaced().map(|record| record.number).collect();
+        let said: Vec<u64> = said.filter(|number| replaced.contains(number)).collect();
+        assert!(said.len() <= 16, "the server keeps more then, and the model does not");
+        let living: BTreeMap<u64, u32> = self.jobs.iter().map(|(&id, job)| (job.serial, id)).collect();
+        for record in std::mem::take(&mut self.records) {
+            let Some(&id) = living.get(&record.job) else { continue };
+            if !record.is_replaced || said.contains(&record.number) {
+                self.records.push(record);
+                continue;
+            }
+            let gone = Amount { bytes: record.bytes, keys: 0 };
+            let used = self.log.entry(record.job).or_default();
+            *used = used.minus(gone);
+            if let Some(rank) = record.rank {
+                let rank = &mut self.job(id).ranks[rank as usize];
+                rank.used = rank.used.minus(gone);
+            }
+        }
+        self.log.retain(|serial, _| living.contains_key(serial));
+        self.fresh = self.left();
+        self.compactions += 1;
     }
 
     /// What a new job's ranks have each: their part of the half that is divided, as far as it is free.
@@ -368,13 +425,32 @@ impl Model {
         Ok(())
     }
 
+    /// Whether there is room for what a rank puts, perhaps without what it replaces.
+    pub(crate) fn make_room(&mut self, owner: (u32, u32), cost: Amount) -> Result<(), Refusal> {
+        match self.room(Some(owner), cost) {
+            Err(Refusal::Full(Limit::KvsBytes, _) | Refusal::Quota(Limit::KvsBytes, _))
+                if self.replaced().next().is_some() =>
+            {
+                self.compact();
+                self.room(Some(owner), cost)
+            }
+            result => result,
+        }
+    }
+
+    /// The newest record of a key.
+    pub(crate) fn newest(&self, job: u32, kind: Kind, key: &[u8]) -> Records {
+        let serial = self.jobs[&job].serial;
+        let is_of = |record: &&Record| record.job == serial && record.kind == kind && record.key == key;
+        Records(self.records.iter().rfind(is_of).map(|record| record.number).into_iter().collect())
+    }
+
     /// What storing these pairs would take.
     pub(crate) fn cost(&self, job: u32, kind: Kind, pairs: &[(&[u8], usize)]) -> Amount {
-        let serial = self.jobs[&job].serial;
         let mut cost = Amount::default();
         for &(key, value) in pairs {
             cost.bytes += record(key.len(), value);
-            cost.keys += u32::from(!self.keys.contains(&(serial, kind, key.to_vec())));
+            cost.keys += u32::from(self.newest(job, kind, key).0.is_empty());
         }
         cost
     }
@@ -383,7 +459,15 @@ impl Model {
     pub(crate) fn take(&mut self, job: u32, rank: Option<u32>, kind: Kind, pairs: &[(&[u8], usize)]) {
         let cost = self.cost(job, kind, pairs);
         let serial = self.jobs[&job].serial;
-        self.keys.extend(pairs.iter().map(|(key, _)| (serial, kind, key.to_vec())));
+        for &(key, value) in pairs {
+            let before = self.newest(job, kind, key).0;
+            if let Some(before) = self.records.iter_mut().find(|record| before.contains(&record.number)) {
+                before.is_replaced = true;
+            }
+            let (number, bytes) = (self.next_serial(), record(key.len(), value));
+            let key = key.to_vec();
+            self.records.push(Record { number, job: serial, kind, key, rank, bytes, is_replaced: false });
+        }
         let used = self.log.entry(serial).or_default();
         *used = used.plus(cost);
         if let Some(rank) = rank {

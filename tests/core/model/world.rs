@@ -8,7 +8,7 @@ use hydrant_driver::MappedStorage;
 
 use super::SEED;
 use super::replay::Tape;
-use super::says::{Say, hear};
+use super::says::{Records, Say, hear};
 use super::state::{Model, Request, Wait};
 
 pub(crate) struct World<'s> {
@@ -170,10 +170,10 @@ impl<'s> World<'s> {
             Say::Dead(op) => {
                 let ranks = (0u32..).zip(&self.model.jobs[&job].ranks);
                 let dead = ranks.filter(|(_, rank)| rank.dead).map(|(rank, _)| rank);
-                Say::Text(op, super::says::ranges(dead).into_bytes())
+                Say::Text(op, super::says::ranges(dead).into_bytes(), Records::default())
             }
             Say::Port(serial) => match self.model.names.iter().find(|name| name.serial == serial) {
-                Some(name) => Say::Text(Op::Lookup, name.port.clone()),
+                Some(name) => Say::Text(Op::Lookup, name.port.clone(), Records::default()),
                 None => Say::Refused(Op::Lookup, NoName),
             },
             Say::Launched(serial) => {

@@ -24,8 +24,8 @@ const GET_WAIT: u64 = 2000;
 const SETTLED_WAIT: u64 = 100;
 /// Prefix of keys that only the server provides.
 const RESERVED: &[u8] = b"pmix.";
-/// Keys of `Server::write_job_data` and of `write_more_of_job`.
-const JOB_KEYS: [&[u8]; 15] = [
+/// Keys of `Server::write_job_data`.
+const JOB_KEYS: [&[u8]; 13] = [
     keys::JOB_SIZE,
     b"pmix.max.size",
     keys::UNIV_SIZE,
@@ -34,8 +34,6 @@ const JOB_KEYS: [&[u8]; 15] = [
     b"pmix.job.napps",
     b"pmix.num.nodes",
     hosts::LEADER,
-    b"pmix.jobid",
-    b"pmix.offset",
     b"pmix.app.size",
     OVERSUBSCRIBED_ATTR.as_bytes(),
     STOP_ATTRS[0].as_bytes(),
@@ -46,8 +44,8 @@ const JOB_KEYS: [&[u8]; 15] = [
 /// Keys of a rank's place on its host: its processors, and where they are in the topology. The host may know them.
 pub(super) const PLACES: [&[u8]; 2] = [b"pmix.cpuset", b"pmix.locstr"];
 
-/// Keys of `Server::write_rank_data` and of `write_more_of_rank`.
-const RANK_KEYS: [&[u8]; 11] = [
+/// Keys of `Server::write_rank_data`.
+const RANK_KEYS: [&[u8]; 10] = [
     b"pmix.lrank",
     b"pmix.nrank",
     b"pmix.appnum",
@@ -55,11 +53,17 @@ const RANK_KEYS: [&[u8]; 11] = [
     b"pmix.grank",
     hosts::NUMBER,
     hosts::HOST,
-    b"pmix.reinc",
     PARENT,
     PLACES[0],
     PLACES[1],
 ];
+
+/// Keys of a job that a client gets when it asks for one, and not with all others: its name, and the number that its ranks have in
+/// the run (`pmix.grank`) above that in their job.
+pub(super) const JOB_NAME: &[u8] = b"pmix.jobid";
+pub(super) const OFFSET: &[u8] = b"pmix.offset";
+/// The same of a rank: how often it has been started again.
+pub(super) const RESTARTS: &[u8] = b"pmix.reinc";
 
 /// Keys of `Server::write_program`.
 const PROGRAM_KEYS: [&[u8]; 4] = [b"pmix.app.size", b"pmix.aldr", b"pmix.app.argv", b"pmix.wdir"];
@@ -368,6 +372,9 @@ impl Server<'_> {
             RANK_KEYS.contains(&key)
                 && (!is_place || self.text(&self.jobs[job.index()], key, Some(rank)).is_some())
         };
+        if HOST_FACTS && rank != ANY && key == Some(RESTARTS) {
+            return Ok(ReplyState::Ready(Response::Pmix(PmixResponse::Restarts(job, rank))));
+        }
         if rank != ANY && key.is_some_and(is_known) {
             return Ok(ReplyState::Ready(Response::Pmix(PmixResponse::RankData(job, rank))));
         }
@@ -423,12 +430,19 @@ impl Server<'_> {
     fn job_data(&self, job: JobId, infos: &Infos<'_>, key: Option<&[u8]>) -> Option<Response> {
         match key {
             Some(hosts::HOSTS) => Some(Response::Pmix(PmixResponse::Hosts(job))),
-            Some(key) if hosts::KEYS.contains(&key) && hosts::are_named(infos) => {
+            Some(hosts::RANKS | hosts::PROCESSES) if hosts::are_named(infos) => {
                 self.requested_host(job, infos).map(|node| Response::Pmix(PmixResponse::Host(job, node)))
             }
-            Some(hosts::SIZE) if HOST_FACTS => {
-                Some(Response::Pmix(PmixResponse::Host(job, self.links.node())))
+            Some(hosts::LOCAL_SIZE | hosts::LEADER | hosts::SIZE)
+                if HOST_FACTS && hosts::are_named(infos) =>
+            {
+                let node = self.requested_host(job, infos)?;
+                Some(Response::Pmix(PmixResponse::HostSizes(job, node)))
             }
+            Some(hosts::SIZE) if HOST_FACTS => {
+                Some(Response::Pmix(PmixResponse::HostSizes(job, self.links.node())))
+            }
+            Some(JOB_NAME | OFFSET) if HOST_FACTS => Some(Response::Pmix(PmixResponse::Identity(job))),
             Some(hosts::PROCESSES) => Some(Response::Pmix(PmixResponse::Processes(job))),
             Some(key) if HOST_FACTS && PROGRAM_KEYS.contains(&key) && infos.find(PROGRAM).is_some() => {
                 let appnum = infos.find(PROGRAM)?.as_u32()?;

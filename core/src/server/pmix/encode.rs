@@ -1,7 +1,7 @@
 //! Replies to PMIx clients.
 
 use super::super::Server;
-use super::data::{PARENT, PLACES};
+use super::data::{self, PARENT, PLACES};
 use super::groups::CONTEXT;
 use super::hosts;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
@@ -123,9 +123,12 @@ impl Server<'_> {
             | PmixResponse::Text(job, _)
             | PmixResponse::Hosts(job)
             | PmixResponse::Host(job, _)
+            | PmixResponse::HostSizes(job, _)
+            | PmixResponse::Identity(job)
             | PmixResponse::Program(job, _)
             | PmixResponse::Processes(job) => (job, WILDCARD),
             PmixResponse::RankData(job, rank)
+            | PmixResponse::Restarts(job, rank)
             | PmixResponse::SetsOf(job, rank)
             | PmixResponse::Commit { job, rank, .. }
             | PmixResponse::Given { job, rank, .. } => (job, rank.0),
@@ -138,9 +141,12 @@ impl Server<'_> {
             writer.single();
             writer.proc(of.name.as_bytes(), rank);
             match answer {
-                PmixResponse::JobData(_) => {
-                    self.write_job_data(id, job, writer);
-                    write_more_of_job(of, writer);
+                PmixResponse::JobData(_) => self.write_job_data(id, job, writer),
+                PmixResponse::Identity(_) if HOST_FACTS => {
+                    writer.key(data::JOB_NAME, kind::STRING);
+                    writer.string(of.name.as_bytes());
+                    writer.key(data::OFFSET, kind::PROC_RANK);
+                    writer.uint32(0);
                 }
                 PmixResponse::Text(_, record) if HOST_FACTS => {
                     let name = self.kvs.record(record).map_or(&[][..], |record| record.key);
@@ -150,15 +156,16 @@ impl Server<'_> {
                 }
                 PmixResponse::Hosts(_) => self.write_hosts(of, writer),
                 PmixResponse::Host(_, node) => self.write_host(of, node, writer),
+                PmixResponse::HostSizes(_, node) if HOST_FACTS => {
+                    self.write_host_sizes(of, node, writer);
+                }
                 PmixResponse::Program(_, appnum) if HOST_FACTS => {
                     self.write_program(of, appnum, self.wdir(of, appnum), writer);
                 }
                 PmixResponse::Processes(_) => self.write_processes(of, writer),
                 PmixResponse::SetsOf(job, rank) if HOST_FACTS => self.write_sets_of(job, rank, writer),
-                PmixResponse::RankData(_, rank) => {
-                    self.write_rank_data(job, rank, writer);
-                    write_more_of_rank(writer);
-                }
+                PmixResponse::RankData(_, rank) => self.write_rank_data(job, rank, writer),
+                PmixResponse::Restarts(..) if HOST_FACTS => writer.key_uint32(data::RESTARTS, 0),
                 PmixResponse::Commit { record, .. } => writer.raw(self.committed_data(record)),
                 PmixResponse::Given { record, context, .. } => {
                     self.write_given(record, context, writer);
@@ -447,24 +454,6 @@ impl Server<'_> {
             writer.key(PARENT, kind::PROC);
             writer.proc(job.spawner.as_bytes(), parent.0);
         }
-    }
-}
-
-/// Writes the attributes of a job that a client gets when it asks for one, and not with all others: its name, and the number that
-/// its ranks have in the run (`pmix.grank`) above that in their job.
-fn write_more_of_job(job: &Job, writer: &mut Writer<'_>) {
-    if HOST_FACTS {
-        writer.key(b"pmix.jobid", kind::STRING);
-        writer.string(job.name.as_bytes());
-        writer.key(b"pmix.offset", kind::PROC_RANK);
-        writer.uint32(0);
-    }
-}
-
-/// Writes those of a rank: how often it has been started again.
-fn write_more_of_rank(writer: &mut Writer<'_>) {
-    if HOST_FACTS {
-        writer.key_uint32(b"pmix.reinc", 0);
     }
 }
 

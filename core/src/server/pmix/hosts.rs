@@ -25,9 +25,6 @@ pub(super) const LOCAL_SIZE: &[u8] = b"pmix.local.size";
 pub(super) const LEADER: &[u8] = b"pmix.lldr";
 /// Key of the number of processes of all jobs on a host.
 pub(super) const SIZE: &[u8] = b"pmix.node.size";
-/// Keys of `Server::write_host`.
-pub(super) const KEYS: &[&[u8]] =
-    if HOST_FACTS { &[RANKS, PROCESSES, LOCAL_SIZE, LEADER, SIZE] } else { &[RANKS, PROCESSES] };
 /// Start of the name of a host whose name is not known. The number of the host follows.
 const UNNAMED: &[u8] = b"node";
 
@@ -169,29 +166,36 @@ impl Server<'_> {
         });
     }
 
-    /// Writes what is known of a job on one host.
+    /// Writes the ranks of a job on one host.
     pub(super) fn write_host(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
-        let ranks = || ranks_on(&self.ranks[job.slots()], node);
         writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
         writer.data_type(kind::INFO);
-        writer.size(if HOST_FACTS { 7 } else { 3 });
+        writer.size(3);
         writer.info(HOST, kind::STRING);
         writer.string_of(|writer| self.write_host_name(job, node, writer));
         writer.info(RANKS, kind::STRING);
         self.write_ranks_on(job, node, writer);
         writer.info(PROCESSES, kind::DATA_ARRAY);
         self.write_processes_on(job, node, writer);
-        if HOST_FACTS {
-            let all = self.listed(None).flat_map(|of| ranks_on(&self.ranks[of.slots()], node)).count();
-            for (key, number) in
-                [(NUMBER, self.host_number(node)), (LOCAL_SIZE, ranks().count() as u32), (SIZE, all as u32)]
-            {
-                writer.info(key, kind::UINT32);
-                writer.uint32(number);
-            }
-            writer.info(LEADER, kind::PROC_RANK);
-            writer.uint32(ranks().next().unwrap_or_default());
+    }
+
+    /// Writes the number of a host, and those of the ranks of a job and of all processes on it.
+    pub(super) fn write_host_sizes(&self, job: &Job, node: u32, writer: &mut Writer<'_>) {
+        let ranks = || ranks_on(&self.ranks[job.slots()], node);
+        let all = self.listed(None).flat_map(|of| ranks_on(&self.ranks[of.slots()], node)).count();
+        writer.key(b"pmix.node.arr", kind::DATA_ARRAY);
+        writer.data_type(kind::INFO);
+        writer.size(5);
+        writer.info(HOST, kind::STRING);
+        writer.string_of(|writer| self.write_host_name(job, node, writer));
+        for (key, number) in
+            [(NUMBER, self.host_number(node)), (LOCAL_SIZE, ranks().count() as u32), (SIZE, all as u32)]
+        {
+            writer.info(key, kind::UINT32);
+            writer.uint32(number);
         }
+        writer.info(LEADER, kind::PROC_RANK);
+        writer.uint32(ranks().next().unwrap_or_default());
     }
 
     /// Writes the processes of a job on this host.
