@@ -433,16 +433,16 @@ impl Server<'_> {
             Some(hosts::RANKS | hosts::PROCESSES) if hosts::are_named(infos) => {
                 self.requested_host(job, infos).map(|node| Response::Pmix(PmixResponse::Host(job, node)))
             }
-            Some(hosts::LOCAL_SIZE | hosts::LEADER | hosts::SIZE)
-                if HOST_FACTS && hosts::are_named(infos) =>
-            {
+            Some(key) if HOST_FACTS && hosts::SIZES.contains(&key) && hosts::are_named(infos) => {
                 let node = self.requested_host(job, infos)?;
                 Some(Response::Pmix(PmixResponse::HostSizes(job, node)))
             }
-            Some(hosts::SIZE) if HOST_FACTS => {
+            Some(key) if HOST_FACTS && key == hosts::SIZE => {
                 Some(Response::Pmix(PmixResponse::HostSizes(job, self.links.node())))
             }
-            Some(JOB_NAME | OFFSET) if HOST_FACTS => Some(Response::Pmix(PmixResponse::Identity(job))),
+            Some(key) if HOST_FACTS && [JOB_NAME, OFFSET].contains(&key) => {
+                Some(Response::Pmix(PmixResponse::Identity(job)))
+            }
             Some(hosts::PROCESSES) => Some(Response::Pmix(PmixResponse::Processes(job))),
             Some(key) if HOST_FACTS && PROGRAM_KEYS.contains(&key) && infos.find(PROGRAM).is_some() => {
                 let appnum = infos.find(PROGRAM)?.as_u32()?;

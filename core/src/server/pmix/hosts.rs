@@ -25,6 +25,8 @@ pub(super) const LOCAL_SIZE: &[u8] = b"pmix.local.size";
 pub(super) const LEADER: &[u8] = b"pmix.lldr";
 /// Key of the number of processes of all jobs on a host.
 pub(super) const SIZE: &[u8] = b"pmix.node.size";
+/// Keys of `Server::write_host_sizes`.
+pub(super) const SIZES: [&[u8]; 3] = [LOCAL_SIZE, LEADER, SIZE];
 /// Start of the name of a host whose name is not known. The number of the host follows.
 const UNNAMED: &[u8] = b"node";
 
