@@ -43,7 +43,7 @@ pub const TARGET_ATTR: &str = "pmix.dbg.tgt";
 /// Maximum length in bytes of a text of a job, see [`Limits::text_max`]: the topology of a machine of 512 hardware threads.
 pub const TEXT_MAX: usize = 512 * 1024;
 /// Bytes of a reply with a text in addition to the text: header, status, process and key.
-const TEXT_REST: usize = JOBID_MAX + KEY_MAX as usize + 128;
+pub const TEXT_REST: usize = JOBID_MAX + KEY_MAX as usize + 128;
 /// Bytes of a stored commit in front of its data.
 pub(crate) const COMMIT_HEADER: u32 = 5;
 /// Maximum number of event codes that a PMIx client registers for. All events together count as none. Each takes 12 bytes of a

@@ -53,7 +53,7 @@ impl Server<'_> {
         {
             let scope = self.superseded();
             if self.kvs.frees(lack, &scope, is_living(self.jobs)) {
-                self.compact();
+                self.drop_records(&scope);
                 return Ok(());
             }
         }
@@ -94,14 +94,19 @@ impl Server<'_> {
     #[cfg(not(feature = "cluster"))]
     fn compact(&mut self) {}
 
-    /// Drops the records of jobs that are over and those that are superseded, and moves the offsets behind them.
     #[cfg(feature = "cluster")]
     fn compact(&mut self) {
-        let before = self.kvs.written();
         let scope = self.superseded();
+        self.drop_records(&scope);
+    }
+
+    /// Drops the records of jobs that are over and those of a scope, and moves the offsets behind them.
+    #[cfg(feature = "cluster")]
+    fn drop_records(&mut self, scope: &Scope) {
+        let before = self.kvs.written();
         let Server { kvs, jobs, ranks, links, .. } = self;
         let node = links.node();
-        let compaction = kvs.begin_compaction(&scope, is_living(jobs), |dropped| {
+        let compaction = kvs.begin_compaction(scope, is_living(jobs), |dropped| {
             let is_of = |job: &&Job| !job.name.is_empty() && job.spaces.have(dropped.space);
             let (id, index) = (dropped.owner, dropped.owner as usize);
             if let Some(job) = jobs.iter().find(is_of).filter(|job| job.slots().contains(&index)) {

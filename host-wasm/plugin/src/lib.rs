@@ -14,7 +14,7 @@ use core::mem;
 
 use hydrant_abi::turn::{FULL, INPUTS_MAX, InputResult, Part, RECORD, TurnHead};
 use hydrant_abi::{ABI_VERSION, CallError, MemorySpan, ReserveCall, StartResult};
-use hydrant_core::limits::{MESSAGE_MAX, TEXT_MAX};
+use hydrant_core::limits::{MESSAGE_MAX, TEXT_MAX, TEXT_REST};
 use hydrant_core::storage::Layout;
 use hydrant_core::{ConnId, Fault, Input, Limits, Server, Time, snapshot};
 use memory::{Buffer, Cell};
@@ -24,7 +24,7 @@ use serde::{Deserialize, Serialize};
 /// Size of the input buffer in bytes: the most that a host holds of a connection's bytes, and the record around them.
 const INPUT_MAX: usize = 4 * MESSAGE_MAX as usize + 64;
 /// Maximum length of an output in bytes: a text, and the reply around it.
-const LONGEST: usize = TEXT_MAX + 256;
+const LONGEST: usize = TEXT_MAX + TEXT_REST;
 /// Size of the output buffer in bytes: the results of all inputs, replies, and room for the longest output behind them.
 const OUTPUT_MAX: usize =
     MESSAGE_MAX as usize + LONGEST + TurnHead::LEN + INPUTS_MAX as usize * InputResult::LEN + 64;

@@ -127,18 +127,25 @@ fn a_key_that_is_put_again_and_again_takes_bounded_room() {
     assert!(is_rest_reserved(&host.server));
 }
 
+/// Servers of three to five nodes, whose tree, fences and order of messages the seed decides. Six ranks use PMI-2.
+fn cluster(limits: Limits, seed: u64) -> Cluster {
+    let fence = if seed.is_multiple_of(2) { FenceMode::Collect } else { FenceMode::Lazy };
+    let radix = if seed.is_multiple_of(3) { 2 | ROOT_ONE } else { 2 };
+    let spec = JobSpec { fence, ..spec(6) };
+    let mut all = Cluster::of(limits, (3 + seed as u32 % 3, radix), spec, seed);
+    (0..all.size).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+    all
+}
+
 #[test]
 fn nodes_agree_on_keys_that_are_put_again_and_again() {
     let limits = Limits { kvs_bytes: 1 << 13, keys: 64, ..LIMITS };
-    for (seed, fence) in (0..12).map(|seed| (seed, [FenceMode::Collect, FenceMode::Lazy][seed % 2])) {
-        let (nodes, size) = (3 + seed as u32 % 3, 6);
-        let radix = if seed % 3 == 0 { 2 | ROOT_ONE } else { 2 };
-        let spec = JobSpec { fence, ..spec(size) };
-        let mut all = Cluster::of(limits, (nodes, radix), spec, seed as u64);
-        (0..size).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+    for seed in 0..12 {
+        let mut all = cluster(limits, seed);
+        let size = all.size;
         let mut rounds = [0; 6];
-        let mut fell = vec![0; nodes as usize];
-        let mut written = vec![0; nodes as usize];
+        let mut fell = vec![0; all.hosts.len()];
+        let mut written = vec![0; all.hosts.len()];
         let put = |all: &mut Cluster, rank: u32, round: u32| {
             let value = format!("{rank}.{round}.{}", "v".repeat(100));
             all.host(rank).asks(rank, &format!("cmd=kvs-put;key=k{rank};value={value};"));
@@ -253,12 +260,9 @@ fn toggle(all: &mut Cluster, number: &mut u32, runs: &mut bool) {
 #[test]
 fn nodes_agree_on_values_while_their_logs_are_compacted() {
     let limits = Limits { kvs_bytes: 1 << 15, keys: 128, ..LIMITS };
-    for (seed, fence) in (0..8).map(|seed| (seed, [FenceMode::Collect, FenceMode::Lazy][seed % 2])) {
-        let (nodes, size) = (3 + seed as u32 % 3, 6);
-        let radix = if seed % 3 == 0 { 2 | ROOT_ONE } else { 2 };
-        let spec = JobSpec { fence, ..spec(size) };
-        let mut all = Cluster::of(limits, (nodes, radix), spec, seed as u64);
-        (0..size).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+    for seed in 0..8 {
+        let mut all = cluster(limits, seed);
+        let size = all.size;
         let (mut number, mut runs, mut fell) = (0, false, 0);
         let mut written = 0;
         for round in 0..12 {

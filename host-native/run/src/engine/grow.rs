@@ -3,11 +3,12 @@
 use std::net::SocketAddr;
 
 use hydrant_control::{Event, HostRefusal, HostRefusalKind};
-use hydrant_core::wire::pmix::{Infos, Integers, Writer, allocation, keys, kind, status};
+use hydrant_core::wire::pmix::{Infos, Integers, allocation, keys, kind, status};
 use hydrant_overlay::Application;
 use hydrant_placement::{Bootstrap, Host, Hosts};
 use hydrant_status::{ClientId, Reply};
 
+use super::host_call::reply_body;
 use super::status::Asker;
 use super::{Engine, Head};
 use crate::error::RunError;
@@ -411,16 +412,13 @@ impl Allocation {
             (keys::ALLOC_REQ_ID, request_id),
         ];
         let texts = texts.into_iter().filter(|(_, text)| !text.is_empty());
-        let mut body = vec![0; 256 + id.len() + list.len() + request_id.len()];
-        let mut writer = Writer::new(self.integers, &mut body);
-        writer.status(code);
-        writer.array(texts.clone().count() as u32);
-        for (key, text) in texts {
-            writer.info(key, kind::STRING);
-            writer.string(text);
-        }
-        let len = writer.len();
-        body.truncate(len);
-        body
+        reply_body(self.integers, |writer| {
+            writer.status(code);
+            writer.array(texts.clone().count() as u32);
+            for (key, text) in texts.clone() {
+                writer.info(key, kind::STRING);
+                writer.string(text);
+            }
+        })
     }
 }

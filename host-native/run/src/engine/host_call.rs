@@ -66,7 +66,7 @@ impl Head<'_> {
                     self.release_first_job(engine, upcall.job, &infos)?;
                     self.note_release(&infos);
                 }
-                (0, short_body(integers, |writer| writer.status(status::SUCCESS)))
+                (0, reply_body(integers, |writer| writer.status(status::SUCCESS)))
             }
             Some(HostCall::Waits { integers }) => {
                 self.note_waiting(engine, (upcall.job, upcall.rank), integers);
@@ -88,7 +88,7 @@ impl Head<'_> {
             }
             Some(HostCall::Help { integers, text }) => {
                 self.take_help_text(engine, (upcall.job, upcall.rank), &text);
-                (0, short_body(integers, |writer| writer.status(status::SUCCESS)))
+                (0, reply_body(integers, |writer| writer.status(status::SUCCESS)))
             }
             Some(call) => {
                 let name = self.control.jobs().get(upcall.job).map_or("", |job| &job.name);
@@ -107,7 +107,7 @@ fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
             let line = line(priority, job, rank, text);
             let logged = SYSLOG.iter().any(|path| log(Path::new(path), &line).is_ok());
             let code = if logged { status::SUCCESS } else { status::NOT_AVAILABLE };
-            (0, short_body(integers, |writer| writer.status(code)))
+            (0, reply_body(integers, |writer| writer.status(code)))
         }
         HostCall::File(_)
         | HostCall::Query(_)
@@ -119,8 +119,8 @@ fn carry_out(job: &str, rank: Rank, call: HostCall<'_>) -> (i32, Vec<u8>) {
 
 /// Returns the body of the reply to a get of the process id of a rank.
 fn process_id(integers: Integers, proc: Proc<'_>, pid: Option<u32>) -> Vec<u8> {
-    let Some(pid) = pid else { return short_body(integers, |writer| writer.status(status::NOT_FOUND)) };
-    let write = |writer: &mut Writer<'_>| {
+    reply_body(integers, |writer| {
+        let Some(pid) = pid else { return writer.status(status::NOT_FOUND) };
         writer.status(status::SUCCESS);
         writer.single();
         writer.blob_of(|writer| {
@@ -129,21 +129,16 @@ fn process_id(integers: Integers, proc: Proc<'_>, pid: Option<u32>) -> Vec<u8> {
             writer.key(keys::PROC_PID, kind::PID);
             writer.pid(pid);
         });
-    };
+    })
+}
+
+/// Returns the body of a reply to a client.
+pub(super) fn reply_body(integers: Integers, write: impl Fn(&mut Writer<'_>)) -> Vec<u8> {
     let mut measured = Writer::new(integers, &mut []);
     write(&mut measured);
     let mut body = vec![0; measured.len()];
     write(&mut Writer::new(integers, &mut body));
     body
-}
-
-/// Returns the body of a reply to a client: a STATUS and a few numbers.
-pub(super) fn short_body(integers: Integers, write: impl FnOnce(&mut Writer<'_>)) -> Vec<u8> {
-    let mut body = [0; 32];
-    let mut writer = Writer::new(integers, &mut body);
-    write(&mut writer);
-    let len = writer.len();
-    body[..len].to_vec()
 }
 
 /// Returns a message for the log of the system (RFC 3164 without a time, which the log adds).

@@ -9,7 +9,7 @@ use hydrant_core::{JobId, OwnedInput, Rank, Refusal};
 use hydrant_overlay::Destination;
 use rustix::process::Signal;
 
-use super::host_call::short_body;
+use super::host_call::reply_body;
 use super::status::Asker;
 use super::tool_output::Pull;
 use super::{Engine, Head};
@@ -67,7 +67,7 @@ impl Head<'_> {
         if code == status::NOT_SUPPORTED {
             engine.name_unserved(1 << number);
         }
-        Ok(Some(short_body(integers, |writer| {
+        Ok(Some(reply_body(integers, |writer| {
             writer.status(code);
             writer.array(0);
         })))

@@ -11,7 +11,7 @@ use hydrant_core::wire::pmix::{Integers, Procs, status};
 use hydrant_core::{JobId, Rank};
 use hydrant_overlay::Destination;
 
-use super::host_call::short_body;
+use super::host_call::reply_body;
 use super::job_control::{PUSH_INPUT, Target};
 use super::status::Asker;
 use super::{Engine, Head};
@@ -153,7 +153,7 @@ impl Head<'_> {
             match by {
                 Pusher::Tool(asker, integers) => {
                     let code = if is_taken { status::SUCCESS } else { status::INPUT_COMPLETE };
-                    let body = short_body(integers, |writer| writer.status(code));
+                    let body = reply_body(integers, |writer| writer.status(code));
                     self.answer_asker(engine, asker, 0, body)?;
                 }
                 Pusher::Client(submission, len) => self.input_of_client_taken(submission, len, is_taken),

@@ -8,7 +8,7 @@ use hydrant_core::wire::pmix::{
 use hydrant_core::{JobId, Rank};
 use hydrant_iof::Copy;
 
-use super::host_call::short_body;
+use super::host_call::reply_body;
 use super::{Engine, Head};
 
 /// Most requests of one tool.
@@ -116,7 +116,7 @@ impl Head<'_> {
                 status::SUCCESS
             }
         };
-        let body = short_body(pull.integers, |writer| {
+        let body = reply_body(pull.integers, |writer| {
             writer.status(code);
             if code == status::SUCCESS {
                 writer.single();
