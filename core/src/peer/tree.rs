@@ -215,10 +215,28 @@ impl Place {
 /// feature `wide`, and 7 without. Trees with a lower radix have more levels, but take fewer steps.
 const STEPS_MAX: usize = (RADIX_MAX as usize + 1) * if cfg!(feature = "wide") { 4 } else { 7 };
 
+/// Steps of trees of usual radix. Wider ones take more memory.
+const STEPS_FEW: usize = 256;
+
 /// Divides `below` nodes among at most `radix` children whose subtrees are at most `depth` - 1 levels deep. The lengths of
 /// children that are not needed stay 0.
 fn set_lengths(lengths: &mut [u32; RADIX_MAX as usize], below: u32, radix: usize, depth: u32) {
-    let mut most = [1; STEPS_MAX];
+    let len = depth as usize * (radix + 1);
+    match len {
+        ..=STEPS_FEW => set_lengths_within::<STEPS_FEW>(lengths, below, radix, depth),
+        _ => set_lengths_within::<STEPS_MAX>(lengths, below, radix, depth),
+    }
+}
+
+/// Does the same for trees of at most `STEPS` steps. As a part of the caller, it would take the stack of the widest trees for all.
+#[inline(never)]
+fn set_lengths_within<const STEPS: usize>(
+    lengths: &mut [u32; RADIX_MAX as usize],
+    below: u32,
+    radix: usize,
+    depth: u32,
+) {
+    let mut most = [1; STEPS];
     let most = &mut most[..depth as usize * (radix + 1)];
     (1..depth).for_each(|_| add_level(most, radix));
     // The message of child `i` arrives `i` steps before that of child 0. The fewest steps that leave room for all are sought.

@@ -2,6 +2,7 @@
 
 use super::Server;
 use super::io::{Consumed, Input};
+use super::jobs::Jobs;
 use crate::fault::{Fault, Slab};
 use crate::limits::Limits;
 use crate::peer::links::Links;
@@ -53,7 +54,7 @@ impl<'s> Server<'s> {
         Ok(Server {
             limits,
             output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
-            jobs,
+            jobs: Jobs::new(jobs),
             ranks,
             conns,
             conns_end: 0,

@@ -212,7 +212,7 @@ impl Server<'_> {
             let joined = groups.arrive_below((job, link), (kind, tag), &|slot| route(ranks, links, slot));
             let group = joined.map_err(|why| self.fault(why, Fault::BadPeer))?;
             // Their exits follow.
-            for slot in slots_of(self.jobs, dead).flatten() {
+            for slot in slots_of(&self.jobs, dead).flatten() {
                 if self.links.below(self.ranks[slot].node) == Some(link) {
                     self.ranks[slot].dead = true;
                 }
@@ -359,7 +359,7 @@ impl Server<'_> {
 
     /// Ends collectives whose time-out has passed.
     pub(super) fn expire_collectives(&mut self, now: Time) {
-        for job in (0..self.limits.jobs).map(JobId) {
+        for job in self.jobs.ids() {
             if self.jobs[job.index()].fence.has_expired(now) {
                 self.expire(job, Collective::Fence, None);
             }

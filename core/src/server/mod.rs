@@ -52,6 +52,7 @@ pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, JobPhase, JobReport, RankReport, RankStatus, Wait};
 
+use self::jobs::Jobs;
 use crate::fault::{Fault, Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
@@ -132,7 +133,7 @@ pub struct Server<'s> {
     limits: Limits,
     /// [`Limits::output_max`], which is read at each output.
     output_max: u32,
-    jobs: &'s mut [Job],
+    jobs: Jobs<'s>,
     ranks: &'s mut [RankSlot],
     conns: &'s mut [Conn],
     /// End of the connection slots that have been in use. Walks end here: a large table is mostly unused.
@@ -199,7 +200,7 @@ impl Server<'_> {
         snapshot::State {
             limits: self.limits,
             seed: self.kvs.log().seed(),
-            jobs: self.jobs,
+            jobs: self.jobs.all(),
             ranks: self.ranks,
             conns: self.conns,
             log: self.kvs.log().as_bytes(),

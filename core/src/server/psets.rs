@@ -19,7 +19,7 @@ impl Server<'_> {
         let begun = self.jobs[job.index()].begun;
         let end = first.0.checked_add(count).filter(|&end| end <= size).ok_or(Fault::BadPset)?;
         let members = (first.0..end).map(|rank| Some(start + rank));
-        let defined = self.psets.define(name, members, slots_of(self.jobs));
+        let defined = self.psets.define(name, members, slots_of(&self.jobs));
         let replaced = defined.map_err(|why| self.fault(why, Fault::BadPset))?;
         self.pset_replaced(replaced);
         #[cfg(feature = "pmix")]
@@ -41,7 +41,7 @@ impl Server<'_> {
         let of_job = slots(self.job(job)?);
         let members = RankRanges::new(members).ok_or(Fault::BadPset)?;
         let members = slots_of_ranks(of_job, &members).chain(others.map(Some));
-        let defined = self.psets.define(name, members, slots_of(self.jobs));
+        let defined = self.psets.define(name, members, slots_of(&self.jobs));
         let replaced = defined.map_err(Fault::Refused)?;
         self.pset_replaced(replaced);
         #[cfg(feature = "pmix")]
@@ -101,7 +101,7 @@ impl Server<'_> {
             Command::PsetDefine { name, members } => {
                 let name = name.as_str().ok_or(Refusal::PsetName)?;
                 let members = slots_of_ranks(slots(of_job), &members);
-                let replaced = self.psets.define(name, members, slots_of(self.jobs))?;
+                let replaced = self.psets.define(name, members, slots_of(&self.jobs))?;
                 self.pset_replaced(replaced);
             }
             Command::PsetCombine { name, operation, operands: [one, other] } => {
@@ -110,7 +110,7 @@ impl Server<'_> {
                 let operands = find(one).zip(find(other)).ok_or(Refusal::NoPset)?;
                 let asker = Asker { slot, job: slots(of_job) };
                 let operation = |one, other| operation.apply(one, other);
-                let jobs = slots_of(self.jobs);
+                let jobs = slots_of(&self.jobs);
                 let replaced = self.psets.combine(&asker, name, operation, operands.into(), jobs)?;
                 self.pset_replaced(replaced);
             }
@@ -132,7 +132,7 @@ impl Server<'_> {
     /// Ends the sets with ranks of a job that is over.
     pub(super) fn end_psets(&mut self, job: JobId) {
         let slots = slots(&self.jobs[job.index()]);
-        while let Some((which, removed)) = self.psets.end(&slots, slots_of(self.jobs)) {
+        while let Some((which, removed)) = self.psets.end(&slots, slots_of(&self.jobs)) {
             self.refuse_replies_about(which);
             #[cfg(feature = "pmix")]
             match removed {

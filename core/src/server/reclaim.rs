@@ -52,7 +52,7 @@ impl Server<'_> {
         #[cfg(feature = "cluster")]
         {
             let scope = self.superseded();
-            if self.kvs.frees(lack, &scope, is_living(self.jobs)) {
+            if self.kvs.frees(lack, &scope, is_living(&self.jobs)) {
                 self.drop_records(&scope);
                 return Ok(());
             }

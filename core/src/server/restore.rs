@@ -75,7 +75,7 @@ impl<'s> Server<'s> {
 
     /// Fills the tables in the order of [`State`](crate::snapshot::State).
     fn read(&mut self, reader: &mut Reader<'_>) -> Result<(), Fault> {
-        reader.fill(self.jobs)?;
+        reader.fill(self.jobs.use_all())?;
         reader.fill(self.ranks)?;
         reader.fill(self.conns)?;
         require(self.kvs.load(reader.take()?, reader.take()?), Damage::Kvs)?;

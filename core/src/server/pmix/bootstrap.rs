@@ -74,7 +74,7 @@ impl Server<'_> {
         let leaders =
             infos.find(keys::GROUP_BOOTSTRAP).and_then(|info| info.as_u32()).filter(|&leaders| leaders > 0);
         let leaders = leaders.ok_or(Refusal::BadGroup)?;
-        let others = said(&self.names, self.jobs, tag).map(|(_, notice)| number_of_leaders(&notice));
+        let others = said(&self.names, &self.jobs, tag).map(|(_, notice)| number_of_leaders(&notice));
         if others.flatten().any(|other| other != leaders) {
             return Err(Refusal::BadGroup);
         }
@@ -105,7 +105,7 @@ impl Server<'_> {
 
     /// Forgets what a leader has said before.
     pub(super) fn unsay(&mut self, job: JobId, rank: Rank, tag: u32) {
-        let before = said(&self.names, self.jobs, tag).find(|(_, notice)| notice.sender == (job, rank));
+        let before = said(&self.names, &self.jobs, tag).find(|(_, notice)| notice.sender == (job, rank));
         if let Some((before, _)) = before {
             self.names.withdraw_this(before);
         }
@@ -155,8 +155,8 @@ impl Server<'_> {
 
     /// Returns whether all leaders of a group have spoken.
     fn is_decided(&self, tag: u32) -> bool {
-        let leaders = said(&self.names, self.jobs, tag).find_map(|(_, notice)| number_of_leaders(&notice));
-        leaders.is_some_and(|leaders| said(&self.names, self.jobs, tag).count() as u32 >= leaders)
+        let leaders = said(&self.names, &self.jobs, tag).find_map(|(_, notice)| number_of_leaders(&notice));
+        leaders.is_some_and(|leaders| said(&self.names, &self.jobs, tag).count() as u32 >= leaders)
     }
 
     /// Forgets what the leaders of a group have said, once no member of this node has still to arrive. Neighbours may lack it.
@@ -178,7 +178,7 @@ impl Server<'_> {
             return;
         }
         loop {
-            let next = said(&self.names, self.jobs, tag).next().map(|(notice, _)| notice);
+            let next = said(&self.names, &self.jobs, tag).next().map(|(notice, _)| notice);
             let Some(notice) = next else { return };
             self.names.settle(notice);
             self.notice_was_sent(notice);

@@ -386,7 +386,7 @@ impl Server<'_> {
         if self.limits.names < NOTICES_SHARE {
             return;
         }
-        for owner in (0..self.limits.jobs).map(JobId) {
+        for owner in self.jobs.ids() {
             if !self.groups.has_member_in(at, &self.jobs[owner.index()].slots()) {
                 continue;
             }
@@ -713,7 +713,7 @@ impl Server<'_> {
     }
 
     pub(super) fn notice(&self, notice: NameRef) -> Option<Notice<'_>> {
-        let short = notice_in(&self.names, self.jobs, notice)?;
+        let short = notice_in(&self.names, &self.jobs, notice)?;
         let is_long = self.names.port(notice)?.first().is_some_and(|first| first & IS_LONG != 0);
         if !HOST_FACTS || !is_long {
             return Some(short);

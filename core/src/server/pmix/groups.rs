@@ -262,8 +262,8 @@ impl Server<'_> {
 
     /// Stores which name the group with a context id has.
     pub(super) fn name_context(&mut self, at: u32, tag: u32, context: u32) -> Result<(), Fault> {
-        for job in 0..self.limits.jobs as usize {
-            let job = &self.jobs[job];
+        for job in self.jobs.ids() {
+            let job = &self.jobs[job.index()];
             if self.groups.has_member_in(at, &job.slots()) {
                 let space = (job.spaces, Kind::Commit);
                 self.host_put(space, &key_of(Rank(context), NAME_OF), &tag.to_le_bytes())?;
