@@ -2,12 +2,11 @@
 
 use super::Server;
 use super::io::{Consumed, Input};
-use super::jobs::Jobs;
 use crate::fault::{Fault, Slab};
 use crate::limits::Limits;
 use crate::peer::links::Links;
 use crate::storage::{Bulk, Layout, Storage, short};
-use crate::store::{Log, Ready, log};
+use crate::store::{Log, Ready, Slots, log};
 use crate::tables::connect::Connections;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::Kvs;
@@ -54,7 +53,7 @@ impl<'s> Server<'s> {
         Ok(Server {
             limits,
             output_max: u32::try_from(limits.output_max()).unwrap_or(u32::MAX),
-            jobs: Jobs::new(jobs),
+            jobs: Slots::new(jobs),
             ranks,
             conns,
             conns_end: 0,

@@ -359,7 +359,7 @@ impl Server<'_> {
 
     /// Ends collectives whose time-out has passed.
     pub(super) fn expire_collectives(&mut self, now: Time) {
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             if self.jobs[job.index()].fence.has_expired(now) {
                 self.expire(job, Collective::Fence, None);
             }

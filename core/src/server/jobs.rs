@@ -1,7 +1,5 @@
 //! Jobs and their processes: registration, exits, deregistration.
 
-use core::ops::{Deref, DerefMut};
-
 use heapless::String;
 
 use super::Server;
@@ -15,59 +13,6 @@ use crate::tables::kvs::{Kind, Owner, Spaces};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit, event};
 use crate::wire::Text;
-
-/// Table of jobs. It is a slice of the slots up to the last one that has been in use: walks through all jobs do not touch the memory
-/// behind, which may be mapped lazily.
-#[derive(Debug)]
-pub(super) struct Jobs<'s> {
-    slots: &'s mut [Job],
-    end: usize,
-}
-
-impl<'s> Jobs<'s> {
-    /// Makes a table of slots without jobs.
-    pub(super) fn new(slots: &'s mut [Job]) -> Jobs<'s> {
-        Jobs { slots, end: 0 }
-    }
-
-    /// Returns all slots.
-    pub(super) fn all(&self) -> &[Job] {
-        self.slots
-    }
-
-    /// Returns the numbers of the slots.
-    pub(super) fn ids(&self) -> impl Iterator<Item = JobId> + use<> {
-        (0..self.end as u32).map(JobId)
-    }
-
-    /// Returns all slots, which are in use from now on.
-    pub(super) fn use_all(&mut self) -> &mut [Job] {
-        self.end = self.slots.len();
-        self.slots
-    }
-
-    /// Stores a job in a slot, if there is such a slot.
-    fn set(&mut self, id: JobId, job: Job) {
-        if let Some(slot) = self.slots.get_mut(id.index()) {
-            *slot = job;
-            self.end = self.end.max(id.index() + 1);
-        }
-    }
-}
-
-impl Deref for Jobs<'_> {
-    type Target = [Job];
-
-    fn deref(&self) -> &[Job] {
-        &self.slots[..self.end]
-    }
-}
-
-impl DerefMut for Jobs<'_> {
-    fn deref_mut(&mut self) -> &mut [Job] {
-        &mut self.slots[..self.end]
-    }
-}
 
 impl Server<'_> {
     // As a part of the caller, the state of a new job would take stack from every input.
@@ -122,7 +67,7 @@ impl Server<'_> {
         };
         self.ranks[job.slots()].fill(RankSlot::EMPTY);
         self.ranks_end = self.ranks_end.max(job.first + job.size);
-        self.jobs.set(spec.job, job);
+        self.jobs.set(spec.job.index(), job);
         if let Some(spawn) = spec.spawn {
             self.begin_spawned(spawn, spec.job);
         }

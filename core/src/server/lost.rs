@@ -120,7 +120,7 @@ impl Server<'_> {
     /// Handles ranks that count as lost by now because they are cut off. Returns when the next ones will.
     pub(super) fn check_cut_off(&mut self, now: Time) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             let Some(due) = self.jobs[job.index()].cut_off else { continue };
             if due > now {
                 next = Some(next.map_or(due, |next| next.min(due)));
@@ -147,7 +147,7 @@ impl Server<'_> {
     /// Marks jobs as stalled whose ranks wait for others to initialize. Returns when the next one will be stalled.
     pub(super) fn check_inits(&mut self, now: Time) -> Option<Time> {
         let mut next: Option<Time> = None;
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             let state = &mut self.jobs[job.index()];
             if state.init.arrived == state.local {
                 continue;

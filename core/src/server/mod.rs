@@ -52,7 +52,6 @@ pub use peek::Peek;
 pub use record::Record;
 pub use status::{FenceReport, JobPhase, JobReport, RankReport, RankStatus, Wait};
 
-use self::jobs::Jobs;
 use crate::fault::{Fault, Refusal, ShortBuffer};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{Limit, Limits};
@@ -61,7 +60,7 @@ use crate::snapshot;
 #[cfg(feature = "pmix")]
 use crate::state::PmixResponse;
 use crate::state::{Conn, Job, RankSlot, ReplyState, Response};
-use crate::store::Ready;
+use crate::store::{Ready, Slots};
 use crate::tables::connect::Connections;
 use crate::tables::fence::Groups;
 use crate::tables::kvs::{Kind, Kvs};
@@ -133,7 +132,7 @@ pub struct Server<'s> {
     limits: Limits,
     /// [`Limits::output_max`], which is read at each output.
     output_max: u32,
-    jobs: Jobs<'s>,
+    jobs: Slots<'s, Job>,
     ranks: &'s mut [RankSlot],
     conns: &'s mut [Conn],
     /// End of the connection slots that have been in use. Walks end here: a large table is mostly unused.

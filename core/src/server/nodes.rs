@@ -129,7 +129,7 @@ impl Server<'_> {
             return Err(Fault::BadNode);
         }
         let link = self.links.lose(epoch, node);
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             // A job that ends with its first failure is about to, if any of its ranks waits for one of these.
             let goes_on = !self.jobs[job.index()].cleanup;
             for index in self.jobs[job.index()].slots() {
@@ -163,7 +163,7 @@ impl Server<'_> {
         let Server { ranks, links, groups, .. } = self;
         groups.lose_link(link, &|slot| route(ranks, links, slot));
         // Collectives end when all jobs know who is dead.
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             self.check_fence(job);
             self.check_ring(job);
         }
@@ -183,7 +183,7 @@ impl Server<'_> {
         // Ranks of a lost node are not the next one's.
         let has_ranks =
             |job: JobId| self.ranks[self.jobs[job.index()].slots()].iter().any(|rank| rank.node == node);
-        let is_used = self.jobs.ids().any(has_ranks);
+        let is_used = self.jobs.numbers().map(JobId).any(has_ranks);
         if !is_late || !is_next || is_used || node == self.links.node() && epoch == 0 {
             return Err(Fault::BadNode);
         }

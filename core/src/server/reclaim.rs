@@ -142,7 +142,7 @@ impl Server<'_> {
             job.fence_tracker.offsets(then);
             job.ring_tracker.offsets(then);
         }
-        groups.state_mut().0.iter_mut().for_each(|group| group.tracker.offsets(then));
+        groups.trackers_mut().for_each(|tracker| tracker.offsets(then));
         for part in ranks[..self.ranks_end as usize].iter_mut().filter_map(|rank| rank.ring.as_mut()) {
             then(Offset::Record, &mut part.left);
             then(Offset::Record, &mut part.right);

@@ -12,7 +12,7 @@ use super::link_set::LinkSet;
 use crate::fault::Refusal;
 use crate::ids::JobId;
 use crate::limits::Limit;
-use crate::store::bits;
+use crate::store::{Slots, bits};
 use crate::tables::tracker::{Due, FanIn, Tracker};
 use crate::time::Time;
 
@@ -182,7 +182,7 @@ pub(crate) type Way<'w> = &'w dyn Fn(u32) -> Route;
 /// Groups of a server. Each has two sets of rank slots: members, and arrived ranks.
 #[derive(Debug)]
 pub(crate) struct Groups<'s> {
-    slots: &'s mut [Group],
+    slots: Slots<'s, Group>,
     sets: &'s mut [u32],
     /// Number of words of one set.
     words: usize,
@@ -199,7 +199,7 @@ impl<'s> Groups<'s> {
     pub(crate) fn new(slots: &'s mut [Group], sets: &'s mut [u32], ranks: u32) -> Option<Groups<'s>> {
         let need = Groups::words(slots.len() as u32, ranks);
         let sets = sets.get_mut(..need as usize)?;
-        Some(Groups { slots, sets, words: bits::words(ranks) })
+        Some(Groups { slots: Slots::new(slots), sets, words: bits::words(ranks) })
     }
 
     /// Stores members as the candidate set, which the next call is about. A list may name a rank twice. It is refused once it has
@@ -313,13 +313,13 @@ impl<'s> Groups<'s> {
     }
 
     fn start(&mut self, job: JobId, (kind, tag): (GroupKind, u32), way: Way<'_>) -> Result<u32, Refusal> {
-        let full = Refusal::Full(Limit::Groups, self.slots.len() as u32);
-        let at = self.slots.iter().position(|slot| slot.job.is_none()).ok_or(full)?;
+        let full = Refusal::Full(Limit::Groups, self.slots.all().len() as u32);
+        let at = self.slots.first_free(|slot| slot.job.is_none()).ok_or(full)?;
         let (candidate, sets) = self.sets.split_at_mut(self.words);
         let (members, arrived) = sets[2 * at * self.words..][..2 * self.words].split_at_mut(self.words);
         members.copy_from_slice(candidate);
         arrived.fill(0);
-        self.slots[at] = Group { job: Some(job), kind, tag, ..Group::EMPTY };
+        self.slots.set(at, Group { job: Some(job), kind, tag, ..Group::EMPTY });
         self.count(at, way);
         Ok(at as u32)
     }
@@ -515,12 +515,18 @@ impl<'s> Groups<'s> {
     /// Returns the slots and their sets for a snapshot.
     pub(crate) fn state(&self) -> (&[Group], &[u32]) {
         // The candidate is scratch space.
-        (self.slots, &self.sets[self.words..])
+        (self.slots.all(), &self.sets[self.words..])
     }
 
     /// Returns the slots and their sets for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> (&mut [Group], &mut [u32]) {
-        (self.slots, &mut self.sets[self.words..])
+        (self.slots.use_all(), &mut self.sets[self.words..])
+    }
+
+    /// Returns the groups' progress on other nodes.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn trackers_mut(&mut self) -> impl Iterator<Item = &mut Tracker> {
+        self.slots.iter_mut().map(|slot| &mut slot.tracker)
     }
 
     /// Returns whether a group read from a snapshot is consistent, beside its progress on other nodes. `is_rank` returns false

@@ -157,7 +157,8 @@ impl TcpPort {
             let diag = SockDiag::open(addr).ok();
             // Without a process file system, only clients on other machines are accepted.
             let tables = if diag.is_none() { TableFiles::open().ok() } else { None };
-            let routes = Routes::open().ok();
+            // All clients of a loopback address are on this machine.
+            let routes = if is_loopback(addr.ip()) { None } else { Routes::open().ok() };
             let user = Some(geteuid().as_raw());
             Ok(TcpPort {
                 listener,
@@ -281,9 +282,12 @@ impl TcpPort {
 
 /// Returns whether the addresses of a connection say that its peer is on this machine. Without an answer about routes it is.
 fn is_of_this_machine(peer: IpAddr, here: IpAddr, routes: Option<&Routes>) -> bool {
-    let is_loopback = |ip: IpAddr| ip.to_canonical().is_loopback();
     let leads_here = |routes: &Routes| routes.leads_here(peer).unwrap_or(true);
     is_loopback(here) || is_loopback(peer) || routes.is_none_or(leads_here)
+}
+
+fn is_loopback(ip: IpAddr) -> bool {
+    ip.to_canonical().is_loopback()
 }
 
 /// Returns the user of the socket at the other end of a connection, if the kernel has such a socket.

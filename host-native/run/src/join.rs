@@ -1,6 +1,7 @@
 //! Start of a daemon: joins its parent and waits for the setup of the run.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 
 use hydrant_control::protocol::{Order, Report, Setup, decode, encode};
 use hydrant_core::trace::SignalName;
@@ -8,7 +9,10 @@ use hydrant_overlay::{
     Applicant, Channel, DaemonMain, DaemonSpec, Destination, EnrolError, Event, EventLoop, LifelineLost,
     Overlay, OverlayError, SpecError,
 };
-use hydrant_reactor::process::outlive_parent;
+use hydrant_reactor::process::{Guardian, outlive_parent};
+use hydrant_start::new_job_folder;
+
+use crate::engine::start_guardian;
 use hydrant_reactor::{Error, Key, KeyRange, OpenFiles, Reactor};
 
 /// A host that joins a run by itself.
@@ -58,6 +62,9 @@ pub(crate) struct Joined {
     /// Name of this host, as used by the head.
     pub(crate) host: String,
     pub(crate) setup: Setup,
+    pub(crate) guardian: Guardian,
+    /// Folder for files that the head sends, which the guardian removes. It has not been made yet.
+    pub(crate) folder: PathBuf,
 }
 
 /// Joins the parent and waits for the setup. Returns none if the parent shuts the node down first. Daemons that are forked
@@ -79,6 +86,8 @@ pub(crate) fn join(
     outlive_parent().map_err(Error::during("prctl")).map_err(OverlayError::from)?;
     let host = spec.host().to_owned();
     let mut event_loop = EventLoop::new(spec.radix(), signals)?;
+    let folder = new_job_folder();
+    let guardian = start_guardian(&[&folder]).map_err(OverlayError::from)?;
     let now = event_loop.now();
     let (files, poller) = (&event_loop.files, &event_loop.reactor.poller);
     let mut overlay = Overlay::daemon(spec, Some(main), now, keys, files, poller)?;
@@ -89,7 +98,8 @@ pub(crate) fn join(
                 Event::Message { from, channel: Channel::Control, body, .. } => match decode(&body) {
                     Some(Order::Setup(setup)) => {
                         let EventLoop { reactor, files, .. } = event_loop;
-                        return Ok(Some(Joined { reactor, files, overlay, host, setup: *setup }));
+                        let setup = *setup;
+                        return Ok(Some(Joined { reactor, files, overlay, host, setup, guardian, folder }));
                     }
                     Some(Order::Identify) => {
                         let here = encode(&Report::Identity { pid: std::process::id() });

@@ -51,13 +51,14 @@ fn ucx_devices(class: &Path, name: &str) -> Option<String> {
         names.sort();
         names.into_iter().next()
     };
-    let interface = class.join("net").join(name);
-    if let Some(rdma) = first(&interface.join("device/infiniband")) {
-        // Ports of a device count from 1, those of an interface from 0.
-        let port = fs::read_to_string(interface.join("dev_port")).ok()?.trim().parse::<u32>().ok()?;
-        return Some(format!("{rdma}:{},{name}", port.checked_add(1)?));
+    if first(&class.join("infiniband")).is_none() {
+        return Some(name.to_owned());
     }
-    first(&class.join("infiniband")).is_none().then(|| name.to_owned())
+    let interface = class.join("net").join(name);
+    let rdma = first(&interface.join("device/infiniband"))?;
+    // Ports of a device count from 1, those of an interface from 0.
+    let port = fs::read_to_string(interface.join("dev_port")).ok()?.trim().parse::<u32>().ok()?;
+    Some(format!("{rdma}:{},{name}", port.checked_add(1)?))
 }
 
 #[cfg(test)]

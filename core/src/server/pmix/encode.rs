@@ -218,7 +218,7 @@ impl Server<'_> {
         writer.status(status::SUCCESS);
         let Some(requester) = self.requester(id).filter(|_| HOST_FACTS) else { return };
         let room = self.limits.reply_max() - HEADER_LEN;
-        for other in self.jobs.ids().take(u64::BITS as usize) {
+        for other in self.jobs.numbers().map(JobId).take(u64::BITS as usize) {
             // A job may have ended since, and another one may have its number.
             let is_connected = other != requester.job && self.connections.connected(requester.job, other);
             if jobs & 1 << other.0 == 0 || !is_connected {

@@ -386,7 +386,7 @@ impl Server<'_> {
         if self.limits.names < NOTICES_SHARE {
             return;
         }
-        for owner in self.jobs.ids() {
+        for owner in self.jobs.numbers().map(JobId) {
             if !self.groups.has_member_in(at, &self.jobs[owner.index()].slots()) {
                 continue;
             }

@@ -131,11 +131,11 @@ impl Server<'_> {
             return;
         }
         let slots = |server: &Self, job: JobId| server.jobs[job.index()].slots();
-        for first in self.jobs.ids() {
+        for first in self.jobs.numbers().map(JobId) {
             if !self.groups.has_member_in(at, &slots(self, first)) {
                 continue;
             }
-            for other in self.jobs.ids().skip(first.index() + 1) {
+            for other in self.jobs.numbers().map(JobId).skip(first.index() + 1) {
                 if !self.groups.has_member_in(at, &slots(self, other)) {
                     continue;
                 }
@@ -153,7 +153,7 @@ impl Server<'_> {
 
     /// Ends the other jobs of a group if the group waits for one of their ranks that has exited.
     pub(in super::super) fn check_others_for_lost(&mut self, now: Time, job: JobId, at: u32) {
-        for other in self.jobs.ids().filter(|&other| other != job) {
+        for other in self.jobs.numbers().map(JobId).filter(|&other| other != job) {
             if self.groups.get(at).is_some()
                 && self.groups.has_member_in(at, &self.jobs[other.index()].slots())
             {

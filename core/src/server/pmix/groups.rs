@@ -262,7 +262,7 @@ impl Server<'_> {
 
     /// Stores which name the group with a context id has.
     pub(super) fn name_context(&mut self, at: u32, tag: u32, context: u32) -> Result<(), Fault> {
-        for job in self.jobs.ids() {
+        for job in self.jobs.numbers().map(JobId) {
             let job = &self.jobs[job.index()];
             if self.groups.has_member_in(at, &job.slots()) {
                 let space = (job.spaces, Kind::Commit);

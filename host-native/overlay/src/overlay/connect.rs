@@ -25,6 +25,8 @@ pub(super) struct Connector {
     spec: DaemonSpec,
     /// Question to the head for the parent's addresses, with its bytes. `spec.addrs` are the head's until the answer.
     question: Option<(Question, [u8; QUESTION_LEN])>,
+    /// Message behind the proof.
+    says: Option<Vec<u8>>,
     key: Key,
     /// Index of the current address.
     address: usize,
@@ -68,7 +70,13 @@ impl Sent {
 }
 
 impl Connector {
-    pub(super) fn new(spec: DaemonSpec, key: Key, now: u64) -> Result<Connector, Error> {
+    /// `says` is a message on [`Channel::Link`] that the parent gets with the proof.
+    pub(super) fn new(
+        spec: DaemonSpec,
+        says: Option<Vec<u8>>,
+        key: Key,
+        now: u64,
+    ) -> Result<Connector, Error> {
         let deadline = now + spec.settings.join_timeout;
         let question = spec.step.as_ref();
         let question =
@@ -76,6 +84,7 @@ impl Connector {
         Ok(Connector {
             spec,
             question,
+            says,
             key,
             address: 0,
             attempt: None,
@@ -88,6 +97,11 @@ impl Connector {
 
     pub(super) fn parent(&self) -> u32 {
         self.spec.parent
+    }
+
+    /// Whether the parent has got a message with the proof.
+    pub(super) fn says_something(&self) -> bool {
+        self.says.is_some()
     }
 
     pub(super) fn deadline(&self) -> u64 {
@@ -196,8 +210,9 @@ impl Connector {
         };
         let mut link = Link::new(fd, noise, now);
         // The empty message is the proof that the parent waits for.
-        let proved = link.send(now, Channel::Link, &[]).and_then(|_| link.flush());
-        match proved {
+        let mut messages = std::iter::once(&[][..]).chain(self.says.as_deref());
+        let proved = messages.try_for_each(|message| link.send(now, Channel::Link, message).map(drop));
+        match proved.and_then(|()| link.flush()) {
             Ok(_) => Ok(Some(link)),
             Err(_) => self.attempt_failed(now, AttemptError::Closed).map(|()| None),
         }
@@ -330,7 +345,8 @@ mod tests {
         let (_second, second) = closed_address();
         let spec = spec(&[first, second]);
         let last = spec.addrs[1];
-        let error = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || false).unwrap_err().to_string();
+        let error =
+            connect(&mut Connector::new(spec, None, Key(0), 0).unwrap(), || false).unwrap_err().to_string();
         let expected = format!("cannot reach host head (node 0), the parent of this daemon, at {last}: ");
         assert!(error.starts_with(&expected) && error.contains("Connection refused"), "{error}");
     }
@@ -344,7 +360,7 @@ mod tests {
         let (identity, secret) = (spec.link_identity(), spec.secret.clone());
         let mut kept = Vec::new();
         let mut accepted = 0;
-        let link = connect(&mut Connector::new(spec, Key(0), 0).unwrap(), || {
+        let link = connect(&mut Connector::new(spec, None, Key(0), 0).unwrap(), || {
             if let Ok((mut stream, _)) = listener.accept() {
                 accepted += 1;
                 if accepted == 3 {
@@ -365,7 +381,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         listener.set_nonblocking(true).unwrap();
         let mut kept = Vec::new();
-        let mut connector = Connector::new(spec(&[listener.local_addr().unwrap()]), Key(0), 0).unwrap();
+        let mut connector = Connector::new(spec(&[listener.local_addr().unwrap()]), None, Key(0), 0).unwrap();
         let error = connect(&mut connector, || {
             if let Ok((mut stream, _)) = listener.accept() {
                 stream.write_all(&[7; RESPONSE_LEN]).unwrap();

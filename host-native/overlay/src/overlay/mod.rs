@@ -33,7 +33,7 @@ use child::{Child, ChildLauncher, ChildState};
 use connect::Connector;
 use key::LinkKey;
 use neighbour::Neighbour;
-use route::LinkMessage;
+use route::{LinkMessage, encode};
 use step::Step;
 
 pub use neighbour::BEYOND_CREDIT_MAX;
@@ -264,7 +264,9 @@ impl Overlay {
             overlay.expect_children(secrets, &hosts, &parent, now, poller)?;
             member.own = overlay.addrs().collect();
         }
-        overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, key, now)?));
+        let is_leaf = overlay.place.subtree.len() == 1;
+        let says = is_leaf.then(|| encode(&LinkMessage::Complete));
+        overlay.parent_link = ParentLink::Connecting(Box::new(Connector::new(spec, says, key, now)?));
         overlay.connect_to_parent(now, poller)?;
         if !is_of_step {
             overlay.start_children(&hosts, &parent, main, (now, files, poller))?;
@@ -619,7 +621,10 @@ impl Overlay {
             // The length was checked when the message was queued.
             let _ = self.send(now, parent, channel, &bytes);
         }
-        self.check_complete(now);
+        match connector.says_something() {
+            true => self.note_complete(),
+            false => self.check_complete(now),
+        }
     }
 
     /// Reads once from a neighbour. Returns whether bytes were received.
@@ -731,11 +736,15 @@ impl Overlay {
     fn check_complete(&mut self, now: u64) {
         let has_joined = matches!(self.parent_link, ParentLink::Established(..)) || self.node == 0;
         if !self.complete && has_joined && self.children.iter().all(|child| child.complete) {
-            self.complete = true;
-            self.guide = None;
-            self.check_listening();
-            self.events.push_back(Event::Complete);
+            self.note_complete();
             self.send_to_parent(now, &LinkMessage::Complete);
         }
+    }
+
+    fn note_complete(&mut self) {
+        self.complete = true;
+        self.guide = None;
+        self.check_listening();
+        self.events.push_back(Event::Complete);
     }
 }

@@ -48,7 +48,7 @@ pub(super) enum LinkMessage {
     Retrying(DaemonFailure),
 }
 
-fn encode(message: &impl Serialize) -> Vec<u8> {
+pub(super) fn encode(message: &impl Serialize) -> Vec<u8> {
     postcard::to_stdvec(message).expect("postcard encodes every field of a message")
 }
 

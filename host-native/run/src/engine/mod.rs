@@ -75,7 +75,7 @@ use hydrant_overlay::{BEYOND_CREDIT_MAX, Enrolment};
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
 use hydrant_reactor::{
-    Clock, Interest, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
+    Clock, Error, Interest, OpenFiles, Poller, Reactor, Signals, file::empty_input, take_inherited,
 };
 use hydrant_record::RecordingFile;
 use hydrant_start::{FileReceiver, FileSender, POOL_FD, find_mpi_library, new_job_folder};
@@ -260,9 +260,9 @@ fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u
 }
 
 /// Starts the guardian of this process's ranks, which removes folders too. The guardian shares the memory that there is by
-/// now, and each page that is written later is copied, so it is started before the tables of the server are filled.
-fn start_guardian(folders: &[&Path]) -> Result<Guardian, RunError> {
-    Guardian::start(folders).map_err(RunError::system("cannot start the guardian process"))
+/// now, and each page that is written later is copied, so it is started first.
+pub(crate) fn start_guardian(folders: &[&Path]) -> Result<Guardian, Error> {
+    Guardian::start(folders).map_err(Error::during("cannot start the guardian process"))
 }
 
 /// Files for ranks on this machine, which other hosts would receive.

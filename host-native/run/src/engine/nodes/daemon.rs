@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::mem::ManuallyDrop;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::rc::Rc;
 
 use hydrant_board::manage::Secret;
@@ -14,13 +14,13 @@ use hydrant_core::trace::Cause;
 use hydrant_core::{Backend, Fault, Input, JobId, Limits, OwnedOutput, Rank, Time};
 use hydrant_driver::{BackendError, MappedStorage, OwnedServer};
 use hydrant_overlay::{Channel, DaemonMain, DaemonSpec, Event, Overlay};
-use hydrant_start::{FileReceiver, new_job_folder};
+use hydrant_start::FileReceiver;
 use rustix::process::Signal;
 
 use super::super::profile::live_of;
 use super::super::server::{PmiServer, ServerParts};
 use super::super::token::{LINKS, Token};
-use super::super::{Daemon, Engine, Outlets, Parts, Run, open, record, record_up_to, start_guardian};
+use super::super::{Daemon, Engine, Outlets, Parts, Run, open, record, record_up_to};
 use super::actions::start_error;
 use super::boards::LinkedBoards;
 use super::setup::plan_of;
@@ -131,9 +131,7 @@ fn serve(spec: DaemonSpec, environment: Option<Vec<(OsString, OsString)>>) -> Re
 /// # Errors
 /// The parent is lost, or the node cannot continue. No process of the node is running.
 fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) -> Result<u8, RunError> {
-    let Joined { reactor, files, overlay: mut links, host, mut setup } = joined;
-    let folder = setup.files.iter().any(|file| !file.copies.is_empty()).then(new_job_folder);
-    let guardian = start_guardian(&folder.iter().map(PathBuf::as_path).collect::<Vec<_>>())?;
+    let Joined { reactor, files, overlay: mut links, host, mut setup, guardian, folder } = joined;
     let is_slow = setup.plugin.is_some() || !setup.files.is_empty();
     if is_slow || setup.boards.of_node(links.node()).is_some() {
         // A plugin may have to be compiled, files be compared, and a board be waited for.
@@ -147,11 +145,10 @@ fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) ->
     };
     let needs_ready = setup.needs_ready();
     let boards = LinkedBoards::new(&setup.boards);
-    let (received, unfit) =
-        match FileReceiver::new(std::mem::take(&mut setup.files), folder.unwrap_or_default()) {
-            Ok(received) => (received, unfit),
-            Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
-        };
+    let (received, unfit) = match FileReceiver::new(std::mem::take(&mut setup.files), folder) {
+        Ok(received) => (received, unfit),
+        Err(error) => (FileReceiver::default(), unfit.or(Some(error.into()))),
+    };
     let lacks_files = received.is_incomplete();
     let config = DaemonConfig {
         node: links.node(),
