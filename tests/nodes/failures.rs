@@ -107,7 +107,8 @@ fn a_daemon_in_the_middle_takes_only_those_below_it_along() {
     let job = Job::hydrant(&nodes(7, 1, 2)).words("-n 7").arg(crate::RAW);
     let job = job.steps("init1\nfence1\nsay up\nforever").start();
     job.await_stdout("up\n", 7);
-    kill_process(children(job.children()[0])[0], Signal::KILL).expect("the daemon runs");
+    // The first child of a daemon is its guardian.
+    kill_process(children(job.children()[0])[1], Signal::KILL).expect("the daemon runs");
     let outcome = job.wait();
     outcome.code(1).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
     outcome.warns("2 ranks were running there and on the host below it, 5 other ranks were ended\n");

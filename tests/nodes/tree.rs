@@ -152,8 +152,8 @@ fn a_forked_daemon_has_its_own_descriptors_only() {
         let children = children_of(&tree, daemon);
         let own = ["/dev/null", "pipe", "pipe", "socket", "anon_inode", "anon_inode"].map(String::from);
         assert_eq!(kinds[..own.len()], own, "{files:?}");
-        // A link and the output of each child.
-        assert_eq!(kinds.len(), own.len() + 2 * children, "{files:?}");
+        // The lifeline of the guardian, and a link and the output of each child.
+        assert_eq!(kinds.len(), own.len() + 1 + 2 * children, "{files:?}");
     }
 }
 

@@ -151,7 +151,8 @@ pub struct Overlay {
     node: u32,
     tree: Tree,
     /// This node's place in the tree.
-    place: Place,
+    /// Behind a pointer, because it takes a page, and an overlay is moved several times.
+    place: Box<Place>,
     id: OverlayId,
     settings: DaemonSettings,
     /// The interface of the settings, by its name on this machine.
@@ -288,7 +289,7 @@ impl Overlay {
             interface,
             node,
             tree,
-            place: tree.place(node),
+            place: Box::new(tree.place(node)),
             id,
             settings,
             parent_host: String::new(),
