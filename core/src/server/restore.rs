@@ -175,7 +175,7 @@ impl<'s> Server<'s> {
             && job.fetched == self.count_fetched(job)
             && [job.fence_tracker, job.ring_tracker].iter().all(|tracker| self.is_sound_tracker(tracker))
             && self.messages.is_sound(id.index(), job.message)
-            && self.jobs[..id.index()].iter().all(apart)
+            && self.jobs.iter().take(id.index()).all(apart)
             && job.fence.arrived as usize == local(|rank| rank.in_fence)
             && job.init.arrived as usize == local(|rank| rank.phase != RankPhase::New)
             && job.ring as usize == local(|rank| rank.ring.is_some())

@@ -1,9 +1,10 @@
 //! Slots of a table, up to the last one that has been in use.
 
-use core::ops::{Deref, DerefMut, Range};
+use core::ops::{Deref, DerefMut, Index, IndexMut, Range};
 
-/// Slots of a table, in lent memory. As a slice they end behind the last one that has been in use: walks through the table do not touch
-/// the memory behind, which may be mapped lazily.
+/// Slots of a table, in lent memory. Walks through them end behind the last one that has been in use, and do not touch the memory behind,
+/// which may be mapped lazily. Each slot has its number all the same. Without the feature `cluster` the end is that of the table: boards
+/// map nothing, and the check takes flash.
 #[derive(Debug)]
 pub(crate) struct Slots<'s, T> {
     all: &'s mut [T],
@@ -13,7 +14,18 @@ pub(crate) struct Slots<'s, T> {
 impl<'s, T> Slots<'s, T> {
     /// Makes a table whose slots are unused. It has fewer than 2^32.
     pub(crate) fn new(all: &'s mut [T]) -> Slots<'s, T> {
-        Slots { all, end: 0 }
+        let end = if cfg!(feature = "cluster") { 0 } else { all.len() as u32 };
+        Slots { all, end }
+    }
+
+    /// Returns a slot, if there is one of this number.
+    pub(crate) fn get(&self, at: usize) -> Option<&T> {
+        self.all.get(at)
+    }
+
+    /// Does the same to change it.
+    pub(crate) fn get_mut(&mut self, at: usize) -> Option<&mut T> {
+        self.all.get_mut(at)
     }
 
     /// Returns the slots, unused ones included.
@@ -40,7 +52,7 @@ impl<'s, T> Slots<'s, T> {
 
     /// Sets a slot, if there is one of this number.
     pub(crate) fn set(&mut self, at: usize, value: T) {
-        if let Some(slot) = self.all.get_mut(at) {
+        if let Some(slot) = self.get_mut(at) {
             *slot = value;
             self.end = self.end.max(at as u32 + 1);
         }
@@ -51,17 +63,40 @@ impl<T> Deref for Slots<'_, T> {
     type Target = [T];
 
     fn deref(&self) -> &[T] {
-        &self.all[..self.end as usize]
+        if cfg!(feature = "cluster") {
+            self.all.get(..self.end as usize).unwrap_or_default()
+        } else {
+            self.all
+        }
     }
 }
 
 impl<T> DerefMut for Slots<'_, T> {
     fn deref_mut(&mut self) -> &mut [T] {
-        &mut self.all[..self.end as usize]
+        if cfg!(feature = "cluster") {
+            self.all.get_mut(..self.end as usize).unwrap_or_default()
+        } else {
+            self.all
+        }
     }
 }
 
-#[cfg(test)]
+// Without them an index would be compared with both ends.
+impl<T> Index<usize> for Slots<'_, T> {
+    type Output = T;
+
+    fn index(&self, at: usize) -> &T {
+        &self.all[at]
+    }
+}
+
+impl<T> IndexMut<usize> for Slots<'_, T> {
+    fn index_mut(&mut self, at: usize) -> &mut T {
+        &mut self.all[at]
+    }
+}
+
+#[cfg(all(test, feature = "cluster"))]
 mod tests {
     use super::*;
 
