@@ -126,7 +126,9 @@ impl Server<'_> {
         let mut scope = Scope::all(self.kvs.written());
         self.each_offset(&mut |kvs, of, &mut offset| match of {
             Offset::Cut if offset > 0 => scope.cut(offset),
-            Offset::Record if kvs.is_superseded(offset) => scope.pin(offset),
+            Offset::Record if kvs.is_superseded(offset) => {
+                kvs.step(offset).into_iter().for_each(|(_, next)| scope.pin(offset, next));
+            }
             Offset::Sent | Offset::Cut | Offset::Record => {}
         });
         scope

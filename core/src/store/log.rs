@@ -109,13 +109,13 @@ impl Scope {
         }
     }
 
-    /// Keeps a record.
-    pub(crate) fn pin(&mut self, record: u32) {
-        match self.pins.iter_mut().find(|pin| **pin == NO_PIN) {
+    /// Keeps the record from an offset to the next one, of which a compaction keeps so many one by one.
+    pub(crate) fn pin(&mut self, record: u32, next: u32) {
+        match self.pins.iter_mut().find(|pin| [NO_PIN, record].contains(pin)) {
             Some(pin) => *pin = record,
             None => {
                 self.cut(record);
-                self.cut(record.saturating_add(1));
+                self.cut(next);
             }
         }
     }
@@ -679,24 +679,32 @@ mod tests {
         old.map(|it| it.3.len() as u32).sum()
     }
 
-    /// Compaction drops a space and what is superseded on one side of the cuts, but for one record, and moves each other record by
-    /// what goes before it.
+    /// Compaction drops a space and what is superseded on one side of the cuts, but for records that are kept, and moves each other
+    /// record by what goes before it. Only so many records are kept one by one, each of which may be named several times.
     #[cfg(feature = "cluster")]
     fn compacts(
         log: &mut Log<'_>,
         model: &HashMap<(u32, String), String>,
-        (cuts, pin): (&[u8], u8),
+        (cuts, pins): (&[u8], &[u8]),
     ) -> Result<(), TestCaseError> {
         let keeps = |space: u32| space != 1;
         let before = records(log);
         let len = log.len();
         let places: Vec<u32> = before.iter().map(|record| record.0).chain([len]).collect();
         let cuts: Vec<u32> = cuts.iter().map(|&cut| places[usize::from(cut) % places.len()]).collect();
-        let pin = before[usize::from(pin) % before.len()].0;
         let mut scope = Scope::all(len);
         cuts.iter().for_each(|&cut| scope.cut(cut));
-        scope.pin(pin);
-        let cuts: Vec<u32> = cuts.into_iter().filter(|&cut| cut < len).collect();
+        let mut pinned = Vec::new();
+        for pin in pins.iter().map(|&pin| usize::from(pin) % before.len()) {
+            scope.pin(places[pin], places[pin + 1]);
+            if !pinned.contains(&pin) {
+                pinned.push(pin);
+            }
+        }
+        let cut_off = pinned.split_off(pinned.len().min(PINS));
+        let pinned: Vec<u32> = pinned.into_iter().map(|pin| places[pin]).collect();
+        let sides = cut_off.into_iter().flat_map(|pin| [places[pin], places[pin + 1]]);
+        let cuts: Vec<u32> = cuts.into_iter().chain(sides).filter(|&cut| cut < len).collect();
         let (first, last) = (cuts.iter().min().unwrap_or(&len), cuts.iter().max().unwrap_or(&len));
         let is_old = |(at, space, key, _): &(u32, u32, Vec<u8>, Vec<u8>)| {
             let side = if at < first {
@@ -707,7 +715,7 @@ mod tests {
                 0..0
             };
             let newest = before.iter().rfind(|it| side.contains(&it.0) && it.1 == *space && it.2 == *key);
-            newest.is_some_and(|newest| newest.0 != *at) && *at != pin
+            newest.is_some_and(|newest| newest.0 != *at) && !pinned.contains(at)
         };
         prop_assert_eq!(log.superseded(), superseded_bytes(log));
         let (bytes, keys) = log.droppable(&scope, keeps);
@@ -740,7 +748,7 @@ mod tests {
             steps in proptest::collection::vec((0u32..3, "[ab]{1,3}", "[x-z]{0,9}"), 1..120),
             short_tags: bool,
             cuts in proptest::collection::vec(any::<u8>(), 0..3),
-            pin: u8,
+            pins in proptest::collection::vec(any::<u8>(), 0..40),
         ) {
             let mut bytes = std::vec![0xaa; 8192];
             let index: Vec<AtomicU32> = (0..index_len(64)).map(|_| AtomicU32::new(9)).collect();
@@ -760,9 +768,9 @@ mod tests {
             }
             prop_assert_eq!(log.keys_left(), 64 - model.len() as u32);
             #[cfg(feature = "cluster")]
-            compacts(&mut log, &model, (&cuts, pin))?;
+            compacts(&mut log, &model, (&cuts, &pins))?;
             #[cfg(not(feature = "cluster"))]
-            let _ = (cuts, pin);
+            let _ = (cuts, pins);
             log.clear();
             prop_assert_eq!((log.len(), log.keys_left()), (0, 64));
             let slots = &index[..index.len() - 1];

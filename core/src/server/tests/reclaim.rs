@@ -127,6 +127,39 @@ fn a_key_that_is_put_again_and_again_takes_bounded_room() {
     assert!(is_rest_reserved(&host.server));
 }
 
+#[test]
+fn many_replies_keep_the_value_of_their_request() {
+    let limits = Limits { jobs: 2, ranks: 8, conns: 10, kvs_bytes: 1 << 14, keys: 64, ..SMALL };
+    let mut host = Host::with_limits(limits);
+    host.job(spec(8));
+    (0..8).for_each(|rank| host.open(rank, Some(rank)));
+    (0..8).for_each(|rank| host.join_v2(rank, &format!("pmirank={rank};")));
+    let put = |host: &mut Host, number: u32| {
+        host.asks(0, &format!("cmd=kvs-put;key=k{};value={number:0>200};", number % 2));
+        host.gets(0, "cmd=kvs-put-response;rc=0;");
+    };
+    // More replies than records that a compaction keeps one by one: of one record, and then each of another.
+    for (first, puts) in [(0, 0), (1000, 2)] {
+        (first..first + 2).for_each(|number| put(&mut host, number));
+        for conn in 1..6 {
+            host.tell(Input::Blocked { conn: ConnId(conn) });
+        }
+        for nth in 0..20 {
+            host.asks(1 + nth % 5, "cmd=kvs-get;key=k0;");
+            (0..puts).for_each(|other| put(&mut host, first + 2 * (nth + 1) + other));
+        }
+        check_restored(&host.server);
+        (first + 100..first + 600).for_each(|number| put(&mut host, number));
+        for conn in 1..6 {
+            host.tell(Input::Writable { conn: ConnId(conn) });
+            for nth in (conn - 1..20).step_by(5) {
+                let value = first + nth * puts;
+                host.gets(conn, &format!("cmd=kvs-get-response;rc=0;found=TRUE;value={value:0>200};"));
+            }
+        }
+    }
+}
+
 /// Servers of three to five nodes, whose tree, fences and order of messages the seed decides. Six ranks use PMI-2.
 fn cluster(limits: Limits, seed: u64) -> Cluster {
     let fence = if seed.is_multiple_of(2) { FenceMode::Collect } else { FenceMode::Lazy };
