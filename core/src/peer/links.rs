@@ -201,7 +201,9 @@ impl<'s> Links<'s> {
     pub(crate) fn lose(&mut self, epoch: u32, node: u32) -> Option<usize> {
         self.epoch = epoch;
         let at = self.to(node)?;
-        self.slots[at].lost = true;
+        let link = &mut self.slots[at];
+        // The rest of an answer keeps no records.
+        (link.lost, link.answer) = (true, Answer::None);
         Some(at)
     }
 

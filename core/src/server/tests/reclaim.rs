@@ -258,6 +258,40 @@ fn a_release_brings_the_values_from_before_it() {
     assert!(all.replies.remove(&1).unwrap().ends_with(&format!("value={:0>100};", 1)));
 }
 
+#[test]
+fn an_answer_to_a_lost_node_keeps_no_record() {
+    let limits = Limits { kvs_bytes: 1 << 13, keys: 64, ..LIMITS };
+    let spec = JobSpec { fence: FenceMode::Lazy, cleanup: false, ..spec(2) };
+    let mut all = Cluster::of(limits, (3, 2 | ROOT_ONE), spec, 1);
+    (0..2).for_each(|rank| all.host(rank).join_v2(rank, &format!("pmirank={rank};")));
+    let put = |all: &mut Cluster, number: u32| {
+        all.host(0).asks(0, &format!("cmd=kvs-put;key=k{};value={number:0>100};", number % 3));
+        all.collect();
+        assert!(all.replies.remove(&0).unwrap().contains("rc=0;"), "number {number}");
+    };
+    (0..3).for_each(|number| put(&mut all, number));
+    for rank in 0..2 {
+        all.host(rank).asks(rank, "cmd=kvs-fence;");
+    }
+    all.settle();
+    all.replies.clear();
+    all.host(1).asks(1, "cmd=kvs-get;jobid=kvs_1;srcid=0;key=k0;");
+    let (from, to, request) = all.next_message().expect("the key is asked for");
+    assert_eq!((from, to), (2, 1));
+    let server = &mut all.hosts[1].server;
+    server.handle(Time(0), Input::Peer { node: 2, bytes: &request }).unwrap();
+    let mut buf = vec![0; limits.output_room()];
+    assert!(matches!(server.poll(&mut buf), Ok(Some(Output::Peer { node: 2, .. }))), "the answer begins");
+    all.hosts[1].tell(Input::NodeLost { epoch: 1, node: 2 });
+    all.collect();
+    (3..200).for_each(|number| put(&mut all, number));
+    let kvs = &all.hosts[1].server.kvs;
+    let records = core::iter::successors(kvs.step(0), |&(_, next)| kvs.step(next));
+    let values: Vec<_> = records.map(|(record, _)| record.value).collect();
+    let is_first = |value: &&[u8]| (0..3).any(|number| *value == format!("{number:0>100}").as_bytes());
+    assert_eq!(values.iter().copied().filter(is_first).count(), 0);
+}
+
 /// Registers a job of one rank for each node but the head, whose connection has number 15, or deregisters it.
 fn toggle(all: &mut Cluster, number: &mut u32, runs: &mut bool) {
     let name = format!("short_{number}");
