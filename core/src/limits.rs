@@ -68,9 +68,6 @@ pub const AUTO_NODES_MAX: u32 = 64;
 /// Whether servers of several nodes have lazy fences. A board without neighbours saves their code.
 pub(crate) const LAZY_FENCES: bool = cfg!(feature = "cluster");
 
-/// Whether records of jobs that are over leave the log while others run. A board, whose jobs all end at times, saves the code.
-pub(crate) const COMPACTION: bool = cfg!(feature = "cluster");
-
 /// Whether the host answers queries of PMIx clients, and tells them texts. A board without neighbours saves the code.
 #[cfg(feature = "pmix")]
 pub(crate) const HOST_FACTS: bool = cfg!(feature = "cluster");

@@ -9,7 +9,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX, TEXT_ATTR_PREFIX};
 use crate::state::{Abort, Job, RankPhase, RankSlot};
 use crate::store::log;
-use crate::tables::kvs::{Kind, Owner, Spaces};
+use crate::tables::kvs::{Kind, Kvs, Owner, Spaces, Usage};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit, event};
 use crate::wire::Text;
@@ -32,9 +32,9 @@ impl Server<'_> {
         }
         let name = String::try_from(spec.name).map_err(|_| Fault::BadJobId)?;
         let first = self.free_ranks(spec.size).ok_or(full(Limit::Ranks))?;
-        let spawner = match spec.spawn {
+        let (spawner, preput) = match spec.spawn {
             Some(spawn) => self.check_spawned(spawn, spec.size)?,
-            None => String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?,
+            None => (String::try_from(spec.spawner).map_err(|_| Fault::BadJobId)?, Usage::NONE),
         };
         // Most late nodes never join.
         let is_large = self.links.tree().first_late() > AUTO_NODES_MAX + 1;
@@ -43,6 +43,7 @@ impl Server<'_> {
         if lazy && !LAZY_FENCES {
             return Err(Fault::NoLazyFences);
         }
+        self.make_room_for_job(self.kvs.lack_of_job(spec.size, preput));
         let (spaces, quota) = self.kvs.open(spec.size);
         let job = Job {
             hash: log::hash(0, spec.name.as_bytes()),
@@ -122,7 +123,13 @@ impl Server<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn host_put(&mut self, space: (Spaces, Kind), key: &[u8], value: &[u8]) -> Result<(), Fault> {
-        let stored = self.kvs.put(space, None, key, Some(Text::plain(value).parts()));
+        let put = |kvs: &mut Kvs<'_>| kvs.put(space, None, key, Some(Text::plain(value).parts()));
+        let stored = put(&mut self.kvs);
+        #[cfg(feature = "cluster")]
+        let stored = stored.or_else(|why| {
+            let lack = self.kvs.lack_of_pair(space, key, value.len())?;
+            if self.makes_room(lack, true) { put(&mut self.kvs) } else { Err(why) }
+        });
         stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 

@@ -1,8 +1,11 @@
 //! Room in the log: the records of jobs that are over leave it, and those whose key has a newer one.
 //!
-//! Without any job the log is emptied. While others run it is compacted, now and then at the end of a job, and when a record
-//! would not fit otherwise. Everything that has an offset of the log is here: cursors of links, progress of collectives, and
-//! replies that have not been taken.
+//! Without any job the log is emptied. While others run it is compacted at the end of a job, if jobs that are over have more of it
+//! than is left, and when a new job, a pair of the host or records of a neighbour would not fit otherwise. For the request of a
+//! client it is compacted only if much of it can be dropped, because a client may repeat a request at any rate.
+//!
+//! Everything that has an offset of the log is here: cursors of links, progress of collectives, and replies that have not been
+//! taken.
 //!
 //! A message to a neighbour may follow the log up to a certain length, its cut. A record before the cut stays if only a record
 //! behind the cut supersedes it: the neighbour would get neither. Replies keep their records, too.
@@ -12,7 +15,7 @@ use core::cell::Cell;
 
 use super::Server;
 use crate::fault::{Fault, Refusal};
-use crate::limits::{COMPACTION, Limit};
+use crate::limits::Limit;
 #[cfg(feature = "cluster")]
 use crate::state::Job;
 #[cfg(all(feature = "cluster", feature = "pmix"))]
@@ -33,12 +36,25 @@ impl Server<'_> {
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();
             self.links.rewind();
-        } else if COMPACTION {
+            return;
+        }
+        #[cfg(feature = "cluster")]
+        {
             self.drop_records_of(over);
+            self.kvs.bury(|space| over.have(space));
             if self.kvs.is_compaction_due() {
                 self.compact();
             }
         }
+        #[cfg(not(feature = "cluster"))]
+        let _ = over;
+    }
+
+    /// Counts the records of jobs that are over, in a log that has just been loaded.
+    #[cfg(feature = "cluster")]
+    pub(super) fn bury_dead(&mut self) {
+        let living = is_living(&self.jobs);
+        self.kvs.bury(|space| !living(space));
     }
 
     /// Makes room for what is lacking.
@@ -46,53 +62,86 @@ impl Server<'_> {
     /// # Errors
     /// [`Fault::Full`]. Nothing is changed then.
     pub(super) fn find_room(&mut self, lack: Usage) -> Result<(), Fault> {
-        if lack == Usage::NONE {
-            return Ok(());
-        }
         #[cfg(feature = "cluster")]
-        {
-            let scope = self.superseded();
-            if self.kvs.frees(lack, &scope, is_living(&self.jobs)) {
-                self.drop_records(&scope);
-                return Ok(());
-            }
+        let is_there = self.makes_room(lack, false);
+        #[cfg(not(feature = "cluster"))]
+        let is_there = lack == Usage::NONE;
+        if is_there {
+            return Ok(());
         }
         let limit = if lack.bytes > 0 { Limit::KvsBytes } else { Limit::Keys };
         Err(self.fault(Refusal::Full(limit, 0), Fault::BadPeer))
     }
 
+    /// Makes room for what is lacking, of all room or of what is [not reserved](Kvs::frees). Returns whether there is room. Nothing is
+    /// changed otherwise.
+    #[cfg(feature = "cluster")]
+    pub(super) fn makes_room(&mut self, lack: Usage, is_unreserved: bool) -> bool {
+        if lack == Usage::NONE {
+            return true;
+        }
+        let scope = self.superseded();
+        let frees = self.kvs.frees(lack, is_unreserved, &scope, is_living(&self.jobs));
+        if frees {
+            self.drop_records(&scope);
+        }
+        frees
+    }
+
+    /// Drops the records of jobs that are over, if a job that begins lacks room.
+    pub(super) fn make_room_for_job(&mut self, lack: Usage) {
+        #[cfg(feature = "cluster")]
+        if lack != Usage::NONE && self.kvs.have_dead() {
+            self.compact();
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = lack;
+    }
+
     /// Answers requests of ranks of other jobs, whose replies are records of a job that is over, that there are none.
+    #[cfg(feature = "cluster")]
     fn drop_records_of(&mut self, over: Spaces) {
-        #[cfg(all(feature = "cluster", feature = "pmix"))]
+        #[cfg(feature = "pmix")]
         for reply in self.conns[..self.conns_end as usize].iter_mut().flat_map(|conn| &mut conn.replies) {
             let is_of = |at: &mut u32| self.kvs.record(*at).is_some_and(|record| over.have(record.space));
             if reply.state.records_mut().into_iter().flatten().any(is_of) {
                 reply.state = ReplyState::Ready(Response::status(NOT_FOUND));
             }
         }
-        #[cfg(not(all(feature = "cluster", feature = "pmix")))]
+        #[cfg(not(feature = "pmix"))]
         let _ = over;
     }
 
     /// Executes a request of a client, which changes nothing if it is refused, and once more after a compaction if the log has no
-    /// room for it.
+    /// room for it and [much of it](Kvs::is_much_droppable) can be dropped.
     pub(super) fn with_room<T>(
         &mut self,
         mut execute: impl FnMut(&mut Self) -> Result<T, Refusal>,
     ) -> Result<T, Refusal> {
         let result = execute(self);
         #[cfg(feature = "cluster")]
-        if let Err(Refusal::Full(Limit::KvsBytes, _) | Refusal::Quota(Limit::KvsBytes, _)) = result
-            && self.kvs.has_superseded()
+        if let Err(Refusal::Full(limit, _) | Refusal::Quota(limit, _)) = result
+            && self.compacts_for(limit)
         {
-            self.compact();
             return execute(self);
         }
         result
     }
 
-    #[cfg(not(feature = "cluster"))]
-    fn compact(&mut self) {}
+    /// Compacts the log for a request that lacks room, if much of it can be dropped.
+    #[cfg(feature = "cluster")]
+    #[cold]
+    fn compacts_for(&mut self, lacks: Limit) -> bool {
+        if !self.kvs.is_much_droppable(lacks, Some(0)) {
+            return false;
+        }
+        let scope = self.superseded();
+        let is_worth = self.kvs.is_much_droppable(lacks, scope.pinned());
+        if is_worth {
+            self.drop_records(&scope);
+        }
+        is_worth
+    }
 
     #[cfg(feature = "cluster")]
     fn compact(&mut self) {

@@ -79,6 +79,8 @@ impl<'s> Server<'s> {
         reader.fill(self.ranks)?;
         reader.fill(self.conns)?;
         require(self.kvs.load(reader.take()?, reader.take()?), Damage::Kvs)?;
+        #[cfg(feature = "cluster")]
+        self.bury_dead();
         let (groups, sets) = self.groups.state_mut();
         reader.fill(groups)?;
         reader.fill(sets)?;

@@ -8,7 +8,7 @@ use crate::fault::{Fault, Refusal};
 use crate::ids::{ConnId, JobId, UpcallId};
 use crate::limits::{JOBID_MAX, KEY_MAX, Limit, SPAWN_PROGRAMS_MAX};
 use crate::state::{ReplyState, Response};
-use crate::tables::kvs::Kind;
+use crate::tables::kvs::{Kind, Usage};
 use crate::tables::upcalls::{Stage, Task};
 use crate::wire::{self, Frame, Op, Protocol, Spawn};
 
@@ -46,14 +46,19 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job.
-    pub(super) fn check_spawned(&self, spawn: UpcallId, size: u32) -> Result<String<JOBID_MAX, u8>, Fault> {
+    /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job, and the cost of the
+    /// pairs.
+    pub(super) fn check_spawned(
+        &self,
+        spawn: UpcallId,
+        size: u32,
+    ) -> Result<(String<JOBID_MAX, u8>, Usage), Fault> {
         let slot = self.upcalls.get(spawn).filter(|slot| slot.stage == Stage::Passed);
         let spawner = slot.map(|slot| slot.spawner.clone()).ok_or(Fault::NoSuchUpcall)?;
         let request = self.request(spawn).ok_or(Fault::NoSuchUpcall)?;
         let lengths = request.preput().map(|(key, value)| (key.len(), value.len()));
-        self.kvs.check(size, lengths).map_err(|why| self.fault(why, Fault::BadAttribute))?;
-        Ok(spawner)
+        let pairs = self.kvs.check(size, lengths).map_err(|why| self.fault(why, Fault::BadAttribute))?;
+        Ok((spawner, pairs))
     }
 
     /// Stores the pairs of the spawn in the new job's key-value space.

@@ -46,8 +46,8 @@ pub(crate) struct State<'a> {
     /// The key-value log.
     #[serde(serialize_with = "in_one_piece")]
     pub(crate) log: &'a [u8],
-    /// Reserved usage, rest of the common half, what was left after the last compaction, and number of the newest spaces.
-    pub(crate) kvs: (Usage, Usage, Usage, u32),
+    /// Reserved usage, rest of the common half, what the last compaction had to keep, and number of the newest spaces.
+    pub(crate) kvs: (Usage, Usage, u32, u32),
     /// All group slots.
     pub(crate) groups: &'a [Group],
     /// Sets of the groups.

@@ -23,7 +23,7 @@ pub(crate) struct Log<'s> {
     keys: u32,
     keys_max: u32,
     seed: u32,
-    /// Bytes of records whose key has a newer one.
+    /// Bytes of records whose key has a newer one, without those that are [buried](Log::bury).
     #[cfg(feature = "cluster")]
     superseded: u32,
 }
@@ -92,13 +92,15 @@ pub(crate) struct Scope {
     last: u32,
     /// These records stay. `NO_PIN` is none.
     pins: [u32; PINS],
+    /// Bytes of them.
+    pinned: u32,
 }
 
 #[cfg(feature = "cluster")]
 impl Scope {
     /// All superseded records of a log of that length.
     pub(crate) const fn all(end: u32) -> Scope {
-        Scope { end, first: end, last: end, pins: [NO_PIN; PINS] }
+        Scope { end, first: end, last: end, pins: [NO_PIN; PINS], pinned: 0 }
     }
 
     /// Adds a cut. One at the end of the log has nothing behind it.
@@ -112,12 +114,21 @@ impl Scope {
     /// Keeps the record from an offset to the next one, of which a compaction keeps so many one by one.
     pub(crate) fn pin(&mut self, record: u32, next: u32) {
         match self.pins.iter_mut().find(|pin| [NO_PIN, record].contains(pin)) {
-            Some(pin) => *pin = record,
+            Some(pin) if *pin == record => {}
+            Some(pin) => {
+                *pin = record;
+                self.pinned += next - record;
+            }
             None => {
                 self.cut(record);
                 self.cut(next);
             }
         }
+    }
+
+    /// Returns the bytes of superseded records that stay, unless there are cuts.
+    pub(crate) fn pinned(&self) -> Option<u32> {
+        (self.first == self.end).then_some(self.pinned)
     }
 
     /// Returns whether a record is dropped, given the newest one of its key that is known.
@@ -206,7 +217,7 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the bytes of records whose key has a newer one.
+    /// Returns the bytes of records whose key has a newer one, without those that are [buried](Log::bury).
     #[cfg(feature = "cluster")]
     pub(crate) fn superseded(&self) -> u32 {
         self.superseded
@@ -228,16 +239,41 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the bytes and keys that a compaction frees at least.
+    /// Returns the bytes and keys of spaces that are over. The next compaction does not keep them.
     #[cfg(feature = "cluster")]
-    pub(crate) fn droppable(&self, scope: &Scope, keeps: impl Fn(u32) -> bool) -> (u32, u32) {
+    pub(crate) fn bury(&mut self, is_over: impl Fn(u32) -> bool) -> (u32, u32) {
+        let (mut start, mut bytes, mut keys) = (0, 0, 0);
+        while let Some((header, _)) = split(self.as_bytes(), start) {
+            let len = header.record_len();
+            if is_over(header.space()) {
+                bytes += len;
+                if self.is_superseded(start) {
+                    self.superseded = self.superseded.saturating_sub(len);
+                } else {
+                    keys += 1;
+                }
+            }
+            start += len;
+        }
+        (bytes, keys)
+    }
+
+    /// Returns the bytes and keys that a compaction frees at least: those of spaces that are not kept, and of superseded records of
+    /// some owners.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn droppable(
+        &self,
+        scope: &Scope,
+        keeps: impl Fn(u32) -> bool,
+        is_counted: impl Fn(u32) -> bool,
+    ) -> (u32, u32) {
         let (mut start, mut bytes, mut keys) = (0, 0, 0);
         while let Some((header, _)) = split(self.as_bytes(), start) {
             let (len, newest) = (header.record_len(), self.newest(start));
             if !keeps(header.space()) {
                 bytes += len;
                 keys += u32::from(newest == Some(start));
-            } else if newest.is_some_and(|newest| scope.drops(start, newest)) {
+            } else if is_counted(header.owner()) && newest.is_some_and(|newest| scope.drops(start, newest)) {
                 bytes += len;
             }
             start += len;
@@ -718,7 +754,7 @@ mod tests {
             newest.is_some_and(|newest| newest.0 != *at) && !pinned.contains(at)
         };
         prop_assert_eq!(log.superseded(), superseded_bytes(log));
-        let (bytes, keys) = log.droppable(&scope, keeps);
+        let (bytes, keys) = log.droppable(&scope, keeps, |_| true);
         let left = log.keys_left();
         let mut dropped = Vec::new();
         let compaction = log.begin_compaction(&scope, keeps, |space, owner, len| {

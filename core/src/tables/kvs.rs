@@ -74,6 +74,15 @@ impl Usage {
     /// Usage of zero.
     pub(crate) const NONE: Usage = Usage { bytes: 0, keys: 0 };
 
+    fn plus(self, other: Usage) -> Usage {
+        let (bytes, keys) = (self.bytes.saturating_add(other.bytes), self.keys.saturating_add(other.keys));
+        Usage { bytes, keys }
+    }
+
+    fn times(self, count: u32) -> Usage {
+        Usage { bytes: self.bytes.saturating_mul(count), keys: self.keys.saturating_mul(count) }
+    }
+
     /// Returns the part of `self` that exceeds the other usage.
     pub(crate) fn less(self, used: Usage) -> Usage {
         Usage { bytes: self.bytes.saturating_sub(used.bytes), keys: self.keys.saturating_sub(used.keys) }
@@ -134,9 +143,19 @@ pub(crate) struct Kvs<'s> {
     /// Number of nodes that share the common half.
     nodes: u32,
     next: u32,
-    /// Usage that was left when only records of registered jobs were here for the last time.
-    fresh: Usage,
+    /// Usage of jobs that are over, whose records the next compaction drops.
+    dead: Usage,
+    /// Bytes of superseded records that the last compaction had to keep.
+    held: u32,
 }
+
+/// Owner of the host's records.
+const HOST: u32 = u32::MAX;
+
+/// What a refused request has the log compacted for: such a part of the log. The cost of compactions is then in proportion to what has
+/// been put. A rank that puts the same keys again and again needs that much room beside what is to stay.
+#[cfg(feature = "cluster")]
+const WORTH: u32 = 16;
 
 /// State of a key before a put.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -157,7 +176,8 @@ impl<'s> Kvs<'s> {
         let ranks = limits.ranks.max(1);
         let part = Usage { bytes: limits.kvs_bytes / 2 / ranks, keys: limits.keys / 2 / ranks };
         let limits = Usage { bytes: limits.kvs_bytes, keys: limits.keys };
-        Kvs { log, reserved: Usage::default(), limits, part, spare: limits, nodes: 1, next: 0, fresh: limits }
+        let (reserved, dead) = (Usage::NONE, Usage::NONE);
+        Kvs { log, reserved, limits, part, spare: limits, nodes: 1, next: 0, dead, held: 0 }
     }
 
     /// Returns the log, for a snapshot.
@@ -165,19 +185,19 @@ impl<'s> Kvs<'s> {
         &self.log
     }
 
-    /// Returns the reserved usage, the rest of the common half, what was left after the last compaction, and the last number of
+    /// Returns the reserved usage, the rest of the common half, what the last compaction had to keep, and the last number of
     /// spaces, for a snapshot.
-    pub(crate) fn state(&self) -> (Usage, Usage, Usage, u32) {
-        (self.reserved, self.spare, self.fresh, self.next)
+    pub(crate) fn state(&self) -> (Usage, Usage, u32, u32) {
+        (self.reserved, self.spare, self.held, self.next)
     }
 
-    /// Restores a snapshot. Returns false if the log is invalid.
+    /// Restores a snapshot, up to what is [buried](Kvs::bury). Returns false if the log is invalid.
     pub(crate) fn load(
         &mut self,
         log: &[u8],
-        (reserved, spare, fresh, next): (Usage, Usage, Usage, u32),
+        (reserved, spare, held, next): (Usage, Usage, u32, u32),
     ) -> bool {
-        (self.reserved, self.spare, self.fresh, self.next) = (reserved, spare, fresh, next);
+        (self.reserved, self.spare, self.held, self.next) = (reserved, spare, held, next);
         self.log.load(log)
     }
 
@@ -220,24 +240,54 @@ impl<'s> Kvs<'s> {
         };
     }
 
-    /// Returns whether to compact the log after the end of a job: when half of what was left after the last time is used. The cost
-    /// is then in proportion to what has been put.
+    /// Counts the records of jobs that are over.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn bury(&mut self, is_over: impl Fn(u32) -> bool) {
+        let (bytes, keys) = self.log.bury(is_over);
+        self.dead.bytes += bytes;
+        self.dead.keys += keys;
+    }
+
+    /// Returns whether jobs that are over have records here.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn have_dead(&self) -> bool {
+        self.dead != Usage::NONE
+    }
+
+    /// Returns whether to compact the log at the end of a job: jobs that are over have more of it than is left.
+    #[cfg(feature = "cluster")]
     pub(crate) fn is_compaction_due(&self) -> bool {
-        let (left, fresh) = (self.left(), self.fresh);
-        left.bytes < fresh.bytes / 2 || left.keys < fresh.keys / 2
+        self.dead.less(self.left()) != Usage::NONE
     }
 
-    /// Returns whether a compaction makes room for what is lacking.
+    /// Returns whether a compaction makes room for what is lacking: of all room, or of what `is_unreserved`. What ranks get back may
+    /// be reserved for them.
     #[cfg(feature = "cluster")]
-    pub(crate) fn frees(&self, lack: Usage, scope: &Scope, living: impl Fn(u32) -> bool) -> bool {
-        let (bytes, keys) = self.log.droppable(scope, living);
-        lack.less(Usage { bytes, keys }) == Usage::NONE
+    pub(crate) fn frees(
+        &self,
+        lack: Usage,
+        is_unreserved: bool,
+        scope: &Scope,
+        living: impl Fn(u32) -> bool,
+    ) -> bool {
+        let most = Usage { bytes: self.dead.bytes + self.log.superseded(), ..self.dead };
+        lack.less(most) == Usage::NONE && {
+            let (bytes, keys) = self.log.droppable(scope, living, |owner| !is_unreserved || owner == HOST);
+            lack.less(Usage { bytes, keys }) == Usage::NONE
+        }
     }
 
-    /// Returns whether records are here whose key has a newer one.
+    /// Returns whether much of what a request lacks is of jobs that are over or superseded, without superseded records of so many bytes
+    /// that a compaction keeps, by default as many as the last one did.
     #[cfg(feature = "cluster")]
-    pub(crate) fn has_superseded(&self) -> bool {
-        self.log.superseded() > 0
+    pub(crate) fn is_much_droppable(&self, lacks: Limit, kept: Option<u32>) -> bool {
+        let superseded = self.log.superseded().saturating_sub(kept.unwrap_or(self.held));
+        let (droppable, used) = match lacks {
+            Limit::KvsBytes => (self.dead.bytes + superseded, self.log.len()),
+            Limit::Keys => (self.dead.keys, self.limits.keys - self.log.keys_left()),
+            _ => (0, 0),
+        };
+        droppable > 0 && droppable >= used / WORTH
     }
 
     /// Returns whether the record at an offset is not the newest of its key.
@@ -272,7 +322,7 @@ impl<'s> Kvs<'s> {
     #[cfg(feature = "cluster")]
     pub(crate) fn end_compaction(&mut self, compaction: Compaction) {
         self.log.end_compaction(compaction);
-        self.fresh = self.left();
+        (self.dead, self.held) = (Usage::NONE, self.log.superseded());
     }
 
     /// Returns the usage without records, reserved or not.
@@ -284,48 +334,66 @@ impl<'s> Kvs<'s> {
         self.left().less(self.reserved)
     }
 
-    /// Returns new spaces for a job of `ranks` ranks, and the quota that is reserved for each rank. The quota is below
-    /// its maximum only if deregistered jobs have left too little.
+    /// Returns new spaces for a job of `ranks` ranks, and the quota that is reserved for each rank. The quota is below its maximum if
+    /// other jobs have left [too little](Kvs::lack_of_job).
     pub(crate) fn open(&mut self, ranks: u32) -> (Spaces, Usage) {
         self.next = self.next.wrapping_add(1);
-        let quota = self.quota(ranks);
-        self.reserved.bytes += quota.bytes * ranks;
-        self.reserved.keys += quota.keys * ranks;
+        let common = self.common();
+        let quota = Usage {
+            bytes: self.part.bytes.min(common.bytes / ranks.max(1)),
+            keys: self.part.keys.min(common.keys / ranks.max(1)),
+        };
+        self.reserved = self.reserved.plus(quota.times(ranks));
         (Spaces(self.next), quota)
     }
 
-    fn quota(&self, ranks: u32) -> Usage {
-        let (common, ranks) = (self.common(), ranks.max(1));
-        Usage {
-            bytes: self.part.bytes.min(common.bytes / ranks),
-            keys: self.part.keys.min(common.keys / ranks),
-        }
-    }
-
-    /// Checks that the host can put pairs with these lengths of keys and values for a future job of `ranks` ranks.
+    /// Returns the cost of pairs of the host, with these lengths of keys and values, for a future job of `ranks` ranks.
     ///
     /// # Errors
-    /// The length or the limit that is exceeded.
+    /// The length that is exceeded, or the limit if there is no room for the job and them, even without jobs that are over.
     pub(crate) fn check(
         &self,
         ranks: u32,
         pairs: impl Iterator<Item = (usize, usize)>,
-    ) -> Result<(), Refusal> {
-        let quota = self.quota(ranks);
-        let common = self.common().less(Usage { bytes: quota.bytes * ranks, keys: quota.keys * ranks });
-        let mut cost = Usage::default();
+    ) -> Result<Usage, Refusal> {
+        let mut cost = Usage::NONE;
         for (key, value) in pairs {
             let (key, value) = (check_key(key)?, check_value(Kind::Kvs, value)?);
-            cost.bytes = cost.bytes.saturating_add(record_len(key, value));
-            cost.keys = cost.keys.saturating_add(1);
+            cost = cost.plus(Usage { bytes: record_len(key, value), keys: 1 });
         }
-        if cost.bytes > common.bytes {
+        let lack = self.lack_of_job(ranks, cost).less(self.dead);
+        let is_lacking = |cost: u32, lack: u32| cost > 0 && lack > 0;
+        if is_lacking(cost.bytes, lack.bytes) {
             return Err(Refusal::Full(Limit::KvsBytes, self.limits.bytes));
         }
-        if cost.keys > common.keys {
+        if is_lacking(cost.keys, lack.keys) {
             return Err(Refusal::Full(Limit::Keys, self.limits.keys));
         }
-        Ok(())
+        Ok(cost)
+    }
+
+    /// Returns the room that is lacking for a job of `ranks` ranks with their whole quota, and pairs of the host of this cost.
+    pub(crate) fn lack_of_job(&self, ranks: u32, pairs: Usage) -> Usage {
+        self.lack(self.part.times(ranks).plus(pairs))
+    }
+
+    /// Returns the room that is lacking for a pair of the host.
+    ///
+    /// # Errors
+    /// The length that is exceeded.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn lack_of_pair(
+        &self,
+        space: (Spaces, Kind),
+        key: &[u8],
+        value_len: usize,
+    ) -> Result<Usage, Refusal> {
+        self.cost_of(space, core::iter::once((key, value_len))).map(|cost| self.lack(cost))
+    }
+
+    /// Returns what is lacking of the room that is not reserved.
+    fn lack(&self, cost: Usage) -> Usage {
+        cost.plus(self.reserved).less(self.left())
     }
 
     /// Frees the rest of the quota of an owner that has put its last value.
@@ -341,8 +409,7 @@ impl<'s> Kvs<'s> {
     /// Drops all records. The caller makes sure that no job is left.
     pub(crate) fn clear(&mut self) {
         self.log.clear();
-        self.reserved = Usage::default();
-        self.fresh = self.limits;
+        (self.reserved, self.dead, self.held) = (Usage::NONE, Usage::NONE, 0);
         self.refill();
     }
 
@@ -392,9 +459,7 @@ impl<'s> Kvs<'s> {
         let mut all = Usage::default();
         for (key, value_len) in pairs {
             let (key_len, value_len) = (check_key(key.len())?, check_value(kind, value_len)?);
-            let cost = cost(key_len, value_len, self.log.find(&self.log.key(space, key)));
-            all.bytes = all.bytes.saturating_add(cost.bytes);
-            all.keys = all.keys.saturating_add(cost.keys);
+            all = all.plus(cost(key_len, value_len, self.log.find(&self.log.key(space, key))));
         }
         Ok(all)
     }
@@ -445,7 +510,7 @@ impl<'s> Kvs<'s> {
         let cost = cost(key_len, value_len, slot);
         let (id, used, quota, spare) = match owner {
             Some(owner) => (owner.id, Some(owner.used), owner.quota, self.spare),
-            None => (u32::MAX, None, Usage::default(), self.limits),
+            None => (HOST, None, Usage::default(), self.limits),
         };
         let before = used.as_deref().copied().unwrap_or_default();
         let after = Usage { bytes: before.bytes.saturating_add(cost.bytes), keys: before.keys + cost.keys };

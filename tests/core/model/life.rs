@@ -29,7 +29,6 @@ impl Model {
             return Err(full(Limit::Jobs, self.limits.jobs));
         }
         let first = self.place(spec.size).ok_or(full(Limit::Ranks, self.limits.ranks))?;
-        let share = self.share(spec.size);
         let spawn = spawn.and_then(|serial| self.spawns.iter().find(|spawn| spawn.serial == serial)).cloned();
         let preput = spawn.as_ref().map(|spawn| spawn.preput.clone()).unwrap_or_default();
         let cost = preput.iter().fold(Amount::default(), |cost, (key, value)| {
@@ -38,14 +37,8 @@ impl Model {
         if preput.iter().any(|(key, value)| key.is_empty() || key.len() > 64 || value.len() > 1024) {
             return Err(Fault::BadAttribute);
         }
-        let set_aside = Amount { bytes: share.bytes * spec.size, keys: share.keys * spec.size };
-        let free = self.free().minus(set_aside);
-        if cost.bytes > free.bytes {
-            return Err(full(Limit::KvsBytes, self.limits.kvs_bytes));
-        }
-        if cost.keys > free.keys {
-            return Err(full(Limit::Keys, self.limits.keys));
-        }
+        self.make_room_for_job(spec.size, cost)?;
+        let share = self.share(spec.size);
         let process = Process {
             conn: None,
             phase: Phase::New,
@@ -94,7 +87,7 @@ impl Model {
             return Err(Fault::BadAttribute);
         }
         let pairs = [(key, value.len())];
-        self.room(None, self.cost(job, Kind::Job, &pairs)).map_err(|why| match why {
+        self.make_room_for_host(self.cost(job, Kind::Job, &pairs)).map_err(|why| match why {
             Refusal::Full(limit, size) => Fault::Full(limit, size),
             Refusal::Quota(limit, _) => Fault::Full(limit, self.limits.of(limit)),
             _ => Fault::BadAttribute,

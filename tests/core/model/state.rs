@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use hydrant_core::limits::Limit;
 use hydrant_core::trace::{Closing, Exit};
-use hydrant_core::{Limits, Refusal};
+use hydrant_core::{Fault, Limits, Refusal};
 
 use super::commands::Ask;
 use super::says::{Records, Say};
@@ -293,8 +293,6 @@ pub(crate) struct Model {
     pub(crate) events: Vec<String>,
     /// Used part of the log, of each job by its serial.
     pub(crate) log: BTreeMap<u64, Amount>,
-    /// What was left when only records of jobs that there are were in the log for the last time.
-    pub(crate) fresh: Amount,
     /// Records in the order of their puts.
     records: Vec<Record>,
     /// How often records have left the log.
@@ -317,7 +315,6 @@ impl Model {
             psets_changed: 0,
             events: Vec::new(),
             log: BTreeMap::new(),
-            fresh: Amount { bytes: limits.kvs_bytes, keys: limits.keys },
             records: Vec::new(),
             compactions: 0,
             serial: 0,
@@ -352,31 +349,43 @@ impl Model {
         self.log.values().fold(all, |all, used| all.minus(*used))
     }
 
-    fn replaced(&self) -> impl Iterator<Item = &Record> {
-        self.records.iter().filter(|record| record.is_replaced)
+    /// What jobs that are over have of the log.
+    fn dead(&self) -> Amount {
+        let living: BTreeSet<u64> = self.jobs.values().map(|job| job.serial).collect();
+        let dead = self.log.iter().filter(|(serial, _)| !living.contains(serial));
+        dead.fold(Amount::default(), |all, (_, used)| all.plus(*used))
     }
 
-    /// Drops the records of jobs that are over, if there is no other job or half of the room is used.
+    /// Records of jobs that there are whose key has a newer one, and that no reply has.
+    fn replaced(&self) -> Vec<&Record> {
+        let said = self.conns.values().flat_map(|conn| &conn.owed).flat_map(|(_, wait)| match wait {
+            Wait::Say(Say::Text(_, _, from) | Say::Ring { from, .. }) => from.0.clone(),
+            _ => Vec::new(),
+        });
+        let said: BTreeSet<u64> = said.collect();
+        let living: BTreeSet<u64> = self.jobs.values().map(|job| job.serial).collect();
+        let replaced =
+            || self.records.iter().filter(|record| record.is_replaced && living.contains(&record.job));
+        let kept = replaced().filter(|record| said.contains(&record.number)).count();
+        assert!(kept <= 16, "the server keeps more then, and the model does not");
+        replaced().filter(|record| !said.contains(&record.number)).collect()
+    }
+
+    /// Drops the records of jobs that are over, if there is no other job or they have more than is left.
     pub(crate) fn reclaim(&mut self) {
-        let (left, half) = (self.left(), self.fresh.each(2));
-        if self.jobs.is_empty() || left.bytes < half.bytes || left.keys < half.keys {
+        let (left, dead) = (self.left(), self.dead());
+        if self.jobs.is_empty() || dead.bytes > left.bytes || dead.keys > left.keys {
             self.compact();
         }
     }
 
     /// Drops the records of jobs that are over, and those that are replaced and that no reply has.
     fn compact(&mut self) {
-        let said = self.conns.values().flat_map(|conn| &conn.owed).flat_map(|(_, wait)| match wait {
-            Wait::Say(Say::Text(_, _, from) | Say::Ring { from, .. }) => from.0.clone(),
-            _ => Vec::new(),
-        });
-        let replaced: BTreeSet<u64> = self.replaced().map(|record| record.number).collect();
-        let said: Vec<u64> = said.filter(|number| replaced.contains(number)).collect();
-        assert!(said.len() <= 16, "the server keeps more then, and the model does not");
+        let gone: BTreeSet<u64> = self.replaced().iter().map(|record| record.number).collect();
         let living: BTreeMap<u64, u32> = self.jobs.iter().map(|(&id, job)| (job.serial, id)).collect();
         for record in std::mem::take(&mut self.records) {
             let Some(&id) = living.get(&record.job) else { continue };
-            if !record.is_replaced || said.contains(&record.number) {
+            if !gone.contains(&record.number) {
                 self.records.push(record);
                 continue;
             }
@@ -389,14 +398,35 @@ impl Model {
             }
         }
         self.log.retain(|serial, _| living.contains_key(serial));
-        self.fresh = self.left();
         self.compactions += 1;
+    }
+
+    /// Whether there is room for a job and the host's pairs of this cost, without jobs that are over: those leave the log then.
+    pub(crate) fn make_room_for_job(&mut self, size: u32, pairs: Amount) -> Result<(), Fault> {
+        let part = self.part();
+        let cost = Amount { bytes: part.bytes * size, keys: part.keys * size }.plus(pairs);
+        let (free, dead) = (self.free(), self.dead());
+        let lack = cost.minus(free.plus(dead));
+        if pairs.bytes > 0 && lack.bytes > 0 {
+            return Err(Fault::Full(Limit::KvsBytes, self.limits.kvs_bytes));
+        }
+        if pairs.keys > 0 && lack.keys > 0 {
+            return Err(Fault::Full(Limit::Keys, self.limits.keys));
+        }
+        if cost.minus(free) != Amount::default() && dead != Amount::default() {
+            self.compact();
+        }
+        Ok(())
+    }
+
+    fn part(&self) -> Amount {
+        let all = Amount { bytes: self.limits.kvs_bytes / 2, keys: self.limits.keys / 2 };
+        all.each(self.limits.ranks.max(1))
     }
 
     /// What a new job's ranks have each: their part of the half that is divided, as far as it is free.
     pub(crate) fn share(&self, size: u32) -> Amount {
-        let all = Amount { bytes: self.limits.kvs_bytes / 2, keys: self.limits.keys / 2 };
-        all.each(self.limits.ranks.max(1)).smaller(self.free().each(size))
+        self.part().smaller(self.free().each(size))
     }
 
     /// Whether there is room for a cost: a rank's own quota first, then the part without a quota.
@@ -425,17 +455,37 @@ impl Model {
         Ok(())
     }
 
-    /// Whether there is room for what a rank puts, perhaps without what it replaces.
+    /// Whether there is room for what a rank puts, perhaps without what it replaces and what is of jobs that are over, if that is much.
     pub(crate) fn make_room(&mut self, owner: (u32, u32), cost: Amount) -> Result<(), Refusal> {
-        match self.room(Some(owner), cost) {
-            Err(Refusal::Full(Limit::KvsBytes, _) | Refusal::Quota(Limit::KvsBytes, _))
-                if self.replaced().next().is_some() =>
-            {
-                self.compact();
-                self.room(Some(owner), cost)
+        let result = self.room(Some(owner), cost);
+        let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };
+        let (used, dead) = (all.minus(self.left()), self.dead());
+        let (gone, used) = match result {
+            Err(Refusal::Full(Limit::KvsBytes, _) | Refusal::Quota(Limit::KvsBytes, _)) => {
+                (dead.bytes + self.replaced().iter().map(|record| record.bytes).sum::<u32>(), used.bytes)
             }
-            result => result,
+            Err(Refusal::Full(Limit::Keys, _) | Refusal::Quota(Limit::Keys, _)) => (dead.keys, used.keys),
+            result => return result,
+        };
+        if gone > 0 && gone >= used / 16 {
+            self.compact();
+            return self.room(Some(owner), cost);
         }
+        result
+    }
+
+    /// Whether there is room for a pair of the host, perhaps without what the host replaces and what is of jobs that are over.
+    pub(crate) fn make_room_for_host(&mut self, cost: Amount) -> Result<(), Refusal> {
+        let result = self.room(None, cost);
+        let lack = cost.minus(self.free());
+        let hosts =
+            self.replaced().iter().filter(|record| record.rank.is_none()).map(|record| record.bytes).sum();
+        let gone = self.dead().plus(Amount { bytes: hosts, keys: 0 });
+        if result.is_err() && lack.minus(gone) == Amount::default() {
+            self.compact();
+            return self.room(None, cost);
+        }
+        result
     }
 
     /// The newest record of a key.

@@ -80,7 +80,7 @@ fn is_rest_reserved(server: &Server<'_>) -> bool {
 
 // Fault: A program puts the same keys, or commits, again and again
 // Outcome: nothing
-// Guarantee: What a newer value has replaced leaves the log when room is wanted. A reply has the value of the time of its request
+// Guarantee: What a newer value has replaced leaves the log when room is wanted, once it is a 16th of the log. A reply has the value of the time of its request
 // Also: hydrant-core `nodes_agree_on_keys_that_are_put_again_and_again`, `commits_without_end_take_bounded_room`
 #[test]
 fn a_key_that_is_put_again_and_again_takes_bounded_room() {
@@ -158,6 +158,177 @@ fn many_replies_keep_the_value_of_their_request() {
             }
         }
     }
+}
+
+/// Returns how often records of the log have moved.
+fn compactions(host: &Host) -> u32 {
+    host.index.last().unwrap().load(Ordering::Relaxed) / 2
+}
+
+#[test]
+fn a_rank_that_puts_in_the_last_room_has_little_compacted() {
+    let limits = Limits { jobs: 1, ranks: 2, conns: 2, kvs_bytes: 1 << 16, keys: 256, ..SMALL };
+    let mut host = Host::with_limits(limits);
+    host.job(spec(2));
+    (0..2).for_each(|rank| host.open(rank, Some(rank)));
+    (0..2).for_each(|rank| host.join_v2(rank, &format!("pmirank={rank};")));
+    let put = |host: &mut Host, key: u32, len: usize| {
+        host.asks(0, &format!("cmd=kvs-put;key=k{key};value={:0>len$};", 0));
+        host.replies.pop_front().unwrap().1.contains("rc=0;")
+    };
+    // Replies keep what is replaced until all room is used.
+    host.tell(Input::Blocked { conn: ConnId(1) });
+    for key in 1000..1003 {
+        assert!(put(&mut host, key, 100));
+        host.asks(1, &format!("cmd=kvs-get;key=k{key};"));
+        assert!(put(&mut host, key, 100));
+    }
+    for len in [900, 300] {
+        let mut key = len as u32;
+        while put(&mut host, key, len) {
+            key += 1;
+        }
+    }
+    host.tell(Input::Writable { conn: ConnId(1) });
+    host.replies.clear();
+    let (mut moved, mut done) = (0, 0);
+    for number in 0..1000 {
+        let before = (compactions(&host), host.server.kvs.written());
+        done += u32::from(put(&mut host, 1000 + number % 3, 100));
+        if compactions(&host) > before.0 {
+            moved += before.1;
+        }
+    }
+    assert!(moved < 32 * 120 * 1000, "{moved} bytes were gone through, {done} puts were done");
+    // The other rank has its quota, and what has been replaced makes room once it is much.
+    for number in 0..200 {
+        host.asks(1, &format!("cmd=kvs-put;key=n{};value={:0>500};", number % 8, number));
+        host.gets(1, "cmd=kvs-put-response;rc=0;");
+    }
+}
+
+#[test]
+fn what_replies_keep_is_not_looked_for_at_each_refusal() {
+    // Records that are kept one by one, and more than those.
+    for (replies, len) in [(2, 1000), (20, 200)] {
+        let limits = Limits { ranks: 8, conns: 8, kvs_bytes: 1 << 15, keys: 64, ..SMALL };
+        let mut host = Host::with_limits(limits);
+        host.job(spec(8));
+        (0..8).for_each(|rank| host.open(rank, Some(rank)));
+        (0..8).for_each(|rank| host.join_v2(rank, &format!("pmirank={rank};")));
+        let put = |host: &mut Host, rank: u32, key: u32, len: usize| {
+            host.asks(rank, &format!("cmd=kvs-put;key=k{key};value={key:0>len$};"));
+            host.replies.pop_front().unwrap().1.contains("rc=0;")
+        };
+        for conn in 2..8 {
+            host.tell(Input::Blocked { conn: ConnId(conn) });
+        }
+        // The replies' records are not in the quota of the rank, which others do not get.
+        (90..92).for_each(|key| assert!(put(&mut host, 0, key, 1000)));
+        for nth in 0..replies {
+            assert!(put(&mut host, 0, 0, len));
+            host.asks(2 + nth % 6, "cmd=kvs-get;key=k0;");
+        }
+        assert!(put(&mut host, 0, 0, 1));
+        let mut key = 1;
+        while put(&mut host, 1, key, 1000) {
+            key += 1;
+        }
+        let (before, snapshot) = (compactions(&host), host.snapshot());
+        for _ in 0..100 {
+            assert!(!put(&mut host, 1, key, 1000));
+        }
+        assert_eq!(compactions(&host), before, "{replies} replies");
+        assert!(host.snapshot() == snapshot, "a refusal changes nothing");
+        check_restored(&host.server);
+        for conn in 2..8 {
+            host.tell(Input::Writable { conn: ConnId(conn) });
+        }
+        host.replies.clear();
+        assert!(put(&mut host, 1, key, 1000), "once the replies are taken there is room");
+    }
+}
+
+/// Fills what is left of the log with pairs of a rank of [`SHORT`] on connection 9, and returns how many there are.
+fn fill(host: &mut Host, value: usize) -> u32 {
+    let mut key = 0;
+    loop {
+        host.asks(9, &format!("cmd=kvs-put;key=k{key};value={:0>value$};", 0));
+        if !host.replies.pop_back().unwrap().1.contains("rc=0;") {
+            return key;
+        }
+        key += 1;
+    }
+}
+
+#[test]
+fn a_job_has_its_room_after_one_that_had_all() {
+    // The log or the keys run short.
+    for value in [800, 1] {
+        let limits = Limits { jobs: 3, ranks: 4, conns: 10, kvs_bytes: 1 << 14, keys: 128, ..SMALL };
+        let mut host = Host::with_limits(limits);
+        host.job(spec(1));
+        let whole = host.server.jobs[JOB.index()].quota;
+        let begin = |host: &mut Host, number: u32| {
+            host.job(JobSpec { job: SHORT, name: &format!("short_{number}"), ..spec(1) });
+            host.tell(Input::Opened { conn: ConnId(9), job: SHORT, rank: Some(Rank(0)) });
+            host.join_v2(9, "");
+        };
+        let end = |host: &mut Host| {
+            host.tell(Input::DeregisterJob { job: SHORT });
+            host.tell(Input::Closed { conn: ConnId(9) });
+            host.events.clear();
+        };
+        for number in 0..4 {
+            begin(&mut host, number);
+            assert_eq!(host.server.jobs[SHORT.index()].quota, whole, "job {number}");
+            assert!(fill(&mut host, value) >= 15, "job {number}");
+            // Another job ends when nearly all is used.
+            let other = JobId(2);
+            host.job(JobSpec { job: other, name: "other", ..spec(1) });
+            host.tell(Input::DeregisterJob { job: other });
+            end(&mut host);
+            check_restored(&host.server);
+        }
+    }
+}
+
+#[test]
+fn the_host_has_the_room_of_jobs_that_are_over() {
+    let limits = Limits { jobs: 2, ranks: 4, conns: 10, kvs_bytes: 1 << 14, keys: 128, ..SMALL };
+    let mut host = Host::with_limits(limits);
+    host.job(spec(1));
+    let attr = |host: &mut Host, number: u32| {
+        let key = format!("a{number}");
+        let input = Input::Attr { job: JOB, key: key.as_bytes(), value: &[b'a'; 500] };
+        host.server.handle(host.now, input).map(drop)
+    };
+    (0..3).for_each(|number| attr(&mut host, number).unwrap());
+    host.job(JobSpec { job: SHORT, name: "short", ..spec(1) });
+    for number in 0..8 {
+        let key = format!("b{number}");
+        host.tell(Input::Attr { job: SHORT, key: key.as_bytes(), value: &[b'b'; 500] });
+    }
+    host.tell(Input::DeregisterJob { job: SHORT });
+    let written = host.server.kvs.written();
+    assert!(written > 11 * 500, "the log is not compacted at the end of the job");
+    // What the host has replaced makes room, too.
+    for number in 0..200 {
+        attr(&mut host, number % 20).unwrap();
+    }
+    let mut number = 20;
+    let refused = loop {
+        let before = host.snapshot();
+        match attr(&mut host, number) {
+            Ok(()) => number += 1,
+            Err(fault) => {
+                assert!(host.snapshot() == before, "a fault changes nothing");
+                break fault;
+            }
+        }
+    };
+    assert_eq!(refused, Fault::Full(Limit::KvsBytes, limits.kvs_bytes));
+    assert!((24..32).contains(&number), "{number} attributes");
 }
 
 /// Servers of three to five nodes, whose tree, fences and order of messages the seed decides. Six ranks use PMI-2.
