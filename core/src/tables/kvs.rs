@@ -555,19 +555,19 @@ impl<'s> Kvs<'s> {
     }
 
     /// Stores a copy of a pair of another node, for which there is [room](Kvs::lack_for_copies). Returns its offset.
-    pub(crate) fn copy(
+    pub(crate) fn copy<'v>(
         &mut self,
         (spaces, kind): (Spaces, Kind),
         owner: Owner<'_>,
         key: &[u8],
-        value: &[u8],
+        value: impl Pieces<'v>,
     ) -> Option<u32> {
         let key_len = check_key(key.len()).ok()?;
-        let value_len = check_value(kind, value.len()).ok()?;
+        let value_len = check_value(kind, value.clone().map(<[u8]>::len).sum()).ok()?;
         let key = self.log.key(spaces.of(kind), key);
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
-        let record = self.log.append(&key, slot, owner.id, Some(core::iter::once(value)))?;
+        let record = self.log.append(&key, slot, owner.id, Some(value))?;
         let mine = owner.quota.less(*owner.used);
         owner.used.bytes = owner.used.bytes.saturating_add(cost.bytes);
         owner.used.keys = owner.used.keys.saturating_add(cost.keys);

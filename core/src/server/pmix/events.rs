@@ -46,6 +46,8 @@ const NOBODY: JobId = JobId(u32::MAX);
 const NOTICE_HEADER: usize = 10;
 /// Bit of the first byte of a stored notice whose INFOs are a record of its sender.
 const IS_LONG: u8 = 0x80;
+/// Slot of no notice.
+const NO_SLOT: u32 = u32::MAX;
 
 /// Rank that stands for the server as the source of an event: `PMIX_RANK_UNDEF`.
 pub(super) const SERVER: u32 = u32::MAX;
@@ -265,12 +267,14 @@ impl Server<'_> {
             return self.store_notice(job, rank, stored.into_iter());
         }
         // A refused notice drops no other one.
-        let record = (LONG, self.notices.wrapping_add(1));
-        self.keep_record((job, rank), record, infos, false)?;
-        self.make_room_for_notice()?;
-        self.keep_record((job, rank), record, infos, true)?;
+        self.keep_record((job, rank), (LONG, NO_SLOT), infos, false)?;
         header[0] |= IS_LONG;
-        self.store_notice(job, rank, core::iter::once(&header[..]))
+        let owner = self.jobs[job.index()].spaces;
+        let notice = self.publish_notice(owner, rank, core::iter::once(&header[..]))?;
+        // The next long notice of the job in this slot supersedes the record.
+        self.keep_record((job, rank), (LONG, notice.at), infos, true)?;
+        self.send_notice(notice);
+        Ok(())
     }
 
     /// Makes room in the table of names for one more notice.
@@ -466,6 +470,17 @@ impl Server<'_> {
         rank: Rank,
         stored: impl Pieces<'a>,
     ) -> Result<(), Refusal> {
+        let notice = self.publish_notice(owner, rank, stored)?;
+        self.send_notice(notice);
+        Ok(())
+    }
+
+    fn publish_notice<'a>(
+        &mut self,
+        owner: Spaces,
+        rank: Rank,
+        stored: impl Pieces<'a>,
+    ) -> Result<NameRef, Refusal> {
         // A refused notice drops no other one.
         if stored.clone().flatten().count() > PORT_MAX {
             return Err(Refusal::NameLength);
@@ -476,11 +491,14 @@ impl Server<'_> {
         let notice =
             self.names.publish((owner, rank), [&[PREFIX][..], &number].into_iter(), stored, Terms::JOB)?;
         self.notices = next;
+        Ok(notice)
+    }
+
+    fn send_notice(&mut self, notice: NameRef) {
         self.links.wake_all();
         self.events_are_due();
         // Nobody may wait for it.
         self.notice_was_sent(notice);
-        Ok(())
     }
 
     /// Writes the next notice for a neighbour.
@@ -718,8 +736,8 @@ impl Server<'_> {
         if !HOST_FACTS || !is_long {
             return Some(short);
         }
-        let (job, rank) = short.sender;
-        let (_, infos) = self.record_of(&self.jobs[job.index()], rank, self.number(notice), LONG)?;
+        let (job, _) = short.sender;
+        let (_, infos) = self.record_of(self.jobs.get(job.index())?, (LONG, notice.at))?;
         Some(Notice { infos, ..short })
     }
 

@@ -44,6 +44,11 @@ fn given_key(rank: Rank, tag: u32, what: u8) -> [u8; 9] {
     [r0, r1, r2, r3, t0, t1, t2, t3, what]
 }
 
+/// Returns the key of a record with a number, which is of no rank.
+fn record_key(what: u8, number: u32) -> [u8; 9] {
+    given_key(Rank(0), number, what)
+}
+
 /// What a rank gives to the other members with its arrival in the construction of a group: a record beside the data that the rank
 /// has committed, of a number of INFOs.
 struct Gift<'a> {
@@ -134,9 +139,14 @@ impl Server<'_> {
         known.map_or(!gift.infos.is_empty(), |known| !known.iter().eq(value.into_iter().flatten()))
     }
 
+    /// Returns whether a rank is on another node, which has admitted what the rank gives.
+    fn is_copied(&self, index: usize) -> bool {
+        HOST_FACTS && self.ranks[index].node != self.links.node()
+    }
+
     /// Checks that there is room for what a rank gives.
     #[inline(never)]
-    fn check_gifts(&self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+    fn check_gifts(&mut self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
         let limit = self.limits.commit_bytes;
         if gifts.iter().any(|gift| gift.infos.len() > limit as usize) {
             return Err(Refusal::Full(Limit::CommitBytes, limit));
@@ -144,10 +154,15 @@ impl Server<'_> {
         let state = &self.jobs[job.index()];
         let new = gifts.iter().filter(|gift| self.is_new(job, gift));
         let pairs = new.map(|gift| (&gift.key[..], gift.header.len() + gift.infos.len()));
-        self.kvs.room((state.spaces, Kind::Commit), self.ranks[index].used, state.quota, pairs)
+        let space = (state.spaces, Kind::Commit);
+        if self.is_copied(index) {
+            let lack = self.kvs.lack_for_copies(space, pairs)?;
+            return self.find_room(lack).map_err(|_| Refusal::Full(Limit::KvsBytes, self.limits.kvs_bytes));
+        }
+        self.kvs.room(space, self.ranks[index].used, state.quota, pairs)
     }
 
-    /// Checks that there is room for INFOs that a rank of any node has sent, or `stores` them, under a number.
+    /// Checks that there is room for INFOs that a rank of any node has sent, or `stores` them, under a number of its job.
     pub(super) fn keep_record(
         &mut self,
         (job, rank): (JobId, Rank),
@@ -155,20 +170,14 @@ impl Server<'_> {
         infos: &Infos<'_>,
         stores: bool,
     ) -> Result<(), Refusal> {
-        let gift = [Gift::new(given_key(rank, number, what), infos.integers(), Some(*infos))];
+        let gift = [Gift::new(record_key(what, number), infos.integers(), Some(*infos))];
         let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::Rank)?;
         if stores { self.store_gifts((job, index), &gift) } else { self.check_gifts((job, index), &gift) }
     }
 
     /// Returns such INFOs, and the encoding of their integers.
-    pub(super) fn record_of(
-        &self,
-        job: &Job,
-        rank: Rank,
-        number: u32,
-        what: u8,
-    ) -> Option<(Integers, Infos<'_>)> {
-        self.contributed(self.kvs.find((job.spaces, Kind::Commit), &given_key(rank, number, what)).ok()??)
+    pub(super) fn record_of(&self, job: &Job, (what, number): (u8, u32)) -> Option<(Integers, Infos<'_>)> {
+        self.contributed(self.kvs.find((job.spaces, Kind::Commit), &record_key(what, number)).ok()??)
     }
 
     /// Stores what a rank gives.
@@ -177,10 +186,15 @@ impl Server<'_> {
         for gift in gifts {
             if self.is_new(job, gift) {
                 let Job { spaces, quota, .. } = self.jobs[job.index()];
+                let is_copied = self.is_copied(index);
                 let used = &mut self.ranks[index].used;
                 let owner = Owner { id: index as u32, used, quota };
-                let value = [&gift.header[..], gift.infos].into_iter();
-                self.kvs.put((spaces, Kind::Commit), Some(owner), &gift.key, Some(value))?;
+                let (space, value) = ((spaces, Kind::Commit), [&gift.header[..], gift.infos].into_iter());
+                if is_copied {
+                    self.kvs.copy(space, owner, &gift.key, value);
+                } else {
+                    self.kvs.put(space, Some(owner), &gift.key, Some(value))?;
+                }
             }
         }
         Ok(())

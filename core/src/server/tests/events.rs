@@ -144,3 +144,35 @@ fn changes_of_a_process_set_are_reported_to_the_jobs_of_its_ranks() {
     let over = tell(&mut all, &|| Input::DeregisterJob { job: JobId(1) });
     assert_eq!(over, [1, 1, 1, 1, 0, 0, 0, 0]);
 }
+
+/// Sends an event with data of this length, which most events have no room for.
+#[cfg(feature = "cluster")]
+fn notify_long(all: &mut Cluster, rank: u32, len: usize) -> i32 {
+    all.asks(0, rank, 8, |writer| {
+        command(writer, 12);
+        writer.status(CODE);
+        writer.single();
+        writer.byte(RANGE_JOB);
+        writer.array(1);
+        writer.info(b"data", crate::wire::pmix::kind::STRING);
+        writer.string(&vec![b'd'; len]);
+    });
+    all.reply(0, rank).map(|(tag, code, _)| (tag, code)).filter(|&(tag, _)| tag == 8).expect("a reply").1
+}
+
+#[test]
+#[cfg(feature = "cluster")]
+fn long_notices_without_end_take_bounded_room() {
+    let limits = Limits { names: 8, commit_bytes: 2048, ..pmix::LIMITS };
+    let mut all = Cluster::with_limits(limits, (4, 2), &[6], false, 5);
+    register(&mut all, 0, 0);
+    let shares: Vec<_> = all.servers.iter().map(|server| server.kvs.state().1).collect();
+    for nth in 0..600 {
+        let (rank, len) = (1 + nth % 5, 1100 + nth as usize);
+        assert_eq!(notify_long(&mut all, rank, len), status::SUCCESS, "notice {nth}");
+        all.settle();
+        assert_eq!(events(&mut all, 0, 6), [1, 0, 0, 0, 0, 0], "notice {nth}");
+    }
+    // The head has no ranks, so none has taken of its share.
+    assert_eq!(all.servers[0].kvs.state().1, shares[0]);
+}

@@ -16,7 +16,7 @@ use crate::limits::OVERSUBSCRIBED_ATTR;
 use crate::wire::Integers;
 use crate::wire::pmix::{self, HEADER_LEN, Reader, UNDEFINED, WILDCARD, Writer, status};
 
-const LIMITS: Limits = Limits {
+pub(super) const LIMITS: Limits = Limits {
     jobs: 4,
     ranks: 16,
     conns: 16,
@@ -36,7 +36,7 @@ const ROOM: usize = 8192;
 /// Servers of several nodes. Node 0 is the head, and rank `r` of each job is on node `1 + r % (nodes - 1)`. Only the host of
 /// node 2 has a known name. The connection of a rank has the number of its slot.
 pub(super) struct Cluster {
-    servers: Vec<Server<'static>>,
+    pub(super) servers: Vec<Server<'static>>,
     /// Messages in flight, by sender and receiver.
     wires: BTreeMap<(u32, u32), VecDeque<Vec<u8>>>,
     /// Job sizes.
@@ -54,8 +54,18 @@ pub(super) struct Cluster {
 
 impl Cluster {
     pub(super) fn new(nodes: u32, radix: u32, sizes: &[u32], cleanup: bool, seed: u64) -> Cluster {
+        Cluster::with_limits(LIMITS, (nodes, radix), sizes, cleanup, seed)
+    }
+
+    pub(super) fn with_limits(
+        limits: Limits,
+        (nodes, radix): (u32, u32),
+        sizes: &[u32],
+        cleanup: bool,
+        seed: u64,
+    ) -> Cluster {
         let mut all = Cluster {
-            servers: (0..nodes).map(|_| Server::new(LIMITS, storage(&LIMITS), SEED).unwrap()).collect(),
+            servers: (0..nodes).map(|_| Server::new(limits, storage(&limits), SEED).unwrap()).collect(),
             wires: BTreeMap::new(),
             sizes: sizes.to_vec(),
             seed,
@@ -356,7 +366,7 @@ impl Cluster {
         let server = &self.servers[node];
         let mut buf = vec![0; server.snapshot_len()];
         let snapshot = server.snapshot(&mut buf).unwrap();
-        let server = Server::restore(snapshot, storage(&LIMITS)).unwrap();
+        let server = Server::restore(snapshot, storage(server.limits())).unwrap();
         assert_eq!(server.snapshot(&mut vec![0; snapshot.len()]).unwrap(), snapshot);
         self.servers[node] = server;
     }
