@@ -495,8 +495,8 @@ impl Server<'_> {
         let space = (state.spaces, kind);
         let quota = state.quota;
         let lengths = items().map(|item| (item.key, item.value.len()));
-        let lack = self.kvs.lack_for_copies(space, lengths).map_err(|why| self.fault(why, Fault::BadPeer))?;
-        self.find_room(lack)?;
+        let lack = self.kvs.lack_for_copies(space, lengths);
+        lack.and_then(|lack| self.find_room(lack)).map_err(|why| self.fault(why, Fault::BadPeer))?;
         for Item { rank, key, value } in items() {
             let index = self.remote_slot(link, job, rank)?;
             // Data may come by a fence and at the request of this node.

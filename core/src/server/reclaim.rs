@@ -14,7 +14,7 @@
 use core::cell::Cell;
 
 use super::Server;
-use crate::fault::{Fault, Refusal};
+use crate::fault::Refusal;
 use crate::limits::Limit;
 #[cfg(feature = "cluster")]
 use crate::state::Job;
@@ -60,8 +60,8 @@ impl Server<'_> {
     /// Makes room for what is lacking.
     ///
     /// # Errors
-    /// [`Fault::Full`]. Nothing is changed then.
-    pub(super) fn find_room(&mut self, lack: Usage) -> Result<(), Fault> {
+    /// [`Refusal::Full`]. Nothing is changed then.
+    pub(super) fn find_room(&mut self, lack: Usage) -> Result<(), Refusal> {
         #[cfg(feature = "cluster")]
         let is_there = self.makes_room(lack, false);
         #[cfg(not(feature = "cluster"))]
@@ -70,7 +70,7 @@ impl Server<'_> {
             return Ok(());
         }
         let limit = if lack.bytes > 0 { Limit::KvsBytes } else { Limit::Keys };
-        Err(self.fault(Refusal::Full(limit, 0), Fault::BadPeer))
+        Err(Refusal::Full(limit, self.limits.of(limit)))
     }
 
     /// Makes room for what is lacking, of all room or of what is [not reserved](Kvs::frees). Returns whether there is room. Nothing is

@@ -95,15 +95,14 @@ impl Server<'_> {
                 }
             }
             GroupKind::Construct => {
-                let (mut members, mut have_given) = (0, false);
+                let mut members = 0;
                 for slot in 0..self.limits.ranks {
                     if self.groups.has_member(at, slot) && !self.groups.is_lost(at, slot) {
                         self.ranks[slot as usize].group = outcome;
                         members += 1;
-                        have_given |= self.has_given(slot, tag);
                     }
                 }
-                if have_given && self.name_context(at, tag, outcome).is_err() {
+                if self.name_context(at, tag, outcome).is_err() {
                     return Response::status(status::OUT_OF_RESOURCE);
                 }
                 self.tell_losses(at, kind, tag);

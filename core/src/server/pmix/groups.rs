@@ -8,7 +8,7 @@ use super::super::Server;
 use super::super::dispatch::Requester;
 use super::super::peers::{CONTRIBUTION, ENDPOINTS, REMOTE, TERMS};
 use super::data::{Header, key_of};
-use crate::fault::{Fault, Refusal};
+use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{COMMIT_HEADER, HOST_FACTS, Limit};
 use crate::peer::message::GroupKind;
@@ -157,7 +157,7 @@ impl Server<'_> {
         let space = (state.spaces, Kind::Commit);
         if self.is_copied(index) {
             let lack = self.kvs.lack_for_copies(space, pairs)?;
-            return self.find_room(lack).map_err(|_| Refusal::Full(Limit::KvsBytes, self.limits.kvs_bytes));
+            return self.find_room(lack);
         }
         self.kvs.room(space, self.ranks[index].used, state.quota, pairs)
     }
@@ -182,20 +182,32 @@ impl Server<'_> {
 
     /// Stores what a rank gives.
     #[inline(never)]
-    fn store_gifts(&mut self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+    fn store_gifts(&mut self, owner: (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
         for gift in gifts {
-            if self.is_new(job, gift) {
-                let Job { spaces, quota, .. } = self.jobs[job.index()];
-                let is_copied = self.is_copied(index);
-                let used = &mut self.ranks[index].used;
-                let owner = Owner { id: index as u32, used, quota };
-                let (space, value) = ((spaces, Kind::Commit), [&gift.header[..], gift.infos].into_iter());
-                if is_copied {
-                    self.kvs.copy(space, owner, &gift.key, value);
-                } else {
-                    self.kvs.put(space, Some(owner), &gift.key, Some(value))?;
-                }
+            if self.is_new(owner.0, gift) {
+                self.store_for(owner, &gift.key, [&gift.header, gift.infos])?;
             }
+        }
+        Ok(())
+    }
+
+    /// Stores a record of a rank of any node.
+    #[inline(never)]
+    fn store_for(
+        &mut self,
+        (job, index): (JobId, usize),
+        key: &[u8],
+        value: [&[u8]; 2],
+    ) -> Result<(), Refusal> {
+        let Job { spaces, quota, .. } = self.jobs[job.index()];
+        let is_copied = self.is_copied(index);
+        let used = &mut self.ranks[index].used;
+        let owner = Owner { id: index as u32, used, quota };
+        let space = (spaces, Kind::Commit);
+        if is_copied {
+            self.kvs.copy(space, owner, key, value.into_iter());
+        } else {
+            self.kvs.put(space, Some(owner), key, Some(value.into_iter()))?;
         }
         Ok(())
     }
@@ -268,20 +280,25 @@ impl Server<'_> {
         (encoding == integers).then_some((record, given))
     }
 
-    /// Returns whether the rank in a slot has given something to the group whose name has this hash.
-    pub(super) fn has_given(&self, slot: u32, tag: u32) -> bool {
-        let job = self.job_of_slot(slot as usize).map(|job| &self.jobs[job.index()]);
-        job.is_some_and(|job| self.contribution(job, Rank(slot - job.first), tag).is_some())
-    }
-
-    /// Stores which name the group with a context id has.
-    pub(super) fn name_context(&mut self, at: u32, tag: u32, context: u32) -> Result<(), Fault> {
-        for job in self.jobs.numbers().map(JobId) {
-            let job = &self.jobs[job.index()];
-            if self.groups.has_member_in(at, &job.slots()) {
-                let space = (job.spaces, Kind::Commit);
-                self.host_put(space, &key_of(Rank(context), NAME_OF), &tag.to_le_bytes())?;
+    /// Stores which name the group with a context id has, for each job with members that have given information. The first of them is
+    /// charged for it.
+    pub(super) fn name_context(&mut self, at: u32, tag: u32, context: u32) -> Result<(), Refusal> {
+        let (key, value) = (key_of(Rank(context), NAME_OF), tag.to_le_bytes());
+        for id in self.jobs.numbers().map(JobId) {
+            let job = &self.jobs[id.index()];
+            let gives = |&slot: &usize| {
+                let (member, rank) = (slot as u32, Rank(slot as u32 - job.first));
+                self.groups.has_member(at, member)
+                    && !self.groups.is_lost(at, member)
+                    && self.contribution(job, rank, tag).is_some()
+            };
+            let Some(index) = job.slots().find(gives) else { continue };
+            let space = (job.spaces, Kind::Commit);
+            if self.is_copied(index) {
+                let lack = self.kvs.lack_for_copies(space, core::iter::once((&key[..], value.len())))?;
+                self.find_room(lack)?;
             }
+            self.with_room(|server| server.store_for((id, index), &key, [&value, &[]]))?;
         }
         Ok(())
     }

@@ -661,6 +661,24 @@ fn what_a_member_gives_is_limited() {
     assert_eq!(all.servers[1].used(Limit::Groups), 0);
 }
 
+#[test]
+fn a_group_without_end_takes_no_more_than_the_share_of_its_member() {
+    let mut all = Cluster::new(4, 2, &[3], true, 1);
+    let job = &all.servers[1].jobs[0];
+    let (quota, share) = (job.quota, all.servers[1].kvs.state().1);
+    let mut rounds = 0;
+    let last = loop {
+        give(&mut all, (0, 0), &[(0, 0)], Some(1));
+        all.settle();
+        match all.reply(0, 0).expect("the group is alone").1 {
+            status::SUCCESS => rounds += 1,
+            code => break code,
+        }
+    };
+    assert_eq!(last, status::OUT_OF_RESOURCE);
+    assert!(rounds <= quota.keys + share.keys, "{rounds} rounds, {quota:?}, {share:?}");
+}
+
 /// Returns the value of a STRING that a rank gets, without a qualifier and without a wait.
 fn text_of(all: &mut Cluster, from: (u32, u32), of: (u32, u32), key: &str) -> Option<String> {
     let found = data_of(all, from, of, key, |writer| {
