@@ -8,7 +8,7 @@ use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES, THRID_MAX};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
-use crate::tables::kvs::{Before, Kind, Owner, Spaces};
+use crate::tables::kvs::{Before, Kind, Owner};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text};
@@ -325,26 +325,25 @@ impl Server<'_> {
         key: Text<'_>,
         value: Option<Text<'_>>,
     ) -> Result<(u32, Before), Refusal> {
-        let spaces = self.jobs[requester.job.index()].spaces;
         let mut room = [0; KEY_MAX as usize];
         let key = contiguous(&key, &mut room)?;
-        self.keep(requester, (spaces, kind), key, value)
+        self.keep(requester, kind, key, value)
     }
 
-    /// Stores a pair, or a key without a value, in the space of any job within the quota of the requester.
+    /// Stores a pair, or a key without a value, within the quota of the requester.
     #[cold]
     #[inline(never)]
     pub(super) fn keep(
         &mut self,
         requester: Requester,
-        space: (Spaces, Kind),
+        kind: Kind,
         key: &[u8],
         value: Option<Text<'_>>,
     ) -> Result<(u32, Before), Refusal> {
-        let quota = self.jobs[requester.job.index()].quota;
+        let Job { spaces, quota, .. } = self.jobs[requester.job.index()];
         let used = &mut self.ranks[requester.index].used;
         let owner = Owner { id: requester.index as u32, used, quota };
-        self.kvs.put(space, Some(owner), key, value.map(|value| value.parts()))
+        self.kvs.put((spaces, kind), Some(owner), key, value.map(|value| value.parts()))
     }
 
     fn get(

@@ -45,10 +45,11 @@ impl Server<'_> {
         let Some(source) = self.ask(job, source.map(|slot| slot as u32)) else {
             return Ok(ReplyState::Ready(Response::Missing(Op::Get)));
         };
-        let space = (self.jobs[job.index()].spaces, Kind::Wanted);
+        // In the space of the requester's job, which outlives the wait and is charged for the key.
+        let space = (self.jobs[requester.job.index()].spaces, Kind::Wanted);
         let key = match self.kvs.find(space, key)? {
             Some(record) => record,
-            None => self.keep(requester, space, key, None)?.0,
+            None => self.keep(requester, Kind::Wanted, key, None)?.0,
         };
         self.gets += 1;
         Ok(ReplyState::Fetch { job, key, source })

@@ -287,6 +287,35 @@ fn the_pairs_of_another_job_are_asked_for_in_its_own_way() {
 }
 
 #[test]
+fn gets_of_jobs_that_end_take_no_room_for_ever() {
+    let mut all = Cluster::lazy(3, 2, 2, 2);
+    let other = JobId(1);
+    let mut used = Vec::new();
+    for number in 0..5 {
+        for host in &mut all.hosts {
+            host.job(JobSpec {
+                job: other,
+                name: &format!("other_{number}"),
+                fence: FenceMode::Lazy,
+                ..spec(1)
+            });
+            host.tell(Input::MapRanks { job: other, first: Rank(0), count: 1, node: 2 });
+            host.tell(Input::Connected { job: JOB, other, connected: true });
+        }
+        all.host(0).asks(0, &format!("cmd=kvs-get;jobid=other_{number};srcid=0;key=no;"));
+        all.after_command();
+        assert_eq!(value(&all.replies.remove(&0).unwrap()), None);
+        for host in &mut all.hosts {
+            host.tell(Input::DeregisterJob { job: other });
+        }
+        let slot = all.hosts[1].server.jobs[JOB.index()].slots().start;
+        used.push(all.hosts[1].server.ranks[slot].used);
+    }
+    assert!(used[0].bytes > 0 && used.iter().all(|later| *later == used[0]), "{used:?}");
+    is_settled(&all);
+}
+
+#[test]
 fn a_key_without_room_is_refused() {
     let mut all = Cluster::lazy(3, 2, 2, 2);
     let long = "x".repeat(1000);
