@@ -9,7 +9,7 @@ use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{AUTO_NODES_MAX, LAZY_FENCES, Limit, NODE_ATTR_PREFIX, TEXT_ATTR_PREFIX};
 use crate::state::{Abort, Job, RankPhase, RankSlot};
 use crate::store::log;
-use crate::tables::kvs::{Kind, Kvs, Owner, Spaces, Usage};
+use crate::tables::kvs::{Kind, Owner, Spaces, Usage};
 use crate::time::Time;
 use crate::trace::{Cause, Closing, Exit, event};
 use crate::wire::Text;
@@ -123,13 +123,11 @@ impl Server<'_> {
     #[cold]
     #[inline(never)]
     pub(super) fn host_put(&mut self, space: (Spaces, Kind), key: &[u8], value: &[u8]) -> Result<(), Fault> {
-        let put = |kvs: &mut Kvs<'_>| kvs.put(space, None, key, Some(Text::plain(value).parts()));
-        let stored = put(&mut self.kvs);
         #[cfg(feature = "cluster")]
-        let stored = stored.or_else(|why| {
-            let lack = self.kvs.lack_of_pair(space, key, value.len())?;
-            if self.makes_room(lack, true) { put(&mut self.kvs) } else { Err(why) }
-        });
+        if let Ok(lack) = self.kvs.lack_of_pair(space, key, value.len()) {
+            self.makes_room(lack, true);
+        }
+        let stored = self.kvs.put(space, None, key, Some(Text::plain(value).parts()));
         stored.map(drop).map_err(|why| self.fault(why, Fault::BadAttribute))
     }
 

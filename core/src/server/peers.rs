@@ -510,7 +510,7 @@ impl Server<'_> {
                 continue;
             }
             let owner = Owner { id: index as u32, used: &mut self.ranks[index].used, quota };
-            let _ = self.kvs.copy(space, owner, key, core::iter::once(value));
+            let _ = self.kvs.copy(space, owner, key, [value, &[]]);
             #[cfg(feature = "pmix")]
             if kind == Kind::Commit && key.last() == Some(&ENDPOINTS) {
                 self.answer_gets(job, Rank(rank));

@@ -41,7 +41,7 @@ impl Server<'_> {
         #[cfg(feature = "cluster")]
         {
             self.drop_records_of(over);
-            self.kvs.bury(|space| over.have(space));
+            self.kvs.bury(&|space| over.have(space));
             if self.kvs.is_compaction_due() {
                 self.compact();
             }
@@ -54,7 +54,7 @@ impl Server<'_> {
     #[cfg(feature = "cluster")]
     pub(super) fn bury_dead(&mut self) {
         let living = is_living(&self.jobs);
-        self.kvs.bury(|space| !living(space));
+        self.kvs.bury(&|space| !living(space));
     }
 
     /// Makes room for what is lacking.
@@ -76,6 +76,8 @@ impl Server<'_> {
     /// Makes room for what is lacking, of all room or of what is [not reserved](Kvs::frees). Returns whether there is room. Nothing is
     /// changed otherwise.
     #[cfg(feature = "cluster")]
+    #[cold]
+    #[inline(never)]
     pub(super) fn makes_room(&mut self, lack: Usage, is_unreserved: bool) -> bool {
         if lack == Usage::NONE {
             return true;
@@ -151,6 +153,7 @@ impl Server<'_> {
 
     /// Drops the records of jobs that are over and those of a scope, and moves the offsets behind them.
     #[cfg(feature = "cluster")]
+    #[inline(never)]
     fn drop_records(&mut self, scope: &Scope) {
         let before = self.kvs.written();
         let Server { kvs, jobs, ranks, links, .. } = self;
@@ -171,6 +174,7 @@ impl Server<'_> {
 
     /// Returns which records may be dropped that are superseded.
     #[cfg(feature = "cluster")]
+    #[inline(never)]
     fn superseded(&mut self) -> Scope {
         let mut scope = Scope::all(self.kvs.written());
         self.each_offset(&mut |kvs, of, &mut offset| match of {

@@ -241,7 +241,7 @@ impl<'s> Log<'s> {
 
     /// Returns the bytes and keys of spaces that are over. The next compaction does not keep them.
     #[cfg(feature = "cluster")]
-    pub(crate) fn bury(&mut self, is_over: impl Fn(u32) -> bool) -> (u32, u32) {
+    pub(crate) fn bury(&mut self, is_over: &dyn Fn(u32) -> bool) -> (u32, u32) {
         let (mut start, mut bytes, mut keys) = (0, 0, 0);
         while let Some((header, _)) = split(self.as_bytes(), start) {
             let len = header.record_len();

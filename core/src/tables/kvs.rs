@@ -242,7 +242,7 @@ impl<'s> Kvs<'s> {
 
     /// Counts the records of jobs that are over.
     #[cfg(feature = "cluster")]
-    pub(crate) fn bury(&mut self, is_over: impl Fn(u32) -> bool) {
+    pub(crate) fn bury(&mut self, is_over: &dyn Fn(u32) -> bool) {
         let (bytes, keys) = self.log.bury(is_over);
         self.dead.bytes += bytes;
         self.dead.keys += keys;
@@ -388,7 +388,7 @@ impl<'s> Kvs<'s> {
         key: &[u8],
         value_len: usize,
     ) -> Result<Usage, Refusal> {
-        self.cost_of(space, core::iter::once((key, value_len))).map(|cost| self.lack(cost))
+        self.cost_of_pair(space, key, value_len).map(|cost| self.lack(cost))
     }
 
     /// Returns what is lacking of the room that is not reserved.
@@ -447,6 +447,12 @@ impl<'s> Kvs<'s> {
         pairs: impl Iterator<Item = (&'k [u8], usize)>,
     ) -> Result<(), Refusal> {
         self.admit(self.cost_of((spaces, kind), pairs)?, used, quota, self.spare)
+    }
+
+    #[cfg(feature = "cluster")]
+    #[inline(never)]
+    fn cost_of_pair(&self, space: (Spaces, Kind), key: &[u8], value_len: usize) -> Result<Usage, Refusal> {
+        self.cost_of(space, core::iter::once((key, value_len)))
     }
 
     /// Returns the cost of all of these pairs. Repeated keys count several times.
@@ -554,20 +560,31 @@ impl<'s> Kvs<'s> {
         Ok(all.less(self.left()))
     }
 
+    /// Returns the room that is lacking for one such pair.
+    #[cfg(all(feature = "cluster", feature = "pmix"))]
+    pub(crate) fn lack_for_copy(
+        &self,
+        space: (Spaces, Kind),
+        key: &[u8],
+        value_len: usize,
+    ) -> Result<Usage, Refusal> {
+        self.cost_of_pair(space, key, value_len).map(|cost| cost.less(self.left()))
+    }
+
     /// Stores a copy of a pair of another node, for which there is [room](Kvs::lack_for_copies). Returns its offset.
-    pub(crate) fn copy<'v>(
+    pub(crate) fn copy(
         &mut self,
         (spaces, kind): (Spaces, Kind),
         owner: Owner<'_>,
         key: &[u8],
-        value: impl Pieces<'v>,
+        value: [&[u8]; 2],
     ) -> Option<u32> {
         let key_len = check_key(key.len()).ok()?;
-        let value_len = check_value(kind, value.clone().map(<[u8]>::len).sum()).ok()?;
+        let value_len = check_value(kind, value[0].len() + value[1].len()).ok()?;
         let key = self.log.key(spaces.of(kind), key);
         let slot = self.log.find(&key);
         let cost = cost(key_len, value_len, slot);
-        let record = self.log.append(&key, slot, owner.id, Some(value))?;
+        let record = self.log.append(&key, slot, owner.id, Some(value.into_iter()))?;
         let mine = owner.quota.less(*owner.used);
         owner.used.bytes = owner.used.bytes.saturating_add(cost.bytes);
         owner.used.keys = owner.used.keys.saturating_add(cost.keys);

@@ -494,6 +494,7 @@ impl Server<'_> {
         Ok(notice)
     }
 
+    #[inline(never)]
     fn send_notice(&mut self, notice: NameRef) {
         self.links.wake_all();
         self.events_are_due();

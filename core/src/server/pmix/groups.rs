@@ -146,7 +146,7 @@ impl Server<'_> {
 
     /// Checks that there is room for what a rank gives.
     #[inline(never)]
-    fn check_gifts(&mut self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
+    fn check_gifts(&self, (job, index): (JobId, usize), gifts: &[Gift<'_>]) -> Result<(), Refusal> {
         let limit = self.limits.commit_bytes;
         if gifts.iter().any(|gift| gift.infos.len() > limit as usize) {
             return Err(Refusal::Full(Limit::CommitBytes, limit));
@@ -154,12 +154,7 @@ impl Server<'_> {
         let state = &self.jobs[job.index()];
         let new = gifts.iter().filter(|gift| self.is_new(job, gift));
         let pairs = new.map(|gift| (&gift.key[..], gift.header.len() + gift.infos.len()));
-        let space = (state.spaces, Kind::Commit);
-        if self.is_copied(index) {
-            let lack = self.kvs.lack_for_copies(space, pairs)?;
-            return self.find_room(lack);
-        }
-        self.kvs.room(space, self.ranks[index].used, state.quota, pairs)
+        self.kvs.room((state.spaces, Kind::Commit), self.ranks[index].used, state.quota, pairs)
     }
 
     /// Checks that there is room for INFOs that a rank of any node has sent, or `stores` them, under a number of its job.
@@ -172,7 +167,13 @@ impl Server<'_> {
     ) -> Result<(), Refusal> {
         let gift = [Gift::new(record_key(what, number), infos.integers(), Some(*infos))];
         let index = self.jobs[job.index()].slot(rank).ok_or(Refusal::Rank)?;
-        if stores { self.store_gifts((job, index), &gift) } else { self.check_gifts((job, index), &gift) }
+        match stores {
+            true => self.store_gifts((job, index), &gift),
+            false if self.is_copied(index) => {
+                self.find_copy_room((job, index), &gift[0].key, gift[0].header.len() + gift[0].infos.len())
+            }
+            false => self.check_gifts((job, index), &gift),
+        }
     }
 
     /// Returns such INFOs, and the encoding of their integers.
@@ -191,6 +192,28 @@ impl Server<'_> {
         Ok(())
     }
 
+    /// Makes room for a record of a rank of another node.
+    #[inline(never)]
+    fn find_copy_room(
+        &mut self,
+        (job, index): (JobId, usize),
+        key: &[u8],
+        len: usize,
+    ) -> Result<(), Refusal> {
+        if !self.is_copied(index) {
+            return Ok(());
+        }
+        #[cfg(feature = "cluster")]
+        {
+            let space = (self.jobs[job.index()].spaces, Kind::Commit);
+            let lack = self.kvs.lack_for_copy(space, key, len)?;
+            self.find_room(lack)?;
+        }
+        #[cfg(not(feature = "cluster"))]
+        let _ = (job, key, len);
+        Ok(())
+    }
+
     /// Stores a record of a rank of any node.
     #[inline(never)]
     fn store_for(
@@ -205,7 +228,7 @@ impl Server<'_> {
         let owner = Owner { id: index as u32, used, quota };
         let space = (spaces, Kind::Commit);
         if is_copied {
-            self.kvs.copy(space, owner, key, value.into_iter());
+            self.kvs.copy(space, owner, key, value);
         } else {
             self.kvs.put(space, Some(owner), key, Some(value.into_iter()))?;
         }
@@ -293,11 +316,7 @@ impl Server<'_> {
                     && self.contribution(job, rank, tag).is_some()
             };
             let Some(index) = job.slots().find(gives) else { continue };
-            let space = (job.spaces, Kind::Commit);
-            if self.is_copied(index) {
-                let lack = self.kvs.lack_for_copies(space, core::iter::once((&key[..], value.len())))?;
-                self.find_room(lack)?;
-            }
+            self.find_copy_room((id, index), &key, value.len())?;
             self.with_room(|server| server.store_for((id, index), &key, [&value, &[]]))?;
         }
         Ok(())
