@@ -63,6 +63,7 @@ impl Server<'_> {
             lazy,
             adaptive,
             spaces,
+            since: self.kvs.written(),
             quota,
             ..Job::EMPTY
         };
@@ -228,13 +229,13 @@ impl Server<'_> {
         self.end_psets(job);
         self.connections.forget(job);
         self.names.forget(self.jobs[job.index()].spaces);
-        let over = self.jobs[job.index()].spaces;
+        let Job { spaces: over, since, .. } = self.jobs[job.index()];
         self.jobs[job.index()] = Job::EMPTY;
         #[cfg(feature = "pmix")]
         if let Some(end) = &end {
             self.note_job_end(end);
         }
-        self.reclaim(over);
+        self.reclaim(over, since);
         event!(info, "job {} is over", job);
         Ok(())
     }

@@ -31,8 +31,8 @@ use crate::trace::event;
 use crate::wire::pmix::status::NOT_FOUND;
 
 impl Server<'_> {
-    /// Frees the records of a job that is over, now or later.
-    pub(super) fn reclaim(&mut self, over: Spaces) {
+    /// Frees the records of a job that is over, now or later. They are behind `since`.
+    pub(super) fn reclaim(&mut self, over: Spaces, since: u32) {
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();
             self.links.rewind();
@@ -41,20 +41,20 @@ impl Server<'_> {
         #[cfg(feature = "cluster")]
         {
             self.drop_records_of(over);
-            self.kvs.bury(&|space| over.have(space));
+            self.kvs.bury(since, &|space| over.have(space));
             if self.kvs.is_compaction_due() {
                 self.compact();
             }
         }
         #[cfg(not(feature = "cluster"))]
-        let _ = over;
+        let _ = (over, since);
     }
 
     /// Counts the records of jobs that are over, in a log that has just been loaded.
     #[cfg(feature = "cluster")]
     pub(super) fn bury_dead(&mut self) {
         let living = is_living(&self.jobs);
-        self.kvs.bury(&|space| !living(space));
+        self.kvs.bury(0, &|space| !living(space));
     }
 
     /// Makes room for what is lacking.
@@ -93,7 +93,7 @@ impl Server<'_> {
     /// Drops the records of jobs that are over, if a job that begins lacks room.
     pub(super) fn make_room_for_job(&mut self, lack: Usage) {
         #[cfg(feature = "cluster")]
-        if lack != Usage::NONE && self.kvs.have_dead() {
+        if lack != Usage::NONE && self.kvs.dead() != Usage::NONE {
             self.compact();
         }
         #[cfg(not(feature = "cluster"))]
@@ -196,6 +196,7 @@ impl Server<'_> {
         for job in &mut **jobs {
             job.fence_tracker.offsets(then);
             job.ring_tracker.offsets(then);
+            then(Offset::Sent, &mut job.since);
         }
         groups.trackers_mut().for_each(|tracker| tracker.offsets(then));
         for part in ranks[..self.ranks_end as usize].iter_mut().filter_map(|rank| rank.ring.as_mut()) {

@@ -51,6 +51,9 @@ pub(crate) struct Job {
     pub(crate) fetched: u32,
     /// Key-value spaces.
     pub(crate) spaces: Spaces,
+    /// Offset of the log behind which its records are. It is 0 in a server that has been restored.
+    #[serde(skip)]
+    pub(crate) since: u32,
     /// Quota of each rank in the log.
     pub(crate) quota: Usage,
     /// Ranks of this node that have initialized, with the time of the first. The first `init` of a rank counts.
@@ -109,6 +112,7 @@ impl Job {
         all_asked: false,
         fetched: 0,
         spaces: Spaces::NONE,
+        since: 0,
         quota: Usage::NONE,
         init: Fence::NONE,
         fence: Fence::NONE,

@@ -66,7 +66,7 @@ pub(crate) struct Record<'a> {
 #[cfg(feature = "cluster")]
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Offset {
-    /// A neighbour has got the log up to here.
+    /// A neighbour has got the log up to here, or a job has its records from here on.
     Sent,
     /// A neighbour gets the log up to here before a message, or 0 if nothing of it.
     Cut,
@@ -239,10 +239,10 @@ impl<'s> Log<'s> {
         }
     }
 
-    /// Returns the bytes and keys of spaces that are over. The next compaction does not keep them.
+    /// Returns the bytes and keys of spaces that are over, behind the start of a record. The next compaction does not keep them.
     #[cfg(feature = "cluster")]
-    pub(crate) fn bury(&mut self, is_over: &dyn Fn(u32) -> bool) -> (u32, u32) {
-        let (mut start, mut bytes, mut keys) = (0, 0, 0);
+    pub(crate) fn bury(&mut self, since: u32, is_over: &dyn Fn(u32) -> bool) -> (u32, u32) {
+        let (mut start, mut bytes, mut keys) = (since, 0, 0);
         while let Some((header, _)) = split(self.as_bytes(), start) {
             let len = header.record_len();
             if is_over(header.space()) {

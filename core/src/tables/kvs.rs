@@ -240,18 +240,18 @@ impl<'s> Kvs<'s> {
         };
     }
 
-    /// Counts the records of jobs that are over.
+    /// Counts the records of jobs that are over, which are behind `since`.
     #[cfg(feature = "cluster")]
-    pub(crate) fn bury(&mut self, is_over: &dyn Fn(u32) -> bool) {
-        let (bytes, keys) = self.log.bury(is_over);
+    pub(crate) fn bury(&mut self, since: u32, is_over: &dyn Fn(u32) -> bool) {
+        let (bytes, keys) = self.log.bury(since, is_over);
         self.dead.bytes += bytes;
         self.dead.keys += keys;
     }
 
-    /// Returns whether jobs that are over have records here.
+    /// Returns the usage of jobs that are over.
     #[cfg(feature = "cluster")]
-    pub(crate) fn have_dead(&self) -> bool {
-        self.dead != Usage::NONE
+    pub(crate) fn dead(&self) -> Usage {
+        self.dead
     }
 
     /// Returns whether to compact the log at the end of a job: jobs that are over have more of it than is left.

@@ -38,6 +38,9 @@ pub(super) fn check_restored(server: &Server<'_>) {
     let restored = Server::restore(&snapshot, storage.lend());
     let restored = restored.unwrap_or_else(|why| panic!("a state cannot be restored: {why:?}"));
     assert!(saved(&restored) == snapshot);
+    // Counted at the end of each job, and in the whole log.
+    #[cfg(feature = "cluster")]
+    assert_eq!(restored.kvs.dead(), server.kvs.dead());
 }
 
 fn saved(server: &Server<'_>) -> Vec<u8> {
