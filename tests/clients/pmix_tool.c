@@ -105,6 +105,22 @@ static pmix_status_t ask_of_sets(const char *key, const char *set, const char *n
     return PMIx_Query_info(&query, 1, results, &count);
 }
 
+/* The hosts whose use of memory is known: NAMESPACE. */
+static pmix_status_t memory(char **arguments)
+{
+    pmix_info_t *results;
+    pmix_status_t status = ask_of_sets(PMIX_QUERY_MEMORY_USAGE, NULL, arguments[0], &results);
+    if (status != PMIX_SUCCESS)
+        return status;
+    const pmix_data_array_t *all = results[0].value.data.darray;
+    for (size_t at = 0; at < all->size; at++) {
+        const pmix_info_t *info = (pmix_info_t *)all->array + at;
+        if (PMIX_CHECK_KEY(info, PMIX_HOSTNAME))
+            printf("memory of %s\n", info->value.data.string);
+    }
+    return PMIX_SUCCESS;
+}
+
 /* Number and names of the process sets, also those of a job: [NAMESPACE]. */
 static pmix_status_t sets(char **arguments)
 {
@@ -299,6 +315,8 @@ static pmix_status_t run(char **arguments)
         return members(arguments + 1);
     } else if (strcmp(command, "names") == 0) {
         return names();
+    } else if (strcmp(command, "memory") == 0) {
+        return memory(arguments + 1);
     } else if (strcmp(command, "pull") == 0) {
         return pull(arguments + 1);
     } else if (strcmp(command, "push") == 0) {

@@ -120,6 +120,31 @@ fn hosts_join_and_leave_a_fleet() {
     fleet.end();
 }
 
+// Fault: A host without ranks leaves a fleet before it has answered to the input of a job
+// Outcome: the job gets the rest of its input
+// Guarantee: Nothing is awaited from a host that has left
+#[test]
+fn the_input_of_a_job_goes_on_when_a_host_leaves() {
+    let fleet = Fleet::new("-v -hosts n1:1,n2:1 --bootstrap local --elastic 1:2");
+    let mut job = fleet.job("-n 1 -host n1 --stdin all cat").hold_input().start();
+    job.send(b"up\n").unwrap();
+    job.await_stdout("up\n", 1);
+    let idle = fleet.running.children()[1];
+    kill_process(idle, Signal::STOP).expect("the daemon runs");
+    // All that may be under way.
+    let input = "0123456\n".repeat(1 << 15);
+    job.send(input.as_bytes()).unwrap();
+    job.await_stdout("0123456\n", 1 << 14);
+    let leaves = Job::command("shrink -hosts n2").arg(fleet.running.pid().to_string()).start();
+    fleet.running.await_stderr("host n2 (node 2) has left");
+    kill_process(idle, Signal::CONT).expect("the daemon runs");
+    leaves.wait().code(0).quiet();
+    job.send(input.as_bytes()).unwrap();
+    job.end_input();
+    job.wait().code(0).stdout_is(&format!("up\n{input}{input}"));
+    fleet.end();
+}
+
 /// A fleet that has grown has tables for the slots that it has then: as many jobs run at a time, and as many ranks in one.
 #[test]
 fn a_fleet_that_has_grown_runs_a_job_in_each_slot() {

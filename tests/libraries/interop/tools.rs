@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 
 use hydrant_tests::peers::{Peer, openmpi4_variables, peers_dir};
 use hydrant_tests::{Folder, Job, Outcome, Running, nodes, this_machine};
-use rustix::process::Signal;
+use rustix::process::{Signal, kill_process};
 
 use super::openmpi::relocated;
 
@@ -643,6 +643,25 @@ fn requests_for_hosts_that_are_refused_have_a_status_and_a_line() {
             outcome.code(0).says(&format!("allocate: {status}\n"), 1).warns(&refused(why));
         }
     }
+}
+
+// Fault: A daemon does not answer a query about memory, because it is stopped
+// Outcome: the answer follows after two seconds, without its host
+// Guarantee: No client waits for the answer of one host for ever
+#[test]
+fn a_query_is_answered_without_a_host_that_is_late() {
+    if !there() {
+        return;
+    }
+    let run = Run::new(&nodes(2, 1, 2), "echo up; test $PMI_RANK != 0 || read line; :");
+    run.running.await_stdout("up\n", 2);
+    let query = format!("memory {}", run.job());
+    let late = run.running.children()[1];
+    kill_process(late, Signal::STOP).expect("the daemon runs");
+    let outcome = run.ask(Library::Five, &query);
+    kill_process(late, Signal::CONT).expect("the daemon runs");
+    outcome.code(0).says("memory of ", 1).says("memory of n1\n", 1).says("memory: 0\n", 1);
+    run.end().code(0);
 }
 
 #[test]

@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
@@ -20,7 +21,7 @@ use hydrant_reactor::process::{DEFAULT_PATH, find_in_path};
 use hydrant_status::record::{RANKS_MAX, Rank, State};
 
 use super::pmix_support::{self, OF_DEBUGGERS, OF_SPAWNS, OF_TRACERS, SUPPORTED, array, list, text};
-use super::status::{Asker, Recipient};
+use super::status::{Asker, QUERY_TIMEOUT, Recipient};
 use super::usage::{self, NodeUsage, Usages};
 use super::{Engine, Head};
 use crate::error::RunError;
@@ -36,12 +37,14 @@ const NOTES_MAX: usize = 64;
 #[derive(Default)]
 pub(super) struct PmixQueries {
     pending: Vec<PmixQuery>,
+    /// Number of the latest query.
+    latest: u64,
     /// Lines about requests that have been printed.
     notes: BTreeSet<String>,
 }
 
 impl PmixQueries {
-    /// Returns whether queries wait for states of ranks.
+    /// Returns whether queries wait for nodes.
     pub(super) fn are_pending(&self) -> bool {
         !self.pending.is_empty()
     }
@@ -49,7 +52,7 @@ impl PmixQueries {
     /// Keeps ranks that have arrived.
     pub(super) fn ranks_arrived(&mut self, asker: Asker, job: JobId, arrived: Vec<Rank>) {
         for query in self.pending.iter_mut().filter(|query| query.asker == asker) {
-            query.awaited = query.awaited.saturating_sub(1);
+            query.pages = query.pages.saturating_sub(1);
             query.ranks.entry(job).or_default().extend(arrived.iter().cloned());
         }
     }
@@ -57,16 +60,35 @@ impl PmixQueries {
     /// Keeps what a node uses.
     pub(super) fn usage_arrived(&mut self, node: u32, number: u64, body: &[u8]) {
         let mut queries = self.pending.iter_mut();
-        if let Some(query) = queries.find(|query| query.asker.number() == number)
-            && query.usage.insert(node, decode(body).unwrap_or_default()).is_none()
+        if let Some(query) = queries.find(|query| query.number == number)
+            && query.nodes.remove(&node)
         {
-            query.awaited = query.awaited.saturating_sub(1);
+            query.usage.insert(node, decode(body).unwrap_or_default());
         }
+    }
+
+    /// Nodes are lost or have left. Nothing is awaited from them.
+    pub(super) fn nodes_gone(&mut self, nodes: &Range<u32>) {
+        for query in &mut self.pending {
+            query.nodes.retain(|node| !nodes.contains(node));
+        }
+    }
+
+    /// Time of the next deadline in milliseconds.
+    pub(super) fn poll_at(&self) -> Option<u64> {
+        let waiting = self.pending.iter().filter(|query| !query.nodes.is_empty());
+        waiting.map(|query| query.deadline).min()
+    }
+
+    /// Nodes that are late are not awaited any longer.
+    pub(super) fn handle_timeout(&mut self, now: u64) {
+        self.pending.iter_mut().filter(|query| query.deadline <= now).for_each(|query| query.nodes.clear());
     }
 
     /// Takes the queries for which all nodes have answered.
     fn take_complete(&mut self) -> Vec<PmixQuery> {
-        let mut complete: Vec<PmixQuery> = self.pending.extract_if(.., |query| query.awaited == 0).collect();
+        let is_complete = |query: &mut PmixQuery| query.pages == 0 && query.nodes.is_empty();
+        let mut complete: Vec<PmixQuery> = self.pending.extract_if(.., is_complete).collect();
         for ranks in complete.iter_mut().flat_map(|query| query.ranks.values_mut()) {
             ranks.sort_unstable_by_key(|rank| rank.rank);
         }
@@ -74,12 +96,18 @@ impl PmixQueries {
     }
 }
 
-/// Queries of one request that wait for states of ranks.
+/// Queries of one request that wait for nodes.
 struct PmixQuery {
+    /// Number in orders to nodes.
+    number: u64,
     asker: Asker,
     upcall: Upcall,
-    /// Answers of nodes that have not arrived.
-    awaited: usize,
+    /// Answers about ranks that have not arrived.
+    pages: usize,
+    /// Nodes that have not told what they use.
+    nodes: BTreeSet<u32>,
+    /// When these nodes are late. Answers about ranks have a deadline of their own.
+    deadline: u64,
     /// Ranks of each job, as far as they have arrived.
     ranks: BTreeMap<JobId, Vec<Rank>>,
     /// What nodes use, as far as they have answered.
@@ -507,10 +535,13 @@ impl Head<'_> {
     ) -> Result<(), RunError> {
         let pages = self.pages_of(engine, &upcall);
         let (parts, nodes) = self.usage_of(engine, &upcall);
-        self.query_usage(engine, asker.number(), parts, &nodes);
-        let awaited = pages.len() + nodes.len();
+        self.pmix_queries.latest += 1;
+        let number = self.pmix_queries.latest;
+        engine.query_usage(number, parts, &nodes);
+        let deadline = engine.now() + QUERY_TIMEOUT;
         let (ranks, usage) = (BTreeMap::new(), Usages::new());
-        self.pmix_queries.pending.push(PmixQuery { asker, upcall, awaited, ranks, usage });
+        let query = PmixQuery { number, asker, upcall, pages: pages.len(), nodes, deadline, ranks, usage };
+        self.pmix_queries.pending.push(query);
         for (job, first) in pages {
             self.query_ranks(engine, Recipient::Pmix(asker), job, first);
         }
@@ -668,6 +699,44 @@ mod tests {
         let mut reader = Reader::new(Integers::Flexible, &reply.body);
         reader.single().unwrap();
         (reader.int32().unwrap(), reader.infos().map_or(0, |infos| infos.len()))
+    }
+
+    // Fault: A host that was asked what it uses is lost or leaves
+    // Outcome: the query of a PMIx client is answered without it
+    // Guarantee: No client waits for the answer of one host for ever
+    // Also: libraries `interop::tools::a_query_is_answered_without_a_host_that_is_late`
+    #[test]
+    fn nodes_that_are_late_or_gone_are_not_awaited() {
+        let query = |number: u64| PmixQuery {
+            number,
+            asker: Asker::Tool(UpcallId(number as u32)),
+            upcall: Upcall {
+                node: 0,
+                id: UpcallId(number as u32),
+                job: JobId(63),
+                rank: RankId(0),
+                protocol: Protocol::V2,
+                request: Vec::new(),
+            },
+            pages: 0,
+            nodes: BTreeSet::from([1, 2, 3]),
+            deadline: 1000 * number,
+            ranks: BTreeMap::new(),
+            usage: Usages::new(),
+        };
+        let mut queries = PmixQueries { pending: vec![query(1), query(2)], ..PmixQueries::default() };
+        let complete = |queries: &mut PmixQueries| {
+            queries.take_complete().iter().map(|query| (query.number, query.usage.len())).collect::<Vec<_>>()
+        };
+        [1, 2].into_iter().for_each(|number| queries.usage_arrived(1, number, &[]));
+        queries.nodes_gone(&(2..3));
+        queries.handle_timeout(999);
+        assert_eq!((complete(&mut queries), queries.poll_at()), (vec![], Some(1000)));
+        queries.handle_timeout(1000);
+        assert_eq!((complete(&mut queries), queries.poll_at()), (vec![(1, 1)], Some(2000)));
+        queries.usage_arrived(3, 1, &[]);
+        queries.nodes_gone(&(3..5));
+        assert_eq!((complete(&mut queries), queries.poll_at()), (vec![(2, 1)], None));
     }
 
     #[test]

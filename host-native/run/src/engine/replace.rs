@@ -4,6 +4,7 @@
 //! the state, keeps the old one. Connections, links and recordings do not notice.
 
 use std::ffi::OsStr;
+use std::ops::Range;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
@@ -63,11 +64,16 @@ impl Head<'_> {
 
     /// A node has replaced its server, or kept it for this reason.
     pub(super) fn server_replaced(&mut self, engine: &Engine<'_>, node: u32, result: Result<(), String>) {
-        let Some(replacement) = &mut self.replacement else { return };
-        replacement.awaited.retain(|&awaited| awaited != node);
-        if let Err(why) = result {
+        if let (Some(replacement), Err(why)) = (&mut self.replacement, result) {
             replacement.kept.push(format!("{}: {why}", self.control.host(node)));
         }
+        self.replacement_over_at(engine, &(node..node + 1));
+    }
+
+    /// Nothing more is awaited from these nodes.
+    pub(super) fn replacement_over_at(&mut self, engine: &Engine<'_>, nodes: &Range<u32>) {
+        let Some(replacement) = &mut self.replacement else { return };
+        replacement.awaited.retain(|awaited| !nodes.contains(awaited));
         if replacement.awaited.is_empty() {
             self.end_replacement(engine);
         }

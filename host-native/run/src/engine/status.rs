@@ -7,6 +7,8 @@
 //! only while a client follows it, as the ranks wrote it. A client that does not read loses output, and is sent the count of lost
 //! bytes.
 
+use std::ops::Range;
+
 use hydrant_board::RankState;
 use hydrant_control::protocol::{Order, Report, decode, encode};
 use hydrant_control::{Job, RequestId};
@@ -20,7 +22,7 @@ use super::{Engine, Head, token};
 use crate::error::RunError;
 
 /// Milliseconds until a query is answered without the nodes that are late.
-const QUERY_TIMEOUT: u64 = 2000;
+pub(super) const QUERY_TIMEOUT: u64 = 2000;
 
 /// Questions to nodes about their ranks that are under way.
 #[derive(Default)]
@@ -49,16 +51,6 @@ pub(super) enum Asker {
     Rank(RequestId),
     /// A tool.
     Tool(UpcallId),
-}
-
-impl Asker {
-    /// Number of its request in orders to nodes.
-    pub(super) fn number(self) -> u64 {
-        match self {
-            Asker::Rank(request) => request.0.into(),
-            Asker::Tool(upcall) => 1 << 32 | u64::from(upcall.0),
-        }
-    }
 }
 
 /// Recipient of the ranks of a query.
@@ -94,6 +86,12 @@ impl RankQueries {
         }
         query.nodes.retain(|&of| of != node);
         query.nodes.is_empty().then(|| self.pending.swap_remove(at))
+    }
+
+    /// Nodes are lost or have left. Returns the queries that waited for no others.
+    fn nodes_gone(&mut self, nodes: &Range<u32>) -> Vec<Query> {
+        self.pending.iter_mut().for_each(|query| query.nodes.retain(|node| !nodes.contains(node)));
+        self.pending.extract_if(.., |query| query.nodes.is_empty()).collect()
     }
 }
 
@@ -287,6 +285,13 @@ impl Head<'_> {
         }
     }
 
+    /// Nodes are lost or have left. Their ranks stay as the head knows them.
+    pub(super) fn rank_states_gone(&mut self, engine: &Engine<'_>, nodes: &Range<u32>) {
+        for query in self.rank_queries.nodes_gone(nodes) {
+            self.finish_query(engine, query);
+        }
+    }
+
     fn finish_query(&mut self, engine: &Engine<'_>, query: Query) {
         let ranks = query.ranks.into_iter().map(|(_, rank)| rank).collect();
         self.pass_ranks(engine, query.recipient, query.job, ranks);
@@ -351,7 +356,7 @@ impl Engine<'_> {
 }
 
 /// Numbers of ranks in one reply.
-fn range(size: u32, first: u32) -> std::ops::Range<u32> {
+fn range(size: u32, first: u32) -> Range<u32> {
     first.min(size)..first.saturating_add(RANKS_MAX).min(size)
 }
 

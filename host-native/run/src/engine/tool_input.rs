@@ -128,8 +128,8 @@ impl Head<'_> {
         self.answer_pushes(engine)
     }
 
-    /// Nodes are lost. Nothing is awaited from them.
-    pub(super) fn pushes_lost(
+    /// Nodes are lost or have left. Nothing is awaited from them.
+    pub(super) fn pushes_gone(
         &mut self,
         engine: &mut Engine<'_>,
         nodes: &Range<u32>,

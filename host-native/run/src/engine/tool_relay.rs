@@ -210,7 +210,7 @@ impl Engine<'_> {
     }
 
     /// Closes the relays of nodes that are lost or have left.
-    pub(super) fn relays_lost(&mut self, nodes: &Range<u32>) {
+    pub(super) fn relays_gone(&mut self, nodes: &Range<u32>) {
         for slot in &mut self.tools.relays.slots {
             slot.take_if(|relay| nodes.contains(&relay.id.0));
         }

@@ -16,7 +16,7 @@ use hydrant_overlay::Destination;
 use hydrant_reactor::process::stat;
 use serde::{Deserialize, Serialize};
 
-use super::{Engine, Head};
+use super::Engine;
 
 const PROCESS: &[u8] = b"pmix.proc.res";
 const NODE: &[u8] = b"pmix.node.res";
@@ -389,22 +389,14 @@ pub(super) fn is_monitor(key: &[u8]) -> bool {
     keys::RESOURCE_USAGE.contains(&key)
 }
 
-impl Head<'_> {
+impl Engine<'_> {
     /// Asks these nodes what their host and their ranks use.
-    pub(super) fn query_usage(
-        &self,
-        engine: &mut Engine<'_>,
-        query: u64,
-        parts: UsageParts,
-        nodes: &BTreeSet<u32>,
-    ) {
+    pub(super) fn query_usage(&mut self, query: u64, parts: UsageParts, nodes: &BTreeSet<u32>) {
         for &node in nodes {
-            engine.send_order(Destination::Node(node), Order::QueryUsage { query, parts });
+            self.send_order(Destination::Node(node), Order::QueryUsage { query, parts });
         }
     }
-}
 
-impl Engine<'_> {
     /// Reports what this host and its ranks use.
     pub(super) fn report_usage(&mut self, query: u64, parts: UsageParts) {
         let of_job = |job: &super::jobs::Job| {

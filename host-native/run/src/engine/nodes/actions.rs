@@ -1,5 +1,7 @@
 //! Adapter of the head: events of links go in, actions are carried out.
 
+use std::ops::Range;
+
 use hydrant_control::protocol::{JobRecord, RankBlock, StartError};
 use hydrant_control::{Action, Destination, Event, RequestId, Upcall};
 use hydrant_core::{Fault, Input, JobId, OwnedInput, OwnedOutput, Rank, Refusal, Time, UpcallId};
@@ -43,9 +45,8 @@ impl Head<'_> {
                 let hint = failure.hint().map(|hint| format!("\nhint: {hint}")).unwrap_or_default();
                 let reason = format!("{failure}{hint}");
                 let nodes = lost.unwrap_or_default();
-                engine.relays_lost(&nodes);
-                self.handle(engine, Event::NodesLost { nodes: nodes.clone(), reason })?;
-                self.pushes_lost(engine, &nodes)
+                self.nodes_gone(engine, &nodes)?;
+                self.handle(engine, Event::NodesLost { nodes, reason })
             }
             LinkEvent::Applied { applicant, application, addr } => {
                 self.host_applied(engine, applicant, &application, addr)
@@ -55,7 +56,7 @@ impl Head<'_> {
                 Ok(())
             }
             LinkEvent::Left { node } => {
-                engine.relays_lost(&(node..node + 1));
+                self.nodes_gone(engine, &(node..node + 1))?;
                 self.handle(engine, Event::NodeEnded { node })
             }
             LinkEvent::Retrying(failure) => {
@@ -66,6 +67,16 @@ impl Head<'_> {
             // The head has no parent.
             LinkEvent::LifelineLost(_) | LinkEvent::Shutdown | LinkEvent::Closed => Ok(()),
         }
+    }
+
+    /// Nodes are lost or have left: nothing that they were asked for is awaited.
+    fn nodes_gone(&mut self, engine: &mut Engine<'_>, nodes: &Range<u32>) -> Result<(), RunError> {
+        engine.relays_gone(nodes);
+        self.pushes_gone(engine, nodes)?;
+        self.replacement_over_at(engine, nodes);
+        self.rank_states_gone(engine, nodes);
+        self.pmix_queries.nodes_gone(nodes);
+        self.finish_pmix_queries(engine)
     }
 
     /// Handles an output of the head's own PMI server, whose clients are no ranks.
@@ -365,6 +376,7 @@ impl Head<'_> {
             self.names.as_ref().and_then(Names::poll_at),
             self.time_limit_at(plan),
             self.status_at(),
+            self.pmix_queries.poll_at(),
             self.progress.as_ref().and_then(Progress::poll_at),
             self.help_texts.poll_at(),
             self.fleet.as_ref().and_then(Fleet::poll_at),
@@ -384,7 +396,8 @@ impl Head<'_> {
         self.keep_fleet_time(engine, now)?;
         self.show_help_texts(engine, false);
         if self.pmix_queries.are_pending() {
-            // Nodes may be late with the states of ranks.
+            // Nodes may be late.
+            self.pmix_queries.handle_timeout(now);
             self.finish_pmix_queries(engine)?;
             self.carry_out(engine)?;
         }
