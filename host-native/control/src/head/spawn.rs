@@ -10,8 +10,9 @@ use hydrant_placement::{Host, JobMap, MappingPolicy, candidates, process_mapping
 
 use super::spread::spread;
 use super::upcall::{Request, bytes};
-use super::{Action, HEAD, Head, RequestId, SpawnProgram, Stopped, Upcall};
+use super::{Action, HEAD, Head, NodeProgress, RequestId, SpawnProgram, Stopped, Upcall};
 use crate::error::Error;
+use crate::jobs::Job;
 use crate::protocol::{CANCELED, RankBlock, SpawnOrigin, ToolOptions};
 use crate::psets::{RankRanges, format_ranges, ranges_of};
 
@@ -76,13 +77,14 @@ impl Head {
     ) {
         let Some(Request { upcall, job: name, .. }) = self.requests.take(id) else { return };
         let key = (upcall.node, upcall.id);
-        let Some(spawner) = self.jobs.get(upcall.job).filter(|job| name.as_ref() == Some(&job.name)) else {
-            return;
+        let is_spawner = |job: &&Job<NodeProgress>| {
+            name.as_ref() == Some(&job.name) && !job.is_ending() && !self.statuses.ends(job.submission)
         };
-        if spawner.is_ending() || self.statuses.ends(spawner.submission) {
+        let Some(spawner) = self.jobs.get(upcall.job).filter(is_spawner) else {
+            // The server keeps the request of a job that is over, too, until it is answered.
             let codes = vec![CANCELED; results.len()];
             return self.spawn_complete(key, false, None, codes);
-        }
+        };
         let submission = spawner.submission;
         let (asker, ranks, spawner) =
             (spawner.rank_name(upcall.rank.0), spawner.size(), spawner.name.clone());

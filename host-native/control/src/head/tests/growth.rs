@@ -4,7 +4,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{OwnedInput, OwnedOutput, UpcallId, wire::Protocol};
 
 use super::*;
-use crate::protocol::RankBlock;
+use crate::protocol::{CANCELED, RankBlock};
 
 /// A run on two hosts that may have so many.
 fn run_of(most: u32) -> Run {
@@ -343,7 +343,7 @@ fn a_run_does_not_wait_for_the_host_of_a_spawn_whose_job_is_over() {
     run.succeed(2);
     assert_eq!((run.finished, run.head.exit_code()), (Some(true), 0));
     run.event(Event::Joined { node: 3 });
-    assert_eq!(take_spawned(&mut run), (vec![], vec![]));
+    assert_eq!(take_spawned(&mut run), (vec![], vec![(5, vec![CANCELED])]));
 }
 
 /// A run with `--elastic` has them with their slots and number, whoever names them, and others beside them.
