@@ -1,6 +1,6 @@
 //! Fleets of several hosts (`hydrant up`, `hydrant run --on`, `hydrant down`).
 
-use std::fs::File;
+use std::fs::{self, File};
 
 use hydrant_tests::{Fleet, Folder, Job, Running, nodes};
 use rustix::process::{Signal, kill_process};
@@ -142,6 +142,30 @@ fn the_input_of_a_job_goes_on_when_a_host_leaves() {
     job.send(input.as_bytes()).unwrap();
     job.end_input();
     job.wait().code(0).stdout_is(&format!("up\n{input}{input}"));
+    fleet.end();
+}
+
+// Fault: A host is to join a fleet and cannot serve ranks: it cannot write its recording
+// Outcome: `hydrant grow` says why, and jobs go on; it joins once it can
+// Guarantee: A host is a member of the run once it has applied the settings
+// Also: hydrant-control `a_host_that_cannot_serve_ranks_does_not_join`
+#[test]
+fn a_host_that_cannot_serve_ranks_does_not_join_a_fleet() {
+    let folder = Folder::new("fleet-unfit");
+    fs::create_dir(folder.path("f.rec.c")).expect("the folder is new");
+    let record = folder.path("f.rec");
+    let fleet = Fleet::new(&format!("-hosts n1:1 --bootstrap local --elastic 2 --record {record}"));
+    let pid = fleet.running.pid().to_string();
+    let grow = || Job::command("grow -hosts c").arg(&pid).run();
+    let mut job = reader(&fleet, "-n 1", "n1 up\n", 1);
+    let outcome = grow();
+    outcome.code(1).warns("refused: host c (node 2): ").warns("f.rec.c");
+    fleet.job("-n 2 true").run().code(1).warns("the job has 2 ranks, and the fleet has 1 slots");
+    fs::remove_dir(folder.path("f.rec.c")).expect("nothing is recorded there");
+    grow().code(0).quiet();
+    labeled(&fleet, "-n 1", "echo up").run().code(0).says("c up\n", 1);
+    job.end_input();
+    job.wait().code(3).says("n1 got\n", 1);
     fleet.end();
 }
 

@@ -67,6 +67,7 @@ impl Daemon {
                     self.act(DaemonAction::CloseOutput { job, streams });
                 }
             }
+            Order::End => self.end(),
         }
         Ok(())
     }

@@ -1,7 +1,8 @@
 //! Hosts that join a running run: others than those of its start, and those of its start that had no ranks and so no daemon.
 //!
-//! A node that joins gets in one go what all others have got: the settings, the jobs that are registered, and what ranks have asked
-//! for all nodes. The change of membership follows, and then the orders for all nodes.
+//! A node that may fail to apply the settings gets them first, and is refused if it has failed. A node that joins then gets in one
+//! go what all others have got: the settings otherwise, the jobs that are registered, and what ranks have asked for all nodes. The
+//! change of membership follows, and then the orders for all nodes.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -10,7 +11,7 @@ use hydrant_core::OwnedInput;
 use hydrant_core::peer::tree::{LATE, RADIX_MIN, Tree};
 use hydrant_placement::Host;
 
-use super::{Action, Config, Head};
+use super::{Action, Config, Destination, Head};
 use crate::error::{Error, HostRefusal};
 use crate::protocol::{Order, REQUESTS_MAX, Setup, is_request_about, is_shared_request};
 
@@ -29,6 +30,8 @@ pub(super) struct Newcomers {
     early: Vec<(u64, Host, bool)>,
     /// Nodes whose daemons are being started, each with the numbers of the requests.
     starting: BTreeMap<u32, Vec<u64>>,
+    /// Nodes that apply the settings, each with the reason why it cannot, if it has failed.
+    preparing: BTreeMap<u32, Option<String>>,
     /// Nodes whose daemons wait to be told.
     arrived: BTreeSet<u32>,
     /// Nodes that have not joined. Their numbers are free.
@@ -62,6 +65,7 @@ impl Newcomers {
             ),
             early: Vec::new(),
             starting: BTreeMap::new(),
+            preparing: BTreeMap::new(),
             arrived: BTreeSet::new(),
             failed: BTreeSet::new(),
             history: Vec::new(),
@@ -73,6 +77,13 @@ impl Newcomers {
     /// Whether a node has not joined, and its daemon is not being started.
     pub(super) fn is_free(&self, node: u32) -> bool {
         self.failed.contains(&node) || self.unused.contains(&node)
+    }
+
+    /// Settings that a node may fail to apply before it is a member. Files are sent to members, and boards are linked before the
+    /// first job.
+    fn setup_before(&self) -> Option<&Setup> {
+        let setup = self.setup.as_deref()?;
+        (setup.needs_ready() && setup.files.is_empty() && setup.boards.link.is_none()).then_some(setup)
     }
 
     /// A node and those below it.
@@ -251,12 +262,36 @@ impl Head {
 
     /// The daemon of a host that joins has connected. It is told when all actions have been carried out that others are told of.
     pub(super) fn newcomer_connected(&mut self, node: u32) {
-        self.newcomers.arrived.insert(node);
+        match self.newcomers.setup_before() {
+            Some(setup) => {
+                let (to, order) = (Destination::Node(node), Order::Setup(Box::new(setup.clone())));
+                self.actions.push_back(Action::Send { to, order });
+                self.newcomers.preparing.insert(node, None);
+            }
+            None => drop(self.newcomers.arrived.insert(node)),
+        }
+    }
+
+    /// A daemon has applied the settings.
+    pub(super) fn newcomer_is_ready(&mut self, node: u32) {
+        if self.newcomers.preparing.get(&node) == Some(&None) {
+            self.newcomers.preparing.remove(&node);
+            self.newcomers.arrived.insert(node);
+        }
+    }
+
+    /// The daemon of a host that joins cannot serve ranks. Its number is free once it has ended.
+    pub(super) fn newcomer_is_unfit(&mut self, node: u32, why: String) {
+        self.newcomers.arrived.remove(&node);
+        self.newcomers.preparing.insert(node, Some(why));
+        self.actions.push_back(Action::Send { to: Destination::Node(node), order: Order::End });
     }
 
     /// The daemon of a host that was to join could not be started, or has ended.
     pub(super) fn newcomer_failed(&mut self, node: u32, reason: &str) {
-        let Newcomers { arrived, given, unused, failed, .. } = &mut self.newcomers;
+        let Newcomers { preparing, arrived, given, unused, failed, .. } = &mut self.newcomers;
+        let unfit = preparing.remove(&node).flatten();
+        let reason = unfit.as_deref().unwrap_or(reason);
         arrived.remove(&node);
         if given.contains(&node) {
             unused.insert(node)
@@ -286,7 +321,9 @@ impl Head {
         while let Some(node) = self.newcomers.arrived.pop_first() {
             self.lost.remove(&node);
             self.epoch += 1;
-            if let Some(setup) = self.newcomers.setup.clone() {
+            if let Some(setup) =
+                self.newcomers.setup.clone().filter(|_| self.newcomers.setup_before().is_none())
+            {
                 self.send(node, Order::Setup(setup));
             }
             for order in self.newcomers.history.clone() {

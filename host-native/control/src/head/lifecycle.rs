@@ -32,6 +32,7 @@ impl Head {
 
     /// A daemon has applied the settings.
     pub(super) fn node_ready(&mut self, node: u32) -> Result<(), Error> {
+        self.newcomer_is_ready(node);
         if self.unready.remove(&node) { self.start_first() } else { Ok(()) }
     }
 

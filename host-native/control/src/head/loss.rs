@@ -13,10 +13,13 @@ use crate::protocol::{BackendFailure, Order};
 impl Head {
     /// Daemons are lost: one, and all below it. Jobs end, or go on without the ranks there.
     pub(super) fn nodes_lost(&mut self, nodes: Range<u32>, reason: &str) {
+        if nodes.clone().all(|node| self.lost.contains(&node)) {
+            // Their servers have failed before.
+            return;
+        }
         self.lost.extend(nodes.clone());
         nodes.clone().for_each(|node| self.leaver_lost(node, reason));
-        // The server of a lost host's board may run on.
-        match self.config.cleanup && !self.config.stays || self.has_boards || self.first.is_some() {
+        match self.ends_with_a_node() {
             true => self.abort_all(reason, nodes.clone()),
             false => self.go_on_without(nodes.clone(), reason),
         }
@@ -25,7 +28,13 @@ impl Head {
         }
     }
 
-    /// The PMI server of a node has failed. The run cannot go on without it. The node's daemon stays.
+    /// Whether all jobs end when nodes are lost.
+    fn ends_with_a_node(&self) -> bool {
+        // The server of a lost host's board may run on.
+        self.config.cleanup && !self.config.stays || self.has_boards || self.first.is_some()
+    }
+
+    /// The PMI server of a node has failed. The node is lost, and its daemon ends; or all jobs end, and the daemon stays until then.
     pub(super) fn backend_failed(&mut self, node: u32, failure: BackendFailure) {
         if node == 0 {
             // Jobs that the head's own server was to register have no answer, and no node knows them.
@@ -45,7 +54,16 @@ impl Head {
             }
         };
         let text = format!("{}: {what}", host(culprit));
-        self.abort_all(&text, culprit..culprit + 1);
+        // Neighbours have no servers any more. One of them is above the other, unless the head's own has failed.
+        let upper = node.min(culprit);
+        if self.is_newcomer(node) {
+            self.newcomer_is_unfit(node, text);
+        } else if upper > 0 && !self.ends_with_a_node() {
+            self.send(upper, Order::End);
+            self.nodes_lost(self.newcomers.subtree(upper), &text);
+        } else {
+            self.abort_all(&text, culprit..culprit + 1);
+        }
     }
 
     /// Aborts all jobs because of nodes whose ranks count as lost.

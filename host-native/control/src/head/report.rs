@@ -56,7 +56,12 @@ impl Head {
             return Err(self.invalid(node));
         }
         if self.lost.contains(&node) {
-            return Ok(Validity::Stale);
+            let is_about_settings = matches!(
+                report,
+                Report::Ready | Report::BackendFailed(BackendFailure::Own(_)) | Report::Print(_)
+            );
+            let counts = self.is_newcomer(node) && is_about_settings;
+            return Ok(if counts { Validity::Current } else { Validity::Stale });
         }
         match *report {
             Report::Identity { .. }

@@ -133,6 +133,8 @@ pub enum Order {
         /// Ranks, each with true for standard error and false for standard output.
         streams: Vec<(Rank, bool)>,
     },
+    /// Ends a node whose server has failed, and those below it.
+    End,
 }
 
 /// What a node is asked about with [`Order::QueryUsage`].

@@ -184,6 +184,26 @@ fn a_failed_backend_aborts_the_job_and_its_node_stays() {
     );
 }
 
+// Fault: The PMI server of a node fails in a run that goes on after failures, or in a fleet
+// Outcome: the node is lost with those below it, and its daemon ends
+// Guarantee: A node without a server gets no more ranks, and jobs without ranks there do not notice
+#[test]
+fn a_run_goes_on_without_a_node_whose_backend_has_failed() {
+    let mut run = Run::going_on(3, ExitCodeOf::First);
+    run.report(3, Report::BackendFailed(BackendFailure::Own("the plugin trapped".into())));
+    let lost = |epoch, node| to_all(Order::Input(OwnedInput::NodeLost { epoch, node }));
+    assert_eq!(run.take_sent(), [to_node(3, Order::End), lost(1, 3)]);
+    assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2]);
+    let line = "host n3 (node 3): the plugin trapped\n  2 ranks were running there, the other ranks go on";
+    assert_eq!(run.printed, [line]);
+    run.lose(3..4);
+    assert_eq!((run.take_sent(), run.printed.len()), (vec![], 1), "it is known");
+    // Neighbours fail together: node 2 is below node 1.
+    run.report(2, Report::BackendFailed(BackendFailure::Neighbour { node: 1, why: "bad frame".into() }));
+    assert_eq!(run.take_sent(), [to_node(1, Order::End), lost(2, 1)]);
+    assert_eq!((run.head.members().count(), run.finished), (0, Some(true)));
+}
+
 #[test]
 fn a_backend_that_sends_an_invalid_message_is_named() {
     let mut run = Run::new(Config { plugin: Some("liar.wasm".into()), ..config(2) }, first_job(2, 2));

@@ -4,7 +4,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{OwnedInput, OwnedOutput, UpcallId, wire::Protocol};
 
 use super::*;
-use crate::protocol::{CANCELED, RankBlock};
+use crate::protocol::{BackendFailure, CANCELED, RankBlock};
 
 /// A run on two hosts that may have so many.
 fn run_of(most: u32) -> Run {
@@ -197,6 +197,36 @@ fn hosts_are_refused_by_name_and_their_numbers_are_free_again() {
     );
 }
 
+// Fault: A host that joins cannot serve ranks: it cannot write its recording, or load the plugin
+// Outcome: it is refused with the reason, and its number is free once its daemon has ended; no job notices
+// Guarantee: A host is a member of the run once it has applied the settings
+#[test]
+fn a_host_that_cannot_serve_ranks_does_not_join() {
+    let setup = Setup { record: Some("/scratch/f.rec".into()), ..setup() };
+    let elastic = Config { late: 1, least: Some(1), ..config(1) };
+    let mut run = Run::new(elastic, FirstJob { setup: setup.clone(), ..first_job(1, 2) });
+    run.event(Event::AllJoined);
+    run.report(1, Report::Ready);
+    run.start(1, FIRST, &[0, 1]);
+    run.take_sent();
+    name(&mut run, 7, "c");
+    run.event(Event::Joined { node: 2 });
+    assert_eq!(run.take_sent(), [to_node(2, Order::Setup(Box::new(setup)))]);
+    assert_eq!(take_growth(&mut run), (vec![2], vec![]));
+    run.report(2, Report::BackendFailed(BackendFailure::Own("no such folder".into())));
+    assert_eq!(run.take_sent(), [to_node(2, Order::End)]);
+    assert_eq!(take_growth(&mut run), (vec![], vec![]), "its daemon runs");
+    run.lose(2..3);
+    assert_eq!(take_growth(&mut run).1, [(7, Err("host c (node 2): no such folder".to_owned()))]);
+    assert_eq!((run.take_sent(), run.printed.len()), (vec![], 0));
+    assert!(!run.head.jobs()[FIRST].is_ending());
+    name(&mut run, 8, "c");
+    run.event(Event::Joined { node: 2 });
+    run.report(2, Report::Ready);
+    assert_eq!(take_growth(&mut run), (vec![2], vec![(8, Ok(2))]));
+    assert_eq!(run.take_sent().last(), Some(&to_all(joined(1, 2))));
+}
+
 #[test]
 fn a_host_that_is_named_early_joins_when_the_first_job_has_started() {
     let mut run = Run::new(Config { late: 1, least: Some(1), ..config(1) }, first_job(1, 1));
@@ -335,8 +365,11 @@ fn a_spawn_is_refused_if_an_unused_host_cannot_be_started() {
     assert_eq!(take_spawned(&mut run).0, [vec![(3, 1)]]);
 }
 
+// Fault: A job ends while the host of its spawn joins
+// Outcome: the run does not wait for the host, and the node of the spawn is told that nothing is started
+// Guarantee: A request of a rank takes a place at its server until it is answered, and is answered once
 #[test]
-fn a_run_does_not_wait_for_the_host_of_a_spawn_whose_job_is_over() {
+fn a_spawn_whose_job_ends_while_its_host_joins_is_answered() {
     let mut run = run_with_unused();
     spawn(&mut run, 5, 1, &["n3"]);
     run.succeed(1);
