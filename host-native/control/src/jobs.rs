@@ -82,6 +82,11 @@ impl<R> Job<R> {
         }
     }
 
+    /// Whether it is the job of the command line. A fleet has none.
+    pub fn is_of_command_line(&self) -> bool {
+        self.ordinal == 0 && self.submission.is_none()
+    }
+
     /// Number of ranks.
     pub fn size(&self) -> u32 {
         self.ranks.len() as u32

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 
 use hydrant_tests::peers::{Peer, openmpi4_variables, peers_dir};
-use hydrant_tests::{Folder, Job, Outcome, Running, nodes, this_machine};
+use hydrant_tests::{Fleet, Folder, Job, Outcome, Running, nodes, this_machine};
 use rustix::process::{Signal, kill_process};
 
 use super::openmpi::relocated;
@@ -662,6 +662,26 @@ fn a_query_is_answered_without_a_host_that_is_late() {
     kill_process(late, Signal::CONT).expect("the daemon runs");
     outcome.code(0).says("memory of ", 1).says("memory of n1\n", 1).says("memory: 0\n", 1);
     run.end().code(0);
+}
+
+// Fault: The first job of a fleet on one machine is that of a tool, and the system cannot execute its program
+// Outcome: the spawn fails, and the fleet goes on
+// Guarantee: A fleet has no job of the command line, whose failure would be its own
+// Also: hydrant-control `the_first_job_of_a_tool_is_not_that_of_the_command_line`
+#[test]
+fn a_fleet_outlives_a_tool_whose_program_cannot_be_executed() {
+    if !there() {
+        return;
+    }
+    let folder = Folder::new("tools-fleet");
+    let (uri, program) = (folder.path("uri"), folder.executable("program", "\x7fELF"));
+    let fleet = Fleet::new(&format!("--report-uri {uri}"));
+    let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), Library::Five);
+    let tool = tool.arg(format!("file:{uri}")).words("spawn").arg(this_machine()).arg(&program);
+    let outcome = tool.run();
+    outcome.code(0).says("spawn: -", 1);
+    fleet.shell("-n 1", "echo up").run().code(0).stdout_is("up\n");
+    fleet.end();
 }
 
 #[test]

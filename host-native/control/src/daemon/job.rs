@@ -69,6 +69,11 @@ impl LocalJob {
         }
     }
 
+    /// Whether it is the job of the command line.
+    pub(super) fn is_of_command_line(&self) -> bool {
+        self.ordinal == 0 && !self.is_submitted
+    }
+
     pub(super) fn has_ranks(&self) -> bool {
         self.here.count() > 0
     }

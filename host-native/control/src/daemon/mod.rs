@@ -283,10 +283,10 @@ impl Daemon {
         }
     }
 
-    /// Counts a rank of the first job that has joined. The last one is reported at once.
+    /// Counts a rank of the job of the command line that has joined. The last one is reported at once.
     fn rank_joined(&mut self, now: u64, id: JobId, rank: Rank) {
-        let is_first = |job: &&mut LocalJob| job.ordinal == 0;
-        if let Some(job) = self.jobs.get_mut(&id).filter(is_first).filter(|_| self.config.progress) {
+        let job = self.jobs.get_mut(&id).filter(|job| job.is_of_command_line());
+        if let Some(job) = job.filter(|_| self.config.progress) {
             job.rank_joined(rank.0);
             match job.has_all_joined() {
                 true => self.report_joined(),
@@ -297,7 +297,8 @@ impl Daemon {
 
     fn report_joined(&mut self) {
         self.joined_at = None;
-        let Some((&job, first)) = self.jobs.iter_mut().find(|(_, job)| job.ordinal == 0) else { return };
+        let mut jobs = self.jobs.iter_mut();
+        let Some((&job, first)) = jobs.find(|(_, job)| job.is_of_command_line()) else { return };
         let ranks = first.take_joined();
         if ranks > 0 {
             self.report_about(job, Report::RanksJoined { job, ranks });

@@ -1,5 +1,7 @@
 //! Tests of the daemon: a host that opens every job, unless a test refuses it.
 
+use std::rc::Rc;
+
 use hydrant_core::trace::Cause;
 use hydrant_core::wire::Protocol;
 use hydrant_core::{ConnId, OwnedInput, OwnedOutput, UpcallId, trace::Exit};
@@ -7,7 +9,7 @@ use libc::{SIGCONT, SIGINT, SIGKILL, SIGTERM, SIGTSTP, SIGUSR1};
 
 use super::*;
 use crate::KILL_TIMEOUT;
-use crate::protocol::{Order, RankBlock, StartError};
+use crate::protocol::{Order, RankBlock, StartError, SubmissionId, Submitted};
 use crate::tests::{record, setup};
 
 const JOB: JobId = JobId(0);
@@ -430,6 +432,20 @@ fn invalid_orders_end_the_node() {
     for error in [again.unwrap_err(), Order::decode(b"\xff").unwrap_err()] {
         assert_eq!(error.to_string(), "the head sent an invalid order");
     }
+}
+
+/// The head shows the start of the job of the command line alone.
+#[test]
+fn ranks_of_submitted_jobs_that_join_are_not_reported() {
+    let mut run = Run::new();
+    let Order::StartJob(mut record) = start(JOB, &[1]) else { panic!("a job") };
+    let settings = Rc::new(setup().settings);
+    record.submitted = Some(Submitted { id: SubmissionId(0), settings, pseudo_terminals: None });
+    run.order(Order::StartJob(record));
+    run.start_all(JOB);
+    run.take_sent();
+    run.event(DaemonEvent::Output(OwnedOutput::Joined { conn: ConnId(0), job: JOB, rank: Rank(0) }));
+    assert_eq!((run.take_sent(), run.daemon.poll_at()), (vec![], None));
 }
 
 #[test]

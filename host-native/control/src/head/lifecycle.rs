@@ -83,7 +83,9 @@ impl Head {
         submitted: Option<Submitted>,
     ) -> JobRecord {
         let submission = submitted.as_ref().and_then(|submitted| self.submissions.get(submitted.id));
-        let ordinal = submission.map_or(self.jobs.count(), |submission| submission.jobs);
+        // Number 0 is the job of the command line, also in a fleet, which has none.
+        let of_run = self.jobs.count() + u32::from(self.config.stays);
+        let ordinal = submission.map_or(of_run, |submission| submission.jobs);
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
         let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
         let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
@@ -162,7 +164,7 @@ impl Head {
     pub(super) fn job_opened(&mut self, id: JobId) {
         let Some(at) = self.opening.iter().position(|record| record.id == id) else { return };
         let record = self.opening.remove(at);
-        let first = record.ordinal == 0;
+        let has_stdin = record.is_of_command_line();
         let job = &mut self.jobs[id];
         if job.is_aborted() || self.statuses.ends(job.submission) {
             job.run.starting.clear();
@@ -170,7 +172,7 @@ impl Head {
             return;
         }
         self.send_all_applied(Order::StartJob(Box::new(record)));
-        if first {
+        if has_stdin {
             self.open_stdin(id);
         }
     }

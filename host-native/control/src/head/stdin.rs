@@ -42,7 +42,7 @@ impl Head {
 
     /// Sends input to the nodes of its readers. The link to a node delivers it behind the start of the job.
     pub(super) fn stdin_read(&mut self, bytes: Vec<u8>) {
-        let Some(job) = self.jobs.iter().find(|job| job.ordinal == 0) else { return };
+        let Some(job) = self.jobs.iter().find(|job| job.is_of_command_line()) else { return };
         self.stdin.sent += bytes.len() as u64;
         match self.stdin.target {
             // One message for all nodes: the tree copies it. Nodes without readers drop it.
@@ -54,7 +54,7 @@ impl Head {
 
     /// Returns whether ranks of a node read input. `None` once the first job is over.
     pub(super) fn is_stdin_node(&self, node: u32) -> Option<bool> {
-        let job = self.jobs.iter().find(|job| job.ordinal == 0)?;
+        let job = self.jobs.iter().find(|job| job.is_of_command_line())?;
         Some(match self.stdin.target {
             StdinTarget::All => job.run.has_ranks_on(node),
             StdinTarget::Rank(rank) => job.run.node(rank) == node,

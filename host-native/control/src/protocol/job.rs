@@ -62,6 +62,13 @@ pub struct JobRecord {
     pub submitted: Option<Submitted>,
 }
 
+impl JobRecord {
+    /// Whether it is the job of the command line. A fleet has none.
+    pub fn is_of_command_line(&self) -> bool {
+        self.ordinal == 0 && self.submitted.is_none()
+    }
+}
+
 /// Number of a submission among those that a fleet has now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SubmissionId(pub u32);

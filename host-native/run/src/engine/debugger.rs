@@ -28,7 +28,7 @@ impl Head<'_> {
 
 /// Returns whether this is the job of the command line and all of its ranks have been started.
 fn is_complete<R>(job: &Job<R>) -> bool {
-    job.ordinal == 0 && job.started() >= job.size()
+    job.is_of_command_line() && job.started() >= job.size()
 }
 
 /// Publishes the ranks of a job. `host` returns the index of a rank's host.

@@ -86,7 +86,7 @@ impl Engine<'_> {
             }
         }
         let mut first = 0;
-        let files = files.filter(|_| record.ordinal == 0);
+        let files = files.filter(|_| record.is_of_command_line());
         let (mut checked, mut errors) = (Vec::new(), Vec::new());
         for (appnum, program) in (0..).zip(&*record.programs) {
             let file = files.and_then(|files| files.of_program(appnum));
@@ -143,7 +143,7 @@ impl Engine<'_> {
             self.deregister(id)?;
             return Err(error);
         }
-        if record.ordinal == 0 && record.submitted.is_none() {
+        if record.is_of_command_line() {
             self.stdin.expect(std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)));
         }
         let (hosts, submitted) = (RankHosts::take(&mut record), record.submitted.take());
@@ -220,12 +220,12 @@ impl Engine<'_> {
         checked: Vec<Option<PreparedProgram>>,
         here: &NodeRanks,
     ) -> Result<Prepared, RunError> {
-        let JobRecord { id, ordinal, name, programs, spawned, .. } = record;
+        let JobRecord { id, name, programs, spawned, .. } = record;
         let (settings, options) = (self.plan.settings_of(record), &self.plan.options);
         let at_board = self.core.is_board();
         let port = options.pmi_port.filter(|_| !at_board).map(|addr| {
             // Only the first job can have the very port that was asked for.
-            let addr = if *ordinal == 0 { addr } else { (addr.ip(), 0).into() };
+            let addr = if record.is_of_command_line() { addr } else { (addr.ip(), 0).into() };
             TcpPort::open(addr).map(|port| port.for_clients_of(Speaks::Pmi))
         });
         let port = port.transpose()?;
@@ -297,7 +297,7 @@ impl Engine<'_> {
     /// Adds the client variables that depend on the registered job.
     fn direct_clients(&mut self, launcher: &mut Launcher, record: &JobRecord) -> Result<(), RunError> {
         let (id, name) = (record.id, &record.name);
-        if let Some((host, ports)) = self.begin_at_board(id, record.ordinal == 0)? {
+        if let Some((host, ports)) = self.begin_at_board(id, record.is_of_command_line())? {
             launcher.set_ports(host, &ports, self.serves_pmix());
         }
         let space_of = |sharing| Some((sharing, self.core.inspect()?.kvs_space(id)?));

@@ -73,7 +73,7 @@ impl Progress {
         if let Some(joined) = self.hosts.filter(|&joined| joined < hosts) {
             return Shown::Line(format!("hydrant: {joined} of {hosts} hosts have joined"));
         }
-        let started = match head.jobs().iter().find(|job| job.ordinal == 0) {
+        let started = match head.jobs().iter().find(|job| job.is_of_command_line()) {
             Some(job) => (!job.is_aborted()).then(|| (job.started(), job.size())),
             None if head.awaits_nodes() => return Shown::Line("hydrant: all hosts have joined".to_owned()),
             None => None,

@@ -31,11 +31,7 @@ impl Daemon {
                         break;
                     }
                     // The command itself has failed.
-                    Err(error)
-                        if engine.is_alone()
-                            && engine.jobs[id].ordinal == 0
-                            && engine.jobs[id].submission.is_none() =>
-                    {
+                    Err(error) if engine.is_alone() && engine.jobs[id].is_of_command_line() => {
                         return Err(error);
                     }
                     Err(error) => self.start_failed(engine, id, rank, &error)?,
@@ -56,7 +52,7 @@ impl Daemon {
     fn start(&mut self, engine: &mut Engine<'_>, id: JobId, rank: u32) -> Result<(), RunError> {
         let job = &engine.jobs[id];
         let (slot, by_port) = (job.slot(rank), job.run.port.is_some() || engine.core.is_board());
-        let (is_first, pushed_to) = (job.ordinal == 0, job.run.pushed_to);
+        let (is_first, pushed_to) = (job.is_of_command_line(), job.run.pushed_to);
         let pipe = RunError::system("cannot open a stream for a rank's output");
         let stdout = engine.streams.open(2 * slot, &engine.poller).map_err(&pipe)?;
         let stderr = match engine.settings(id).merge_stderr {

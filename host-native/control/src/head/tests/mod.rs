@@ -3,6 +3,7 @@
 mod boards;
 mod departure;
 mod failures;
+mod fleet;
 mod growth;
 mod node;
 mod random;

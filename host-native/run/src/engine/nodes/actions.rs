@@ -267,7 +267,7 @@ impl Head<'_> {
     /// # Errors
     /// The job of the command line cannot be opened, or the plugin has failed.
     fn open_job(&mut self, engine: &mut Engine<'_>, record: JobRecord) -> Result<(), RunError> {
-        let (job, is_first) = (record.id, record.ordinal == 0 && record.submitted.is_none());
+        let (job, is_first) = (record.id, record.is_of_command_line());
         if let Some(profile) = self.profile.as_mut().filter(|_| is_first) {
             profile.first_job_opened(engine.now());
         }
