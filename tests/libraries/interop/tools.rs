@@ -684,6 +684,60 @@ fn a_fleet_outlives_a_tool_whose_program_cannot_be_executed() {
     fleet.end();
 }
 
+// Fault: A tool that has spawned a job leaves while a host joins for the job, and another one gets its place
+// Outcome: nothing is spawned
+// Guarantee: What a tool asks for is not done for another one
+#[test]
+fn a_spawn_of_a_tool_that_has_left_is_not_for_the_next_tool() {
+    if !there() {
+        return;
+    }
+    let folder = Folder::new("tools-left");
+    let (gate, asked) = (folder.fifo("gate"), folder.path("asked"));
+    let script =
+        format!("#!/bin/sh\n[ \"$1\" != c ] || {{ : >'{asked}'; read _ <'{gate}'; }}\nshift\nexec \"$@\"\n");
+    let agent = folder.executable("agent", &script);
+    let program = folder.executable("program", "#!/bin/sh\nexec sleep 1000\n");
+    let (uri, bootstrap) = (folder.path("uri"), format!("exec:{agent} {{host}} {{args}}"));
+    let job = Job::command(&format!("run --report-uri {uri} -hosts n1:1 --elastic 2 -n 1 --bootstrap"));
+    let mut run = job.arg(&bootstrap).words("sh -c").arg("echo up; read line || :").hold_input().start();
+    run.await_stdout("up\n", 1);
+    let tool = |command: &str| {
+        let job = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), Library::Five);
+        job.arg(format!("file:{uri}")).words(command)
+    };
+    let first = tool(&format!("table , spawn +c {program}")).start();
+    first.await_stdout("table: 0\n", 1);
+    while fs::exists(&asked).is_ok_and(|is_there| !is_there) {
+        std::thread::yield_now();
+    }
+    let name = |output: &str| output.lines().next().unwrap_or_default().to_owned();
+    let place = name(&first.stdout());
+    first.signal(Signal::KILL);
+    first.wait().signaled(Signal::KILL);
+    // Its place is free once the server has seen its end.
+    let mut others = Vec::new();
+    loop {
+        let next = tool("await -777").start();
+        next.await_stdout("ready\n", 1);
+        let has_place = name(&next.stdout()) == place;
+        others.push(next);
+        if has_place {
+            break;
+        }
+    }
+    drop(fs::File::options().write(true).open(&gate).expect("the agent reads it"));
+    let status = || Job::command("status").arg(run.pid().to_string()).run();
+    while !status().stdout.contains("on 2 hosts") {}
+    assert_eq!(tool("table").run().stdout.matches(" is process ").count(), 1);
+    for other in others {
+        other.signal(Signal::KILL);
+        other.wait().signaled(Signal::KILL);
+    }
+    run.end_input();
+    run.wait().code(0);
+}
+
 #[test]
 fn requests_of_tools_that_are_not_served_are_refused() {
     if !there() {

@@ -107,9 +107,10 @@ pub(super) struct Wishes {
 /// A job of a tool that has not been started.
 struct ToolSpawn {
     upcall: UpcallId,
-    /// Job of the tool at the PMI servers, and its name.
+    /// Job of the tool at the PMI servers, its name, and the number of tools that had the job before.
     job: JobId,
     tool: String,
+    before: Option<u32>,
     integers: Integers,
     wishes: Wishes,
     programs: Vec<ToolProgram>,
@@ -257,8 +258,8 @@ impl Head<'_> {
                 return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
             }
         };
-        let tool = engine.name_of_tool(job);
-        let spawn = ToolSpawn { upcall, job, tool, integers, wishes, programs };
+        let (tool, before) = (engine.name_of_tool(job), engine.tools_before(job));
+        let spawn = ToolSpawn { upcall, job, tool, before, integers, wishes, programs };
         self.spawn_with_hosts(engine, added.as_slice(), |head, engine, refused| {
             head.start_spawn_of_tool(engine, spawn, refused)
         })
@@ -271,10 +272,12 @@ impl Head<'_> {
         spawn: ToolSpawn,
         refused: &[Refused],
     ) -> Result<(), RunError> {
-        let ToolSpawn { upcall, job, tool, integers, wishes, programs } = spawn;
+        let ToolSpawn { upcall, job, tool, before, integers, wishes, programs } = spawn;
         let Wishes { channels, options, stopped } = wishes;
-        if engine.name_of_tool(job) != tool {
-            return Ok(());
+        if engine.tools_before(job) != before {
+            // The server keeps the request until it is answered.
+            let body = spawn_body(integers, status::ERROR, None);
+            return self.answer_asker(engine, Asker::Tool(upcall), 0, body);
         }
         let (programs, places): (Vec<_>, Vec<_>) = programs.into_iter().unzip();
         let (mut found, mut failed) = (Vec::new(), None);

@@ -92,6 +92,8 @@ struct Slot {
     is_registered: bool,
     /// A tool is connected.
     is_taken: bool,
+    /// Number of tools that have left it.
+    left: u32,
 }
 
 impl Tools {
@@ -251,6 +253,11 @@ impl Engine<'_> {
         self.tool_of(job).map_or(String::new(), |slot| self.tools.slots[slot].name.clone())
     }
 
+    /// Number of tools that have had the job of a tool before: another tool gets it as it is.
+    pub(super) fn tools_before(&self, job: JobId) -> Option<u32> {
+        self.tool_of(job).map(|slot| self.tools.slots[slot].left)
+    }
+
     /// Returns whether a job is that of a tool.
     pub(super) fn is_tool(&self, job: JobId) -> bool {
         self.tool_of(job).is_some()
@@ -260,6 +267,8 @@ impl Engine<'_> {
     pub(super) fn tool_left(&mut self, job: JobId) {
         if let Some(slot) = self.tool_of(job) {
             self.tools.slots[slot].is_taken = false;
+            let left = &mut self.tools.slots[slot].left;
+            *left = left.wrapping_add(1);
         }
         self.tools.pulls.retain(|pull| pull.tool != job);
         self.tools.debugger.take_if(|debugger| *debugger == job);
@@ -396,7 +405,8 @@ impl Head<'_> {
             return Ok(None);
         }
         let Some(name) = self.register_tool(engine, job)? else { return Ok(None) };
-        engine.tools.slots[slot] = Slot { name, is_registered: true, is_taken: false };
+        let left = engine.tools.slots[slot].left;
+        engine.tools.slots[slot] = Slot { name, is_registered: true, is_taken: false, left };
         Ok(Some(job))
     }
 
