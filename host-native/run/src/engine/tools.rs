@@ -42,7 +42,7 @@ use crate::error::RunError;
 use crate::plan::{Plan, UriTarget};
 use crate::rendezvous::{Rendezvous, new_folder};
 
-/// Milliseconds after which a run can be found by tools. Shorter ones are spared the files.
+/// Milliseconds from the first job on after which a run can be found by tools. Shorter ones are spared the files.
 const DELAY: u64 = 100;
 /// Set in numbers of upcalls that the name service has from tools.
 const OF_TOOL: u32 = 1 << 31;
@@ -52,8 +52,10 @@ const OF_TOOL: u32 = 1 << 31;
 pub(super) struct Tools {
     /// The process is a head to which tools may connect.
     are_expected: bool,
-    /// Time at which the port is opened.
+    /// Time at which the run can be found, once there is a job.
     opens_at: Option<u64>,
+    /// The run can be found, or not at all.
+    is_settled: bool,
     /// Folder for rendezvous files that a guardian knows already.
     folder: Option<PathBuf>,
     port: Option<Port>,
@@ -102,6 +104,13 @@ impl Tools {
         self.folder = Some(folder);
     }
 
+    /// A job is there: tools find the run after a while.
+    pub(super) fn job_opened(&mut self, now: u64) {
+        if self.are_expected && !self.is_settled {
+            self.opens_at.get_or_insert(now + DELAY);
+        }
+    }
+
     /// Returns the name of the server for tools.
     pub(super) fn server(&self) -> &str {
         self.port.as_ref().map_or("", |port| &port.server)
@@ -122,7 +131,7 @@ pub(super) fn entries(plan: &Plan, limits: &Limits) -> u32 {
 }
 
 impl Engine<'_> {
-    /// Has tools find this run after a while, or at once if the user has asked for the address.
+    /// Has tools find this run when it has a job, or at once if the user has asked for the address.
     ///
     /// # Errors
     /// The address cannot be written.
@@ -136,7 +145,6 @@ impl Engine<'_> {
             return Ok(());
         }
         self.tools.are_expected = true;
-        self.tools.opens_at = Some(self.now() + DELAY);
         match &self.plan.options.report_uri {
             Some(target) => {
                 let opened = self.listen_for_tools()?;
@@ -300,7 +308,7 @@ impl Engine<'_> {
 }
 
 impl Head<'_> {
-    /// Opens the port of tools, once the first job is there. Without it the run goes on.
+    /// Opens the port of tools, once a job is there for a while. Without it the run goes on.
     pub(super) fn keep_tools(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         if let Some(port) = &mut engine.tools.port {
             port.listener.resume(&engine.poller, now)?;
@@ -316,12 +324,12 @@ impl Head<'_> {
         if engine.tools.opens_at.is_none_or(|at| at > now) {
             return Ok(());
         }
+        engine.tools.opens_at = None;
         let Some(jobid) = self.control.jobs().iter().next().map(|job| job.name.clone()) else {
-            // Hosts are being joined.
-            engine.tools.opens_at = Some(now + DELAY);
+            // The next one counts.
             return Ok(());
         };
-        engine.tools.opens_at = None;
+        engine.tools.is_settled = true;
         let mut port = match engine.tools.port.take().map_or_else(|| engine.listen_for_tools(), Ok) {
             Ok(port) => port,
             Err(error) => {
@@ -531,5 +539,25 @@ impl Head<'_> {
         }
         let Upcall { id, job, rank, protocol, request, .. } = upcall;
         self.ask_name_service(engine, Some(UpcallId(id.0 | OF_TOOL)), (job, rank), (protocol, request))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_without_a_job_has_no_deadline_for_tools() {
+        let mut tools = Tools { are_expected: true, ..Tools::default() };
+        assert_eq!(tools.poll_at(), None);
+        tools.job_opened(5);
+        tools.job_opened(50);
+        assert_eq!(tools.poll_at(), Some(5 + DELAY));
+        (tools.opens_at, tools.is_settled) = (None, true);
+        tools.job_opened(500);
+        assert_eq!(tools.poll_at(), None);
+        let mut closed = Tools::default();
+        closed.job_opened(5);
+        assert_eq!(closed.poll_at(), None);
     }
 }

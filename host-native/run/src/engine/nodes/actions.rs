@@ -280,6 +280,7 @@ impl Head<'_> {
             Ok(()) => {
                 self.introduce(engine, job);
                 self.forward_output(engine, job)?;
+                engine.tools.job_opened(engine.now());
                 Event::JobOpened { job }
             }
             Err(mut errors) => match errors.swap_remove(0) {
