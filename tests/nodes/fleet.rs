@@ -139,9 +139,9 @@ fn the_input_of_a_job_goes_on_when_a_host_leaves() {
     fleet.running.await_stderr("host n2 (node 2) has left");
     kill_process(idle, Signal::CONT).expect("the daemon runs");
     leaves.wait().code(0).quiet();
-    job.send(input.as_bytes()).unwrap();
+    job.send(b"rest\n").unwrap();
     job.end_input();
-    job.wait().code(0).stdout_is(&format!("up\n{input}{input}"));
+    job.wait().code(0).stdout_is(&format!("up\n{input}rest\n"));
     fleet.end();
 }
 
