@@ -13,7 +13,7 @@ use hydrant_placement::Host;
 
 use super::{Action, Config, Destination, Head};
 use crate::error::{Error, HostRefusal};
-use crate::protocol::{Order, REQUESTS_MAX, Setup, is_request_about, is_shared_request};
+use crate::protocol::{Entry, History, JobRecord, Order, REQUESTS_MAX, Setup};
 
 /// Hosts that join, and what they are told.
 #[derive(Debug)]
@@ -36,13 +36,8 @@ pub(super) struct Newcomers {
     arrived: BTreeSet<u32>,
     /// Nodes that have not joined. Their numbers are free.
     failed: BTreeSet<u32>,
-    /// Orders to all nodes that say which jobs there are, those of tools among them, and what ranks have asked for all nodes,
-    /// without those of ended jobs.
-    history: Vec<Order>,
-    /// How many of them ranks have asked for.
-    requests: usize,
-    /// Ranks have asked for more than is kept.
-    is_cut: bool,
+    /// What all nodes have been told of the jobs that there are, those of tools among them.
+    history: History<Box<JobRecord>>,
 }
 
 /// Nodes of the hosts that have no daemon at the start.
@@ -68,9 +63,7 @@ impl Newcomers {
             preparing: BTreeMap::new(),
             arrived: BTreeSet::new(),
             failed: BTreeSet::new(),
-            history: Vec::new(),
-            requests: 0,
-            is_cut: false,
+            history: History::default(),
         }
     }
 
@@ -96,32 +89,21 @@ impl Newcomers {
         if self.setup.is_none() {
             return;
         }
-        let is_request = |order: &Order| matches!(order, Order::Input(input) if is_shared_request(input));
         match order {
-            Order::StartJob(_) | Order::Input(OwnedInput::RegisterJob(_) | OwnedInput::Attr { .. }) => {
-                self.history.push(order.clone());
+            Order::StartJob(record) => self.history.push_job(record.id, record.clone()),
+            Order::DeregisterJob(job) | Order::Input(OwnedInput::DeregisterJob { job }) => {
+                self.history.forget(*job);
             }
-            Order::DeregisterJob(ended) | Order::Input(OwnedInput::DeregisterJob { job: ended }) => {
-                self.history.retain(|order| match order {
-                    Order::StartJob(record) => record.id != *ended,
-                    Order::Input(OwnedInput::RegisterJob(spec)) => spec.job != *ended,
-                    Order::Input(OwnedInput::Attr { job, .. }) => job != ended,
-                    Order::Input(input) => !is_request_about(input, *ended),
-                    _ => true,
-                });
-                self.requests = self.history.iter().filter(|order| is_request(order)).count();
-            }
-            order if is_request(order) && !self.is_cut => {
-                self.history.push(order.clone());
-                self.requests += 1;
-                if self.requests > REQUESTS_MAX {
-                    self.is_cut = true;
-                    self.history.retain(|order| !is_request(order));
-                }
-            }
+            Order::Input(input) => self.history.push_input(input),
             _ => {}
         }
     }
+}
+
+/// Ranks have asked for more than a daemon is told.
+fn many_requests() -> Error {
+    let what = "its ranks have changed process sets and connections too often for hosts to be told";
+    Error::NotElastic(format!("{what}: {REQUESTS_MAX} times"))
 }
 
 impl Head {
@@ -211,13 +193,10 @@ impl Head {
 
     /// Checks that a daemon can be told what all others know.
     fn check_joining(&self) -> Result<(), Error> {
-        if self.newcomers.is_cut {
-            let why = format!(
-                "its ranks have changed process sets and connections too often for hosts to be told: {REQUESTS_MAX} times"
-            );
-            return Err(Error::NotElastic(why));
+        match self.newcomers.history.is_cut() {
+            true => Err(many_requests()),
+            false => self.check_running("join"),
         }
-        self.check_running("join")
     }
 
     /// Number of the node of a host that is to join.
@@ -302,6 +281,11 @@ impl Head {
         self.resume_spawns();
     }
 
+    /// The daemon of a host has ended that could not be told what all others know.
+    pub(super) fn newcomer_ended(&mut self, node: u32) {
+        self.newcomer_failed(node, &many_requests().to_string());
+    }
+
     fn answer_newcomer(&mut self, node: u32, result: Result<u32, HostRefusal>) {
         self.tell_spawns(node, result.as_ref().err().map(|why| &*why.text));
         let host = self.host(node).to_owned();
@@ -319,6 +303,11 @@ impl Head {
             }
         }
         while let Some(node) = self.newcomers.arrived.pop_first() {
+            // Since its daemon was started.
+            if self.newcomers.history.is_cut() {
+                self.actions.push_back(Action::DismissNode { node });
+                continue;
+            }
             self.lost.remove(&node);
             self.epoch += 1;
             if let Some(setup) =
@@ -326,9 +315,12 @@ impl Head {
             {
                 self.send(node, Order::Setup(setup));
             }
-            for order in self.newcomers.history.clone() {
-                self.send(node, order);
-            }
+            let order_of = |entry: &Entry<Box<JobRecord>>| match entry {
+                Entry::Job(_, record) => Order::StartJob(record.clone()),
+                Entry::Input(input) => Order::Input(input.clone()),
+            };
+            let orders: Vec<Order> = self.newcomers.history.iter().map(order_of).collect();
+            orders.into_iter().for_each(|order| self.send(node, order));
             let change = OwnedInput::NodeJoined { epoch: self.epoch, node };
             self.actions.push_back(Action::ChangeMembership(change.clone()));
             self.actions.push_back(Action::IncludeNode { node });

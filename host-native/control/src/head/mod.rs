@@ -254,6 +254,7 @@ impl Head {
                 self.start_newcomer(request, host, may_be_there);
             }
             Event::HostLeaves { request, host, force } => self.host_leaves(request, host, force),
+            Event::NodeEnded { node } if self.is_newcomer(node) => self.newcomer_ended(node),
             Event::NodeEnded { node } => self.node_ended(node),
             Event::NodesLost { nodes, reason } if self.is_newcomer(nodes.start) => {
                 self.newcomer_failed(nodes.start, &reason);

@@ -19,7 +19,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::error::Error;
 pub use job::{JobRecord, Program, SpawnOrigin, Stop, StopAt, SubmissionId, Submitted, Target, ToolOptions};
-pub use request::{REQUESTS_MAX, is_request_about, is_shared_request, shared_request};
+pub use request::{Entry, History, REQUESTS_MAX, is_shared_request, shared_request};
 pub use runs::RankBlock;
 pub use setup::{
     Attribute, AttributeOf, Boards, FileCopy, FileUse, PluginFile, ProgramFile, PseudoTerminals, RunSettings,

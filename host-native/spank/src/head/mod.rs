@@ -15,6 +15,7 @@ use std::net::{Ipv6Addr, TcpListener};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
+use hydrant_control::protocol::{Entry, History};
 use hydrant_driver::OwnedServer;
 use hydrant_host::{Event as HostEvent, Host, JobId, Output, UpcallId};
 use hydrant_names::{LIMITS_OF_RUN, LocalNames};
@@ -138,10 +139,8 @@ struct Star {
     host: Option<Host>,
     /// Number of the last change of membership.
     epoch: u32,
-    /// Jobs and requests of ranks that all servers know, in their order.
-    history: Vec<ToNode>,
-    /// Ranks have asked for more than is kept.
-    is_cut: bool,
+    /// What all servers have been told of the jobs.
+    history: History<Box<Registration>>,
     names: LocalNames<OwnedServer>,
     /// Requests about names, by number: the node, and the number there.
     naming: BTreeMap<u32, (u32, UpcallId)>,
@@ -186,8 +185,7 @@ fn run(head: Head) -> Result<(), ServerError> {
         spawned,
         host: None,
         epoch: 0,
-        history: Vec::new(),
-        is_cut: false,
+        history: History::default(),
         names: LocalNames::new(Box::new(names)),
         naming: BTreeMap::new(),
         next_name: 0,
@@ -216,7 +214,7 @@ impl Star {
 
     /// Whether the first job is registered.
     fn has_begun(&self) -> bool {
-        !self.history.is_empty()
+        self.registered().next().is_some()
     }
 
     /// Puts the ranks of nodes in order. Returns none if the nodes do not agree on them.
@@ -258,7 +256,7 @@ impl Star {
             self.poller.add(&*host, HOST, Interest::Read)?;
             self.register(registration, None)
         } else {
-            self.history.push(ToNode::Register(registration.into()));
+            self.history.push_job(FIRST, registration.into());
             Ok(())
         }
     }
@@ -272,25 +270,26 @@ impl Star {
         if let Some(host) = &mut self.host {
             registration.apply(host, true)?;
         }
-        let order = ToNode::Register(registration.clone().into());
+        let registration = Box::new(registration);
+        let order = ToNode::Register(registration.clone());
         for node in self.members() {
             match asked.filter(|(asker, _)| *asker == node) {
                 Some((_, spawn)) => {
-                    let registration = Registration { spawn: Some(spawn), ..registration.clone() };
+                    let registration = Registration { spawn: Some(spawn), ..(*registration).clone() };
                     self.order(node, &ToNode::Register(registration.into()));
                 }
                 None => self.order(node, &order),
             }
         }
-        self.history.push(order);
+        self.history.push_job(registration.job, registration);
         Ok(())
     }
 
     /// Jobs that all servers know.
     fn registered(&self) -> impl Iterator<Item = &Registration> {
-        self.history.iter().filter_map(|order| match order {
-            ToNode::Register(registration) => Some(&**registration),
-            _ => None,
+        self.history.iter().filter_map(|entry| match entry {
+            Entry::Job(_, registration) => Some(&**registration),
+            Entry::Input(_) => None,
         })
     }
 

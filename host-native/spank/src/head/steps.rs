@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::os::unix::process::ExitStatusExt;
 
-use hydrant_control::protocol::is_request_about;
+use hydrant_control::protocol::Entry;
 use hydrant_core::OwnedInput;
 use hydrant_host::UpcallId;
 use rustix::process::Signal;
@@ -19,7 +19,7 @@ impl Star {
     pub(super) fn spawn(&mut self, request: Request) {
         let refusal = if self.ended {
             Some(request.refusal(SpawnError::Ending))
-        } else if self.is_cut {
+        } else if self.history.is_cut() {
             Some(request.refusal(SpawnError::Requests))
         } else {
             let spawner = self.registered().find(|known| known.job == request.call.job);
@@ -64,6 +64,8 @@ impl Star {
                 self.refuse_step(id, |step| step.refuse_program(not_executed));
             } else if let Some(why) = there.iter().find_map(|node| node.refused.clone()) {
                 self.refuse_step(id, |step| step.refuse(SpawnError::Step(why)));
+            } else if self.history.is_cut() {
+                self.refuse_step(id, |step| step.refuse(SpawnError::Requests));
             } else if lacking == 0 {
                 match self.layout(&numbers) {
                     Some(layout) => self.open_step(id, &numbers, layout)?,
@@ -110,9 +112,12 @@ impl Star {
     fn open_step(&mut self, id: u32, numbers: &[u32], layout: Layout) -> Result<(), ServerError> {
         for &node in numbers {
             // What all others have been told.
-            for order in self.history.clone() {
-                self.order(node, &order);
-            }
+            let order_of = |entry: &Entry<Box<Registration>>| match entry {
+                Entry::Job(_, registration) => ToNode::Register(registration.clone()),
+                Entry::Input(input) => ToNode::Input(input.clone()),
+            };
+            let orders: Vec<ToNode> = self.history.iter().map(order_of).collect();
+            orders.iter().for_each(|order| self.order(node, order));
             self.nodes.get_mut(&node).into_iter().for_each(|node| node.is_member = true);
             self.epoch += 1;
             self.change_membership(&OwnedInput::NodeJoined { epoch: self.epoch, node })?;
@@ -154,11 +159,7 @@ impl Star {
             let left: BTreeSet<u32> = self.nodes.iter().filter(is_left).map(|(&number, _)| number).collect();
             left.iter().for_each(|&node| self.order(node, &ToNode::Deregister(job)));
             self.names.forget(job, self.clock.now())?;
-            self.history.retain(|order| match order {
-                ToNode::Register(known) => known.job != job,
-                ToNode::Input(input) => !is_request_about(input, job),
-                _ => true,
-            });
+            self.history.forget(job);
             self.spawned.forget(job, left);
         }
         for node in numbers {

@@ -1,6 +1,6 @@
 //! Requests of ranks that concern all servers, and names.
 
-use hydrant_control::protocol::{REQUESTS_MAX, shared_request};
+use hydrant_control::protocol::shared_request;
 use hydrant_core::OwnedInput;
 use hydrant_core::wire::Text;
 use hydrant_host::UpcallId;
@@ -42,12 +42,8 @@ impl Star {
         for member in self.members().into_iter().filter(|member| *member != node) {
             self.order(member, &order);
         }
+        self.history.push_input(&input);
         self.order(node, &ToNode::Asked { upcall, input });
-        self.is_cut |=
-            self.history.iter().filter(|order| matches!(order, ToNode::Input(_))).count() >= REQUESTS_MAX;
-        if !self.is_cut {
-            self.history.push(order);
-        }
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use hydrant_core::server::JobSpec;
 use hydrant_core::{OwnedInput, OwnedOutput, UpcallId, wire::Protocol};
 
 use super::*;
-use crate::protocol::{BackendFailure, CANCELED, RankBlock};
+use crate::protocol::{BackendFailure, CANCELED, REQUESTS_MAX, RankBlock};
 
 /// A run on two hosts that may have so many.
 fn run_of(most: u32) -> Run {
@@ -112,14 +112,7 @@ fn a_host_that_joins_is_told_what_all_know_before_the_change() {
 fn what_is_over_is_not_told() {
     let mut run = run_of(3);
     define(&mut run, "one");
-    run.programs =
-        vec![Ok(SpawnProgram { program: program(1), hosts: Vec::new(), spread: None, stopped: Stopped::No })];
-    let (spawn, job, rank, protocol) = (UpcallId(2), FIRST, Rank(0), Protocol::V1);
-    let request = b"mcmd=spawn\nnprocs=1\nexecname=b\ntotspawns=1\nspawnssofar=1\nargcnt=0\npreput_num=0\ninfo_num=0\nendcmd\n";
-    run.report(
-        1,
-        Report::Output(OwnedOutput::Spawn { spawn, job, rank, protocol, request: request.to_vec() }),
-    );
+    spawn(&mut run, 2, 1, &[]);
     let spawned = JobId(1);
     let node = run.head.jobs()[spawned].run.node(0);
     run.start(node, spawned, &[0]);
@@ -238,15 +231,44 @@ fn a_host_that_is_named_early_joins_when_the_first_job_has_started() {
     assert_eq!(take_growth(&mut run), (vec![], vec![(1, Ok(2))]));
 }
 
+// Fault: Ranks have changed process sets more often than hosts that join are told
+// Outcome: hosts are refused until the jobs of these ranks are over
+// Guarantee: Only what there is counts
 #[test]
-fn a_run_with_too_many_requests_takes_no_more_hosts() {
+fn a_run_with_too_many_requests_takes_no_hosts_until_their_jobs_are_over() {
     let mut run = run_of(3);
-    for _ in 0..=4096 {
-        define(&mut run, "one");
-    }
+    spawn(&mut run, 2, 1, &[]);
+    let spawned = JobId(1);
+    let node = run.head.jobs()[spawned].run.node(0);
+    run.start(node, spawned, &[0]);
+    (0..=REQUESTS_MAX).for_each(|_| define(&mut run, "one"));
     name(&mut run, 1, "c");
     let (_, answers) = take_growth(&mut run);
     assert!(matches!(&*answers, [(1, Err(why))] if why.contains("too often")), "{answers:?}");
+    run.succeed(1);
+    run.succeed(2);
+    name(&mut run, 2, "c");
+    assert_eq!(take_growth(&mut run), (vec![3], vec![]));
+    run.event(Event::Joined { node: 3 });
+    assert_eq!(take_growth(&mut run), (vec![], vec![(2, Ok(3))]));
+}
+
+// Fault: Ranks change process sets too often while the daemon of a host is being started
+// Outcome: the host does not join, and its daemon ends; its number is free again
+// Guarantee: A node that joins is told everything
+#[test]
+fn a_host_that_can_no_longer_be_told_everything_does_not_join() {
+    let mut run = run_of(3);
+    name(&mut run, 1, "c");
+    assert_eq!(take_growth(&mut run), (vec![3], vec![]));
+    (0..=REQUESTS_MAX).for_each(|_| define(&mut run, "one"));
+    run.take_sent();
+    run.event(Event::Joined { node: 3 });
+    assert_eq!((run.take_sent(), &*run.others), (vec![], &[Action::DismissNode { node: 3 }][..]));
+    run.event(Event::NodeEnded { node: 3 });
+    let (_, answers) = take_growth(&mut run);
+    assert!(matches!(&*answers, [(1, Err(why))] if why.contains("too often")), "{answers:?}");
+    assert_eq!(run.head.members().collect::<Vec<_>>(), [1, 2]);
 }
 
 // Fault: A host that has joined is lost in a run that goes on after failures
