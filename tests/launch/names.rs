@@ -27,7 +27,7 @@ const NO_NAME: &str = "rc=14 info=failed msg=nobody_has_published_that_name";
 /// A name service of one test, at a socket in a folder that the service creates.
 pub(super) struct Service {
     running: Running,
-    path: String,
+    pub(super) path: String,
     _folder: Folder,
 }
 

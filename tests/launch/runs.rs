@@ -1,9 +1,9 @@
 //! Jobs of separate runs that share a name service and connect to each other.
 
-use hydrant_tests::{Job, Running};
+use hydrant_tests::{Fleet, Job, Running};
 use rustix::process::Signal;
 
-use super::names::Service;
+use super::names::{CLIENT, Service};
 
 /// Options of a run on one node, and of one on two.
 const SHAPES: [&str; 2] = ["", "-n 1 -hosts n[1-2]:1 --bootstrap local"];
@@ -12,6 +12,9 @@ const PARTED: &str = "job-disconnect-response;rc=0;kvscopy=FALSE;";
 const NOT_CONNECTED: &str = "job-disconnect-response;rc=3;errmsg=not connected to that job;";
 const NO_JOB: &str = "job-connect-response;rc=3;errmsg=no such job;";
 const NO_SPACE: &str = "kvs-get-response;rc=3;errmsg=no such key-value space, or not connected to its job;";
+
+/// Sends the requests that its input holds.
+const SCRIPT: &str = "v2; while read -r request; do two \"$request\"; done; two 'finalize;' >/dev/null";
 
 /// A run of one rank, which sends the requests that its input holds.
 struct Run {
@@ -22,8 +25,12 @@ struct Run {
 impl Run {
     /// Starts a run whose rank has put its name under the key `from`.
     fn start(service: &Service, options: &str, name: &str) -> Run {
-        let script = "v2; while read -r request; do two \"$request\"; done; two 'finalize;' >/dev/null";
-        let mut running = service.job(options, script).hold_input().start();
+        Run::of(service.job(options, SCRIPT), name)
+    }
+
+    /// The same of a job of [`SCRIPT`].
+    fn of(job: Job, name: &str) -> Run {
+        let mut running = job.hold_input().start();
         let jobid = ask(&mut running, "job-getid;");
         let jobid = jobid.strip_prefix("job-getid-response;rc=0;jobid=").expect("a rank has a job");
         let jobid = jobid.trim_end_matches(';').to_owned();
@@ -133,6 +140,29 @@ fn connecting_joins_the_jobs_of_both_sides() {
     service.end();
 }
 
+/// Also the first one, whose number the fleet has known from its start.
+#[test]
+fn jobs_of_a_fleet_are_connected_to_those_of_runs() {
+    for hosts in ["-n 4", "-hosts n[1-2]:2 --bootstrap local"] {
+        let service = Service::start("runs-fleet", "");
+        let fleet = Fleet::new(&format!("{hosts} --name-server {}", service.path));
+        let mut run = Run::start(&service, "", "a");
+        for name in ["b", "c"] {
+            let job = fleet.job("-n 1 bash -c").arg(format!("{CLIENT} {SCRIPT}"));
+            let mut job = Run::of(job, name);
+            assert_eq!(run.connect(&job.jobid), CONNECTED, "{hosts}");
+            assert_eq!(
+                (run.get(&job.jobid, "from"), job.get(&run.jobid, "from")),
+                (found(name), found("a"))
+            );
+            job.end();
+        }
+        run.end();
+        fleet.end();
+        assert_eq!(service.end(), "");
+    }
+}
+
 // Fault: A rank connects to a job id of no run, or of a run without the name server
 // Outcome: the request is refused
 // Guarantee: Only job ids are looked up
@@ -158,8 +188,7 @@ fn without_the_name_service_runs_are_apart() {
     let run = Run::start(&service, "", "a");
     for options in SHAPES {
         let script = format!(
-            "{} v2; two 'job-connect;jobid={id};'; two 'kvs-get;jobid={id};key=from;'; two 'finalize;' >/dev/null",
-            super::names::CLIENT,
+            "{CLIENT} v2; two 'job-connect;jobid={id};'; two 'kvs-get;jobid={id};key=from;'; two 'finalize;' >/dev/null",
             id = run.jobid
         );
         let outcome = Job::hydrant(options).args(["bash", "-c", &script]).run();

@@ -64,13 +64,11 @@ use std::os::fd::{OwnedFd, RawFd};
 use std::path::{Path, PathBuf};
 use std::rc::Rc;
 
-use hydrant_control::job_name;
 use hydrant_control::protocol::{Report, RunSettings, Setup, StdinTarget, SubmissionId, decode};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
 use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
 use hydrant_iof::{Labels, PushedInput, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
-use hydrant_names::NameClient;
 use hydrant_overlay::{BEYOND_CREDIT_MAX, Enrolment};
 use hydrant_placement::{Bootstrap, Environment, Location};
 use hydrant_reactor::process::Guardian;
@@ -236,10 +234,8 @@ fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u
     let nonce = open::nonce()?;
     let names = match &plan.options.name_server {
         Some(path) => {
-            let name = job_name(std::process::id(), 0, nonce, &engine.host);
-            let client =
-                NameClient::join(path, (JobId::default(), &name), token::NAME_CLIENT, &engine.poller);
-            Some(Names::Shared(client.map_err(Box::new)?))
+            let now = engine.now();
+            Some(Names::shared(plan, path, (&engine.host, nonce), now, &engine.poller)?)
         }
         // Boards have room for few names.
         None if engine.core.is_board() => {

@@ -1,16 +1,20 @@
 //! Names that jobs publish for others, and connections between jobs: between the PMI server or the head and the name
 //! service.
 
-use hydrant_control::{Event, RequestId};
+use std::path::Path;
+
+use hydrant_control::{Event, RequestId, job_name};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, Input, JobId, Rank, Refusal, Time, UpcallId};
 use hydrant_driver::MappedStorage;
 use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
 
+use super::token::NAME_CLIENT;
 use super::{Engine, Head};
 use crate::backend::BackendBuilder;
 use crate::error::RunError;
+use crate::plan::Plan;
 
 /// Name service of the run's jobs.
 pub(super) enum Names<'s> {
@@ -21,6 +25,21 @@ pub(super) enum Names<'s> {
 }
 
 impl<'s> Names<'s> {
+    /// The name service of another process, for a run from `host` with this nonce, or for a fleet: its first job has a nonce of
+    /// its own.
+    pub(super) fn shared(
+        plan: &Plan,
+        path: &Path,
+        (host, nonce): (&str, u64),
+        now: u64,
+        poller: &Poller,
+    ) -> Result<Names<'s>, RunError> {
+        let jobid = plan.options.fleet.is_none().then(|| job_name(std::process::id(), 0, nonce, host));
+        let first = jobid.as_deref().map(|jobid| (JobId::default(), jobid));
+        let joined = NameClient::join(path, first, NAME_CLIENT, now, poller);
+        Ok(Names::Shared(joined.map_err(Box::new)?))
+    }
+
     /// A name service of this process.
     pub(super) fn local(
         builder: &BackendBuilder,

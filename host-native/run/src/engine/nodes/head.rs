@@ -7,15 +7,14 @@ use std::time::Duration;
 
 use hydrant_board::manage::Secret;
 use hydrant_control::protocol::{Boards, PluginFile, RankBlock, Setup};
-use hydrant_control::{Config, FirstJob, job_name};
+use hydrant_control::{Config, FirstJob};
 use hydrant_core::peer::tree::{RADIX_MAX, RADIX_MIN, Tree};
 use hydrant_core::server::FenceMode;
-use hydrant_core::{Fault, Input, JobId, Limit, Limits, Time};
+use hydrant_core::{Fault, Input, Limit, Limits, Time};
 use hydrant_driver::MappedStorage;
-use hydrant_names::NameClient;
 use hydrant_overlay::{DaemonSettings, Enrolment, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mapping};
-use hydrant_reactor::{OpenFiles, Poller, Reactor, fill_random, set_close_on_exec};
+use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
 use hydrant_start::FileSender;
 
 use super::super::called_debugger::CalledDebugger;
@@ -29,7 +28,7 @@ use super::super::progress::Progress;
 use super::super::result::RunResult;
 use super::super::server::ServerParts;
 use super::super::status::{RankQueries, open_status};
-use super::super::token::{LINKS, NAME_CLIENT, Token};
+use super::super::token::{LINKS, Token};
 use super::super::tool_input::Pushes;
 use super::super::tools;
 use super::super::{
@@ -158,9 +157,12 @@ pub(in super::super) fn run(
     let host = spec.head.clone();
     // A server in this process has memory of its own.
     let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let names = names(plan, (&host, first.nonce), &builder, &mut name_storage, &reactor.poller)?;
-    let settings = settings(plan, deployment)?;
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
+    let names = match &plan.options.name_server {
+        Some(path) => Names::shared(plan, path, (&host, first.nonce), now, poller)?,
+        None => Names::local(&builder, &mut name_storage)?,
+    };
+    let settings = settings(plan, deployment)?;
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
     let links = match enrolment.take() {
         Some(enrolment) => Overlay::head_of_enrolled(spec, settings, enrolment, now, LINKS, poller)?,
@@ -250,24 +252,6 @@ fn config_of(plan: &Plan, host: String) -> Config {
         radix: 0,
         link_addrs: Vec::new(),
     }
-}
-
-/// The name service of the run with this nonce: of another process, or of the head.
-fn names<'s>(
-    plan: &Plan,
-    (host, nonce): (&str, u64),
-    builder: &BackendBuilder,
-    storage: &'s mut MappedStorage,
-    poller: &Poller,
-) -> Result<Names<'s>, RunError> {
-    Ok(match &plan.options.name_server {
-        Some(path) => {
-            let jobid = job_name(std::process::id(), 0, nonce, host);
-            let joined = NameClient::join(path, (JobId::default(), &jobid), NAME_CLIENT, poller);
-            Names::Shared(joined.map_err(Box::new)?)
-        }
-        None => Names::local(builder, storage)?,
-    })
 }
 
 /// A plugin that all nodes run their servers in.
