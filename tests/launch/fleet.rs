@@ -34,6 +34,24 @@ fn jobs_of_a_fleet_have_output_input_and_exit_codes() {
     fleet.end();
 }
 
+/// What a process of the fleet finds is for the user of the job, and for each of them.
+#[test]
+fn the_user_of_a_job_is_told_about_its_clients() {
+    for hosts in ["-n 4", "-hosts n1:4 --bootstrap local"] {
+        let fleet = Fleet::new(hosts);
+        for _ in 0..2 {
+            let outcome = script(&fleet, "echo rubbish >&$PMI_FD; read -r reply <&$PMI_FD; exit 0").run();
+            outcome.code(0).warns("closed the PMI connection of rank 0: ");
+            let outcome = fleet.job("-n 2 --bind-to user:0 true").run();
+            outcome.code(0).warns("note: ");
+            let outcome = fleet.job("-v bash -c").arg(format!("{ASK} init; ask cmd=finalize")).run();
+            outcome.code(0).warns("rank 0 has joined");
+        }
+        Job::command("down").arg(&fleet.name).run().code(0).quiet();
+        fleet.running.wait().code(0).quiet();
+    }
+}
+
 #[test]
 fn ranks_of_a_job_find_each_other_and_names_of_other_jobs() {
     let fleet = Fleet::new("-n 4");

@@ -151,10 +151,7 @@ fn jobs_of_a_fleet_are_connected_to_those_of_runs() {
             let job = fleet.job("-n 1 bash -c").arg(format!("{CLIENT} {SCRIPT}"));
             let mut job = Run::of(job, name);
             assert_eq!(run.connect(&job.jobid), CONNECTED, "{hosts}");
-            assert_eq!(
-                (run.get(&job.jobid, "from"), job.get(&run.jobid, "from")),
-                (found(name), found("a"))
-            );
+            assert_eq!((run.get(&job.jobid, "from"), job.get(&run.jobid, "from")), (found(name), found("a")));
             job.end();
         }
         run.end();

@@ -3,7 +3,7 @@
 use std::fs;
 
 use hydrant_tests::peers::{Peer, peers_dir};
-use hydrant_tests::{Folder, Job, Outcome, first_processor, in_sandbox, nodes, this_machine};
+use hydrant_tests::{Fleet, Folder, Job, Outcome, first_processor, in_sandbox, nodes, this_machine};
 use rustix::process::Signal;
 
 use super::openmpi::relocated;
@@ -290,6 +290,27 @@ fn texts_are_printed_as_output_of_their_rank() {
                 .says(&format!("[{rank}] a result\n"), 1)
                 .warns(&format!("[{rank}] a text for the user\n"));
         }
+    }
+}
+
+/// Each user of a fleet gets the text, and the number of the others.
+#[test]
+fn help_texts_are_printed_once_in_a_job_of_a_fleet() {
+    if !Peer::Libpmix.there() {
+        return;
+    }
+    for hosts in ["-n 4".to_owned(), nodes(2, 2, 2)] {
+        let fleet = Fleet::new(&hosts);
+        for _ in 0..2 {
+            let job = relocated(fleet.job("-n 3")).arg(Peer::Libpmix.program("pmix_calls")).arg("log");
+            let outcome = job.run();
+            outcome
+                .code(0)
+                .warns("hydrant: 2 more processes have sent help message help-test.txt / a topic\n");
+            assert_eq!(outcome.stderr.matches("a help text\n").count(), 1, "{outcome}");
+        }
+        Job::command("down").arg(&fleet.name).run().code(0).quiet();
+        fleet.running.wait().code(0).quiet();
     }
 }
 

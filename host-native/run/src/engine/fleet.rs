@@ -431,6 +431,17 @@ impl Head<'_> {
         }
     }
 
+    /// Prints lines for the user of a submission, or of the run, behind the output so far.
+    pub(super) fn tell_user(&mut self, engine: &mut Engine<'_>, of: Option<SubmissionId>, lines: String) {
+        match of {
+            Some(submission) => {
+                self.forward_to_clients(engine);
+                self.tell_client(submission, &Reply::Lines(lines));
+            }
+            None => engine.sinks.print(&lines),
+        }
+    }
+
     /// Tells a client of a job that is being opened for it.
     pub(super) fn describe_to_client(&mut self, record: &JobRecord) {
         let Some(submitted) = &record.submitted else { return };
@@ -484,6 +495,7 @@ impl Head<'_> {
         reply: &Reply,
     ) {
         self.forward_to_clients(engine);
+        self.forget_help_texts(engine, submission);
         self.forget_pushes(submission);
         for sink in engine.outlets.remove(&submission).into_iter().flatten() {
             engine.sinks.remove(sink);

@@ -118,15 +118,15 @@ impl Head<'_> {
             None => 0..job.size(),
         });
         let ranks: BTreeSet<u32> = ranks.collect();
-        let first = ranks.first().map_or(Rank(0), |&rank| Rank(rank));
+        let (id, first) = (job.id, ranks.first().map_or(Rank(0), |&rank| Rank(rank)));
         let members = format_ranges(&ranges_of(ranks.into_iter()));
         let request = format!("cmd=pset-define;name={name};members={members};").into_bytes();
-        let input = OwnedInput::PsetRequest { job: job.id, rank: first, request };
+        let input = OwnedInput::PsetRequest { job: id, rank: first, request };
         match engine.apply(input.view())? {
             Ok(()) => self.handle(engine, Event::SetsChanged(input)).map(Ok),
             Err(why) => {
-                if engine.plan.settings.verbose || matches!(why, Refusal::Full(..)) {
-                    self.print_once(engine, format!("a process set of a PMIx client is refused: {why}"));
+                if engine.settings(id).verbose || matches!(why, Refusal::Full(..)) {
+                    self.print_once(engine, id, format!("a process set of a PMIx client is refused: {why}"));
                 }
                 Ok(Err(why.pmix_status()))
             }

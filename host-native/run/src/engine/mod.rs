@@ -397,8 +397,9 @@ struct Head<'r> {
     replacement: Option<Replacement>,
     /// Queries of PMIx clients.
     pmix_queries: PmixQueries,
-    /// Help texts of PMIx clients.
+    /// Requests for hosts to join or leave.
     growths: Growths,
+    /// Help texts of PMIx clients.
     help_texts: HelpTexts,
     /// Input that tools and clients of a fleet push.
     pushes: Pushes,
@@ -562,7 +563,9 @@ impl<'r> Engine<'r> {
 
     /// Prints a line about a job, for the user who has started it.
     fn print_about(&mut self, job: JobId, line: &str) {
-        match self.jobs.get(job).is_some_and(|job| job.submission.is_some()) {
+        // A head of other hosts has no ranks, and sends no reports.
+        let has_ranks = self.node() != 0;
+        match has_ranks && self.jobs.get(job).is_some_and(|job| job.submission.is_some()) {
             true => self.send_report(&Report::Tell { job, line: line.to_owned() }),
             false => self.sinks.print(line),
         }

@@ -443,7 +443,8 @@ impl Engine<'_> {
         let ranks = &job.run.ranks;
         let ranks: Vec<u32> = std::iter::successors(ranks.from(0), |rank| ranks.from(rank + 1)).collect();
         if let Some(shared) = bindings.shared(&ranks) {
-            self.sinks.print(&format!("note: {}{shared}", self.host_prefix()));
+            let line = format!("note: {}{shared}", self.host_prefix());
+            self.print_about(id, &line);
         }
     }
 

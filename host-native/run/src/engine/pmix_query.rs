@@ -30,8 +30,6 @@ use crate::error::RunError;
 const TABLE_MAX: u32 = MESSAGE_MAX / 16;
 /// Bytes of a reply in addition to its answers: header, status and number of answers.
 const REPLY_REST: usize = 64;
-/// Most lines about requests that are refused.
-const NOTES_MAX: usize = 64;
 
 /// Queries of PMIx clients under way.
 #[derive(Default)]
@@ -39,8 +37,6 @@ pub(super) struct PmixQueries {
     pending: Vec<PmixQuery>,
     /// Number of the latest query.
     latest: u64,
-    /// Lines about requests that have been printed.
-    notes: BTreeSet<String>,
 }
 
 impl PmixQueries {
@@ -588,23 +584,16 @@ impl Head<'_> {
             };
             if reply.is_full {
                 let why = Refusal::Full(Limit::SpawnBytes, max);
-                self.print_once(engine, format!("a PMIx query is refused: {why}"));
+                self.print_once(engine, query.upcall.job, format!("a PMIx query is refused: {why}"));
             }
-            for key in reply.unsupported.iter().filter(|_| engine.plan.settings.verbose) {
-                self.print_once(engine, format!("a PMIx query of {} is not supported", key.escape_debug()));
+            let verbose = engine.settings(query.upcall.job).verbose;
+            for key in reply.unsupported.iter().filter(|_| verbose) {
+                let line = format!("a PMIx query of {} is not supported", key.escape_debug());
+                self.print_once(engine, query.upcall.job, line);
             }
             self.answer_asker(engine, query.asker, rc, reply.body)?;
         }
         Ok(())
-    }
-
-    /// Prints a line about a request, unless it has been printed or many others have.
-    pub(super) fn print_once(&mut self, engine: &mut Engine<'_>, line: String) {
-        let notes = &mut self.pmix_queries.notes;
-        if !notes.contains(&line) && notes.len() < NOTES_MAX {
-            engine.sinks.print(&line);
-            notes.insert(line);
-        }
     }
 
     /// Answers a request.

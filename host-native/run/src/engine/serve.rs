@@ -88,12 +88,12 @@ impl Engine<'_> {
     }
 
     /// Handles a client that has become a rank.
-    fn joined(&mut self, job: JobId, rank: Rank) {
-        let Some(job) = self.jobs.get_mut(job) else { return };
+    fn joined(&mut self, id: JobId, rank: Rank) {
+        let Some(job) = self.jobs.get_mut(id) else { return };
         job.run.joined = true;
-        if self.plan.settings.verbose {
-            let line = format!("{} has joined", job.rank_name(rank.0));
-            self.sinks.print(&line);
+        let line = format!("{} has joined", job.rank_name(rank.0));
+        if self.settings(id).verbose {
+            self.print_about(id, &line);
         }
     }
 
@@ -116,7 +116,7 @@ impl Engine<'_> {
         let Some(job) = self.jobs.get_mut(id) else { return };
         job.run.unserved += 1;
         if let Some(line) = refused_line(job.run.unserved, UNSERVED) {
-            self.sinks.print(&line);
+            self.print_about(id, &line);
         }
     }
 
@@ -124,9 +124,9 @@ impl Engine<'_> {
     fn print_closed(&mut self, job: JobId, rank: Option<Rank>, why: impl Display) {
         let rank = self.jobs.get(job).zip(rank).map(|(job, rank)| job.rank_name(rank.0));
         match rank {
-            Some(rank) => self.sinks.print(&format!("closed the PMI connection of {rank}: {why}")),
-            None if self.plan.settings.verbose => {
-                self.sinks.print(&format!("closed a connection that was no rank's: {why}"));
+            Some(rank) => self.print_about(job, &format!("closed the PMI connection of {rank}: {why}")),
+            None if self.settings(job).verbose => {
+                self.print_about(job, &format!("closed a connection that was no rank's: {why}"));
             }
             None => {}
         }

@@ -229,10 +229,7 @@ impl Head<'_> {
             }
             Action::ServerReplaced { node, result } => self.server_replaced(engine, node, result),
             Action::Print(lines) => engine.sinks.print(&lines),
-            Action::Tell { submission, lines } => {
-                self.forward_to_clients(engine);
-                self.tell_client(submission, &Reply::Lines(lines));
-            }
+            Action::Tell { submission, lines } => self.tell_user(engine, Some(submission), lines),
             Action::FleetReady => self.fleet_is_ready(engine)?,
             Action::SubmissionWaits { submission, before } => {
                 self.tell_client(submission, &Reply::Waits(before));
