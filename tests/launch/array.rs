@@ -60,6 +60,21 @@ fn no_more_tasks_run_at_once_than_the_user_wants() {
     fleet.end();
 }
 
+// Fault: The file for the output of one task cannot be opened
+// Outcome: this task fails, and all others run to their end
+// Guarantee: Tasks share no fate
+#[test]
+fn a_task_without_its_file_fails_alone() {
+    let fleet = Fleet::new("-n 2");
+    let folder = Folder::new("array-file");
+    std::fs::create_dir(folder.path("1")).unwrap();
+    let options = format!("--array 0-3 --outfile-pattern {}", folder.path("%I"));
+    let outcome = fleet.shell(&options, "echo $HYDRANT_ARRAY_TASK_ID").run();
+    outcome.code(1).warns("task 1: ").warns("1 of 4 tasks failed: task 1 with code 1");
+    assert_eq!(["0", "2", "3"].map(|task| folder.read(task)), ["0\n", "2\n", "3\n"]);
+    fleet.end();
+}
+
 #[test]
 fn all_tasks_run_and_the_first_failure_is_the_exit_code() {
     let fleet = Fleet::new("-n 1");

@@ -440,7 +440,11 @@ impl<'p> Client<'p> {
         while let Some(message) = message_len(rest).filter(|&message| is_sound && message <= rest.len()) {
             let (message, behind) = rest.split_at(message);
             match decode(message) {
-                Some(reply) => self.take(at, reply)?,
+                Some(reply) => {
+                    if let Err(error) = self.take(at, reply) {
+                        self.give_up(at, error)?;
+                    }
+                }
                 None => is_sound = false,
             }
             rest = behind;
@@ -458,6 +462,27 @@ impl<'p> Client<'p> {
             None => connection.input = input,
         }
         Ok(())
+    }
+
+    /// Ends a task whose output has nowhere to go. Others go on.
+    fn give_up(&mut self, at: usize, error: RunError) -> Result<(), RunError> {
+        let task = self.connections[at].as_ref().and_then(|connection| connection.task);
+        // A wrong pattern is that of all.
+        let Some(task) = task.filter(|_| !matches!(error, RunError::Pattern { .. })) else {
+            return Err(error);
+        };
+        self.task_failed(task, &error);
+        self.close(at, error.exit_code());
+        Ok(())
+    }
+
+    /// A task has failed without a job of the fleet that says so.
+    fn task_failed(&mut self, task: u32, error: &RunError) {
+        let line = error.to_string();
+        self.outlets.sinks.print(&of_task(task, &line));
+        let (name, ranks, exits) = (String::new(), self.plan.size(), Vec::new());
+        let summary = JobSummary { ordinal: 0, name, ranks, message: Some(line), exits };
+        self.result.job_ended(Some(task), summary);
     }
 
     /// Closes the connection of a job that has ended with a code.
@@ -492,13 +517,7 @@ impl<'p> Client<'p> {
                 let error = RunError::Refused { name: self.on.name.clone(), why };
                 connection.code = Some(error.exit_code());
                 match task {
-                    Some(task) if is_open => {
-                        let line = error.to_string();
-                        sinks.print(&of_task(task, &line));
-                        let (name, ranks, exits) = (String::new(), plan.size(), Vec::new());
-                        let summary = JobSummary { ordinal: 0, name, ranks, message: Some(line), exits };
-                        self.result.job_ended(Some(task), summary);
-                    }
+                    Some(task) if is_open => self.task_failed(task, &error),
                     _ => {
                         self.left += u32::from(connection.task.take().is_some());
                         self.error.get_or_insert(error);
