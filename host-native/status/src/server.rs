@@ -73,6 +73,8 @@ struct Client {
     request: Vec<u8>,
     /// A request waits for its reply.
     waits: bool,
+    /// It waits until hosts have joined or left, which takes as long as the owner allows.
+    awaits_hosts: bool,
     /// Bytes to send, from `sent` on.
     out: Vec<u8>,
     sent: usize,
@@ -122,7 +124,7 @@ impl StatusServer {
     /// Sends the reply to the request of a client, which may have gone.
     pub fn reply(&mut self, client: ClientId, reply: &Reply, poller: &Poller) {
         self.with(client, poller, |client| {
-            client.waits = false;
+            (client.waits, client.awaits_hosts) = (false, false);
             client.out.extend(encode(reply));
         });
     }
@@ -179,7 +181,7 @@ impl StatusServer {
         self.clients.iter().flatten().filter_map(Client::deadline).chain(self.listener.deadline()).min()
     }
 
-    /// Closes clients that were silent for 10 s, and those that have waited for a reply for 2 minutes.
+    /// Closes clients that were silent for 10 s, and those that have waited for a reply for 2 minutes, except for hosts.
     pub fn handle_timeout(&mut self, poller: &Poller, now: u64) {
         for slot in &mut self.clients {
             if slot.as_ref().and_then(Client::deadline).is_some_and(|at| at <= now) {
@@ -209,6 +211,7 @@ impl StatusServer {
             key,
             request: Vec::new(),
             waits: false,
+            awaits_hosts: false,
             out: Vec::new(),
             sent: 0,
             attached: false,
@@ -220,16 +223,16 @@ impl StatusServer {
     }
 
     /// A free place, or that of the client that was silent for longest. Attached clients keep theirs, and are fewer than
-    /// places.
+    /// places. So do those that wait for hosts, unless there are no others.
     fn place(&self) -> Option<usize> {
         if let Some(free) = self.clients.iter().position(Option::is_none) {
             return Some(free);
         }
         let at_rest = |(at, client): (usize, &Option<Client>)| {
             let client = client.as_ref().filter(|client| !client.attached)?;
-            Some((client.active, client.id.0, at))
+            Some((client.awaits_hosts, client.active, client.id.0, at))
         };
-        self.clients.iter().enumerate().filter_map(at_rest).min().map(|(_, _, at)| at)
+        self.clients.iter().enumerate().filter_map(at_rest).min().map(|(.., at)| at)
     }
 
     fn client_ready(&mut self, at: usize, poller: &Poller, now: u64) -> Option<(ClientId, Request)> {
@@ -243,6 +246,7 @@ impl StatusServer {
             Ok(None) => None,
             Ok(Some(request)) => {
                 (client.waits, client.active) = (true, now);
+                client.awaits_hosts = matches!(request, Request::Grow(_) | Request::Shrink { .. });
                 client.watch(poller);
                 Some((client.id, request))
             }
@@ -268,10 +272,10 @@ impl StatusServer {
 }
 
 impl Client {
-    /// Time at which the client is closed. None while it gets output.
+    /// Time at which the client is closed. None while it gets output or waits for hosts.
     fn deadline(&self) -> Option<u64> {
         let timeout = if self.waits { REPLY_TIMEOUT } else { IDLE_TIMEOUT };
-        (!self.attached).then_some(self.active + timeout)
+        (!self.attached && !self.awaits_hosts).then_some(self.active + timeout)
     }
 
     fn pending(&self) -> usize {

@@ -147,6 +147,31 @@ fn silent_clients_give_way_and_end() {
     assert_eq!((own.clients(), own.server.poll_at()), (0, None));
 }
 
+// Fault: The daemon of a host that is to join takes minutes to start, and more clients come than there are places
+// Outcome: the client that has asked for the host gets its reply
+// Guarantee: A request to change hosts has no deadline, and gives way only to its like
+#[test]
+fn clients_that_wait_for_hosts_keep_their_places() {
+    let mut own = Loop::new();
+    let mut waiting = own.connect();
+    waiting.send(&Request::Grow("n3".to_owned())).unwrap();
+    let [(client, Request::Grow(_))] = &own.turn()[..] else { panic!("one request") };
+    let client = *client;
+    let mut others = Vec::new();
+    for _ in 0..CLIENTS_MAX {
+        own.now += 1;
+        let mut other = own.connect();
+        other.send(&Request::Run).unwrap();
+        assert_eq!(own.turn().len(), 1);
+        others.push(other);
+    }
+    own.server.handle_timeout(&own.poller, own.now + REPLY_TIMEOUT);
+    assert_eq!((own.clients(), own.server.poll_at()), (1, None));
+    own.server.reply(client, &Reply::Done, &own.poller);
+    assert_eq!(waiting.receive(None).unwrap(), Reply::Done);
+    assert!(own.server.poll_at().is_some(), "its next request is awaited");
+}
+
 #[test]
 fn attached_clients_keep_their_places() {
     let mut own = Loop::new();
