@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use hydrant_tests::peers::Peer;
 use hydrant_tests::{Folder, Job};
 use hydrant_tests::{hydrant_bin, target_dir};
+use rustix::process::Pid;
 
 use crate::made::{BYTES, HANDLED, hostile_on, says, says_once};
 use crate::{bin, plugin, sandboxed};
@@ -34,6 +35,17 @@ fn the_probe_finds_everything_right() {
         let outcome = on_nodes(plugin(), way).words("-n 8").arg(bin()).arg("probe").run();
         outcome.code(0).quiet().says("exchanged 64 cards and 64 values", 1);
     }
+}
+
+/// The plugin's clock is a thread, and the guardian is a copy of a process with one.
+#[test]
+fn the_guardian_of_the_head_comes_before_the_plugin() {
+    let mut job = on_nodes(plugin(), "-n 2 sh -c").arg("echo up; read line || :").hold_input().start();
+    job.await_stdout("up\n", 2);
+    let command = |pid: Pid| fs::read(format!("/proc/{}/cmdline", pid.as_raw_nonzero())).unwrap();
+    assert_eq!(command(job.children()[0]), command(job.pid()), "the first child is a copy");
+    job.end_input();
+    job.wait().code(0).quiet();
 }
 
 #[test]

@@ -55,6 +55,8 @@ impl Guardian {
     /// Starts a guardian. It leads a process group of its own, blocks the signals that this thread blocks, and keeps no
     /// other descriptor. After the processes it removes the folders, if they are there.
     ///
+    /// This process must have one thread: the guardian allocates memory, and another thread might hold a lock for ever.
+    ///
     /// # Errors
     /// The memory, the pipe or the process cannot be made.
     pub fn start(folders: &[&Path]) -> io::Result<Guardian> {
@@ -76,7 +78,7 @@ impl Guardian {
         let mut guardian = Guardian { table, pid: 0, mark, folders, lifeline: None };
         // Both ends are close-on-exec.
         let (read, write) = io::pipe()?;
-        // SAFETY: this process has one thread, so no lock is held in the child.
+        // SAFETY: no other thread is there, as the caller has promised, that could hold a lock in the child.
         match unsafe { libc::fork() } {
             -1 => Err(io::Error::last_os_error()),
             0 => {

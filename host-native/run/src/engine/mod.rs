@@ -244,7 +244,7 @@ fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u
         None => None,
     };
     let mut head = Head::alone(&mut engine, nonce, names, debugger)?;
-    engine.tools.use_folder(folder);
+    engine.tools.use_folder(folder, None);
     engine.expect_tools()?;
     head.handle(&mut engine, hydrant_control::Event::AllJoined)?;
     let daemon = Daemon::alone(&plan.settings, head.progress.is_some(), sent);

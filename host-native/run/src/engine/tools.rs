@@ -58,6 +58,8 @@ pub(super) struct Tools {
     is_settled: bool,
     /// Folder for rendezvous files that a guardian knows already.
     folder: Option<PathBuf>,
+    /// That guardian, if it is not that of this process's ranks.
+    guardian: Option<Guardian>,
     port: Option<Port>,
     slots: [Slot; TOOLS_MAX as usize],
     /// Tools on the hosts of other nodes, or at a daemon those of its own.
@@ -99,9 +101,9 @@ struct Slot {
 }
 
 impl Tools {
-    /// Has the rendezvous files in a folder that the guardian of this process's ranks removes.
-    pub(super) fn use_folder(&mut self, folder: PathBuf) {
-        self.folder = Some(folder);
+    /// Has the rendezvous files in a folder that this guardian removes, or that of this process's ranks.
+    pub(super) fn use_folder(&mut self, folder: PathBuf, guardian: Option<Guardian>) {
+        (self.folder, self.guardian) = (Some(folder), guardian);
     }
 
     /// A job is there: tools find the run after a while.
@@ -337,11 +339,13 @@ impl Head<'_> {
                 return Ok(());
             }
         };
-        // Ranks of this process have a guardian already.
-        let folder = engine.tools.folder.take().unwrap_or_else(new_folder);
-        let guardian = match engine.procs.mark() {
-            None => Guardian::start(&[&folder]).map(Some),
-            Some(_) => Ok(None),
+        let Tools { folder, guardian, .. } = &mut engine.tools;
+        let (guardian, folder) = match folder.take() {
+            Some(folder) => (Ok(guardian.take()), folder),
+            None => {
+                let folder = new_folder();
+                (Guardian::start(&[&folder]).map(Some), folder)
+            }
         };
         let pid = std::process::id().to_string();
         let files = guardian.and_then(|guardian| {

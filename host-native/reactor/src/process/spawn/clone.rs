@@ -40,13 +40,13 @@ struct Shared<'a> {
 /// error.
 ///
 /// # Safety
-/// This process has one thread, all signals are blocked, and `top` is the top of a stack without another use.
+/// All signals are blocked, and `top` is the top of a stack without another use.
 pub(super) unsafe fn start(child: &Child<'_>, top: *mut c_void) -> (libc::pid_t, Option<io::Error>) {
     let shared = Shared { child, error: AtomicI32::new(0) };
     let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
     // SAFETY: the child runs `run_child` in this memory on a stack with no other use. CLONE_VFORK suspends this thread
-    // until the child has executed its program or exited, so `shared` and the stack outlive the child's use, and there
-    // is no concurrent access. The caller has no other threads.
+    // until the child has executed its program or exited, so `shared` and the stack outlive the child's use. Other threads go on:
+    // the child takes no lock, allocates nothing and changes nothing else in this memory.
     let pid = unsafe { libc::clone(run_child, top, flags, (&raw const shared).cast_mut().cast()) };
     if pid < 0 {
         return (pid, Some(io::Error::last_os_error()));

@@ -25,14 +25,15 @@ impl Stack {
 /// error.
 ///
 /// # Safety
-/// This process has one thread, and all signals are blocked.
+/// All signals are blocked.
 pub(super) unsafe fn start(child: &Child<'_>, _: *mut c_void) -> (libc::pid_t, Option<io::Error>) {
     // Both ends are close-on-exec, so the pipe closes without a byte when the program runs.
     let (reader, writer) = match io::pipe() {
         Ok(ends) => ends,
         Err(error) => return (-1, Some(error)),
     };
-    // SAFETY: the caller has no other threads. The child makes system calls only, until its program runs or it exits.
+    // SAFETY: the child makes system calls only, until its program runs or it exits. It needs no lock that another thread may
+    // hold.
     match unsafe { libc::fork() } {
         -1 => (-1, Some(io::Error::last_os_error())),
         0 => {

@@ -118,8 +118,8 @@ struct Child<'a> {
 /// The process cannot be made, or its program cannot be run.
 ///
 /// # Safety
-/// This process has one thread. `argv` and `envp` end with a null pointer, and each pointer before leads to a
-/// NUL-terminated string.
+/// `argv` and `envp` end with a null pointer, and each pointer before leads to a NUL-terminated string. No other thread changes
+/// them during the call.
 pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::Result<Pid> {
     let stack = attributes.stack.top();
     let mut sets = [MaybeUninit::<libc::sigset_t>::zeroed(); 3];
@@ -135,7 +135,7 @@ pub unsafe fn spawn(attributes: &mut Attributes, request: &Request<'_>) -> io::R
     let no_signals = unsafe { sets[0].assume_init() };
     let limit = request.files.of_child();
     let child = Child { attributes, request, limit, no_signals };
-    // SAFETY: this process has one thread, and all signals are blocked. The stack has no other use.
+    // SAFETY: all signals are blocked, and the stack has no other use: `attributes` are borrowed.
     let (pid, failed) = unsafe { start(&child, stack) };
     // SAFETY: the call restores the set that the first call saved. It cannot fail with these arguments.
     unsafe { libc::sigprocmask(libc::SIG_SETMASK, sets[2].as_ptr(), ptr::null_mut()) };

@@ -32,7 +32,7 @@ use super::super::token::{LINKS, Token};
 use super::super::tool_input::Pushes;
 use super::super::tools;
 use super::super::{
-    Engine, Head, OWN_FILES, Outlets, Parts, Run, STRANGERS, host_name, limits, open, record,
+    Engine, Head, OWN_FILES, Outlets, Parts, Run, STRANGERS, host_name, limits, open, record, start_guardian,
 };
 use super::actions::blocks_of;
 use super::daemon::forked_daemon;
@@ -43,6 +43,7 @@ use crate::debugger_call::DebuggerCall;
 use crate::error::RunError;
 use crate::messages::Warnings;
 use crate::plan::{Elastic, Plan, Plugin, Preload};
+use crate::rendezvous::new_folder;
 
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
@@ -130,6 +131,9 @@ pub(in super::super) fn run(
     let spec = TreeSpec { head: host_name(), hosts, radix, late };
     let tree = spec.tree();
     let plugin = plan.options.sandbox.as_ref().map(|plugin| plugin_of(plan, plugin)).transpose()?;
+    // A plugin brings a thread, and the guardian has to be started before. Other heads start it when tools may come.
+    let folder = plugin.is_some().then(new_folder);
+    let guardian = folder.as_deref().map(|folder| start_guardian(&[folder])).transpose()?;
     let builder = BackendBuilder::new(plugin.as_ref(), &Warnings::default())?;
     let file = plugin.as_ref().map(|plugin| plugin.file.clone());
     let mut setup = setup(plan, job_map, &tree);
@@ -178,6 +182,9 @@ pub(in super::super) fn run(
     let outlets = Outlets::of_head(plan)?;
     let mut engine = Engine::new(plan, reactor, files, outlets, server)?;
     engine.nodes = Some(Nodes::new(links, 0));
+    if let Some(folder) = folder {
+        engine.tools.use_folder(folder, guardian);
+    }
     engine.expect_tools()?;
     let control = hydrant_control::Head::new(config(plan, deployment, (host, &tree), file), first);
     let head = Head::new(&mut engine, control, Some(names), (deployment.bootstrap.clone(), debugger))?;
