@@ -187,7 +187,11 @@ impl Server<'_> {
         if !is_late || !is_next || is_used || node == self.links.node() && epoch == 0 {
             return Err(Fault::BadNode);
         }
-        self.links.admit(epoch, node).ok_or(Fault::BadNode)
+        self.links.admit(epoch, node).ok_or(Fault::BadNode)?;
+        if let Some(at) = self.links.to(node) {
+            self.modex.forget_link(at);
+        }
+        Ok(())
     }
 
     /// Returns the children whose ranks take part in the job's collectives.

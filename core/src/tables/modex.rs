@@ -85,6 +85,12 @@ impl<'s> Modex<'s> {
         self.sets.chunks_mut(words).for_each(|set| bits::remove_all(set, &slots));
     }
 
+    /// Forgets the ranks of a link.
+    #[cfg(feature = "cluster")]
+    pub(crate) fn forget_link(&mut self, link: usize) {
+        Set::ALL.iter().for_each(|&set| self.set_mut(link, set).fill(0));
+    }
+
     /// Returns the sets for restoring a snapshot.
     pub(crate) fn state_mut(&mut self) -> &mut [u32] {
         self.sets
