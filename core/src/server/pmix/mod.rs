@@ -220,9 +220,7 @@ impl Server<'_> {
     fn pmix_message(&mut self, now: Time, conn: ConnId, tag: u32, body: &[u8]) -> Result<bool, Malformed> {
         let slot = &self.conns[conn.index()];
         let Some(Dialect { integers, .. }) = slot.pmix else { return Err(Malformed::Handshake) };
-        if slot.replies.is_full() {
-            return Ok(false);
-        }
+        let crowded = slot.replies.is_full();
         let command = pmix::decode(integers, body)?;
         if command == Ok(Command::Heartbeat) {
             if tag != pmix::HEARTBEAT_TAG {
@@ -242,6 +240,10 @@ impl Server<'_> {
             && self.pmix_abort(requester, *code, message, *procs)
         {
             return Ok(true);
+        }
+        // An abort of a rank alone is done by now, and only its reply waits.
+        if crowded {
+            return Ok(false);
         }
         let result = match (command, requester) {
             (_, None) => Err(Refusal::NotInitialized),

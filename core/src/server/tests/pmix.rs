@@ -438,6 +438,38 @@ fn data_that_follow_a_collecting_fence_are_fetched() {
     }
 }
 
+// Fault: A thread calls `PMIx_Abort` while four others wait in requests that never complete
+// Outcome: the job ends, or the rank alone if it names only itself
+// Guarantee: What needs no reply waits for none
+#[test]
+fn an_abort_does_not_wait_for_replies() {
+    for (alone, ends) in [(false, "AbortJob"), (true, "KillRank")] {
+        let mut all = Cluster::new(2, 2, &[2], true, 1);
+        all.listen((0, 0), &[5]);
+        (0..4).for_each(|_| all.get((0, 0), (0, 1), "never"));
+        all.asks(0, 0, 9, |writer| {
+            command(writer, 14);
+            writer.array(1);
+            writer.int32(5);
+        });
+        let events = &all.servers[1].conns[all.conn(0, 0) as usize].events;
+        assert!(events.codes.is_empty(), "the registration ends");
+        for _ in 0..2 {
+            all.asks(0, 0, 9, |writer| {
+                command(writer, 1);
+                writer.single();
+                writer.int32(3);
+                writer.single();
+                writer.string(b"out of patience");
+                procs(writer, if alone { &[("job.0", 0)] } else { &[] });
+            });
+            assert!(all.events.len() == 1 && all.events[0].contains(ends), "{:?}", all.events);
+            assert!(all.events[0].contains("Some(3)"), "{:?}", all.events);
+        }
+        assert!(all.reply(0, 0).is_none());
+    }
+}
+
 /// Other nodes hold data of a rank that a fence has brought, and the rank has replaced them since.
 // Serves: Requests | refresh (33), get with `PMIX_GET_REFRESH_CACHE` | served: the newest data that the rank has committed,
 // from its host
