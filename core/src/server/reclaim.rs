@@ -18,7 +18,7 @@ use crate::fault::Refusal;
 use crate::limits::Limit;
 #[cfg(feature = "cluster")]
 use crate::state::Job;
-#[cfg(all(feature = "cluster", feature = "pmix"))]
+#[cfg(feature = "cluster")]
 use crate::state::{ReplyState, Response};
 #[cfg(feature = "cluster")]
 use crate::store::log::{Offset, Scope};
@@ -103,15 +103,18 @@ impl Server<'_> {
     /// Answers requests of ranks of other jobs, whose replies are records of a job that is over, that there are none.
     #[cfg(feature = "cluster")]
     fn drop_records_of(&mut self, over: Spaces) {
-        #[cfg(feature = "pmix")]
         for reply in self.conns[..self.conns_end as usize].iter_mut().flat_map(|conn| &mut conn.replies) {
             let is_of = |at: &mut u32| self.kvs.record(*at).is_some_and(|record| over.have(record.space));
             if reply.state.records_mut().into_iter().flatten().any(is_of) {
-                reply.state = ReplyState::Ready(Response::status(NOT_FOUND));
+                reply.state = ReplyState::Ready(match reply.state {
+                    ReplyState::Ready(Response::Record(op, _)) => Response::Missing(op),
+                    #[cfg(feature = "pmix")]
+                    _ => Response::status(NOT_FOUND),
+                    #[cfg(not(feature = "pmix"))]
+                    _ => continue,
+                });
             }
         }
-        #[cfg(not(feature = "pmix"))]
-        let _ = over;
     }
 
     /// Executes a request of a client, which changes nothing if it is refused, and once more after a compaction if the log has no

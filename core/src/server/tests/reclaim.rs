@@ -71,6 +71,25 @@ fn jobs_come_and_go_beside_one_that_stays() {
     assert_eq!(&buf[..len as usize], b"value of 19");
 }
 
+// Fault: A rank has not taken the value of a key of a connected job, which ends
+// Outcome: there is no such key
+// Guarantee: The reply to a get is the reply to a get, whatever ends
+#[test]
+fn a_get_of_a_job_that_ends_finds_nothing() {
+    let mut host = Host::with_limits(Limits { jobs: 2, ranks: 8, conns: 10, ..SMALL });
+    host.job(spec(1));
+    host.open(0, Some(0));
+    host.join_v2(0, "pmirank=0;");
+    host.job(JobSpec { job: SHORT, name: "short", ..spec(1) });
+    host.tell(Input::Preput { job: SHORT, key: b"k", value: b"v" });
+    host.tell(Input::Connected { job: JOB, other: SHORT, connected: true });
+    host.tell(Input::Blocked { conn: ConnId(0) });
+    host.asks(0, "cmd=kvs-get;jobid=short;key=k;");
+    host.tell(Input::DeregisterJob { job: SHORT });
+    host.tell(Input::Writable { conn: ConnId(0) });
+    host.gets(0, "cmd=kvs-get-response;rc=0;found=FALSE;");
+}
+
 /// Returns whether that is reserved which the ranks have left of their quota.
 fn is_rest_reserved(server: &Server<'_>) -> bool {
     let job = &server.jobs[JOB.index()];
