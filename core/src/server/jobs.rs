@@ -235,6 +235,8 @@ impl Server<'_> {
         if let Some(end) = &end {
             self.note_job_end(end);
         }
+        #[cfg(feature = "pmix")]
+        self.end_bootstraps();
         self.reclaim(over, since);
         event!(info, "job {} is over", job);
         Ok(())

@@ -95,6 +95,8 @@ impl Server<'_> {
         if self.ranks[index].dead {
             self.events_are_due();
         }
+        #[cfg(feature = "pmix")]
+        self.end_bootstraps();
     }
 
     /// Writes the next message for a neighbour. Returns the neighbour and the length.

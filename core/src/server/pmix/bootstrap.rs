@@ -6,13 +6,14 @@
 //! 2. A member waits ([`ReplyState::Bootstrap`]) until its node has the notices of all leaders, which name all members.
 //! 3. The member then arrives in the construction of the group of these members ([`Server::bootstrap`]).
 //!
-//! A node keeps the notices until all its members have arrived, and until its neighbours have the notices.
+//! A node keeps the notices until all its members have arrived, and until its neighbours have the notices. The wait fails when no
+//! process is left that could be a leader ([`Server::end_bootstraps`]).
 
 use super::super::Server;
 use super::super::collective::route;
 use super::super::dispatch::Requester;
 use super::events::{Notice, PREFIX, notice_header, notice_in, range};
-use super::gather::slots_of_proc;
+use super::gather::{CONSTRUCT_ABORT, slots_of_proc};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{HOST_FACTS, PORT_MAX};
@@ -114,7 +115,7 @@ impl Server<'_> {
     /// Lets the ranks of this node that wait for the members of a group arrive in its construction, if all leaders have spoken.
     pub(in super::super) fn bootstrap(&mut self, now: Time, tag: u32) {
         if !HOST_FACTS || !self.is_decided(tag) {
-            return;
+            return self.end_bootstraps();
         }
         let what = (GroupKind::Construct, tag);
         let mut arrived = None;
@@ -194,22 +195,62 @@ impl Server<'_> {
 
     /// Ends waits for the members of groups that have timed out. Returns the time of the next timeout.
     pub(in super::super) fn expire_bootstraps(&mut self, now: Time) -> Option<Time> {
-        let mut next: Option<Time> = None;
         if !HOST_FACTS || self.gets == 0 {
-            return next;
+            return None;
         }
+        self.answer_bootstraps(status::TIMEOUT, |_, until| until <= now);
+        self.bootstraps().map(|(.., until)| until).filter(|&until| until < NEVER).min()
+    }
+
+    /// Ends waits for leaders that cannot come, because all other processes have ended. Jobs that end leave that to the host.
+    pub(in super::super) fn end_bootstraps(&mut self) {
+        while HOST_FACTS && self.gets > 0 {
+            let mut before = None;
+            let over = self.bootstraps().find(|&(job, tag, _)| {
+                let goes_on = self.jobs[job.index()].ending.is_none();
+                goes_on && before.replace(tag) != Some(tag) && !self.may_be_led(tag)
+            });
+            let Some((_, tag, _)) = over else { return };
+            self.answer_bootstraps(CONSTRUCT_ABORT, |of, _| of == tag);
+        }
+    }
+
+    /// Returns whether a process lives that may still lead a group. One that waits for the others, here or as a leader that has
+    /// spoken, leads it no more.
+    fn may_be_led(&self, tag: u32) -> bool {
+        let waits = |conn: ConnId| {
+            let mut replies = self.conns[conn.index()].replies.iter();
+            replies.any(|reply| matches!(reply.state, ReplyState::Bootstrap { tag: of, .. } if of == tag))
+        };
+        let has_spoken = |who| said(&self.names, &self.jobs, tag).any(|(_, notice)| notice.sender == who);
+        let jobs = (0..).map(JobId).zip(&*self.jobs).filter(|(_, job)| !job.name.is_empty());
+        let mut ranks = jobs.flat_map(|(id, job)| {
+            let ranks = (0..).map(Rank).zip(&self.ranks[job.slots()]);
+            ranks.map(move |(rank, slot)| ((id, rank), slot))
+        });
+        ranks.any(|(who, slot)| slot.end == 0 && !slot.pmix.is_some_and(waits) && !has_spoken(who))
+    }
+
+    /// Returns the waits for the members of groups: the job, the group, and the deadline.
+    fn bootstraps(&self) -> impl Iterator<Item = (JobId, u32, Time)> {
+        self.conns[..self.conns_end as usize].iter().flat_map(|conn| {
+            conn.replies.iter().filter_map(|reply| match reply.state {
+                ReplyState::Bootstrap { tag, until, .. } => Some((conn.job?, tag, until)),
+                _ => None,
+            })
+        })
+    }
+
+    /// Answers those waits for the members of groups with a status for which `is_over` holds.
+    fn answer_bootstraps(&mut self, code: i32, is_over: impl Fn(u32, Time) -> bool) {
         for conn in (0..self.conns_end).map(ConnId) {
             let mut ended = 0;
             for reply in &mut self.conns[conn.index()].replies {
-                match reply.state {
-                    ReplyState::Bootstrap { until, .. } if until <= now => {
-                        reply.state = ReplyState::Ready(Response::status(status::TIMEOUT));
-                        ended += 1;
-                    }
-                    ReplyState::Bootstrap { until, .. } if until < NEVER => {
-                        next = Some(next.map_or(until, |next| next.min(until)));
-                    }
-                    _ => {}
+                if let ReplyState::Bootstrap { tag, until, .. } = reply.state
+                    && is_over(tag, until)
+                {
+                    reply.state = ReplyState::Ready(Response::status(code));
+                    ended += 1;
                 }
             }
             if ended > 0 {
@@ -217,7 +258,6 @@ impl Server<'_> {
                 self.check_ready(conn);
             }
         }
-        next
     }
 }
 

@@ -16,7 +16,7 @@ use crate::wire::pmix::{Infos, Proc, Procs, WILDCARD, status};
 /// Status of members whose collective cannot complete, because a member has died.
 const LOST_CONNECTION: i32 = -61;
 /// The same for a group that is being constructed.
-const CONSTRUCT_ABORT: i32 = -165;
+pub(super) const CONSTRUCT_ABORT: i32 = -165;
 
 impl Server<'_> {
     /// A rank arrives in a collective. Records travel with it if it `collects`. A time-out of the request limits the wait of all

@@ -851,6 +851,61 @@ fn who_waits_for_leaders_times_out() {
     assert!(all.servers.iter().all(|server| server.used(Limit::Names) == 0));
 }
 
+// Fault: The leader of a group ends without a word, and a member waits for it
+// Outcome: the construction fails
+// Guarantee: No rank waits for leaders when all others have ended or wait, too
+#[cfg(feature = "cluster")]
+#[test]
+fn who_waits_for_leaders_that_have_ended_gets_an_error() {
+    for (seed, cleanup) in (0..16).flat_map(|seed| [(seed, true), (seed, false)]) {
+        // With three nodes or more, ranks 1 and 5 are on one node, and rank 0 is on another.
+        let nodes = 2 + seed as u32 % 4;
+        let mut all = Cluster::new(nodes, 2, &[6, 1], cleanup, seed);
+        let waiting = [(0, 1), (0, 1 + (nodes - 1) % 5)];
+        let leads = all.random(2) == 0;
+        let mut first = waiting.to_vec();
+        first.dedup();
+        let end = |all: &mut Cluster, (job, rank): (u32, u32)| {
+            all.asks(job, rank, 9, |writer| command(writer, 5));
+            all.gets(job, rank, 9, status::SUCCESS);
+            let exit = Exit::Code(0);
+            all.tell(all.node(rank), Input::Exited { job: JobId(job), rank: Rank(rank), exit });
+        };
+        let others: Vec<_> = (0..6).map(|rank| (0, rank)).filter(|who| !first.contains(who)).collect();
+        for (at, &who) in others.iter().enumerate() {
+            if at == others.len() / 2 {
+                for (at, &who) in first.iter().enumerate() {
+                    if leads && at == 0 { lead(&mut all, who, 2, &[], 0) } else { follow(&mut all, who, 0) }
+                }
+            }
+            end(&mut all, who);
+            for _ in 0..all.random(4) {
+                all.deliver();
+            }
+        }
+        let settle = |all: &mut Cluster| {
+            for _ in 0..nodes {
+                all.settle();
+                all.pass(crate::limits::exit_delay(&LIMITS));
+            }
+            all.settle();
+        };
+        settle(&mut all);
+        assert!(first.iter().all(|&(job, rank)| all.reply(job, rank).is_none()), "one may still lead");
+        match all.random(2) {
+            0 => end(&mut all, (1, 0)),
+            _ => (0..nodes).for_each(|node| all.tell(node, Input::DeregisterJob { job: JobId(1) })),
+        }
+        settle(&mut all);
+        for &(job, rank) in &first {
+            all.gets(job, rank, 4, -165);
+        }
+        // Whoever comes later waits for none.
+        follow(&mut all, first[0], 0);
+        assert_eq!(all.reply(0, first[0].1).is_some(), first.len() == 1);
+    }
+}
+
 /// Arrives in the construction or the end of a group with one flag.
 fn arrive_flagged(all: &mut Cluster, who: (u32, u32), number: u8, members: &[(u32, u32)], key: &str) {
     arrive_with(all, who, number, Some("group"), members, |writer| {
