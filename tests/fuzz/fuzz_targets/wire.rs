@@ -3,6 +3,8 @@
 //! A command that was decoded and is encoded again decodes to the same command.
 #![no_main]
 
+use std::cell::Cell;
+
 use hydrant_core::wire::{self, Command, Framing, Integers, frame, next_frame, pmix, v1, v2};
 use libfuzzer_sys::fuzz_target;
 
@@ -61,9 +63,10 @@ fn walk(integers: Integers, command: &pmix::Command<'_>) {
                 let _ = pmix::Commit::contains(integers, data, |key| key == b"key");
             }
             // Data that are put again are there once.
-            let again = remote.applied_to(integers, local.put).collect::<Vec<_>>().concat();
-            let twice = remote.applied_to(integers, &again).collect::<Vec<_>>().concat();
-            assert_eq!(again, twice);
+            let left = Cell::new(1 << 16);
+            let again = remote.applied_to(integers, local.put, &left).collect::<Vec<_>>().concat();
+            let twice = remote.applied_to(integers, &again, &left).collect::<Vec<_>>().concat();
+            assert!(again == twice || left.get() == 0);
         }
         pmix::Command::Monitor { monitor, infos, .. } => {
             let _ = monitor.array(pmix::kind::INFO, pmix::Reader::info).map(Iterator::count);

@@ -1,5 +1,6 @@
 //! Data that PMIx ranks put: commits, and gets that may wait for them.
 
+use core::cell::Cell;
 #[cfg(feature = "cluster")]
 use core::ops::Range;
 
@@ -10,7 +11,9 @@ use super::hosts;
 use super::query::SETS_OF;
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{COMMIT_HEADER, HOST_FACTS, Limit, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR};
+use crate::limits::{
+    COMMIT_COMPARISONS_MAX, COMMIT_HEADER, HOST_FACTS, Limit, OVERSUBSCRIBED_ATTR, STOP_ATTRS, TARGET_ATTR,
+};
 use crate::state::{PmixResponse, RankPhase, ReplyState, Response, Wanted};
 use crate::store::log::{fill_front, hash};
 use crate::tables::kvs::{Kind, Owner};
@@ -151,12 +154,16 @@ impl Server<'_> {
                 None if changes.put.is_empty() && !(scope == REMOTE && self.links.are_any()) => continue,
                 None => (None, &[][..]),
             };
-            let pieces = changes.applied_to(integers, known);
-            let len: usize = pieces.clone().map(<[u8]>::len).sum();
-            if len > limit as usize {
+            let comparisons = Cell::new(COMMIT_COMPARISONS_MAX);
+            let (mut len, mut is_same) = (0, record.is_some());
+            for piece in changes.applied_to(integers, known, &comparisons) {
+                is_same &= known.get(len..).is_some_and(|rest| rest.starts_with(piece));
+                len += piece.len();
+            }
+            if len > limit as usize || comparisons.get() == 0 {
                 return Err(Refusal::Full(Limit::CommitBytes, limit));
             }
-            let is_same = record.is_some() && pieces.flatten().eq(known);
+            is_same &= len == known.len();
             *merged = (!is_same).then_some((record, len));
         }
         let keys = both.map(|(scope, _)| key_of(requester.rank, scope));
@@ -177,7 +184,8 @@ impl Server<'_> {
                         record,
                         |known, room| {
                             let known = Header::split(known).map(|(_, data)| data).unwrap_or_default();
-                            let pieces = changes.applied_to(integers, known);
+                            let comparisons = Cell::new(COMMIT_COMPARISONS_MAX);
+                            let pieces = changes.applied_to(integers, known, &comparisons);
                             pieces.fold(fill_front(room, &bytes), fill_front);
                         },
                     )?;

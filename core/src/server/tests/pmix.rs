@@ -12,7 +12,7 @@ mod tools;
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::limits::OVERSUBSCRIBED_ATTR;
+use crate::limits::{COMMIT_BYTES_MAX, OVERSUBSCRIBED_ATTR};
 use crate::wire::Integers;
 use crate::wire::pmix::{self, HEADER_LEN, Reader, UNDEFINED, WILDCARD, Writer, status};
 
@@ -111,7 +111,7 @@ impl Cluster {
     pub(super) fn tell(&mut self, node: u32, input: Input<'_>) {
         let server = &mut self.servers[node as usize];
         server.handle(self.now, input).unwrap();
-        let mut buf = [0; ROOM];
+        let mut buf = vec![0; server.limits().output_max()];
         while let Some(output) = server.poll(&mut buf).unwrap() {
             match output {
                 Output::Bytes { conn, bytes } => {
@@ -468,6 +468,47 @@ fn an_abort_does_not_wait_for_replies() {
         }
         assert!(all.reply(0, 0).is_none());
     }
+}
+
+// Fault: A rank commits thousands of tiny values, and removes thousands of keys that are not among them, again and again
+// Outcome: the job ends
+// Guarantee: The work for a commit is bounded
+#[test]
+fn a_commit_that_takes_too_many_comparisons_is_refused() {
+    let limits = Limits { kvs_bytes: 1 << 22, commit_bytes: COMMIT_BYTES_MAX, ..LIMITS };
+    let mut all = Cluster::with_limits(limits, (2, 2), &[1], true, 1);
+    let packs = |letter: u8, count: u32| {
+        let mut room = vec![0; 1 << 16];
+        let mut writer = Writer::new(Integers::Flexible, &mut room);
+        for number in 0..count {
+            writer.key(&[letter, number as u8 | 128, (number >> 7) as u8 | 128], pmix::kind::BOOL);
+            writer.byte(1);
+        }
+        let len = writer.finish().unwrap();
+        room.truncate(len);
+        room
+    };
+    let commit = |all: &mut Cluster, scope: u8, data: &[u8]| {
+        let mut body = vec![0; 1 << 17];
+        let mut writer = Writer::new(Integers::Flexible, &mut body);
+        command(&mut writer, 2);
+        writer.single();
+        writer.byte(scope);
+        writer.single();
+        writer.byte(1);
+        writer.size(data.len() as u64);
+        writer.raw(data);
+        let len = writer.finish().unwrap();
+        let mut message = pmix::write_header(1, len as u32).to_vec();
+        message.extend(&body[..len]);
+        all.send(0, 0, &message);
+        all.reply(0, 0).expect("it is answered").1
+    };
+    assert_eq!(commit(&mut all, 3, &packs(b'a', 5000)), status::SUCCESS);
+    assert_eq!(commit(&mut all, 3, &packs(b'a', 5000)), status::SUCCESS, "the same again");
+    assert_eq!(commit(&mut all, 7, &packs(b'a', 1)), status::SUCCESS);
+    assert_eq!(commit(&mut all, 7, &packs(b'b', 5000)), status::OUT_OF_RESOURCE);
+    assert!(all.events[0].contains("AbortJob"), "{:?}", all.events);
 }
 
 /// Other nodes hold data of a rank that a fence has brought, and the rank has replaced them since.

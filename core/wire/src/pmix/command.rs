@@ -1,5 +1,7 @@
 //! Requests of clients.
 
+use core::cell::Cell;
+
 use super::info::{Info, Infos};
 use super::reader::{Proc, Reader};
 use super::{Integers, WILDCARD, removal};
@@ -516,29 +518,48 @@ impl<'a> Changes<'a> {
     /// Returns data after these changes, in pieces: the packs of `known` whose keys do not change, then the new packs.
     ///
     /// The bytes of `known` from the first pack that cannot be decoded on are last. They are replaced by new ones of this kind.
-    pub fn applied_to(self, integers: Integers, known: &'a [u8]) -> impl Iterator<Item = &'a [u8]> + Clone {
-        // Data that are put again mostly come in the same order, so a search begins behind the pack that was found last.
-        let mut next = packs(integers, self.put);
-        let mut is_put = move |pack: Pack<'a>| {
-            let searches = [next.clone(), packs(integers, self.put)];
-            let found =
-                searches.into_iter().find_map(|mut rest| rest.any(|new| new.replaces(pack)).then_some(rest));
-            match found {
-                Some(rest) => {
-                    next = rest;
-                    true
+    ///
+    /// Each comparison of two keys takes one of `comparisons`. If none are left at the end, the pieces are not the data.
+    pub fn applied_to(
+        self,
+        integers: Integers,
+        known: &'a [u8],
+        comparisons: &'a Cell<u32>,
+    ) -> impl Iterator<Item = &'a [u8]> {
+        let mut is_removed =
+            finder(integers, self.removed, comparisons, |removed, pack| removed.key == pack.key);
+        let mut is_put = finder(integers, self.put, comparisons, |new, pack| new.replaces(pack));
+        let decoded = packs(integers, known).filter(|pack| pack.key.is_some());
+        let kept = decoded.filter(move |&pack| !is_removed(pack) && !is_put(pack)).map(|pack| pack.bytes);
+        let rest = |data| packs(integers, data).find(|pack| pack.key.is_none());
+        let rest = rest(known).filter(|_| rest(self.put).is_none()).map(|pack| pack.bytes);
+        kept.chain(core::iter::once(self.put)).chain(rest)
+    }
+}
+
+/// Returns a function that finds a pack of `data` for another pack. Data that change again mostly come in the same order, so a search
+/// begins behind the pack that was found last.
+fn finder<'a>(
+    integers: Integers,
+    data: &'a [u8],
+    comparisons: &'a Cell<u32>,
+    is_for: impl Fn(Pack<'a>, Pack<'a>) -> bool,
+) -> impl FnMut(Pack<'a>) -> bool {
+    let mut from = 0;
+    move |older| {
+        let (front, behind) = data.split_at(from);
+        for (mut at, part) in [(from, behind), (0, front)] {
+            for pack in packs(integers, part) {
+                let Some(left) = comparisons.get().checked_sub(1) else { return false };
+                comparisons.set(left);
+                at += pack.bytes.len();
+                if is_for(pack, older) {
+                    from = at;
+                    return true;
                 }
-                None => false,
             }
-        };
-        let is_removed = move |pack: Pack<'a>| {
-            packs(integers, self.removed).any(|removed| removed.key.is_some() && removed.key == pack.key)
-        };
-        let kept = packs(integers, known).filter(move |&pack| !is_removed(pack) && !is_put(pack));
-        let (packs, rest) = (kept.clone(), kept);
-        let packs = packs.filter(|pack| pack.key.is_some()).map(|pack| pack.bytes);
-        let rest = rest.filter(|pack| pack.key.is_none()).map(|pack| pack.bytes);
-        packs.chain(core::iter::once(self.put)).chain(rest)
+        }
+        false
     }
 }
 

@@ -1,5 +1,6 @@
 //! Tests of the PMIx format: captured messages, round trips, arbitrary bytes.
 
+use core::cell::Cell;
 use std::vec;
 use std::vec::Vec;
 
@@ -170,18 +171,20 @@ fn committed_data_are_searched_for_a_key() {
 
 /// KVAL packs with values of type STRING.
 fn packs(pairs: &[(&str, &str)]) -> Vec<u8> {
-    let mut bytes = [0; 256];
+    let mut bytes = vec![0; 32 * pairs.len()];
     let mut writer = Writer::new(Integers::Flexible, &mut bytes);
     for (key, value) in pairs {
         writer.key(key.as_bytes(), kind::STRING);
         writer.string(value.as_bytes());
     }
     let len = writer.finish().expect("it fits");
-    bytes[..len].to_vec()
+    bytes.truncate(len);
+    bytes
 }
 
 fn applied(changes: Changes<'_>, known: &[u8]) -> Vec<u8> {
-    changes.applied_to(Integers::Flexible, known).collect::<Vec<_>>().concat()
+    let comparisons = Cell::new(u32::MAX);
+    changes.applied_to(Integers::Flexible, known, &comparisons).collect::<Vec<_>>().concat()
 }
 
 #[test]
@@ -197,6 +200,23 @@ fn changes_apply_by_key() {
     assert_eq!(applied(Changes { removed: &removed, put: &packs(&[("c", "back")]) }, &known), {
         packs(&[("a", "1"), ("b", "2"), ("c", "back")])
     });
+}
+
+#[test]
+fn changes_of_the_same_order_take_few_comparisons() {
+    let keys: Vec<_> = (0..500).map(|key| std::format!("key{key}")).collect();
+    let known = packs(&keys.iter().map(|key| (&key[..], "1")).collect::<Vec<_>>());
+    let other = packs(&[("other", "1")]);
+    for (removed, put, most) in [(&[][..], &known[..], 500), (&known, &[], 500), (&other, &known, 1000)] {
+        let comparisons = Cell::new(2000);
+        let pieces = Changes { removed, put }.applied_to(Integers::Flexible, &known, &comparisons);
+        assert_eq!(pieces.collect::<Vec<_>>().concat(), put);
+        assert!(2000 - comparisons.get() <= most, "{comparisons:?} are left");
+    }
+    let comparisons = Cell::new(20_000);
+    let changes = Changes { removed: &packs(&[("x", ""); 50]), put: &[] };
+    let _ = changes.applied_to(Integers::Flexible, &known, &comparisons).count();
+    assert_eq!(comparisons.get(), 0, "none are left");
 }
 
 #[test]
