@@ -7,7 +7,7 @@ use super::super::peers::REMOTE;
 use super::data::{PARENT, key_of};
 use crate::fault::Fault;
 use crate::ids::{JobId, Rank};
-use crate::limits::{HOST_FACTS, HOSTS_ATTR_PREFIX, HOSTS_EACH, TEXT_ATTR_PREFIX};
+use crate::limits::{HOST_FACTS, HOSTS_ATTR_PREFIX, HOSTS_EACH, KEY_MAX, TEXT_ATTR_PREFIX};
 use crate::peer::links::Link;
 use crate::peer::message::{Head, Item, RecordKind, Writer};
 use crate::state::{Job, RankSlot};
@@ -56,11 +56,14 @@ impl Server<'_> {
         self.numbered_attr(job, &[WDIR, decimal(appnum, &mut [0; 10])])
     }
 
-    /// Returns the record of an attribute that is a text for clients, of a job or of one of its ranks.
+    /// Returns the record of an attribute that is a text for clients, of a job or of one of its ranks. A client's key is no name of
+    /// a part of a text, or of a text of a rank.
     pub(super) fn text(&self, job: &Job, key: &[u8], rank: Option<Rank>) -> Option<u32> {
         let prefix = TEXT_ATTR_PREFIX.as_bytes();
+        let mark = key.iter().rposition(|byte| b".@".contains(byte));
         match rank {
             _ if !HOST_FACTS => None,
+            _ if mark.is_some_and(|mark| number(&key[mark + 1..]).is_some()) => None,
             None => self.numbered(job, &[prefix, key]),
             Some(Rank(rank)) => self.numbered(job, &[prefix, key, b"@", decimal(rank, &mut [0; 10])]),
         }
@@ -81,7 +84,8 @@ impl Server<'_> {
     }
 
     fn numbered(&self, job: &Job, name: &[&[u8]]) -> Option<u32> {
-        let mut key: Vec<u8, 32, u8> = Vec::new();
+        // There is no attribute with a longer name.
+        let mut key: Vec<u8, { KEY_MAX as usize }, u8> = Vec::new();
         name.iter().try_for_each(|part| key.extend_from_slice(part)).ok()?;
         self.host_attr(job, &key)
     }

@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::ids::UpcallId;
-use crate::limits::{QUERIES_ATTR, TEXT_MAX, VALUE_MAX};
+use crate::limits::{KEY_MAX, QUERIES_ATTR, TEXT_MAX, VALUE_MAX};
 use crate::wire::pmix::{Command, HostCall, kind};
 
 /// A cluster of one job of two ranks on two nodes, whose host answers queries.
@@ -190,6 +190,34 @@ fn a_long_text_comes_in_parts_and_at_any_time() {
     set(&mut all, parts.len(), b"z");
     all.get_of_job((0, 1), "pmix.hwlocxml2", None);
     all.gets(0, 1, 3, status::NOT_FOUND);
+}
+
+// Fault: A host sets a text in parts under a long name, and a client asks for the name of a part
+// Outcome: the client gets the whole text, or none
+// Guarantee: A text is never cut short, and a part of it is no text
+#[test]
+fn a_text_is_whole_or_not_there() {
+    let mut all = cluster();
+    let node = all.node(1);
+    let name = |len: usize| format!("{:x<len$}", "pmix.");
+    for len in [10, 25, 26, 27, 28, KEY_MAX as usize - 7, KEY_MAX as usize - 6] {
+        let key = name(len);
+        let first = format!("text:{key}");
+        all.tell(node, Input::Attr { job: JobId(0), key: first.as_bytes(), value: b"one" });
+        let second = format!("{first}.1");
+        let input = Input::Attr { job: JobId(0), key: second.as_bytes(), value: b"two" };
+        let fits = second.len() <= KEY_MAX as usize;
+        let set = all.servers[node as usize].handle(all.now, input).map(drop);
+        assert_eq!(set, if fits { Ok(()) } else { Err(Fault::BadAttribute) }, "{second}");
+        all.get_of_job((0, 1), &key, None);
+        let data = all.gets(0, 1, 3, status::SUCCESS);
+        let whole: &[u8] = if fits { b"onetwo" } else { b"one" };
+        assert_eq!(value(&data, key.as_bytes()).as_string(), Some(whole), "{key}");
+    }
+    for key in [&format!("{}.1", name(10)), "pmix.locstr@0"] {
+        all.get_of_job((0, 1), key, None);
+        all.gets(0, 1, 3, status::NOT_FOUND);
+    }
 }
 
 // Serves: Attributes | `PMIX_PSET_NAMES` | served: by a get, the process sets that a rank is in, or any of its job. libpmix keeps
