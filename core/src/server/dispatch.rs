@@ -4,6 +4,8 @@ use heapless::Vec;
 
 use super::Server;
 use super::io::Consumed;
+#[cfg(feature = "pmix")]
+use super::names::is_reserved;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES, THRID_MAX};
@@ -225,6 +227,14 @@ impl Server<'_> {
                     self.ranks[requester.index].phase = RankPhase::Finalized;
                 }
                 Response::Done(Op::Finalize)
+            }
+            #[cfg(feature = "pmix")]
+            Command::Publish { name, .. }
+            | Command::Unpublish { name, .. }
+            | Command::Lookup { name, .. }
+                if is_reserved(name) =>
+            {
+                return Err(Refusal::BadField);
             }
             Command::Publish { .. } | Command::Unpublish { .. } | Command::Lookup { .. }
                 if self.jobs[requester.job.index()].remote_names =>

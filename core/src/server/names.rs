@@ -17,7 +17,7 @@ use crate::tables::names::NameRef;
 #[cfg(not(feature = "pmix"))]
 use crate::tables::names::Terms;
 #[cfg(feature = "pmix")]
-use crate::tables::names::{Party, Reach};
+use crate::tables::names::{Party, Reach, mark};
 use crate::time::Time;
 #[cfg(feature = "pmix")]
 use crate::wire::pmix;
@@ -59,7 +59,8 @@ impl Server<'_> {
         let range = pmix::range_of(ports.clone());
         let terms = terms(persistence, range.map_or(Reach::All, reach_of));
         let (names, ports) = (pmix::names_of(names), pmix::data_of(ports));
-        if names.clone().count() != ports.clone().count() {
+        let are_shared = names.clone().all(|mut name| name.next() == Some(&pmix::SHARED));
+        if !are_shared || names.clone().count() != ports.clone().count() {
             return Err(Refusal::BadField);
         }
         let names = names.map(|name| name.map(core::slice::from_ref));
@@ -201,6 +202,12 @@ impl Server<'_> {
             _ => None,
         }
     }
+}
+
+/// Returns whether a name is one that only the server gives.
+#[cfg(feature = "pmix")]
+pub(super) fn is_reserved(name: Text<'_>) -> bool {
+    matches!(name.parts().flatten().next(), Some(&(mark::DATA | mark::NOTICE | mark::MONITOR)))
 }
 
 #[cfg(feature = "pmix")]

@@ -24,7 +24,7 @@ use crate::state::{
     Response,
 };
 use crate::tables::kvs::{Pieces, Spaces};
-use crate::tables::names::{NameRef, Names, Terms};
+use crate::tables::names::{NameRef, Names, Terms, mark};
 use crate::tables::psets::Which;
 use crate::time::Time;
 use crate::trace::{Cause, Exit};
@@ -34,8 +34,8 @@ use crate::wire::pmix::{
     event, keys, kind, removal, status,
 };
 
-/// First byte of the names of notices. No published name begins with it.
-pub(super) const PREFIX: u8 = 1;
+/// First byte of the names of notices.
+pub(super) const PREFIX: u8 = mark::NOTICE;
 /// Share of the table of names that notices may take.
 const NOTICES_SHARE: u32 = 4;
 /// Least share in which the ends of jobs are kept for tools that register later.

@@ -9,12 +9,12 @@
 
 use super::super::Server;
 use super::super::dispatch::Requester;
-use super::events::{SERVER, notice_header};
+use super::events::{SERVER, notice_header, range};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank, UpcallId};
 use crate::limits::{HOST_FACTS, Limit};
 use crate::state::{PmixResponse, ReplyState, Response};
-use crate::tables::names::{End, NameRef, Party, Terms};
+use crate::tables::names::{End, NameRef, Party, Terms, mark};
 use crate::tables::upcalls::{Stage, Task};
 use crate::time::Time;
 use crate::wire::Op;
@@ -22,12 +22,10 @@ use crate::wire::pmix::{
     FileState, HostCall, HostQuery, Info, Infos, Integers, Reader, Writer, event, keys, status,
 };
 
-/// First byte of the names of monitors. No published name begins with it.
-const PREFIX: &[u8] = &[2];
+/// First byte of the names of monitors.
+const PREFIX: &[u8] = &[mark::MONITOR];
 /// Share of the table of names that monitors may take, and of the upcalls.
 const SHARE: u32 = 4;
-/// Range of an alert whose request names none: the job of the process.
-const RANGE_JOB: u8 = 3;
 
 /// Is a heartbeat.
 const BEAT: &[u8] = b"pmix.monitor.beat";
@@ -193,7 +191,7 @@ impl Server<'_> {
         if period == 0 || watched == 0 {
             return Ok(ReplyState::Ready(Response::status(status::BAD_PARAM)));
         }
-        let range = infos.find(keys::RANGE).and_then(|info| info.as_byte()).unwrap_or(RANGE_JOB);
+        let range = infos.find(keys::RANGE).and_then(|info| info.as_byte()).unwrap_or(range::JOB);
         let monitor = Monitor {
             watched,
             integers: integers as u64,

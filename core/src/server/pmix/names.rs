@@ -8,13 +8,13 @@ use crate::ids::{ConnId, Rank};
 use crate::limits::HOST_FACTS;
 use crate::state::{PendingReply, PmixResponse, ReplyState, Response};
 use crate::tables::kvs::Pieces;
-use crate::tables::names::{End, NameRef, Party, Reach, Reader, Remote, Terms};
+use crate::tables::names::{End, NameRef, Party, Reach, Reader, Remote, Terms, mark};
 use crate::time::Time;
 use crate::wire::pmix::{self, Info, Infos, Keys, Writer, keys, status};
 use crate::wire::{Integers, Persistence};
 
-/// First byte of stored keys. No name of PMI begins with it, so neither protocol sees the names of the other.
-const PREFIX: &[u8] = &[0];
+/// First byte of stored keys. Neither protocol sees the names of the other.
+const PREFIX: &[u8] = &[mark::DATA];
 /// Milliseconds that a look-up waits if its request has no timeout: until the end of the job.
 const FOREVER: u64 = u32::MAX as u64;
 

@@ -230,3 +230,25 @@ fn a_lookup_says_itself_how_long_it_waits() {
     host.silent();
     assert_eq!(host.server.poll_at(), Some(Time(500)));
 }
+
+// Fault: A client of PMI publishes, withdraws or looks for a name that the server gives to notices or monitors
+// Outcome: the request is refused
+// Guarantee: Clients of PMI neither forge nor see what PMIx keeps among the names
+#[cfg(feature = "pmix")]
+#[test]
+fn names_of_the_server_are_not_for_clients() {
+    let mut host = Host::v2(1);
+    for first in ["\x01", "\x03"] {
+        for (command, rest) in [("publish", "port=p;"), ("unpublish", ""), ("lookup", "")] {
+            host.asks(0, &format!("cmd=name-{command};name={first}five;{rest}"));
+            let (_, reply) = host.replies.pop_front().unwrap();
+            assert!(reply.contains("errmsg=a field has a value"), "{first:?}: {reply}");
+        }
+    }
+    if cfg!(feature = "cluster") {
+        host.asks(0, "cmd=name-publish;name=\x02a\x01\x03five;port=p\x03q;");
+        let (_, reply) = host.replies.pop_front().unwrap();
+        assert!(reply.contains("errmsg=a field has a value"), "{reply}");
+    }
+    assert_eq!(host.server.used(Limit::Names), 0);
+}
