@@ -237,7 +237,7 @@ impl Server<'_> {
         }
         #[cfg(feature = "pmix")]
         self.end_bootstraps();
-        self.reclaim(over, since);
+        self.reclaim(job, over, since);
         event!(info, "job {} is over", job);
         Ok(())
     }

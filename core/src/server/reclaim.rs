@@ -15,6 +15,7 @@ use core::cell::Cell;
 
 use super::Server;
 use crate::fault::Refusal;
+use crate::ids::JobId;
 use crate::limits::Limit;
 #[cfg(feature = "cluster")]
 use crate::state::Job;
@@ -32,7 +33,7 @@ use crate::wire::pmix::status::NOT_FOUND;
 
 impl Server<'_> {
     /// Frees the records of a job that is over, now or later. They are behind `since`.
-    pub(super) fn reclaim(&mut self, over: Spaces, since: u32) {
+    pub(super) fn reclaim(&mut self, job: JobId, over: Spaces, since: u32) {
         if self.jobs.iter().all(|job| job.name.is_empty()) {
             self.kvs.clear();
             self.links.rewind();
@@ -40,14 +41,14 @@ impl Server<'_> {
         }
         #[cfg(feature = "cluster")]
         {
-            self.drop_records_of(over);
+            self.drop_replies_about(job, over);
             self.kvs.bury(since, &|space| over.have(space));
             if self.kvs.is_compaction_due() {
                 self.compact();
             }
         }
         #[cfg(not(feature = "cluster"))]
-        let _ = (over, since);
+        let _ = (job, over, since);
     }
 
     /// Counts the records of jobs that are over, in a log that has just been loaded.
@@ -100,12 +101,14 @@ impl Server<'_> {
         let _ = lack;
     }
 
-    /// Answers requests of ranks of other jobs, whose replies are records of a job that is over, that there are none.
+    /// Answers requests of ranks of other jobs, whose replies are about a job that is over, or records of it, that there are none.
     #[cfg(feature = "cluster")]
-    fn drop_records_of(&mut self, over: Spaces) {
+    fn drop_replies_about(&mut self, job: JobId, over: Spaces) {
         for reply in self.conns[..self.conns_end as usize].iter_mut().flat_map(|conn| &mut conn.replies) {
             let is_of = |at: &mut u32| self.kvs.record(*at).is_some_and(|record| over.have(record.space));
-            if reply.state.records_mut().into_iter().flatten().any(is_of) {
+            let is_about = matches!(reply.state, ReplyState::Ready(Response::Pmix(answer))
+                if answer.about().is_some_and(|(about, _)| about == job));
+            if is_about || reply.state.records_mut().into_iter().flatten().any(is_of) {
                 reply.state = ReplyState::Ready(match reply.state {
                     ReplyState::Ready(Response::Record(op, _)) => Response::Missing(op),
                     #[cfg(feature = "pmix")]

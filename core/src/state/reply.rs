@@ -299,6 +299,31 @@ pub(crate) enum PmixResponse {
     HostsOf(Option<JobId>),
 }
 
+#[cfg(any(feature = "cluster", feature = "pmix"))]
+impl PmixResponse {
+    /// Returns the job that a response is about, and the rank if it is about one.
+    pub(crate) fn about(self) -> Option<(JobId, Option<Rank>)> {
+        match self {
+            PmixResponse::JobData(job)
+            | PmixResponse::Text(job, _)
+            | PmixResponse::Hosts(job)
+            | PmixResponse::Host(job, _)
+            | PmixResponse::HostSizes(job, _)
+            | PmixResponse::Identity(job)
+            | PmixResponse::Program(job, _)
+            | PmixResponse::Processes(job)
+            | PmixResponse::PeersOn(Some(job), _)
+            | PmixResponse::HostsOf(Some(job)) => Some((job, None)),
+            PmixResponse::RankData(job, rank)
+            | PmixResponse::Restarts(job, rank)
+            | PmixResponse::SetsOf(job, rank)
+            | PmixResponse::Commit { job, rank, .. }
+            | PmixResponse::Given { job, rank, .. } => Some((job, Some(rank))),
+            _ => None,
+        }
+    }
+}
+
 /// Attributes that the server computes. An attribute that the host has [set](crate::Input::Attr) takes precedence.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Attr {

@@ -87,8 +87,6 @@ impl Server<'_> {
 
     fn write_response(&self, id: ConnId, answer: PmixResponse, writer: &mut Writer<'_>) {
         let (job, rank) = match answer {
-            // A handshake has no tag, and is written elsewhere.
-            PmixResponse::Hello(_) | PmixResponse::ToolHello { .. } => return writer.status(status::ERROR),
             PmixResponse::Status(status) => return writer.status(status),
             PmixResponse::Group { context, members } => {
                 return self.write_group(id, context, members, writer);
@@ -119,19 +117,11 @@ impl Server<'_> {
                 writer.status(status::SUCCESS);
                 return writer.raw(record.map_or(&[], |record| self.committed_data(record)));
             }
-            PmixResponse::JobData(job)
-            | PmixResponse::Text(job, _)
-            | PmixResponse::Hosts(job)
-            | PmixResponse::Host(job, _)
-            | PmixResponse::HostSizes(job, _)
-            | PmixResponse::Identity(job)
-            | PmixResponse::Program(job, _)
-            | PmixResponse::Processes(job) => (job, WILDCARD),
-            PmixResponse::RankData(job, rank)
-            | PmixResponse::Restarts(job, rank)
-            | PmixResponse::SetsOf(job, rank)
-            | PmixResponse::Commit { job, rank, .. }
-            | PmixResponse::Given { job, rank, .. } => (job, rank.0),
+            _ => match answer.about() {
+                Some((job, rank)) => (job, rank.map_or(WILDCARD, |rank| rank.0)),
+                // A handshake has no tag, and is written elsewhere.
+                None => return writer.status(status::ERROR),
+            },
         };
         // Data about a rank, or about all ranks of a job.
         let of = &self.jobs[job.index()];

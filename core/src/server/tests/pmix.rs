@@ -511,6 +511,37 @@ fn a_commit_that_takes_too_many_comparisons_is_refused() {
     assert!(all.events[0].contains("AbortJob"), "{:?}", all.events);
 }
 
+// Fault: A client has not taken what it asked about a connected job, which ends, and another job begins
+// Outcome: the client is told that there is no such job
+// Guarantee: No client gets data of one job in place of those of another
+#[cfg(feature = "cluster")]
+#[test]
+fn an_answer_about_a_job_that_ends_is_not_about_the_next_one() {
+    let mut all = Cluster::new(2, 2, &[1, 2], false, 1);
+    for node in 0..2 {
+        all.tell(node, Input::Connected { job: JobId(0), other: JobId(1), connected: true });
+    }
+    let conn = ConnId(all.conn(0, 0));
+    all.tell(1, Input::Blocked { conn });
+    all.asks(0, 0, 3, |writer| {
+        command(writer, 4);
+        writer.single();
+        writer.string(b"job.1");
+        writer.single();
+        writer.uint32(WILDCARD);
+        writer.array(0);
+        writer.single();
+        writer.string(b"pmix.job.size");
+    });
+    for node in 0..2 {
+        all.tell(node, Input::DeregisterJob { job: JobId(1) });
+        all.tell(node, Input::RegisterJob(JobSpec::new(JobId(1), "next", 3)));
+    }
+    all.tell(1, Input::Writable { conn });
+    let rest = all.gets(0, 0, 3, status::NOT_FOUND);
+    assert!(rest.is_empty(), "{rest:?}");
+}
+
 /// Other nodes hold data of a rank that a fence has brought, and the rank has replaced them since.
 // Serves: Requests | refresh (33), get with `PMIX_GET_REFRESH_CACHE` | served: the newest data that the rank has committed,
 // from its host
