@@ -206,6 +206,7 @@ impl Server<'_> {
 
 /// Returns whether a name is one that only the server gives.
 #[cfg(feature = "pmix")]
+#[inline(never)]
 pub(super) fn is_reserved(name: Text<'_>) -> bool {
     matches!(name.parts().flatten().next(), Some(&(mark::DATA | mark::NOTICE | mark::MONITOR)))
 }

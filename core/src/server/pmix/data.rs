@@ -1,6 +1,5 @@
 //! Data that PMIx ranks put: commits, and gets that may wait for them.
 
-use core::cell::Cell;
 #[cfg(feature = "cluster")]
 use core::ops::Range;
 
@@ -154,13 +153,12 @@ impl Server<'_> {
                 None if changes.put.is_empty() && !(scope == REMOTE && self.links.are_any()) => continue,
                 None => (None, &[][..]),
             };
-            let comparisons = Cell::new(COMMIT_COMPARISONS_MAX);
             let (mut len, mut is_same) = (0, record.is_some());
-            for piece in changes.applied_to(integers, known, &comparisons) {
+            let applied = changes.apply_to(integers, known, COMMIT_COMPARISONS_MAX, &mut |piece| {
                 is_same &= known.get(len..).is_some_and(|rest| rest.starts_with(piece));
                 len += piece.len();
-            }
-            if len > limit as usize || comparisons.get() == 0 {
+            });
+            if len > limit as usize || applied.is_none() {
                 return Err(Refusal::Full(Limit::CommitBytes, limit));
             }
             is_same &= len == known.len();
@@ -184,9 +182,10 @@ impl Server<'_> {
                         record,
                         |known, room| {
                             let known = Header::split(known).map(|(_, data)| data).unwrap_or_default();
-                            let comparisons = Cell::new(COMMIT_COMPARISONS_MAX);
-                            let pieces = changes.applied_to(integers, known, &comparisons);
-                            pieces.fold(fill_front(room, &bytes), fill_front);
+                            let mut rest = fill_front(room, &bytes);
+                            let _ = changes.apply_to(integers, known, COMMIT_COMPARISONS_MAX, &mut |piece| {
+                                rest = fill_front(core::mem::take(&mut rest), piece);
+                            });
                         },
                     )?;
                 }

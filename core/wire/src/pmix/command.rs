@@ -1,7 +1,5 @@
 //! Requests of clients.
 
-use core::cell::Cell;
-
 use super::info::{Info, Infos};
 use super::reader::{Proc, Reader};
 use super::{Integers, WILDCARD, removal};
@@ -515,52 +513,62 @@ impl<'a> Changes<'a> {
         packs(integers, self.removed).filter_map(|pack| pack.key)
     }
 
-    /// Returns data after these changes, in pieces: the packs of `known` whose keys do not change, then the new packs.
+    /// Passes data after these changes to `then`, in pieces: the packs of `known` whose keys do not change, then the new packs.
+    /// Returns `None`, before the end, if that takes more than so many `comparisons` of packs.
     ///
     /// The bytes of `known` from the first pack that cannot be decoded on are last. They are replaced by new ones of this kind.
-    ///
-    /// Each comparison of two keys takes one of `comparisons`. If none are left at the end, the pieces are not the data.
-    pub fn applied_to(
+    #[inline(never)]
+    pub fn apply_to(
         self,
         integers: Integers,
-        known: &'a [u8],
-        comparisons: &'a Cell<u32>,
-    ) -> impl Iterator<Item = &'a [u8]> {
-        let mut is_removed =
-            finder(integers, self.removed, comparisons, |removed, pack| removed.key == pack.key);
-        let mut is_put = finder(integers, self.put, comparisons, |new, pack| new.replaces(pack));
-        let decoded = packs(integers, known).filter(|pack| pack.key.is_some());
-        let kept = decoded.filter(move |&pack| !is_removed(pack) && !is_put(pack)).map(|pack| pack.bytes);
-        let rest = |data| packs(integers, data).find(|pack| pack.key.is_none());
-        let rest = rest(known).filter(|_| rest(self.put).is_none()).map(|pack| pack.bytes);
-        kept.chain(core::iter::once(self.put)).chain(rest)
+        known: &[u8],
+        mut comparisons: u32,
+        then: &mut dyn FnMut(&[u8]),
+    ) -> Option<()> {
+        let (mut removed, mut put) = (0, 0);
+        let mut rest = None;
+        for pack in packs(integers, known) {
+            if pack.key.is_none() {
+                rest = Some(pack.bytes);
+            } else if !finds(integers, self.removed, &mut removed, pack, true, &mut comparisons)?
+                && !finds(integers, self.put, &mut put, pack, false, &mut comparisons)?
+            {
+                then(pack.bytes);
+            }
+        }
+        then(self.put);
+        if let Some(rest) = rest
+            && !packs(integers, self.put).any(|pack| pack.key.is_none())
+        {
+            then(rest);
+        }
+        Some(())
     }
 }
 
-/// Returns a function that finds a pack of `data` for another pack. Data that change again mostly come in the same order, so a search
-/// begins behind the pack that was found last.
-fn finder<'a>(
+/// Returns whether `data` have a pack that removes another one, or replaces it. Data that change again mostly come in the same order,
+/// so a search begins at `from`, behind the pack that was found last. Returns `None` if no comparisons are left.
+#[inline(never)]
+fn finds(
     integers: Integers,
-    data: &'a [u8],
-    comparisons: &'a Cell<u32>,
-    is_for: impl Fn(Pack<'a>, Pack<'a>) -> bool,
-) -> impl FnMut(Pack<'a>) -> bool {
-    let mut from = 0;
-    move |older| {
-        let (front, behind) = data.split_at(from);
-        for (mut at, part) in [(from, behind), (0, front)] {
-            for pack in packs(integers, part) {
-                let Some(left) = comparisons.get().checked_sub(1) else { return false };
-                comparisons.set(left);
-                at += pack.bytes.len();
-                if is_for(pack, older) {
-                    from = at;
-                    return true;
-                }
+    data: &[u8],
+    from: &mut usize,
+    older: Pack<'_>,
+    removes: bool,
+    comparisons: &mut u32,
+) -> Option<bool> {
+    let (front, behind) = data.split_at_checked(*from)?;
+    for (mut at, part) in [(*from, behind), (0, front)] {
+        for pack in packs(integers, part) {
+            *comparisons = comparisons.checked_sub(1)?;
+            at += pack.bytes.len();
+            if pack.replaces(older) || removes && pack.key == older.key {
+                *from = at;
+                return Some(true);
             }
         }
-        false
     }
+    Some(false)
 }
 
 /// Key of values with qualifiers: an array of the key, the value and the qualifiers.
@@ -583,18 +591,20 @@ impl Pack<'_> {
 }
 
 /// Returns the packs of data. The last one has all bytes from the first that cannot be decoded on.
-fn packs<'a>(integers: Integers, data: &'a [u8]) -> impl Iterator<Item = Pack<'a>> + Clone {
-    let mut rest = data;
-    core::iter::from_fn(move || {
-        let start = rest;
-        if start.is_empty() {
-            return None;
-        }
-        let mut reader = Reader::new(integers, start);
-        let key = reader.key_value().map(|pair| pair.key);
-        rest = if key.is_some() { reader.rest() } else { &[] };
-        Some(Pack { key, bytes: &start[..start.len() - rest.len()] })
-    })
+fn packs<'a>(integers: Integers, mut data: &'a [u8]) -> impl Iterator<Item = Pack<'a>> + Clone {
+    core::iter::from_fn(move || next_pack(integers, &mut data))
+}
+
+#[inline(never)]
+fn next_pack<'a>(integers: Integers, rest: &mut &'a [u8]) -> Option<Pack<'a>> {
+    let start = *rest;
+    if start.is_empty() {
+        return None;
+    }
+    let mut reader = Reader::new(integers, start);
+    let key = reader.key_value().map(|pair| pair.key);
+    *rest = if key.is_some() { reader.rest() } else { &[] };
+    Some(Pack { key, bytes: &start[..start.len() - rest.len()] })
 }
 
 impl<'a> Queries<'a> {
