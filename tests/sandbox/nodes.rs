@@ -128,6 +128,23 @@ fn one_that_breaks_off_on_one_node_is_ended_on_all() {
     ended("", &file, "n3 (node 3)", ": trapped: ");
 }
 
+// Fault: The plugin of one host traps in a job that goes on after failures
+// Outcome: one line names it; the ranks there end, and the others go on
+// Guarantee: A node without a server is lost, and its daemon ends
+// Also: hydrant-control `a_run_goes_on_without_a_node_whose_backend_has_failed`
+#[test]
+fn one_that_breaks_off_takes_only_its_host_along() {
+    let file = hostile_on("trap-alone", 3, BYTES, "(unreachable)", "(i32.const 0)");
+    let script = format!("case $PMI_RANK in 0) read line && echo on;; [45]) {WAITING};; esac");
+    let job = on_nodes(&file, "-disable-auto-cleanup -n 8 bash -c").arg(script);
+    let mut job = job.hold_input().start();
+    job.await_stderr("2 ranks were running there, the other ranks go on\n");
+    job.send(b"line\n").expect("rank 0 reads");
+    job.end_input();
+    let outcome = job.wait();
+    outcome.says("on\n", 1).warns(&format!("host n3 (node 3): plugin {}: trapped: ", file.display()));
+}
+
 #[test]
 fn one_that_never_answers_is_told_from_a_host_that_is_lost() {
     let endless = "(loop $again (br $again)) (unreachable)";
