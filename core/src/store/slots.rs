@@ -2,9 +2,9 @@
 
 use core::ops::{Deref, DerefMut, Index, IndexMut, Range};
 
-/// Slots of a table, in lent memory. Walks through them end behind the last one that has been in use, and do not touch the memory behind,
-/// which may be mapped lazily. Each slot has its number all the same. Without the feature `cluster` the end is that of the table: boards
-/// map nothing, and the check takes flash.
+/// Slots of a table, in lent memory. Walks through them end behind the last one that has been in use, and do not touch the memory
+/// behind, which may be mapped lazily. Each slot has its number all the same. Without the feature `cluster` the end is that of the
+/// table: boards map nothing, and the check takes flash.
 #[derive(Debug)]
 pub(crate) struct Slots<'s, T> {
     all: &'s mut [T],

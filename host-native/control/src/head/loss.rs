@@ -34,7 +34,7 @@ impl Head {
         self.config.cleanup && !self.config.stays || self.has_boards || self.first.is_some()
     }
 
-    /// The PMI server of a node has failed. The node is lost, and its daemon ends; or all jobs end, and the daemon stays until then.
+    /// The PMI server of a node has failed. The node is lost and its daemon ends, or all jobs end and the daemon stays until then.
     pub(super) fn backend_failed(&mut self, node: u32, failure: BackendFailure) {
         if node == 0 {
             // Jobs that the head's own server was to register have no answer, and no node knows them.
