@@ -4,13 +4,13 @@ use heapless::Vec;
 
 use super::Server;
 use super::io::Consumed;
-#[cfg(feature = "pmix")]
-use super::names::is_reserved;
 use crate::fault::{Fault, Malformed, Refusal};
 use crate::ids::{ConnId, JobId, Rank};
 use crate::limits::{JOBID_MAX, KEY_MAX, LAZY_FENCES, THRID_MAX};
 use crate::state::{Abort, Conn, Job, PendingReply, Phase, RankPhase, ReplyState, Response};
 use crate::tables::kvs::{Before, Kind, Owner};
+#[cfg(feature = "pmix")]
+use crate::tables::names::mark;
 use crate::time::Time;
 use crate::trace::{Cause, Closing, event};
 use crate::wire::{self, Command, Framing, Message, Op, Protocol, Text};
@@ -232,7 +232,7 @@ impl Server<'_> {
             Command::Publish { name, .. }
             | Command::Unpublish { name, .. }
             | Command::Lookup { name, .. }
-                if is_reserved(name) =>
+                if mark::is_reserved(name.parts().flatten().next()) =>
             {
                 return Err(Refusal::BadField);
             }

@@ -17,7 +17,7 @@ use crate::tables::names::NameRef;
 #[cfg(not(feature = "pmix"))]
 use crate::tables::names::Terms;
 #[cfg(feature = "pmix")]
-use crate::tables::names::{Party, Reach, mark};
+use crate::tables::names::{Party, Reach};
 use crate::time::Time;
 #[cfg(feature = "pmix")]
 use crate::wire::pmix;
@@ -202,13 +202,6 @@ impl Server<'_> {
             _ => None,
         }
     }
-}
-
-/// Returns whether a name is one that only the server gives.
-#[cfg(feature = "pmix")]
-#[inline(never)]
-pub(super) fn is_reserved(name: Text<'_>) -> bool {
-    matches!(name.parts().flatten().next(), Some(&(mark::DATA | mark::NOTICE | mark::MONITOR)))
 }
 
 #[cfg(feature = "pmix")]

@@ -74,8 +74,8 @@ impl Server<'_> {
         Err(Refusal::Full(limit, self.limits.of(limit)))
     }
 
-    /// Makes room for what is lacking, of all room or of what is [not reserved](Kvs::frees). Returns whether there is room. Nothing is
-    /// changed otherwise.
+    /// Makes room for what is lacking, of all room or of what is [not reserved](Kvs::frees). Returns whether there is room. Nothing
+    /// is changed otherwise.
     #[cfg(feature = "cluster")]
     #[cold]
     #[inline(never)]

@@ -46,8 +46,8 @@ impl Server<'_> {
         Ok(())
     }
 
-    /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job, and the cost of the
-    /// pairs.
+    /// Checks that a job of `size` ranks and the pairs of the spawn fit. Returns the job id of the requesting job, and the cost of
+    /// the pairs.
     pub(super) fn check_spawned(
         &self,
         spawn: UpcallId,

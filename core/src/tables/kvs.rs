@@ -152,8 +152,8 @@ pub(crate) struct Kvs<'s> {
 /// Owner of the host's records.
 const HOST: u32 = u32::MAX;
 
-/// What a refused request has the log compacted for: such a part of the log. The cost of compactions is then in proportion to what has
-/// been put. A rank that puts the same keys again and again needs that much room beside what is to stay.
+/// What a refused request has the log compacted for: such a part of the log. The cost of compactions is then in proportion to what
+/// has been put. A rank that puts the same keys again and again needs that much room beside what is to stay.
 #[cfg(feature = "cluster")]
 const WORTH: u32 = 16;
 
@@ -260,8 +260,8 @@ impl<'s> Kvs<'s> {
         self.dead.less(self.left()) != Usage::NONE
     }
 
-    /// Returns whether a compaction makes room for what is lacking: of all room, or of what `is_unreserved`. What ranks get back may
-    /// be reserved for them.
+    /// Returns whether a compaction makes room for what is lacking: of all room, or of what `is_unreserved`. What ranks get back
+    /// may be reserved for them.
     #[cfg(feature = "cluster")]
     pub(crate) fn frees(
         &self,
@@ -277,8 +277,8 @@ impl<'s> Kvs<'s> {
         }
     }
 
-    /// Returns whether much of what a request lacks is of jobs that are over or superseded, without superseded records of so many bytes
-    /// that a compaction keeps, by default as many as the last one did.
+    /// Returns whether much of what a request lacks is of jobs that are over or superseded, without superseded records of so many
+    /// bytes that a compaction keeps, by default as many as the last one did.
     #[cfg(feature = "cluster")]
     pub(crate) fn is_much_droppable(&self, lacks: Limit, kept: Option<u32>) -> bool {
         let superseded = self.log.superseded().saturating_sub(kept.unwrap_or(self.held));
@@ -334,8 +334,8 @@ impl<'s> Kvs<'s> {
         self.left().less(self.reserved)
     }
 
-    /// Returns new spaces for a job of `ranks` ranks, and the quota that is reserved for each rank. The quota is below its maximum if
-    /// other jobs have left [too little](Kvs::lack_of_job).
+    /// Returns new spaces for a job of `ranks` ranks, and the quota that is reserved for each rank. The quota is below its maximum
+    /// if other jobs have left [too little](Kvs::lack_of_job).
     pub(crate) fn open(&mut self, ranks: u32) -> (Spaces, Usage) {
         self.next = self.next.wrapping_add(1);
         let common = self.common();

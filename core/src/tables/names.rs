@@ -11,8 +11,8 @@ use crate::limits::{Limit, NAME_MAX, PORT_MAX};
 /// Whether a name is published once in each range. A board has it once.
 const RANGES: bool = cfg!(all(feature = "pmix", feature = "cluster"));
 
-/// First bytes of the names of what PMIx keeps in the table. [`SHARED`](crate::wire::pmix::SHARED) is one more, with which the names
-/// begin that a server of other jobs asks for. Clients of PMI use no name that begins with one of these.
+/// First bytes of the names of what PMIx keeps in the table. One more begins the names that a server of other jobs asks for.
+/// Clients of PMI use no name that begins with one of these.
 #[cfg(feature = "pmix")]
 pub(crate) mod mark {
     /// Data that PMIx ranks publish.
@@ -21,7 +21,12 @@ pub(crate) mod mark {
     pub(crate) const NOTICE: u8 = 1;
     /// Monitors.
     pub(crate) const MONITOR: u8 = 3;
-    const _: () = assert!(!matches!(crate::wire::pmix::SHARED, DATA | NOTICE | MONITOR));
+
+    /// Returns whether a name that begins with this byte is one that only the server gives.
+    #[inline(never)]
+    pub(crate) const fn is_reserved(first: Option<&u8>) -> bool {
+        matches!(first, Some(&(DATA | NOTICE | MONITOR)))
+    }
 }
 
 /// Slot of a name: published, awaited by look-ups, or free.

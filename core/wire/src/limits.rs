@@ -44,8 +44,8 @@ pub const PENDING_MAX: usize = 4;
 /// Maximum number of bytes that a PMIx process commits for processes of its node, and as many for others. A reply with so much
 /// data is no longer than [`MESSAGE_MAX`].
 pub const COMMIT_BYTES_MAX: u32 = MESSAGE_MAX - 4096;
-/// Comparisons of keys that one scope of a commit of PMIx may take. Data of [`COMMIT_BYTES_MAX`] bytes, half known and half new, take
-/// fewer if each value has 11 bytes with its key.
+/// Comparisons of keys that one scope of a commit of PMIx may take. Data of [`COMMIT_BYTES_MAX`] bytes, half known and half new,
+/// take fewer if each value has 11 bytes with its key.
 pub const COMMIT_COMPARISONS_MAX: u32 = 1 << 23;
 /// Bytes of a commit's message in addition to its data.
 const COMMIT_REST: u32 = 256;

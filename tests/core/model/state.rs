@@ -455,7 +455,8 @@ impl Model {
         Ok(())
     }
 
-    /// Whether there is room for what a rank puts, perhaps without what it replaces and what is of jobs that are over, if that is much.
+    /// Whether there is room for what a rank puts, perhaps without what it replaces and what is of jobs that are over, if that is
+    /// much.
     pub(crate) fn make_room(&mut self, owner: (u32, u32), cost: Amount) -> Result<(), Refusal> {
         let result = self.room(Some(owner), cost);
         let all = Amount { bytes: self.limits.kvs_bytes, keys: self.limits.keys };

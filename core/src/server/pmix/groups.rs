@@ -303,8 +303,8 @@ impl Server<'_> {
         (encoding == integers).then_some((record, given))
     }
 
-    /// Stores which name the group with a context id has, for each job with members that have given information. The first of them is
-    /// charged for it.
+    /// Stores which name the group with a context id has, for each job with members that have given information. The first of them
+    /// is charged for it.
     pub(super) fn name_context(&mut self, at: u32, tag: u32, context: u32) -> Result<(), Refusal> {
         let (key, value) = (key_of(Rank(context), NAME_OF), tag.to_le_bytes());
         for id in self.jobs.numbers().map(JobId) {

@@ -13,6 +13,8 @@ use crate::time::Time;
 use crate::wire::pmix::{self, Info, Infos, Keys, Writer, keys, status};
 use crate::wire::{Integers, Persistence};
 
+const _: () = assert!(!mark::is_reserved(Some(&pmix::SHARED)));
+
 /// First byte of stored keys. Neither protocol sees the names of the other.
 const PREFIX: &[u8] = &[mark::DATA];
 /// Milliseconds that a look-up waits if its request has no timeout: until the end of the job.

@@ -99,7 +99,7 @@ fn is_rest_reserved(server: &Server<'_>) -> bool {
 
 // Fault: A program puts the same keys, or commits, again and again
 // Outcome: nothing
-// Guarantee: What a newer value has replaced leaves the log when room is wanted, once it is a 16th of the log. A reply has the value of the time of its request
+// Guarantee: What a newer value has replaced leaves the log when room is wanted, once it is a 16th of it. Replies keep their values
 // Also: hydrant-core `nodes_agree_on_keys_that_are_put_again_and_again`, `commits_without_end_take_bounded_room`
 #[test]
 fn a_key_that_is_put_again_and_again_takes_bounded_room() {

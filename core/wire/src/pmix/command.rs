@@ -546,8 +546,8 @@ impl<'a> Changes<'a> {
     }
 }
 
-/// Returns whether `data` have a pack that removes another one, or replaces it. Data that change again mostly come in the same order,
-/// so a search begins at `from`, behind the pack that was found last. Returns `None` if no comparisons are left.
+/// Returns whether `data` have a pack that removes another one, or replaces it. Data that change again mostly come in the same
+/// order, so a search begins at `from`, behind the pack that was found last. Returns `None` if no comparisons are left.
 #[inline(never)]
 fn finds(
     integers: Integers,
