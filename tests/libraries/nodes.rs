@@ -105,7 +105,7 @@ fn a_lost_host_is_made_up_for_by_spawn() {
     let job = Job::hydrant(&nodes(3, 2, 3)).words("-disable-auto-cleanup -n 6").arg(python());
     let mut job = job.arg(clients_dir().join("mpi_refill.py")).args(["2", "3"]).hold_input().start();
     job.await_stdout("up\n", 6);
-    kill_process(job.children()[1], Signal::KILL).expect("it runs");
+    kill_process(job.daemons()[1], Signal::KILL).expect("it runs");
     job.await_stderr("host n2 (node 2): its daemon is lost: its connection was closed\n");
     job.end_input();
     let outcome = job.wait();

@@ -135,6 +135,14 @@ impl Running {
         children(self.pid())
     }
 
+    /// Of a launcher of local daemons, those that it has started itself, in the order of their nodes. With the sandbox its first child
+    /// is its guardian, which has no descriptor but one.
+    pub fn daemons(&self) -> Vec<Pid> {
+        let files =
+            |pid: Pid| fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).map_or(0, Iterator::count);
+        self.children().into_iter().filter(|&pid| files(pid) > 1).collect()
+    }
+
     /// Its standard error so far.
     pub fn stderr(&self) -> String {
         self.stderr.text()

@@ -83,7 +83,7 @@ fn lose_a_host(program: &str, args: &str) -> Option<Outcome> {
         Launch::new(Peer::OpenMpi5, &options)?.program(Peer::OpenMpi5, program, args);
     let job = job.start();
     job.await_stdout(" is up\n", 6);
-    kill_process(job.children()[1], Signal::KILL).expect("it runs");
+    kill_process(job.daemons()[1], Signal::KILL).expect("it runs");
     let outcome = job.wait();
     outcome.code(0).warns("host n2 (node 2): its daemon is lost: its connection was closed\n");
     Some(outcome)

@@ -656,7 +656,7 @@ fn a_query_is_answered_without_a_host_that_is_late() {
     let run = Run::new(&nodes(2, 1, 2), "echo up; test $PMI_RANK != 0 || read line; :");
     run.running.await_stdout("up\n", 2);
     let query = format!("memory {}", run.job());
-    let late = run.running.children()[1];
+    let late = run.running.daemons()[1];
     kill_process(late, Signal::STOP).expect("the daemon runs");
     let outcome = run.ask(Library::Five, &query);
     kill_process(late, Signal::CONT).expect("the daemon runs");
