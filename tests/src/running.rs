@@ -135,8 +135,8 @@ impl Running {
         children(self.pid())
     }
 
-    /// Of a launcher of local daemons, those that it has started itself, in the order of their nodes. With the sandbox its first child
-    /// is its guardian, which has no descriptor but one.
+    /// Of a launcher of local daemons, those that it has started itself, in the order of their nodes. With the sandbox its first
+    /// child is its guardian, which has no descriptor but one.
     pub fn daemons(&self) -> Vec<Pid> {
         let files =
             |pid: Pid| fs::read_dir(format!("/proc/{}/fd", pid.as_raw_nonzero())).map_or(0, Iterator::count);
