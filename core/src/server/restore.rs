@@ -327,17 +327,7 @@ impl<'s> Server<'s> {
                 let is_known = |at: u32| slots & 1 << at == 0 || self.names.is_known(at);
                 slots != 0 && cfg!(feature = "pmix") && (0..u64::BITS).all(is_known)
             }
-            ReplyState::Get { job, .. }
-            | ReplyState::Ready(Response::Pmix(
-                PmixResponse::JobData(job)
-                | PmixResponse::Hosts(job)
-                | PmixResponse::Host(job, _)
-                | PmixResponse::HostSizes(job, _)
-                | PmixResponse::Identity(job)
-                | PmixResponse::Program(job, _)
-                | PmixResponse::Processes(job)
-                | PmixResponse::SetsOf(job, _),
-            )) => job.0 < self.limits.jobs,
+            ReplyState::Get { job, .. } => job.0 < self.limits.jobs,
             ReplyState::Ready(Response::Pmix(
                 PmixResponse::RankData(job, rank) | PmixResponse::Restarts(job, rank),
             )) => self.job(job).is_ok_and(|job| job.slot(rank).is_some()),
@@ -374,6 +364,9 @@ impl<'s> Server<'s> {
             }
             ReplyState::Ready(Response::Pmix(PmixResponse::Notice(notice))) => {
                 self.names.port(notice).is_some()
+            }
+            ReplyState::Ready(Response::Pmix(answer)) => {
+                answer.about().is_none_or(|(job, _)| job.0 < self.limits.jobs)
             }
             ReplyState::Ready(_) => true,
         }

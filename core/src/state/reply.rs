@@ -299,7 +299,6 @@ pub(crate) enum PmixResponse {
     HostsOf(Option<JobId>),
 }
 
-#[cfg(any(feature = "cluster", feature = "pmix"))]
 impl PmixResponse {
     /// Returns the job that a response is about, and the rank if it is about one.
     pub(crate) fn about(self) -> Option<(JobId, Option<Rank>)> {
