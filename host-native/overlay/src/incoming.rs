@@ -13,8 +13,8 @@ use crate::bootstrap::{Guide, QUESTION_LEN, QUESTION_MAGIC};
 use crate::enrol::hello::{self, HELLO_LEN};
 use crate::enrol::{Greeted, Secrets};
 use crate::link::{
-    HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, OverlayId, Secret, claimed_node, configure_socket,
-    is_heartbeat, respond,
+    HEARTBEAT_LEN, INITIATION_LEN, LinkIdentity, Secret, claimed_node, configure_socket, is_heartbeat,
+    respond,
 };
 
 /// Maximum number of unauthenticated connections. A further connection replaces the oldest, so that silent connections
@@ -77,8 +77,7 @@ fn is_connection_error(error: &io::Error) -> bool {
 /// A child that has not joined yet.
 #[derive(Debug)]
 pub(crate) struct ExpectedChild<'a> {
-    pub(crate) overlay: OverlayId,
-    pub(crate) parent: u32,
+    pub(crate) identity: LinkIdentity,
     pub(crate) secret: &'a Secret,
 }
 
@@ -307,8 +306,7 @@ impl Incoming {
     fn respond<'a>(&mut self, expected: impl Fn(u32) -> Option<ExpectedChild<'a>>) -> Option<()> {
         let initiation = self.bytes.first_chunk()?;
         let node = claimed_node(initiation)?;
-        let ExpectedChild { overlay, parent, secret } = expected(node)?;
-        let identity = LinkIdentity { overlay, parent, child: node };
+        let ExpectedChild { identity, secret } = expected(node)?;
         let (noise, bytes) = respond(&identity, secret, initiation).ok()?;
         // The send buffer of a new socket has space for a response.
         let sent = send(&self.fd, &bytes, SendFlags::DONTWAIT | NO_SIGPIPE).ok()?;

@@ -71,8 +71,10 @@
 //! The link to a forked daemon is a Unix socket pair, of which the daemon inherits one end. No other process has an end, so
 //! it needs neither a secret nor encryption, and its frames have no tag.
 //!
-//! Every other link is a TCP connection with Noise (`NNpsk0`, Curve25519, ChaCha20-Poly1305, BLAKE2s). The handshake binds
-//! the job, the version and both node numbers. An incoming connection that has not proved that it has the secret takes 133
+//! Every other link is a TCP connection with Noise (`NNpsk0`, ChaCha20-Poly1305, BLAKE2s). The handshake binds
+//! the job, the version and both node numbers. It has no curve where the secret of the link came to the child over an
+//! encrypted connection, or from its own machine: ssh of the `PATH`, [`Bootstrap::Local`] and [`Bootstrap::Join`]; elsewhere it is
+//! Curve25519. An incoming connection that has not proved that it has the secret takes 133
 //! bytes of buffer in one of 64 slots. It is closed after 10 seconds, or when it is the oldest and all slots are taken. A
 //! listening socket is closed when the last child has joined.
 //!

@@ -10,6 +10,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
 
+use hydrant_noise::KeyExchange;
 use hydrant_reactor::Error;
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
@@ -75,7 +76,7 @@ impl Ticket {
     }
 
     fn identity(&self, node: u32) -> LinkIdentity {
-        LinkIdentity { overlay: self.overlay, parent: HEAD, child: node }
+        LinkIdentity { overlay: self.overlay, parent: HEAD, child: node, exchange: KeyExchange::PskDhe }
     }
 }
 

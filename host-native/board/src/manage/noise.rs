@@ -6,7 +6,7 @@
 use std::fmt;
 
 use hydrant_core::manage::{PREFIX, RECORD_MAX};
-use hydrant_noise::{Forged, Initiator, MESSAGE_LEN, TAG_LEN, Transport, respond};
+use hydrant_noise::{Forged, Initiator, KeyExchange, MESSAGE_LEN, TAG_LEN, Transport, respond};
 
 use super::secret::{MAGIC, Secret};
 
@@ -39,7 +39,7 @@ impl fmt::Debug for Channel {
 impl Channel {
     /// Starts the handshake of a host. The bytes to send are appended to `outbox`.
     pub(crate) fn host(secret: &Secret, outbox: &mut impl Extend<u8>) -> Channel {
-        let (noise, message) = Initiator::new(secret.bytes(), &MAGIC);
+        let (noise, message) = Initiator::new(KeyExchange::PskDhe, secret.bytes(), &MAGIC);
         outbox.extend(MAGIC);
         outbox.extend(message);
         Channel::Host(noise, Vec::new())
@@ -103,7 +103,7 @@ impl Channel {
                 let Some(message) = raw.get(MAGIC.len()..).and_then(<[u8]>::first_chunk) else {
                     return Ok(0);
                 };
-                let (noise, answer) = respond(secret.bytes(), &MAGIC, message)?;
+                let (noise, answer) = respond(KeyExchange::PskDhe, secret.bytes(), &MAGIC, message)?;
                 outbox.extend(answer);
                 *self = Channel::Open(noise);
                 Ok(MAGIC.len() + MESSAGE_LEN)

@@ -6,6 +6,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use hydrant_core::peer::tree::{Place, Tree};
+use hydrant_noise::KeyExchange;
 use hydrant_placement::{Bootstrap, Host};
 use hydrant_reactor::process::can_fork;
 use rustix::io::Errno;
@@ -76,6 +77,17 @@ impl DaemonSettings {
     /// it has no other thread.
     pub fn forks_daemons(&self) -> bool {
         self.bootstrap == Bootstrap::Local && self.iface.is_none() && can_fork()
+    }
+
+    /// What makes the keys of links. A link has a secret of its own, which is in the memory of its two ends. Where the secret has
+    /// reached the child over an encrypted connection, or has not left the machine, nobody else has seen it. Commands of users,
+    /// srun and qrsh may send it in clear.
+    pub(crate) fn key_exchange(&self) -> KeyExchange {
+        match self.bootstrap {
+            Bootstrap::Ssh if self.bootstrap_exec.is_none() => KeyExchange::Psk,
+            Bootstrap::Local | Bootstrap::Join => KeyExchange::Psk,
+            Bootstrap::Ssh | Bootstrap::Srun | Bootstrap::Qrsh | Bootstrap::Exec(_) => KeyExchange::PskDhe,
+        }
     }
 }
 
@@ -220,7 +232,8 @@ impl DaemonSpec {
 
     /// Identity of the link to the parent.
     pub(crate) fn link_identity(&self) -> LinkIdentity {
-        LinkIdentity { overlay: self.overlay, parent: self.parent, child: self.node }
+        let exchange = self.settings.key_exchange();
+        LinkIdentity { overlay: self.overlay, parent: self.parent, child: self.node, exchange }
     }
 }
 
@@ -350,6 +363,21 @@ mod tests {
         let (hosts, encoded) = (large.hosts.clone(), large.encode());
         assert!(encoded.len() < small.encode().len() + 16);
         assert_eq!(decode(&encoded).unwrap().hosts, hosts);
+    }
+
+    #[test]
+    fn curves_are_left_out_where_nobody_can_have_seen_the_secret_of_a_link() {
+        let with = |bootstrap, program: Option<&str>| {
+            let bootstrap_exec = program.map(OsString::from);
+            DaemonSettings { bootstrap, bootstrap_exec, ..spec().settings }.key_exchange()
+        };
+        for bootstrap in [Bootstrap::Ssh, Bootstrap::Local, Bootstrap::Join] {
+            assert_eq!(with(bootstrap, None), KeyExchange::Psk);
+        }
+        assert_eq!(with(Bootstrap::Ssh, Some("rsh")), KeyExchange::PskDhe);
+        for bootstrap in [Bootstrap::Srun, Bootstrap::Qrsh, spec().settings.bootstrap] {
+            assert_eq!(with(bootstrap, None), KeyExchange::PskDhe);
+        }
     }
 
     /// `isHeterogeneous` of pmi2.h is 0 for this reason.

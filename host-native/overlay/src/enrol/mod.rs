@@ -25,6 +25,7 @@ use std::ffi::OsString;
 use std::io;
 
 use hydrant_core::trace::SignalName;
+use hydrant_noise::KeyExchange;
 use hydrant_reactor::{Error, OpenFilesError};
 use serde::{Deserialize, Serialize};
 
@@ -176,7 +177,8 @@ impl EnrolError {
 }
 
 fn identity(index: Option<u32>) -> LinkIdentity {
-    LinkIdentity { overlay: OVERLAY, parent: 0, child: index.unwrap_or(NO_INDEX) }
+    let child = index.unwrap_or(NO_INDEX);
+    LinkIdentity { overlay: OVERLAY, parent: 0, child, exchange: KeyExchange::PskDhe }
 }
 
 #[cfg(test)]

@@ -4,8 +4,10 @@ use std::io::{Read, Write};
 use std::net::Ipv4Addr;
 use std::time::{Duration, Instant};
 
+use hydrant_noise::KeyExchange;
+
 use super::*;
-use crate::link::{Initiator, RESPONSE_LEN};
+use crate::link::{Initiator, OverlayId, RESPONSE_LEN};
 
 const CHILD: u32 = 5;
 
@@ -32,7 +34,7 @@ impl Parent {
     }
 
     fn identity(&self) -> LinkIdentity {
-        LinkIdentity { overlay: self.overlay, parent: 2, child: CHILD }
+        LinkIdentity { overlay: self.overlay, parent: 2, child: CHILD, exchange: KeyExchange::Psk }
     }
 
     fn connect(&self) -> TcpStream {
@@ -46,13 +48,9 @@ impl Parent {
         while let Some(stream) = self.socket.accept().unwrap() {
             self.incoming.add(stream, now, 30_000).unwrap();
         }
-        let expected = |node| {
-            (self.expects_child && node == CHILD).then_some(ExpectedChild {
-                overlay: self.overlay,
-                parent: 2,
-                secret: &self.secret,
-            })
-        };
+        let (identity, secret) = (self.identity(), &self.secret);
+        let expected =
+            |node| (self.expects_child && node == CHILD).then_some(ExpectedChild { identity, secret });
         (0..INCOMING_MAX as u32).find_map(|index| {
             let expected = Expected { child: expected, guide: None, secrets: None };
             match self.incoming.receive(index, expected)? {

@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use hydrant_noise::{MESSAGE_LEN, Transport};
+use hydrant_noise::{KeyExchange, MESSAGE_LEN, Transport};
 use hydrant_reactor::{Error, fill_random};
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
@@ -79,6 +79,7 @@ pub(crate) struct LinkIdentity {
     pub(crate) overlay: OverlayId,
     pub(crate) parent: u32,
     pub(crate) child: u32,
+    pub(crate) exchange: KeyExchange,
 }
 
 impl LinkIdentity {
@@ -95,7 +96,8 @@ pub(crate) struct Initiator(hydrant_noise::Initiator);
 impl Initiator {
     /// Starts a handshake. Also returns the bytes to send.
     pub(crate) fn new(identity: &LinkIdentity, secret: &Secret) -> (Initiator, [u8; INITIATION_LEN]) {
-        let (noise, message) = hydrant_noise::Initiator::new(&secret.0, &identity.prologue());
+        let (noise, message) =
+            hydrant_noise::Initiator::new(identity.exchange, &secret.0, &identity.prologue());
         let mut bytes = [0; INITIATION_LEN];
         bytes[..8].copy_from_slice(&MAGIC);
         bytes[8..12].copy_from_slice(&identity.child.to_be_bytes());
@@ -130,7 +132,8 @@ pub(crate) fn respond(
     initiation: &[u8; INITIATION_LEN],
 ) -> Result<(Transport, [u8; RESPONSE_LEN]), LinkError> {
     let (_, message) = initiation.split_last_chunk().expect("the initiation ends with the message");
-    hydrant_noise::respond(&secret.0, &identity.prologue(), message).map_err(|_| LinkError::Forged)
+    hydrant_noise::respond(identity.exchange, &secret.0, &identity.prologue(), message)
+        .map_err(|_| LinkError::Forged)
 }
 
 #[cfg(test)]
@@ -138,7 +141,7 @@ mod tests {
     use super::*;
 
     fn identity() -> LinkIdentity {
-        LinkIdentity { overlay: OverlayId([7; 16]), parent: 3, child: 9 }
+        LinkIdentity { overlay: OverlayId([7; 16]), parent: 3, child: 9, exchange: KeyExchange::Psk }
     }
 
     #[test]
@@ -163,6 +166,7 @@ mod tests {
             LinkIdentity { overlay: OverlayId([8; 16]), ..identity() },
             LinkIdentity { parent: 4, ..identity() },
             LinkIdentity { child: 8, ..identity() },
+            LinkIdentity { exchange: KeyExchange::PskDhe, ..identity() },
         ] {
             assert!(respond(&other, &secret, &bytes).is_err(), "{other:?}");
         }

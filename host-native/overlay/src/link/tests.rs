@@ -1,5 +1,6 @@
 //! Tests of a link over a socket pair.
 
+use hydrant_noise::KeyExchange;
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use super::*;
@@ -7,7 +8,12 @@ use super::*;
 /// Both ends of a link over a socket pair.
 pub(crate) fn pair() -> (Link, Link) {
     let (a, b) = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
-    let identity = LinkIdentity { overlay: OverlayId::random().unwrap(), parent: 0, child: 1 };
+    let identity = LinkIdentity {
+        overlay: OverlayId::random().unwrap(),
+        parent: 0,
+        child: 1,
+        exchange: KeyExchange::Psk,
+    };
     let secret = Secret::random().unwrap();
     let (initiator, bytes) = Initiator::new(&identity, &secret);
     let (parent, bytes) = respond(&identity, &secret, &bytes).unwrap();

@@ -28,7 +28,7 @@ use crate::enrol::{Application, Enrolment, LATE_HOSTS_MAX, LateHosts};
 use crate::error::{DaemonFailure, FailureCause, LifelineLost, LinkError, OverlayError};
 use crate::incoming::{Arrival, Expected, ExpectedChild, INCOMING_MAX, IncomingConnections, ListenSocket};
 use crate::interface::{interface_addrs, interface_name, local_addr_towards_any, local_addrs_towards};
-use crate::link::{Channel, Link, OverlayId, RECEIVE_BUFFER_MIN};
+use crate::link::{Channel, Link, LinkIdentity, OverlayId, RECEIVE_BUFFER_MIN};
 use child::{Child, ChildLauncher, ChildState};
 use connect::Connector;
 use key::LinkKey;
@@ -686,9 +686,11 @@ impl Overlay {
 
     fn handle_incoming(&mut self, index: u32, now: u64, poller: &Poller) -> Result<(), OverlayError> {
         let (children, overlay, parent) = (&self.children, self.id, self.node);
+        let exchange = self.settings.key_exchange();
         let expected = |node| {
             let child = children.iter().find(|child| child.node() == node)?;
-            child.secret().map(|secret| ExpectedChild { overlay, parent, secret })
+            let identity = LinkIdentity { overlay, parent, child: node, exchange };
+            child.secret().map(|secret| ExpectedChild { identity, secret })
         };
         let secrets = self.late_hosts.as_ref().map(|late| &late.secrets);
         let expected = Expected { child: expected, guide: self.guide.as_mut(), secrets };
