@@ -10,7 +10,7 @@ use super::super::peers::{CONTRIBUTION, ENDPOINTS, REMOTE, TERMS};
 use super::data::{Header, key_of};
 use crate::fault::Refusal;
 use crate::ids::{ConnId, JobId, Rank};
-use crate::limits::{COMMIT_HEADER, HOST_FACTS, Limit};
+use crate::limits::{COMMIT_COMPARISONS_MAX, COMMIT_HEADER, HOST_FACTS, Limit};
 use crate::peer::message::GroupKind;
 use crate::state::{Job, PmixResponse, ReplyState, Response};
 use crate::store::log::hash;
@@ -123,12 +123,19 @@ impl Server<'_> {
         Ok(waits)
     }
 
-    /// Returns whether a rank has committed all that it has put for other nodes. The data travel with the group then.
+    /// Returns whether a rank has committed all that it has put for other nodes. Otherwise the data travel with the group, also
+    /// where more comparisons would be needed to tell.
     fn are_committed(&self, requester: Requester, integers: Integers, put: &Infos<'_>) -> bool {
         let known = self.committed(requester.job, requester.rank, REMOTE);
         let data = known.filter(|(_, header, _)| header.integers() == integers).map(|(.., data)| data);
-        let is_there = |key: &[u8]| data.is_some_and(|data| Commit::contains(integers, data, |it| it == key));
-        values(put).all(|info| is_there(info.key))
+        let mut comparisons = COMMIT_COMPARISONS_MAX;
+        values(put).all(|info| {
+            let is_key = |it: &[u8]| {
+                comparisons = comparisons.saturating_sub(1);
+                it == info.key
+            };
+            data.is_some_and(|data| Commit::contains(integers, data, is_key)) && comparisons > 0
+        })
     }
 
     /// Returns whether a rank has not given the same before.

@@ -30,8 +30,6 @@ pub(super) const LIMITS: Limits = Limits {
     links: 4,
     commit_bytes: 512,
 };
-/// Bytes of the buffer for outputs.
-const ROOM: usize = 8192;
 
 /// Servers of several nodes. Node 0 is the head, and rank `r` of each job is on node `1 + r % (nodes - 1)`. Only the host of
 /// node 2 has a known name. The connection of a rank has the number of its slot.
@@ -178,7 +176,7 @@ impl Cluster {
 
     /// Sends a request.
     pub(super) fn asks(&mut self, job: u32, rank: u32, tag: u32, write: impl Fn(&mut Writer<'_>)) {
-        let mut body = [0; ROOM];
+        let mut body = vec![0; pmix::MESSAGE_MAX as usize];
         let mut writer = Writer::new(Integers::Flexible, &mut body);
         write(&mut writer);
         let len = writer.finish().expect("it fits");
@@ -470,44 +468,51 @@ fn an_abort_does_not_wait_for_replies() {
     }
 }
 
-// Fault: A rank commits thousands of tiny values, and removes thousands of keys that are not among them, again and again
-// Outcome: the job ends
-// Guarantee: The work for a commit is bounded
-#[test]
-fn a_commit_that_takes_too_many_comparisons_is_refused() {
-    let limits = Limits { kvs_bytes: 1 << 22, commit_bytes: COMMIT_BYTES_MAX, ..LIMITS };
-    let mut all = Cluster::with_limits(limits, (2, 2), &[1], true, 1);
-    let packs = |letter: u8, count: u32| {
-        let mut room = vec![0; 1 << 16];
-        let mut writer = Writer::new(Integers::Flexible, &mut room);
-        for number in 0..count {
-            writer.key(&[letter, number as u8 | 128, (number >> 7) as u8 | 128], pmix::kind::BOOL);
-            writer.byte(1);
-        }
-        let len = writer.finish().unwrap();
-        room.truncate(len);
-        room
-    };
-    let commit = |all: &mut Cluster, scope: u8, data: &[u8]| {
-        let mut body = vec![0; 1 << 17];
-        let mut writer = Writer::new(Integers::Flexible, &mut body);
-        command(&mut writer, 2);
+/// Limits with room for a commit of thousands of values.
+const LARGE: Limits = Limits { kvs_bytes: 1 << 22, commit_bytes: COMMIT_BYTES_MAX, ..LIMITS };
+
+/// Key of a tiny value.
+fn tiny_key(letter: u8, number: u32) -> [u8; 3] {
+    [letter, number as u8 | 128, (number >> 7) as u8 | 128]
+}
+
+/// Writes tiny values as packs.
+fn tiny_packs(letter: u8, count: u32) -> Vec<u8> {
+    let mut room = vec![0; 1 << 16];
+    let mut writer = Writer::new(Integers::Flexible, &mut room);
+    for number in 0..count {
+        writer.key(&tiny_key(letter, number), pmix::kind::BOOL);
+        writer.byte(1);
+    }
+    let len = writer.finish().unwrap();
+    room.truncate(len);
+    room
+}
+
+/// The first rank commits packs in a scope. Returns the status.
+fn commit_packs(all: &mut Cluster, scope: u8, data: &[u8]) -> i32 {
+    all.asks(0, 0, 1, |writer| {
+        command(writer, 2);
         writer.single();
         writer.byte(scope);
         writer.single();
         writer.byte(1);
         writer.size(data.len() as u64);
         writer.raw(data);
-        let len = writer.finish().unwrap();
-        let mut message = pmix::write_header(1, len as u32).to_vec();
-        message.extend(&body[..len]);
-        all.send(0, 0, &message);
-        all.reply(0, 0).expect("it is answered").1
-    };
-    assert_eq!(commit(&mut all, 3, &packs(b'a', 5000)), status::SUCCESS);
-    assert_eq!(commit(&mut all, 3, &packs(b'a', 5000)), status::SUCCESS, "the same again");
-    assert_eq!(commit(&mut all, 7, &packs(b'a', 1)), status::SUCCESS);
-    assert_eq!(commit(&mut all, 7, &packs(b'b', 5000)), status::OUT_OF_RESOURCE);
+    });
+    all.reply(0, 0).expect("it is answered").1
+}
+
+// Fault: A rank commits thousands of tiny values, and removes thousands of keys that are not among them, again and again
+// Outcome: the job ends
+// Guarantee: The work for a commit is bounded
+#[test]
+fn a_commit_that_takes_too_many_comparisons_is_refused() {
+    let mut all = Cluster::with_limits(LARGE, (2, 2), &[1], true, 1);
+    assert_eq!(commit_packs(&mut all, 3, &tiny_packs(b'a', 5000)), status::SUCCESS);
+    assert_eq!(commit_packs(&mut all, 3, &tiny_packs(b'a', 5000)), status::SUCCESS, "the same again");
+    assert_eq!(commit_packs(&mut all, 7, &tiny_packs(b'a', 1)), status::SUCCESS);
+    assert_eq!(commit_packs(&mut all, 7, &tiny_packs(b'b', 5000)), status::OUT_OF_RESOURCE);
     assert!(all.events[0].contains("AbortJob"), "{:?}", all.events);
 }
 

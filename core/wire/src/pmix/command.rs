@@ -497,8 +497,8 @@ fn commit<'a>(reader: &mut Reader<'a>) -> Option<Commit<'a>> {
 
 impl Commit<'_> {
     /// Returns whether data contain a key for which `wanted` holds. Data that cannot be decoded may contain any.
-    pub fn contains(integers: Integers, data: &[u8], wanted: impl Fn(&[u8]) -> bool) -> bool {
-        packs(integers, data).any(|pack| pack.key.is_none_or(&wanted))
+    pub fn contains(integers: Integers, data: &[u8], mut wanted: impl FnMut(&[u8]) -> bool) -> bool {
+        packs(integers, data).any(|pack| pack.key.is_none_or(&mut wanted))
     }
 }
 

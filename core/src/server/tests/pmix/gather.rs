@@ -661,6 +661,32 @@ fn what_a_member_gives_is_limited() {
     assert_eq!(all.servers[1].used(Limit::Groups), 0);
 }
 
+// Fault: A rank commits thousands of tiny values, and gives a group thousands of values that are all the last one of these
+// Outcome: the members get them with the group
+// Guarantee: The work for what a member gives is bounded
+#[test]
+fn what_takes_too_many_comparisons_with_a_commit_travels_with_the_group() {
+    for (count, travels) in [(1000, false), (3000, true)] {
+        let mut all = Cluster::with_limits(LARGE, (2, 2), &[1], true, 1);
+        assert_eq!(commit_packs(&mut all, 2, &tiny_packs(b'a', 5000)), status::SUCCESS);
+        let used = |all: &Cluster| all.servers[1].used(Limit::KvsBytes);
+        let before = used(&all);
+        arrive_with(&mut all, (0, 0), CONSTRUCT, Some("group"), &[(0, 0)], |writer| {
+            writer.array(1);
+            writer.info(b"pmix.pdata", pmix::kind::DATA_ARRAY);
+            writer.data_type(pmix::kind::INFO);
+            writer.size(u64::from(count));
+            for _ in 0..count {
+                writer.info(&tiny_key(b'a', 4999), pmix::kind::BOOL);
+                writer.byte(1);
+            }
+        });
+        all.settle();
+        assert_eq!(all.reply(0, 0).expect("the group is alone").1, status::SUCCESS);
+        assert_eq!(used(&all) - before > count, travels, "{count}");
+    }
+}
+
 #[test]
 fn a_group_without_end_takes_no_more_than_the_share_of_its_member() {
     let mut all = Cluster::new(4, 2, &[3], true, 1);

@@ -53,7 +53,7 @@ impl Cluster {
     }
 
     fn tool_asks(&mut self, tag: u32, write: impl Fn(&mut Writer<'_>)) {
-        let mut body = [0; ROOM];
+        let mut body = vec![0; pmix::MESSAGE_MAX as usize];
         let mut writer = Writer::new(Integers::Flexible, &mut body);
         write(&mut writer);
         let len = writer.finish().expect("it fits");
@@ -271,7 +271,7 @@ fn ranks_learn_of_the_ends_of_jobs_of_a_tool() {
         all.tell(0, Input::RegisterJob(JobSpec { spawner: "tool.1", ..JobSpec::new(daemons, "daemons", 1) }));
         all.tell(0, Input::MapRanks { job: daemons, first: Rank(0), count: 1, node: 0 });
         all.tell(0, Input::Opened { conn, job: daemons, rank: None });
-        let mut body = [0; ROOM];
+        let mut body = vec![0; pmix::MESSAGE_MAX as usize];
         let mut writer = Writer::new(Integers::Flexible, &mut body);
         register_for_ends(&mut writer);
         let len = writer.finish().expect("it fits");
