@@ -1,6 +1,6 @@
 //! Headers of program files: architecture and shared libraries.
 
-use std::ffi::OsStr;
+use std::ffi::{CStr, OsStr};
 use std::fs::{File, OpenOptions};
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::fs::{FileExt, OpenOptionsExt};
@@ -8,12 +8,13 @@ use std::path::{Path, PathBuf};
 
 use object::elf::{self, ELFMAG, FileHeader64};
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
-use object::{LittleEndian, ReadCache, StringTable};
+use object::{LittleEndian, ReadCache};
 
-/// Maximum numbers of segments, of bytes of the dynamic section and of the dynamic linker's path, and of libraries.
+/// Maximum numbers of segments, of bytes of the dynamic section, of the dynamic linker's path and of a name, and of libraries.
 const SEGMENTS_MAX: u16 = 64;
 const DYNAMIC_MAX: u64 = 64 << 10;
 const LINKER_MAX: u64 = 4096;
+const NAME_MAX: u64 = 4096;
 const LIBRARIES_MAX: usize = 256;
 
 /// Kind of a file that the system does not execute.
@@ -116,7 +117,7 @@ fn segments<'d>(data: &'d ReadCache<&File>) -> Option<&'d [elf::ProgramHeader64<
     header.program_headers(LittleEndian, data).ok()
 }
 
-/// Reads what the dynamic linker reads. Names have up to 4,096 bytes.
+/// Reads what the dynamic linker reads.
 fn read(file: &File) -> Option<Libraries> {
     let data = &ReadCache::new(file);
     let segments = segments(data)?;
@@ -134,9 +135,14 @@ fn read(file: &File) -> Option<Libraries> {
             (at < segment.p_filesz(LittleEndian)).then(|| segment.p_offset(LittleEndian).checked_add(at))?
         },
     )?;
-    let strings = StringTable::new(data, start, start.checked_add(len)?);
+    let end = start.checked_add(len)?;
     let name = |entry: &elf::Dyn64<LittleEndian>| {
-        String::from_utf8(entry.string(LittleEndian, strings).ok()?.to_vec()).ok()
+        let at = start.checked_add(entry.d_val(LittleEndian))?;
+        let mut bytes = [0; NAME_MAX as usize];
+        let room = end.checked_sub(at)?.min(NAME_MAX) as usize;
+        let read = file.read_at(&mut bytes[..room], at).ok()?;
+        // Not memchr, as object does: its first call asks for the processor's features, which takes a virtual machine long.
+        CStr::from_bytes_until_nul(&bytes[..read]).ok()?.to_str().ok().map(str::to_owned)
     };
     let path = |tag| tagged(tag).find_map(name);
     let needed = tagged(elf::DT_NEEDED).take(LIBRARIES_MAX).filter_map(name).collect();
