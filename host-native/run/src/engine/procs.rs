@@ -58,6 +58,8 @@ pub(crate) struct Procs {
     others: Vec<i32>,
     /// There were such children, which may leave processes behind.
     had_others: bool,
+    /// When this process last looked it had no child but the guardian, and it has started no rank since. So it adopts none either.
+    is_childless: bool,
     /// Process that kills the groups after this process has been killed.
     guardian: Option<Guardian>,
 }
@@ -76,6 +78,7 @@ impl Procs {
             inputs: HashMap::new(),
             others: children().unwrap_or_default(),
             had_others: false,
+            is_childless: false,
             guardian: None,
         }
     }
@@ -118,6 +121,7 @@ impl Procs {
         self.set(slot as usize, Some(pid));
         self.by_pid.insert(pid, slot);
         self.running += 1;
+        self.is_childless = false;
     }
 
     /// Sends a signal to all ranks and their process groups.
@@ -234,11 +238,16 @@ impl Procs {
         job: Option<&[u8]>,
         is_last: bool,
     ) -> Vec<Process> {
-        let Some(children) = children() else { return self.groups_left(slots) };
+        if self.is_childless && !had_helpers() {
+            return Vec::new();
+        }
+        let Some(mut children) = children() else { return self.groups_left(slots) };
         let (helpers, guardian) = (helpers(), self.guardian.as_ref().map(Guardian::pid));
+        children.retain(|&pid| Some(pid) != guardian);
+        self.is_childless = children.is_empty();
         let is_adopted = |&pid: &i32| {
             let is_rank = Pid::from_raw(pid).is_some_and(|pid| self.by_pid.contains_key(&pid));
-            !is_rank && Some(pid) != guardian && !helpers.contains(&pid) && !self.others.contains(&pid)
+            !is_rank && !helpers.contains(&pid) && !self.others.contains(&pid)
         };
         let adopted: Vec<i32> = children.into_iter().filter(is_adopted).collect();
         if adopted.is_empty() {
