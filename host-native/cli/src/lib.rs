@@ -7,7 +7,7 @@
 //! use hydrant::cli::{self, Action};
 //!
 //! let words = ["hydrant", "run", "-hosts", "a:4,b:4", "-n", "8", "./a.out"];
-//! let action = cli::parse(words.map(Into::into).to_vec(), Vec::new())?;
+//! let action = cli::parse(words.map(Into::into).to_vec(), Vec::new)?;
 //! let Action::Run(mut plan) = action else { panic!("'run' starts a job") };
 //! assert_eq!((plan.programs.len(), plan.size()), (1, 8));
 //! assert!(hydrant::dry_run(&mut plan)?.contains("node 2: b, 4 slots: ranks 4-7\n"));

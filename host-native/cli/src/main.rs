@@ -19,7 +19,7 @@ const JOIN: &str = "hydrant join";
 const SERVE: &str = "hydrant serve";
 
 fn main() -> ExitCode {
-    match cli::parse(std::env::args_os().collect(), std::env::vars_os().collect()) {
+    match cli::parse(std::env::args_os().collect(), || std::env::vars_os().collect()) {
         Ok(Action::Run(mut plan)) if plan.options.cluster.dry_run => {
             let planned = hydrant::dry_run(&mut plan);
             planned.map_or_else(

@@ -129,18 +129,28 @@ fn clap_message(error: &clap::Error) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// Parses a command line. `arguments` starts with the name of the program. `environment` is that of this process.
+/// Parses a command line. `arguments` starts with the name of the program. `environment` reads that of this process, if the command
+/// depends on it.
 ///
 /// With the program name `mpiexec` or `mpirun`, with or without an extension, the arguments are those of `hydrant run`.
 /// The only file read is the one given with `--configfile`.
 ///
 /// # Errors
 /// The command line is invalid.
-pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -> Result<Action, CliError> {
+pub fn parse(
+    arguments: Vec<OsString>,
+    environment: impl FnOnce() -> Vec<(OsString, OsString)>,
+) -> Result<Action, CliError> {
     let called =
         arguments.first().and_then(|first| Path::new(first).file_name()).unwrap_or(OsStr::new("hydrant"));
     let stem = called.to_string_lossy().split('.').next().unwrap_or_default().to_owned();
-    if matches!(stem.as_str(), "mpiexec" | "mpirun" | "hydrant-mpiexec") {
+    let is_mpiexec = matches!(stem.as_str(), "mpiexec" | "mpirun" | "hydrant-mpiexec");
+    // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
+    if !is_mpiexec && arguments.len() == 2 && arguments[1] == "daemon" {
+        return Ok(Action::Daemon);
+    }
+    let environment = environment();
+    if is_mpiexec {
         let command = commands::run("run", &stem);
         return parse_job(&stem, command, arguments.into_iter().skip(1), &environment);
     }
@@ -155,8 +165,6 @@ pub fn parse(arguments: Vec<OsString>, environment: Vec<(OsString, OsString)>) -
         }
         Some("up") => parse_job("hydrant up", commands::up(), of_command(2), &environment),
         Some("offload") => parse_job("hydrant offload", commands::offload(), of_command(2), &environment),
-        // Every run on several hosts starts daemons. The options of all other commands need not be built for one.
-        Some("daemon") if arguments.len() == 2 => Ok(Action::Daemon),
         Some("doctor" | "grow" | "shrink") => {
             parse_other(arguments.into_iter().map(with_two_dashes).collect(), &environment)
         }

@@ -34,7 +34,7 @@ fn action(words: Vec<OsString>) -> Result<Action, CliError> {
         ("I_MPI_PMI", "pmi2"),
         ("SLURM_JOB_ID", "12"),
     ];
-    parse(words, environment.map(|(name, value)| (name.into(), value.into())).to_vec())
+    parse(words, || environment.map(|(name, value)| (name.into(), value.into())).to_vec())
 }
 
 fn planned(line: &str) -> Plan {
@@ -566,7 +566,7 @@ fn options_of_other_launchers_are_read() {
 fn fault_tolerance_of_open_mpi_leaves_han_out() {
     let collectives = |line: &str, inherited: &[(&str, &str)]| {
         let inherited = inherited.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        let Ok(Action::Run(plan)) = parse(words(line), inherited) else { panic!("{line}") };
+        let Ok(Action::Run(plan)) = parse(words(line), || inherited) else { panic!("{line}") };
         let found = plan.programs[0].env.iter().find(|(name, _)| name == "OMPI_MCA_coll");
         found.map(|(_, value)| value.to_str().expect("it is text").to_owned())
     };
@@ -594,7 +594,7 @@ fn variables_of_mpich_are_honored() {
     let with = |line: &str| {
         let environment = [("MPIEXEC_PREFIX_DEFAULT", "1"), ("HYDRA_HOST_FILE", "hosts")];
         let environment = environment.map(|(name, value)| (name.into(), value.into())).to_vec();
-        match parse(words(line), environment) {
+        match parse(words(line), || environment) {
             Ok(Action::Run(plan)) => (plan.options.prefix.lines, plan.options.cluster.placement.hosts),
             other => panic!("{line}: {other:?}"),
         }
@@ -611,7 +611,7 @@ fn variables_of_mpich_are_honored() {
 fn variables_of_launchers_name_hosts_and_agent() {
     let with = |line: &str, variables: &[(&str, &str)]| {
         let environment = variables.iter().map(|(name, value)| (name.into(), value.into())).collect();
-        match parse(words(line), environment) {
+        match parse(words(line), || environment) {
             Ok(Action::Run(plan)) => plan.options.cluster,
             other => panic!("{line}: {other:?}"),
         }
@@ -661,7 +661,7 @@ fn variables_of_launchers_name_hosts_and_agent() {
     assert_eq!(agent("mpiexec a", &of_slurm), ["srun", "/s/srun", ""]);
     // A launcher that hydrant does not have is ignored.
     assert_eq!(agent("mpiexec a", &[("HYDRA_LAUNCHER", "persist")]), ["", "", ""]);
-    let open = parse(words("mpiexec a"), vec![("HYDRA_LAUNCHER_EXEC".into(), "'x".into())]);
+    let open = parse(words("mpiexec a"), || vec![("HYDRA_LAUNCHER_EXEC".into(), "'x".into())]);
     assert!(open.unwrap_err().to_string().contains("variable HYDRA_LAUNCHER_EXEC"));
 }
 
@@ -803,7 +803,7 @@ fn the_doctor_takes_hosts_as_run_does() {
     }
     assert_eq!(question("hydrant doctor").hosts, HostSource::Allocation);
     let environment = vec![("I_MPI_HYDRA_HOST_FILE".into(), "/etc/mpi/hostfile".into())];
-    match parse(words("hydrant doctor"), environment) {
+    match parse(words("hydrant doctor"), || environment) {
         Ok(Action::Doctor(question)) => {
             let file = HostSource::Variable("I_MPI_HYDRA_HOST_FILE", "/etc/mpi/hostfile".into());
             assert_eq!(question.hosts, file);

@@ -26,7 +26,7 @@ impl Drop for HostFile {
 fn described(line: &str, variables: &[(&str, &str)]) -> String {
     let mut words: Vec<OsString> = line.split_whitespace().map(OsString::from).collect();
     words.insert(0, "mpiexec".into());
-    let mut plan = match cli::parse(words, Vec::new()) {
+    let mut plan = match cli::parse(words, Vec::new) {
         Ok(Action::Run(plan)) => *plan,
         other => panic!("{line}: {other:?}"),
     };
