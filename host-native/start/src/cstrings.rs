@@ -1,8 +1,7 @@
 //! Argument and environment lists in the form that `execve` takes.
 
-use std::ffi::{CString, OsStr, c_char};
+use std::ffi::{CString, c_char};
 use std::io::Write;
-use std::os::unix::ffi::OsStrExt;
 
 use crate::LaunchError;
 
@@ -28,8 +27,8 @@ impl CStrings {
 }
 
 /// Converts a string to a C string. `what` describes it in the error.
-pub(crate) fn c_string(bytes: &OsStr, what: &'static str) -> Result<CString, LaunchError> {
-    CString::new(bytes.as_bytes()).map_err(|_| LaunchError::Nul { what })
+pub(crate) fn c_string(bytes: impl Into<Vec<u8>>, what: &'static str) -> Result<CString, LaunchError> {
+    CString::new(bytes).map_err(|_| LaunchError::Nul { what })
 }
 
 /// Environment of a program's ranks. Only the numbers of a few variables differ between ranks and are rewritten in

@@ -236,12 +236,12 @@ pub fn prepare_file(
         resolve::check_wdir(dir)?;
     }
     let file = file.map_or_else(|| resolve(program), Ok)?;
-    let path = c_string(file.as_os_str(), "the command")?;
-    let mut argv = vec![c_string(&program.command, "the command")?];
+    let path = c_string(file.into_os_string().into_vec(), "the command")?;
+    let mut argv = vec![c_string(program.command.as_bytes(), "the command")?];
     for arg in &program.args {
-        argv.push(c_string(arg, "an argument")?);
+        argv.push(c_string(arg.as_bytes(), "an argument")?);
     }
-    let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str(), "the working directory"));
+    let wdir = program.wdir.as_ref().map(|dir| c_string(dir.as_os_str().as_bytes(), "the working directory"));
     Ok(PreparedProgram { command: program.command.clone(), libraries, path, argv, wdir: wdir.transpose()? })
 }
 
@@ -285,8 +285,7 @@ impl Launcher {
             shell.extend(argv.iter().skip(1).cloned());
             let mut env = environment(program, &libraries, setting, pmi_fd)?;
             if let Some(prefix) = open_mpi::prefix(program, Path::new(OsStr::from_bytes(path.to_bytes()))) {
-                let variable = [open_mpi::PREFIX.as_bytes(), b"=", prefix.as_os_str().as_bytes()].concat();
-                env.push(c_string(OsStr::from_bytes(&variable), "a variable")?);
+                env.push(variable(open_mpi::PREFIX.as_ref(), prefix.as_os_str())?);
             }
             let (argv, shell) = (CStrings::new(argv), CStrings::new(shell));
             Ok(Image { end, command, path, argv, shell, env, wdir })
@@ -546,8 +545,10 @@ fn is_assigned(env: &[(OsString, OsString)], variable: &str) -> bool {
 }
 
 fn variable(name: &OsStr, value: &OsStr) -> Result<CString, LaunchError> {
-    let mut text = name.as_bytes().to_vec();
+    // With the NUL, so that it is allocated once.
+    let mut text = Vec::with_capacity(name.len() + value.len() + 2);
+    text.extend_from_slice(name.as_bytes());
     text.push(b'=');
     text.extend_from_slice(value.as_bytes());
-    c_string(&OsString::from_vec(text), "an environment variable")
+    c_string(text, "an environment variable")
 }

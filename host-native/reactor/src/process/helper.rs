@@ -3,7 +3,7 @@
 use std::ffi::{CString, OsStr, OsString, c_char};
 use std::io;
 use std::os::fd::BorrowedFd;
-use std::os::unix::ffi::OsStrExt;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
 
 use rustix::process::Pid;
@@ -65,16 +65,18 @@ pub fn start_helper(
     files: &OpenFiles,
 ) -> Result<Pid, HelperError> {
     let (command, args) = words.split_first().ok_or(HelperError::Empty)?;
-    let path = c_string(resolve(command)?.as_os_str(), "the command")?;
-    let mut argv = vec![c_string(command, "the command")?];
+    let path = c_string(resolve(command)?.into_os_string().into_vec(), "the command")?;
+    let mut argv = vec![c_string(command.as_bytes(), "the command")?];
     for arg in args {
-        argv.push(c_string(arg, "an argument")?);
+        argv.push(c_string(arg.as_bytes(), "an argument")?);
     }
     let kept = std::env::vars_os().filter(|(variable, _)| without.iter().all(|name| variable != name));
-    let variables = kept.map(|(mut variable, value)| {
-        variable.push("=");
-        variable.push(value);
-        c_string(&variable, "an environment variable")
+    let variables = kept.map(|(variable, value)| {
+        let mut text = variable.into_vec();
+        text.reserve_exact(value.len() + 2);
+        text.push(b'=');
+        text.extend_from_slice(value.as_bytes());
+        c_string(text, "an environment variable")
     });
     let env = variables.collect::<Result<Vec<_>, _>>()?;
     let (argv, env) = (pointers(&argv), pointers(&env));
@@ -112,8 +114,8 @@ fn resolve(command: &OsStr) -> Result<PathBuf, HelperError> {
     })
 }
 
-fn c_string(text: &OsStr, what: &'static str) -> Result<CString, HelperError> {
-    CString::new(text.as_bytes()).map_err(|_| HelperError::Nul { what })
+fn c_string(text: impl Into<Vec<u8>>, what: &'static str) -> Result<CString, HelperError> {
+    CString::new(text).map_err(|_| HelperError::Nul { what })
 }
 
 /// The pointers to strings that outlive them, and a null pointer.
