@@ -1,5 +1,7 @@
 //! Slurm's short forms of host names, `n[01-03,7],m5`, and of counts, `2(x3),1`.
 
+use std::fmt::Write;
+
 use crate::error::HostlistError;
 use crate::excerpt::excerpt;
 use crate::limits::{HOST_NAME_MAX, HOSTS_MAX};
@@ -156,19 +158,28 @@ pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
         if before.contains(']') || ranges.contains('[') {
             return Err(bracket());
         }
-        let numbers = expand_ranges(ranges)?;
+        let numbers = parse_ranges(ranges)?;
         // All names together take as much memory as the longest one for each host.
-        let longest = |all: &[String]| all.iter().map(String::len).max().unwrap_or(0);
-        if longest(&names) + before.len() + longest(&numbers) > HOST_NAME_MAX {
+        let digits = numbers.iter().map(Numbers::digits).max().unwrap_or(0);
+        let longest = names.iter().map(String::len).max().unwrap_or(0) + before.len() + digits;
+        if longest > HOST_NAME_MAX {
             return Err(HostlistError::Long(excerpt(entry)));
         }
-        if names.len().saturating_mul(numbers.len()) > HOSTS_MAX {
+        let count = names.len().saturating_mul(numbers.iter().map(Numbers::count).sum());
+        if count > HOSTS_MAX {
             return Err(HostlistError::TooMany);
         }
-        let join = |name: &String| -> Vec<String> {
-            numbers.iter().map(|number| format!("{name}{before}{number}")).collect()
-        };
-        names = names.iter().flat_map(join).collect();
+        let mut longer = Vec::with_capacity(count);
+        for name in &names {
+            for &Numbers { from, to, width } in &numbers {
+                longer.extend((from..=to).map(|number| {
+                    let mut text = String::with_capacity(longest);
+                    write!(text, "{name}{before}{number:0width$}").expect("a String takes all text");
+                    text
+                }));
+            }
+        }
+        names = longer;
         rest = after;
     }
     if rest.contains(']') {
@@ -181,9 +192,28 @@ pub(crate) fn expand_entry(entry: &str) -> Result<Vec<String>, HostlistError> {
     Ok(names)
 }
 
-/// Expands the text between brackets. The first number of a range gives the minimum number of digits.
-fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
-    let mut numbers = Vec::new();
+/// Numbers from the first to the last, with a minimum number of digits. They are at most [`HOSTS_MAX`].
+struct Numbers {
+    from: u64,
+    to: u64,
+    width: usize,
+}
+
+impl Numbers {
+    fn count(&self) -> usize {
+        (self.to - self.from) as usize + 1
+    }
+
+    /// Digits of the longest one.
+    fn digits(&self) -> usize {
+        self.width.max(self.to.checked_ilog10().unwrap_or(0) as usize + 1)
+    }
+}
+
+/// Parses the text between brackets, which has at most [`HOSTS_MAX`] numbers. The first number of a range gives the minimum number
+/// of digits.
+fn parse_ranges(ranges: &str) -> Result<Vec<Numbers>, HostlistError> {
+    let (mut numbers, mut count) = (Vec::new(), 0);
     for range in ranges.split(',') {
         let (first, last) = range.split_once('-').unwrap_or((range, range));
         let number = |digits: &str| {
@@ -195,14 +225,16 @@ fn expand_ranges(ranges: &str) -> Result<Vec<String>, HostlistError> {
         if to < from {
             return Err(HostlistError::Backwards(excerpt(range)));
         }
-        if to - from >= (HOSTS_MAX - numbers.len()) as u64 {
+        if to - from >= (HOSTS_MAX - count) as u64 {
             return Err(HostlistError::TooMany);
         }
         let width = first.len();
         if width > HOST_NAME_MAX {
             return Err(HostlistError::Long(excerpt(range)));
         }
-        numbers.extend((from..=to).map(|number| format!("{number:0width$}")));
+        let range = Numbers { from, to, width };
+        count += range.count();
+        numbers.push(range);
     }
     Ok(numbers)
 }
