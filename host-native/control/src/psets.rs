@@ -1,31 +1,33 @@
 //! Process sets that the ranks of a job know from its start.
 
-use std::collections::BTreeMap;
-
 use hydrant_core::wire::{ranges, write_ranges};
 use hydrant_placement::node_pset;
 
-use crate::protocol::{Program, RankBlock};
+use crate::protocol::{JobRecord, Program, RankBlock};
 
 /// Ranges of ranks: first rank and number of ranks.
 pub type RankRanges = Vec<(u32, u32)>;
 
-/// Process sets of a job, each with its ranks: one for each node, one for a spawned job as a whole, one for each program,
-/// and those that the user named. `host` names the host of a node.
-pub fn process_sets<'h>(
-    ordinal: u32,
-    name: &str,
-    programs: &[Program],
-    blocks: &[RankBlock],
-    host: impl Fn(u32) -> &'h str,
-) -> Vec<(String, RankRanges)> {
-    let mut nodes: BTreeMap<u32, RankRanges> = BTreeMap::new();
-    for &RankBlock { node, first, count } in blocks {
-        nodes.entry(node).or_default().push((first, count));
+/// Passes on the process sets of a job, each with the ranges of its ranks, until one is refused: one for each node, one for a
+/// spawned job as a whole, one for each program, and those that the user named. All nodes derive the same sets.
+///
+/// # Errors
+/// That of `define`.
+pub fn process_sets<E>(
+    record: &JobRecord,
+    mut define: impl FnMut(&str, &[(u32, u32)]) -> Result<(), E>,
+) -> Result<(), E> {
+    let JobRecord { ordinal, name, programs, blocks, hosts, .. } = record;
+    let mut blocks: Vec<&RankBlock> = blocks.iter().collect();
+    blocks.sort_by_key(|block| block.node);
+    let mut ranges = RankRanges::new();
+    for of_node in blocks.chunk_by(|one, next| one.node == next.node) {
+        ranges.clear();
+        ranges.extend(of_node.iter().map(|block| (block.first, block.count)));
+        let at = hosts.binary_search_by_key(&of_node[0].node, |(node, _)| *node);
+        define(&node_pset(at.map_or("", |at| &hosts[at].1)), &ranges)?;
     }
-    let mut sets: Vec<_> = nodes.into_iter().map(|(node, ranges)| (node_pset(host(node)), ranges)).collect();
-    sets.extend(sets_of_programs(ordinal, name, programs));
-    sets
+    sets_of_programs(*ordinal, name, programs).iter().try_for_each(|(name, ranges)| define(name, ranges))
 }
 
 /// Name of the process set of a job's ranks.
@@ -83,7 +85,7 @@ pub fn ranges_of(ranks: impl Iterator<Item = u32>) -> RankRanges {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tests::program;
+    use crate::tests::{program, record};
 
     #[test]
     fn sets_of_nodes_programs_and_names() {
@@ -91,9 +93,15 @@ mod tests {
         let programs = [set("left", 2), set("left", 1), set("right", 1)];
         let blocks =
             [(2, 0, 1), (1, 1, 2), (2, 3, 1)].map(|(node, first, count)| RankBlock { node, first, count });
-        let sets = process_sets(1, "job-1", &programs, &blocks, |node| ["head", "a", "b"][node as usize]);
-        let sets: Vec<_> =
-            sets.iter().map(|(name, ranges)| format!("{name} {}", format_ranges(ranges))).collect();
+        let hosts = vec![(1, "a".to_owned()), (2, "b".to_owned())];
+        let record =
+            JobRecord { programs: programs.into(), blocks: blocks.to_vec(), hosts, ..record(1, 1, &[]) };
+        let mut sets = Vec::new();
+        let result: Result<(), ()> = process_sets(&record, |name, ranges| {
+            sets.push(format!("{name} {}", format_ranges(ranges)));
+            if sets.len() == 8 { Err(()) } else { Ok(()) }
+        });
+        assert_eq!(result, Err(()));
         let want = [
             "hydrant://node/a 1-2",
             "hydrant://node/b 0,3",

@@ -30,7 +30,6 @@ pub(crate) fn record(id: u32, ordinal: u32, programs: &[u32]) -> JobRecord {
         mapping: String::new(),
         universe_size: None,
         hosts: Vec::new(),
-        psets: Vec::new(),
         spawned: None,
         submitted: None,
     }

@@ -6,7 +6,6 @@ use super::job::{LocalJob, NodeRanks};
 use super::{Daemon, DaemonAction};
 use crate::error::Error;
 use crate::protocol::{JobRecord, Order, Report};
-use crate::psets::process_sets;
 
 impl Daemon {
     /// Carries an order out.
@@ -72,12 +71,7 @@ impl Daemon {
         Ok(())
     }
 
-    fn start_job(&mut self, mut record: Box<JobRecord>) -> Result<(), Error> {
-        record.psets = {
-            let JobRecord { ordinal, name, programs, blocks, hosts, .. } = &*record;
-            let at = |node: u32| hosts.binary_search_by_key(&node, |(node, _)| *node);
-            process_sets(*ordinal, name, programs, blocks, |node| at(node).map_or("", |at| &hosts[at].1))
-        };
+    fn start_job(&mut self, record: Box<JobRecord>) -> Result<(), Error> {
         let (id, ranks) = (record.id, NodeRanks::of_node(&record.blocks, self.config.node));
         if self.jobs.contains_key(&id) {
             return Err(Error::InvalidOrder);

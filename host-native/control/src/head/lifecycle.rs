@@ -12,7 +12,6 @@ use crate::jobs::{EndReport, Job, SpawnKey};
 use crate::protocol::{
     CANCELED, JobRecord, Order, Program, RankBlock, SpawnOrigin, StartError, Submitted, encode,
 };
-use crate::psets::process_sets;
 
 impl Head {
     /// Sends the settings to all daemons, and starts the first job if none of them has to apply them before.
@@ -87,26 +86,13 @@ impl Head {
         let of_run = self.jobs.count() + u32::from(self.config.stays);
         let ordinal = submission.map_or(of_run, |submission| submission.jobs);
         let name = job_name(self.config.process, ordinal, nonce, &self.config.host);
-        let psets = process_sets(ordinal, &name, &programs, &blocks, |node| self.host(node));
         let mut nodes: Vec<u32> = blocks.iter().map(|block| block.node).collect();
         nodes.sort_unstable();
         nodes.dedup();
         let hosts = nodes.into_iter().map(|node| (node, self.host(node).to_owned())).collect();
         let (id, spawned) = (self.jobs.free_id(), None);
         let (programs, universe_size) = (programs.into(), self.universe_size());
-        JobRecord {
-            id,
-            ordinal,
-            name,
-            programs,
-            blocks,
-            mapping,
-            universe_size,
-            hosts,
-            psets,
-            spawned,
-            submitted,
-        }
+        JobRecord { id, ordinal, name, programs, blocks, mapping, universe_size, hosts, spawned, submitted }
     }
 
     /// `universeSize` of a job that starts now, if it is known.

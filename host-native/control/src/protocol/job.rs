@@ -52,10 +52,6 @@ pub struct JobRecord {
     /// Names of the hosts of nodes with ranks of the job, in ascending order of nodes.
     #[serde(with = "runs::hosts")]
     pub hosts: Vec<(u32, String)>,
-    /// Process sets, each with its ranks as ranges (first rank, number of ranks). They follow from the rest and are not sent:
-    /// each node [derives them](crate::psets::process_sets).
-    #[serde(skip)]
-    pub psets: Vec<(String, Vec<(u32, u32)>)>,
     /// Origin of a spawned job.
     pub spawned: Option<SpawnOrigin>,
     /// Where a job of a fleet comes from, and its settings. `None` if they are those of the run.

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use hydrant_control::protocol::{
     JobRecord, Program, RankBlock, SharedMemory, SpawnOrigin, StdinTarget, StopAt, Target, ToolOptions,
 };
-use hydrant_control::{NodeRanks, format_ranges, job_pset, pset_with_parent};
+use hydrant_control::{NodeRanks, format_ranges, job_pset, process_sets, pset_with_parent};
 use hydrant_core::limits::{
     KEY_MAX, OVERSUBSCRIBED_ATTR, QUERIES_ATTR, RECORD_HEADER, STOP_ATTRS, TARGET_ATTR, TEXT_ATTR_PREFIX,
     VALUE_MAX,
@@ -639,17 +639,17 @@ fn describe_job(
         let rank = spawned.rank.0.to_string();
         handle(Input::Attr { job, key: b"pmix.parent", value: rank.as_bytes() })?;
     }
-    for (name, ranges) in &record.psets {
+    process_sets(record, |name, ranges| {
         let members;
-        let pset = match ranges[..] {
+        let pset = match *ranges {
             [(first, count)] => Input::Pset { job, name, first: Rank(first), count },
             _ => {
                 members = format_ranges(ranges);
                 Input::Define { job, name, members: members.as_bytes(), other: None }
             }
         };
-        handle(pset).map_err(|error| pset_error(name, error))?;
-    }
+        handle(pset).map_err(|error| pset_error(name, error))
+    })?;
     // A tool has no sets.
     let parent = record.spawned.as_ref().filter(|spawned| spawned.tool.is_none());
     parent.map_or(Ok(()), |spawned| define_parent_psets(record, spawned, handle))

@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use hydrant_control::process_sets;
 use hydrant_core::server::Consumed;
 use hydrant_core::{Backend, Limits, Output, Server, UpcallId};
 use hydrant_iof::{Sinks, Stdin, Streams};
@@ -103,11 +102,14 @@ fn record(plan: &Plan) -> JobRecord {
         ordinal: 1,
         name: "kvs_1".to_owned(),
         programs: plan.programs.as_slice().into(),
-        blocks: vec![RankBlock { node: 0, first: 0, count: 2 }, RankBlock { node: 1, first: 2, count: 1 }],
-        mapping: "(vector,(0,1,2),(1,1,1))".to_owned(),
+        blocks: [0, 1, 0]
+            .into_iter()
+            .zip(0..)
+            .map(|(node, first)| RankBlock { node, first, count: 1 })
+            .collect(),
+        mapping: "(vector,(0,2,1),(0,1,1))".to_owned(),
         universe_size: None,
         hosts: vec![(0, "a".to_owned()), (1, "b".to_owned())],
-        psets: vec![("whole".to_owned(), vec![(0, 3)]), ("ends".to_owned(), vec![(0, 1), (2, 1)])],
         spawned: Some(SpawnOrigin {
             node: 1,
             upcall: UpcallId(4),
@@ -161,7 +163,6 @@ fn open(engine: &mut Engine<'_>) -> Result<JobId, RunError> {
     let blocks = vec![RankBlock { node: ONLY_NODE, first: 0, count: ranks }];
     let (id, ordinal) = (engine.jobs.free_id(), engine.jobs.count());
     let name = format!("kvs_{ordinal}");
-    let psets = process_sets(ordinal, &name, &programs, &blocks, |_| "here");
     let (mapping, hosts) = (format!("(vector,(0,1,{ranks}))"), vec![(ONLY_NODE, "here".to_owned())]);
     let record = JobRecord {
         id,
@@ -172,7 +173,6 @@ fn open(engine: &mut Engine<'_>) -> Result<JobId, RunError> {
         mapping,
         universe_size: None,
         hosts,
-        psets,
         spawned: None,
         submitted: None,
     };
@@ -337,14 +337,17 @@ fn placement_and_preput_follow_the_programs_on_several_nodes() {
     result.unwrap();
     let expected = [
         "program 0 0+3",
-        "node 0 0+2",
-        "node 1 2+1",
+        "node 0 0+1",
+        "node 1 1+1",
+        "node 0 2+1",
         "preput k=v",
-        "attr PMI_process_mapping=(vector,(0,1,2),(1,1,1))",
+        "attr PMI_process_mapping=(vector,(0,2,1),(0,1,1))",
         "attr pmix.hname.0=a,b",
         "attr pmix.parent=1",
-        "pset whole 0+3",
-        "define ends 0,2",
+        "define hydrant://node/a 0,2",
+        "pset hydrant://node/b 1+1",
+        "pset hydrant://job/kvs_1 0+3",
+        "pset hydrant://app/0 0+3",
         "pset hydrant://job/kvs_0 0+2",
         "define hydrant://job/kvs_1/with-parent 0-2 with job 0",
     ];
@@ -363,10 +366,11 @@ fn the_spawner_s_node_has_the_preput_already() {
 fn nothing_follows_a_refused_input() {
     let record = record(&plan(&[(3, None)]));
     let (inputs, result) = described(&record, &Place::Node(0), "preput k=v");
-    assert_eq!(inputs, ["program 0 0+3", "node 0 0+2", "node 1 2+1", "preput k=v"]);
+    assert_eq!(inputs, ["program 0 0+3", "node 0 0+1", "node 1 1+1", "node 0 2+1", "preput k=v"]);
     assert_eq!(fault(result), Fault::Full(Limit::Psets, 3));
-    let (_, result) = described(&record, &Place::Node(0), "define ends 0,2");
-    assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "ends"));
+    let (inputs, result) = described(&record, &Place::Node(0), "define hydrant://node/a 0,2");
+    assert_eq!(inputs.last().unwrap(), "define hydrant://node/a 0,2");
+    assert!(matches!(result, Err(RunError::Pset { name, .. }) if name == "hydrant://node/a"));
 }
 
 #[test]
