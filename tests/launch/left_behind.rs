@@ -115,6 +115,17 @@ fn what_does_not_end_is_named_and_ended() {
     }
 }
 
+/// The head has started the first host's daemon when it forks the second one.
+#[test]
+fn what_has_no_environment_is_found_on_all_hosts() {
+    let options = format!("-n 2 --drain 0.2 --kill-grace 0.1 {}", nodes(2, 1, 2));
+    let outcome = bash(&options, "setsid env -i sleep 1000 &").run();
+    outcome.code(0);
+    for host in ["n1", "n2"] {
+        outcome.warns(&format!("ending 1 process that ranks left behind on {host}: sleep (pid "));
+    }
+}
+
 #[test]
 fn a_signal_hastens_the_end_and_a_second_one_kills() {
     let script = "{ trap '' TERM INT; while kill -0 $$ 2>/dev/null; do :; done; echo waits >&2; \

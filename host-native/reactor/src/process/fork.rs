@@ -7,8 +7,8 @@ use std::ptr;
 
 use rustix::process::Pid;
 
-use super::helper_started;
 use super::spawn::ignored_signals;
+use super::{forget_helpers, helper_started};
 use crate::file::empty_input;
 use crate::{OpenFiles, sys};
 
@@ -44,6 +44,7 @@ pub fn fork(
     match unsafe { libc::fork() } {
         -1 => Err(io::Error::last_os_error()),
         0 => {
+            forget_helpers();
             let run = || set_up(output, given, files).map(main);
             // The frames below belong to the parent.
             let code = match catch_unwind(AssertUnwindSafe(run)) {

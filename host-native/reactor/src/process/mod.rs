@@ -18,11 +18,11 @@ pub use helper::{HelperError, start_helper};
 pub use lookup::{DEFAULT_PATH, check_executable, find_in_path};
 pub use spawn::{Attributes, Request, spawn};
 pub use stat::{Stat, stat};
-use tree::helper_started;
 pub use tree::{
     Process, below, children, had_helpers, has_default_action, helper_collected, helpers, processes,
     stdin_pipe,
 };
+use tree::{forget_helpers, helper_started};
 
 use crate::sys;
 

@@ -78,6 +78,12 @@ pub(super) fn helper_started(pid: Pid) {
     HELPERS.lock().unwrap_or_else(PoisonError::into_inner).push(pid.as_raw_nonzero().get());
 }
 
+/// Forgets all, in a new child of the process that has started them.
+pub(super) fn forget_helpers() {
+    HAD_HELPERS.store(false, Ordering::Relaxed);
+    HELPERS.lock().unwrap_or_else(PoisonError::into_inner).clear();
+}
+
 /// Forgets a program that [`start_helper`](super::start_helper) or [`fork`](super::fork) has started and that has been
 /// collected.
 pub fn helper_collected(pid: Pid) {
