@@ -123,9 +123,7 @@ impl BackendBuilder {
             BackendBuilder::Sandbox(sandbox) => Ok(Box::new(sandbox::server(sandbox, limits, seed)?)),
             #[cfg(feature = "sandbox")]
             BackendBuilder::Spared(sandbox, warnings) => {
-                let plugin = sandbox::server(sandbox, limits, seed)?;
-                let spare = OwnedServer::new(limits, seed)?;
-                Ok(Box::new(Spared::new(plugin, spare, warnings)))
+                Ok(Box::new(spared(sandbox, warnings, limits, seed)?))
             }
         }
     }
@@ -144,18 +142,14 @@ impl BackendBuilder {
     }
 
     /// Builds a server that a run may never need. One in this process is created with its first input.
-    #[cfg_attr(not(feature = "sandbox"), expect(unused_variables, reason = "only plugins borrow memory"))]
-    pub(crate) fn build_late<'s>(
-        &self,
-        limits: Limits,
-        seed: u32,
-        storage: &'s mut MappedStorage,
-    ) -> Result<Box<dyn Backend + 's>, RunError> {
+    pub(crate) fn build_late(&self, limits: Limits, seed: u32) -> Result<Box<dyn Backend>, RunError> {
         match self {
             BackendBuilder::BuiltIn => Ok(Box::new(LateServer::new(limits, seed))),
             #[cfg(feature = "sandbox")]
-            BackendBuilder::Sandbox(_) | BackendBuilder::Spared(..) => {
-                self.build_backend(limits, seed, storage)
+            BackendBuilder::Sandbox(sandbox) => Ok(Box::new(sandbox::server(sandbox, limits, seed)?)),
+            #[cfg(feature = "sandbox")]
+            BackendBuilder::Spared(sandbox, warnings) => {
+                Ok(Box::new(spared(sandbox, warnings, limits, seed)?))
             }
         }
     }
@@ -187,6 +181,18 @@ impl BackendBuilder {
             }
         }
     }
+}
+
+/// Builds a server in a plugin, with one in this process as its spare.
+#[cfg(feature = "sandbox")]
+fn spared(
+    sandbox: &hydrant_wasm::Sandbox,
+    warnings: &Warnings,
+    limits: Limits,
+    seed: u32,
+) -> Result<Spared, RunError> {
+    let plugin = sandbox::server(sandbox, limits, seed)?;
+    Ok(Spared::new(plugin, OwnedServer::new(limits, seed)?, warnings))
 }
 
 /// PMI server whose state another one can go on with.

@@ -31,7 +31,7 @@ impl CalledDebugger {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// All daemons are ready for the first job: the debugger becomes a tool of the run.
     pub(super) fn attach_debugger(&mut self, engine: &mut Engine<'_>) -> Result<(), RunError> {
         let Some(CalledDebugger::Called(call)) = self.debugger.take() else { return Ok(()) };

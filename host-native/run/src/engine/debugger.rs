@@ -11,7 +11,7 @@ use hydrant_core::JobId;
 
 use super::{Engine, Head};
 
-impl Head<'_> {
+impl Head {
     /// Shows debuggers the ranks of the job of the command line, once all of them have been started.
     pub(super) fn show_debuggers(&mut self, engine: &mut Engine<'_>, id: JobId) {
         let job = self.control.jobs().get(id).filter(|job| is_complete(job));

@@ -247,7 +247,7 @@ impl Client {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Handles the socket of the fleet, or one of its clients.
     pub(super) fn fleet_ready(&mut self, engine: &mut Engine<'_>, key: Key) -> Result<(), RunError> {
         let now = engine.now();

@@ -67,7 +67,7 @@ enum Requester {
 }
 
 /// Starts the programs of a spawn, unless hosts have been refused.
-type Spawn = Box<dyn FnOnce(&mut Head<'_>, &mut Engine<'_>, &[Refused]) -> Result<(), RunError>>;
+type Spawn = Box<dyn FnOnce(&mut Head, &mut Engine<'_>, &[Refused]) -> Result<(), RunError>>;
 
 /// Request of a PMIx client.
 struct Allocation {
@@ -91,7 +91,7 @@ impl Growths {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Starts the daemons of hosts. The client is answered when all have joined or have failed.
     pub(super) fn grow(
         &mut self,
@@ -133,7 +133,7 @@ impl Head<'_> {
         &mut self,
         engine: &mut Engine<'_>,
         hosts: &[Host],
-        spawn: impl FnOnce(&mut Head<'_>, &mut Engine<'_>, &[Refused]) -> Result<(), RunError> + 'static,
+        spawn: impl FnOnce(&mut Head, &mut Engine<'_>, &[Refused]) -> Result<(), RunError> + 'static,
     ) -> Result<(), RunError> {
         match hosts {
             [] => spawn(self, engine, &[]),

@@ -87,7 +87,7 @@ impl Told {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// The submission that a job is of. None in a run, and for the job of a tool.
     fn submission_of(&self, job: JobId) -> Option<SubmissionId> {
         self.control.jobs().get(job)?.submission

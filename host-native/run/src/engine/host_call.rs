@@ -46,7 +46,7 @@ impl Engine<'_> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Carries out a request of a client of any node, and answers it.
     pub(super) fn take_host_call(
         &mut self,

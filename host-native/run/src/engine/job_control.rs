@@ -32,7 +32,7 @@ impl Target {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Carries out a command of a PMIx client. Returns the body of the reply, or `None` if that follows later.
     pub(super) fn obey_pmix_command(
         &mut self,

@@ -67,7 +67,7 @@ use std::rc::Rc;
 use hydrant_control::protocol::{Report, RunSettings, Setup, StdinTarget, SubmissionId, decode};
 use hydrant_core::limits::MESSAGE_MAX;
 use hydrant_core::{JobId, Limits};
-use hydrant_driver::{MappedStorage, PORT_FILES, Sharing};
+use hydrant_driver::{PORT_FILES, Sharing};
 use hydrant_iof::{Labels, PushedInput, SinkId, Sinks, Stdin, Streams, UNSENT_MAX};
 use hydrant_overlay::{BEYOND_CREDIT_MAX, Enrolment};
 use hydrant_placement::{Bootstrap, Environment, Location};
@@ -199,8 +199,7 @@ fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u
     let preload = plan.settings.mpi_psets.then(find_mpi_library).transpose()?;
     let files = OpenFiles::reserve(needed_files(plan, u64::from(ranks), 1))?;
     let seed = open::random()?;
-    let mut name_storage = MappedStorage::new(&Limits::NONE);
-    let mut slabs = MappedStorage::new(&Limits::NONE);
+    let mut slabs = None;
     let mut described = None;
     let server = match &plan.options.offload {
         Some(offload) => {
@@ -238,9 +237,7 @@ fn run_here(plan: &Plan, ranks: u32, debugger: Option<DebuggerCall>) -> Result<u
             Some(Names::shared(plan, path, (&engine.host, nonce), now, &engine.poller)?)
         }
         // Boards have room for few names.
-        None if engine.core.is_board() => {
-            Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?, &mut name_storage)?)
-        }
+        None if engine.core.is_board() => Some(Names::local(&BackendBuilder::new(None, &engine.warnings)?)?),
         None => None,
     };
     let mut head = Head::alone(&mut engine, nonce, names, debugger)?;
@@ -343,21 +340,21 @@ impl Outlets {
 /// A process of a run.
 struct Run<'r> {
     engine: Engine<'r>,
-    parts: Parts<'r>,
+    parts: Parts,
 }
 
 /// What decides in a process: the head about jobs, a daemon about its ranks.
-enum Parts<'r> {
+enum Parts {
     /// The head of nodes on other hosts.
-    Head(Box<Head<'r>>),
+    Head(Box<Head>),
     /// The daemon of a node.
     Daemon(Box<Daemon>),
     /// The head and the only daemon of a run on one machine.
-    Both(Box<Head<'r>>, Box<Daemon>),
+    Both(Box<Head>, Box<Daemon>),
 }
 
-impl<'r> Parts<'r> {
-    fn head(&mut self) -> Option<&mut Head<'r>> {
+impl Parts {
+    fn head(&mut self) -> Option<&mut Head> {
         match self {
             Parts::Head(head) | Parts::Both(head, _) => Some(head),
             Parts::Daemon(_) => None,
@@ -373,7 +370,7 @@ impl<'r> Parts<'r> {
 }
 
 /// The head: what it decides, and what it has for the user.
-struct Head<'r> {
+struct Head {
     control: hydrant_control::Head,
     /// The PMI server of the head has failed.
     backend_failed: bool,
@@ -386,7 +383,7 @@ struct Head<'r> {
     /// Lost output has been reported.
     losses_reported: bool,
     /// Name service, unless names are the PMI server's own.
-    names: Option<Names<'r>>,
+    names: Option<Names>,
     /// Status socket, if it could be opened.
     status: Option<StatusServer>,
     /// How processes are started on other hosts.

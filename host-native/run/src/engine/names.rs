@@ -6,7 +6,6 @@ use std::path::Path;
 use hydrant_control::{Event, RequestId, job_name};
 use hydrant_core::wire::Protocol;
 use hydrant_core::{Backend, Input, JobId, Rank, Refusal, Time, UpcallId};
-use hydrant_driver::MappedStorage;
 use hydrant_names::{Answer, LIMITS_OF_RUN, LocalNames, NameClient, NameServiceError, Request};
 use hydrant_reactor::{Key, Poller};
 
@@ -17,14 +16,14 @@ use crate::error::RunError;
 use crate::plan::Plan;
 
 /// Name service of the run's jobs.
-pub(super) enum Names<'s> {
+pub(super) enum Names {
     /// Of another process, which several runs share.
     Shared(NameClient),
     /// Of this process, for the nodes of this run, or for its board.
-    Local(LocalNames<dyn Backend + 's>),
+    Local(LocalNames<dyn Backend>),
 }
 
-impl<'s> Names<'s> {
+impl Names {
     /// The name service of another process, for a run from `host` with this nonce, or for a fleet: its first job has a nonce of
     /// its own.
     pub(super) fn shared(
@@ -33,7 +32,7 @@ impl<'s> Names<'s> {
         (host, nonce): (&str, u64),
         now: u64,
         poller: &Poller,
-    ) -> Result<Names<'s>, RunError> {
+    ) -> Result<Names, RunError> {
         let jobid = plan.options.fleet.is_none().then(|| job_name(std::process::id(), 0, nonce, host));
         let first = jobid.as_deref().map(|jobid| (JobId::default(), jobid));
         let joined = NameClient::join(path, first, NAME_CLIENT, now, poller);
@@ -41,16 +40,11 @@ impl<'s> Names<'s> {
     }
 
     /// A name service of this process.
-    pub(super) fn local(
-        builder: &BackendBuilder,
-        storage: &'s mut MappedStorage,
-    ) -> Result<Names<'s>, RunError> {
-        let backend = builder.build_late(LIMITS_OF_RUN, 0, storage)?;
+    pub(super) fn local(builder: &BackendBuilder) -> Result<Names, RunError> {
+        let backend = builder.build_late(LIMITS_OF_RUN, 0)?;
         Ok(Names::Local(LocalNames::new(backend)))
     }
-}
 
-impl Names<'_> {
     fn ask(&mut self, request: Request, now: u64, poller: &Poller) -> Result<(), NameServiceError> {
         match self {
             Names::Shared(client) => {
@@ -112,7 +106,7 @@ impl Names<'_> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Tells a name service that other runs share that two jobs of this run have connected or disconnected: connecting joins
     /// all jobs of both sides. The request has no answer.
     pub(super) fn relate_at_name_service(

@@ -92,7 +92,7 @@ impl Patience {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Notes a signal of the user.
     pub(super) fn hear(&mut self, engine: &Engine<'_>, signal: Signal) -> Heard {
         if matches!(signal, Signal::USR1 | Signal::USR2) {

@@ -521,7 +521,7 @@ fn query_of(upcall: &Upcall) -> Option<HostQuery<'_>> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Answers queries of a PMIx client, at once or when the nodes of ranks have answered.
     pub(super) fn answer_pmix_query(
         &mut self,

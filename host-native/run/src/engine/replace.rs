@@ -32,7 +32,7 @@ pub(super) struct Replacement {
     kept: Vec<String>,
 }
 
-impl Head<'_> {
+impl Head {
     /// Replaces the server of each node by one in a plugin, or in the nodes' own processes. The client is answered at once, or
     /// when all nodes have answered.
     pub(super) fn replace_servers(&mut self, engine: &mut Engine<'_>, client: ClientId, path: Option<&Text>) {

@@ -37,7 +37,7 @@ impl<'s> ServerParts<'s> {
         ServerParts { core, warnings, recording: None, live: None, sharing: None, topology_file: None }
     }
 
-    /// A server in this process or in a plugin, in memory that it borrows from `slabs`. Ranks may read the memory if it
+    /// A server in this process or in a plugin, in memory that is stored in `slabs`. Ranks may read the memory if it
     /// `is_shared`.
     ///
     /// # Errors
@@ -48,9 +48,9 @@ impl<'s> ServerParts<'s> {
         recording: Option<Rc<RecordingFile>>,
         live: Option<SharedLive>,
         topology_file: Option<SharedTopologyFile>,
-        (slabs, is_shared): (&'s mut MappedStorage, bool),
+        (slabs, is_shared): (&'s mut Option<MappedStorage>, bool),
     ) -> Result<ServerParts<'s>, RunError> {
-        *slabs = builder.storage(&limits, is_shared)?;
+        let slabs = slabs.insert(builder.storage(&limits, is_shared)?);
         let sharing = slabs.sharing(seed);
         let core = builder.build(limits, seed, slabs)?;
         let backend = RunBackend::new(core, recording.as_ref(), live.as_ref(), topology_file.as_ref());

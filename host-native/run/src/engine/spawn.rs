@@ -20,7 +20,7 @@ const UNREACHABLE: u8 = libc::EHOSTUNREACH as u8;
 /// A program of a spawn that has been read, or the code for its rank and the reason why it cannot be started.
 pub(super) type Wanted = Result<WantedProgram, (u8, String)>;
 
-impl Head<'_> {
+impl Head {
     /// Reads the programs of a spawn. The request is answered when the hosts that they add have joined.
     pub(super) fn resolve_spawn(
         &mut self,

@@ -108,7 +108,7 @@ pub(super) fn open_status(engine: &mut Engine<'_>) -> Option<StatusServer> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Time of the next deadline of clients and queries in milliseconds.
     pub(super) fn status_at(&self) -> Option<u64> {
         let replacement = self.replacement.as_ref().map(|replacement| replacement.deadline);

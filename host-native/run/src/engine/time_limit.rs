@@ -39,7 +39,7 @@ pub(super) enum TimeLimit {
     Ending,
 }
 
-impl Head<'_> {
+impl Head {
     /// Returns the time at which the run reaches its time limit, unless its jobs are being ended already.
     pub(super) fn time_limit_at(&self, plan: &Plan) -> Option<u64> {
         let limit = plan.options.timeout?.as_millis() as u64;

@@ -47,7 +47,7 @@ struct Push {
     is_taken: bool,
 }
 
-impl Head<'_> {
+impl Head {
     /// Pushes bytes of a tool to ranks. The answer follows.
     ///
     /// # Errors

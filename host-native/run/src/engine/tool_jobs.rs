@@ -237,7 +237,7 @@ fn spread(
     Ok(Some(Spread { count, per: Per::Host, beside: target.cloned(), most }))
 }
 
-impl Head<'_> {
+impl Head {
     /// Starts a job for a tool, when the hosts that it adds have joined. The reply follows when all of its ranks run.
     pub(super) fn spawn_for_tool(
         &mut self,

@@ -95,7 +95,7 @@ fn channel_of(copy: &Copy) -> u32 {
     if copy.stderr { channel::STDERR } else { channel::STDOUT }
 }
 
-impl Head<'_> {
+impl Head {
     /// Copies output of processes to a tool from now on. Returns the body of the reply.
     pub(super) fn pull_output(
         &mut self,

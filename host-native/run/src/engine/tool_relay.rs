@@ -217,7 +217,7 @@ impl Engine<'_> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// The end of a relay at a daemon tells something.
     pub(super) fn take_relayed(
         &mut self,

@@ -309,7 +309,7 @@ impl Engine<'_> {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Opens the port of tools, once a job is there for a while. Without it the run goes on.
     pub(super) fn keep_tools(&mut self, engine: &mut Engine<'_>, now: u64) -> Result<(), RunError> {
         if let Some(port) = &mut engine.tools.port {

@@ -19,7 +19,7 @@ use crate::error::RunError;
 use crate::fleet::protocol::Reply;
 use crate::plan::Plan;
 
-impl Head<'_> {
+impl Head {
     /// Handles an event of the links.
     pub(in super::super) fn take_link_event(
         &mut self,

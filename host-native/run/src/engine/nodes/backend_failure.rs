@@ -34,7 +34,7 @@ impl Daemon {
     }
 }
 
-impl Head<'_> {
+impl Head {
     /// Ends a run on several nodes whose PMI server at the head has failed. A stub replaces it, and all jobs end.
     ///
     /// # Errors

@@ -138,7 +138,7 @@ fn serve_node(joined: Joined, environment: Option<Vec<(OsString, OsString)>>) ->
         links.announce_pause(reactor.clock.now(), &reactor.poller);
     }
     // The process ends after this, and its memory with it. To unmap it first costs more.
-    let mut slabs = ManuallyDrop::new(MappedStorage::new(&Limits::NONE));
+    let mut slabs = ManuallyDrop::new(None);
     let (server, unfit) = match ServerParts::of_node(&setup, &host, &links, &mut slabs) {
         Ok(server) => (server, None),
         Err(error) => (ServerParts::new(PmiServer::local(RunBackend::failed(setup.limits))), Some(error)),
@@ -191,7 +191,7 @@ impl<'s> ServerParts<'s> {
         setup: &Setup,
         host: &str,
         links: &Overlay,
-        slabs: &'s mut MappedStorage,
+        slabs: &'s mut Option<MappedStorage>,
     ) -> Result<ServerParts<'s>, RunError> {
         let limits = setup.limits;
         let (node, tree) = (links.node(), links.tree());

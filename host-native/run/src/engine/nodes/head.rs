@@ -11,7 +11,6 @@ use hydrant_control::{Config, FirstJob};
 use hydrant_core::peer::tree::{RADIX_MAX, RADIX_MIN, Tree};
 use hydrant_core::server::FenceMode;
 use hydrant_core::{Fault, Input, Limit, Limits, Time};
-use hydrant_driver::MappedStorage;
 use hydrant_overlay::{DaemonSettings, Enrolment, MESSAGE_MAX, Overlay, TreeSpec, daemon_program};
 use hydrant_placement::{Bootstrap, Deployment, Host, JobMap, Node, process_mapping};
 use hydrant_reactor::{OpenFiles, Reactor, fill_random, set_close_on_exec};
@@ -48,14 +47,14 @@ use crate::rendezvous::new_folder;
 /// Longest order, and longest message between servers, in bytes: a message has room for it and its destination.
 const ORDER_MAX: usize = MESSAGE_MAX - 64;
 
-impl<'s> Head<'s> {
+impl Head {
     /// The head of a run on one machine: its only node is in this process.
     pub(in super::super) fn alone(
         engine: &mut Engine<'_>,
         nonce: u64,
-        names: Option<Names<'s>>,
+        names: Option<Names>,
         debugger: Option<DebuggerCall>,
-    ) -> Result<Head<'s>, RunError> {
+    ) -> Result<Head, RunError> {
         let plan = engine.plan;
         let ranks = open::size(&plan.programs)?;
         let config = Config {
@@ -80,9 +79,9 @@ impl<'s> Head<'s> {
     fn new(
         engine: &mut Engine<'_>,
         control: hydrant_control::Head,
-        names: Option<Names<'s>>,
+        names: Option<Names>,
         (bootstrap, debugger): (Bootstrap, Option<DebuggerCall>),
-    ) -> Result<Head<'s>, RunError> {
+    ) -> Result<Head, RunError> {
         let plan = engine.plan;
         let progress = Progress::new(&engine.sinks, engine.is_alone()).filter(|_| !plan.settings.verbose);
         Ok(Head {
@@ -159,12 +158,10 @@ pub(in super::super) fn run(
         (sender, first.setup.files) = FileSender::open(programs, with_libraries, &cluster.preload_files)?;
     }
     let host = spec.head.clone();
-    // A server in this process has memory of its own.
-    let mut name_storage = MappedStorage::new(&Limits::NONE);
     let (now, poller) = (reactor.clock.now(), &reactor.poller);
     let names = match &plan.options.name_server {
         Some(path) => Names::shared(plan, path, (&host, first.nonce), now, poller)?,
-        None => Names::local(&builder, &mut name_storage)?,
+        None => Names::local(&builder)?,
     };
     let settings = settings(plan, deployment)?;
     // Daemons that are forked have nothing of what is made below in their memory, and start meanwhile.
@@ -172,7 +169,7 @@ pub(in super::super) fn run(
         Some(enrolment) => Overlay::head_of_enrolled(spec, settings, enrolment, now, LINKS, poller)?,
         None => Overlay::head(spec, settings, Some(forked_daemon()), now, LINKS, &files, poller)?,
     };
-    let mut slabs = MappedStorage::new(&Limits::NONE);
+    let mut slabs = None;
     let mut server =
         ServerParts::build(&builder, (limits, seed), recording, None, None, (&mut slabs, false))?;
     // Whether boards are linked decides about the tree.
