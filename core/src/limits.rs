@@ -31,9 +31,10 @@ pub const TOOL_ATTR: &str = "pmix.tool";
 pub const TEXT_ATTR_PREFIX: &str = "text:";
 /// First bytes of the name of an attribute of a job with names of its hosts, as PMIx clients get them (`PMIX_HOSTNAME`), separated
 /// by commas: attribute `i` is about nodes `i *` [`HOSTS_EACH`] and the following ones. A node without a name has an empty one.
+/// Names that a value has no room for follow in the attributes with `.1`, `.2`, … behind that name.
 pub const HOSTS_ATTR_PREFIX: &str = "pmix.hname.";
-/// Nodes of an attribute with names of hosts: so many of at most 253 bytes, as in DNS, fit in a value.
-pub const HOSTS_EACH: u32 = 4;
+/// Nodes of an attribute with names of hosts. Names of 31 bytes fit in one value.
+pub const HOSTS_EACH: u32 = 32;
 /// Attributes of a job whose ranks wait for a debugger in `PMIx_Init`, and where their program wants: `PMIX_DEBUG_STOP_IN_INIT` and
 /// `PMIX_DEBUG_STOP_IN_APP` of PMIx. The value is a list of the ranks that wait, such as `0-3,7`, or `TRUE` for all.
 pub const STOP_ATTRS: [&str; 2] = ["pmix.dbg.init", "pmix.dbg.notify"];

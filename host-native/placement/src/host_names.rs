@@ -2,12 +2,12 @@
 
 use std::collections::BTreeMap;
 
-use hydrant_core::limits::{HOSTS_ATTR_PREFIX, HOSTS_EACH};
+use hydrant_core::limits::{HOSTS_ATTR_PREFIX, HOSTS_EACH, VALUE_MAX};
 
 /// The [attributes](HOSTS_ATTR_PREFIX) of a job whose nodes have these numbers and names of hosts. The first name of a node counts.
 ///
 /// ```
-/// let attributes = hydrant_placement::host_attributes([(1, "a"), (2, "b"), (6, "f")]);
+/// let attributes = hydrant_placement::host_attributes([(1, "a"), (2, "b"), (34, "f")]);
 /// let expected = [("pmix.hname.0", ",a,b"), ("pmix.hname.1", ",,f")];
 /// assert!(attributes.eq(expected.map(|(name, value)| (name.to_owned(), value.to_owned()))));
 /// ```
@@ -21,29 +21,42 @@ pub fn host_attributes<'h>(
             *name = host;
         }
     }
-    let attributes = attributes.into_iter().filter(|(_, names)| names.iter().any(|name| !name.is_empty()));
-    attributes.map(|(number, names)| {
-        let value = names.join(",");
-        (format!("{HOSTS_ATTR_PREFIX}{number}"), value.trim_end_matches(',').to_owned())
+    attributes.into_iter().flat_map(|(number, names)| {
+        let count = names.iter().rposition(|name| !name.is_empty()).map_or(0, |last| last + 1);
+        let mut parts: Vec<String> = Vec::new();
+        for name in &names[..count] {
+            match parts.last_mut() {
+                Some(part) if part.len() + 1 + name.len() <= VALUE_MAX as usize => {
+                    part.push(',');
+                    part.push_str(name);
+                }
+                _ => parts.push((*name).to_owned()),
+            }
+        }
+        let name_of = move |part| match part {
+            0 => format!("{HOSTS_ATTR_PREFIX}{number}"),
+            part => format!("{HOSTS_ATTR_PREFIX}{number}.{part}"),
+        };
+        parts.into_iter().enumerate().map(move |(part, names)| (name_of(part), names))
     })
 }
 
 #[cfg(test)]
 mod tests {
-    use hydrant_core::limits::VALUE_MAX;
-
     use super::*;
     use crate::limits::HOST_NAME_MAX;
 
     #[test]
-    fn the_longest_names_fit_in_a_value() {
+    fn long_names_are_in_parts_of_a_value() {
         let name = "n".repeat(HOST_NAME_MAX);
-        let lengths = host_attributes((0..9).map(|node| (node, &*name))).map(|(_, value)| value.len());
-        assert_eq!(
-            lengths.collect::<Vec<_>>(),
-            [4 * HOST_NAME_MAX + 3, 4 * HOST_NAME_MAX + 3, HOST_NAME_MAX]
-        );
-        assert!(4 * HOST_NAME_MAX + 3 <= VALUE_MAX as usize);
+        let attributes = host_attributes([5, 6, 7, 8, 10, 32].map(|node| (node, &*name)));
+        let attributes: Vec<_> = attributes.map(|(key, value)| (key, value.len())).collect();
+        let expected = [
+            ("pmix.hname.0", 5 + 4 * (HOST_NAME_MAX + 1)),
+            ("pmix.hname.0.1", HOST_NAME_MAX),
+            ("pmix.hname.1", HOST_NAME_MAX),
+        ];
+        assert_eq!(attributes, expected.map(|(key, len)| (key.to_owned(), len)));
     }
 
     #[test]

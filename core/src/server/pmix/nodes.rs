@@ -28,9 +28,11 @@ impl Server<'_> {
 
     /// Returns the name of the host of a node, if the job has an attribute with it.
     pub(super) fn host_name(&self, job: &Job, node: u32) -> Option<&[u8]> {
-        let prefix = HOSTS_ATTR_PREFIX.as_bytes();
-        let names = self.numbered_attr(job, &[prefix, decimal(node / HOSTS_EACH, &mut [0; 10])])?;
-        names.split(|&byte| byte == b',').nth((node % HOSTS_EACH) as usize).filter(|name| !name.is_empty())
+        let mut number = [0; 10];
+        let key = [HOSTS_ATTR_PREFIX.as_bytes(), decimal(node / HOSTS_EACH, &mut number)];
+        let parts = (0..).map_while(|part| self.part(job, key, part));
+        let mut names = parts.flat_map(|names| names.split(|&byte| byte == b','));
+        names.nth((node % HOSTS_EACH) as usize).filter(|name| !name.is_empty())
     }
 
     /// Returns a part of an attribute that may be longer than a value. The first has its name, the others a dot and their number

@@ -79,7 +79,8 @@ impl Cluster {
                 let (job, name) = (JobId(id), format!("job.{id}"));
                 let spec = JobSpec { cleanup, remote_names: true, ..JobSpec::new(job, &name, size) };
                 all.tell(node, Input::RegisterJob(spec));
-                all.tell(node, Input::Attr { job, key: b"pmix.hname.0", value: b",,south" });
+                all.tell(node, Input::Attr { job, key: b"pmix.hname.0", value: b"," });
+                all.tell(node, Input::Attr { job, key: b"pmix.hname.0.1", value: b"south" });
                 for rank in 0..size {
                     let node_of = 1 + rank % (nodes - 1);
                     let input = Input::MapRanks { job, first: Rank(rank), count: 1, node: node_of };
