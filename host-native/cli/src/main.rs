@@ -1,5 +1,8 @@
 //! The `hydrant` command. Called `mpiexec` or `mpirun`, it is `hydrant run`.
 
+#[cfg(any(target_env = "musl", test))]
+mod allocator;
+
 use std::fmt::Display;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::path::Path;
@@ -17,6 +20,11 @@ use hydrant_run::{RunError, json, messages};
 const JOIN: &str = "hydrant join";
 /// Prefix of the messages of servers.
 const SERVE: &str = "hydrant serve";
+
+#[cfg(target_env = "musl")]
+#[global_allocator]
+static ALLOCATOR: allocator::BySize<dlmalloc::GlobalDlmalloc, std::alloc::System> =
+    allocator::BySize { small: dlmalloc::GlobalDlmalloc, large: std::alloc::System };
 
 fn main() -> ExitCode {
     match cli::parse(std::env::args_os().collect(), || std::env::vars_os().collect()) {
