@@ -25,10 +25,9 @@
 use std::fmt;
 
 use snow::params::{BaseChoice, CipherChoice, DHChoice, HandshakeChoice, HashChoice, NoiseParams};
-use snow::resolvers::{BoxedCryptoResolver, DefaultResolver};
 use snow::{Builder, HandshakeState, TransportState};
 
-mod nonces;
+mod resolver;
 
 /// Length of an ephemeral key, or of the number in its place, in bytes.
 const KEY_LEN: usize = 32;
@@ -68,15 +67,8 @@ impl KeyExchange {
         };
         let handshake: HandshakeChoice = "NNpsk0".parse().expect("snow supports the pattern");
         let (cipher, hash) = (CipherChoice::ChaChaPoly, HashChoice::Blake2s);
-        // The resolver makes another thing of the choice of a curve, which snow requires.
+        // snow requires the choice of a curve. The resolver decides.
         NoiseParams::new(name.to_owned(), BaseChoice::Noise, handshake, DHChoice::Curve25519, cipher, hash)
-    }
-
-    fn resolver(self) -> BoxedCryptoResolver {
-        match self {
-            KeyExchange::PskDhe => Box::new(DefaultResolver),
-            KeyExchange::Psk => Box::new(nonces::Resolver),
-        }
     }
 }
 
@@ -87,7 +79,7 @@ fn handshake(
     prologue: &[u8],
     is_initiator: bool,
 ) -> HandshakeState {
-    let builder = Builder::with_resolver(exchange.params(), exchange.resolver());
+    let builder = Builder::with_resolver(exchange.params(), Box::new(resolver::Resolver(exchange)));
     let builder = builder.psk(0, secret).and_then(|builder| builder.prologue(prologue));
     let build = |builder: Builder<'_>| match is_initiator {
         true => builder.build_initiator(),
