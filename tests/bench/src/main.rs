@@ -205,6 +205,12 @@ enum Role {
         /// Length of the value that it commits before each, for ranks of other hosts
         bytes: usize,
     },
+    /// Is a rank of a job of PMI-2 clients that exchange values with their neighbours
+    #[command(hide = true)]
+    Ring {
+        /// How often
+        count: u32,
+    },
     /// Is a rank of a job over a libpmi2
     #[command(hide = true)]
     Libpmi2 {
@@ -238,6 +244,7 @@ fn main() -> ExitCode {
         Some(Role::RankPmix { size, echo: false }) => pmix::under_manager(*size),
         Some(Role::RankPmix { size, echo: true }) => pmix::under_echo(*size),
         Some(Role::FencesPmix { count, bytes }) => pmix::fences(*count, *bytes),
+        &Some(Role::Ring { count }) => rank::ring(count),
         Some(Role::Libpmi2 { library, passes, socket }) => library::under_manager(library, *socket, *passes),
         Some(Role::Spawn { count, program }) => floor::spawn_loop(*count, program),
         None => measure(arguments),

@@ -110,6 +110,11 @@ impl Client {
         })
     }
 
+    /// The PMI-2 message that asks for a value which this rank has put.
+    pub(crate) fn get_message_from(&self, key: &str, rank: u32) -> Vec<u8> {
+        Pmi::V2.message(&format!("cmd=kvs-get;jobid={};srcid={rank};key={key};", self.kvs))
+    }
+
     /// Reads a value; `None` without a value.
     pub(crate) fn get(&mut self, message: &[u8]) -> Result<Option<&[u8]>> {
         self.send(message)?;

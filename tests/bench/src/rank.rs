@@ -117,6 +117,29 @@ pub(crate) fn number<T: FromStr<Err: std::error::Error + Send + Sync + 'static>>
     text.parse().with_context(|| format!("{variable} is {text:?}"))
 }
 
+/// Runs as a rank of a job that so often puts a value, enters a fence and gets the values of both neighbours, which it names. It
+/// prints the time before the first put and the one behind the last get.
+pub(crate) fn ring(count: u32) -> Result<()> {
+    let (rank, size): (u32, u32) = (number("PMI_RANK")?, number("PMI_SIZE")?);
+    let mut client = Client::new(server()?, Pmi::V2);
+    client.init(rank)?;
+    client.sync()?;
+    let start = now();
+    for at in 0..count {
+        client.put(&format!("r-{at}-{rank}"), &value(rank))?;
+        client.fence()?;
+        for other in [(rank + 1) % size, (rank + size - 1) % size] {
+            let message = client.get_message_from(&format!("r-{at}-{other}"), other);
+            ensure!(client.get(&message)? == Some(value(other).as_bytes()), "the value of rank {other}");
+        }
+    }
+    let end = now();
+    client.sync()?;
+    // One write, so that lines of different ranks do not mix.
+    std::io::stdout().write_all(format!("{start} {end}\n").as_bytes())?;
+    client.finalize()
+}
+
 /// One request and the value that it should bring. Only the digits change from get to get, in place: what the client
 /// does and touches itself should not hide what it waits for.
 struct Gets {
