@@ -33,12 +33,15 @@ pub fn host_attributes<'h>(
                 _ => parts.push((*name).to_owned()),
             }
         }
-        let name_of = move |part| match part {
-            0 => format!("{HOSTS_ATTR_PREFIX}{number}"),
-            part => format!("{HOSTS_ATTR_PREFIX}{number}.{part}"),
-        };
-        parts.into_iter().enumerate().map(move |(part, names)| (name_of(part), names))
+        let name = format!("{HOSTS_ATTR_PREFIX}{number}");
+        parts.into_iter().enumerate().map(move |(part, names)| (attribute_part(&name, part), names))
     })
+}
+
+/// Name of a part of an attribute that is too long for one value. The first has the name of the attribute, as
+/// [hosts](HOSTS_ATTR_PREFIX) and texts have it.
+pub fn attribute_part(name: &str, part: usize) -> String {
+    if part == 0 { name.to_owned() } else { format!("{name}.{part}") }
 }
 
 #[cfg(test)]

@@ -53,7 +53,7 @@ pub use bootstrap::{Bootstrap, shell_quote};
 pub use cpu_binding::{CpuBinding, is_oversubscribed, shared_processors};
 pub use environment::Environment;
 pub use error::{HostError, HostlistError, LineError, NetworkError, PlacementError};
-pub use host_names::host_attributes;
+pub use host_names::{attribute_part, host_attributes};
 pub use hosts::{Host, Hosts, is_name_of, position};
 pub use job_map::{
     JobMap, MapBy, MappingPolicy, NamedHost, Node, RankBy, RankRange, UnknownPolicy, candidates, node_pset,

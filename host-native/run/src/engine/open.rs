@@ -18,7 +18,7 @@ use hydrant_core::wire::pmix::WILDCARD;
 use hydrant_core::{Fault, Input, JobId, Limit, Limits, Rank, Time};
 use hydrant_driver::{BackendError, PMIX_SERVER, Speaks, TcpPort};
 use hydrant_iof::NamedJob;
-use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, host_attributes, is_oversubscribed};
+use hydrant_placement::{HOST_NAME_MAX, NodeGrouping, attribute_part, host_attributes, is_oversubscribed};
 use hydrant_reactor::Listener;
 use hydrant_start::{
     FileReceiver, JobEnvironment, Launcher, MemoryPool, PMIX_HOSTNAME, PmiAddress, PmixAddress,
@@ -570,8 +570,7 @@ impl TextRoom {
 /// Returns an attribute in parts of at most a value, the first under its name.
 fn in_parts<'t>(name: &str, text: &'t [u8]) -> Vec<(String, &'t [u8])> {
     let parts = text.chunks(VALUE_MAX as usize).enumerate();
-    let name_of = |part| if part == 0 { name.to_owned() } else { format!("{name}.{part}") };
-    parts.map(|(part, text)| (name_of(part), text)).collect()
+    parts.map(|(part, text)| (attribute_part(name, part), text)).collect()
 }
 
 /// Returns the attributes of a job for what the tool that has spawned it wants.
