@@ -454,7 +454,7 @@ fn a_step_and_those_that_it_has_spawned_end_together() {
          arg3=up\\narg4=forever\\nendcmd\\n"
     );
     let steps = ["init1", "send", &spawn, "expect", "rc=0", "say", "up"];
-    for options in ["-n 2", "--partition four --nodes 2 --ntasks 2"] {
+    for options in ["-n 2", "--partition four --ntasks 2 --nodelist n0,n1"] {
         let step = || srun(&cluster, "--hydrant").words(options).arg(RAW);
         let killed = step().args(steps).arg("forever").start();
         killed.await_stdout("up", 6);
