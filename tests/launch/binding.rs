@@ -98,17 +98,25 @@ fn ranks_that_exceed_their_processors_yield() {
 /// A session is what Linux's scheduler counts as one (`sched(7)`, autogroups).
 #[test]
 fn ranks_that_exceed_their_processors_are_scheduled_apart() {
+    const SESSION_AND_POLICY: &str = "cut -d ' ' -f 6,41 /proc/$$/stat";
     let is_on = fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text == b"1\n");
-    let sessions = |options: &str| {
-        let outcome = shell(options, "cut -d ' ' -f 6 /proc/$$/stat").run();
-        outcome.code(0).quiet().stdout.lines().map(str::to_owned).collect::<HashSet<_>>().len()
+    let distinct = |job: Job| {
+        let outcome = job.run();
+        let pairs = outcome.code(0).quiet().stdout.lines().filter_map(|line| line.split_once(' '));
+        let (sessions, policies): (HashSet<_>, HashSet<_>) = pairs.unzip();
+        (sessions.len(), policies.into_iter().map(str::to_owned).collect::<Vec<_>>())
     };
     let processors = std::thread::available_parallelism().expect("Linux counts them").get();
     let more = processors + 1;
     let apart = if is_on { more } else { 1 };
-    assert_eq!(sessions(&format!("-n {processors}")), 1);
-    assert_eq!(sessions(&format!("-n {more}")), apart);
-    assert_eq!(sessions(&format!("--bootstrap local -hosts a:{more} -n {more}")), apart);
+    let [other, batch, idle] = ["0", "3", "5"].map(|policy| vec![policy.to_owned()]);
+    let job = |options: &str| shell(options, SESSION_AND_POLICY);
+    assert_eq!(distinct(job(&format!("-n {processors}"))), (1, other));
+    let alone = job(&format!("-n {more}"));
+    let chosen = Job::new("chrt").words("--idle 0").args(alone.command_line());
+    assert_eq!(distinct(alone), (apart, batch.clone()));
+    assert_eq!(distinct(job(&format!("--bootstrap local -hosts a:{more} -n {more}"))), (apart, batch));
+    assert_eq!(distinct(chosen), (apart, idle));
 }
 
 #[test]

@@ -354,13 +354,15 @@ impl Launcher {
         }
     }
 
-    /// Has the scheduler of Linux share the processors among the ranks in place of among jobs, as under MPICH's launcher: ranks
-    /// that wait for each other in a loop otherwise keep those that they wait for from running.
-    pub fn schedule_ranks_apart(&mut self) {
+    /// Has the scheduler of Linux treat ranks that exceed their processors as it treats those of MPICH's launcher, which share
+    /// the processors with other sessions one by one, and not as one job. A rank that gets a reply preempts neither the server
+    /// nor other ranks: otherwise two of three replies cost a switch to the rank and one back.
+    pub fn schedule_as_oversubscribed(&mut self) {
         if std::fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text.starts_with(b"1"))
         {
             self.attributes.give_own_session();
         }
+        self.attributes.schedule_as_batch();
     }
 
     /// Allows debuggers that this process starts to trace the ranks.

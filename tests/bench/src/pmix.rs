@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, Result, ensure};
 use hydrant_core::wire::pmix::{HEADER_LEN, Integers, Reader, WILDCARD, Writer, kind, status};
 
-use crate::rank::{Moments, now, number, value, write_digits};
+use crate::rank::{Moments, now, number, schedule_like_hydrants, value, write_digits};
 
 /// Longest message in bytes, of either side.
 const MESSAGE_MAX: usize = 512 * 1024;
@@ -236,6 +236,7 @@ fn contains(bytes: &[u8], wanted: &[u8]) -> bool {
 /// Runs as a rank of the echo server: the same exchange, whose answers hold nothing. Every rank prints its own moments.
 pub(crate) fn under_echo(size: u32) -> Result<()> {
     let rank = number("PMIX_RANK")?;
+    schedule_like_hydrants(size)?;
     let mut client = Client::join()?;
     let mine = Moments { errors: 0, ..client.exchange(rank, size)? };
     client.done(Requests::fence)?;

@@ -4,8 +4,10 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::str::FromStr;
+use std::thread::available_parallelism;
 
 use anyhow::{Context, Result, bail, ensure};
+use hydrant_reactor::process::schedule_as_batch;
 use rustix::time::{ClockId, clock_gettime};
 
 use crate::pmi::{Client, Pmi};
@@ -215,10 +217,19 @@ pub(crate) fn guest(pmi: Pmi) -> Result<()> {
 /// leaves when all are done, so that no rank's exit takes time from the others.
 pub(crate) fn under_echo(pmi: Pmi, rounds: u32) -> Result<()> {
     let (rank, size) = (number("PMI_RANK")?, number("PMI_SIZE")?);
+    schedule_like_hydrants(size)?;
     let mut client = Client::new(server()?, pmi);
     let mine = Moments { errors: 0, ..exchange(&mut client, rank, size, rounds)? };
     client.fence()?;
     // One write, so that lines of different ranks do not mix.
     std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
+    Ok(())
+}
+
+/// Has ranks of the echo server that exceed their processors scheduled as hydrant has its own.
+pub(crate) fn schedule_like_hydrants(size: u32) -> Result<()> {
+    if size as usize > available_parallelism()?.get() {
+        schedule_as_batch();
+    }
     Ok(())
 }

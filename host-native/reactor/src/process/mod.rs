@@ -43,6 +43,13 @@ pub fn adopt_orphans() -> io::Result<()> {
     sys::adopt_orphans()
 }
 
+/// Gives the calling thread, and those and processes that it starts later, the policy `SCHED_BATCH` (`sched(7)`): when one of them
+/// wakes up, it preempts no other process. Leaves another policy than the default one, which the user has chosen, and does nothing
+/// except on Linux.
+pub fn schedule_as_batch() {
+    sys::schedule_as_batch();
+}
+
 /// Shows `program` and `args` as the arguments of this process, as if it had been started with them, and the last part of
 /// `program` as its name. Arguments that are longer than those that it was started with are not shown. Does nothing except
 /// on Linux.

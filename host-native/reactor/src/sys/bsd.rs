@@ -49,6 +49,9 @@ pub(crate) fn has_one_thread() -> bool {
     false
 }
 
+/// Does nothing: the systems have no such policy.
+pub(crate) fn schedule_as_batch() {}
+
 /// Does nothing.
 pub(crate) fn set_title(_: &[u8], _: &[&[u8]]) {}
 

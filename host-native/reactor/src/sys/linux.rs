@@ -1,6 +1,6 @@
 //! System calls of Linux.
 
-use std::ffi::{CStr, CString, c_char, c_int};
+use std::ffi::{CStr, CString, c_char, c_int, c_long};
 use std::io;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
@@ -130,6 +130,18 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
     // SAFETY: the call takes two numbers.
     let done = unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Gives this process the scheduling policy `SCHED_BATCH` in place of `SCHED_OTHER`. Another policy stays, also where the system
+/// forbids the change. Safe in a child process after `fork`. musl has no functions for these calls.
+pub(crate) fn schedule_as_batch() {
+    let priority: c_int = 0;
+    // SAFETY: the first call takes a number, and the second a pointer to a `sched_param`, which is the priority alone.
+    unsafe {
+        if libc::syscall(libc::SYS_sched_getscheduler, 0) == c_long::from(libc::SCHED_OTHER) {
+            libc::syscall(libc::SYS_sched_setscheduler, 0, libc::SCHED_BATCH, &raw const priority);
+        }
+    }
 }
 
 /// Has the system stop this process at the first instruction of the program that it runs next, for its parent.

@@ -126,7 +126,7 @@ impl Engine<'_> {
         let Prepared { mut launcher, port, pmix, pool } = prepared.unwrap_or_default();
         let oversubscribed = self.is_oversubscribed(launcher.as_ref(), &ranks);
         if let Some(launcher) = launcher.as_mut().filter(|_| oversubscribed) {
-            launcher.schedule_ranks_apart();
+            launcher.schedule_as_oversubscribed();
             if self.serves_pmix() {
                 launcher.let_waiting_ranks_yield(&record.programs);
             }

@@ -32,6 +32,7 @@ pub struct Attributes {
     parent: libc::pid_t,
     traceable: bool,
     own_session: bool,
+    batch_policy: bool,
     stops_at_exec: bool,
 }
 
@@ -50,6 +51,7 @@ impl Attributes {
             parent,
             traceable: false,
             own_session: false,
+            batch_policy: false,
             stops_at_exec: false,
         })
     }
@@ -64,6 +66,11 @@ impl Attributes {
     /// sessions (`sched(7)`, autogroups).
     pub fn give_own_session(&mut self) {
         self.own_session = true;
+    }
+
+    /// Has each child process [take the policy of batch work](super::schedule_as_batch).
+    pub fn schedule_as_batch(&mut self) {
+        self.batch_policy = true;
     }
 
     /// Has the next child process stop at the first instruction of its program, as by `SIGSTOP`. Only on Linux: elsewhere it cannot
@@ -168,6 +175,9 @@ impl Child<'_> {
             if libc::getppid() != self.attributes.parent {
                 // The parent ended before the child could request its signal.
                 libc::_exit(1);
+            }
+            if self.attributes.batch_policy {
+                sys::schedule_as_batch();
             }
             if self.attributes.traceable {
                 sys::allow_tracing(self.attributes.parent);
