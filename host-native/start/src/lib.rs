@@ -354,9 +354,9 @@ impl Launcher {
         }
     }
 
-    /// Has the scheduler of Linux treat ranks that exceed their processors as it treats those of MPICH's launcher, which share
-    /// the processors with other sessions one by one, and not as one job. A rank that gets a reply preempts neither the server
-    /// nor other ranks: otherwise two of three replies cost a switch to the rank and one back.
+    /// Has Linux schedule ranks that are more than their processors. Each rank is a session, so that it shares the processors with
+    /// other sessions, as under MPICH's launcher, and not the job as one. A rank that gets a reply preempts neither the server nor
+    /// another rank: otherwise most replies cost a switch to their rank and one back.
     pub fn schedule_as_oversubscribed(&mut self) {
         if std::fs::read("/proc/sys/kernel/sched_autogroup_enabled").is_ok_and(|text| text.starts_with(b"1"))
         {

@@ -22,11 +22,14 @@
 //!
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
-//! Each of hydra's ranks is a session of its own. On a busy machine with `kernel.sched_autogroup_enabled` each of them gets
-//! the share of processor time that the ranks of hydrant, in the session of their launcher, get together.
+//! Ranks that exceed their processors are a session each under hydrant and hydra, and batch work (`SCHED_BATCH`) under hydrant and
+//! the echo server. On a busy machine with `kernel.sched_autogroup_enabled` the ranks of the echo server, which
+//! are one session, get a smaller share of processor time.
 //!
 //! A target is not judged where other work, or the machine that this one runs on, took more than a tenth of a processor
-//! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run.
+//! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run, or when a row is
+//! more than 3 % slower than the build of `--compare` beyond chance (sign test of at least 7 runs, at 1 %), or takes 10 % more
+//! system calls.
 
 use std::cell::Cell;
 use std::ffi::OsString;
@@ -85,7 +88,8 @@ struct Arguments {
     /// hydrant's binary [default: `hydrant` beside this program]
     #[arg(long)]
     hydrant: Option<PathBuf>,
-    /// hydrant's binary of another build, measured in the same turns; not in the rows of the core and of the sandbox
+    /// hydrant's binary of another build, measured in the same turns, from 7 runs on with exit code 1 if a row is slower;
+    /// not in the rows of the core and of the sandbox
     #[arg(long, value_name = "HYDRANT")]
     compare: Option<PathBuf>,
     /// Hydra's mpiexec [default: peers/mpich/bin/mpiexec beside the build profile's folder, where tests/install puts it]
@@ -325,6 +329,11 @@ fn measure(mut arguments: Arguments) -> Result<()> {
     }
     let failures = plan.failures.get();
     ensure!(failures == 0, "{failures} of the measurements failed");
+    let slower = rows.iter().filter(|row| row.regressed()).count();
+    ensure!(
+        slower == 0,
+        "{slower} rows are slower than those of --compare by more than 3 %, and beyond chance"
+    );
     Ok(())
 }
 

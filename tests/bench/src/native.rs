@@ -140,6 +140,7 @@ impl Columns {
             unit,
             hydrant: self.hydrant.median(),
             old: self.old.median(),
+            exceeds_old: self.hydrant.exceed(&self.old),
             peer: self.peer.median(),
             floor: self.floor.median(),
             target: (shape.ranks == TARGET_RANKS && shape.alone()).then_some(target),

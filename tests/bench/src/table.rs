@@ -4,6 +4,12 @@ use std::fmt;
 
 use crate::machine::QUIET;
 
+/// Ratio of two builds up to which the later one counts as equal.
+const EQUAL: f64 = 1.03;
+
+/// Probability of a finding for two builds whose ratio is [`EQUAL`].
+const CHANCE: f64 = 0.01;
+
 /// Times of one thing, of which the median counts.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Samples {
@@ -30,6 +36,17 @@ impl Samples {
         self.failed
     }
 
+    /// Whether these times exceed those of another build, measured in the same turns, by more than can be chance: by the sign
+    /// test, for which seven turns are the fewest that suffice. False when a time is missing.
+    pub(crate) fn exceed(&self, old: &Samples) -> bool {
+        if self.failed || old.failed || self.times.len() != old.times.len() {
+            return false;
+        }
+        let is_more = |(&new, &old): (&f64, &f64)| new > EQUAL * old;
+        let more = self.times.iter().zip(&old.times).filter(|&pair| is_more(pair)).count();
+        chance_of_heads(self.times.len(), more) < CHANCE
+    }
+
     /// The middle one, or the mean of the middle two; `None` without samples or when one is missing.
     pub(crate) fn median(&self) -> Option<f64> {
         if self.failed {
@@ -40,6 +57,18 @@ impl Samples {
         let upper = *sorted.get(sorted.len() / 2)?;
         Some(if sorted.len() % 2 == 1 { upper } else { (sorted[sorted.len() / 2 - 1] + upper) / 2.0 })
     }
+}
+
+/// The probability that so many or more of `coins` show heads.
+fn chance_of_heads(coins: usize, heads: usize) -> f64 {
+    let mut ways = 1.0;
+    let mut tails = 0.0;
+    // Ways to show `at` tails, of which there are as many as of `coins - at` heads.
+    for at in 0..=coins - heads {
+        tails += ways;
+        ways *= (coins - at) as f64 / (at + 1) as f64;
+    }
+    tails / 2_f64.powi(coins as i32)
 }
 
 /// What hydrant's figure is held against.
@@ -65,6 +94,8 @@ pub(crate) struct Row {
     pub(crate) hydrant: Option<f64>,
     /// Another build of hydrant.
     pub(crate) old: Option<f64>,
+    /// Whether hydrant's figures exceed those of the other build, see [`Samples::exceed`].
+    pub(crate) exceeds_old: bool,
     /// The other process manager: hydra, or prterun in rows of PMIx.
     pub(crate) peer: Option<f64>,
     pub(crate) floor: Option<f64>,
@@ -77,6 +108,11 @@ impl Row {
     /// Whether other work took so much of the machine that the figures say little.
     pub(crate) fn disturbed(&self) -> bool {
         self.others.is_some_and(|others| others > QUIET)
+    }
+
+    /// Whether this build is slower than the other one, by figures of a quiet machine.
+    pub(crate) fn regressed(&self) -> bool {
+        self.exceeds_old && !self.disturbed()
     }
 
     /// Whether the target is met; `None` without a target or a figure.
@@ -109,6 +145,10 @@ impl Row {
                 Target::AtMost(most) => format!("<= {most} {}: {verdict}", self.unit),
             }
         });
+        let mut of_old = ratio(self.hydrant, self.old);
+        if self.regressed() {
+            of_old.insert_str(0, "SLOWER ");
+        }
         [
             self.what.clone(),
             self.n.to_string(),
@@ -117,7 +157,7 @@ impl Row {
             figure(self.old),
             figure(self.peer),
             figure(self.floor),
-            ratio(self.hydrant, self.old),
+            of_old,
             ratio(self.hydrant, self.peer),
             ratio(self.hydrant, self.floor),
             target,
@@ -175,6 +215,20 @@ mod tests {
         samples.push_if(None);
         assert!(samples.failed());
         assert_eq!(samples.median(), None);
+    }
+
+    #[test]
+    fn a_build_is_slower_when_chance_does_not_explain_the_difference() {
+        let of = |times: &[f64]| Samples { times: times.to_vec(), failed: false };
+        let exceeds = |new: f64, turns: usize| of(&vec![new; turns]).exceed(&of(&vec![1.0; turns]));
+        assert!(exceeds(1.04, 7));
+        assert!(!exceeds(1.02, 7) && !exceeds(1.04, 6) && !exceeds(0.5, 7));
+        // 10 of 11 turns are 12 of 2,048 ways, 9 of 11 are 67.
+        let turns = |more: usize| [vec![1.1; more], vec![0.9; 11 - more]].concat();
+        assert!(of(&turns(10)).exceed(&of(&[1.0; 11])));
+        assert!(!of(&turns(9)).exceed(&of(&[1.0; 11])));
+        let row = Row { exceeds_old: true, ..Row::default() };
+        assert!(row.regressed() && !Row { others: Some(0.5), ..row }.regressed());
     }
 
     #[test]
