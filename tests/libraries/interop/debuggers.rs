@@ -62,6 +62,24 @@ fn tools_spawn_jobs() {
     }
 }
 
+/// With the tool that `tests/bench/start --row jobs` times, also of jobs that end at once.
+#[test]
+fn a_tool_runs_jobs_one_after_another() {
+    if !there() {
+        return;
+    }
+    for (options, map) in shapes() {
+        let run = waiting(&options);
+        for library in [Library::Four, Library::Five] {
+            let tool = with_library(Job::new(Peer::Libpmix.program("pmix_prun")), library);
+            let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("20 {map} 2 /bin/echo ran"));
+            let outcome = tool.env("TMPDIR", &run.folder.0).run();
+            assert_eq!(outcome.code(0).quiet().lines().len(), 20, "{outcome}");
+        }
+        run.end().code(0).says("ran\n", 80);
+    }
+}
+
 // Serves: Tools | `PMIX_STDIN_TGT`, `PMIX_FWD_STDIN` | served: of a job that a tool spawns. The process that is named, or all
 // or none, reads what tools push to the job (`PMIx_IOF_push`); without a name rank 0. The value is a PROC, its rank, or a text
 // (`all`, `none` or the number of a rank), as PRRTE has it. Other ranks have no input
