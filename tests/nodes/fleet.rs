@@ -1,6 +1,7 @@
 //! Fleets of several hosts (`hydrant up`, `hydrant run --on`, `hydrant down`).
 
 use std::fs::{self, File};
+use std::io::Write;
 
 use hydrant_tests::{Fleet, Folder, Job, Running, nodes};
 use rustix::process::{Signal, kill_process};
@@ -186,11 +187,11 @@ fn a_fleet_that_has_grown_runs_a_job_in_each_slot() {
     check_universe(1, 2);
     Job::command("grow -hosts n2:70").arg(&pid).run().code(0).quiet();
     check_universe(72, 72);
-    // Each task waits for all others.
-    let script = format!("echo up; read _ < {gate} || :");
-    let tasks = fleet.shell("--array 0-71", &script).start();
+    // Each task waits for all others. The gate stays open for those that open it last.
+    let mut open = File::options().read(true).write(true).open(&gate).expect("the gate is there");
+    let tasks = fleet.shell("--array 0-71", &format!("echo up; read line < {gate}")).start();
     tasks.await_stdout("up\n", 72);
-    drop(File::options().write(true).open(&gate).expect("the tasks read it"));
+    open.write_all(&[b'\n'; 72]).expect("a gate is a pipe");
     tasks.wait().code(0).quiet();
     fleet.end();
 }
