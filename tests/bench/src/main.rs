@@ -23,8 +23,8 @@
 //! The rows of the sandbox are in a build with the feature `sandbox`, and want `hydrant.wasm` where `HYDRANT_WASM` says.
 //!
 //! Ranks that exceed their processors are a session each under hydrant and hydra, and batch work (`SCHED_BATCH`) under hydrant and
-//! the echo server. On a busy machine with `kernel.sched_autogroup_enabled` the ranks of the echo server, which
-//! are one session, get a smaller share of processor time.
+//! the echo server. On a busy machine with `kernel.sched_autogroup_enabled` the ranks of the echo server, which are one session,
+//! get a smaller share of processor time.
 //!
 //! A target is not judged where other work, or the machine that this one runs on, took more than a tenth of a processor
 //! during its row. A missed target is printed and is no failure. Exit code 1 when something could not be run, or when a row is

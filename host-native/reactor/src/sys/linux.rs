@@ -133,7 +133,7 @@ pub(crate) fn die_with_parent() -> io::Result<()> {
 }
 
 /// Gives this process the scheduling policy `SCHED_BATCH` in place of `SCHED_OTHER`. Another policy stays, also where the system
-/// forbids the change. Safe in a child process after `fork`. musl has no functions for these calls.
+/// forbids the change. Safe in a child process after `fork`. musl's functions for these calls always fail.
 pub(crate) fn schedule_as_batch() {
     let priority: c_int = 0;
     // SAFETY: the first call takes a number, and the second a pointer to a `sched_param`, which is the priority alone.
