@@ -50,7 +50,7 @@ pub enum DebuggerCallError {
     /// The debugger does not know this process.
     #[error("the debugger refuses this launcher with status {0}")]
     Refused(i32),
-    /// The debugger has closed the connection, or has not answered in time.
+    /// The debugger has closed the connection in the handshake, or has not answered in time.
     #[error("no answer: {0}")]
     Ended(io::Error),
     /// The answer is no message of PMIx, or too long.
@@ -62,7 +62,7 @@ pub enum DebuggerCallError {
     /// The table of tools is full.
     #[error("this run has no room for a tool")]
     NoRoom,
-    /// It is gone.
+    /// The debugger has closed the connection later.
     #[error("the debugger has left before it released the job")]
     Left,
 }
@@ -136,7 +136,11 @@ impl DebuggerCall {
         let stream = TcpStream::connect_timeout(&addr, TIMEOUT).map_err(DebuggerCallError::Connect)?;
         Connection { stream: &stream, deadline }.introduce(&namespace, rank)?;
         let client = Client::called(stream, Speaks::Pmix).map_err(DebuggerCallError::Stranger)?;
-        let (job_data, early) = Connection { stream: &client.stream, deadline }.ask_for_job_data()?;
+        let asked = Connection { stream: &client.stream, deadline }.ask_for_job_data();
+        let (job_data, early) = asked.map_err(|why| match why {
+            DebuggerCallError::Ended(why) if why.kind() != io::ErrorKind::TimedOut => DebuggerCallError::Left,
+            other => other,
+        })?;
         let major = version(&job_data).ok_or(DebuggerCallError::Unreadable)?;
         let kind = Kind::NamedTool;
         let hello = Hello { kind, namespace: name.as_bytes(), rank: 0, major, integers: INTEGERS };
@@ -383,7 +387,7 @@ mod tests {
         let called = call(|_, _| {});
         assert!(matches!(called, Err(DebuggerCallError::Ended(_))), "{called:?}");
         let called = with_data(Vec::new());
-        assert!(matches!(called, Err(DebuggerCallError::Ended(_))), "{called:?}");
+        assert!(matches!(called, Err(DebuggerCallError::Left)), "{called:?}");
         let endless = reply(7, &[0; 1000]).repeat(RECEIVED_MAX / 1000);
         for answer in [vec![0xff; 64], reply(TAG, b"\x02\x12short"), endless] {
             let called = with_data(answer);
