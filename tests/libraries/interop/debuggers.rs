@@ -21,8 +21,7 @@ fn waiting(options: &str) -> Run {
 
 /// Starts the debugger.
 fn debugger(run: &Run, library: Library, commands: &str) -> Job {
-    let job = with_library(Job::new(Peer::Libpmix.program("pmix_debugger")), library);
-    job.arg(format!("file:{}", run.uri)).words(commands).env("TMPDIR", &run.folder.0)
+    run.client("pmix_debugger", library, commands)
 }
 
 fn debug(run: &Run, library: Library, commands: &str) -> Outcome {
@@ -71,9 +70,7 @@ fn a_tool_runs_jobs_one_after_another() {
     for (options, map) in shapes() {
         let run = waiting(&options);
         for library in [Library::Four, Library::Five] {
-            let tool = with_library(Job::new(Peer::Libpmix.program("pmix_prun")), library);
-            let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("20 {map} 2 /bin/echo ran"));
-            let outcome = tool.env("TMPDIR", &run.folder.0).run();
+            let outcome = run.client("pmix_prun", library, &format!("20 {map} 2 /bin/echo ran")).run();
             assert_eq!(outcome.code(0).quiet().lines().len(), 20, "{outcome}");
         }
         run.end().code(0).says("ran\n", 80);
@@ -166,10 +163,7 @@ fn tools_learn_of_jobs_that_ended_before() {
         for (before, library) in [Library::Four, Library::Five].into_iter().enumerate() {
             debug(&run, library, "spawn - - 2 rank 3 , ended").code(0).says("ended status 0\n", 1);
             for late in [Library::Four, Library::Five] {
-                let job = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), late);
-                let uri = format!("file:{}", run.uri);
-                let commands = format!("await -145 {}", before + 1);
-                let outcome = job.arg(uri).words(&commands).env("TMPDIR", &run.folder.0).run();
+                let outcome = run.client("pmix_tool", late, &format!("await -145 {}", before + 1)).run();
                 outcome.code(0).quiet().says("event -145 of rank 0 of kvs_", before + 1);
             }
         }

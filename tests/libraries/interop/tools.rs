@@ -46,9 +46,15 @@ impl Run {
         job.arg(uri.unwrap_or_default()).words(command).env("TMPDIR", &self.folder.0).run()
     }
 
-    /// The same by the file with the address.
+    /// A program of `tests/clients` that connects by the file with the address, and its commands.
+    pub(super) fn client(&self, program: &str, library: Library, commands: &str) -> Job {
+        let job = with_library(Job::new(Peer::Libpmix.program(program)), library);
+        job.arg(format!("file:{}", self.uri)).words(commands).env("TMPDIR", &self.folder.0)
+    }
+
+    /// Runs `pmix_tool` so.
     fn ask(&self, library: Library, command: &str) -> Outcome {
-        self.tool(library, Some(&format!("file:{}", self.uri)), command)
+        self.client("pmix_tool", library, command).run()
     }
 
     /// The folder with rendezvous files, once it is there.
@@ -343,8 +349,7 @@ fn output_is_copied_to_tools() {
             let mut run = Run::new(&format!("-n 2 --stdin all {hosts}"), script);
             run.running.await_stdout("up\n", 2);
             let job = run.job();
-            let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), library);
-            let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("pull {job} all 2")).start();
+            let tool = run.client("pmix_tool", library, &format!("pull {job} all 2")).start();
             tool.await_stdout("pulling\n", 1);
             run.running.send(b"\n").expect("the ranks read");
             tool.await_stdout("out\n", 2).await_stdout("err\n", 2);
@@ -413,8 +418,7 @@ fn a_tool_that_pushes_waits_for_its_rank() {
         let run = Run::new(&format!("-n 2 --stdin tools {hosts}"), &script);
         run.running.await_stdout("up\n", 2);
         let job = run.job();
-        let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), Library::Five);
-        let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("flood {job} 1 100")).start();
+        let tool = run.client("pmix_tool", Library::Five, &format!("flood {job} 1 100")).start();
         tool.await_stdout("pushing\n", 1);
         run.ask(Library::Five, "table").code(0).says(" is process ", 2);
         run.ask(Library::Five, &format!("push {job} 0 line")).says("push: 0\n", 1);
@@ -434,8 +438,7 @@ fn the_input_of_a_tool_is_forwarded() {
         let run = Run::new("-n 1 --stdin tools", "echo up; wc -l; echo all");
         run.running.await_stdout("up\n", 1);
         let job = run.job();
-        let tool = with_library(Job::new(Peer::Libpmix.program("pmix_tool")), library);
-        let tool = tool.arg(format!("file:{}", run.uri)).words(&format!("forward {job} 0 -777"));
+        let tool = run.client("pmix_tool", library, &format!("forward {job} 0 -777"));
         let mut tool = tool.hold_input().start();
         tool.await_stdout("ready\n", 1);
         tool.send("line\n".repeat(20000).as_bytes()).expect("the tool reads");
@@ -794,11 +797,7 @@ fn the_number_of_tools_is_limited() {
         return;
     }
     let run = Run::waiting("-n 1");
-    let program = Peer::Libpmix.program("pmix_tool");
-    let start = || {
-        let job = with_library(Job::new(&program), Library::Five).arg(format!("file:{}", run.uri));
-        job.words("await -777").start()
-    };
+    let start = || run.client("pmix_tool", Library::Five, "await -777").start();
     let tools: Vec<Running> = (0..32).map(|_| start()).collect();
     for tool in &tools {
         tool.await_stdout("ready\n", 1);
