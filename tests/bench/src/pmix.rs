@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use anyhow::{Context, Result, ensure};
 use hydrant_core::wire::pmix::{HEADER_LEN, Integers, Reader, WILDCARD, Writer, kind, status};
 
-use crate::rank::{Moments, now, number, schedule_like_hydrants, value, write_digits};
+use crate::rank::{Moments, now, number, print_line, schedule_like_hydrants, value, write_digits};
 
 /// Longest message in bytes, of either side.
 const MESSAGE_MAX: usize = 512 * 1024;
@@ -240,9 +240,7 @@ pub(crate) fn under_echo(size: u32) -> Result<()> {
     let mut client = Client::join()?;
     let mine = Moments { errors: 0, ..client.exchange(rank, size)? };
     client.done(Requests::fence)?;
-    // One write, so that lines of different ranks do not mix.
-    std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
-    Ok(())
+    print_line(mine)
 }
 
 /// Runs as a rank of a job that enters `count` fences in a row. Before each one it commits a value of `bytes` bytes for ranks of
@@ -261,8 +259,7 @@ pub(crate) fn fences(count: u32, bytes: usize) -> Result<()> {
     }
     let end = now();
     client.done(|requests| requests.fence_that(false))?;
-    // One write, so that lines of different ranks do not mix.
-    std::io::stdout().write_all(format!("{start} {end}\n").as_bytes())?;
+    print_line(format_args!("{start} {end}"))?;
     client.done(Requests::finalize)
 }
 

@@ -1,5 +1,6 @@
 //! Process of a measured job, and the times that it reports.
 
+use std::fmt::Display;
 use std::fs::File;
 use std::io::Write;
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
@@ -66,7 +67,7 @@ impl Moments {
     }
 }
 
-impl std::fmt::Display for Moments {
+impl Display for Moments {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}:{}:{}:{}:{}", self.start, self.put, self.fence, self.end, self.errors)
     }
@@ -137,8 +138,7 @@ pub(crate) fn ring(count: u32) -> Result<()> {
     }
     let end = now();
     client.sync()?;
-    // One write, so that lines of different ranks do not mix.
-    std::io::stdout().write_all(format!("{start} {end}\n").as_bytes())?;
+    print_line(format_args!("{start} {end}"))?;
     client.finalize()
 }
 
@@ -221,9 +221,7 @@ pub(crate) fn under_echo(pmi: Pmi, rounds: u32) -> Result<()> {
     let mut client = Client::new(server()?, pmi);
     let mine = Moments { errors: 0, ..exchange(&mut client, rank, size, rounds)? };
     client.fence()?;
-    // One write, so that lines of different ranks do not mix.
-    std::io::stdout().write_all(format!("{mine}\n").as_bytes())?;
-    Ok(())
+    print_line(mine)
 }
 
 /// Has ranks of the echo server that exceed their processors scheduled as hydrant has its own.
@@ -232,4 +230,9 @@ pub(crate) fn schedule_like_hydrants(size: u32) -> Result<()> {
         schedule_as_batch();
     }
     Ok(())
+}
+
+/// Prints a line with one write, so that lines of different ranks do not mix.
+pub(crate) fn print_line(line: impl Display) -> Result<()> {
+    Ok(std::io::stdout().write_all(format!("{line}\n").as_bytes())?)
 }
